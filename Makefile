@@ -1,0 +1,56 @@
+# Every command a contributor needs. The first one sets up .venv; PYTHON=... picks the interpreter.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+PACKAGES := packages/ptir-core packages/ptir-backend-ref
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/pins.txt
+# Two workers on one BLAS thread each: threads of both would fight over the same cores.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test parity check format wheels bench clean
+
+help:  ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY)  ## create .venv with pinned dependencies and the editable workspace
+
+$(READY): VERSION $(wildcard requirements/*.txt) $(addsuffix /pyproject.toml,$(PACKAGES))
+	$(PYTHON) scripts/check_python.py
+	$(PYTHON) -m venv --clear .venv
+	$(PIP) -r requirements/build.txt
+	$(PIP) --no-build-isolation -r requirements/dev.txt $(addprefix -e ,$(PACKAGES))
+	touch $@
+
+demo: $(READY)  ## generate text with the model that travels with ptir-core
+	$(BIN)/ptir run demo -p "ROMEO:" -n 120 --temp 0.8 --seed 1 --backend ref
+
+test: $(READY)  ## run the tests
+	$(PYTEST)
+
+parity: $(READY)  ## install PyTorch and Transformers, and compare with them
+	$(PIP) -r requirements/parity.txt
+	$(BIN)/python -m pytest -m parity
+
+check: $(READY)  ## everything that must hold: format, lint, types, tests, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(PYTEST)
+
+format: $(READY)  ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+wheels: $(READY)  ## build every wheel into dist/
+	rm -rf dist
+	set -e; for package in $(PACKAGES); do \
+	    $(BIN)/python -m build --wheel --no-isolation --outdir dist $$package; done
+
+bench: $(READY)  ## run the benchmarks
+	set -e; for benchmark in $(wildcard benchmarks/[a-z]*.py); do \
+	    $(BIN)/python $$benchmark; done
+
+clean:  ## remove .venv, built wheels and caches
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

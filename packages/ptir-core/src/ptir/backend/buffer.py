@@ -1,0 +1,45 @@
+"""Buffers: core's record of who owns a backend handle and whether it may still be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptir.backend.contract import Backend, Device
+from ptir.errors import CaptureError
+from ptir.types import TensorType
+
+
+class Buffer:
+    """A handle on a device with its type and state.
+
+    ``shared`` buffers (borrowed host memory, or memory handed out through DLPack) are copied
+    before a donation would overwrite them. A consumed buffer says what consumed it when used.
+    """
+
+    __slots__ = ("_handle", "backend", "device", "gone", "shared", "type")
+
+    def __init__(
+        self, handle: Any, type: TensorType, backend: Backend, device: Device, shared: bool = False
+    ) -> None:
+        self._handle = handle
+        self.type = type
+        self.backend = backend
+        self.device = device
+        self.shared = shared
+        self.gone = ""
+
+    @property
+    def handle(self) -> Any:
+        """The backend's handle; raises ``CaptureError`` once the buffer was consumed."""
+        if self.gone:
+            raise CaptureError(f"tensor {self.type} cannot be used: {self.gone}")
+        return self._handle
+
+    def consume(self, reason: str) -> None:
+        """Give the handle up: later uses raise with ``reason``."""
+        self._handle = None
+        self.gone = reason
+
+    def download(self) -> Any:
+        """The elements as a NumPy array."""
+        return self.backend.download(self.handle, self.device)

@@ -1,0 +1,166 @@
+"""The contract between core and a backend.
+
+A backend is one object with the methods of ``Backend``. It exchanges opaque *handles* (whatever
+it calls device memory) with core; who owns a handle, donation and poisoning are core's business.
+Level 1 backends subclass ``ptir.backend.Interpreter`` and write ``upload``, ``download`` and
+``step``; level 3 backends write ``compile``. Only the errors of ``ptir.errors`` may come out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from ptir.ir.attributes import Attributes
+from ptir.ir.program import Program
+from ptir.types import TensorType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+API_VERSION = (1, 0)
+
+DeviceKind = Literal["discrete", "integrated", "cpu", "reference"]
+
+Handle = Any
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device of a backend; ``kind`` decides its place in the ranking."""
+
+    index: int
+    name: str
+    kind: DeviceKind
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class OpQuery:
+    """One concrete application of an op or composite, as the capability predicate sees it."""
+
+    op: str
+    attributes: Attributes
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+
+    @property
+    def name(self) -> str:
+        """The composite's own name, else the op's."""
+        return str(self.attributes["name"]) if self.op == "composite" else self.op
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether the query asks about taking a composite whole."""
+        return self.op == "composite"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program is to be compiled.
+
+    ``donated`` are the numbers of inputs whose handles the executable may overwrite and must
+    treat as consumed; ``aliases`` groups inputs that may be one and the same handle.
+    """
+
+    donated: frozenset[int] = frozenset()
+    aliases: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class MemoryStats:
+    """Bytes on a device: live now and the most that were live at once."""
+
+    live_bytes: int
+    peak_bytes: int
+
+
+@dataclass
+class RunStats:
+    """Counters of a device since it was opened."""
+
+    kernels_launched: int = 0
+    bytes_uploaded: int = 0
+    bytes_downloaded: int = 0
+    host_fallback_ops: int = 0
+    host_syncs: int = 0
+
+
+class Executable(ABC):
+    """A compiled program. Safe to call from several threads."""
+
+    program: Program
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
+        """Submit one run: handles in port order to handles of the outputs.
+
+        Outputs alias nothing but declared donations. Raises ``DeviceError``.
+        """
+
+
+@dataclass(frozen=True)
+class BackendPass:
+    """A program-to-program pass of a backend, at the ``pre`` or ``cleanup`` point of the pipeline."""
+
+    name: str
+    point: Literal["pre", "cleanup"]
+    run: Callable[[Program], Program] = field(compare=False)
+
+
+class Backend(ABC):
+    """What every backend provides, whatever its level."""
+
+    name: str
+    api_version: tuple[int, int] = API_VERSION
+    folds_casts: bool = False
+    """Whether up-casts of parameters are done once (True) or belong inside kernels (False)."""
+
+    @abstractmethod
+    def devices(self) -> Sequence[Device]:
+        """The devices present, best first; empty when there is none."""
+
+    @abstractmethod
+    def refusal(self, query: OpQuery, device: Device) -> str | None:
+        """Why ``query`` cannot run on ``device``, or None when it can (the capability predicate)."""
+
+    @abstractmethod
+    def compile(self, program: Program, device: Device, options: Options) -> Executable:
+        """Build ``program``; raises ``UnsupportedError`` or ``CompileError``."""
+
+    @abstractmethod
+    def upload(self, array: np.ndarray[Any, Any], device: Device, *, borrow: bool = False) -> Handle:
+        """A handle with the array's elements.
+
+        Copies, unless ``borrow``: then the handle may share the array's memory, which core
+        promises to keep alive, unchanged and undonated.
+        """
+
+    @abstractmethod
+    def download(self, handle: Handle, device: Device) -> np.ndarray[Any, Any]:
+        """The elements as a NumPy array that shares nothing with the handle."""
+
+    def copy(self, handle: Handle, device: Device) -> Handle:
+        """A handle with equal elements that shares nothing with ``handle``."""
+        return self.upload(self.download(handle, device), device)
+
+    def synchronize(self, device: Device) -> None:
+        """Wait until everything submitted to ``device`` is done."""
+
+    def memory_stats(self, device: Device) -> MemoryStats | None:
+        """Bytes live and peak on ``device``, or None when the backend cannot tell."""
+        return None
+
+    def stats(self, device: Device) -> RunStats:
+        """The counters of ``device``."""
+        return RunStats()
+
+    def passes(self) -> Sequence[BackendPass]:
+        """Passes of the backend's own."""
+        return ()
+
+    def export(self, handle: Handle, device: Device) -> Any:
+        """An object with ``__dlpack__`` that shares the handle's memory."""
+        return self.download(handle, device)

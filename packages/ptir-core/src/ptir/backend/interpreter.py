@@ -1,0 +1,242 @@
+"""Level 1 of the contract: a backend that runs one instruction at a time.
+
+The backend writes ``upload``, ``download`` and ``step``. Core owns the order, liveness
+(an intermediate is dropped after its last reader), control flow, constants, donation and aliasing.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ptir.backend.contract import Backend, Device, Executable, Handle, OpQuery, Options
+from ptir.errors import UnsupportedError
+from ptir.ir.program import Block, Instruction, Program
+from ptir.ops.record import OPS
+
+StepFunction = Callable[..., Any]
+
+CONTROL = ("cond", "while")
+
+
+class Interpreter(Backend):
+    """Base of level 1 backends."""
+
+    @abstractmethod
+    def step(
+        self, instruction: Instruction, operands: Sequence[Handle], device: Device
+    ) -> tuple[Handle, ...]:
+        """Run one instruction on handles and return its results' handles."""
+
+    def refusal(self, query: OpQuery, device: Device) -> str | None:
+        """By default every core op is taken and every composite left to its lowering."""
+        return "composites are lowered" if query.is_composite else None
+
+    def prepare(
+        self, instruction: Instruction, device: Device, reusable: frozenset[int]
+    ) -> StepFunction:
+        """A function of the operands' handles that runs ``instruction``.
+
+        It returns one handle, or a tuple where the op has several results. ``reusable`` are the
+        operand positions whose memory no one reads afterwards: they may be overwritten.
+        """
+        if len(instruction.types) == 1:
+            return lambda *operands: self.step(instruction, operands, device)[0]
+        return lambda *operands: self.step(instruction, operands, device)
+
+    def compile(self, program: Program, device: Device, options: Options) -> Executable:
+        """Check every instruction against ``refusal`` and bind it to its step function."""
+        check_supported(self, program.main, device)
+        return InterpretedProgram(program, BlockRunner(self, program.main, device, options))
+
+
+def query_of(block: Block, instruction: Instruction) -> OpQuery:
+    """The capability question that an instruction of ``block`` asks."""
+    types = tuple(block.types[v] for v in instruction.operands)
+    return OpQuery(instruction.op, instruction.attributes, types, instruction.types)
+
+
+def check_supported(backend: Backend, block: Block, device: Device) -> None:
+    """Raise ``UnsupportedError`` for the first instruction that the backend refuses."""
+    for instruction in block.instructions:
+        query = query_of(block, instruction)
+        reason = backend.refusal(query, device)
+        if reason is not None:
+            types = ", ".join(map(str, query.operands))
+            raise UnsupportedError(
+                f"{backend.name}: {query.name}({types}): {reason} on device {device.name!r};"
+                " choose another backend or device (see `ptir backends`)"
+            )
+        if instruction.op in CONTROL:
+            for region in instruction.regions:
+                check_supported(backend, region, device)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One bound instruction: operand slots, result slots, slots that die with it."""
+
+    run: StepFunction
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    dead: tuple[int, ...]
+
+
+@dataclass
+class InterpretedProgram(Executable):
+    """A program bound to an interpreter backend."""
+
+    program: Program
+    runner: BlockRunner
+
+    def run(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
+        """Run the steps in order on ``inputs``."""
+        return self.runner(*inputs)
+
+
+class BlockRunner:
+    """A block bound to steps; callable with its inputs' handles."""
+
+    def __init__(
+        self, backend: Interpreter, block: Block, device: Device, options: Options
+    ) -> None:
+        self._backend = backend
+        self._device = device
+        self._storage = Storage(block, options)
+        self._outputs = block.outputs
+        self._copied = self._storage.copied_outputs()
+        self._constants: list[tuple[int, Handle]] = []
+        self._steps: list[Step] = []
+        for position, (results, instruction) in enumerate(block.numbered()):
+            if instruction.op == "constant":
+                literal = instruction.attributes["value"]
+                self._constants.append((results[0], backend.upload(literal.numpy(), device)))
+                continue
+            run = self._bind(instruction, self._storage.reusable(position))
+            dead = self._storage.dead_after(position)
+            self._steps.append(Step(run, instruction.operands, results, dead))
+        self._size = len(block.types)
+
+    def _bind(self, instruction: Instruction, reusable: frozenset[int]) -> StepFunction:
+        if instruction.op not in CONTROL:
+            return self._backend.prepare(instruction, self._device, reusable)
+        regions = [
+            BlockRunner(self._backend, region, self._device, Options())
+            for region in instruction.regions
+        ]
+        run = self._cond if instruction.op == "cond" else self._while
+        if len(instruction.types) == 1:
+            return lambda *operands: run(regions, operands)[0]
+        return lambda *operands: run(regions, operands)
+
+    def _truth(self, handle: Handle) -> bool:
+        self._backend.stats(self._device).host_syncs += 1
+        return bool(self._backend.download(handle, self._device))
+
+    def _cond(self, regions: Sequence[BlockRunner], operands: Sequence[Handle]) -> Any:
+        chosen = regions[0] if self._truth(operands[0]) else regions[1]
+        return chosen(*operands[1:])
+
+    def _while(self, regions: Sequence[BlockRunner], operands: Sequence[Handle]) -> Any:
+        condition, body = regions
+        state = tuple(operands)
+        while self._truth(condition(*state)[0]):
+            state = body(*state)
+        return state
+
+    def __call__(self, *inputs: Handle) -> tuple[Handle, ...]:
+        slots: list[Any] = [None] * self._size
+        slots[: len(inputs)] = inputs
+        for number, handle in self._constants:
+            slots[number] = handle
+        for step in self._steps:
+            results = step.run(*[slots[v] for v in step.operands])
+            if len(step.results) == 1:
+                slots[step.results[0]] = results
+            else:
+                for number, handle in zip(step.results, results, strict=True):
+                    slots[number] = handle
+            for number in step.dead:
+                slots[number] = None
+        backend, device, copied = self._backend, self._device, self._copied
+        return tuple(
+            backend.copy(slots[v], device) if copied[i] else slots[v]
+            for i, v in enumerate(self._outputs)
+        )
+
+
+class Storage:
+    """Which values of a block share memory, and when each is read last.
+
+    An op with the trait ``view`` may return its first operand's memory; control flow may return
+    any of its operands'. Everything that may share memory forms one group.
+    """
+
+    def __init__(self, block: Block, options: Options) -> None:
+        self._block = block
+        self._group = list(range(len(block.types)))
+        self._fixed: set[int] = {
+            v for v in range(len(block.inputs)) if v not in options.donated
+        }
+        for aliased in options.aliases:
+            for number in aliased[1:]:
+                self._join(aliased[0], number)
+            self._fixed.add(aliased[0])
+        self._scan()
+        self._last_value, self._last_group = self._last_reads()
+
+    def _root(self, value: int) -> int:
+        while self._group[value] != value:
+            value = self._group[value]
+        return value
+
+    def _join(self, a: int, b: int) -> None:
+        self._group[self._root(b)] = self._root(a)
+
+    def _scan(self) -> None:
+        for results, instruction in self._block.numbered():
+            if instruction.op == "constant":
+                self._fixed.add(results[0])
+            elif instruction.op in CONTROL:
+                for value in (*instruction.operands, *results[1:]):
+                    self._join(value, results[0])
+            elif "view" in OPS[instruction.op].traits:
+                self._join(instruction.operands[0], results[0])
+        self._fixed_groups = {self._root(v) for v in self._fixed}
+
+    def _last_reads(self) -> tuple[dict[int, int], dict[int, int]]:
+        by_value: dict[int, int] = {}
+        by_group: dict[int, int] = {}
+        for position, (results, instruction) in enumerate(self._block.numbered()):
+            for value in (*instruction.operands, *results):
+                by_value[value] = by_group[self._root(value)] = position
+        end = len(self._block.instructions)
+        for value in self._block.outputs:
+            by_value[value] = by_group[self._root(value)] = end
+        return by_value, by_group
+
+    def dead_after(self, position: int) -> tuple[int, ...]:
+        """Values that nothing reads after the instruction at ``position``."""
+        return tuple(v for v, last in self._last_value.items() if last == position)
+
+    def reusable(self, position: int) -> frozenset[int]:
+        """Operand positions of an instruction whose memory dies with it and belongs to the run."""
+        instruction = self._block.instructions[position]
+        roots = [self._root(v) for v in instruction.operands]
+        return frozenset(
+            index
+            for index, root in enumerate(roots)
+            if self._last_group[root] == position
+            and root not in self._fixed_groups
+            and roots.count(root) == 1
+        )
+
+    def copied_outputs(self) -> tuple[bool, ...]:
+        """For each output, whether it must be copied so that it aliases nothing."""
+        roots = [self._root(v) for v in self._block.outputs]
+        return tuple(
+            root in self._fixed_groups or roots.index(root) != index
+            for index, root in enumerate(roots)
+        )

@@ -1,0 +1,162 @@
+"""One spelling for model configurations: what Hugging Face writes in versions 4 and 5, normalised.
+
+``NORMAL_FORM`` is the whole of it: a row per canonical key, the spellings it replaces, and how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ptir.errors import CheckpointError
+from ptir.types import DTYPES, DType
+
+Config = Mapping[str, Any]
+FULL: Final = "full_attention"
+SLIDING: Final = "sliding_attention"
+_DEFAULT_THETA: Final = 10000.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A canonical key, the spellings that give it, and the function from config to its value."""
+
+    key: str
+    spellings: tuple[str, ...]
+    value: Callable[[Config], Any]
+
+
+def normalize_config(config: Config) -> dict[str, Any]:
+    """A copy of ``config`` in which each key of ``NORMAL_FORM`` has its canonical form.
+
+    Keys without any of their spellings stay absent; other keys are kept. Normalising twice changes
+    nothing. Raises ``CheckpointError`` for values of the wrong kind.
+    """
+    old = {spelling for row in NORMAL_FORM for spelling in row.spellings}
+    result = {key: value for key, value in config.items() if key not in old}
+    for row in NORMAL_FORM:
+        if any(config.get(spelling) is not None for spelling in row.spellings):
+            result[row.key] = row.value(config)
+    return result
+
+
+def stored_dtype(config: Config) -> DType | None:
+    """The element type that ``dtype`` or ``torch_dtype`` names; ``None`` if absent or ``auto``."""
+    name = _first(config, "dtype", "torch_dtype")
+    if name in (None, "auto"):
+        return None
+    by_name = {dtype.numpy_name: dtype for dtype in DTYPES.values()}
+    found = by_name.get(str(name).removeprefix("torch."))
+    if found is None:
+        raise CheckpointError(f"config: dtype {name!r} is not one of {', '.join(by_name)}")
+    return found
+
+
+def with_dtype(config: Config, dtype: DType) -> dict[str, Any]:
+    """A copy of ``config`` that says ``dtype``, in the spelling it already uses."""
+    present = [key for key in ("dtype", "torch_dtype") if key in config] or ["torch_dtype"]
+    return {**config, **dict.fromkeys(present, dtype.numpy_name)}
+
+
+def eos_token_ids(config: Config, generation_config: Config) -> tuple[int, ...]:
+    """The ids that end a text; ``generation_config`` overrides ``config``; empty when none."""
+    for where in (generation_config, config):
+        if where.get("eos_token_id") is not None:
+            return tuple(_eos(where))
+    return ()
+
+
+def ties_embeddings(config: Config, names: Iterable[str], head: str = "lm_head.weight") -> bool:
+    """Whether the output head shares the embedding: the config says so, or no head is stored."""
+    return config.get("tie_word_embeddings") is True or head not in names
+
+
+def _first(config: Config, *keys: str) -> Any:
+    return next((config[key] for key in keys if config.get(key) is not None), None)
+
+
+def _dtype_name(config: Config) -> str:
+    dtype = stored_dtype(config)
+    return dtype.numpy_name if dtype else "auto"
+
+
+def _eos(config: Config) -> list[int]:
+    value = config["eos_token_id"]
+    ids = value if isinstance(value, list) else [value]
+    for item in ids:
+        if type(item) is not int or item < 0:
+            raise CheckpointError(f"config: eos_token_id {value!r} must be an id or a list of ids")
+    return list(ids)
+
+
+def _layer_types(config: Config) -> list[str]:
+    """As listed, or every ``sliding_window_pattern``-th layer full and the others sliding."""
+    listed = config.get("layer_types")
+    if listed is not None:
+        if not isinstance(listed, list) or not all(isinstance(kind, str) for kind in listed):
+            raise CheckpointError(f"config: layer_types {listed!r} must be a list of names")
+        return listed
+    pattern = _positive(config, "sliding_window_pattern")
+    layers = _positive(config, "num_hidden_layers")
+    return [SLIDING if (layer + 1) % pattern else FULL for layer in range(layers)]
+
+
+def _positive(config: Config, key: str) -> int:
+    value = config.get(key)
+    if type(value) is not int or value < 1:
+        raise CheckpointError(f"config: {key} {value!r} must be an integer >= 1")
+    return value
+
+
+def _rope(config: Config) -> dict[str, dict[str, Any]]:
+    """Rotary parameters by layer type, each with ``rope_type`` and ``rope_theta``."""
+    given = config.get("rope_parameters")
+    if given is None:
+        return _rope_v4(config)
+    given = _mapping(given, "rope_parameters")
+    if given and all(isinstance(value, Mapping) for value in given.values()):
+        return {kind: _rope_entry(config, value) for kind, value in given.items()}
+    return dict.fromkeys(_kinds(config), _rope_entry(config, given))
+
+
+def _rope_v4(config: Config) -> dict[str, dict[str, Any]]:
+    scaling = _mapping(config.get("rope_scaling") or {}, "rope_scaling")
+    by_kind = dict.fromkeys(_kinds(config), _rope_entry(config, scaling))
+    local = config.get("rope_local_base_freq")
+    if local is not None:
+        by_kind[SLIDING] = _rope_entry(config, {"rope_theta": local})
+    return by_kind
+
+
+def _rope_entry(config: Config, given: Config) -> dict[str, Any]:
+    theta = _first(given, "rope_theta") or _first(config, "rope_theta") or _DEFAULT_THETA
+    kind = _first(given, "rope_type", "type") or "default"
+    if type(theta) not in (int, float) or theta <= 0:
+        raise CheckpointError(f"config: rope_theta {theta!r} must be a number > 0")
+    shared = _first(config, "partial_rotary_factor")
+    extra = {} if shared is None else {"partial_rotary_factor": shared}
+    rest = {key: value for key, value in given.items() if key != "type"}
+    return {**extra, **rest, "rope_type": kind, "rope_theta": float(theta)}
+
+
+def _kinds(config: Config) -> tuple[str, ...]:
+    spelled = _first(config, "layer_types", "sliding_window_pattern")
+    return (FULL,) if spelled is None else tuple(dict.fromkeys(_layer_types(config)))
+
+
+def _mapping(value: Any, key: str) -> Config:
+    if not isinstance(value, Mapping):
+        raise CheckpointError(f"config: {key} {value!r} must be an object")
+    return value
+
+
+_ROPE_SPELLINGS: Final = ("rope_parameters", "rope_theta", "rope_scaling", "rope_local_base_freq")
+
+#: Every key with more than one spelling.
+NORMAL_FORM: Final = (
+    Row("dtype", ("dtype", "torch_dtype"), _dtype_name),
+    Row("eos_token_id", ("eos_token_id",), _eos),
+    Row("layer_types", ("layer_types", "sliding_window_pattern"), _layer_types),
+    Row("rope_parameters", _ROPE_SPELLINGS, _rope),
+)

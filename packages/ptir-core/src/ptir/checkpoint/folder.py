@@ -1,0 +1,184 @@
+"""Open checkpoints: Hugging Face folders, and single files that carry their own configuration.
+
+Weights are only ever read from safetensors; pickled weights run code when loaded and are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from ptir.checkpoint.json_text import parse_json_object, read_json_object, read_text
+from ptir.checkpoint.safetensors_file import MappedSource, read_header
+from ptir.errors import CheckpointError
+from ptir.params.source import ParamSource
+
+CONFIG: Final = "config.json"
+GENERATION_CONFIG: Final = "generation_config.json"
+TOKENIZER_CONFIG: Final = "tokenizer_config.json"
+CHAT_TEMPLATE: Final = "chat_template.jinja"
+TOKENIZER: Final = "tokenizer.json"
+VOCAB: Final = "vocab.json"
+MERGES: Final = "merges.txt"
+INDEX: Final = "model.safetensors.index.json"
+WEIGHTS: Final = "model.safetensors"
+_PICKLES: Final = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+@dataclass(frozen=True)
+class BpeFiles:
+    """A GPT-2 style tokenizer as its two files' texts: ``vocab.json`` and ``merges.txt``."""
+
+    vocab: str
+    merges: str
+
+
+#: The text of ``tokenizer.json``, a vocab and merges pair, or ``None`` for models without text.
+TokenizerText: TypeAlias = str | BpeFiles | None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An opened checkpoint: configuration as found on disk, mapped weights, tokenizer text.
+
+    ``generation_config`` and ``tokenizer_config`` are empty when the checkpoint has none; a
+    separate ``chat_template.jinja`` appears as ``tokenizer_config["chat_template"]``. ``files``
+    holds the weight files.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    generation_config: Mapping[str, Any]
+    tokenizer_config: Mapping[str, Any]
+    source: ParamSource
+    tokenizer: TokenizerText
+    files: tuple[Path, ...]
+
+
+def open_checkpoint(path: str | Path) -> Checkpoint:
+    """Open a Hugging Face folder or a self-describing safetensors file; reads no weights.
+
+    Raises ``CheckpointError`` when something is missing, damaged or unsafe to read.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _open_folder(path)
+    if path.exists():
+        return _open_file(path)
+    raise CheckpointError(f"{path}: does not exist; give a model folder or a .safetensors file")
+
+
+def _open_folder(path: Path) -> Checkpoint:
+    if not (path / CONFIG).is_file():
+        raise CheckpointError(f"{path}: has no {CONFIG}; a model folder must hold one")
+    config = read_json_object(path / CONFIG)
+    source, files = _weights(path)
+    return Checkpoint(
+        path=path,
+        config=MappingProxyType(config),
+        generation_config=MappingProxyType(_optional_json(path / GENERATION_CONFIG)),
+        tokenizer_config=MappingProxyType(_tokenizer_config(path)),
+        source=source,
+        tokenizer=_tokenizer(path),
+        files=files,
+    )
+
+
+def _open_file(path: Path) -> Checkpoint:
+    metadata = read_header(path).metadata
+    if CONFIG not in metadata:
+        raise CheckpointError(
+            f"{path}: its metadata has no {CONFIG!r}, so nothing says which model it is; "
+            f"open the folder that holds it and its {CONFIG}"
+        )
+    return Checkpoint(
+        path=path,
+        config=_from_metadata(path, metadata, CONFIG),
+        generation_config=_from_metadata(path, metadata, GENERATION_CONFIG),
+        tokenizer_config=_from_metadata(path, metadata, TOKENIZER_CONFIG),
+        source=MappedSource([path]),
+        tokenizer=_tokenizer_text(metadata),
+        files=(path,),
+    )
+
+
+def _from_metadata(path: Path, metadata: Mapping[str, str], key: str) -> Mapping[str, Any]:
+    return MappingProxyType(parse_json_object(metadata.get(key, "{}"), f"{path}: metadata {key!r}"))
+
+
+def _optional_json(path: Path) -> dict[str, Any]:
+    return read_json_object(path) if path.is_file() else {}
+
+
+def _tokenizer_config(path: Path) -> dict[str, Any]:
+    config = _optional_json(path / TOKENIZER_CONFIG)
+    template = path / CHAT_TEMPLATE
+    return config | {"chat_template": read_text(template)} if template.is_file() else config
+
+
+def _tokenizer(path: Path) -> TokenizerText:
+    names = [name for name in (TOKENIZER, VOCAB, MERGES) if (path / name).is_file()]
+    return _tokenizer_text({name: read_text(path / name) for name in names})
+
+
+def _tokenizer_text(texts: Mapping[str, str]) -> TokenizerText:
+    if TOKENIZER in texts:
+        return texts[TOKENIZER]
+    if VOCAB in texts and MERGES in texts:
+        return BpeFiles(texts[VOCAB], texts[MERGES])
+    return None
+
+
+def _weights(path: Path) -> tuple[MappedSource, tuple[Path, ...]]:
+    if (path / INDEX).is_file():
+        where = _indexed(path)
+        files = tuple(dict.fromkeys(where.values()))
+        return MappedSource(files, where), files
+    files = tuple(sorted(path.glob("model*.safetensors")))
+    if not files:
+        raise CheckpointError(_no_weights(path))
+    return MappedSource(files), files
+
+
+def _indexed(path: Path) -> dict[str, Path]:
+    index = path / INDEX
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index}: 'weight_map' must map tensor names to shard files")
+    for name, shard in weight_map.items():
+        if not isinstance(shard, str) or not _stays_inside(shard):
+            raise CheckpointError(
+                f"{index}: tensor {name!r}: shard {shard!r} must name a file inside the folder"
+            )
+    where = {name: path / shard for name, shard in weight_map.items()}
+    lost = sorted({shard.name for shard in where.values() if not shard.is_file()})
+    if lost:
+        raise CheckpointError(
+            f"{path}: {len(lost)} shards are missing ({', '.join(lost[:5])}); download them too"
+        )
+    return where
+
+
+def _stays_inside(shard: str) -> bool:
+    """Lexical on purpose: download caches store shards as links that point elsewhere."""
+    windows = PureWindowsPath(shard)
+    parts = PurePosixPath(shard).parts
+    unsafe = windows.drive or windows.root or "\\" in shard or "\0" in shard or ".." in parts
+    return bool(parts) and not unsafe
+
+
+def _no_weights(path: Path) -> str:
+    pickles = sorted(file.name for pattern in _PICKLES for file in path.glob(pattern))
+    if pickles:
+        return (
+            f"{path}: weights are only stored as {pickles[0]}, a pickle, which can run code when "
+            "loaded and is never opened; download or convert the model as safetensors"
+        )
+    others = ", ".join(sorted(file.name for file in path.glob("*.safetensors"))) or "none"
+    return (
+        f"{path}: holds neither {INDEX} nor model*.safetensors (other safetensors: {others}); "
+        "download the weights into this folder"
+    )

@@ -1,0 +1,203 @@
+"""Save checkpoints, whole or not at all: as a Hugging Face folder or as one self-describing file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+from ptir.checkpoint.config import with_dtype
+from ptir.checkpoint.folder import (
+    CHAT_TEMPLATE,
+    CONFIG,
+    GENERATION_CONFIG,
+    INDEX,
+    MERGES,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    VOCAB,
+    WEIGHTS,
+    BpeFiles,
+    Checkpoint,
+)
+from ptir.checkpoint.safetensors_write import write_safetensors
+from ptir.errors import CheckpointError
+from ptir.params.source import Array, ParamSource
+from ptir.types import DType, TensorType
+
+#: Shards of a folder hold at most this many bytes of tensors, unless one tensor is larger.
+MAX_SHARD_BYTES: Final = 5_000_000_000
+_FORMAT: Final = {"format": "pt"}
+_REPLACEABLE: Final = (
+    *(CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, CHAT_TEMPLATE, TOKENIZER, VOCAB, MERGES, INDEX),
+    *("model*.safetensors", "special_tokens_map.json", "added_tokens.json"),
+)
+
+
+def save_folder(
+    checkpoint: Checkpoint,
+    path: str | Path,
+    *,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+    dtype: DType | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write ``checkpoint`` as a Hugging Face folder, in shards with an index when it is larger.
+
+    ``dtype`` converts floating-point tensors. An existing folder is only replaced with
+    ``overwrite`` and only if it holds nothing but checkpoint files. Raises ``CheckpointError``;
+    what was at ``path`` is then still there.
+    """
+    path = Path(path).resolve()
+    _refuse_existing(path, overwrite)
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        part.mkdir(parents=True)
+        try:
+            _write_folder(checkpoint, part, max_shard_bytes, dtype)
+            _put_in_place(part, path)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return path
+
+
+def save_single_file(
+    checkpoint: Checkpoint,
+    path: str | Path,
+    *,
+    dtype: DType | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write ``checkpoint`` as one safetensors file with its JSON files as metadata.
+
+    ``dtype`` converts floating-point tensors. Raises ``CheckpointError``, also when ``path`` exists
+    and ``overwrite`` is not given.
+    """
+    path = Path(path)
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
+    source = checkpoint.source
+    types = _types(source, dtype)
+    metadata = {**_FORMAT, **_side_files(checkpoint, dtype)}
+    write_safetensors(path, _values(source, types), types, metadata)
+    return path
+
+
+def _write_folder(
+    checkpoint: Checkpoint, folder: Path, max_shard_bytes: int, dtype: DType | None
+) -> None:
+    types = _types(checkpoint.source, dtype)
+    shards = _shards(types, max_shard_bytes)
+    for name, part in shards.items():
+        write_safetensors(folder / name, _values(checkpoint.source, part), part, _FORMAT)
+    for name, text in _side_files(checkpoint, dtype).items():
+        (folder / name).write_bytes(text.encode("utf-8"))
+    if len(shards) > 1:
+        (folder / INDEX).write_bytes(_index(shards).encode("utf-8"))
+
+
+def _shards(types: Mapping[str, TensorType], limit: int) -> dict[str, dict[str, TensorType]]:
+    """Tensors in order, split into files whenever the next one would pass ``limit`` bytes."""
+    groups: list[dict[str, TensorType]] = [{}]
+    filled = 0
+    for name, type_ in types.items():
+        if groups[-1] and filled + type_.nbytes > limit:
+            groups.append({})
+            filled = 0
+        groups[-1][name] = type_
+        filled += type_.nbytes
+    count = len(groups)
+    if count == 1:
+        return {WEIGHTS: groups[0]}
+    return {f"model-{i:05}-of-{count:05}.safetensors": group for i, group in enumerate(groups, 1)}
+
+
+def _index(shards: Mapping[str, Mapping[str, TensorType]]) -> str:
+    total = sum(type_.nbytes for part in shards.values() for type_ in part.values())
+    weight_map = {name: shard for shard, part in shards.items() for name in part}
+    return _json({"metadata": {"total_size": total}, "weight_map": weight_map})
+
+
+def _side_files(checkpoint: Checkpoint, dtype: DType | None) -> dict[str, str]:
+    config = with_dtype(checkpoint.config, dtype) if dtype else dict(checkpoint.config)
+    files = {CONFIG: _json(config)}
+    if checkpoint.generation_config:
+        files[GENERATION_CONFIG] = _json(dict(checkpoint.generation_config))
+    if checkpoint.tokenizer_config:
+        files[TOKENIZER_CONFIG] = _json(dict(checkpoint.tokenizer_config))
+    match checkpoint.tokenizer:
+        case BpeFiles(vocab, merges):
+            files |= {VOCAB: vocab, MERGES: merges}
+        case str(text):
+            files[TOKENIZER] = text
+    return files
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _types(source: ParamSource, dtype: DType | None) -> dict[str, TensorType]:
+    types = {name: source.type(name) for name in source.names()}
+    if dtype is None:
+        return types
+    if not dtype.is_float:
+        raise CheckpointError(f"weights cannot be converted to {dtype}: it is not a float type")
+    return {n: t.with_dtype(dtype) if t.dtype.is_float else t for n, t in types.items()}
+
+
+def _values(source: ParamSource, types: Mapping[str, TensorType]) -> Iterator[tuple[str, Array]]:
+    for name, type_ in types.items():
+        yield name, _converted(name, source.read(name), type_.dtype)
+        source.release(name)
+
+
+def _converted(name: str, values: Array, dtype: DType) -> Array:
+    import numpy as np
+
+    if values.dtype == dtype.numpy:
+        return values
+    with np.errstate(over="ignore"):
+        result = values.astype(dtype.numpy)
+    lost = np.isfinite(values) & ~np.isfinite(result)
+    if lost.any():
+        worst = values[lost].reshape(-1)[0]
+        raise CheckpointError(f"tensor {name!r}: {worst} does not fit {dtype}; choose a wider type")
+    return result
+
+
+def _refuse_existing(path: Path, overwrite: bool) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise CheckpointError(f"{path}: is a file; give the name of a folder")
+    held = sorted(entry.name for entry in path.iterdir())
+    if held and not overwrite:
+        raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
+    others = [n for n in held if not any(fnmatchcase(n, pattern) for pattern in _REPLACEABLE)]
+    if others:
+        raise CheckpointError(
+            f"{path}: holds {others[0]!r}, which is no checkpoint file and would be lost; "
+            "move it or give another name"
+        )
+
+
+def _put_in_place(part: Path, path: Path) -> None:
+    """Swap folders by renaming; the old one comes back if the new one cannot take its place."""
+    if not path.exists():
+        part.rename(path)
+        return
+    old = part.with_suffix(".old")
+    path.rename(old)
+    try:
+        part.rename(path)
+    except OSError:
+        old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,229 @@
+"""Contraction ops: products summed over shared axes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ptir.ops.record import NUMERIC, Array, Attribute, Call, bad, define, sample
+from ptir.types import DType, TensorType
+
+_f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
+
+
+def _sizes(type: TensorType, axes: tuple[int, ...]) -> str:
+    return ",".join(str(type.shape[axis]) for axis in axes) or "none"
+
+
+def _paired(call: Call, kind: str, label: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes of both operands that ``kind`` pairs, of equal number and sizes."""
+    lhs, rhs = call.types
+    left, right = call.axes(f"lhs_{kind}", lhs.rank), call.axes(f"rhs_{kind}", rhs.rank)
+    found, wanted = _sizes(lhs, left), _sizes(rhs, right)
+    call.require(found == wanted, kind, f"{label} dims differ: {found} vs {wanted}")
+    return left, right
+
+
+def _free(
+    call: Call, side: str, type: TensorType, batch: tuple[int, ...], contract: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Sizes of the axes that are neither batch nor contracted."""
+    shared = f"{side}_batch {batch} and {side}_contract {contract} share an axis"
+    call.require(not set(batch) & set(contract), "disjoint", shared)
+    return tuple(n for axis, n in enumerate(type.shape) if axis not in batch + contract)
+
+
+def _result_dtype(call: Call) -> DType:
+    operand, wanted = call.types[0].dtype, call["dtype"]
+    if wanted is None:
+        return operand
+    fits = (
+        isinstance(wanted, DType)
+        and wanted in NUMERIC
+        and (wanted.kind == operand.kind and wanted.bits >= operand.bits)
+    )
+    rule = f"it must be of the same kind as {operand} and at least as wide"
+    call.require(fits, "result dtype", f"result dtype {wanted} is refused: {rule}")
+    return operand if not isinstance(wanted, DType) else wanted
+
+
+def _dot_general(call: Call) -> TensorType:
+    lhs, rhs = call.types
+    differ = f"dtypes differ: {lhs.dtype} vs {rhs.dtype}; cast one of them"
+    call.require(lhs.dtype == rhs.dtype, "same dtype", differ)
+    lhs_batch, rhs_batch = _paired(call, "batch", "batch")
+    lhs_contract, rhs_contract = _paired(call, "contract", "contracting")
+    lhs_free = _free(call, "lhs", lhs, lhs_batch, lhs_contract)
+    rhs_free = _free(call, "rhs", rhs, rhs_batch, rhs_contract)
+    batch = tuple(lhs.shape[axis] for axis in lhs_batch)
+    return TensorType(_result_dtype(call), (*batch, *lhs_free, *rhs_free))
+
+
+dot_general = define(
+    "dot_general",
+    "lhs rhs",
+    dtypes=NUMERIC,
+    attributes=(
+        Attribute("lhs_contract", "axes of lhs that are summed over"),
+        Attribute("rhs_contract", "axes of rhs that are summed over, in the order of lhs_contract"),
+        Attribute("lhs_batch", "axes of lhs that lead the result", ()),
+        Attribute("rhs_batch", "axes of rhs paired with lhs_batch", ()),
+        Attribute("dtype", "element type of the result and the sums; none: the operands'", None),
+    ),
+    rule=_dot_general,
+    meaning=lambda xp, lhs, rhs, **attributes: xp.dot_general(lhs, rhs, **attributes),
+    accuracy="dot",
+    doc="""Products of lhs and rhs summed over the contracted axes.
+
+    Result axes: batch, then the free axes of lhs, then those of rhs, each in operand order. Both
+    operands have one dtype. Integers wrap; floats may use FMA and any order of summation; a sum of
+    nothing is 0.""",
+    samples=(
+        sample(
+            _f32([[1, -2, 3], [4, 5, -6]]),
+            _f32([[7, -8, 9], [1, 0, -1]]),
+            lhs_contract=(1,),
+            rhs_contract=(1,),
+            gives=_f32([[50, -2], [-66, 10]]),
+        ),
+        sample(
+            _f32([[1, -2, 3], [4, 5, -6]]),
+            _f32([[1, 2], [0, -1], [3, 0]]),
+            lhs_contract=(1,),
+            rhs_contract=(0,),
+            gives=_f32([[10, 4], [-14, 3]]),
+        ),
+        sample(
+            _f32([[[1, -2], [3, 4]], [[0, 5], [-6, 7]], [[1, 1], [2, -3]]]),
+            _f32([[[2, 1, 3]], [[-1, 4, 0]]]),
+            lhs_batch=(0,),
+            rhs_batch=(2,),
+            lhs_contract=(2,),
+            rhs_contract=(0,),
+            gives=_f32([[[4], [2]], [[20], [22]], [[3], [6]]]),
+        ),
+        sample(
+            _i32([[[1, 2], [3, 4], [5, 6]]]),
+            _i32([[1, -1, 2], [0, 10, 1]]),
+            lhs_contract=(2, 1),
+            rhs_contract=(0, 1),
+            gives=_i32([54]),
+        ),
+        sample(
+            _i32([2147483647, 2]),
+            _i32([2, 3]),
+            lhs_contract=(0,),
+            rhs_contract=(0,),
+            gives=_i32(4),
+        ),
+        sample(
+            _u32([4294967295, 2]), _u32([3]), lhs_contract=(), rhs_contract=(),
+            gives=_u32([[4294967293], [6]]),
+        ),
+        sample(
+            _f32([[], []]),
+            _f32([[], [], []]),
+            lhs_contract=(1,),
+            rhs_contract=(1,),
+            gives=_f32([[0, 0, 0], [0, 0, 0]]),
+        ),
+    ),
+    bad_calls=(
+        bad(
+            "contract",
+            "f32[2,3]",
+            "f32[2,4]",
+            lhs_contract=(1,),
+            rhs_contract=(1,),
+            message="contracting dims differ: 3 vs 4",
+        ),
+        bad(
+            "contract",
+            "f32[2,3]",
+            "f32[3,2]",
+            lhs_contract=(0, 1),
+            rhs_contract=(1,),
+            message="contracting dims differ: 2,3 vs 2",
+        ),
+        bad(
+            "batch",
+            "f32[2,3]",
+            "f32[4,3]",
+            lhs_batch=(0,),
+            rhs_batch=(0,),
+            lhs_contract=(1,),
+            rhs_contract=(1,),
+            message="batch dims differ: 2 vs 4",
+        ),
+        bad(
+            "batch",
+            "f32[2,3]",
+            "f32[3]",
+            lhs_batch=(0,),
+            lhs_contract=(1,),
+            rhs_contract=(0,),
+            message="batch dims differ: 2 vs none",
+        ),
+        bad(
+            "disjoint",
+            "f32[3,2]",
+            "f32[3,3]",
+            lhs_batch=(0,),
+            rhs_batch=(0,),
+            lhs_contract=(0,),
+            rhs_contract=(1,),
+            message="lhs_batch (0,) and lhs_contract (0,) share an axis",
+        ),
+        bad(
+            "disjoint",
+            "f32[3,3]",
+            "f32[3,2]",
+            lhs_batch=(0,),
+            rhs_batch=(0,),
+            lhs_contract=(1,),
+            rhs_contract=(0,),
+            message="rhs_batch (0,) and rhs_contract (0,) share an axis",
+        ),
+        bad(
+            "axis",
+            "f32[2,3]",
+            "f32[3]",
+            lhs_contract=(2,),
+            rhs_contract=(0,),
+            message="lhs_contract entry 2 is not an axis of rank 2 (0 <= axis < 2)",
+        ),
+        bad(
+            "rhs_contract",
+            "f32[2,2]",
+            "f32[2,2]",
+            lhs_contract=(0, 1),
+            rhs_contract=(1, 1),
+            message="rhs_contract (1, 1) repeats an axis",
+        ),
+        bad(
+            "same dtype",
+            "i32[3]",
+            "u32[3]",
+            lhs_contract=(0,),
+            rhs_contract=(0,),
+            message="dtypes differ: i32 vs u32; cast one of them",
+        ),
+        bad(
+            "dtype",
+            "f32[3]",
+            "bf16[3]",
+            lhs_contract=(0,),
+            rhs_contract=(0,),
+            message="rhs has dtype bf16; one of i32, u32, f32",
+        ),
+        bad(
+            "result dtype",
+            "f32[3]",
+            "f32[3]",
+            lhs_contract=(0,),
+            rhs_contract=(0,),
+            dtype="i32",
+            message="result dtype i32 is refused: it must be of the same kind as f32 "
+            "and at least as wide",
+        ),
+    ),
+)

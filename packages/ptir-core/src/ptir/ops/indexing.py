@@ -1,0 +1,226 @@
+"""Indexing ops: which elements is decided by operands. Indices clamp into range.
+
+With PTIR_CHECK_INDICES=1 the reference refuses what would be clamped.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ptir.ops.record import ANY, INTEGER, Array, Attribute, Call, bad, define, dtypes, sample
+from ptir.types import I32, TensorType
+
+_f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
+_bf16 = partial(Array, "bf16")
+
+
+def _take(call: Call) -> TensorType:
+    operand, indices = call.types
+    axis = call.axis(call["axis"], operand.rank)
+    empty = f"axis {axis} is empty; there is nothing to clamp an index to"
+    call.require(operand.shape[axis] > 0, "empty", empty)
+    return operand.with_shape((*operand.shape[:axis], *indices.shape, *operand.shape[axis + 1 :]))
+
+
+take = define(
+    "take",
+    "operand indices",
+    dtypes={"operand": ANY, "indices": INTEGER},
+    attributes=(Attribute("axis", "the axis that is indexed"),),
+    rule=_take,
+    meaning=lambda xp, operand, indices, *, axis: xp.take(operand, indices, axis=axis),
+    traits="movement",
+    doc="""Slices of an axis by index; the axes of ``indices`` take the place of the axis.
+
+    An index outside clamps into range: negative to 0, too great to the last.""",
+    samples=(
+        sample(
+            _f32([[1, -2, 3], [4, 5, -6]]),
+            _i32([2, 0, 0, 1]),
+            axis=1,
+            gives=_f32([[3, 1, 1, -2], [-6, 4, 4, 5]]),
+        ),
+        sample(
+            _i32([[1, 2], [3, 4], [5, 6]]),
+            _u32([[2], [0]]),
+            axis=0,
+            gives=_i32([[[5, 6]], [[1, 2]]]),
+        ),
+        sample(
+            _f32([[[1], [2]], [[3], [4]]]),
+            _i32([[1, 0, 1]]),
+            axis=1,
+            gives=_f32([[[[2], [1], [2]]], [[[4], [3], [4]]]]),
+        ),
+        sample(
+            _f32([10, 20, 30]),
+            _i32([-1, 3, -2147483648, 2147483647]),
+            axis=0,
+            gives=_f32([10, 30, 10, 30]),
+        ),
+        sample(_bf16([1, 2]), _u32(4294967295), axis=0, gives=_bf16(2)),
+    ),
+    bad_calls=(
+        bad(
+            "axis",
+            "f32[2]",
+            "i32[1]",
+            axis=1,
+            message="axis 1 is not an axis of rank 1 (0 <= axis < 1)",
+        ),
+        bad(
+            "empty",
+            "f32[2,0]",
+            "i32[1]",
+            axis=1,
+            message="axis 1 is empty; there is nothing to clamp an index to",
+        ),
+        bad(
+            "dtype",
+            "f32[2]",
+            "f32[1]",
+            axis=0,
+            message="indices has dtype f32; one of i32, u32",
+        ),
+    ),
+)
+
+
+def _require_starts(call: Call) -> None:
+    found, wanted = call.types[-1], TensorType(I32, (call.types[0].rank,))
+    message = f"starts has type {found}; {wanted} is needed, one per axis"
+    call.require(found == wanted, "starts", message)
+
+
+def _dynamic_slice(call: Call) -> TensorType:
+    operand = call.types[0]
+    _require_starts(call)
+    sizes = call.integers("sizes", operand.rank, 0)
+    larger = f"a window of {sizes} does not fit into {operand}"
+    call.require(all(n <= m for n, m in zip(sizes, operand.shape, strict=True)), "fit", larger)
+    return operand.with_shape(sizes)
+
+
+dynamic_slice = define(
+    "dynamic_slice",
+    "operand starts",
+    dtypes={"operand": ANY, "starts": dtypes("i32")},
+    attributes=(Attribute("sizes", "axis sizes of the window"),),
+    rule=_dynamic_slice,
+    meaning=lambda xp, operand, starts, *, sizes: xp.dynamic_slice(operand, starts, sizes=sizes),
+    traits="movement",
+    doc="""The window of ``sizes`` that begins at ``starts``, one start per axis.
+
+    A start outside moves the window so that it fits: start clamps to 0 .. axis size - window.""",
+    samples=(
+        sample(
+            _f32([[1, 2, 3, 4], [5, -6, 7, 8], [9, 10, 11, 12]]),
+            _i32([1, 2]),
+            sizes=(2, 1),
+            gives=_f32([[7], [11]]),
+        ),
+        sample(
+            _i32([[1, 2, 3, 4], [5, -6, 7, 8], [9, 10, 11, 12]]),
+            _i32([2, -5]),
+            sizes=(2, 3),
+            gives=_i32([[5, -6, 7], [9, 10, 11]]),
+        ),
+        sample(_bf16([1, 2]), _i32([2147483647]), sizes=(1,), gives=_bf16([2])),
+        sample(_f32(5), _i32([]), sizes=(), gives=_f32(5)),
+    ),
+    bad_calls=(
+        bad(
+            "starts",
+            "f32[2,3]",
+            "i32[1]",
+            sizes=(1, 1),
+            message="starts has type i32[1]; i32[2] is needed, one per axis",
+        ),
+        bad(
+            "sizes",
+            "f32[2,3]",
+            "i32[2]",
+            sizes=(1,),
+            message="sizes (1,) has 1 entries; one per axis is 2",
+        ),
+        bad("sizes", "f32[2]", "i32[1]", sizes=(-1,), message="sizes (-1,) has an entry below 0"),
+        bad(
+            "fit",
+            "f32[2,3]",
+            "i32[2]",
+            sizes=(1, 4),
+            message="a window of (1, 4) does not fit into f32[2,3]",
+        ),
+    ),
+)
+
+
+def _dynamic_update_slice(call: Call) -> TensorType:
+    operand, update, _ = call.types
+    _require_starts(call)
+    fits = (
+        update.dtype == operand.dtype
+        and update.rank == operand.rank
+        and all(n <= m for n, m in zip(update.shape, operand.shape, strict=True))
+    )
+    call.require(fits, "fit", f"update {update} does not fit into {operand}: dtype, rank and sizes")
+    return operand
+
+
+dynamic_update_slice = define(
+    "dynamic_update_slice",
+    "operand update starts",
+    dtypes={"operand": ANY, "update": ANY, "starts": dtypes("i32")},
+    rule=_dynamic_update_slice,
+    meaning=lambda xp, operand, update, starts: xp.dynamic_update_slice(operand, update, starts),
+    traits="movement",
+    doc="""The operand with ``update`` written where a window of its size begins at ``starts``.
+
+    A start outside moves the window so that it fits: start clamps to 0 .. axis size - window.""",
+    samples=(
+        sample(
+            _f32([[1, 2, 3], [4, 5, 6]]),
+            _f32([[-8, -9]]),
+            _i32([0, 1]),
+            gives=_f32([[1, -8, -9], [4, 5, 6]]),
+        ),
+        sample(
+            _i32([[1, 2, 3], [4, 5, 6]]),
+            _i32([[-8, -9]]),
+            _i32([7, -1]),
+            gives=_i32([[1, 2, 3], [-8, -9, 6]]),
+        ),
+        sample(_bf16([1, 2, 3]), _bf16([4, 5]), _i32([2]), gives=_bf16([1, 4, 5])),
+        sample(_f32([1, 2]), _f32([]), _i32([1]), gives=_f32([1, 2])),
+    ),
+    bad_calls=(
+        bad(
+            "starts",
+            "f32[2]",
+            "f32[1]",
+            "i32[]",
+            message="starts has type i32[]; i32[1] is needed, one per axis",
+        ),
+        bad(
+            "fit",
+            "f32[2]",
+            "i32[1]",
+            "i32[1]",
+            message="update i32[1] does not fit into f32[2]: dtype, rank and sizes",
+        ),
+        bad(
+            "fit",
+            "f32[2,2]",
+            "f32[1]",
+            "i32[2]",
+            message="update f32[1] does not fit into f32[2,2]: dtype, rank and sizes",
+        ),
+        bad(
+            "fit",
+            "f32[2]",
+            "f32[3]",
+            "i32[1]",
+            message="update f32[3] does not fit into f32[2]: dtype, rank and sizes",
+        ),
+    ),
+)

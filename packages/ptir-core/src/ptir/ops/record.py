@@ -1,0 +1,312 @@
+"""The op record: everything there is to say about an op, said once.
+
+``define`` adds a record to ``OPS``. From a record derive the builder (the record is callable on
+graph values), the verifier, constant folding, the reference backend, documentation and
+conformance cases. Type errors are formatted here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from ptir.errors import TypeRuleError, unknown_name
+from ptir.ir.attributes import Attributes, Literal
+from ptir.ir.graph import Ref, emit
+from ptir.ir.program import Block
+from ptir.types import DTYPES, DType, TensorType
+
+REQUIRED: Final = object()
+
+DTypeClass = frozenset[DType]
+
+
+def dtypes(*names: str) -> DTypeClass:
+    """A dtype class from names."""
+    return frozenset(DTYPES[name] for name in names)
+
+
+FLOAT = dtypes("f32")
+INTEGER = dtypes("i32", "u32")
+NUMERIC = FLOAT | INTEGER
+BITS = INTEGER | dtypes("bool")
+ANY = NUMERIC | dtypes("bool", "f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One attribute of an op: its name, what it means, its choices and its default."""
+
+    name: str
+    doc: str
+    default: Any = REQUIRED
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Array:
+    """A literal operand of a sample: dtype name and nested values (NumPy is not needed to hold it)."""
+
+    dtype: str
+    values: Any
+
+    def numpy(self) -> Any:
+        """The operand as a NumPy array."""
+        import numpy as np
+
+        return np.array(self.values, dtype=DTYPES[self.dtype].numpy)
+
+    @property
+    def type(self) -> TensorType:
+        """The operand's type."""
+        return TensorType(DTYPES[self.dtype], tuple(self.numpy().shape))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A call that works: operands, attributes, and the literal results a reader can check."""
+
+    operands: tuple[Array, ...]
+    attributes: Mapping[str, Any]
+    gives: tuple[Array, ...]
+    regions: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True)
+class BadCall:
+    """A call that violates one labelled constraint, and the message it must give."""
+
+    label: str
+    operands: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    message: str
+    regions: tuple[Block, ...] = ()
+
+
+def sample(*operands: Array, gives: Array | tuple[Array, ...], **attributes: Any) -> Sample:
+    """A sample call with its literal result."""
+    return Sample(operands, attributes, gives if isinstance(gives, tuple) else (gives,))
+
+
+def bad(label: str, *operands: str, message: str, **attributes: Any) -> BadCall:
+    """A bad call: the constraint's label, operand types as text, attributes, the message's end."""
+    return BadCall(label, operands, attributes, message)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One application of an op as its type rule sees it."""
+
+    op: str
+    types: tuple[TensorType, ...]
+    attributes: Mapping[str, Any]
+    regions: tuple[Block, ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attributes[name]
+
+    def require(self, holds: bool, label: str, message: str) -> None:
+        """Refuse the call with ``message`` unless the constraint called ``label`` holds."""
+        if not holds:
+            self.fail(label, message)
+
+    def fail(self, label: str, message: str) -> NoReturn:
+        """Raise the type error of this call."""
+        raise type_error(self.op, self.types, message, label)
+
+    def axis(self, value: Any, rank: int, what: str = "axis") -> int:
+        """A normalized axis number of an operand with ``rank`` axes."""
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < rank:
+            self.fail("axis", f"{what} {value} is not an axis of rank {rank} (0 <= axis < {rank})")
+        return value
+
+    def integers(
+        self, name: str, count: int | None = None, least: int | None = None
+    ) -> tuple[int, ...]:
+        """The attribute called ``name`` as integers: ``count`` of them, each ``least`` or more."""
+        values: Any = self[name]
+        whole = isinstance(values, tuple) and all(type(value) is int for value in values)
+        self.require(whole, name, f"{name} {values!r} is not a tuple of integers")
+        if count is not None and len(values) != count:
+            self.fail(name, f"{name} {values} has {len(values)} entries; one per axis is {count}")
+        if least is not None and any(value < least for value in values):
+            self.fail(name, f"{name} {values} has an entry below {least}")
+        return tuple(values)
+
+    def axes(self, name: str, rank: int) -> tuple[int, ...]:
+        """The attribute called ``name`` as distinct axis numbers of an operand with ``rank`` axes."""
+        values = tuple(self.axis(value, rank, f"{name} entry") for value in self.integers(name))
+        self.require(len(set(values)) == len(values), name, f"{name} {values} repeats an axis")
+        return values
+
+
+def type_error(
+    call: str, types: Sequence[TensorType], message: str, label: str = ""
+) -> TypeRuleError:
+    """The error for a refused call: ``add(f32[2], i32[2]): message`` and the caller's line."""
+    where = user_location()
+    error = TypeRuleError(
+        f"{call}({', '.join(map(str, types))}): {message}" + (f"\n  at {where}" if where else "")
+    )
+    error.label = label  # type: ignore[attr-defined]
+    return error
+
+
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+def user_location() -> str:
+    """``file:line`` of the innermost caller outside the ptir package."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
+
+
+Rule = Callable[[Call], "TensorType | tuple[TensorType, ...]"]
+
+
+@dataclass(frozen=True)
+class Op:
+    """One primitive. See the module for what derives from it.
+
+    ``operands`` names them in order, a last name ending in ``*`` takes any number; ``dtypes`` maps
+    each operand name to its class. ``meaning(xp, *arrays, **attributes)`` computes NumPy arrays
+    with the numerics namespace ``xp``; ops with regions also get ``regions=``, callables.
+    ``decomposition(*refs, **attributes)`` rewrites a call into simpler ops, exactly.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    attributes: tuple[Attribute, ...]
+    dtypes: Mapping[str, DTypeClass]
+    rule: Rule
+    meaning: Callable[..., Any]
+    doc: str
+    samples: tuple[Sample, ...]
+    bad_calls: tuple[BadCall, ...]
+    traits: frozenset[str] = frozenset()
+    accuracy: str = "exact"
+    profile: str = "core"
+    decomposition: Callable[..., Any] | None = None
+    regions: int = 0
+    open_attributes: bool = False
+
+    @property
+    def variadic(self) -> bool:
+        """Whether the last operand name takes any number of operands."""
+        return bool(self.operands) and self.operands[-1].endswith("*")
+
+    def bind(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """The call's attributes with defaults filled in; raises ``TypeRuleError``."""
+        names = {a.name for a in self.attributes}
+        unknown = [name for name in attributes if name not in names]
+        if unknown and not self.open_attributes:
+            raise type_error(self.name, (), unknown_name("attribute", unknown[0], names), "attribute")
+        bound = dict(attributes)
+        for attribute in self.attributes:
+            if attribute.name not in bound:
+                if attribute.default is REQUIRED:
+                    message = f"attribute {attribute.name!r} is missing: {attribute.doc}"
+                    raise type_error(self.name, (), message, "attribute")
+                bound[attribute.name] = attribute.default
+            value = bound[attribute.name]
+            if attribute.choices and value not in attribute.choices:
+                message = unknown_name(attribute.name, str(value), attribute.choices)
+                raise type_error(self.name, (), message, "attribute")
+        return bound
+
+    def infer(
+        self,
+        types: Sequence[TensorType],
+        attributes: Mapping[str, Any],
+        regions: tuple[Block, ...] = (),
+    ) -> tuple[TensorType, ...]:
+        """Result types of a call; raises ``TypeRuleError`` naming the rule that it breaks."""
+        call = Call(self.name, tuple(types), attributes, regions)
+        self._check_arity(call)
+        for index, found in enumerate(types):
+            name = self.operands[min(index, len(self.operands) - 1)]
+            allowed = self.dtypes[name]
+            if found.dtype not in allowed:
+                listed = ", ".join(n for n in DTYPES if DTYPES[n] in allowed)
+                call.fail("dtype", f"{name.rstrip('*')} has dtype {found.dtype}; one of {listed}")
+        result = self.rule(call)
+        return result if isinstance(result, tuple) else (result,)
+
+    def _check_arity(self, call: Call) -> None:
+        expected, given = len(self.operands), len(call.types)
+        if given != expected and not (self.variadic and given >= expected - 1):
+            names = ", ".join(self.operands) or "none"
+            call.fail("arity", f"{given} operands given; takes {names}")
+        if len(call.regions) != self.regions:
+            call.fail("regions", f"{len(call.regions)} regions given; takes {self.regions}")
+
+    def multi(
+        self, *operands: Ref, regions: tuple[Block, ...] = (), **attributes: Any
+    ) -> tuple[Ref, ...]:
+        """Apply the op to graph values; returns all its results. Raises ``TypeRuleError``."""
+        frozen = Attributes(self.bind(attributes))
+        types = self.infer([r.type for r in operands], frozen, regions)
+        return emit(self.name, operands, frozen, types, regions, user_location())
+
+    def __call__(self, *operands: Ref, **attributes: Any) -> Ref:
+        """Apply the op to graph values; returns its only result. Raises ``TypeRuleError``."""
+        return self.multi(*operands, **attributes)[0]
+
+
+OPS: Final[dict[str, Op]] = {}
+
+
+def define(
+    name: str,
+    operands: str,
+    *,
+    dtypes: DTypeClass | Mapping[str, DTypeClass],
+    rule: Rule,
+    meaning: Callable[..., Any],
+    doc: str,
+    attributes: Sequence[Attribute] = (),
+    samples: Sequence[Sample] = (),
+    bad_calls: Sequence[BadCall] = (),
+    traits: str = "",
+    **rest: Any,
+) -> Op:
+    """Add an op to the table; a name that exists already is an error."""
+    if name in OPS:
+        raise ValueError(f"op {name!r} is defined twice")
+    names = tuple(operands.split())
+    classes = dtypes if isinstance(dtypes, Mapping) else dict.fromkeys(names, dtypes)
+    op = Op(
+        name,
+        names,
+        tuple(attributes),
+        classes,
+        rule,
+        meaning,
+        doc,
+        tuple(samples),
+        tuple(bad_calls),
+        frozenset(traits.split()),
+        **rest,
+    )
+    OPS[name] = op
+    return op
+
+
+def op(name: str) -> Op:
+    """The record of the op called ``name``; raises ``TypeRuleError`` with the nearest names."""
+    found = OPS.get(name)
+    if found is None:
+        raise TypeRuleError(unknown_name("op", name, OPS))
+    return found
+
+
+def literal(array: Any) -> Literal:
+    """A literal from anything NumPy can hold."""
+    import numpy as np
+
+    return Literal.of(np.asarray(array))

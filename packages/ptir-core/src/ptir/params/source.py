@@ -1,0 +1,217 @@
+"""Where parameter values come from: random access by name, read when first needed.
+
+Files are read by ``ptir.checkpoint``; here are the protocol and the sources that need no file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+
+from ptir.errors import CheckpointError, UsageError
+from ptir.params.ids import BaseParamId
+from ptir.types import TensorType, dtype_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: Any NumPy array.
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+T = TypeVar("T")
+
+#: Random values drawn from one generator; part of what a seed means, so never change it.
+_BLOCK: Final = 1 << 18
+
+
+class Counters:
+    """What a source was asked for: bytes in all and loads per name; safe to use from threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.bytes_read = 0
+        self.loads: Counter[str] = Counter()
+
+    def record(self, name: str, nbytes: int) -> None:
+        """Count one read of ``name`` that gave ``nbytes`` bytes."""
+        with self._lock:
+            self.bytes_read += nbytes
+            self.loads[name] += 1
+
+
+class ParamSource(Protocol):
+    """Random access to the named parameters of one model.
+
+    Every method that takes a name raises ``CheckpointError`` for a name that does not exist.
+    """
+
+    @property
+    def counters(self) -> Counters:
+        """What was read so far."""
+        ...
+
+    def names(self) -> tuple[str, ...]:
+        """All names, in a stable order."""
+        ...
+
+    def type(self, name: str) -> TensorType:
+        """Stored element type and shape; reads no values."""
+        ...
+
+    def read(self, name: str) -> Array:
+        """The values as a read-only array of the stored type; shares memory where it can."""
+        ...
+
+    def release(self, name: str) -> None:
+        """Give back the resident pages behind ``name``; reading it again is allowed."""
+        ...
+
+
+class ArraySource:
+    """Parameters held in memory as NumPy arrays, which it shares and does not copy."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self.counters = Counters()
+        self._types = {name: _array_type(array) for name, array in arrays.items()}
+        self._arrays = {name: _read_only(array) for name, array in arrays.items()}
+
+    def names(self) -> tuple[str, ...]:
+        """All names, in the order given."""
+        return tuple(self._arrays)
+
+    def type(self, name: str) -> TensorType:
+        """Element type and shape of the array."""
+        return lookup(self._types, name)
+
+    def read(self, name: str) -> Array:
+        """A read-only view of the array."""
+        array = lookup(self._arrays, name)
+        self.counters.record(name, array.nbytes)
+        return array
+
+    def release(self, name: str) -> None:
+        """Nothing to give back: the caller owns the arrays."""
+        lookup(self._arrays, name)
+
+
+class RandomSource:
+    """Normally distributed parameters, generated when read and never kept.
+
+    A value depends on ``seed``, the parameter's name and its type, not on what was read before.
+    ``scale_fn(name, type)`` gives the standard deviation; the mean is 0. Values are drawn as f32
+    and rounded to the stored type; raises ``UsageError`` for types that are not floating point.
+    """
+
+    def __init__(
+        self,
+        types: Mapping[str, TensorType],
+        seed: int,
+        scale_fn: Callable[[str, TensorType], float],
+    ) -> None:
+        if seed < 0:
+            raise UsageError(f"seed {seed}: must be >= 0")
+        for name, type_ in types.items():
+            if not type_.dtype.is_float:
+                raise UsageError(f"random parameter {name!r} has type {type_}: must be a float")
+        self.counters = Counters()
+        self._types = dict(types)
+        self._seed = seed
+        self._scale = scale_fn
+
+    def names(self) -> tuple[str, ...]:
+        """All names, in the order given."""
+        return tuple(self._types)
+
+    def type(self, name: str) -> TensorType:
+        """The type the parameter was declared with."""
+        return lookup(self._types, name)
+
+    def read(self, name: str) -> Array:
+        """The parameter's values, generated again on every read."""
+        type_ = self.type(name)
+        values = self._draw(BaseParamId.of(name), type_.size, self._scale(name, type_))
+        self.counters.record(name, type_.nbytes)
+        return _read_only(values.reshape(type_.shape).astype(type_.dtype.numpy, copy=False))
+
+    def _draw(self, base: BaseParamId, size: int, std: float) -> Array:
+        import numpy as np
+
+        values = np.empty(size, np.float32)
+        entropy = [self._seed, int.from_bytes(base.value, "little")]
+
+        def fill(start: int) -> None:
+            block = values[start : start + _BLOCK]
+            seeds = np.random.SeedSequence([*entropy, start])
+            np.random.Generator(np.random.SFC64(seeds)).standard_normal(dtype=np.float32, out=block)
+            block *= np.float32(std)
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(fill, range(0, size, _BLOCK)))
+        return values
+
+    def release(self, name: str) -> None:
+        """Nothing to give back: no value is kept."""
+        lookup(self._types, name)
+
+
+class RenamedSource:
+    """A view of another source under other names; ``mapping`` goes from new name to old name.
+
+    Two new names may share an old one (tied weights). Its counters count by new name.
+    Raises ``CheckpointError`` when an old name does not exist in ``source``.
+    """
+
+    def __init__(self, source: ParamSource, mapping: Mapping[str, str]) -> None:
+        known = set(source.names())
+        for new, old in mapping.items():
+            if old not in known:
+                raise CheckpointError(f"renamed {new!r}: {_unknown(old, known)}")
+        self.counters = Counters()
+        self._source = source
+        self._old = dict(mapping)
+
+    def names(self) -> tuple[str, ...]:
+        """The new names, in the order of the mapping."""
+        return tuple(self._old)
+
+    def type(self, name: str) -> TensorType:
+        """Stored element type and shape."""
+        return self._source.type(lookup(self._old, name))
+
+    def read(self, name: str) -> Array:
+        """The values of the old name, shared with the source."""
+        array = self._source.read(lookup(self._old, name))
+        self.counters.record(name, array.nbytes)
+        return array
+
+    def release(self, name: str) -> None:
+        """Release the old name in the source."""
+        self._source.release(lookup(self._old, name))
+
+
+def lookup(table: Mapping[str, T], name: str) -> T:
+    """The entry of ``name``; raises ``CheckpointError`` with the nearest names."""
+    if name not in table:
+        raise CheckpointError(_unknown(name, table))
+    return table[name]
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"nearest: {', '.join(nearest)}; " if nearest else ""
+    return f"unknown parameter {name!r} ({hint}{len(names)} known)"
+
+
+def _array_type(array: Array) -> TensorType:
+    return TensorType(dtype_of(array), tuple(array.shape))
+
+
+def _read_only(array: Array) -> Array:
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    view = native.view()
+    view.setflags(write=False)
+    return view

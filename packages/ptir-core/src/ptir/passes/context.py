@@ -1,0 +1,32 @@
+"""What a pass may look at besides the program: where it will run and what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ptir.backend.contract import Backend, Device
+from ptir.ir.program import Block, Port, Program
+from ptir.ops.implementations import Overrides
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """How a derived parameter is computed from stored ones: a block and the ports that feed it."""
+
+    block: Block
+    ports: tuple[Port, ...]
+
+
+@dataclass
+class PassContext:
+    """The target, the overrides in force, derived parameters by port name, and rule counts."""
+
+    backend: Backend
+    device: Device
+    overrides: Overrides = ()
+    derived: dict[str, Derivation] = field(default_factory=dict[str, Derivation])
+    rewrites: dict[str, int] = field(default_factory=dict[str, int])
+
+
+Pass = Callable[[Program, PassContext], Program]

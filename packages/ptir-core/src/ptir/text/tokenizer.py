@@ -1,0 +1,160 @@
+"""Text to token ids and back, over the ``tokenizers`` library, with streaming detokenization."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ptir.checkpoint.json_text import parse_json_object
+from ptir.errors import CheckpointError, UsageError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_END_OF_TEXT: Final = "<|endoftext|>"
+
+
+class Tokenizer:
+    """Encodes and decodes text; built with ``from_json`` or ``from_gpt2``."""
+
+    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+        inner.no_truncation()
+        inner.no_padding()
+        self._inner = inner
+        added = inner.get_added_tokens_decoder()
+        self.special_ids: Final = frozenset(i for i, token in added.items() if token.special)
+
+    @classmethod
+    def from_json(cls, text: str) -> Tokenizer:
+        """The tokenizer of a ``tokenizer.json``'s text; raises ``CheckpointError``.
+
+        Truncation and padding set in the file are dropped: encoding never loses or adds text.
+        """
+        import tokenizers
+
+        parse_json_object(text, "tokenizer.json")
+        try:
+            return cls(tokenizers.Tokenizer.from_str(text))
+        except Exception as error:  # the library raises nothing more specific
+            raise CheckpointError(f"tokenizer.json: cannot be used: {error}") from error
+
+    @classmethod
+    def from_gpt2(cls, vocab: str, merges: str) -> Tokenizer:
+        """Byte-level BPE without prefix space from the texts of ``vocab.json`` and ``merges.txt``.
+
+        ``<|endoftext|>`` is special when the vocabulary has it. Raises ``CheckpointError``.
+        """
+        import tokenizers
+
+        ids = _vocabulary(vocab)
+        try:
+            model = tokenizers.models.BPE(ids, _merges(merges))
+        except Exception as error:  # the library raises nothing more specific
+            raise CheckpointError(f"vocab.json and merges.txt do not fit: {error}") from error
+        inner = tokenizers.Tokenizer(model)
+        inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        inner.decoder = tokenizers.decoders.ByteLevel()
+        if _END_OF_TEXT in ids:
+            inner.add_special_tokens([_END_OF_TEXT])
+        return cls(inner)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens, added ones included."""
+        return self._inner.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of ``text``; raises ``UsageError`` for text that is not valid Unicode.
+
+        ``add_special_tokens`` applies the tokenizer's own template (such as a leading ``<s>``).
+        """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            bad = text[error.start]
+            raise UsageError(f"text holds {bad!r} at {error.start}: it must be Unicode") from error
+        ids: list[int] = self._inner.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of ``ids``; bytes that are no character become U+FFFD.
+
+        Raises ``UsageError`` for ids the tokenizer does not have.
+        """
+        for index in ids:
+            self.check_id(index)
+        return self._inner.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def stream(self, *, skip_special_tokens: bool = True) -> TextStream:
+        """A detokenizer for ids that arrive one at a time."""
+        return TextStream(self, self._inner, skip_special_tokens)
+
+    def id_of(self, token: str) -> int:
+        """The id of one token as spelled in the vocabulary; raises ``UsageError``."""
+        index = self._inner.token_to_id(token)
+        if index is None:
+            raise UsageError(f"token {token!r} is not in the vocabulary of {self.vocab_size}")
+        return index
+
+    def check_id(self, index: int) -> None:
+        """Raise ``UsageError`` unless ``index`` is the id of a token."""
+        if not 0 <= index < 1 << 32 or self._inner.id_to_token(index) is None:
+            raise UsageError(
+                f"token id {index}: the tokenizer has no such token (vocabulary {self.vocab_size})"
+            )
+
+
+class TextStream:
+    """Detokenizes ids one at a time, never splitting a character.
+
+    What ``push`` and ``flush`` return adds up to ``decode`` of all ids.
+    """
+
+    def __init__(
+        self, owner: Tokenizer, inner: tokenizers.Tokenizer, skip_special_tokens: bool
+    ) -> None:
+        import tokenizers
+
+        self._owner = owner
+        self._inner = inner
+        self._skip = skip_special_tokens
+        self._decoder = tokenizers.decoders.DecodeStream(skip_special_tokens=skip_special_tokens)
+        self._ids: list[int] = []
+        self._emitted = 0
+
+    def push(self, index: int) -> str:
+        """The text that ``index`` completes, often empty; raises ``UsageError`` for unknown ids."""
+        self._owner.check_id(index)
+        self._ids.append(index)
+        text = self._decoder.step(self._inner, index) or ""
+        self._emitted += len(text)
+        return text
+
+    def flush(self) -> str:
+        """The rest, at the end: bytes that never became a character appear as U+FFFD."""
+        whole = self._owner.decode(self._ids, skip_special_tokens=self._skip)
+        rest, self._emitted = whole[self._emitted :], len(whole)
+        return rest
+
+
+def _vocabulary(text: str) -> dict[str, int]:
+    ids: dict[str, Any] = parse_json_object(text, "vocab.json")
+    for token, index in ids.items():
+        if type(index) is not int or not 0 <= index < 1 << 32:
+            raise CheckpointError(f"vocab.json: token {token!r} has id {index!r}, not an id")
+    if len(set(ids.values())) != len(ids):
+        raise CheckpointError("vocab.json: two tokens share an id; ids must be unique")
+    return ids
+
+
+def _merges(text: str) -> list[tuple[str, str]]:
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    first = 1 if lines[0].startswith("#version") else 0
+    rows = {number: line.split(" ") for number, line in enumerate(lines, 1) if line}
+    pairs: list[tuple[str, str]] = []
+    for number, row in rows.items():
+        if number > first and len(row) != 2:
+            raise CheckpointError(f"merges.txt: line {number} is {row}, not two tokens")
+        if number > first:
+            pairs.append((row[0], row[1]))
+    return pairs

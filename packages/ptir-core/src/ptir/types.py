@@ -1,0 +1,163 @@
+"""Element types and tensor types: the vocabulary every other room speaks.
+
+``DType`` names an element type; ``TensorType`` adds a static shape and prints as ``f32[2,3]``.
+NumPy is imported only when a ``numpy`` dtype is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from ptir.errors import TypeRuleError, unknown_name
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Kind = Literal["bool", "int", "uint", "float"]
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type: its PTIR name, its kind and its width in bits."""
+
+    name: str
+    kind: Kind
+    bits: int
+    numpy_name: str
+
+    @cached_property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype that stores this type (``ml_dtypes`` for bf16 and f8)."""
+        import ml_dtypes
+        import numpy as np
+
+        return np.dtype(getattr(ml_dtypes, self.numpy_name, None) or self.numpy_name)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return (self.bits + 7) // 8
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values are floating point."""
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether values are signed or unsigned integers (bool is neither)."""
+        return self.kind in ("int", "uint")
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"DType({self.name})"
+
+
+DTYPES: Final[dict[str, DType]] = {
+    d.name: d
+    for d in (
+        DType("bool", "bool", 8, "bool"),
+        DType("i8", "int", 8, "int8"),
+        DType("i16", "int", 16, "int16"),
+        DType("i32", "int", 32, "int32"),
+        DType("i64", "int", 64, "int64"),
+        DType("u8", "uint", 8, "uint8"),
+        DType("u16", "uint", 16, "uint16"),
+        DType("u32", "uint", 32, "uint32"),
+        DType("u64", "uint", 64, "uint64"),
+        DType("f16", "float", 16, "float16"),
+        DType("bf16", "float", 16, "bfloat16"),
+        DType("f32", "float", 32, "float32"),
+        DType("f64", "float", 64, "float64"),
+        DType("f8e4m3fn", "float", 8, "float8_e4m3fn"),
+        DType("f8e5m2", "float", 8, "float8_e5m2"),
+    )
+}
+
+BOOL, I32, U32 = DTYPES["bool"], DTYPES["i32"], DTYPES["u32"]
+F16, BF16, F32, F64 = DTYPES["f16"], DTYPES["bf16"], DTYPES["f32"], DTYPES["f64"]
+I64, U8, I8, U64 = DTYPES["i64"], DTYPES["u8"], DTYPES["i8"], DTYPES["u64"]
+
+
+def dtype(name: str | DType) -> DType:
+    """The element type called ``name``; raises ``TypeRuleError`` with the nearest names."""
+    if isinstance(name, DType):
+        return name
+    found = DTYPES.get(name)
+    if found is None:
+        raise TypeRuleError(unknown_name("dtype", str(name), DTYPES))
+    return found
+
+
+def dtype_of(array: Any) -> DType:
+    """The element type that stores a NumPy array's (or scalar's) elements without conversion."""
+    found = _by_numpy_name().get(array.dtype.name)
+    if found is None:
+        raise TypeRuleError(
+            f"dtype {array.dtype} has no PTIR element type; convert to one of {', '.join(DTYPES)}"
+        )
+    return found
+
+
+def _by_numpy_name() -> dict[str, DType]:
+    return {d.numpy_name: d for d in DTYPES.values()}
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """An element type and a static shape."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a dense array of this type."""
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+        """The same element type in another shape."""
+        return TensorType(self.dtype, shape)
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        """The same shape with another element type."""
+        return TensorType(dtype, self.shape)
+
+
+_TYPE_TEXT = re.compile(r"(?P<dtype>[a-z0-9]+)\[(?P<shape>[0-9,]*)\]")
+
+
+def parse_type(text: str) -> TensorType:
+    """The type printed as ``text``, for example ``f32[2,3]``; raises ``TypeRuleError``."""
+    match = _TYPE_TEXT.fullmatch(text)
+    if match is None:
+        raise TypeRuleError(f"{text!r} is not a tensor type; write it as f32[2,3]")
+    sizes = match["shape"]
+    shape = tuple(int(s) for s in sizes.split(",")) if sizes else ()
+    return TensorType(dtype(match["dtype"]), shape)
+
+
+def spec(element: str | DType, *shape: int) -> TensorType:
+    """A tensor type from an element type name and axis sizes: ``spec("f32", 2, 3)``."""
+    if any(size < 0 for size in shape):
+        raise TypeRuleError(f"spec({element}, {shape}): axis sizes must be >= 0")
+    return TensorType(dtype(element), tuple(int(size) for size in shape))
