@@ -10,6 +10,7 @@ from ptir.backend.contract import (
     OpQuery,
     Options,
     RunStats,
+    Target,
 )
 from ptir.backend.interpreter import Interpreter
 
@@ -24,4 +25,5 @@ __all__ = [
     "OpQuery",
     "Options",
     "RunStats",
+    "Target",
 ]

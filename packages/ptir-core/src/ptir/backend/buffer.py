@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptir.backend.contract import Backend, Device
+from ptir.backend.contract import Target
 from ptir.errors import CaptureError
 from ptir.types import TensorType
 
@@ -16,15 +16,14 @@ class Buffer:
     before a donation would overwrite them. A consumed buffer says what consumed it when used.
     """
 
-    __slots__ = ("_handle", "backend", "device", "gone", "shared", "type")
+    __slots__ = ("_handle", "gone", "shared", "target", "type")
 
     def __init__(
-        self, handle: Any, type: TensorType, backend: Backend, device: Device, shared: bool = False
+        self, handle: Any, type: TensorType, target: Target, shared: bool = False
     ) -> None:
         self._handle = handle
         self.type = type
-        self.backend = backend
-        self.device = device
+        self.target = target
         self.shared = shared
         self.gone = ""
 
@@ -42,4 +41,4 @@ class Buffer:
 
     def download(self) -> Any:
         """The elements as a NumPy array."""
-        return self.backend.download(self.handle, self.device)
+        return self.target.backend.download(self.handle, self.target.device)

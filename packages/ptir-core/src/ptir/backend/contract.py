@@ -38,6 +38,17 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Target:
+    """Where something runs: a backend and one of its devices."""
+
+    backend: Backend
+    device: Device
+
+    def __str__(self) -> str:
+        return f"{self.backend.name}:{self.device.index}"
+
+
+@dataclass(frozen=True)
 class OpQuery:
     """One concrete application of an op or composite, as the capability predicate sees it."""
 

@@ -115,14 +115,15 @@ def _rope(config: Config) -> dict[str, dict[str, Any]]:
     if given is None:
         return _rope_v4(config)
     given = _mapping(given, "rope_parameters")
-    if given and all(isinstance(value, Mapping) for value in given.values()):
-        return {kind: _rope_entry(config, value) for kind, value in given.items()}
-    return dict.fromkeys(_kinds(config), _rope_entry(config, given))
+    if any(isinstance(value, Mapping) for value in given.values()):
+        rows = {kind: value for kind, value in given.items() if value is not None}
+        return {kind: _rope_entry(config, _mapping(row, kind)) for kind, row in rows.items()}
+    return {kind: _rope_entry(config, given) for kind in _kinds(config)}
 
 
 def _rope_v4(config: Config) -> dict[str, dict[str, Any]]:
     scaling = _mapping(config.get("rope_scaling") or {}, "rope_scaling")
-    by_kind = dict.fromkeys(_kinds(config), _rope_entry(config, scaling))
+    by_kind = {kind: _rope_entry(config, scaling) for kind in _kinds(config)}
     local = config.get("rope_local_base_freq")
     if local is not None:
         by_kind[SLIDING] = _rope_entry(config, {"rope_theta": local})

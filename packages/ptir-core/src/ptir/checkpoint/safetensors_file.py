@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeGuard
 
 from ptir.checkpoint.json_text import parse_json_object
 from ptir.errors import CheckpointError, unknown_name
@@ -239,7 +239,7 @@ def _offsets(path: Path, name: str, value: object) -> tuple[int, int]:
     return value[0], value[1]
 
 
-def _is_sizes(value: Any) -> bool:
+def _is_sizes(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(v) is int and 0 <= v <= _MAX_BYTES for v in value)
 
 

@@ -129,7 +129,7 @@ def _little_endian_bytes(array: Array) -> memoryview:
     import numpy as np
 
     little = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
-    return memoryview(little.reshape(-1).view(np.uint8))
+    return little.reshape(-1).view(np.uint8).data
 
 
 def _first(names: Iterable[str], count: int = 5) -> str:

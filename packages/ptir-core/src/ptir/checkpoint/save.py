@@ -1,4 +1,4 @@
-"""Save checkpoints, whole or not at all: as a Hugging Face folder or as one self-describing file."""
+"""Save checkpoints, whole or not at all: as a Hugging Face folder or one self-describing file."""
 
 from __future__ import annotations
 

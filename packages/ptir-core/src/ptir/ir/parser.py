@@ -1,7 +1,7 @@
 """Reads the text form of a program; the text may come from anywhere and is not trusted.
 
-A table of token patterns, then recursive descent with one method for each thing in the grammar.
-White space and ``# comments`` separate tokens and mean nothing else.
+Recursive descent with one method for each thing in the grammar. White space and ``# comments``
+separate tokens and mean nothing else.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from ptir.errors import PtirError, VerifyError, unknown_name
+from ptir.errors import unknown_name
 from ptir.ir.attributes import Attr, Attributes, Literal
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ir.structure import (
@@ -26,30 +24,9 @@ from ptir.ir.structure import (
     check_depth,
     check_version,
 )
-from ptir.ir.text import NAME, literal_digest, types_text, values_text
+from ptir.ir.text import literal_digest, types_text, values_text
+from ptir.ir.tokens import Reader, Token
 from ptir.types import TensorType, dtype, parse_type
-
-_STRING = r'"(?:[^"\\\x00-\x1f]|\\.)*"'
-
-_TOKENS: Final = re.compile(
-    "|".join(
-        f"(?P<{kind}>{pattern})"
-        for kind, pattern in (
-            ("space", r"(?:\s|#[^\n]*)+"),
-            ("value", r"%[0-9]+"),
-            ("function", rf"@(?:{NAME.pattern}|{_STRING})"),
-            ("string", _STRING),
-            ("dtype", r"![a-z0-9]+"),
-            ("hex", r"0x[0-9a-f]*"),
-            ("type", r"[a-z][a-z0-9]*\[(?:[0-9]+(?:,[0-9]+)*)?\]"),
-            ("nan", r"nan\([0-9a-f]{16}\)"),
-            ("float", r"-?[0-9]+(?:\.[0-9]+(?:e[+-]?[0-9]+)?|e[+-]?[0-9]+)|-inf\b"),
-            ("int", r"-?[0-9]+"),
-            ("name", NAME.pattern),
-            ("mark", r"->|[(){}\[\]=:,]"),
-        )
-    )
-)
 
 _WORDS: Final[dict[str, Attr]] = {"true": True, "false": False, "none": None, "inf": math.inf}
 
@@ -65,85 +42,14 @@ def parse(text: str, literals: Mapping[str, Literal] | None = None) -> Program:
     return _Parser(text, literals or {}).program()
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    offset: int
-
-
-class _Parser:
+class _Parser(Reader):
     def __init__(self, text: str, literals: Mapping[str, Literal]) -> None:
-        self.text = text
+        super().__init__(text)
         self.literals = literals
         self.functions: dict[str, Block] = {}
         self.depths: dict[int, int] = {}
-        self.tokens = self.tokenize()
-        self.token = next(self.tokens)
 
-    def tokenize(self) -> Iterator[_Token]:
-        offset = 0
-        while offset < len(self.text):
-            match = _TOKENS.match(self.text, offset)
-            if match is None:
-                found = self.text[offset : offset + 1]
-                raise self.error(offset, f"no token starts with {found!r}; see docs/program.md")
-            if match.lastgroup != "space":
-                yield _Token(str(match.lastgroup), match[0], offset)
-            offset = match.end()
-        yield _Token("end", "", offset)
-
-    # Errors name line and column.
-
-    def error(self, offset: int, message: str) -> VerifyError:
-        line = self.text.count("\n", 0, offset) + 1
-        column = offset - self.text.rfind("\n", 0, offset)
-        return VerifyError(f"line {line}, column {column}: {message}")
-
-    def expected(self, what: str) -> VerifyError:
-        shown = self.token.text if len(self.token.text) <= 40 else f"{self.token.text[:40]}..."
-        found = repr(shown) if shown else "the end of the text"
-        return self.error(self.token.offset, f"expected {what}, found {found}")
-
-    @contextmanager
-    def at(self, token: _Token) -> Iterator[None]:
-        """Errors raised inside are about ``token``."""
-        try:
-            yield
-        except (PtirError, ValueError) as error:
-            raise self.error(token.offset, str(error)) from None
-
-    # Tokens.
-
-    def advance(self) -> _Token:
-        token = self.token
-        self.token = next(self.tokens, token)
-        return token
-
-    def take(self, kind: str, what: str) -> _Token:
-        if self.token.kind != kind:
-            raise self.expected(what)
-        return self.advance()
-
-    def accept(self, text: str) -> bool:
-        """Whether the next token is this mark or word, which is then taken."""
-        found = self.token.kind in ("mark", "name") and self.token.text == text
-        if found:
-            self.advance()
-        return found
-
-    def expect(self, text: str) -> None:
-        if not self.accept(text):
-            raise self.expected(repr(text))
-
-    def listed(self, item: Callable[[], T], end: str) -> list[T]:
-        """Items separated by commas up to ``end``, which is taken."""
-        items: list[T] = []
-        while not self.accept(end):
-            if items:
-                self.expect(",")
-            items.append(item())
-        return items
+    # Single tokens.
 
     def number(self) -> int:
         token = self.take("value", "a value such as %0")
@@ -210,7 +116,7 @@ class _Parser:
             raise self.error(token.offset, f"function @{name} is defined twice")
         self.functions[name] = self.signature(1)
 
-    def function_name(self, token: _Token) -> str:
+    def function_name(self, token: Token) -> str:
         with self.at(token):
             return str(json.loads(token.text[1:])) if '"' in token.text else token.text[1:]
 
@@ -292,7 +198,7 @@ class _Parser:
         self.expect("(")
         operands = self.defined(")", count)
         attributes = self.attributes(callee)
-        regions = (self.lowering(),) if callee else ()
+        regions: tuple[Block, ...] = (self.lowering(),) if callee else ()
         self.expect(":")
         types = self.types()
         if len(types) != results:
@@ -317,7 +223,9 @@ class _Parser:
         token = self.take("function", "the composite's lowering, such as @softmax_0")
         name = self.function_name(token)
         if name not in self.functions:
-            message = unknown_name("function", f"@{name}", (f"@{known}" for known in self.functions))
+            message = unknown_name(
+                "function", f"@{name}", (f"@{known}" for known in self.functions)
+            )
             raise self.error(token.offset, f"{message}; a function is printed before its use")
         return self.functions[name]
 
@@ -359,7 +267,7 @@ class _Parser:
         start, type = self.token, self.type()
         if self.accept("file"):
             return self.kept_literal(type)
-        token = self.take("hex", "the literal's bytes as 0x..., or file\"...\"")
+        token = self.take("hex", 'the literal\'s bytes as 0x..., or file"..."')
         with self.at(start):
             return Literal(type, bytes.fromhex(token.text[2:]))
 
@@ -368,7 +276,8 @@ class _Parser:
         found = self.literals.get(digest)
         if found is None:
             raise self.error(
-                token.offset, f"literal {digest!r} is not in the side file ({len(self.literals)} are)"
+                token.offset,
+                f"literal {digest!r} is not in the side file ({len(self.literals)} are)",
             )
         if found.type != type or literal_digest(found) != digest:
             raise self.error(

@@ -17,6 +17,7 @@ from ptir.types import TensorType
 MAX_DEPTH: Final = 64
 """Most levels of blocks inside blocks (through lowerings too) and of lists inside lists."""
 
+LAST_MINOR: Final = 999_999
 RESERVED: Final = frozenset({"region", "return"})
 PORT_KINDS: Final = ("input", "parameter")
 
@@ -24,6 +25,8 @@ PORT_KINDS: Final = ("input", "parameter")
 def check_version(version: tuple[int, int]) -> None:
     """Refuse a program of another major version by name."""
     major, minor = version
+    if not 0 <= minor <= LAST_MINOR:
+        raise VerifyError(f"ptir {major}.{minor}: the minor version must be 0 to {LAST_MINOR}")
     if major != VERSION[0]:
         raise VerifyError(
             f"ptir {major}.{minor}: this build reads ptir {VERSION[0]}.x; "
@@ -78,7 +81,9 @@ def _region_name(instruction: Instruction, index: int) -> str:
     return f"region {index} of {instruction.op}"
 
 
-def broken(where: str, instruction: Instruction, numbers: tuple[int, ...], rule: str) -> VerifyError:
+def broken(
+    where: str, instruction: Instruction, numbers: tuple[int, ...], rule: str
+) -> VerifyError:
     """The error for an instruction that breaks a rule: the place, its printed line, the rule."""
     line = instruction_text(instruction, numbers, literals={})
     return VerifyError(f"{where}: `{line}`: {rule}")

@@ -9,10 +9,21 @@ from __future__ import annotations
 import keyword
 
 from ptir.errors import unknown_name
-from ptir.ops import creation, elementwise
+from ptir.ops import contraction, control, creation, elementwise, indexing, movement, reduction
 from ptir.ops.record import OPS, Op, op
 
-__all__ = ["OPS", "Op", "creation", "elementwise", "op"]
+__all__ = [
+    "OPS",
+    "Op",
+    "contraction",
+    "control",
+    "creation",
+    "elementwise",
+    "indexing",
+    "movement",
+    "op",
+    "reduction",
+]
 
 
 def __getattr__(name: str) -> Op:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ptir.ops.record import NUMERIC, Array, Attribute, Call, bad, define, sample
+from ptir.ops.record import NUMERIC, Array, Attribute, Call, bad, define, refusals, sample
 from ptir.types import DType, TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
@@ -14,18 +14,28 @@ def _sizes(type: TensorType, axes: tuple[int, ...]) -> str:
     return ",".join(str(type.shape[axis]) for axis in axes) or "none"
 
 
-def _paired(call: Call, kind: str, label: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The axes of both operands that ``kind`` pairs, of equal number and sizes."""
+Axes = tuple[int, ...]
+
+
+def _batch_axes(call: Call) -> tuple[Axes, Axes]:
+    """The batch axes of both operands, equal in number and sizes."""
     lhs, rhs = call.types
-    left, right = call.axes(f"lhs_{kind}", lhs.rank), call.axes(f"rhs_{kind}", rhs.rank)
+    left, right = call.axes("lhs_batch", lhs.rank), call.axes("rhs_batch", rhs.rank)
     found, wanted = _sizes(lhs, left), _sizes(rhs, right)
-    call.require(found == wanted, kind, f"{label} dims differ: {found} vs {wanted}")
+    call.require(found == wanted, "batch", f"batch dims differ: {found} vs {wanted}")
     return left, right
 
 
-def _free(
-    call: Call, side: str, type: TensorType, batch: tuple[int, ...], contract: tuple[int, ...]
-) -> tuple[int, ...]:
+def _contracted_axes(call: Call) -> tuple[Axes, Axes]:
+    """The contracted axes of both operands, equal in number and sizes."""
+    lhs, rhs = call.types
+    left, right = call.axes("lhs_contract", lhs.rank), call.axes("rhs_contract", rhs.rank)
+    found, wanted = _sizes(lhs, left), _sizes(rhs, right)
+    call.require(found == wanted, "contract", f"contracting dims differ: {found} vs {wanted}")
+    return left, right
+
+
+def _free(call: Call, side: str, type: TensorType, batch: Axes, contract: Axes) -> tuple[int, ...]:
     """Sizes of the axes that are neither batch nor contracted."""
     shared = f"{side}_batch {batch} and {side}_contract {contract} share an axis"
     call.require(not set(batch) & set(contract), "disjoint", shared)
@@ -50,8 +60,8 @@ def _dot_general(call: Call) -> TensorType:
     lhs, rhs = call.types
     differ = f"dtypes differ: {lhs.dtype} vs {rhs.dtype}; cast one of them"
     call.require(lhs.dtype == rhs.dtype, "same dtype", differ)
-    lhs_batch, rhs_batch = _paired(call, "batch", "batch")
-    lhs_contract, rhs_contract = _paired(call, "contract", "contracting")
+    lhs_batch, rhs_batch = _batch_axes(call)
+    lhs_contract, rhs_contract = _contracted_axes(call)
     lhs_free = _free(call, "lhs", lhs, lhs_batch, lhs_contract)
     rhs_free = _free(call, "rhs", rhs, rhs_batch, rhs_contract)
     batch = tuple(lhs.shape[axis] for axis in lhs_batch)
@@ -71,6 +81,7 @@ dot_general = define(
     ),
     rule=_dot_general,
     meaning=lambda xp, lhs, rhs, **attributes: xp.dot_general(lhs, rhs, **attributes),
+    traits="contraction",
     accuracy="dot",
     doc="""Products of lhs and rhs summed over the contracted axes.
 
@@ -109,14 +120,13 @@ dot_general = define(
             gives=_i32([54]),
         ),
         sample(
-            _i32([2147483647, 2]),
-            _i32([2, 3]),
-            lhs_contract=(0,),
-            rhs_contract=(0,),
-            gives=_i32(4),
+            _i32([2147483647, 2]), _i32([2, 3]), lhs_contract=(0,), rhs_contract=(0,), gives=_i32(4)
         ),
         sample(
-            _u32([4294967295, 2]), _u32([3]), lhs_contract=(), rhs_contract=(),
+            _u32([4294967295, 2]),
+            _u32([3]),
+            lhs_contract=(),
+            rhs_contract=(),
             gives=_u32([[4294967293], [6]]),
         ),
         sample(
@@ -128,6 +138,7 @@ dot_general = define(
         ),
     ),
     bad_calls=(
+        *refusals("lhs rhs", NUMERIC, "f32[3]", "f32[3]", lhs_contract=(0,), rhs_contract=(0,)),
         bad(
             "contract",
             "f32[2,3]",
@@ -198,6 +209,32 @@ dot_general = define(
             lhs_contract=(0, 1),
             rhs_contract=(1, 1),
             message="rhs_contract (1, 1) repeats an axis",
+        ),
+        bad(
+            "lhs_contract",
+            "f32[2,2]",
+            "f32[2,2]",
+            lhs_contract=(0, 0),
+            rhs_contract=(1, 0),
+            message="lhs_contract (0, 0) repeats an axis",
+        ),
+        bad(
+            "lhs_batch",
+            "f32[2]",
+            "f32[2]",
+            lhs_batch=(0, 0),
+            lhs_contract=(),
+            rhs_contract=(),
+            message="lhs_batch (0, 0) repeats an axis",
+        ),
+        bad(
+            "rhs_batch",
+            "f32[2]",
+            "f32[2]",
+            rhs_batch=0,
+            lhs_contract=(),
+            rhs_contract=(),
+            message="rhs_batch 0 is not a tuple of integers",
         ),
         bad(
             "same dtype",

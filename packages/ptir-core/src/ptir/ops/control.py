@@ -13,7 +13,18 @@ from typing import Any, NoReturn
 
 from ptir.errors import TypeRuleError, UnsupportedError
 from ptir.ir.program import Block
-from ptir.ops.record import ANY, Array, Attribute, BadCall, Call, Sample, bad, define, dtypes
+from ptir.ops.record import (
+    ANY,
+    Array,
+    Attribute,
+    BadCall,
+    Call,
+    Sample,
+    bad,
+    define,
+    dtypes,
+    refusals,
+)
 from ptir.types import BOOL, F32, TensorType, parse_type
 
 _f32, _bool = partial(Array, "f32"), partial(Array, "bool")
@@ -34,7 +45,9 @@ def _require_inputs(call: Call, name: str, region: Block, operands: Types) -> No
 def _cond(call: Call) -> Types:
     then, otherwise = call.regions
     predicate, *operands = call.types
-    call.require(predicate == _FLAG, "predicate", f"predicate has type {predicate}; bool[] is needed")
+    call.require(
+        predicate == _FLAG, "predicate", f"predicate has type {predicate}; bool[] is needed"
+    )
     _require_inputs(call, "then", then, tuple(operands))
     _require_inputs(call, "else", otherwise, tuple(operands))
     found, other = then.output_types, otherwise.output_types
@@ -62,15 +75,13 @@ cond = define(
     regions=2,
     rule=_cond,
     meaning=_run_cond,
+    traits="control",
     doc="""The results of the first region (then) if the predicate holds, else of the second.
 
     Only the chosen region runs. Both take the operands and give equal types.""",
     samples=(
         Sample(
-            (_bool(True), _f32([1, -2]), _f32([3])),
-            {},
-            (_f32([3]), _f32([1, -2])),
-            (_SWAP, _SWAP),
+            (_bool(True), _f32([1, -2]), _f32([3])), {}, (_f32([3]), _f32([1, -2])), (_SWAP, _SWAP)
         ),
         Sample((_bool(True), _f32([1, -2]), _f32([3])), {}, (_f32([1, -2]),), (_FIRST, _FIRST)),
         Sample(
@@ -87,6 +98,13 @@ cond = define(
         ),
     ),
     bad_calls=(
+        *refusals(
+            "predicate operands*",
+            {"predicate": dtypes("bool"), "operands*": ANY},
+            "bool[]",
+            "f32[2]",
+            regions=(_FIRST, _FIRST),
+        ),
         BadCall(
             "predicate",
             ("bool[1]", "f32[2]", "f32[1]"),
@@ -116,11 +134,7 @@ cond = define(
             (_FIRST, _SECOND),
         ),
         BadCall(
-            "regions",
-            ("bool[]", "f32[2]", "f32[1]"),
-            {},
-            "1 regions given; takes 2",
-            (_FIRST,),
+            "regions", ("bool[]", "f32[2]", "f32[1]"), {}, "1 regions given; takes 2", (_FIRST,)
         ),
     ),
 )
@@ -134,15 +148,17 @@ def _while(call: Call) -> Types:
     _require_inputs(call, "body", body, state)
     flags, found = condition.output_types, body.output_types
     call.require(flags == (_FLAG,), "condition", f"condition gives {_listed(flags)}, not (bool[])")
-    call.require(found == state, "body", f"body gives {_listed(found)}; the state is {_listed(state)}")
+    call.require(
+        found == state, "body", f"body gives {_listed(found)}; the state is {_listed(state)}"
+    )
     return state
 
 
 def _run_while(xp: Any, *state: Any, regions: Any) -> Any:
     condition, body = regions
-    while bool(condition(*state)[0]):
+    while True:
         state = body(*state)
-    return state
+        if not bool(condition(*state)[0]): return state
 
 
 _STATE = (_FLAG, _FLAG, _FLAG, _V, _V, _V)
@@ -157,11 +173,17 @@ while_ = define(
     regions=2,
     rule=_while,
     meaning=_run_while,
+    traits="control",
     doc="""The state after the second region (body) ran as long as the first (condition) holds.
 
     The operands are the first state; the condition is asked before every run of the body.""",
     samples=tuple(
-        Sample((*map(_bool, flags), *map(_f32, before)), {}, (*map(_bool, end), *map(_f32, after)), (_GO, _TURN))
+        Sample(
+            (*map(_bool, flags), *map(_f32, before)),
+            {},
+            (*map(_bool, end), *map(_f32, after)),
+            (_GO, _TURN),
+        )
         for before in (([1, -2], [3, 4], [5, 6]),)
         for flags, end, after in (
             ((False, True, True), (False, True, True), before),
@@ -170,6 +192,7 @@ while_ = define(
         )
     ),
     bad_calls=(
+        *refusals("operands*", ANY, "bool[]", regions=(_STEP, _STEP)),
         BadCall(
             "operands",
             (),
@@ -233,13 +256,12 @@ composite = define(
     regions=1,
     rule=_composite,
     meaning=_run_composite,
+    traits="control",
     doc="""A named functional with its lowering attached, which says exactly what it computes.
 
     A backend may take it whole, by name and further attributes; inlining it is always right.""",
     samples=(
-        Sample(
-            (_f32([1, -2]), _f32([3])), {"name": "swap"}, (_f32([3]), _f32([1, -2])), (_SWAP,)
-        ),
+        Sample((_f32([1, -2]), _f32([3])), {"name": "swap"}, (_f32([3]), _f32([1, -2])), (_SWAP,)),
         Sample(
             (_f32([1, -2]), _f32([3])),
             {"name": "twice", "eps": 0.5},
@@ -248,6 +270,7 @@ composite = define(
         ),
     ),
     bad_calls=(
+        *refusals("operands*", ANY, "f32[2]", "f32[1]", regions=(_SWAP,), name="swap"),
         BadCall(
             "name",
             ("f32[2]", "f32[1]"),
@@ -262,9 +285,7 @@ composite = define(
             "lowering takes (f32[2], f32[1]); the operands are (f32[2])",
             (_SWAP,),
         ),
-        BadCall(
-            "regions", ("f32[2]",), {"name": "swap"}, "0 regions given; takes 1", ()
-        ),
+        BadCall("regions", ("f32[2]",), {"name": "swap"}, "0 regions given; takes 1", ()),
     ),
 )
 
@@ -305,10 +326,12 @@ custom_call = define(
     open_attributes=True,
     rule=_custom_call,
     meaning=_run_custom_call,
+    traits="control",
     doc="""A pure function that only a backend knows, by namespaced and versioned target.
 
     A backend that does not know the target refuses the program; there is no fallback.""",
     bad_calls=(
+        *refusals("operands*", ANY, "f32[2]", target="vendor.fused_norm.v1", results=("f32[2]",)),
         bad(
             "target",
             "f32[2]",

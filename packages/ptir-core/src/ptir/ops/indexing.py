@@ -7,11 +7,23 @@ from __future__ import annotations
 
 from functools import partial
 
-from ptir.ops.record import ANY, INTEGER, Array, Attribute, Call, bad, define, dtypes, sample
+from ptir.ops.record import (
+    ANY,
+    INTEGER,
+    Array,
+    Attribute,
+    Call,
+    bad,
+    define,
+    dtypes,
+    refusals,
+    sample,
+)
 from ptir.types import I32, TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
 _bf16 = partial(Array, "bf16")
+_START = dtypes("i32")
 
 
 def _take(call: Call) -> TensorType:
@@ -61,6 +73,9 @@ take = define(
         sample(_bf16([1, 2]), _u32(4294967295), axis=0, gives=_bf16(2)),
     ),
     bad_calls=(
+        *refusals(
+            "operand indices", {"operand": ANY, "indices": INTEGER}, "f32[2]", "i32[3]", axis=0
+        ),
         bad(
             "axis",
             "f32[2]",
@@ -74,13 +89,6 @@ take = define(
             "i32[1]",
             axis=1,
             message="axis 1 is empty; there is nothing to clamp an index to",
-        ),
-        bad(
-            "dtype",
-            "f32[2]",
-            "f32[1]",
-            axis=0,
-            message="indices has dtype f32; one of i32, u32",
         ),
     ),
 )
@@ -104,7 +112,7 @@ def _dynamic_slice(call: Call) -> TensorType:
 dynamic_slice = define(
     "dynamic_slice",
     "operand starts",
-    dtypes={"operand": ANY, "starts": dtypes("i32")},
+    dtypes={"operand": ANY, "starts": _START},
     attributes=(Attribute("sizes", "axis sizes of the window"),),
     rule=_dynamic_slice,
     meaning=lambda xp, operand, starts, *, sizes: xp.dynamic_slice(operand, starts, sizes=sizes),
@@ -129,6 +137,9 @@ dynamic_slice = define(
         sample(_f32(5), _i32([]), sizes=(), gives=_f32(5)),
     ),
     bad_calls=(
+        *refusals(
+            "operand starts", {"operand": ANY, "starts": _START}, "f32[2]", "i32[1]", sizes=(1,)
+        ),
         bad(
             "starts",
             "f32[2,3]",
@@ -170,7 +181,7 @@ def _dynamic_update_slice(call: Call) -> TensorType:
 dynamic_update_slice = define(
     "dynamic_update_slice",
     "operand update starts",
-    dtypes={"operand": ANY, "update": ANY, "starts": dtypes("i32")},
+    dtypes={"operand": ANY, "update": ANY, "starts": _START},
     rule=_dynamic_update_slice,
     meaning=lambda xp, operand, update, starts: xp.dynamic_update_slice(operand, update, starts),
     traits="movement",
@@ -194,6 +205,13 @@ dynamic_update_slice = define(
         sample(_f32([1, 2]), _f32([]), _i32([1]), gives=_f32([1, 2])),
     ),
     bad_calls=(
+        *refusals(
+            "operand update starts",
+            {"operand": ANY, "update": ANY, "starts": _START},
+            "f32[2]",
+            "f32[1]",
+            "i32[1]",
+        ),
         bad(
             "starts",
             "f32[2]",

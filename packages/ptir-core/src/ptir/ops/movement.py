@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ptir.ir.graph import Ref
-from ptir.ops.record import ANY, Array, Attribute, Call, bad, define, sample
+from ptir.ops.record import ANY, Array, Attribute, Call, bad, define, refusals, sample
 from ptir.types import TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
@@ -35,15 +35,11 @@ reshape = define(
             _f32([[1, -2, 3], [4, 5, -6]]), shape=(3, 2), gives=_f32([[1, -2], [3, 4], [5, -6]])
         ),
         sample(_bf16([[[1.5]]]), shape=(), gives=_bf16(1.5)),
-        sample(_bool([[], []]), shape=(0, 3), gives=Array("bool", ()).reshaped(0, 3)),
+        sample(_bool([[], []]), shape=(0, 3), gives=_bool([]).reshaped(0, 3)),
     ),
     bad_calls=(
-        bad(
-            "size",
-            "f32[2,3]",
-            shape=(2, 2),
-            message="6 elements do not fill shape (2, 2) of 4",
-        ),
+        *refusals("operand", ANY, "f32[4]", shape=(2, 2)),
+        bad("size", "f32[2,3]", shape=(2, 2), message="6 elements do not fill shape (2, 2) of 4"),
         bad("shape", "f32[6]", shape=(2, -1), message="shape (2, -1) has an entry below 0"),
         bad("shape", "f32[6]", shape=6, message="shape 6 is not a tuple of integers"),
     ),
@@ -82,6 +78,7 @@ transpose = define(
         sample(_f32(-0.0), permutation=(), gives=_f32(-0.0)),
     ),
     bad_calls=(
+        *refusals("operand", ANY, "f32[2,3]", permutation=(1, 0)),
         bad(
             "permutation",
             "f32[2,3]",
@@ -123,9 +120,10 @@ broadcast_to = define(
         sample(_f32([1, -2, 3]), shape=(2, 3), gives=_f32([[1, -2, 3], [1, -2, 3]])),
         sample(_i32([[1], [-2]]), shape=(2, 3), gives=_i32([[1, 1, 1], [-2, -2, -2]])),
         sample(_bf16(2), shape=(2, 1), gives=_bf16([[2], [2]])),
-        sample(_f32([[1, 2]]), shape=(0, 2), gives=Array("f32", ()).reshaped(0, 2)),
+        sample(_f32([[1, 2]]), shape=(0, 2), gives=_f32([]).reshaped(0, 2)),
     ),
     bad_calls=(
+        *refusals("operand", ANY, "f32[2]", shape=(3, 2)),
         bad(
             "alignment",
             "f32[2]",
@@ -190,6 +188,7 @@ slice = define(
         sample(_f32(3), starts=(), limits=(), gives=_f32(3)),
     ),
     bad_calls=(
+        *refusals("operand", ANY, "f32[2]", starts=(0,), limits=(1,)),
         bad(
             "starts",
             "f32[2,3]",
@@ -235,10 +234,14 @@ def _concat(call: Call) -> TensorType:
     first = call.types[0]
     axis = call.axis(call["axis"], first.rank)
     for number, other in enumerate(call.types):
-        message = f"operand {number} is {other}; only the size of axis {axis} may differ from {first}"
-        same = other.rank == first.rank and other.with_shape(
-            (*other.shape[:axis], first.shape[axis], *other.shape[axis + 1 :])
-        ) == first
+        message = (
+            f"operand {number} is {other}; only the size of axis {axis} may differ from {first}"
+        )
+        same = (
+            other.rank == first.rank
+            and other.with_shape((*other.shape[:axis], first.shape[axis], *other.shape[axis + 1 :]))
+            == first
+        )
         call.require(same, "match", message)
     total = sum(t.shape[axis] for t in call.types)
     return first.with_shape((*first.shape[:axis], total, *first.shape[axis + 1 :]))
@@ -262,15 +265,13 @@ concat = define(
             gives=_f32([[1, -2, 5, 7], [3, 4, -6, 8]]),
         ),
         sample(
-            _i32([[1, 2]]),
-            _i32([[3, 4], [5, 6]]),
-            axis=0,
-            gives=_i32([[1, 2], [3, 4], [5, 6]]),
+            _i32([[1, 2]]), _i32([[3, 4], [5, 6]]), axis=0, gives=_i32([[1, 2], [3, 4], [5, 6]])
         ),
         sample(_bf16([]), _bf16([1.5]), axis=0, gives=_bf16([1.5])),
         sample(_u32([4294967295]), axis=0, gives=_u32([4294967295])),
     ),
     bad_calls=(
+        *refusals("operands*", ANY, "f32[2]", "f32[2]", axis=0),
         bad("operands", axis=0, message="no operands given; at least one is needed"),
         bad(
             "axis",
@@ -360,18 +361,14 @@ pad = define(
             gives=_f32([[2], [6], [0]]),
         ),
         sample(
-            _f16([1, 2, 3]),
-            _f16(-0.0),
-            low=(-2,),
-            high=(-1,),
-            interior=(1,),
-            gives=_f16([2, -0.0]),
+            _f16([1, 2, 3]), _f16(-0.0), low=(-2,), high=(-1,), interior=(1,), gives=_f16([2, -0.0])
         ),
         sample(_f32([1, 2]), _f32(7), low=(-3,), high=(4,), gives=_f32([7, 7, 7])),
         sample(_bf16([]), _bf16(1), low=(1,), high=(1,), interior=(3,), gives=_bf16([1, 1])),
         sample(_bool(True), _bool(False), low=(), high=(), gives=_bool(True)),
     ),
     bad_calls=(
+        *refusals("operand value", ANY, "f32[2]", "f32[]", low=(0,), high=(1,)),
         bad(
             "value",
             "f32[2]",
@@ -447,6 +444,7 @@ reverse = define(
         sample(_bool(True), axes=(), gives=_bool(True)),
     ),
     bad_calls=(
+        *refusals("operand", ANY, "f32[2]", axes=(0,)),
         bad(
             "axis",
             "f32[2]",
@@ -492,6 +490,7 @@ tile = define(
         sample(_f32(_NAN), repeats=(), gives=_f32(_NAN)),
     ),
     bad_calls=(
+        *refusals("operand", ANY, "f32[2]", repeats=(2,)),
         bad(
             "repeats",
             "f32[2,3]",

@@ -17,7 +17,7 @@ from ptir.errors import TypeRuleError, unknown_name
 from ptir.ir.attributes import Attributes, Literal
 from ptir.ir.graph import Ref, emit
 from ptir.ir.program import Block
-from ptir.types import DTYPES, DType, TensorType
+from ptir.types import DTYPES, DType, TensorType, parse_type
 
 REQUIRED: Final = object()
 
@@ -48,16 +48,22 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Array:
-    """A literal operand of a sample: dtype name and nested values (NumPy is not needed to hold it)."""
+    """A literal operand of a sample: dtype name and nested values, held without NumPy."""
 
     dtype: str
     values: Any
+    shape: tuple[int, ...] | None = None
+
+    def reshaped(self, *shape: int) -> Array:
+        """The same values in a shape that nesting cannot spell, for example (0, 2)."""
+        return Array(self.dtype, self.values, shape)
 
     def numpy(self) -> Any:
         """The operand as a NumPy array."""
         import numpy as np
 
-        return np.array(self.values, dtype=DTYPES[self.dtype].numpy)
+        array = np.array(self.values, dtype=DTYPES[self.dtype].numpy)
+        return array if self.shape is None else array.reshape(self.shape)
 
     @property
     def type(self) -> TensorType:
@@ -94,6 +100,33 @@ def sample(*operands: Array, gives: Array | tuple[Array, ...], **attributes: Any
 def bad(label: str, *operands: str, message: str, **attributes: Any) -> BadCall:
     """A bad call: the constraint's label, operand types as text, attributes, the message's end."""
     return BadCall(label, operands, attributes, message)
+
+
+def refusals(
+    names: str,
+    allowed: DTypeClass | Mapping[str, DTypeClass],
+    /,
+    *good: str,
+    regions: tuple[Block, ...] = (),
+    **attributes: Any,
+) -> tuple[BadCall, ...]:
+    """The dtype and arity bad calls of an op with these operands, from a good call's types."""
+    operands = names.split()
+    classes = allowed if isinstance(allowed, Mapping) else dict.fromkeys(operands, allowed)
+    calls = []
+    for index, (name, text) in enumerate(zip(operands, good, strict=False)):
+        wrong = [d for d in reversed(DTYPES.values()) if d not in classes[name]][:1]
+        listed = ", ".join(n for n in DTYPES if DTYPES[n] in classes[name])
+        for element in wrong:
+            types = [*good]
+            types[index] = str(parse_type(text).with_dtype(element))
+            message = f"{name.rstrip('*')} has dtype {element}; one of {listed}"
+            calls.append(BadCall("dtype", tuple(types), attributes, message, regions))
+    if not names.endswith("*"):
+        for given in (good[:-1], (*good, good[-1])):
+            message = f"{len(given)} operands given; takes {', '.join(operands)}"
+            calls.append(BadCall("arity", given, attributes, message, regions))
+    return tuple(calls)
 
 
 @dataclass(frozen=True)
@@ -137,7 +170,7 @@ class Call:
         return tuple(values)
 
     def axes(self, name: str, rank: int) -> tuple[int, ...]:
-        """The attribute called ``name`` as distinct axis numbers of an operand with ``rank`` axes."""
+        """The attribute called ``name`` as distinct axis numbers below ``rank``."""
         values = tuple(self.axis(value, rank, f"{name} entry") for value in self.integers(name))
         self.require(len(set(values)) == len(values), name, f"{name} {values} repeats an axis")
         return values
@@ -205,7 +238,8 @@ class Op:
         names = {a.name for a in self.attributes}
         unknown = [name for name in attributes if name not in names]
         if unknown and not self.open_attributes:
-            raise type_error(self.name, (), unknown_name("attribute", unknown[0], names), "attribute")
+            message = unknown_name("attribute", unknown[0], names)
+            raise type_error(self.name, (), message, "attribute")
         bound = dict(attributes)
         for attribute in self.attributes:
             if attribute.name not in bound:

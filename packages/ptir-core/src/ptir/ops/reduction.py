@@ -7,17 +7,7 @@ from typing import Any
 
 from ptir.ir.graph import Ref
 from ptir.ops.movement import slice as slice_op
-from ptir.ops.record import (
-    BITS,
-    NUMERIC,
-    Array,
-    Attribute,
-    Call,
-    bad,
-    define,
-    op,
-    sample,
-)
+from ptir.ops.record import BITS, NUMERIC, Array, Attribute, Call, bad, define, op, refusals, sample
 from ptir.types import BOOL, I32, TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
@@ -54,15 +44,9 @@ reduce = define(
     are exact, propagate NaN and order -0 < +0. The order of float sums and products is free but
     fixed for a given program and device.""",
     samples=(
-        sample(
-            _f32([[1, -2, 3], [4, 5, -6]]), axes=(1,), kind="sum", gives=_f32([2, 3])
-        ),
-        sample(
-            _f32([[1, -2, 3], [4, 5, -6]]), axes=(0,), kind="prod", gives=_f32([4, -10, -18])
-        ),
-        sample(
-            _f32([[-1, -2, -3], [-4, -5, -6]]), axes=(1,), kind="max", gives=_f32([-1, -4])
-        ),
+        sample(_f32([[1, -2, 3], [4, 5, -6]]), axes=(1,), kind="sum", gives=_f32([2, 3])),
+        sample(_f32([[1, -2, 3], [4, 5, -6]]), axes=(0,), kind="prod", gives=_f32([4, -10, -18])),
+        sample(_f32([[-1, -2, -3], [-4, -5, -6]]), axes=(1,), kind="max", gives=_f32([-1, -4])),
         sample(_f32([[1, 2, _INF], [4, _NAN, 6]]), axes=(1,), kind="min", gives=_f32([1, _NAN])),
         sample(_f32([[-0.0, 0.0], [0.0, -0.0]]), axes=(0,), kind="max", gives=_f32([0.0, 0.0])),
         sample(_f32([[-0.0, 0.0], [0.0, 2.0]]), axes=(1,), kind="min", gives=_f32([-0.0, 0.0])),
@@ -77,7 +61,10 @@ reduce = define(
         sample(_u32([65536, 65537]), axes=(0,), kind="prod", gives=_u32(65536)),
         sample(_u32([3, 4294967295]), axes=(0,), kind="max", gives=_u32(4294967295)),
         sample(
-            _bool([[False, True], [False, False]]), axes=(1,), kind="any", gives=_bool([True, False])
+            _bool([[False, True], [False, False]]),
+            axes=(1,),
+            kind="any",
+            gives=_bool([True, False]),
         ),
         sample(
             _bool([[True, True], [False, True]]), axes=(0,), kind="all", gives=_bool([False, True])
@@ -93,6 +80,14 @@ reduce = define(
         sample(_f32([[-1, 2]]), axes=(), kind="max", gives=_f32([[-1, 2]])),
     ),
     bad_calls=(
+        bad(
+            "attribute",
+            "f32[2]",
+            axes=(0,),
+            kind="mean",
+            message="unknown kind 'mean' (nearest: min, max, any); known: all, any, max, min, prod, sum",
+        ),
+        *refusals("operand", NUMERIC | BITS, "f32[3]", axes=(0,), kind="sum"),
         bad(
             "axis",
             "f32[2,3]",
@@ -132,6 +127,7 @@ def _arg_extreme(call: Call) -> TensorType:
 
 _AXIS = Attribute("axis", "the axis that is searched")
 _ARG_BAD_CALLS = (
+    *refusals("operand", NUMERIC, "f32[3]", axis=0),
     bad("axis", "f32[2]", axis=1, message="axis 1 is not an axis of rank 1 (0 <= axis < 1)"),
     bad("axis", "f32[]", axis=0, message=_NO_AXIS),
     bad(
@@ -211,6 +207,7 @@ cumulative = define(
     ),
     rule=_cumulative,
     meaning=lambda xp, operand, *, axis, kind: xp.cumulative(operand, axis=axis, kind=kind),
+    traits="scan",
     accuracy="dot",
     doc="""Running sum or maximum: element i folds elements 0 to i of its line.
 
@@ -218,16 +215,10 @@ cumulative = define(
     is free but fixed for a given program and device.""",
     samples=(
         sample(
-            _f32([[1, -2, 3], [4, 5, -6]]),
-            axis=1,
-            kind="sum",
-            gives=_f32([[1, -1, 2], [4, 9, 3]]),
+            _f32([[1, -2, 3], [4, 5, -6]]), axis=1, kind="sum", gives=_f32([[1, -1, 2], [4, 9, 3]])
         ),
         sample(
-            _f32([[1, -2, 3], [4, 5, -6]]),
-            axis=0,
-            kind="sum",
-            gives=_f32([[1, -2, 3], [5, 3, -3]]),
+            _f32([[1, -2, 3], [4, 5, -6]]), axis=0, kind="sum", gives=_f32([[1, -2, 3], [5, 3, -3]])
         ),
         sample(
             _f32([[-3, -5, -1], [1, _NAN, 2]]),
@@ -242,10 +233,18 @@ cumulative = define(
             kind="sum",
             gives=_i32([2147483647, -2147483648, -2147483643]),
         ),
-        sample(_u32([1, 4294967295, 3]), axis=0, kind="max", gives=_u32([1, 4294967295, 4294967295])),
+        sample(
+            _u32([1, 4294967295, 3]), axis=0, kind="max", gives=_u32([1, 4294967295, 4294967295])
+        ),
         sample(_f32([[], []]), axis=1, kind="sum", gives=_f32([[], []])),
     ),
-    bad_calls=(bad("axis", "f32[]", axis=0, kind="sum", message=_NO_AXIS),),
+    bad_calls=(
+        bad(
+            "attribute", "f32[2]", axis=0, kind="min", message="unknown kind 'min'; known: max, sum"
+        ),
+        *refusals("operand", NUMERIC, "f32[3]", axis=0, kind="sum"),
+        bad("axis", "f32[]", axis=0, kind="sum", message=_NO_AXIS),
+    ),
 )
 
 
@@ -267,6 +266,7 @@ sort = define(
     ),
     rule=_sort,
     meaning=lambda xp, operand, **attributes: xp.sort(operand, **attributes),
+    traits="order",
     doc="""Each line along an axis in order, and the i32 indices its elements came from.
 
     Stable in both directions: equal elements keep their order, and -0 equals +0. NaN comes last in
@@ -308,6 +308,7 @@ sort = define(
         ),
     ),
     bad_calls=(
+        *refusals("operand", NUMERIC, "f32[3]", axis=0),
         bad("axis", "f32[]", axis=0, message=_NO_AXIS),
         bad("descending", "f32[2]", axis=0, descending=1, message="descending 1 is not a bool"),
     ),
@@ -338,6 +339,7 @@ top_k = define(
     rule=_top_k,
     meaning=lambda xp, operand, *, k: xp.top_k(operand, k=k),
     decomposition=_top_k_decomposition,
+    traits="order",
     doc="""The k greatest elements of each line of the last axis, greatest first, and i32 indices.
 
     Equal elements come by lowest index, -0 equals +0, and NaN comes last: the first k of a
@@ -353,12 +355,11 @@ top_k = define(
             k=4,
             gives=(_f32([1, 0.0, -0.0, _NAN]), _i32([1, 2, 3, 0])),
         ),
-        sample(
-            _u32([5, 4294967295, 5]), k=3, gives=(_u32([4294967295, 5, 5]), _i32([1, 0, 2]))
-        ),
+        sample(_u32([5, 4294967295, 5]), k=3, gives=(_u32([4294967295, 5, 5]), _i32([1, 0, 2]))),
         sample(_i32([[1, 2]]), k=0, gives=(_i32([[]]), _i32([[]]))),
     ),
     bad_calls=(
+        *refusals("operand", NUMERIC, "f32[3]", k=2),
         bad("rank", "f32[]", k=1, message="operand has no axis; top_k looks along the last one"),
         bad("k", "f32[5,3]", k=4, message="k 4 is not in 0 <= k <= 3"),
         bad("k", "f32[5,3]", k=-1, message="k -1 is not in 0 <= k <= 3"),

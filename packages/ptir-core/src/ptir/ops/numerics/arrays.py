@@ -46,13 +46,13 @@ def dot_general(
     """Products summed over the contracted axes: batch axes, then lhs free, then rhs free axes."""
     out = lhs.dtype if dtype is None else dtype.numpy
     wide = np.dtype(np.float32) if out in _NARROW else out
-    left_free, right_free = free_axes(lhs, lhs_batch, lhs_contract), free_axes(
-        rhs, rhs_batch, rhs_contract
-    )
+    left_free = free_axes(lhs, lhs_batch, lhs_contract)
+    right_free = free_axes(rhs, rhs_batch, rhs_contract)
     left = matrices(lhs, lhs_batch, left_free, lhs_contract).astype(wide, copy=False)
     right = matrices(rhs, rhs_batch, rhs_contract, right_free).astype(wide, copy=False)
     sizes = [lhs.shape[a] for a in (*lhs_batch, *left_free)] + [rhs.shape[a] for a in right_free]
-    return np.matmul(blas_ready(left), blas_ready(right)).reshape(sizes).astype(out, copy=False)
+    product: Array = np.matmul(blas_ready(left), blas_ready(right))
+    return product.reshape(sizes).astype(out, copy=False)
 
 
 def free_axes(x: Array, batch: Axes, contract: Axes) -> tuple[int, ...]:
@@ -81,7 +81,7 @@ def blas_ready(x: Array) -> Array:
 
 @_quiet
 def reduce(x: Array, *, axes: Axes, kind: str) -> Array:
-    """Fold the axes away, starting from the kind's identity; integers wrap, bools do any and all."""
+    """Fold the axes away, starting from the kind's identity; integers wrap."""
     wide, axis = _wide(x), tuple(axes)
     ufunc = _FOLDS[kind]
     result = ufunc.reduce(wide, axis=axis, dtype=wide.dtype, initial=identity(kind, wide.dtype))
@@ -109,9 +109,7 @@ def identity(kind: str, dtype: np.dtype[Any]) -> Any:
     return {"sum": 0, "prod": 1, "any": False, "all": True}[kind]
 
 
-def _order_zeros(
-    kind: str, x: Array, extreme: Array, collect: Callable[[Array], Array]
-) -> Array:
+def _order_zeros(kind: str, x: Array, extreme: Array, collect: Callable[[Array], Array]) -> Array:
     """``extreme`` with -0 < +0 respected, which NumPy leaves open; ``collect`` is an any over x."""
     zero = extreme == 0
     if x.dtype.kind != "f" or not np.any(zero):
@@ -182,12 +180,14 @@ def strided_slice(
 ) -> Array:
     """Elements ``start, start + stride, ...`` below ``limit`` of each axis."""
     steps = strides if strides is not None else (1,) * x.ndim
-    return x[(..., *map(slice, starts, limits, steps))]
+    index: Any = (..., *map(slice, starts, limits, steps))
+    window: Array = x[index]
+    return window
 
 
 def reverse(x: Array, *, axes: Axes) -> Array:
     """The axes read backwards."""
-    return np.flip(x, tuple(axes))
+    return np.flip(x, tuple(axes)) if axes else x[...]
 
 
 def concat(*operands: Array, axis: int) -> Array:
@@ -213,13 +213,16 @@ def pad(
     spread = [(n - 1) * step + 1 if n else 0 for n, step in zip(x.shape, steps, strict=True)]
     sizes = [before + n + after for before, n, after in zip(low, spread, high, strict=True)]
     result = np.full(sizes, value, dtype=x.dtype)
-    kept = [_kept(n, at, step, size) for n, at, step, size in zip(x.shape, low, steps, sizes, strict=True)]
-    if all(kept_of_axis for kept_of_axis in kept):
+    kept = [
+        _kept(n, at, step, size)
+        for n, at, step, size in zip(x.shape, low, steps, sizes, strict=True)
+    ]
+    if all(kept):
         into = tuple(
             slice(at + k.start * step, at + (k.stop - 1) * step + 1, step)
             for k, at, step in zip(kept, low, steps, strict=True)
         )
-        result[into] = x[(..., *(slice(k.start, k.stop) for k in kept))]
+        result[into] = x[tuple(slice(k.start, k.stop) for k in kept)]
     return result
 
 
@@ -239,7 +242,8 @@ def take(x: Array, indices: Array, *, axis: int) -> Array:
 
 def dynamic_slice(x: Array, starts: Array, *, sizes: Sequence[int]) -> Array:
     """The window of ``sizes`` at ``starts``, moved so that it fits."""
-    return x[_window(x, starts, sizes, "dynamic_slice: start")].copy()
+    window: Array = x[_window(x, starts, sizes, "dynamic_slice: start")]
+    return window.copy()
 
 
 def dynamic_update_slice(x: Array, update: Array, starts: Array) -> Array:

@@ -12,7 +12,7 @@ from typing import Any, Final, ParamSpec
 
 import numpy as np
 
-from ptir.types import F32, F64, DType, dtype_of
+from ptir.types import F32, DType, dtype_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 P = ParamSpec("P")
@@ -55,13 +55,16 @@ def _round_to_odd(x: Array) -> Array:
     away = np.abs(nearest.astype(np.float64)) > np.abs(x)
     toward_zero = np.where(away, np.nextafter(nearest, np.float32(0)), nearest)
     inexact = toward_zero.astype(np.float64) != x
-    return (toward_zero.view(np.uint32) | inexact).view(np.float32)
+    return np.bitwise_or(toward_zero.view(np.uint32), inexact).view(np.float32)
 
 
 @numeric
 def cast(x: Array, *, dtype: DType) -> Any:
-    """Elements converted to ``dtype``: float to integer truncates and saturates, NaN gives 0;
-    integers wrap; to float rounds once, half to even; to bool is ``x != 0`` (NaN is true)."""
+    """Elements converted to ``dtype``.
+
+    Float to integer truncates and saturates, NaN gives 0; integers wrap; to float rounds once,
+    half to even; to bool is ``x != 0``, which NaN is.
+    """
     source = dtype_of(x)
     if source == dtype:
         return x.copy()
@@ -186,31 +189,36 @@ def stop_gradient(x: Array) -> Any:
 
 # --- erf: W. J. Cody, Rational Chebyshev approximations for the error function, 1969 ---
 
-_SMALL: Final = (
-    (1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2)
-    + (3.77485237685302021e2, 3.20937758913846947e3),
-    (1.0, 2.36012909523441209e1, 2.44024637934444173e2)
-    + (1.28261652607737228e3, 2.84423683343917062e3),
+
+def _polynomials(top: str, bottom: str) -> tuple[Array, Array]:
+    """Numerator and denominator coefficients, highest power first."""
+    return np.array(top.split(), np.float64), np.array(bottom.split(), np.float64)
+
+
+_SMALL: Final = _polynomials(
+    "1.85777706184603153e-1 3.16112374387056560e0 1.13864154151050156e2"
+    " 3.77485237685302021e2 3.20937758913846947e3",
+    "1 2.36012909523441209e1 2.44024637934444173e2 1.28261652607737228e3 2.84423683343917062e3",
 )
-_MIDDLE: Final = (
-    (2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594e0)
-    + (6.61191906371416295e1, 2.98635138197400131e2, 8.81952221241769090e2)
-    + (1.71204761263407058e3, 2.05107837782607147e3, 1.23033935479799725e3),
-    (1.0, 1.57449261107098347e1, 1.17693950891312499e2)
-    + (5.37181101862009858e2, 1.62138957456669019e3, 3.29079923573345963e3)
-    + (4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3),
+_MIDDLE: Final = _polynomials(
+    "2.15311535474403846e-8 5.64188496988670089e-1 8.88314979438837594e0"
+    " 6.61191906371416295e1 2.98635138197400131e2 8.81952221241769090e2"
+    " 1.71204761263407058e3 2.05107837782607147e3 1.23033935479799725e3",
+    "1 1.57449261107098347e1 1.17693950891312499e2 5.37181101862009858e2"
+    " 1.62138957456669019e3 3.29079923573345963e3 4.36261909014324716e3"
+    " 3.43936767414372164e3 1.23033935480374942e3",
 )
-_LARGE: Final = (
-    (1.63153871373020978e-2, 3.05326634961232344e-1, 3.60344899949804439e-1)
-    + (1.25781726111229246e-1, 1.60837851487422766e-2, 6.58749161529837803e-4),
-    (1.0, 2.56852019228982242e0, 1.87295284992346725e0)
-    + (5.27905102951428412e-1, 6.05183413124413191e-2, 2.33520497626869185e-3),
+_LARGE: Final = _polynomials(
+    "1.63153871373020978e-2 3.05326634961232344e-1 3.60344899949804439e-1"
+    " 1.25781726111229246e-1 1.60837851487422766e-2 6.58749161529837803e-4",
+    "1 2.56852019228982242e0 1.87295284992346725e0 5.27905102951428412e-1"
+    " 6.05183413124413191e-2 2.33520497626869185e-3",
 )
 _ONE_FROM: Final = 6.0  # 1 - erf(6) is below half a unit in the last place of 1
 
 
-def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
-    top, bottom = (np.polyval(np.array(c), x) for c in polynomials)
+def _ratio(polynomials: tuple[Array, Array], x: Array) -> Array:
+    top, bottom = (np.polyval(coefficients, x) for coefficients in polynomials)
     return np.asarray(top / bottom)
 
 

@@ -1,0 +1,69 @@
+"""Portable tensor programs: write a model once, capture it, run it on any backend.
+
+Names are loaded when first used, so importing ``ptir`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ptir.backend.registry import get as backend
+    from ptir.capture import Tensor, capture, jit, run_program, tensor
+    from ptir.errors import PtirError
+    from ptir.ir import Program
+    from ptir.ir.parser import parse
+    from ptir.ops.implementations import overrides
+    from ptir.runtime import load_model
+    from ptir.types import DType, TensorType, dtype, spec
+
+_PUBLIC = {
+    "DType": "ptir.types",
+    "Program": "ptir.ir",
+    "PtirError": "ptir.errors",
+    "Tensor": "ptir.capture",
+    "TensorType": "ptir.types",
+    "backend": "ptir.backend.registry:get",
+    "capture": "ptir.capture:capture",
+    "dtype": "ptir.types",
+    "jit": "ptir.capture:jit",
+    "load_model": "ptir.runtime",
+    "overrides": "ptir.ops.implementations",
+    "parse": "ptir.ir.parser",
+    "run_program": "ptir.capture",
+    "spec": "ptir.types",
+    "tensor": "ptir.capture",
+}
+
+__all__ = [
+    "DType",
+    "Program",
+    "PtirError",
+    "Tensor",
+    "TensorType",
+    "backend",
+    "capture",
+    "dtype",
+    "jit",
+    "load_model",
+    "overrides",
+    "parse",
+    "run_program",
+    "spec",
+    "tensor",
+]
+
+
+def __getattr__(name: str) -> Any:
+    where = _PUBLIC.get(name)
+    if where is None:
+        raise AttributeError(f"module 'ptir' has no attribute {name!r}")
+    module, _, attribute = where.partition(":")
+    value = getattr(importlib.import_module(module), attribute or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,97 @@
+"""``tensor[key]``: integers, slices, ``None``, ``...`` and one integer tensor, as ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptir.capture.tensor import Tensor
+from ptir.errors import TypeRuleError
+
+
+def index(tensor: Tensor, key: Any) -> Tensor:
+    """The part of ``tensor`` that ``key`` selects, under NumPy's rules for basic indexing.
+
+    Out-of-range integers raise ``IndexError``; an integer tensor gathers along its axis with
+    indices clamped into range.
+    """
+    from ptir.capture.lazy import call
+
+    keys = _expanded(tensor, key if isinstance(key, tuple) else (key,))
+    if sum(isinstance(k, Tensor) for k in keys) > 1:
+        raise TypeRuleError(f"index of {tensor.type}: at most one tensor index")
+    starts, limits, strides = [], [], []
+    shape: list[int | Tensor] = []
+    reversed_axes = []
+    sizes = iter(enumerate(tensor.shape))
+    for k in keys:
+        if k is None:
+            shape.append(1)
+            continue
+        axis, size = next(sizes)
+        start, limit, stride, kept = _window(k, size, tensor)
+        if stride < 0:
+            reversed_axes.append(axis)
+            start, limit, stride = _flipped(start, limit, stride, size)
+        starts.append(start)
+        limits.append(limit)
+        strides.append(stride)
+        if kept:
+            shape.append(k if isinstance(k, Tensor) else len(range(start, limit, stride)))
+    result = call("reverse", tensor, axes=tuple(reversed_axes)) if reversed_axes else tensor
+    if (starts, limits, strides) != ([0] * len(starts), list(tensor.shape), [1] * len(starts)):
+        result = call("slice", result, starts=starts, limits=limits, strides=strides)
+    return _taken(result, keys, shape)
+
+
+def _expanded(tensor: Tensor, keys: tuple[Any, ...]) -> list[Any]:
+    used = sum(k is not None and k is not Ellipsis for k in keys)
+    if used > tensor.ndim:
+        raise IndexError(f"{used} indices for {tensor.type}")
+    fill = [slice(None)] * (tensor.ndim - used)
+    dots = [i for i, k in enumerate(keys) if k is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError(f"index of {tensor.type}: more than one '...'")
+    at = dots[0] if dots else len(keys)
+    return [*keys[:at], *fill, *keys[at + 1 :]]
+
+
+def _window(key: Any, size: int, tensor: Tensor) -> tuple[int, int, int, bool]:
+    """Start, limit, stride of one axis, and whether the axis stays."""
+    if isinstance(key, Tensor):
+        if not key.dtype.is_integer:
+            raise TypeRuleError(f"index of {tensor.type}: tensor index has dtype {key.dtype}")
+        return 0, size, 1, True
+    if isinstance(key, slice):
+        start, limit, stride = key.indices(size)
+        return start, limit, stride, True
+    if isinstance(key, bool) or not hasattr(key, "__index__"):
+        raise TypeRuleError(f"index of {tensor.type}: {key!r} is not an integer, slice or tensor")
+    number = key.__index__()
+    if not -size <= number < size:
+        raise IndexError(f"index {number} is out of range for {tensor.type} (axis of size {size})")
+    start = number % size
+    return start, start + 1, 1, False
+
+
+def _flipped(start: int, limit: int, stride: int, size: int) -> tuple[int, int, int]:
+    """The window of the reversed axis that a negative stride selects."""
+    count = len(range(start, limit, stride))
+    first = size - 1 - start
+    last = first + max(count - 1, 0) * -stride
+    return (first, last + 1, -stride) if count else (0, 0, 1)
+
+
+def _taken(result: Tensor, keys: list[Any], shape: list[int | Tensor]) -> Tensor:
+    from ptir.capture.lazy import call
+
+    plain = tuple(s.shape[0] if isinstance(s, Tensor) and s.ndim == 1 else s for s in shape)
+    gathered = [k for k in keys if isinstance(k, Tensor)]
+    if not gathered:
+        sizes = tuple(int(s) for s in plain if not isinstance(s, Tensor))
+        return result if sizes == result.shape else result.reshape(sizes)
+    axis = [k for k in keys if k is not None].index(gathered[0])
+    result = call("take", result, gathered[0], axis=axis)
+    final: list[int] = []
+    for s in shape:
+        final.extend(s.shape if isinstance(s, Tensor) else (s,))
+    return result if tuple(final) == result.shape else result.reshape(tuple(final))

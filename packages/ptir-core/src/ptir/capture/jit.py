@@ -1,0 +1,259 @@
+"""``jit`` and ``capture``: a function recorded once per input signature, then only replayed."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from ptir.backend.buffer import Buffer
+from ptir.backend.contract import Handle, Options, Target
+from ptir.capture.build import Captured, build, pending_nodes, target_of
+from ptir.capture.lazy import buffer_of, default_target, materialize
+from ptir.capture.plan import Plan, plan_for
+from ptir.capture.tensor import Tensor, constant
+from ptir.capture.trace import Tracing, symbol, tracing
+from ptir.capture.tree import Structure, flatten, unflatten
+from ptir.errors import CaptureError, TypeRuleError
+from ptir.ir.graph import Ref, source
+from ptir.ir.program import Program
+from ptir.ops.implementations import active_overrides
+from ptir.types import DTYPES, TensorType
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MANY_SIGNATURES = 32
+
+
+def capture(function: Callable[..., Any], *specs: TensorType) -> Program:
+    """The program of ``function`` on inputs of the given types; input ports take its names.
+
+    Raises ``CaptureError`` when the function reads a tensor's value.
+    """
+    return record(function, specs, _port_names(function, len(specs)))[0].program
+
+
+def _port_names(function: Callable[..., Any], count: int) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [*names, *(f"x{i}" for i in range(len(names), count))][:count]
+
+
+def record(
+    function: Callable[..., Any], types: Sequence[TensorType], names: Sequence[str]
+) -> tuple[Captured, Structure]:
+    """What ``function`` records on symbolic tensors, and the structure of its result."""
+    symbols = [symbol(type, name) for type, name in zip(types, names, strict=True)]
+    began = source(types[0] if types else TensorType(DTYPES["bool"], ())).node.serial
+    with Tracing():
+        result = function(*(Tensor(ref) for ref in symbols))
+    leaves: list[Any] = []
+    structure = flatten(result, leaves)
+    with Tracing():
+        outputs = [_output(leaf).ref for leaf in leaves]
+    older = [n for n in pending_nodes(outputs) if n.serial < began]
+    if older:
+        materialize([Ref(n, i) for n in older for i in range(len(n.types))])
+    return build(outputs, symbols, names), structure
+
+
+def _output(leaf: Any) -> Tensor:
+    if isinstance(leaf, Tensor):
+        return leaf
+    if isinstance(leaf, bool | int | float):
+        name = "bool" if isinstance(leaf, bool) else "i32" if isinstance(leaf, int) else "f32"
+        return constant(leaf, DTYPES[name])
+    raise CaptureError(
+        f"a captured function returned {type(leaf).__name__}; return tensors, Python numbers, and"
+        " tuples, lists or dicts of them"
+    )
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One captured signature: its plan, what it closes over, and how its result is put together."""
+
+    plan: Plan
+    closed: tuple[Buffer, ...]
+    parameters: tuple[Handle, ...]
+    structure: Structure
+    types: tuple[TensorType, ...]
+    donated: frozenset[int]
+
+
+class Jitted(Generic[P, R]):
+    """A function that is captured once per signature and then replayed. Thread-safe."""
+
+    def __init__(self, function: Callable[P, R], donate: Sequence[str] = ()) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._signature = inspect.signature(function)
+        self._donate = tuple(donate)
+        unknown = [name for name in donate if name not in self._signature.parameters]
+        if unknown:
+            listed = ", ".join(self._signature.parameters)
+            raise TypeRuleError(
+                f"jit: donate names {unknown[0]!r}, which {function.__name__}({listed}) lacks"
+            )
+        self._replays: dict[Any, Replay] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def signatures(self) -> int:
+        """How many signatures have been captured."""
+        return len(self._replays)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if tracing():
+            return self._function(*args, **kwargs)
+        bound = self._signature.bind(*args, **kwargs)
+        leaves: list[Any] = []
+        structure = flatten(bound.arguments, leaves)
+        tensors, key, donated = self._inspect(bound.arguments, leaves)
+        buffers = [buffer_of(t.ref) for t in tensors]
+        key = (structure, key, _sharing(buffers), active_overrides(), _where(buffers))
+        replay = self._replays.get(key)
+        if replay is None:
+            replay = self._captured(key, structure, leaves, buffers, donated)
+        result: R = self._run(replay, buffers)
+        return result
+
+    def _inspect(
+        self, arguments: dict[str, Any], leaves: list[Any]
+    ) -> tuple[list[Tensor], tuple[Any, ...], frozenset[int]]:
+        """The tensor leaves, the part of the key that describes leaves, and donated positions."""
+        for i, leaf in enumerate(leaves):
+            if not isinstance(leaf, Tensor | bool | int | float | str | None):
+                leaves[i] = _as_argument(leaf)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        key = tuple(
+            leaf.ref.type if isinstance(leaf, Tensor) else (type(leaf), repr(leaf))
+            for leaf in leaves
+        )
+        return tensors, key, self._donated(arguments) if self._donate else frozenset()
+
+    def _donated(self, arguments: dict[str, Any]) -> frozenset[int]:
+        donated: set[int] = set()
+        position = 0
+        for name, value in arguments.items():
+            inside: list[Any] = []
+            flatten(value, inside)
+            count = sum(not isinstance(leaf, bool | int | float | str | None) for leaf in inside)
+            if name in self._donate:
+                donated.update(range(position, position + count))
+            position += count
+        return frozenset(donated)
+
+    def _captured(
+        self,
+        key: Any,
+        structure: Structure,
+        leaves: list[Any],
+        buffers: list[Buffer],
+        donated: frozenset[int],
+    ) -> Replay:
+        with self._lock:
+            if key in self._replays:
+                return self._replays[key]
+            static = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves]
+
+            def positional(*tensors: Tensor) -> Any:
+                values = iter(tensors)
+                full = (next(values) if s is None else s[0] for s in static)
+                arguments = unflatten(structure, full)
+                bound = inspect.BoundArguments(self._signature, arguments)
+                return self._function(*bound.args, **bound.kwargs)
+
+            names = [f"x{i}" for i in range(len(buffers))]
+            captured, result = record(positional, [b.type for b in buffers], names)
+            target = _common_target(buffers, captured)
+            options = Options(donated, _sharing([*buffers, *captured.closed]))
+            plan = plan_for(captured.program, target, options)
+            parameters = plan.bind(captured.parameters)
+            types = captured.program.outputs
+            replay = Replay(plan, captured.closed, parameters, result, types, donated)
+            self._replays[key] = replay
+            if len(self._replays) == MANY_SIGNATURES:
+                warnings.warn(
+                    f"jit({self._function.__name__}) has captured {MANY_SIGNATURES} signatures;"
+                    " pass values that change as tensors, not as Python numbers",
+                    stacklevel=4,
+                )
+            return replay
+
+    def _run(self, replay: Replay, buffers: list[Buffer]) -> Any:
+        target = replay.plan.target
+        handles = [buffer.handle for buffer in buffers]
+        for position in replay.donated:
+            if buffers[position].shared or handles.count(handles[position]) > 1:
+                handles[position] = target.backend.copy(handles[position], target.device)
+        handles += [buffer.handle for buffer in replay.closed]
+        try:
+            outputs = replay.plan.run(handles, replay.parameters)
+        except BaseException:
+            self._consume(replay, buffers, "a failed run consumed it")
+            raise
+        self._consume(replay, buffers, f"it was donated to {self._function.__name__}")
+        tensors = (
+            Tensor(source(type, Buffer(handle, type, target)))
+            for handle, type in zip(outputs, replay.types, strict=True)
+        )
+        return unflatten(replay.structure, tensors)
+
+    def _consume(self, replay: Replay, buffers: list[Buffer], reason: str) -> None:
+        for position in replay.donated:
+            buffers[position].consume(reason)
+
+
+def _as_argument(leaf: Any) -> Tensor:
+    """A tensor for an array passed to a jitted function."""
+    from ptir.capture.lazy import tensor
+
+    if hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__"):
+        return tensor(leaf)
+    raise CaptureError(
+        f"jit: an argument holds {type(leaf).__name__}; pass tensors, arrays, numbers, strings,"
+        " and tuples, lists or dicts of them"
+    )
+
+
+def _sharing(buffers: Sequence[Buffer]) -> tuple[tuple[int, ...], ...]:
+    """Groups of positions that hold one and the same buffer."""
+    positions: dict[int, list[int]] = {}
+    for position, buffer in enumerate(buffers):
+        positions.setdefault(id(buffer), []).append(position)
+    if len(positions) == len(buffers):
+        return ()
+    return tuple(tuple(group) for group in positions.values() if len(group) > 1)
+
+
+def _where(buffers: Sequence[Buffer]) -> str:
+    return str(buffers[0].target) if buffers else ""
+
+
+def _common_target(buffers: Sequence[Buffer], captured: Captured) -> Target:
+    everything = Captured(captured.program, (*buffers, *captured.closed), captured.parameters)
+    return target_of(everything, default_target)
+
+
+def jit(
+    function: Callable[P, R] | None = None, *, donate: Sequence[str] = ()
+) -> Any:
+    """Capture ``function`` once per input signature, then only replay it.
+
+    The signature is the structure, types and sharing of the tensors, the values of Python numbers
+    and strings, and the overrides in force. Tensors in the arguments named by ``donate`` are
+    consumed: their memory is reused, and using them afterwards raises ``CaptureError``. Inside,
+    reading a tensor's value raises ``CaptureError``; closed-over tensors become inputs.
+    """
+    if function is None:
+        return functools.partial(jit, donate=donate)
+    return Jitted(function, donate)
+
+
+__all__ = ["Jitted", "capture", "jit", "record"]

@@ -1,0 +1,169 @@
+"""Lazy evaluation: recording ops on tensors and materializing what is asked for.
+
+A flush computes the requested values and every live handle among their ancestors in one program,
+so nothing is computed twice; computed nodes become sources and let go of their operands.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from ptir.backend import registry
+from ptir.backend.buffer import Buffer
+from ptir.backend.contract import Target
+from ptir.capture.build import build, payload_of, pending_nodes, source_refs, target_of
+from ptir.capture.plan import Parameter, plan_for
+from ptir.capture.tensor import Tensor
+from ptir.capture.trace import Symbol, tracing
+from ptir.errors import CaptureError, TypeRuleError
+from ptir.ir.graph import SOURCE, Node, Ref, source
+from ptir.ops.record import op
+from ptir.params.store import ParamStore
+from ptir.types import DType, TensorType, dtype_of
+from ptir.types import dtype as dtype_named
+
+_flush_lock = threading.RLock()
+
+
+def eager() -> bool:
+    """Whether ``PTIR_EAGER=1`` asks for every op to run at once."""
+    return os.environ.get("PTIR_EAGER", "") == "1"
+
+
+def call_multi(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
+    """Record the op called ``name`` on tensors; returns all results. Raises ``TypeRuleError``."""
+    refs = op(name).multi(*(operand.ref for operand in operands), **attributes)
+    return record(refs)
+
+
+def call(name: str, *operands: Tensor, **attributes: Any) -> Tensor:
+    """Record the op called ``name`` on tensors; returns its only result."""
+    return call_multi(name, *operands, **attributes)[0]
+
+
+def record(refs: Sequence[Ref]) -> tuple[Tensor, ...]:
+    """Tensors for the results of one node, with the node entered as a user of its operands."""
+    node = refs[0].node
+    for operand in node.operands:
+        if not operand.node.is_source:
+            if operand.node.users is None:
+                operand.node.users = weakref.WeakSet()
+            operand.node.users.add(node)
+    tensors = tuple(Tensor(ref) for ref in refs)
+    if not tracing() and eager():
+        materialize([tensor.ref for tensor in tensors])
+    return tensors
+
+
+def default_target(backend: Any = None) -> Target:
+    """The target called ``backend`` (``ref``, ``opencl:0``, a Target); None picks the best one."""
+    if isinstance(backend, Target):
+        return backend
+    name = backend or os.environ.get("PTIR_BACKEND")
+    return registry.get(name) if name else registry.best()
+
+
+def tensor(value: Any, dtype: str | DType | None = None, backend: Any = None) -> Tensor:
+    """A tensor with the elements of ``value``: a NumPy array, nested lists, or a DLPack object.
+
+    NumPy dtypes are kept; Python floats become f32, ints i32. The elements are copied.
+    """
+    import numpy as np
+
+    if isinstance(value, Tensor):
+        return value if dtype is None else value.astype(dtype)
+    target = default_target(backend)
+    array = host_array(value) if dtype is None else np.asarray(host_array(value))
+    if dtype is not None:
+        array = array.astype(dtype_named(dtype).numpy)
+    handle = target.backend.upload(array, target.device)
+    return from_handle(handle, TensorType(dtype_of(array), tuple(array.shape)), target)
+
+
+def host_array(value: Any) -> Any:
+    """``value`` as a NumPy array in PTIR's default element types."""
+    import numpy as np
+
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise TypeRuleError(f"tensor({type(value).__name__}): not a rectangular array of numbers")
+    default = {"f": "f32", "i": "i32", "b": "bool"}.get(array.dtype.kind)
+    return array.astype(dtype_named(default).numpy) if default else array
+
+
+def from_handle(handle: Any, type: TensorType, target: Target, shared: bool = False) -> Tensor:
+    """A tensor that owns a device handle."""
+    return Tensor(source(type, Buffer(handle, type, target, shared)))
+
+
+def parameter(store: ParamStore, name: str) -> Tensor:
+    """A tensor for a stored parameter; nothing is read until a program needs it."""
+    return Tensor(source(store.type(name), Parameter(store, name)))
+
+
+def buffer_of(ref: Ref) -> Buffer:
+    """The buffer of a value, computed now if it is pending. Raises ``CaptureError`` in a capture."""
+    if not ref.node.is_source:
+        materialize([ref])
+    payload = payload_of(ref)
+    if isinstance(payload, Parameter):
+        target = payload.store.target
+        return Buffer(payload.store.handle(payload.name), ref.type, target, shared=True)
+    if isinstance(payload, Symbol):
+        raise CaptureError(
+            f"{payload.name}: {ref.type} has no value while a function is being captured;"
+            " return it, or compute with ops instead of reading it"
+        )
+    assert isinstance(payload, Buffer)
+    return payload
+
+
+def materialize(refs: Sequence[Ref]) -> None:
+    """Compute ``refs`` and every live handle among their ancestors in one program."""
+    with _flush_lock:
+        pending = pending_nodes(refs)
+        if not pending:
+            return
+        for ref in source_refs(refs):
+            if isinstance(payload_of(ref), Symbol):
+                buffer_of(ref)
+        if tracing():
+            raise CaptureError(
+                "a tensor cannot be read while a function is being captured; read it outside"
+            )
+        kept = _kept(pending, {ref.node.serial for ref in refs})
+        outputs = [Ref(node, index) for node in kept for index in range(len(node.types))]
+        captured = build(outputs, (), ())
+        target = target_of(captured, default_target)
+        plan = plan_for(captured.program, target)
+        inputs = [buffer.handle for buffer in captured.closed]
+        handles = iter(plan.run(inputs, plan.bind(captured.parameters)))
+        for node in kept:
+            _settle(node, tuple(Buffer(next(handles), t, target) for t in node.types))
+
+
+def _kept(pending: Sequence[Node], requested: set[int]) -> list[Node]:
+    inside = {node.serial for node in pending}
+    return [
+        node
+        for node in pending
+        if node.serial in requested
+        or node.payload
+        or any(user.serial not in inside for user in node.users or ())
+    ]
+
+
+def _settle(node: Node, buffers: tuple[Buffer, ...]) -> None:
+    node.payload = buffers
+    node.op = SOURCE
+    node.operands = ()
+    node.regions = ()
+    node.users = None

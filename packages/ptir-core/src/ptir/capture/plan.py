@@ -1,0 +1,172 @@
+"""Plans: programs optimized and compiled for a target, cached under everything they depend on.
+
+The key holds the program itself, so a hit is verified by equality, not only by digest.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ptir import events
+from ptir.backend.contract import Executable, Handle, Options, Target
+from ptir.errors import UsageError
+from ptir.ir.program import Port, Program
+from ptir.ops.implementations import Overrides, active_overrides
+from ptir.params.store import ParamStore
+from ptir.passes.context import Derivation, PassContext
+from ptir.passes.pipeline import optimize, pipeline_key
+
+CAPACITY: Final = 1024
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A stored parameter: the payload of a source node and what a parameter port stands for."""
+
+    store: ParamStore
+    name: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A captured program, what became of it, and its executable."""
+
+    captured: Program
+    optimized: Program
+    executable: Executable
+    target: Target
+    derived: Mapping[str, Derivation] = field(repr=False)
+
+    def bind(self, parameters: Mapping[str, Parameter]) -> tuple[Handle, ...]:
+        """Handles for the optimized program's parameter ports, loading what is not resident.
+
+        ``parameters`` maps the captured program's parameter port names to what they stand for.
+        """
+        ports = [p for p in self.optimized.ports if p.kind == "parameter"]
+        stored = {
+            p.name: parameters[p.name].store.handle(parameters[p.name].name)
+            for p in ports
+            if p.name not in self.derived
+        }
+        return tuple(
+            stored[p.name] if p.name in stored else self._derive(p.name, parameters) for p in ports
+        )
+
+    def _derive(self, name: str, parameters: Mapping[str, Parameter]) -> Handle:
+        derivation = self.derived[name]
+        origins = [parameters[port.name] for port in derivation.ports]
+
+        def compute() -> Handle:
+            ports = tuple(Port(f"p{i}") for i in range(len(origins)))
+            program = Program(derivation.block, ports)
+            handles = [origin.store.handle(origin.name, keep=False) for origin in origins]
+            executable = self.target.backend.compile(program, self.target.device, Options())
+            return executable.run(handles)[0]
+
+        first = origins[0]
+        return first.store.derive(first.name, name, str(self.target), compute)
+
+    def run(self, inputs: Sequence[Handle], parameters: Sequence[Handle]) -> tuple[Handle, ...]:
+        """Run on the handles of the captured program's inputs and of ``bind``'s parameters."""
+        if not events.listening():
+            return self.executable.run([*inputs, *parameters])
+        began = time.perf_counter()
+        outputs = self.executable.run([*inputs, *parameters])
+        self.target.backend.synchronize(self.target.device)
+        seconds = time.perf_counter() - began
+        backend, device = self.target.backend.name, self.target.device.name
+        events.emit(events.ProgramRun(self.optimized, backend, device, seconds))
+        return outputs
+
+
+PlanKey = tuple[Program, str, int, Options, Overrides, str]
+
+
+class PlanCache:
+    """Plans by key, the least recently used leaving first; safe to use from several threads."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.compiled = 0
+        self._capacity = capacity
+        self._plans: OrderedDict[PlanKey, Plan] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def get(self, program: Program, target: Target, options: Options) -> Plan:
+        """The plan for ``program``, compiled now unless it is cached."""
+        overrides = active_overrides()
+        key = (
+            program,
+            f"{target}#{id(target.backend)}",
+            target.device.index,
+            options,
+            overrides,
+            pipeline_key(),
+        )
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is None:
+                plan = self._plans[key] = compile_plan(program, target, options, overrides)
+                self.compiled += 1
+                if len(self._plans) > self._capacity:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(key)
+            return plan
+
+    def clear(self) -> None:
+        """Forget every plan."""
+        with self._lock:
+            self._plans.clear()
+
+
+PLANS: Final = PlanCache()
+
+
+def compile_plan(
+    program: Program, target: Target, options: Options, overrides: Overrides
+) -> Plan:
+    """Optimize and compile ``program``; parameters are moved behind the inputs."""
+    began = time.perf_counter()
+    context = PassContext(target.backend, target.device, overrides)
+    optimized = optimize(program, context)
+    executable = target.backend.compile(optimized, target.device, options)
+    if events.listening():
+        seconds = time.perf_counter() - began
+        backend, device = target.backend.name, target.device.name
+        events.emit(events.ProgramCompiled(program, optimized, backend, device, seconds))
+    return Plan(program, optimized, executable, target, dict(context.derived))
+
+
+def plan_for(program: Program, target: Target, options: Options | None = None) -> Plan:
+    """The cached plan of ``program`` on ``target`` under the overrides in force."""
+    return PLANS.get(program, target, options or Options())
+
+
+def run_program(
+    program: Program, inputs: Mapping[str, Any], target: Target
+) -> tuple[Any, ...]:
+    """Run a program (parsed from a dump, say) on NumPy arrays given by port name.
+
+    Parameters are given by name too. Returns NumPy arrays; raises ``UsageError`` when an array is
+    missing or has another type than its port.
+    """
+    from ptir.types import TensorType, dtype_of
+
+    handles: dict[str, Handle] = {}
+    for port, type in zip(program.ports, program.inputs, strict=True):
+        if port.name not in inputs:
+            names = ", ".join(p.name for p in program.ports)
+            raise UsageError(f"no array for port {port.name!r}; the program takes {names}")
+        array = inputs[port.name]
+        found = TensorType(dtype_of(array), tuple(array.shape))
+        if found != type:
+            raise UsageError(f"port {port.name!r} takes {type}, given {found}")
+        handles[port.name] = target.backend.upload(array, target.device)
+    plain = Program(program.main, tuple(Port(p.name) for p in program.ports))
+    plan = plan_for(plain, target)
+    outputs = plan.run([handles[p.name] for p in program.ports], ())
+    return tuple(target.backend.download(h, target.device) for h in outputs)

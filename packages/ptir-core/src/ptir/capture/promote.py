@@ -1,0 +1,61 @@
+"""Promotion and broadcasting: the Tensor API resolves both before it emits an op.
+
+Python scalars are weak (they take the tensor's dtype where they can). Between tensors, floats win
+over integers and integers over bool; two float types meet in the narrowest type that holds both;
+signed and unsigned meet in a wider signed type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ptir.errors import TypeRuleError
+from ptir.types import DTYPES, F32, I32, DType
+
+_FLOAT_ORDER = ("f8e4m3fn", "f8e5m2", "f16", "bf16", "f32", "f64")
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The element type in which ``a`` and ``b`` meet; raises ``TypeRuleError`` when none exists."""
+    if a == b:
+        return a
+    if a.is_float or b.is_float:
+        return _promote_floats(a, b)
+    if "bool" in (a.kind, b.kind):
+        return b if a.kind == "bool" else a
+    if a.kind == b.kind:
+        return a if a.bits > b.bits else b
+    signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+    bits = max(signed.bits, 2 * unsigned.bits)
+    if bits > 64:
+        raise TypeRuleError(f"{a} and {b} have no common integer type; cast one with .astype()")
+    return DTYPES[f"i{bits}"]
+
+
+def _promote_floats(a: DType, b: DType) -> DType:
+    if not (a.is_float and b.is_float):
+        return a if a.is_float else b
+    if a.bits == b.bits:
+        return F32
+    return max(a, b, key=lambda d: _FLOAT_ORDER.index(d.name))
+
+
+def scalar_dtype(value: bool | int | float, other: DType) -> DType:
+    """The element type a Python scalar takes beside a tensor of ``other``."""
+    if isinstance(value, bool):
+        return other if other.kind != "bool" else DTYPES["bool"]
+    if isinstance(value, int):
+        return other if other.kind != "bool" else I32
+    return other if other.is_float else F32
+
+
+def broadcast_shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The common shape under NumPy's rule; raises ``TypeRuleError`` naming the shapes."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    result = tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*padded, strict=True))
+    for shape in padded:
+        if any(size not in (1, full) for size, full in zip(shape, result, strict=True)):
+            listed = " and ".join(str(list(s)) for s in shapes)
+            raise TypeRuleError(f"shapes {listed} do not broadcast; sizes must be equal or 1")
+    return result

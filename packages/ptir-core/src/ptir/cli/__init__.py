@@ -1,0 +1,1 @@
+"""The command line: ``ptir COMMAND``, one file per command, listed in ``ptir.cli.main``."""

@@ -1,0 +1,35 @@
+"""``ptir backends``: what is installed, whether it works, and its devices."""
+
+from __future__ import annotations
+
+import click
+
+from ptir import plugins
+from ptir.backend.entries import foreign_ptir
+from ptir.backend.registry import BackendStatus, pip_line, status_table
+from ptir.cli import show
+from ptir.cli.plugin_commands import one_line, report
+from ptir.cli.shared import Shared, shared_options
+
+
+@click.command()
+@shared_options
+def command(shared: Shared) -> None:
+    """List the installed backends and their devices; a broken one is a line with its cause."""
+    found = status_table()
+    report(plugins.load().failures())
+    if foreign := foreign_ptir():
+        show.note(foreign)
+    if shared.json:
+        show.value([status.record() for status in found])
+    elif found:
+        columns = ("backend", "distribution", "version", "status", "devices or reason")
+        show.table(columns, map(_row, found))
+    else:
+        show.note(f"no backend is installed: {pip_line('ref')}")
+
+
+def _row(status: BackendStatus) -> tuple[str, ...]:
+    devices = ", ".join(f"{d.index} {d.name} ({d.kind})" for d in status.devices)
+    last = devices or one_line(status.reason)
+    return status.name, status.distribution, status.version, status.status, last

@@ -1,0 +1,137 @@
+"""``ptir doctor``: what is installed, which devices run a kernel, and the fix for each problem."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import click
+
+from ptir import plugins
+from ptir.backend.entries import foreign_ptir, guard
+from ptir.backend.probe import probe
+from ptir.backend.registry import BackendStatus, pip_line, status_table
+from ptir.cli import show
+from ptir.cli.plugin_commands import one_line
+from ptir.cli.shared import Shared, shared_options
+from ptir.cli.versions import version_of
+from ptir.errors import BackendUnavailable, PluginError
+from ptir.plugins import PluginStatus
+
+REQUIRED: Final = (
+    *("ptir-core", "numpy", "ml_dtypes", "tokenizers", "safetensors"),
+    *("click", "pluggy", "rich"),
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: what was found, and the fix when it is a problem."""
+
+    what: str
+    found: str
+    fix: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is nothing to fix."""
+        return not self.fix
+
+
+@click.command()
+@shared_options
+def command(shared: Shared) -> None:
+    """Check this installation, run a kernel on every device, and name the fix for each problem.
+
+    Exits with 3 when no device works.
+    """
+    table = [(s, device_reasons(s)) for s in status_table()]
+    found = [*_environment(), *_backend_checks(table), *map(_plugin, plugins.install().statuses())]
+    if shared.json:
+        show.value([_record(check) for check in found])
+    else:
+        show.table(
+            ("", "check", "found"), [("ok" if c.ok else "!!", c.what, c.found) for c in found]
+        )
+        for check in found:
+            if not check.ok:
+                show.text(f"fix {check.what}: {check.fix}")
+    if not any(None in reasons for _, reasons in table):
+        raise BackendUnavailable(f"no installed backend works; the fixes are above, or {INSTALL}")
+
+
+INSTALL: Final = pip_line("ref")
+
+
+def _record(check: Check) -> dict[str, Any]:
+    return {**asdict(check), "ok": check.ok}
+
+
+def _environment() -> Iterator[Check]:
+    yield Check("python", f"{platform.python_version()} on {platform.platform(terse=True)}")
+    for name in REQUIRED:
+        version = version_of(name)
+        fix = "" if version else f"pip install {name}"
+        yield Check(name, version or "not installed", fix)
+    yield _blas()
+    if foreign := foreign_ptir():
+        yield Check("ptir", "another project's distribution", foreign)
+
+
+def _blas() -> Check:
+    try:
+        with guard("numpy.show_config"):
+            import numpy as np
+
+            config: Any = np.show_config(mode="dicts")
+            blas = config["Build Dependencies"]["blas"]
+            return Check("numpy BLAS", f"{blas['name']} {blas['version']}")
+    except PluginError as error:
+        return Check("numpy BLAS", str(error), "pip install --force-reinstall numpy")
+
+
+def device_reasons(status: BackendStatus) -> list[str | None]:
+    """For each device of a backend, why the probe failed on it, or None where it worked."""
+    if status.backend is None:
+        return []
+    return [probe(status.backend, device) for device in status.devices]
+
+
+def _backend_checks(table: list[tuple[BackendStatus, list[str | None]]]) -> Iterator[Check]:
+    if not table:
+        yield Check("backends", "none is installed", INSTALL)
+    for status, reasons in table:
+        what = f"backend {status.name}"
+        if not reasons:
+            found = f"{status.status}: {one_line(status.reason)}"
+            yield Check(what, found, _fix(status))
+        for device, reason in zip(status.devices, reasons, strict=True):
+            where = f"{what}:{device.index}"
+            works = Check(where, f"{device.name} ({device.kind}) ran the probe program")
+            trouble = f"check the driver of {device.name}, or name another device with --backend"
+            yield (
+                works
+                if reason is None
+                else replace(works, found=f"{device.name}: {one_line(reason)}", fix=trouble)
+            )
+
+
+def _fix(status: BackendStatus | PluginStatus) -> str:
+    reinstall = f"pip install --upgrade --force-reinstall {status.distribution}"
+    match status.status:
+        case "ok":
+            return ""
+        case "duplicate" | "incompatible":
+            return one_line(status.reason)
+        case "unavailable":
+            return f"{one_line(status.reason)}; check the driver or library that it needs"
+        case "broken":
+            remove = f"pip uninstall {status.distribution}"
+            return f"{reinstall}; if that does not help, {remove} and tell its authors"
+
+
+def _plugin(status: PluginStatus) -> Check:
+    found = f"{status.status}: {one_line(status.reason) or ', '.join(status.hooks)}"
+    return Check(f"plugin {status.name}", found, _fix(status))

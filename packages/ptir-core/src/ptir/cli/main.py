@@ -1,0 +1,150 @@
+"""The ``ptir`` command: the table of commands, and what the shell sees when one fails.
+
+A command is one row of ``COMMANDS`` and one module that is imported when the command is used, so
+that ``ptir --help`` stays light. To add one: write ``cli/NAME.py`` with a click command called
+``command``, decorate it with ``cli.shared.shared_options``, and add its row.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import click
+
+from ptir.errors import PtirError, unknown_name
+
+
+@dataclass(frozen=True)
+class CommandRow:
+    """A command's name, the module that defines it as ``command``, and its line in the help."""
+
+    name: str
+    module: str
+    help: str
+
+
+COMMANDS: Final = (
+    CommandRow("ops", "ptir.cli.ops", "List the ops, or explain one."),
+    CommandRow("backends", "ptir.cli.backends", "List the installed backends and their devices."),
+    CommandRow("doctor", "ptir.cli.doctor", "Check this installation and run a kernel everywhere."),
+    CommandRow("overrides", "ptir.cli.overrides", "List functionals and their implementations."),
+)
+
+
+class LazyGroup(click.Group):
+    """Commands from a table, imported when used; plugins add theirs when there are any."""
+
+    @cached_property
+    def rows(self) -> dict[str, CommandRow]:
+        """The table by name."""
+        return {row.name: row for row in COMMANDS}
+
+    @cached_property
+    def plugin_commands(self) -> dict[str, click.Command]:
+        """The commands of plugins by name; what is wrong with one is a line on stderr."""
+        from ptir.cli.plugin_commands import plugin_commands
+
+        return plugin_commands(frozenset(self.rows))
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command's name: the table's first, then those of plugins."""
+        return [*self.rows, *self.plugin_commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command called ``cmd_name``, imported now."""
+        if cmd_name in self.rows:
+            module = importlib.import_module(self.rows[cmd_name].module)
+            command: click.Command = module.command
+            return command
+        return self.plugin_commands.get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like click's, with the nearest names when there is no such command."""
+        name = args[0]
+        if not name.startswith("-") and name not in self.list_or_load(name):
+            raise click.UsageError(unknown_name("command", name, self.list_commands(ctx)), ctx)
+        return super().resolve_command(ctx, args)
+
+    def list_or_load(self, name: str) -> Sequence[str]:
+        """The names to look ``name`` up in; plugins are loaded only when the table lacks it."""
+        return [*self.rows] if name in self.rows else [*self.plugin_commands]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing those of the table."""
+        lines = [(row.name, row.help) for row in self.rows.values()]
+        lines += [(n, c.get_short_help_str(60)) for n, c in self.plugin_commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
+
+
+def _print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from ptir.cli.versions import version_of
+
+    click.echo(f"ptir {version_of('ptir-core') or '(ptir-core is not installed)'}")
+    ctx.exit()
+
+
+@click.command("ptir", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+def group() -> None:
+    """Portable tensor programs: run models on whichever backend is installed."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``ptir`` with ``argv`` (default: the process's) and return the exit code.
+
+    0 ok, 1 failure, 2 usage, 3 backend unavailable, 4 unsupported, 5 verification failed, 130
+    interrupted. Errors are one message on stderr; ``PTIR_DEBUG=1`` adds the traceback.
+    """
+    try:
+        args = list(sys.argv[1:] if argv is None else argv)
+        code = group.main(args, prog_name="ptir", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        return _reader_gone()
+    except Exception as error:  # noqa: BLE001  the last guard: every failure is one clear message
+        return _failed(error)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(error: Exception) -> int:
+    debug = os.environ.get("PTIR_DEBUG") == "1"
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, PtirError):
+        click.echo(f"error [{error.code}]: {error}", err=True)
+        return error.exit_code
+    first = next(iter(str(error).splitlines()), "")
+    hint = "" if debug else " (set PTIR_DEBUG=1 to see the traceback)"
+    click.echo(f"error: unexpected {type(error).__name__}: {first}{hint}", err=True)
+    return 1
+
+
+def _reader_gone() -> int:
+    """Whoever read stdout has left (``ptir ops | head``): end without a message."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1

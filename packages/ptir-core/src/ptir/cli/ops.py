@@ -1,0 +1,89 @@
+"""``ptir ops``: the op set as a table, or everything there is to say about one op."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import click
+
+from ptir.cli import show
+from ptir.cli.shared import Shared, shared_options
+from ptir.ops import OPS, Op, op
+from ptir.ops.record import REQUIRED, Array, Attribute, DTypeClass, Sample
+from ptir.types import DTYPES
+
+
+@click.command()
+@click.argument("name", required=False)
+@shared_options
+def command(shared: Shared, name: str | None) -> None:
+    """List the ops, or explain the op called NAME with an example."""
+    chosen = [op(name)] if name else list(OPS.values())
+    if shared.json:
+        show.value([record(one) for one in chosen])
+    elif name:
+        show.text("\n".join(explanation(chosen[0])))
+    else:
+        show.table(("op", "operands", "attributes", "meaning"), map(_row, chosen))
+
+
+def record(one: Op) -> dict[str, Any]:
+    """An op as ``--json`` prints it."""
+    return {
+        "name": one.name,
+        "operands": list(one.operands),
+        "attributes": [_attribute(a) for a in one.attributes],
+        "dtypes": {operand: _names(c) for operand, c in one.dtypes.items()},
+        "doc": inspect.cleandoc(one.doc),
+    }
+
+
+def _attribute(attribute: Attribute) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": attribute.name, "doc": attribute.doc}
+    found["required"] = attribute.default is REQUIRED
+    if not found["required"]:
+        found["default"] = attribute.default
+    if attribute.choices:
+        found["choices"] = list(attribute.choices)
+    return found
+
+
+def _names(members: DTypeClass) -> list[str]:
+    return [name for name, dtype in DTYPES.items() if dtype in members]
+
+
+def _row(one: Op) -> tuple[str, ...]:
+    attributes = ", ".join(a.name for a in one.attributes)
+    return one.name, ", ".join(one.operands), attributes, inspect.cleandoc(one.doc).split("\n")[0]
+
+
+def explanation(one: Op) -> list[str]:
+    """The lines that explain an op: signature, doc, dtypes, attributes and a sample."""
+    lines = [f"{one.name}({', '.join(one.operands)})", "", inspect.cleandoc(one.doc), ""]
+    lines += [f"  {operand}: {', '.join(_names(c))}" for operand, c in one.dtypes.items()]
+    lines += [f"  {a.name}{_default(a)}: {a.doc}{_choices(a)}" for a in one.attributes]
+    traits = ", ".join(sorted(one.traits)) or "none"
+    lines.append(f"  accuracy: {one.accuracy}; traits: {traits}; profile: {one.profile}")
+    for sample in one.samples[:1]:
+        lines += ["", *_sample(one, sample)]
+    return lines
+
+
+def _default(attribute: Attribute) -> str:
+    return "" if attribute.default is REQUIRED else f" = {attribute.default!r}"
+
+
+def _choices(attribute: Attribute) -> str:
+    return f" (one of {', '.join(attribute.choices)})" if attribute.choices else ""
+
+
+def _sample(one: Op, sample: Sample) -> list[str]:
+    arguments = [_array(a) for a in sample.operands]
+    arguments += [f"{name}={value!r}" for name, value in sample.attributes.items()]
+    gives = ", ".join(_array(a) for a in sample.gives)
+    return ["example:", f"  {one.name}({', '.join(arguments)})", f"  gives {gives}"]
+
+
+def _array(array: Array) -> str:
+    return f"{array.dtype} {array.values}"

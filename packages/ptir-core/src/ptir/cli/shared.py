@@ -1,0 +1,141 @@
+"""Options that every command has, and the session that puts them in force.
+
+A command that runs something is written like this::
+
+    @click.command()
+    @shared_options
+    def command(shared: Shared) -> None:
+        with session(shared):
+            target = open_target(shared)
+            ...
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+if TYPE_CHECKING:
+    from ptir.backend.registry import Target
+    from ptir.trace import Sink, StatsSink
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The values of the shared options."""
+
+    backend: str | None
+    override: tuple[str, ...]
+    dump_dir: Path | None
+    dump_mode: Literal["all", "compile"]
+    stats: bool
+    profile: bool
+    json: bool
+    seed: int | None
+
+
+def _option(name: str, help: str, **rest: Any) -> Callable[[Any], Any]:
+    twin = f"PTIR_{name.removeprefix('--').replace('-', '_').upper()}"
+    return click.option(name, help=help, envvar=twin, show_envvar=True, **rest)
+
+
+OPTIONS = (
+    _option("--backend", "Where to run; default: the best that works.", metavar="NAME[:DEVICE]"),
+    _option(
+        "--override",
+        "How a functional is computed: default, force=NAME or benchmark. Repeatable.",
+        metavar="F=POLICY",
+        multiple=True,
+    ),
+    _option("--dump-dir", "Write programs here.", type=click.Path(path_type=Path, file_okay=False)),
+    _option(
+        "--dump-mode",
+        "Dump each pass, or only compilations.",
+        type=click.Choice(["all", "compile"]),
+        default="all",
+        show_default=True,
+    ),
+    _option("--stats", "Print totals on stderr.", is_flag=True),
+    _option("--profile", "Print time by name on stderr.", is_flag=True),
+    _option("--json", "Print one JSON value.", is_flag=True),
+    _option("--seed", "Seed of random numbers.", type=click.IntRange(0, 2**64 - 1)),
+)
+
+
+def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command`` the shared options; it receives them as its argument ``shared``."""
+
+    @functools.wraps(command)
+    def with_shared(**values: Any) -> Any:
+        names = Shared.__dataclass_fields__
+        shared = Shared(**{name: values.pop(name) for name in names})
+        return command(shared=shared, **values)
+
+    wrapped: Callable[..., Any] = with_shared
+    for option in reversed(OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+@contextmanager
+def session(shared: Shared) -> Iterator[None]:
+    """Load plugins, put overrides and sinks in force, and print statistics at the end."""
+    import ptir.functional  # noqa: F401  fills the table that overrides name
+    from ptir import plugins, trace
+    from ptir.cli.plugin_commands import report
+    from ptir.ops.implementations import overrides, parse_override
+
+    loaded = plugins.install()
+    stats = trace.StatsSink()
+    sinks: list[Sink] = [stats] if shared.stats or shared.profile else []
+    if shared.dump_dir is not None:
+        sinks.append(trace.DumpSink(shared.dump_dir, shared.dump_mode))
+    sinks += [row.value for row in loaded.rows("ptir_trace_sinks", folder=shared.dump_dir)]
+    report(loaded.failures())
+    with ExitStack() as stack:
+        stack.callback(_report_stats, shared, stats)
+        stack.enter_context(overrides(dict(map(parse_override, shared.override))))
+        stack.enter_context(trace.listening_to(sinks))
+        yield
+
+
+def _report_stats(shared: Shared, stats: StatsSink) -> None:
+    from ptir.cli import show
+
+    if shared.stats:
+        rows: list[tuple[object, ...]] = [(k, _number(v)) for k, v in stats.summary().items()]
+        rows += [(f"{f} implementation", f"{i}: {why}") for f, (i, why) in stats.chosen()]
+        show.table(("statistic", "value"), rows, err=True)
+    if shared.profile:
+        lines = [
+            (row.kind, row.name, row.total.count, _number(row.total.seconds), row.total.nbytes)
+            for row in stats.profile()
+        ]
+        show.table(("kind", "name", "count", "seconds", "bytes"), lines, err=True)
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.6f}"
+
+
+def open_target(shared: Shared) -> Target:
+    """The target of ``--backend``, else the best working one, which is said on stderr.
+
+    Raises ``BackendUnavailable``; never falls back from what was named.
+    """
+    from ptir.backend import registry
+    from ptir.cli import show
+
+    if shared.backend:
+        return registry.get(shared.backend)
+    choice = registry.best()
+    for skipped in choice.skipped:
+        show.note(f"skipped {skipped.name}: {skipped.reason}")
+    show.note(f"running on {choice.target}")
+    return choice.target

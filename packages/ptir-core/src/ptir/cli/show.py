@@ -1,0 +1,52 @@
+"""Printing: tables for people, JSON for programs, notes on stderr.
+
+stdout carries only a command's result. rich is imported when the first table is printed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+UNWRAPPED = 10_000
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, err: bool = False) -> None:
+    """Print a table; without a terminal each row is one line, however long."""
+    from rich.table import Table
+
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        grid.add_column(column, header_style="bold", overflow="fold")
+    for row in rows:
+        grid.add_row(*(str(cell) for cell in row))
+    _console(err).print(grid)
+
+
+def _console(err: bool) -> Console:
+    from rich.console import Console
+
+    options = {"stderr": err, "markup": False, "highlight": False, "emoji": False}
+    console = Console(**options)  # type: ignore[arg-type]  # all of these are booleans
+    return console if console.is_terminal else Console(width=UNWRAPPED, **options)  # type: ignore[arg-type]
+
+
+def value(result: Any) -> None:
+    """Print ``result`` as one JSON value."""
+    click.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def text(result: str) -> None:
+    """Print text that is a command's result."""
+    click.echo(result)
+
+
+def note(message: str) -> None:
+    """Tell the user something that is not the result: one line on stderr."""
+    click.echo(message, err=True)

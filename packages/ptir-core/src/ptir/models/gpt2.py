@@ -1,0 +1,194 @@
+"""GPT-2 (Radford et al. 2019), batched, with a fixed-capacity key-value cache.
+
+Attribute names are the keys of Hugging Face checkpoints; projections store ``[inputs, outputs]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ptir import functional as F
+from ptir.capture.tensor import Tensor
+from ptir.errors import CheckpointError
+from ptir.models.table import Cache, ModelDefinition, define_model
+from ptir.nn import Conv1D, Embedding, LayerNorm, Linear, Module, last_rows
+from ptir.types import TensorType, spec
+
+ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """The part of ``config.json`` that shapes the computation."""
+
+    vocab_size: int
+    n_positions: int
+    n_embd: int
+    n_layer: int
+    n_head: int
+    inner: int
+    epsilon: float
+    activation: str
+    scale_by_layer: bool
+
+    @staticmethod
+    def of(config: Mapping[str, Any]) -> Config:
+        """Read ``config``; raises ``CheckpointError`` for what this file does not implement."""
+        activation = config.get("activation_function", "gelu_new")
+        if activation not in ACTIVATIONS:
+            listed = ", ".join(ACTIVATIONS)
+            raise CheckpointError(f"gpt2: activation_function {activation!r}: one of {listed}")
+        if config.get("add_cross_attention") or not config.get("scale_attn_weights", True):
+            raise CheckpointError("gpt2: cross attention and unscaled attention are not supported")
+        try:
+            sizes = {
+                name: int(config[name])
+                for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"gpt2: config.json needs an integer for {error}") from error
+        if min(sizes.values()) < 1 or sizes["n_embd"] % sizes["n_head"]:
+            raise CheckpointError(
+                f"gpt2: sizes {sizes} must be positive, n_embd a multiple of n_head"
+            )
+        return Config(
+            **sizes,
+            inner=int(config.get("n_inner") or 4 * sizes["n_embd"]),
+            epsilon=float(config.get("layer_norm_epsilon", 1e-5)),
+            activation=ACTIVATIONS[activation],
+            scale_by_layer=bool(config.get("scale_attn_by_inverse_layer_idx", False)),
+        )
+
+
+class Attention(Module):
+    """Causal self-attention over the cache."""
+
+    def __init__(self, config: Config, layer: int) -> None:
+        size = config.n_embd
+        self.c_attn = Conv1D(size, 3 * size)
+        self.c_proj = Conv1D(size, size)
+        self.heads = config.n_head
+        self.scale = (size // config.n_head) ** -0.5
+        if config.scale_by_layer:
+            self.scale /= layer + 1
+
+    def __call__(
+        self, x: Tensor, cache: tuple[Tensor, Tensor], start: Tensor, count: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        batch, length, size = x.shape
+        fused = self.c_attn(x).reshape(batch, length, 3, self.heads, size // self.heads)
+        q, k, v = (fused[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
+        keys = F.cache_update(cache[0], k, start, count)
+        values = F.cache_update(cache[1], v, start, count)
+        seen = F.attention(q, keys, values, start=start, length=start + count, scale=self.scale)
+        merged = seen.transpose(0, 2, 1, 3).reshape(batch, length, size)
+        return self.c_proj(merged), (keys, values)
+
+
+class MLP(Module):
+    """Two projections around GELU."""
+
+    def __init__(self, config: Config) -> None:
+        self.c_fc = Conv1D(config.n_embd, config.inner)
+        self.c_proj = Conv1D(config.inner, config.n_embd)
+        self.activation = config.activation
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.c_proj(F.gelu(self.c_fc(x), approximate=self.activation))
+
+
+class Block(Module):
+    """Attention and MLP, each behind a norm and beside a residual."""
+
+    def __init__(self, config: Config, layer: int) -> None:
+        self.ln_1 = LayerNorm(config.n_embd, epsilon=config.epsilon)
+        self.attn = Attention(config, layer)
+        self.ln_2 = LayerNorm(config.n_embd, epsilon=config.epsilon)
+        self.mlp = MLP(config)
+
+    def __call__(
+        self, x: Tensor, cache: tuple[Tensor, Tensor], start: Tensor, count: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        attended, cache = self.attn(self.ln_1(x), cache, start, count)
+        x = x + attended
+        return x + self.mlp(self.ln_2(x)), cache
+
+
+class GPT2(Module):
+    """The language model; its head is the token embedding unless the checkpoint has its own."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = Config.of(config)
+        self.wte = Embedding(self.config.vocab_size, self.config.n_embd)
+        self.wpe = Embedding(self.config.n_positions, self.config.n_embd)
+        self.h = [Block(self.config, layer) for layer in range(self.config.n_layer)]
+        self.ln_f = LayerNorm(self.config.n_embd, epsilon=self.config.epsilon)
+        self.lm_head: Linear | None = None
+        if not config.get("tie_word_embeddings", True):
+            self.lm_head = Linear(self.config.n_embd, self.config.vocab_size, bias=False)
+
+    def cache_types(self, batch: int, capacity: int) -> tuple[tuple[TensorType, TensorType], ...]:
+        """Key and value caches ``f32[batch, heads, capacity, head size]``, one pair per layer."""
+        config = self.config
+        size = config.n_embd // config.n_head
+        cache = spec("f32", batch, config.n_head, capacity, size)
+        return ((cache, cache),) * config.n_layer
+
+    def __call__(
+        self, tokens: Tensor, cache: Cache, start: Tensor, count: Tensor, *, every: bool = False
+    ) -> tuple[Tensor, Cache]:
+        """Logits and the extended cache; see ``CausalModel``."""
+        batch, length = tokens.shape
+        positions = start.reshape(batch, 1) + F.arange(length)
+        x = self.wte(tokens) + self.wpe(positions)
+        extended: list[tuple[Tensor, Tensor]] = []
+        for block, layer_cache in zip(self.h, cache, strict=True):
+            x, layer_cache = block(x, layer_cache, start, count)
+            extended.append(layer_cache)
+        if not every:
+            x = last_rows(x, count)
+        x = self.ln_f(x)
+        head = self.wte.weight if self.lm_head is None else self.lm_head.weight
+        return F.linear(x, head, layout="oi"), tuple(extended)
+
+
+_SIZES = {
+    "gpt2": (768, 12, 12),
+    "gpt2-medium": (1024, 24, 16),
+    "gpt2-large": (1280, 36, 20),
+    "gpt2-xl": (1600, 48, 25),
+}
+
+
+def _preset(size: int, layers: int, heads: int) -> dict[str, Any]:
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": 50257,
+        "n_positions": 1024,
+        "n_embd": size,
+        "n_layer": layers,
+        "n_head": heads,
+        "layer_norm_epsilon": 1e-5,
+        "activation_function": "gelu_new",
+        "bos_token_id": 50256,
+        "eos_token_id": 50256,
+        "tie_word_embeddings": True,
+    }
+
+
+define_model(
+    ModelDefinition(
+        "gpt2",
+        build=GPT2,
+        context=lambda config: Config.of(config).n_positions,
+        prefixes=("transformer.",),
+        ignored=("h.*.attn.bias", "h.*.attn.masked_bias"),
+        tied={"lm_head.weight": "wte.weight"},
+        presets={name: _preset(*sizes) for name, sizes in _SIZES.items()}
+        | {"gpt2-tiny": _preset(64, 2, 4) | {"vocab_size": 50257, "n_positions": 128}},
+        tokenizer="gpt2",
+    )
+)

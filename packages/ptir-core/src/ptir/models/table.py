@@ -1,0 +1,88 @@
+"""The table of architectures: what a loader needs to know about each, by ``model_type``."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from ptir.capture.tensor import Tensor
+from ptir.errors import PluginError, UsageError, unknown_name
+from ptir.types import TensorType
+
+Cache = tuple[tuple[Tensor, Tensor], ...]
+
+
+class CausalModel(Protocol):
+    """What generation needs of a bound language model."""
+
+    def cache_types(self, batch: int, capacity: int) -> tuple[tuple[TensorType, TensorType], ...]:
+        """The types of the key and value caches, one pair per layer."""
+        ...
+
+    def __call__(
+        self, tokens: Tensor, cache: Cache, start: Tensor, count: Tensor, *, every: bool = False
+    ) -> tuple[Tensor, Cache]:
+        """Logits and the extended cache for ``tokens`` i32[B,T] at positions ``start`` i32[B].
+
+        Only the first ``count[b]`` tokens of row b are real. Logits are f32[B,V] of each row's
+        last real token, or f32[B,T,V] when ``every`` is set.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ModelDefinition:
+    """One architecture.
+
+    ``build(config)`` gives the unbound module. ``prefixes`` may stand before every checkpoint
+    key, ``ignored`` are patterns of keys that carry no parameter, ``tied`` maps keys to the ones
+    that replace them when absent. ``presets`` are configurations for ``random:NAME``.
+    """
+
+    model_type: str
+    build: Callable[[Mapping[str, Any]], Any] = field(compare=False)
+    context: Callable[[Mapping[str, Any]], int] = field(compare=False)
+    prefixes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    tied: Mapping[str, str] = field(default_factory=dict[str, str])
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Any])
+    tokenizer: str = ""
+
+
+MODELS: Final[dict[str, ModelDefinition]] = {}
+
+_BUILT_IN: Final = ("gpt2",)
+
+
+def define_model(definition: ModelDefinition) -> ModelDefinition:
+    """Add an architecture to the table; a ``model_type`` that exists already is an error."""
+    if definition.model_type in MODELS:
+        raise PluginError(f"model_type {definition.model_type!r} is defined twice")
+    MODELS[definition.model_type] = definition
+    return definition
+
+
+def load_built_in() -> None:
+    """Import the architectures that core ships."""
+    for name in _BUILT_IN:
+        importlib.import_module(f"ptir.models.{name}")
+
+
+def definition(model_type: str) -> ModelDefinition:
+    """The architecture called ``model_type``; raises ``UsageError`` naming those that exist."""
+    load_built_in()
+    found = MODELS.get(model_type)
+    if found is None:
+        raise UsageError(unknown_name("model_type", model_type, MODELS))
+    return found
+
+
+def preset(name: str) -> tuple[ModelDefinition, Mapping[str, Any]]:
+    """The architecture and configuration behind ``random:NAME``."""
+    load_built_in()
+    presets = {n: (d, c) for d in MODELS.values() for n, c in d.presets.items()}
+    if name not in presets:
+        raise UsageError(unknown_name("random model", name, presets))
+    return presets[name]

@@ -1,0 +1,69 @@
+"""The layers that models share, each a few declared parameters and one functional."""
+
+from __future__ import annotations
+
+from ptir import functional as F
+from ptir.capture.tensor import Tensor
+from ptir.nn.module import Module, param
+
+
+class Linear(Module):
+    """``x @ weight.T + bias`` with weight ``[outputs, inputs]``, as PyTorch stores it."""
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
+        self.weight = param(outputs, inputs)
+        self.bias = param(outputs) if bias else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias, layout="oi")
+
+
+class Conv1D(Module):
+    """``x @ weight + bias`` with weight ``[inputs, outputs]``, as GPT-2 checkpoints store it."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        self.weight = param(inputs, outputs)
+        self.bias = param(outputs)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias, layout="io")
+
+
+class Embedding(Module):
+    """Rows of ``weight`` ``[count, size]`` by index."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.weight = param(count, size)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return F.embedding(self.weight, ids)
+
+
+class LayerNorm(Module):
+    """Layer normalization over the last axis."""
+
+    def __init__(self, size: int, *, epsilon: float) -> None:
+        self.weight = param(size)
+        self.bias = param(size)
+        self.epsilon = epsilon
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight, self.bias, epsilon=self.epsilon)
+
+
+class RMSNorm(Module):
+    """Root-mean-square normalization over the last axis."""
+
+    def __init__(self, size: int, *, epsilon: float) -> None:
+        self.weight = param(size)
+        self.epsilon = epsilon
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight, epsilon=self.epsilon)
+
+
+def last_rows(x: Tensor, count: Tensor) -> Tensor:
+    """Row ``count[b] - 1`` of each batch row: f32[B,T,D] and i32[B] give f32[B,D]."""
+    batch, length, size = x.shape
+    index = F.arange(batch) * length + F.maximum(count - 1, 0)
+    return F.embedding(x.reshape(batch * length, size), index)

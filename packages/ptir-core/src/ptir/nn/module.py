@@ -1,0 +1,106 @@
+"""``Module``: a tree of layers whose attribute names are the checkpoint's keys.
+
+A module only declares parameters. ``bind`` gives a copy of the tree whose parameters are tensors.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from ptir.types import F32, TensorType
+
+if TYPE_CHECKING:
+    from ptir.capture.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A parameter that a layer needs, by type; stored floats of other widths are accepted."""
+
+    type: TensorType
+
+
+def param(*shape: int) -> Tensor:
+    """Declare a parameter of a layer; after ``bind`` the attribute is a tensor of this shape."""
+    return cast("Tensor", Declared(TensorType(F32, shape)))
+
+
+_outputs: ContextVar[dict[str, Tensor] | None] = ContextVar("ptir_outputs", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[dict[str, Tensor]]:
+    """Collect the output of every named layer that is called inside the ``with`` block."""
+    outputs: dict[str, Tensor] = {}
+    token = _outputs.set(outputs)
+    try:
+        yield outputs
+    finally:
+        _outputs.reset(token)
+
+
+class Module:
+    """Base of layers and models. Lists of modules contribute their indices to the names."""
+
+    name = ""
+
+    def __init_subclass__(cls) -> None:
+        """Let ``recording`` see the calls of every subclass."""
+        super().__init_subclass__()
+        if "__call__" in vars(cls):
+            cls.__call__ = _recorded(cls.__call__)  # type: ignore[attr-defined, method-assign]
+
+    def _members(self) -> Iterator[tuple[str, Any]]:
+        for name, value in vars(self).items():
+            if isinstance(value, list):
+                yield from ((f"{name}.{i}", item) for i, item in enumerate(value))
+            else:
+                yield name, value
+
+    def parameters(self, prefix: str = "") -> dict[str, TensorType]:
+        """The declared parameters of the tree by checkpoint key."""
+        found: dict[str, TensorType] = {}
+        for name, value in self._members():
+            if isinstance(value, Declared):
+                found[prefix + name] = value.type
+            elif isinstance(value, Module):
+                found |= value.parameters(f"{prefix}{name}.")
+        return found
+
+    def bind(self, resolve: Callable[[str], Tensor], prefix: str = "") -> Self:
+        """A copy of the tree with each declared parameter replaced by ``resolve(key)``."""
+        bound = copy.copy(self)
+        bound.name = prefix.removesuffix(".")
+        for name, value in vars(self).items():
+            if name == "name":
+                continue
+            setattr(bound, name, _bound(value, resolve, prefix + name))
+        return bound
+
+
+def _recorded(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def recorded(self: Module, *args: Any, **kwargs: Any) -> Any:
+        result = call(self, *args, **kwargs)
+        outputs = _outputs.get()
+        if outputs is not None and self.name:
+            outputs[self.name] = result[0] if isinstance(result, tuple) else result
+        return result
+
+    return recorded
+
+
+def _bound(value: Any, resolve: Callable[[str], Tensor], name: str) -> Any:
+    if isinstance(value, Declared):
+        return resolve(name)
+    if isinstance(value, Module):
+        return value.bind(resolve, f"{name}.")
+    if isinstance(value, list):
+        return [_bound(item, resolve, f"{name}.{i}") for i, item in enumerate(value)]
+    return value

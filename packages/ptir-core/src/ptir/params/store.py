@@ -1,0 +1,91 @@
+"""Resident parameters of one loaded model on one device: read when first needed, at most once.
+
+A store sits between a ``ParamSource`` and a device: it converts floats to the model's storage
+dtype, uploads, and keeps derived parameters (folded, transposed, packed) beside their origins.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ptir import events
+from ptir.params.ids import NamespaceId, ParamKey, derived
+from ptir.params.source import ParamSource
+from ptir.types import DType, TensorType
+
+
+class Uploader(Protocol):
+    """What a store needs of its target (``backend.Target`` is one): where arrays go."""
+
+    @property
+    def backend(self) -> Any:
+        """The backend, with ``upload(array, device, borrow=True)``."""
+        ...
+
+    @property
+    def device(self) -> Any:
+        """The device."""
+        ...
+
+
+class ParamStore:
+    """Handles of a source's parameters on a target.
+
+    ``dtype`` converts floating-point parameters when they are read; None keeps the stored type.
+    Read arrays are lent to the backend, which may keep sharing their memory.
+    """
+
+    def __init__(self, source: ParamSource, target: Uploader, dtype: DType | None = None) -> None:
+        self.source = source
+        self.target: Any = target
+        self.namespace = NamespaceId()
+        self._dtype = dtype
+        self._handles: dict[ParamKey, Any] = {}
+        self._lock = threading.RLock()
+
+    def type(self, name: str) -> TensorType:
+        """The type programs see: the stored shape, floats in the store's dtype."""
+        stored = self.source.type(name)
+        converts = self._dtype is not None and stored.dtype.is_float
+        return stored.with_dtype(self._dtype) if converts and self._dtype else stored
+
+    def key(self, name: str) -> ParamKey:
+        """The parameter's stable id within this load."""
+        return ParamKey.of(self.namespace, name)
+
+    def handle(self, name: str, *, keep: bool = True) -> Any:
+        """The device handle of a parameter, read and uploaded now if it is not resident.
+
+        ``keep=False`` is for computing a derived parameter: nothing stays behind.
+        """
+        key = self.key(name)
+        with self._lock:
+            if key in self._handles:
+                return self._handles[key]
+            handle = self._load(name)
+            if keep:
+                self._handles[key] = handle
+            return handle
+
+    def _load(self, name: str) -> Any:
+        began = time.perf_counter()
+        array = self.source.read(name)
+        wanted = self.type(name).dtype.numpy
+        stored = array if array.dtype == wanted else array.astype(wanted)
+        handle = self.target.backend.upload(stored, self.target.device, borrow=True)
+        if array.dtype != wanted:
+            self.source.release(name)
+        seconds = time.perf_counter() - began
+        events.emit(events.ParameterLoaded(name, array.nbytes, seconds))
+        return handle
+
+    def derive(self, name: str, transform: str, backend: str, compute: Callable[[], Any]) -> Any:
+        """The handle of a parameter derived from ``name``, computed once per transform."""
+        key = derived(self.key(name), transform, backend)
+        with self._lock:
+            if key not in self._handles:
+                self._handles[key] = compute()
+            return self._handles[key]

@@ -1,0 +1,267 @@
+"""Plugins: every hook there is, and the manager that loads whoever implements them.
+
+A plugin is a module (or object) named by an entry point in the group ``ptir.plugins``; it marks
+functions with ``@ptir.plugins.hookimpl``, and each returns rows for one of ptir's tables.
+``import ptir`` loads none of them; each loads under its own guard, so that a broken plugin is one
+line in ``ptir backends`` and ``ptir doctor``, and never a broken command line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pluggy
+
+from ptir.backend import entries
+from ptir.backend.entries import Entry, guard
+from ptir.errors import PluginError, PtirError, UsageError, unknown_name
+
+if TYPE_CHECKING:
+    import click
+
+    from ptir.backend.contract import BackendPass
+    from ptir.ops.implementations import Implementation
+    from ptir.trace.sink import Sink
+
+GROUP: Final = "ptir.plugins"
+PROJECT: Final = "ptir"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+# ------------------------------------------------------------------------------------- the hooks
+
+
+@dataclass(frozen=True)
+class ModelModule:
+    """An architecture: the ``model_type`` of its checkpoints and the module that defines it."""
+
+    model_type: str
+    module: str
+
+
+@hookspec
+def ptir_implementations() -> Iterable[Implementation]:
+    """More implementations of functionals, for ``--override`` and ``ptir.overrides`` to choose.
+
+    Signature: ``ptir_implementations() -> Iterable[ptir.ops.implementations.Implementation]``::
+
+        @hookimpl
+        def ptir_implementations():
+            return [Implementation("softmax", "online", lower_online, doc="one pass over memory")]
+    """
+    return ()
+
+
+@hookspec
+def ptir_models() -> Iterable[ModelModule]:
+    """More architectures; a module is imported only when a checkpoint of its type is opened.
+
+    Signature: ``ptir_models() -> Iterable[ptir.plugins.ModelModule]``::
+
+        @hookimpl
+        def ptir_models():
+            return [ModelModule("mamba", "ptir_mamba.model")]
+    """
+    return ()
+
+
+@hookspec
+def ptir_passes() -> Iterable[BackendPass]:
+    """More passes, run on every program at the ``pre`` or ``cleanup`` point of the pipeline.
+
+    Signature: ``ptir_passes() -> Iterable[ptir.backend.contract.BackendPass]``::
+
+        @hookimpl
+        def ptir_passes():
+            return [BackendPass("fold-scales", "pre", run=fold_scales)]
+    """
+    return ()
+
+
+@hookspec
+def ptir_trace_sinks(folder: Path | None) -> Iterable[Sink]:
+    """More listeners for the events of a command; ``folder`` is that of ``--dump-dir`` or None.
+
+    Signature: ``ptir_trace_sinks(folder: Path | None) -> Iterable[ptir.trace.Sink]``::
+
+        @hookimpl
+        def ptir_trace_sinks(folder):
+            return [ChromeTrace(folder / "trace.json")] if folder else []
+    """
+    return ()
+
+
+@hookspec
+def ptir_commands() -> Iterable[click.Command]:
+    """More commands of ``ptir``; the command's own name is what users type.
+
+    Signature: ``ptir_commands() -> Iterable[click.Command]``::
+
+        @hookimpl
+        def ptir_commands():
+            return [click.Command("hello", callback=hello, short_help="greet the user")]
+    """
+    return ()
+
+
+ROWS: Final = {
+    "ptir_implementations": "ptir.ops.implementations:Implementation",
+    "ptir_models": "ptir.plugins:ModelModule",
+    "ptir_passes": "ptir.backend.contract:BackendPass",
+    "ptir_trace_sinks": "ptir.trace.sink:Sink",
+    "ptir_commands": "click:Command",
+}
+"""What each hook returns rows of, as ``module:class``."""
+
+
+# ----------------------------------------------------------------------------------- the manager
+
+
+@dataclass(frozen=True)
+class PluginStatus:
+    """One entry of ``ptir.plugins``, the hooks it implements, and what is wrong with it if any."""
+
+    name: str
+    distribution: str
+    version: str
+    status: Literal["ok", "broken", "duplicate"]
+    reason: str = ""
+    hooks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row that a plugin returned from a hook."""
+
+    plugin: str
+    value: Any
+
+
+class Plugins:
+    """The loaded plugins, and what became of each entry."""
+
+    def __init__(self, found: Sequence[Entry]) -> None:
+        self.manager = pluggy.PluginManager(PROJECT)
+        self.manager.add_hookspecs(sys.modules[__name__])
+        twice = entries.claimed_twice(found)
+        self._statuses = [self._register(e, twice.get(e.name, "")) for e in found]
+
+    def _register(self, entry: Entry, duplicate: str) -> PluginStatus:
+        status = PluginStatus(entry.name, entry.distribution, entry.version, "ok")
+        if duplicate:
+            return replace(status, status="duplicate", reason=duplicate)
+        try:
+            return replace(status, hooks=self._load(entry))
+        except PtirError as error:
+            return replace(status, status="broken", reason=str(error))
+
+    def _load(self, entry: Entry) -> tuple[str, ...]:
+        plugin = entries.load(entry)
+        try:
+            with guard(f"registration of {entry.value}"):
+                self.manager.register(plugin, name=entry.name)
+                self.manager.check_pending()
+                return self._hooks_of(entry, plugin)
+        except PtirError as error:
+            self._forget(entry.name)
+            rejected = error.__cause__
+            if isinstance(rejected, pluggy.PluginValidationError):
+                raise PluginError(_signature_mistake(rejected)) from error
+            raise
+
+    def _forget(self, name: str) -> None:
+        if self.manager.has_plugin(name):
+            self.manager.unregister(name=name)
+
+    def _hooks_of(self, entry: Entry, plugin: object) -> tuple[str, ...]:
+        hooks = tuple(caller.name for caller in self.manager.get_hookcallers(plugin) or ())
+        if not hooks:
+            known = ", ".join(ROWS)
+            raise PluginError(
+                f"{entry.value} implements no hook; mark one of {known} with hookimpl"
+            )
+        return hooks
+
+    def rows(self, hook: str, **arguments: Any) -> list[Row]:
+        """What every plugin returns from ``hook``.
+
+        A plugin that fails or returns something else becomes ``broken`` and gives no rows.
+        """
+        if hook not in ROWS:
+            raise UsageError(unknown_name("hook", hook, ROWS))
+        results: list[Row] = []
+        for status in tuple(self._statuses):
+            if status.status == "ok" and hook in status.hooks:
+                try:
+                    results += self._rows_of(status.name, hook, arguments)
+                except PtirError as error:
+                    self.blame(status.name, str(error))
+        return results
+
+    def _rows_of(self, plugin: str, hook: str, arguments: dict[str, Any]) -> list[Row]:
+        others = [p for name, p in self.manager.list_name_plugin() if name != plugin]
+        caller = self.manager.subset_hook_caller(hook, others)
+        with guard(f"{hook}()"):
+            values = [value for returned in caller(**arguments) for value in returned]
+        module, _, name = ROWS[hook].partition(":")
+        expected = getattr(importlib.import_module(module), name)
+        for value in values:
+            if not isinstance(value, expected):
+                raise PluginError(f"{hook}() returned {value!r}, which is not a {module}.{name}")
+        return [Row(plugin, value) for value in values]
+
+    def blame(self, plugin: str, reason: str) -> None:
+        """Record that a loaded plugin is broken after all."""
+        self._statuses = [
+            replace(s, status="broken", reason=reason) if s.name == plugin else s
+            for s in self._statuses
+        ]
+
+    def statuses(self) -> tuple[PluginStatus, ...]:
+        """Every entry and what became of it, ordered by name."""
+        return tuple(self._statuses)
+
+    def failures(self) -> tuple[PluginStatus, ...]:
+        """The entries that are not ok."""
+        return tuple(s for s in self._statuses if s.status != "ok")
+
+
+def _signature_mistake(error: pluggy.PluginValidationError) -> str:
+    """Pluggy's message, which shows the offending signature, on one line with the hooks there are."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{'; '.join(lines)}; hooks and signatures are in ptir.plugins: {', '.join(ROWS)}"
+
+
+def listed() -> tuple[Entry, ...]:
+    """Every installed plugin's entry, ordered by name; imports none of them."""
+    return entries.listed(GROUP)
+
+
+@cache
+def load() -> Plugins:
+    """Load every installed plugin, once; failures are records, never exceptions."""
+    return Plugins(listed())
+
+
+@cache
+def install() -> Plugins:
+    """Load every plugin and add its implementations to the table of functionals, once."""
+    from ptir.ops.implementations import register
+
+    plugins = load()
+    if plugins.manager.get_plugins():
+        import ptir.functional  # noqa: F401  fills the table that plugins add to
+    for row in plugins.rows("ptir_implementations"):
+        try:
+            register(row.value)
+        except PtirError as error:
+            plugins.blame(row.plugin, str(error))
+    return plugins

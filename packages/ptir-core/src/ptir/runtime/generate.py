@@ -1,0 +1,194 @@
+"""A generation in progress: prompts go in, pieces come out, results are kept.
+
+Iterating runs it. Interrupting the iteration (Ctrl-C) keeps what was generated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ptir.errors import UsageError
+from ptir.ops.implementations import overrides
+from ptir.runtime.generation import (
+    FinishReason,
+    Generation,
+    GenerationStats,
+    Piece,
+    SamplingOptions,
+)
+from ptir.runtime.session import Progress, Session, capacity_for
+from ptir.text import StopMatcher
+
+if TYPE_CHECKING:
+    from ptir.runtime.handle import Model
+
+Array = np.ndarray[Any, Any]
+
+
+class Row:
+    """One prompt's continuation: its tokens, its text so far and why it ended."""
+
+    def __init__(self, model: Model, prompt: list[int], stop: Sequence[str]) -> None:
+        self.prompt = prompt
+        self.tokens: list[int] = []
+        self.logprobs: list[dict[str, Any]] = []
+        self.parts: list[str] = []
+        self.finish: FinishReason | None = None
+        self._stream = model.tokenizer.stream() if model.tokenizer else None
+        self._matcher = StopMatcher(stop)
+
+    def push(self, token: int) -> str:
+        """Append a token; returns the text that became certain. May end the row at a stop string."""
+        self.tokens.append(token)
+        text, stopped = self._matcher.push(self._stream.push(token) if self._stream else "")
+        if stopped:
+            self.finish = "stop"
+        self.parts.append(text)
+        return text
+
+    def flush(self) -> str:
+        """The text still held back when the row ends without a stop string."""
+        rest, stopped = self._matcher.push(self._stream.flush() if self._stream else "")
+        text = rest if stopped else rest + self._matcher.flush()
+        self.parts.append(text)
+        return text
+
+
+class GenerationRun:
+    """Iterate to run; afterwards ``results`` holds a ``Generation`` per prompt."""
+
+    def __init__(
+        self,
+        model: Model,
+        prompts: list[list[int]],
+        options: SamplingOptions,
+        max_tokens: int | None,
+        stop: tuple[str, ...],
+        logprobs: int | None,
+        ignore_eos: bool,
+        progress: Progress | None,
+    ) -> None:
+        self._model = model
+        self._options = options
+        self._logprobs = logprobs
+        self._progress = progress
+        self._eos = frozenset(() if ignore_eos else model.eos_ids)
+        self._rows = [Row(model, prompt, stop) for prompt in prompts]
+        self._limits = [_limit(model, prompt, max_tokens) for prompt in prompts]
+        target = model.target
+        self.stats = GenerationStats(
+            prompt_tokens=sum(map(len, prompts)),
+            load_seconds=model.load_seconds,
+            backend=target.backend.name,
+            device=target.device.name,
+        )
+        self._pieces = self._generate()
+
+    def __iter__(self) -> Iterator[Piece]:
+        return self
+
+    def __next__(self) -> Piece:
+        with overrides(self._model.overrides):
+            return next(self._pieces)
+
+    @property
+    def results(self) -> list[Generation]:
+        """What was generated so far, one per prompt; unfinished rows are ``interrupted``."""
+        return [
+            Generation(
+                text="".join(row.parts),
+                token_ids=list(row.tokens),
+                prompt_ids=row.prompt,
+                finish_reason=row.finish or "interrupted",
+                stats=self.stats,
+                logprobs=row.logprobs if self._logprobs is not None else None,
+            )
+            for row in self._rows
+        ]
+
+    def _generate(self) -> Iterator[Piece]:
+        began = time.perf_counter()
+        if not self._rows:
+            return
+        prompts = [row.prompt for row in self._rows]
+        session = self._session(prompts)
+        logits = session.prefill(prompts, self._progress)
+        session.watch(prompts, logits.shape[1])
+        chosen = session.pick(logits)
+        self.stats.prompt_seconds = time.perf_counter() - began
+        self.stats.first_token_seconds = self.stats.prompt_seconds + self.stats.load_seconds
+        started = time.perf_counter()
+        active = np.array([limit > 0 for limit in self._limits])
+        for row, limit in zip(self._rows, self._limits, strict=True):
+            row.finish = None if limit > 0 else "length"
+        scores: Array | None = logits
+        while active.any():
+            for index in np.flatnonzero(active):
+                yield from self._accept(session, int(index), int(chosen[index]), scores)
+                active[index] = self._rows[index].finish is None
+            self.stats.generated_seconds = time.perf_counter() - started
+            if active.any():
+                chosen, scores = session.advance(chosen, active, self._logprobs is not None)
+        self._close()
+
+    def _session(self, prompts: list[list[int]]) -> Session:
+        model = self._model
+        needed = max(len(p) + limit for p, limit in zip(prompts, self._limits, strict=True))
+        caches = model.module.cache_types(len(prompts), capacity_for(needed, model.context))
+        return Session(model.steps, model.target, caches, self._options)
+
+    def _accept(
+        self, session: Session, index: int, token: int, scores: Array | None
+    ) -> Iterator[Piece]:
+        row = self._rows[index]
+        if token in self._eos:
+            row.finish = "stop"
+            rest = row.flush()
+            if rest:
+                yield Piece(index, token, rest)
+            return
+        logprob = self._score(row, scores[index], token) if scores is not None else None
+        session.note(index, token)
+        text = row.push(token)
+        self.stats.generated_tokens += 1
+        if row.finish is None and len(row.tokens) >= self._limits[index]:
+            row.finish = "length"
+            text += row.flush()
+        yield Piece(index, token, text, logprob)
+
+    def _score(self, row: Row, logits: Array, token: int) -> float | None:
+        if self._logprobs is None:
+            return None
+        wide = logits.astype(np.float64)
+        shifted = wide - wide.max()
+        logs = shifted - np.log(np.exp(shifted).sum())
+        best = np.argsort(-logs, kind="stable")[: self._logprobs]
+        value = float(logs[token])
+        top = [[int(i), float(logs[i])] for i in best]
+        row.logprobs.append({"token_id": token, "logprob": value, "top": top})
+        return value
+
+    def _close(self) -> None:
+        target = self._model.target
+        memory = target.backend.memory_stats(target.device)
+        self.stats.peak_memory_bytes = memory.peak_bytes if memory else 0
+        self.stats.host_fallback_ops = target.backend.stats(target.device).host_fallback_ops
+
+
+def _limit(model: Model, prompt: list[int], max_tokens: int | None) -> int:
+    room = model.context - len(prompt)
+    if not prompt:
+        raise UsageError("the prompt is empty; give at least one token")
+    if room < 1 or (max_tokens is not None and max_tokens > room):
+        wanted = "" if max_tokens is None else f" and {max_tokens} new tokens"
+        raise UsageError(
+            f"a prompt of {len(prompt)} tokens{wanted} does not fit the context of"
+            f" {model.context}; shorten the prompt or ask for fewer tokens"
+        )
+    if max_tokens is not None and max_tokens < 0:
+        raise UsageError(f"max_tokens {max_tokens}: must be >= 0")
+    return room if max_tokens is None else max_tokens

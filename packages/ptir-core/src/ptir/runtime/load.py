@@ -1,0 +1,93 @@
+"""From a model spec to a model handle: architecture, parameters, tokenizer, placement."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ptir.capture.lazy import default_target, parameter
+from ptir.checkpoint import (
+    BpeFiles,
+    Checkpoint,
+    check_parameters,
+    normalize_config,
+    ties_embeddings,
+)
+from ptir.errors import CheckpointError
+from ptir.models import ModelDefinition, definition
+from ptir.params.source import ParamSource, RenamedSource
+from ptir.params.store import ParamStore
+from ptir.runtime.handle import Model
+from ptir.runtime.specs import resolve
+from ptir.text import Tokenizer
+from ptir.types import dtype as dtype_named
+
+
+def load_model(
+    model: str | os.PathLike[str],
+    *,
+    backend: Any = None,
+    dtype: str = "f32",
+    seed: int = 0,
+    overrides: Mapping[str, str] | None = None,
+) -> Model:
+    """Open a model; parameters are read when the first program needs them.
+
+    ``model`` is a spec (``demo``, a folder, a file, a hub id, ``random:NAME``), ``dtype`` the
+    storage type of floating-point parameters on the device, ``seed`` the one of random weights.
+    ``overrides`` come after those in the checkpoint's config (``ptir_overrides``). Raises
+    ``CheckpointError``, ``UsageError`` or ``BackendUnavailable``.
+    """
+    began = time.perf_counter()
+    target = default_target(backend)
+    checkpoint = resolve(os.fspath(model), seed=seed)
+    config = normalize_config(checkpoint.config)
+    architecture = definition(str(config.get("model_type", "")))
+    source = unprefixed(checkpoint.source, architecture)
+    tied = ties_embeddings(config, source.names())
+    module = architecture.build({**config, "tie_word_embeddings": tied})
+    ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
+    check_parameters(module.parameters(), source, ignore=ignored, where=checkpoint.path)
+    store = ParamStore(source, target, dtype_named(dtype))
+    bound = module.bind(lambda name: parameter(store, name))
+    policies = {**_configured_overrides(config), **(overrides or {})}
+    return Model(
+        name=os.fspath(model),
+        checkpoint=checkpoint,
+        module=bound,
+        store=store,
+        target=target,
+        tokenizer=load_tokenizer(checkpoint),
+        context=architecture.context(config),
+        overrides=policies,
+        load_seconds=time.perf_counter() - began,
+    )
+
+
+def _configured_overrides(config: Mapping[str, Any]) -> dict[str, str]:
+    found = config.get("ptir_overrides", {})
+    if not isinstance(found, Mapping):
+        raise CheckpointError(f"config.json: ptir_overrides {found!r} is not an object")
+    return {str(name): str(policy) for name, policy in found.items()}
+
+
+def unprefixed(source: ParamSource, architecture: ModelDefinition) -> ParamSource:
+    """``source`` with an optional prefix (``transformer.``) taken off its names."""
+    for prefix in architecture.prefixes:
+        names = source.names()
+        if any(name.startswith(prefix) for name in names):
+            return RenamedSource(source, {name.removeprefix(prefix): name for name in names})
+    return source
+
+
+def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
+    """The checkpoint's tokenizer, or None when it carries none."""
+    match checkpoint.tokenizer:
+        case None:
+            return None
+        case BpeFiles(vocab, merges):
+            return Tokenizer.from_gpt2(vocab, merges)
+        case text:
+            return Tokenizer.from_json(text)

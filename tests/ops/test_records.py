@@ -1,0 +1,214 @@
+"""Every op record checked from its own table: samples, refusals, decompositions, documentation."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ptir import ops
+from ptir.errors import TypeRuleError
+from ptir.ir.graph import Ref, freeze, source
+from ptir.ops import numerics
+from ptir.ops.record import OPS, define
+from ptir.types import TensorType, dtype_of, parse_type
+
+RECORDS = [pytest.param(record, id=name) for name, record in OPS.items()]
+SAMPLES = [
+    pytest.param(record, example, id=f"{name}-{number}")
+    for name, record in OPS.items()
+    for number, example in enumerate(record.samples)
+]
+BAD_CALLS = [
+    pytest.param(record, call, id=f"{name}-{call.label}-{number}")
+    for name, record in OPS.items()
+    for number, call in enumerate(record.bad_calls)
+]
+FAMILIES = sorted(Path(ops.__file__).parent.glob("[a-z]*.py"))
+
+
+def results(value):
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def run_block(block, arrays):
+    """The outputs of a frozen block, each instruction by its op's meaning."""
+    values = list(arrays)
+    for instruction in block.instructions:
+        operands = [values[v] for v in instruction.operands]
+        values += results(
+            meaning(OPS[instruction.op], operands, instruction.attributes, instruction.regions)
+        )
+    return tuple(values[v] for v in block.outputs)
+
+
+def meaning(record, arrays, attributes, regions):
+    """The results of an op on arrays."""
+    extra = dict(attributes)
+    if regions:
+        extra["regions"] = tuple(lambda *a, block=b: run_block(block, a) for b in regions)
+    return results(record.meaning(numerics, *arrays, **extra))
+
+
+def sources(types):
+    return [source(t) for t in types]
+
+
+def same_bits(found, expected):
+    """Whether arrays agree in dtype, shape and every bit, any NaN equal to any other."""
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        return False
+    if not dtype_of(found).is_float:
+        return bool((found == expected).all())
+    both_nan = np.isnan(found) & np.isnan(expected)
+    unsigned = f"u{found.dtype.itemsize}"
+    bits = (np.ascontiguousarray(a).reshape(a.shape).view(unsigned) for a in (found, expected))
+    return bool((np.equal(*bits) | both_nan).all())
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert isinstance(one, np.ndarray)
+        assert same_bits(one, other), f"\n{one!r}\n{other!r}"
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_every_record_is_documented_and_exemplified(record):
+    assert record.doc.strip().endswith(".")
+    assert record.bad_calls and record.traits
+    assert record.samples or record.name == "custom_call"  # which only backends can run
+    assert all(attribute.doc for attribute in record.attributes)
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_accuracy_classes_are_from_the_published_set(record):
+    kind, _, bound = record.accuracy.partition(":")
+    assert kind in ("exact", "rounded", "ulp", "rounded or ulp", "dot", "sum"), record.accuracy
+    assert ("ulp" in kind) == bool(bound) and float(bound or 1) >= 1
+
+
+@pytest.mark.parametrize(("record", "example"), SAMPLES)
+def test_meaning_gives_the_literal_results(record, example):
+    operands = [a.numpy() for a in example.operands]
+    before = [a.copy() for a in operands]
+    found = meaning(record, operands, example.attributes, example.regions)
+    assert_same(found, [a.numpy() for a in example.gives])
+    assert_same(operands, before)
+
+
+@pytest.mark.parametrize(("record", "example"), SAMPLES)
+def test_type_rule_gives_the_types_of_the_results(record, example):
+    operands = sources(a.type for a in example.operands)
+    refs = record.multi(*operands, regions=example.regions, **example.attributes)
+    assert [r.type for r in refs] == [a.type for a in example.gives]
+    (node,) = {ref.node.serial: ref.node for ref in refs}.values()
+    assert (node.op, node.operands) == (record.name, tuple(operands))
+
+
+@pytest.mark.parametrize(
+    ("record", "example"), [p for p in SAMPLES if p.values[0].decomposition is not None]
+)
+def test_decomposition_equals_meaning_bit_for_bit(record, example):
+    operands = sources(a.type for a in example.operands)
+    attributes = record.bind(example.attributes)
+    given = record.decomposition(*operands, **attributes)
+    outputs = [given] if isinstance(given, Ref) else list(given)
+    block = freeze(outputs, operands)
+    arrays = [a.numpy() for a in example.operands]
+    assert record.name not in {i.op for i in block.instructions}
+    assert block.output_types == tuple(a.type for a in example.gives)
+    assert_same(run_block(block, arrays), meaning(record, arrays, attributes, example.regions))
+
+
+@pytest.mark.parametrize(("record", "call"), BAD_CALLS)
+def test_bad_call_names_the_call_the_rule_and_the_users_line(record, call):
+    types = [parse_type(text) for text in call.operands]
+    with pytest.raises(TypeRuleError) as caught:
+        line = inspect.currentframe().f_lineno + 1
+        record.multi(*sources(types), regions=call.regions, **call.attributes)
+    message, _, where = str(caught.value).partition("\n  at ")
+    assert where == f"{__file__}:{line}"
+    assert caught.value.label == call.label
+    shown = "" if call.label == "attribute" else ", ".join(call.operands)
+    assert message == f"{record.name}({shown}): {call.message}"
+
+
+def labels_of(function, seen=()):
+    """The constraint labels in a rule and in the functions of its module that it calls."""
+    tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(function)))
+    found = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        at = {"require": 1, "fail": 0}.get(name)
+        if at is not None and isinstance(node.args[at], ast.Constant):
+            found.add(node.args[at].value)
+        elif name == "axis":
+            found.add("axis")
+        elif name in ("integers", "axes"):
+            found.add(node.args[0].value)
+        inner = function.__globals__.get(name) if isinstance(node.func, ast.Name) else None
+        if inspect.isfunction(inner) and inner not in seen:
+            found |= labels_of(inner, (*seen, function))
+    return found
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_every_constraint_is_violated_by_a_bad_call(record):
+    needed = labels_of(record.rule)
+    if not record.variadic:
+        needed.add("arity")
+    if record.operands:
+        needed.add("dtype")
+    if any(a.choices for a in record.attributes):
+        needed.add("attribute")
+    if len(record.operands) == 1:  # same_type has nothing to refuse
+        needed -= {"dtypes", "shapes"}
+    assert needed <= {call.label for call in record.bad_calls}, needed
+
+
+def test_unknown_and_missing_attributes_are_refused_by_name():
+    x = source(parse_type("f32[2]"))
+    with pytest.raises(TypeRuleError, match=r"unknown attribute 'dtyp' \(nearest: dtype\)"):
+        ops.cast(x, dtyp="f32")
+    with pytest.raises(TypeRuleError, match="attribute 'dtype' is missing: element type"):
+        ops.cast(x)
+
+
+def test_every_op_is_a_builder_of_the_ops_module():
+    names = set(dir(ops))
+    for name, record in OPS.items():
+        public = f"{name}_" if name in ("and", "or", "not", "while") else name
+        assert getattr(ops, public) is record
+        assert public in names
+
+
+def test_a_misspelled_op_is_an_attribute_error_with_the_nearest_names():
+    with pytest.raises(AttributeError, match=r"unknown op 'ad' \(nearest: .*add"):
+        ops.ad  # noqa: B018 - the access itself is what fails
+
+
+def test_a_name_cannot_be_defined_twice():
+    record = OPS["neg"]
+    with pytest.raises(ValueError, match="op 'neg' is defined twice"):
+        define("neg", "x", dtypes=record.dtypes, rule=record.rule, meaning=record.meaning, doc=".")
+
+
+def test_scalars_and_empty_tensors_are_arrays_of_the_rules_type():
+    for record in OPS.values():
+        if "elementwise" not in record.traits:
+            continue
+        example = record.samples[0]
+        for shape in ((), (0,), (2, 0)):
+            operands = [
+                np.resize(a.numpy(), (1,))[0 : int(shape == ())].reshape(shape)
+                for a in example.operands
+            ]
+            types = [TensorType(dtype_of(a), shape) for a in operands]
+            (expected,) = record.infer(types, example.attributes)
+            (found,) = meaning(record, operands, example.attributes, ())
+            assert isinstance(found, np.ndarray)
+            assert (dtype_of(found), found.shape) == (expected.dtype, shape), record.name
