@@ -59,7 +59,24 @@ def limits(name):
 
 def integers(name):
     low, high = limits(name)
-    near = {low, low + 1, 0, 1, 2, 3, 7, 8, 31, high // 2, high // 2 + 1, high - 1, high}
+    near = {
+        low,
+        low + 1,
+        0,
+        1,
+        2,
+        3,
+        7,
+        8,
+        16,
+        31,
+        32,
+        64,
+        high // 2,
+        high // 2 + 1,
+        high - 1,
+        high,
+    }
     return sorted(near | ({-1, -2, -3, -7} if low else set()))
 
 

@@ -101,7 +101,8 @@ class _Call:
             flat /= np.float32(cap)
             np.tanh(flat, out=flat)
             flat *= np.float32(cap)
-        return flat.reshape(len(k), -1, q.shape[1], k.shape[1])
+        scores: Array = flat.reshape(len(k), -1, q.shape[1], k.shape[1])
+        return scores
 
     def mask(self, scores: Array, p0: int, p1: int, low: int, high: int) -> bool:
         """Hide what single queries of the block do not see; whether there was anything."""

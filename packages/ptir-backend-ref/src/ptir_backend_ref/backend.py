@@ -142,7 +142,7 @@ def _dtype_refusal(query: OpQuery) -> str | None:
 
 # --- plain NumPy, where it is bit for bit what the record means ---
 
-# Integer division, remainder and abs differ or need care; maximum and minimum order zeros.
+# Not maximum and minimum, which order zeros, nor integer div and rem, which define zero.
 UFUNCS: Final[dict[str, np.ufunc]] = {
     "neg": np.negative,
     "abs": np.absolute,

@@ -278,7 +278,9 @@ def rope(instruction: Instruction, reusable: frozenset[int]) -> Kernel:
 
 def attention(instruction: Instruction, reusable: frozenset[int]) -> Kernel:
     """See ``attention.Attention``."""
-    given = {name: value for name, value in instruction.attributes.items() if name != "name"}
+    given: dict[str, Any] = {
+        name: value for name, value in instruction.attributes.items() if name != "name"
+    }
     return Attention(instruction.types[0], **given)
 
 

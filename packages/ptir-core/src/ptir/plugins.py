@@ -235,7 +235,7 @@ class Plugins:
 
 
 def _signature_mistake(error: pluggy.PluginValidationError) -> str:
-    """Pluggy's message, which shows the offending signature, on one line with the hooks there are."""
+    """Pluggy's message, which shows the offending signature, on one line with the known hooks."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{'; '.join(lines)}; hooks and signatures are in ptir.plugins: {', '.join(ROWS)}"
 

@@ -45,7 +45,7 @@ class Target:
     device: Device
 
     def __str__(self) -> str:
-        return f"{self.backend.name}:{self.device.index}"
+        return f"{self.backend.name}:{self.device.index} ({self.device.name})"
 
 
 @dataclass(frozen=True)

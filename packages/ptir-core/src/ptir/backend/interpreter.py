@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ptir.backend.contract import Backend, Device, Executable, Handle, OpQuery, Options
 from ptir.errors import UnsupportedError
+from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.record import OPS
 
@@ -55,7 +56,15 @@ class Interpreter(Backend):
 def query_of(block: Block, instruction: Instruction) -> OpQuery:
     """The capability question that an instruction of ``block`` asks."""
     types = tuple(block.types[v] for v in instruction.operands)
-    return OpQuery(instruction.op, instruction.attributes, types, instruction.types)
+    return OpQuery(instruction.op, unmarked(instruction).attributes, types, instruction.types)
+
+
+def unmarked(instruction: Instruction) -> Instruction:
+    """``instruction`` without the select pass's mark, which is no attribute of the functional."""
+    if "implementation" not in instruction.attributes:
+        return instruction
+    kept = {k: v for k, v in instruction.attributes.items() if k != "implementation"}
+    return replace(instruction, attributes=Attributes(kept))
 
 
 def check_supported(backend: Backend, block: Block, device: Device) -> None:
@@ -121,7 +130,7 @@ class BlockRunner:
 
     def _bind(self, instruction: Instruction, reusable: frozenset[int]) -> StepFunction:
         if instruction.op not in CONTROL:
-            return self._backend.prepare(instruction, self._device, reusable)
+            return self._backend.prepare(unmarked(instruction), self._device, reusable)
         regions = [
             BlockRunner(self._backend, region, self._device, Options())
             for region in instruction.regions

@@ -15,7 +15,7 @@ from ptir.types import spec
 
 A: Final = [[1.0, -2.0], [3.0, 0.5]]
 B: Final = [[-4.0, 1.0], [0.0, 2.5]]
-EXPECTED: Final = [[13.0, -4.0], [-15.0, 10.5]]
+EXPECTED: Final = [[12.0, -5.5], [-12.0, 10.5]]
 
 
 @cache

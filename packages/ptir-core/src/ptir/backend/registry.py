@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Final, Literal
 
 from ptir.backend import entries
-from ptir.backend.contract import API_VERSION, Backend, Device
+from ptir.backend.contract import API_VERSION, Backend, Device, Target
 from ptir.backend.entries import Entry, foreign_ptir, guard
 from ptir.backend.probe import probe
 from ptir.errors import BackendUnavailable, PluginError, PtirError, unknown_name
@@ -25,17 +25,6 @@ OFFICIAL: Final = ("c", "cupy", "opencl", "ref")
 _loading = threading.RLock()
 
 Status = Literal["ok", "unavailable", "broken", "incompatible", "duplicate"]
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where a program runs: a backend and one of its devices."""
-
-    backend: Backend
-    device: Device
-
-    def __str__(self) -> str:
-        return f"{self.backend.name}:{self.device.index} ({self.device.name})"
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,17 @@
 """Capture: lazy tensors, their flush into programs, and functions captured once and replayed."""
 
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
 from ptir.capture.jit import Jitted, capture, jit
 from ptir.capture.lazy import call, call_multi, parameter, tensor
 from ptir.capture.plan import Plan, plan_for, run_program
 from ptir.capture.tensor import Tensor
 from ptir.capture.trace import lower
+from ptir.ir.program import Program
+from ptir.types import TensorType
 
 __all__ = [
     "Jitted",
@@ -20,3 +27,14 @@ __all__ = [
     "run_program",
     "tensor",
 ]
+
+
+class _Room(ModuleType):
+    """Lets ``ptir.capture(fn, *specs)`` work although ``ptir.capture`` is also this package."""
+
+    def __call__(self, function: Callable[..., Any], *specs: TensorType) -> Program:
+        """The program of ``function`` on inputs of the given types."""
+        return capture(function, *specs)
+
+
+sys.modules[__name__].__class__ = _Room

@@ -190,7 +190,7 @@ class Jitted(Generic[P, R]):
         target = replay.plan.target
         handles = [buffer.handle for buffer in buffers]
         for position in replay.donated:
-            if buffers[position].shared or handles.count(handles[position]) > 1:
+            if buffers[position].shared:
                 handles[position] = target.backend.copy(handles[position], target.device)
         handles += [buffer.handle for buffer in replay.closed]
         try:

@@ -6,6 +6,7 @@ so nothing is computed twice; computed nodes become sources and let go of their 
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -14,7 +15,7 @@ from typing import Any
 
 from ptir.backend import registry
 from ptir.backend.buffer import Buffer
-from ptir.backend.contract import Target
+from ptir.backend.contract import Backend, Target
 from ptir.capture.build import build, payload_of, pending_nodes, source_refs, target_of
 from ptir.capture.plan import Parameter, plan_for
 from ptir.capture.tensor import Tensor
@@ -63,8 +64,15 @@ def default_target(backend: Any = None) -> Target:
     """The target called ``backend`` (``ref``, ``opencl:0``, a Target); None picks the best one."""
     if isinstance(backend, Target):
         return backend
+    if isinstance(backend, Backend):
+        return Target(backend, backend.devices()[0])
     name = backend or os.environ.get("PTIR_BACKEND")
-    return registry.get(name) if name else registry.best()
+    return registry.get(name) if name else _best()
+
+
+@functools.cache
+def _best() -> Target:
+    return registry.best().target
 
 
 def tensor(value: Any, dtype: str | DType | None = None, backend: Any = None) -> Tensor:

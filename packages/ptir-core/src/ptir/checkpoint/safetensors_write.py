@@ -1,6 +1,6 @@
 """Write safetensors files one tensor at a time, atomically: a reader sees the old file or the new.
 
-The library's writer wants all tensors in memory at once and knows no f8 arrays, hence our own.
+The library's writer wants all tensors in memory at once, hence our own.
 """
 
 from __future__ import annotations

@@ -31,6 +31,14 @@ class CommandRow:
 
 
 COMMANDS: Final = (
+    CommandRow("run", "ptir.cli.run", "Continue a prompt with a model."),
+    CommandRow("generate", "ptir.cli.run", "The same as run."),
+    CommandRow("forward", "ptir.cli.forward", "Compute logits, without generating."),
+    CommandRow("bench", "ptir.cli.bench", "Measure prefill and decoding speed."),
+    CommandRow("inspect", "ptir.cli.inspect", "Show what a checkpoint holds."),
+    CommandRow("dump", "ptir.cli.dump", "Print a model's step as a program."),
+    CommandRow("convert", "ptir.cli.convert", "Write a model as a folder or as one file."),
+    CommandRow("pull", "ptir.cli.pull", "Fetch a model from the Hugging Face hub."),
     CommandRow("ops", "ptir.cli.ops", "List the ops, or explain one."),
     CommandRow("backends", "ptir.cli.backends", "List the installed backends and their devices."),
     CommandRow("doctor", "ptir.cli.doctor", "Check this installation and run a kernel everywhere."),

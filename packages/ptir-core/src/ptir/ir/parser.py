@@ -6,7 +6,6 @@ separate tokens and mean nothing else.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import struct
@@ -25,7 +24,7 @@ from ptir.ir.structure import (
     check_version,
 )
 from ptir.ir.text import literal_digest, types_text, values_text
-from ptir.ir.tokens import Reader, Token
+from ptir.ir.tokens import Reader, Token, unquoted
 from ptir.types import TensorType, dtype, parse_type
 
 _WORDS: Final[dict[str, Attr]] = {"true": True, "false": False, "none": None, "inf": math.inf}
@@ -65,7 +64,7 @@ class _Parser(Reader):
     def string(self) -> str:
         token = self.take("string", "a string")
         with self.at(token):
-            return str(json.loads(token.text))
+            return unquoted(token.text)
 
     def type(self) -> TensorType:
         token = self.take("type", "a type such as f32[2,3]")
@@ -118,7 +117,7 @@ class _Parser(Reader):
 
     def function_name(self, token: Token) -> str:
         with self.at(token):
-            return str(json.loads(token.text[1:])) if '"' in token.text else token.text[1:]
+            return unquoted(token.text[1:]) if '"' in token.text else token.text[1:]
 
     def signature(self, level: int) -> Block:
         """Inputs in parentheses, then a block."""
@@ -307,6 +306,6 @@ _SCALARS: Final[dict[str, Callable[[str], Attr]]] = {
     "int": int,
     "float": read_float,
     "nan": read_float,
-    "string": json.loads,
+    "string": unquoted,
     "dtype": lambda text: dtype(text[1:]),
 }

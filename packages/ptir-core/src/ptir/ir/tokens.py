@@ -5,6 +5,7 @@ The text may come from anywhere and is not trusted.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -128,3 +129,11 @@ class Reader:
                 self.expect(",")
             items.append(item())
         return items
+
+
+def unquoted(text: str) -> str:
+    """The characters that a string token stands for; raises ``ValueError``."""
+    try:
+        return str(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg} in the string {text[:40]}") from None

@@ -156,9 +156,9 @@ def _while(call: Call) -> Types:
 
 def _run_while(xp: Any, *state: Any, regions: Any) -> Any:
     condition, body = regions
-    while True:
+    while bool(condition(*state)[0]):
         state = body(*state)
-        if not bool(condition(*state)[0]): return state
+    return state
 
 
 _STATE = (_FLAG, _FLAG, _FLAG, _V, _V, _V)
@@ -186,7 +186,7 @@ while_ = define(
         )
         for before in (([1, -2], [3, 4], [5, 6]),)
         for flags, end, after in (
-            ((False, True, True), (False, True, True), before),
+            ((False, True, False), (False, True, False), before),
             ((True, False, False), (False, False, False), ([3, 4], [5, 6], [1, -2])),
             ((True, True, False), (False, False, False), ([5, 6], [1, -2], [3, 4])),
         )

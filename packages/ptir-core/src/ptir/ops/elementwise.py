@@ -699,5 +699,11 @@ _row(
             dtype=F16,
             message="f32 has 32 bits and f16 has 16; widths must agree",
         ),
+        bad(
+            "width",
+            "bf16[2]",
+            dtype=U32,
+            message="bf16 has 16 bits and u32 has 32; widths must agree",
+        ),
     ],
 )

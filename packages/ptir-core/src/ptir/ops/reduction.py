@@ -85,7 +85,8 @@ reduce = define(
             "f32[2]",
             axes=(0,),
             kind="mean",
-            message="unknown kind 'mean' (nearest: min, max, any); known: all, any, max, min, prod, sum",
+            message="unknown kind 'mean' (nearest: min, max, any); "
+            "known: all, any, max, min, prod, sum",
         ),
         *refusals("operand", NUMERIC | BITS, "f32[3]", axes=(0,), kind="sum"),
         bad(

@@ -47,7 +47,7 @@ def _power_of_two(b: Binding) -> bool:
 
 def _holds(narrow: DType, wide: DType) -> bool:
     """Whether ``wide`` has every value of ``narrow``."""
-    if narrow == wide or narrow == BOOL:
+    if narrow in (wide, BOOL):
         return True
     return wide == F32 and narrow in (F16, BF16)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ptir.ir.attributes import Literal
@@ -79,12 +79,6 @@ def _while_never(node: Node, maker: Maker) -> Sequence[Ref] | None:
     return node.operands if uniform(holds) is False else None
 
 
-def _inlined(block: Block, inputs: Sequence[Ref]) -> list[Ref]:
-    from ptir.ir.graph import inline
-
-    return inline(block, inputs)
-
-
 # --- samples ---
 
 _MAKE: Final = Plain().make
@@ -110,12 +104,13 @@ def _iota() -> Ref:
     return _MAKE("iota", (), {"shape": (4,), "dtype": I32, "axis": 0})
 
 
+def _spread(number: float) -> Ref:
+    return _MAKE("broadcast_to", (_constant(number, "f32"),), {"shape": (40, 40)})
+
+
 def _uniform_examples() -> list[Block]:
-    spread: Callable[[float], Ref] = lambda v: _MAKE(  # noqa: E731 - three short uses
-        "broadcast_to", (_constant(v, "f32"),), {"shape": (40, 40)}
-    )
-    difference = _MAKE("sub", (spread(float("inf")), spread(float("inf"))), {})
-    below = _MAKE("compare", (spread(-0.0), spread(0.0)), {"direction": "lt"})
+    difference = _MAKE("sub", (_spread(float("inf")), _spread(float("inf"))), {})
+    below = _MAKE("compare", (_spread(-0.0), _spread(0.0)), {"direction": "lt"})
     return [freeze([difference], []), freeze([below], [])]
 
 

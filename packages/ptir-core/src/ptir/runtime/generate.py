@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptir.errors import UsageError
-from ptir.ops.implementations import overrides
 from ptir.runtime.generation import (
     FinishReason,
     Generation,
@@ -92,7 +91,7 @@ class GenerationRun:
         return self
 
     def __next__(self) -> Piece:
-        with overrides(self._model.overrides):
+        with self._model.policies():
             return next(self._pieces)
 
     @property

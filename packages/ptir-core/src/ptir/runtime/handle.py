@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,9 +15,9 @@ from ptir.capture.lazy import tensor
 from ptir.checkpoint import Checkpoint, eos_token_ids
 from ptir.errors import UnsupportedError, UsageError
 from ptir.nn.module import recording
-from ptir.ops.implementations import overrides
+from ptir.ops.implementations import active_overrides, overrides
 from ptir.params.store import ParamStore
-from ptir.runtime.generation import Generation, Piece, SamplingOptions
+from ptir.runtime.generation import Generation, SamplingOptions
 from ptir.runtime.steps import Steps
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ class Model:
     def __post_init__(self) -> None:
         self.steps = Steps(self.module)
         self._every = jit(self._all_logits)
+
+    def policies(self) -> AbstractContextManager[None]:
+        """The model's own overrides, in force where the caller has not set another policy."""
+        return overrides({**self.overrides, **dict(active_overrides())})
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -119,7 +123,7 @@ class Model:
     def forward(self, tokens: Any) -> Array:
         """Logits f32[B,T,V] (or f32[T,V] for one row) of all positions of ``tokens``."""
         rows, ids = self._token_rows(tokens)
-        with overrides(self.overrides):
+        with self.policies():
             logits: Array = self._every(self._lent(ids)).numpy()
         return logits if rows else logits[0]
 
@@ -132,7 +136,7 @@ class Model:
                 logits = self._all_logits(tokens)
             return {**outputs, "logits": logits}
 
-        with overrides(self.overrides):
+        with self.policies():
             return {n: t.numpy() for n, t in jit(traced)(self._lent(ids)).items()}
 
     def _all_logits(self, tokens: Any) -> Any:

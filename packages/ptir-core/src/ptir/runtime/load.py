@@ -37,7 +37,8 @@ def load_model(
 
     ``model`` is a spec (``demo``, a folder, a file, a hub id, ``random:NAME``), ``dtype`` the
     storage type of floating-point parameters on the device, ``seed`` the one of random weights.
-    ``overrides`` come after those in the checkpoint's config (``ptir_overrides``). Raises
+    ``overrides`` add to those in the checkpoint's config (``ptir_overrides``); policies that are
+    in force when the model runs (``with ptir.overrides(...)``) win over both. Raises
     ``CheckpointError``, ``UsageError`` or ``BackendUnavailable``.
     """
     began = time.perf_counter()

@@ -23,8 +23,9 @@ class DumpSink(Sink):
 
     The mode ``compile`` writes ``000-captured.ptir`` and ``000-optimized.ptir`` for the first
     compilation, and so on; ``all`` adds ``000-01-NAME.ptir`` for each pass that changed the
-    program, as it happens, so that a compilation that fails leaves its passes. ``index.jsonl`` has one line per file: what happened, how long it took, which rules
-    applied. Raises ``UsageError`` when the folder cannot be written.
+    program, as it happens, so that a compilation that fails leaves its passes. ``index.jsonl``
+    has one line per file: what happened, how long it took, which rules applied. Raises
+    ``UsageError`` when the folder cannot be written.
     """
 
     def __init__(self, folder: Path, mode: DumpMode = "all") -> None:

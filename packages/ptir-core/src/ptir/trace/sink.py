@@ -19,7 +19,7 @@ class Sink(ABC):
     def __call__(self, event: Event) -> None:
         """Take one event."""
 
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027  most sinks have nothing left to do
         """Called once, after the last event."""
 
 

@@ -55,7 +55,8 @@ def _round_to_odd(x: Array) -> Array:
     away = np.abs(nearest.astype(np.float64)) > np.abs(x)
     toward_zero = np.where(away, np.nextafter(nearest, np.float32(0)), nearest)
     inexact = toward_zero.astype(np.float64) != x
-    return np.bitwise_or(toward_zero.view(np.uint32), inexact).view(np.float32)
+    bits: Array = np.bitwise_or(toward_zero.view(np.uint32), inexact)
+    return bits.view(np.float32)
 
 
 @numeric

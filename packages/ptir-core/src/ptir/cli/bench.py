@@ -1,0 +1,150 @@
+"""``ptir bench``: prompt processing and decoding speed, in the conventions of llama-bench.
+
+A test ``pp512`` runs a prompt of 512 random tokens, ``tg64`` decodes 64 tokens. Each is warmed up
+once and repeated; decoding is bracketed by a read-bandwidth probe.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptir.cli import show
+from ptir.cli.model import dtype_option, model_argument, open_model
+from ptir.cli.shared import Shared, session, shared_options
+
+if TYPE_CHECKING:
+    from ptir.runtime import Model
+
+
+@click.command()
+@model_argument
+@click.option("-p", "--n-prompt", type=click.IntRange(0), default=512, show_default=True)
+@click.option("-n", "--n-gen", type=click.IntRange(0), default=64, show_default=True)
+@click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
+@dtype_option
+@shared_options
+def command(
+    shared: Shared, model: str, n_prompt: int, n_gen: int, repetitions: int, dtype: str
+) -> None:
+    """Measure MODEL: tokens per second of a prompt (ppN) and of decoding (tgN)."""
+    with session(shared):
+        loaded = open_model(shared, model, dtype)
+        room = loaded.context
+        if max(n_prompt, n_gen + 1) > room:
+            raise click.UsageError(f"-p {n_prompt} -n {n_gen} do not fit the context of {room}")
+        bench = Bench(loaded)
+        tests: list[tuple[str, int, Callable[[int], float]]] = []
+        if n_prompt:
+            tests.append((f"pp{n_prompt}", n_prompt, bench.prefill))
+        if n_gen:
+            tests.append((f"tg{n_gen}", n_gen, bench.decode))
+        rows = [bench.row(name, count, work, repetitions) for name, count, work in tests]
+    report = {
+        "model": model,
+        "backend": loaded.target.backend.name,
+        "device": loaded.target.device.name,
+        "dtype": dtype,
+        "quant": None,
+        "rows": rows,
+    }
+    if shared.json:
+        show.value(report)
+        return
+    lines = [(model, report["backend"], dtype, r["test"], *_cells(r)) for r in rows]
+    show.table(("model", "backend", "dtype", "test", "tok/s", "spread", "of bandwidth"), lines)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, str, str]:
+    speed, share = row["tokens_per_second"], row["bandwidth_share"]
+    spread = f"{speed['min']:.1f} to {speed['max']:.1f}"
+    return f"{speed['median']:.1f}", spread, "" if share is None else f"{share:.0%}"
+
+
+class Bench:
+    """The two tests on one model."""
+
+    def __init__(self, model: Model) -> None:
+        import numpy as np
+
+        self._model = model
+        size = int(model.checkpoint.config["vocab_size"])
+        self._tokens = np.random.default_rng(0).integers(0, size, model.context).tolist()
+        names = model.store.source.names()
+        self._weights = sum(model.store.type(name).nbytes for name in names)
+
+    def _session(self, capacity: int) -> Any:
+        from ptir.runtime.generation import SamplingOptions
+        from ptir.runtime.session import Session, capacity_for
+
+        model = self._model
+        capacity = capacity_for(capacity, model.context)
+        caches = model.module.cache_types(1, capacity)
+        return Session(model.steps, model.target, caches, SamplingOptions())
+
+    def prefill(self, count: int) -> float:
+        """Seconds for a prompt of ``count`` tokens, up to the logits of the last."""
+        session = self._session(count)
+        began = time.perf_counter()
+        session.prefill([self._tokens[:count]])
+        return time.perf_counter() - began
+
+    def decode(self, count: int) -> float:
+        """Seconds for ``count`` greedy tokens after a prompt of one."""
+        import numpy as np
+
+        session = self._session(count + 1)
+        chosen = session.pick(session.prefill([self._tokens[:1]]))
+        active = np.ones(1, np.bool_)
+        began = time.perf_counter()
+        for _ in range(count):
+            chosen, _ = session.advance(chosen, active, logits_too=False)
+        return time.perf_counter() - began
+
+    def row(
+        self, test: str, count: int, work: Callable[[int], float], repetitions: int
+    ) -> dict[str, Any]:
+        """One row of the report."""
+        with self._model.policies():
+            work(count)
+            seconds, probes = [], []
+            for _ in range(repetitions):
+                before = read_bandwidth()
+                seconds.append(work(count))
+                probes.append((before + read_bandwidth()) / 2)
+        speeds = [count / s for s in seconds]
+        decoding = test.startswith("tg")
+        shares = [v * self._weights / p for v, p in zip(speeds, probes, strict=True)]
+        target = self._model.target
+        memory = target.backend.memory_stats(target.device)
+        return {
+            "test": test,
+            "tokens_per_second": {
+                "median": statistics.median(speeds),
+                "min": min(speeds),
+                "max": max(speeds),
+                "samples": speeds,
+            },
+            "bandwidth_share": statistics.median(shares) if decoding else None,
+            "peak_memory_bytes": memory.peak_bytes if memory else None,
+        }
+
+
+def read_bandwidth() -> float:
+    """Bytes per second of the best of three matrix-vector products over 256 MB."""
+    import numpy as np
+
+    if not hasattr(read_bandwidth, "matrix"):
+        read_bandwidth.matrix = np.ones((8192, 8192), np.float32)  # type: ignore[attr-defined]
+    matrix = read_bandwidth.matrix  # type: ignore[attr-defined]
+    vector = np.ones(8192, np.float32)
+    best = float("inf")
+    for _ in range(3):
+        began = time.perf_counter()
+        matrix @ vector
+        best = min(best, time.perf_counter() - began)
+    return float(matrix.nbytes / best)

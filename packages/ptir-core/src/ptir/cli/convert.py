@@ -1,0 +1,32 @@
+"""``ptir convert``: write a model as a Hugging Face folder or as one self-describing file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ptir.cli import show
+from ptir.cli.model import model_argument
+from ptir.cli.shared import Shared, shared_options
+
+
+@click.command()
+@model_argument
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--dtype", type=click.Choice(["f32", "bf16", "f16"]), help="Convert floats to this.")
+@click.option("--overwrite", is_flag=True, help="Replace what is there.")
+@shared_options
+def command(shared: Shared, model: str, out: Path, dtype: str | None, overwrite: bool) -> None:
+    """Write MODEL to OUT: one file when OUT ends in .safetensors, else a folder."""
+    from ptir.checkpoint import save_folder, save_single_file
+    from ptir.runtime.specs import resolve
+    from ptir.types import dtype as dtype_named
+
+    checkpoint = resolve(model, seed=shared.seed or 0)
+    save = save_single_file if out.suffix == ".safetensors" else save_folder
+    save(checkpoint, out, dtype=dtype_named(dtype) if dtype else None, overwrite=overwrite)
+    if shared.json:
+        show.value({"path": str(out), "tensors": len(checkpoint.source.names())})
+    else:
+        show.note(f"wrote {out}")

@@ -1,0 +1,68 @@
+"""``ptir dump``: a model's step as a PTIR program, as captured or as optimized for a backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ptir.cli import show
+from ptir.cli.model import dtype_option, model_argument, open_model
+from ptir.cli.shared import Shared, session, shared_options
+
+
+@click.command()
+@model_argument
+@click.option("--length", type=click.IntRange(1), default=1, help="Tokens in the step.")
+@click.option("--batch", type=click.IntRange(1), default=1, help="Rows in the step.")
+@click.option("--context", type=click.IntRange(1), default=64, help="Capacity of the cache.")
+@click.option("--optimized", is_flag=True, help="After the passes, as the backend gets it.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
+@dtype_option
+@shared_options
+def command(
+    shared: Shared,
+    model: str,
+    length: int,
+    batch: int,
+    context: int,
+    optimized: bool,
+    out: Path | None,
+    dtype: str,
+) -> None:
+    """Print MODEL's step (tokens, cache, start, count to logits, cache) as a program."""
+    from ptir.ir.jsonform import to_json
+
+    with session(shared):
+        loaded = open_model(shared, model, dtype)
+        program = step_program(loaded, batch, length, context)
+        if optimized:
+            from ptir.capture.plan import plan_for
+
+            with loaded.policies():
+                program = plan_for(program, loaded.target).optimized
+    if shared.json:
+        show.value(to_json(program))
+    elif out is None:
+        show.text(str(program))
+    else:
+        out.write_text(str(program) + "\n", encoding="utf-8")
+
+
+def step_program(loaded: Any, batch: int, length: int, context: int) -> Any:
+    """The captured step of a language model at the given sizes."""
+    from ptir.capture.jit import record
+    from ptir.types import spec
+
+    caches = loaded.module.cache_types(batch, context)
+
+    def step(tokens: Any, start: Any, count: Any, *flat: Any) -> Any:
+        pairs = tuple(zip(flat[::2], flat[1::2], strict=True))
+        return loaded.module(tokens, pairs, start, count)
+
+    row = spec("i32", batch)
+    types = (spec("i32", batch, length), row, row, *(t for pair in caches for t in pair))
+    names = ["tokens", "start", "count"]
+    names += [f"{what}{i}" for i in range(len(caches)) for what in ("keys", "values")]
+    return record(step, types, names)[0].program

@@ -1,0 +1,47 @@
+"""``ptir inspect``: a checkpoint's configuration and tensors, from headers alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import click
+
+from ptir.cli import show
+from ptir.cli.model import model_argument
+from ptir.cli.shared import Shared, shared_options
+
+
+@click.command()
+@model_argument
+@click.option("--tensors", is_flag=True, help="List every tensor.")
+@shared_options
+def command(shared: Shared, model: str, tensors: bool) -> None:
+    """Show what MODEL holds: architecture, parameters, dtypes, tokenizer."""
+    from ptir.checkpoint import normalize_config
+    from ptir.runtime.specs import resolve
+
+    checkpoint = resolve(model, seed=shared.seed or 0)
+    types = {name: checkpoint.source.type(name) for name in checkpoint.source.names()}
+    config = normalize_config(checkpoint.config)
+    summary: dict[str, Any] = {
+        "model_type": config.get("model_type"),
+        "parameters": sum(t.size for t in types.values()),
+        "tensors": len(types),
+        "bytes": sum(t.nbytes for t in types.values()),
+        "dtypes": sorted({t.dtype.name for t in types.values()}),
+        "tokenizer": checkpoint.tokenizer is not None,
+        "files": [file.name for file in checkpoint.files],
+    }
+    rows = [{"name": n, "dtype": t.dtype.name, "shape": list(t.shape)} for n, t in types.items()]
+    if shared.json:
+        show.value({**summary, "config": dict(checkpoint.config), "tensor_list": rows})
+        return
+    show.table(("property", "value"), [(k, _plain(v)) for k, v in summary.items()])
+    if tensors:
+        lines = [(r["name"], r["dtype"], r["shape"], math.prod(r["shape"])) for r in rows]
+        show.table(("tensor", "dtype", "shape", "elements"), lines)
+
+
+def _plain(value: Any) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value

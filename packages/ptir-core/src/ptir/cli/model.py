@@ -1,0 +1,39 @@
+"""What the commands that take a model share: its argument, its dtype option, and loading it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ptir.cli.shared import Shared
+    from ptir.runtime import Model
+
+model_argument: Callable[[Any], Any] = click.argument("model")
+dtype_option: Callable[[Any], Any] = click.option(
+    "--dtype",
+    type=click.Choice(["f32", "bf16", "f16"]),
+    default="f32",
+    show_default=True,
+    help="Storage type of the weights on the device.",
+)
+
+
+def open_model(shared: Shared, model: str, dtype: str) -> Model:
+    """Load ``model`` on the target of ``--backend``; ``--seed`` also seeds random weights."""
+    from ptir.cli.shared import open_target
+    from ptir.runtime import load_model
+
+    return load_model(model, backend=open_target(shared), dtype=dtype, seed=shared.seed or 0)
+
+
+def prompt_text(argument: str | None, option: str | None) -> str:
+    """The prompt from the argument or ``-p``; ``-p -`` reads stdin. Raises a usage error."""
+    if (argument is None) == (option is None):
+        raise click.UsageError(
+            'give the prompt once: as an argument or with -p TEXT ("-p -": stdin)'
+        )
+    text = argument if argument is not None else option
+    return click.get_text_stream("stdin").read() if option == "-" else str(text)

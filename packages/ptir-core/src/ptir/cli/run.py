@@ -1,0 +1,111 @@
+"""``ptir run``: continue a prompt. stdout carries the text (or one JSON value), stderr the rest."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptir.cli import show
+from ptir.cli.model import dtype_option, model_argument, open_model, prompt_text
+from ptir.cli.progress import prefill_progress
+from ptir.cli.shared import Shared, session, shared_options
+
+if TYPE_CHECKING:
+    from ptir.runtime import Generation
+    from ptir.runtime.generate import GenerationRun
+
+
+@click.command()
+@model_argument
+@click.argument("prompt", required=False)
+@click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt; - reads stdin.")
+@click.option("-n", "--max-tokens", type=click.IntRange(0), help="Default: as many as fit.")
+@click.option("--temp", type=float, default=0.8, show_default=True, help="0 is greedy.")
+@click.option("--top-k", type=int, default=0, show_default=True, help="Keep the k best; 0 is off.")
+@click.option("--top-p", type=float, default=1.0, show_default=True, help="Keep this probability.")
+@click.option("--min-p", type=float, default=0.0, show_default=True, help="Relative to the best.")
+@click.option("--repetition-penalty", type=float, default=1.0, show_default=True)
+@click.option("--stop", multiple=True, help="End at this text. Repeatable.")
+@click.option("--logprobs", type=click.IntRange(0, 100), help="Record the N best (with --json).")
+@click.option("--ignore-eos", is_flag=True, help="Do not end at the end-of-text token.")
+@dtype_option
+@shared_options
+def command(
+    shared: Shared,
+    model: str,
+    prompt: str | None,
+    prompt_option: str | None,
+    dtype: str,
+    max_tokens: int | None,
+    temp: float,
+    stop: tuple[str, ...],
+    logprobs: int | None,
+    **sampling: Any,
+) -> None:
+    """Continue PROMPT with MODEL: `demo`, a folder, a file, random:NAME or a hub id."""
+    text = prompt_text(prompt, prompt_option)
+    with session(shared):
+        loaded = open_model(shared, model, dtype)
+        seed = shared.seed if shared.seed is not None else _fresh_seed()
+        with prefill_progress() as progress:
+            run = loaded.run(
+                [text],
+                max_tokens=max_tokens,
+                temperature=temp,
+                stop=stop,
+                logprobs=logprobs,
+                seed=seed,
+                progress=progress,
+                **sampling,
+            )
+            finished = _stream(run, quiet=shared.json, echo=text)
+    result = run.results[0]
+    if shared.json:
+        show.value(record(result))
+    else:
+        _summary(result)
+    if not finished:
+        raise KeyboardInterrupt
+
+
+def _fresh_seed() -> int:
+    import secrets
+
+    return secrets.randbits(32)
+
+
+def _stream(run: GenerationRun, *, quiet: bool, echo: str) -> bool:
+    """Print pieces as they come; False when Ctrl-C ended the run (what came is kept)."""
+    try:
+        for number, piece in enumerate(run):
+            if not quiet:
+                click.echo((echo if not number else "") + piece.text, nl=False)
+    except KeyboardInterrupt:
+        return False
+    finally:
+        if not quiet:
+            click.echo()
+    return True
+
+
+def record(result: Generation) -> dict[str, Any]:
+    """A generation as ``--json`` prints it."""
+    fields = ("text", "token_ids", "prompt_ids", "finish_reason")
+    found: dict[str, Any] = {name: getattr(result, name) for name in fields}
+    found["stats"] = asdict(result.stats)
+    if result.logprobs is not None:
+        found["logprobs"] = result.logprobs
+    return found
+
+
+def _summary(result: Generation) -> None:
+    stats = result.stats
+    show.note(
+        f"{stats.prompt_tokens} prompt tokens in {stats.prompt_seconds:.2f} s,"
+        f" {stats.generated_tokens} tokens in {stats.generated_seconds:.2f} s"
+        f" ({stats.generated_tokens / max(stats.generated_seconds, 1e-9):.1f} tok/s)"
+        f" on {stats.backend} ({stats.device}); {stats.host_fallback_ops} ops ran elsewhere;"
+        f" {result.finish_reason}"
+    )

@@ -1,0 +1,57 @@
+"""Functions on tensors. Composites stay visible in programs by name; the rest become ops.
+
+The elementwise functions (``exp``, ``maximum``, ...) come from the op table; see ``elementwise``.
+"""
+
+from collections.abc import Callable
+
+from ptir.capture import Tensor
+from ptir.functional.activation import gelu, silu, swiglu
+from ptir.functional.arrays import arange, concat, full, stack, take, top_k
+from ptir.functional.attention import attention, cache_update
+from ptir.functional.define import composite, functional, implementation
+from ptir.functional.elementwise import ELEMENTWISE, where
+from ptir.functional.linear import embedding, linear
+from ptir.functional.normalization import layer_norm, rms_norm
+from ptir.functional.position import rope
+from ptir.functional.random import normal, uniform
+from ptir.functional.sample import repetition_penalty, sample
+from ptir.functional.softmax import softmax
+
+__all__ = [
+    "arange",
+    "attention",
+    "cache_update",
+    "composite",
+    "concat",
+    "embedding",
+    "full",
+    "functional",
+    "gelu",
+    "implementation",
+    "layer_norm",
+    "linear",
+    "normal",
+    "repetition_penalty",
+    "rms_norm",
+    "rope",
+    "sample",
+    "silu",
+    "softmax",
+    "stack",
+    "swiglu",
+    "take",
+    "top_k",
+    "uniform",
+    "where",
+]
+
+
+def __getattr__(name: str) -> Callable[..., Tensor]:
+    if name not in ELEMENTWISE:
+        raise AttributeError(f"module 'ptir.functional' has no attribute {name!r}")
+    return ELEMENTWISE[name]
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *ELEMENTWISE])

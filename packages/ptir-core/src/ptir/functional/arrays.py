@@ -1,0 +1,71 @@
+"""Tensors from nothing, and tensors from several: full, arange, concat, stack, take, top_k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ptir.capture import Tensor, call, call_multi
+from ptir.capture.promote import promote, scalar_dtype
+from ptir.capture.tensor import Scalar, constant
+from ptir.errors import TypeRuleError
+from ptir.ops.record import type_error
+from ptir.types import BOOL, I32, DType
+from ptir.types import dtype as dtype_named
+
+
+def full(shape: Sequence[int], value: Scalar, dtype: str | DType | None = None) -> Tensor:
+    """A tensor of ``shape`` that holds ``value`` everywhere; f32, i32 or bool unless said."""
+    default = BOOL if isinstance(value, bool) else scalar_dtype(value, BOOL)
+    return constant(value, default if dtype is None else dtype_named(dtype), tuple(shape))
+
+
+def arange(count: int, dtype: str | DType = I32) -> Tensor:
+    """The numbers 0 to ``count`` - 1 along one axis, i32 unless said."""
+    return call("iota", shape=(count,), dtype=dtype_named(dtype), axis=0)
+
+
+def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """The tensors one after the other along ``axis``, promoted to one element type."""
+    together = _promoted("concat", tensors)
+    return call("concat", *together, axis=_axis("concat", together, axis, together[0].ndim))
+
+
+def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """The tensors, all of one shape, side by side along a new axis at ``axis``."""
+    together = _promoted("stack", tensors)
+    at = _axis("stack", together, axis, together[0].ndim + 1)
+    for tensor in together[1:]:
+        if tensor.shape != together[0].shape:
+            raise _error("stack", together, "shapes differ; all must be equal")
+    shape = (*together[0].shape[:at], 1, *together[0].shape[at:])
+    return call("concat", *(tensor.reshape(shape) for tensor in together), axis=at)
+
+
+def take(tensor: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
+    """Slices of ``axis`` by index; the axes of ``indices`` (i32 or u32, clamped) replace it."""
+    return call("take", tensor, indices, axis=_axis("take", (tensor,), axis, tensor.ndim))
+
+
+def top_k(tensor: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The ``k`` greatest of the last axis, greatest first, and their i32 indices."""
+    values, indices = call_multi("top_k", tensor, k=k)
+    return values, indices
+
+
+def _promoted(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
+    if not tensors:
+        raise type_error(name, (), "no tensors given; at least one is needed")
+    common = tensors[0].dtype
+    for tensor in tensors[1:]:
+        common = promote(common, tensor.dtype)
+    return [tensor.astype(common) for tensor in tensors]
+
+
+def _axis(name: str, tensors: Sequence[Tensor], axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise _error(name, tensors, f"axis {axis} is not in {-rank} <= axis < {rank}")
+    return axis % rank
+
+
+def _error(name: str, tensors: Sequence[Tensor], message: str) -> TypeRuleError:
+    return type_error(name, [tensor.type for tensor in tensors], message)

@@ -1,0 +1,83 @@
+"""How functionals are defined: a lowering written with tensors, kept in programs as a composite.
+
+``@functional`` gives a name its portable lowering, ``@implementation`` adds another one, and
+``composite`` records a call. To add a functional, write these and a function that checks its
+operands; nothing else needs to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from ptir.capture import Tensor, lower
+from ptir.capture.lazy import record
+from ptir.ir.attributes import Attributes
+from ptir.ir.program import Block
+from ptir.ops.implementations import (
+    PORTABLE,
+    Implementation,
+    Lower,
+    Supports,
+    always,
+    define_functional,
+    register,
+)
+from ptir.ops.implementations import functional as functional_named
+from ptir.ops.record import op
+from ptir.types import TensorType
+
+Lowering = TypeVar("Lowering", bound=Callable[..., Any])
+
+
+def functional(name: str, doc: str) -> Callable[[Lowering], Lowering]:
+    """Define the functional called ``name``; the decorated function is its portable lowering.
+
+    The lowering takes the operands as tensors and the attributes as keywords. Raises
+    ``PluginError`` when the name is taken.
+    """
+
+    def decorate(function: Lowering) -> Lowering:
+        define_functional(name, doc)
+        return implementation(name, PORTABLE)(function)
+
+    return decorate
+
+
+def implementation(
+    functional: str, name: str, *, supports: Supports = always
+) -> Callable[[Lowering], Lowering]:
+    """Add the decorated lowering to a functional under ``name``; its docstring describes it.
+
+    ``supports(operand types, attributes)`` says why a call cannot use it, or None. Raises
+    ``PluginError`` for a taken name and ``UsageError`` for an unknown functional.
+    """
+
+    def decorate(function: Lowering) -> Lowering:
+        doc = (function.__doc__ or "").strip().partition("\n")[0]
+        register(Implementation(functional, name, lowering(function), doc, supports))
+        return function
+
+    return decorate
+
+
+def lowering(function: Callable[..., Any]) -> Lower:
+    """``function`` over tensors as a lowering: operand types and attributes to a block, memoised."""
+
+    @lru_cache(maxsize=512)
+    def lowered(types: tuple[TensorType, ...], attributes: Attributes) -> Block:
+        return lower(function, types, attributes)
+
+    def run(types: Sequence[TensorType], attributes: Attributes) -> Block:
+        return lowered(tuple(types), attributes)
+
+    return run
+
+
+def composite(name: str, *operands: Tensor, **attributes: Any) -> Tensor:
+    """Record a call of the functional ``name`` with its portable lowering; its only result."""
+    portable = functional_named(name).implementations[PORTABLE]
+    block = portable.lower([operand.type for operand in operands], Attributes(attributes))
+    refs = (operand.ref for operand in operands)
+    return record(op("composite").multi(*refs, regions=(block,), name=name, **attributes))[0]

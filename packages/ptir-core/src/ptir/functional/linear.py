@@ -1,0 +1,53 @@
+"""Weights applied to values: linear maps and embedding lookups."""
+
+from __future__ import annotations
+
+from ptir.capture import Tensor, call
+from ptir.functional.check import Checked
+from ptir.functional.define import composite, functional
+from ptir.types import F32
+
+STORAGE = "f32|f16|bf16"
+
+
+@functional("linear", "x @ weight + bias over the last axis of x")
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str) -> Tensor:
+    contract = (0 if layout == "io" else 1,)
+    result = call(
+        "dot_general",
+        x,
+        weight.astype(F32),
+        lhs_contract=(x.ndim - 1,),
+        rhs_contract=contract,
+    )
+    return result if bias is None else result + bias
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str = "io") -> Tensor:
+    """``x @ weight + bias`` over the last axis: x f32[..., K] gives f32[..., N].
+
+    The weight is [K, N] in layout "io" and [N, K] in layout "oi"; it may be stored as f32, f16 or
+    bf16 and is computed with as f32. The bias is f32[N]. Raises ``TypeRuleError``.
+    """
+    axes = {"io": "K,N", "oi": "N,K"}.get(layout, "K,N")
+    signature = f"x[...,K] weight:{STORAGE}[{axes}] bias[N]"
+    operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+    checked = Checked("linear", signature, **operands)
+    checked.choice("layout", layout, ("io", "oi"))
+    return composite("linear", *operands.values(), layout=layout)
+
+
+@functional("embedding", "rows of a table by index")
+def _embedding(table: Tensor, ids: Tensor) -> Tensor:
+    return call("take", table, ids, axis=0).astype(F32)
+
+
+def embedding(table: Tensor, ids: Tensor) -> Tensor:
+    """Row ``ids[...]`` of ``table`` [V, D] as f32[..., D].
+
+    The table may be stored as f32, f16 or bf16; ids are i32 of any shape and clamp to 0 .. V - 1.
+    Raises ``TypeRuleError``.
+    """
+    checked = Checked("embedding", f"table:{STORAGE}[V,D] ids:i32[...]", table=table, ids=ids)
+    checked.require(checked["V"] > 0, "table", "table has no rows; at least one is needed")
+    return composite("embedding", table, ids)

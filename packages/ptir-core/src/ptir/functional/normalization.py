@@ -1,0 +1,49 @@
+"""Normalization over the last axis: layer norm and RMS norm."""
+
+from __future__ import annotations
+
+from ptir.capture import Tensor
+from ptir.functional.check import Checked
+from ptir.functional.define import composite, functional
+from ptir.functional.elementwise import rsqrt
+
+
+def _mean(x: Tensor) -> Tensor:
+    """The mean over the last axis, which stays with size 1."""
+    return x.sum(axis=-1, keepdims=True) / float(x.shape[-1])
+
+
+@functional("layer_norm", "(x - mean) / sqrt(variance + epsilon) * weight + bias")
+def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
+    centred = x - _mean(x)
+    return centred * rsqrt(_mean(centred * centred) + epsilon) * weight + bias
+
+
+@functional("rms_norm", "x / sqrt(mean(x * x) + epsilon) * weight")
+def _rms_norm(x: Tensor, weight: Tensor, *, epsilon: float) -> Tensor:
+    return x * rsqrt(_mean(x * x) + epsilon) * weight
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
+    """Layer normalization of x f32[..., D] over D, with weight and bias f32[D].
+
+    The variance is the mean square of the centred values. Raises ``TypeRuleError``. Source: Ba,
+    Kiros and Hinton, "Layer Normalization", 2016.
+    """
+    checked = Checked("layer_norm", "x[...,D] weight[D] bias[D]", x=x, weight=weight, bias=bias)
+    return composite("layer_norm", x, weight, bias, epsilon=_epsilon(checked, epsilon))
+
+
+def rms_norm(x: Tensor, weight: Tensor, *, epsilon: float) -> Tensor:
+    """Root mean square normalization of x f32[..., D] over D, with weight f32[D].
+
+    Raises ``TypeRuleError``. Source: Zhang and Sennrich, "Root Mean Square Layer Normalization",
+    2019.
+    """
+    checked = Checked("rms_norm", "x[...,D] weight[D]", x=x, weight=weight)
+    return composite("rms_norm", x, weight, epsilon=_epsilon(checked, epsilon))
+
+
+def _epsilon(checked: Checked, epsilon: float) -> float:
+    checked.require(checked["D"] > 0, "x", "the last axis of x is empty; it has no mean")
+    return checked.number("epsilon", epsilon, least=0)

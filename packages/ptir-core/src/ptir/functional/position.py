@@ -1,0 +1,65 @@
+"""Rotary position embedding."""
+
+from __future__ import annotations
+
+from ptir.capture import Tensor, call
+from ptir.functional.arrays import concat
+from ptir.functional.check import Checked
+from ptir.functional.define import composite, functional
+from ptir.functional.elementwise import cos, sin
+from ptir.ops.record import literal
+from ptir.types import F32
+
+
+@functional("rope", "rotates pairs of the last axis by angles that grow with the position")
+def _rope(x: Tensor, positions: Tensor, *, theta: float, layout: str, rotary: int) -> Tensor:
+    B, H, T, D = x.shape
+    angles = positions.astype(F32).reshape(B, 1, T, 1) * _frequencies(theta, rotary)
+    cosine, sine = cos(angles), sin(angles)
+    pairs, half = x[..., :rotary], rotary // 2
+    if layout == "interleaved":
+        pairs = pairs.reshape(B, H, T, half, 2).transpose(0, 1, 2, 4, 3).reshape(B, H, T, rotary)
+    a, b = pairs[..., :half], pairs[..., half:]
+    turned = concat([a * cosine - b * sine, b * cosine + a * sine], axis=-1)
+    if layout == "interleaved":
+        turned = turned.reshape(B, H, T, 2, half).transpose(0, 1, 2, 4, 3).reshape(B, H, T, rotary)
+    return turned if rotary == D else concat([turned, x[..., rotary:]], axis=-1)
+
+
+def _frequencies(theta: float, rotary: int) -> Tensor:
+    """``theta ** (-2 i / rotary)`` for each pair i, computed in f64 and rounded once."""
+    values = [theta ** (-2 * i / rotary) for i in range(rotary // 2)]
+    return call("constant", value=literal(_as_f32(values)))
+
+
+def _as_f32(values: list[float]) -> object:
+    import numpy as np
+
+    return np.asarray(values, dtype=np.float32)
+
+
+def rope(
+    x: Tensor,
+    positions: Tensor,
+    *,
+    theta: float = 10000.0,
+    layout: str = "half",
+    rotary: int | None = None,
+) -> Tensor:
+    """X f32[B,H,T,D] with pairs of its last axis rotated by ``positions`` i32[B,T].
+
+    Pair i of the first ``rotary`` dimensions (all by default) turns by position times
+    ``theta ** (-2 i / rotary)``; it is (i, i + rotary / 2) in layout "half" and (2 i, 2 i + 1) in
+    layout "interleaved". The other dimensions stay. Raises ``TypeRuleError``. Source: Su et al.,
+    "RoFormer", 2021.
+    """
+    checked = Checked("rope", "x[B,H,T,D] positions:i32[B,T]", x=x, positions=positions)
+    D = checked["D"]
+    turned = D if rotary is None else checked.integer("rotary", rotary, 2)
+    even = 2 <= turned <= D and turned % 2 == 0
+    checked.require(even, "x", f"rotary {turned} must be even and in 2 .. D = {D}")
+    attributes = {
+        "theta": checked.number("theta", theta, above=0),
+        "layout": checked.choice("layout", layout, ("half", "interleaved")),
+    }
+    return composite("rope", x, positions, rotary=turned, **attributes)

@@ -1,0 +1,177 @@
+"""Times implementations on the device itself and remembers which was fastest.
+
+Choices are kept in one JSON file below the cache folder (``PTIR_CACHE_DIR``, else the platform's),
+keyed by functional, operand types, attributes, backend and device.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ptir.backend.contract import Executable, Handle, OpQuery, Options
+from ptir.errors import UnsupportedError, UsageError
+from ptir.ir.program import Program
+from ptir.passes.context import PassContext
+from ptir.types import TensorType
+
+WARM_UPS: Final = 2
+REPEATS: Final = 7
+
+Timer = Callable[[Program, PassContext], float]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One remembered choice; ``seconds`` are the medians of all that applied."""
+
+    functional: str
+    call: str
+    backend: str
+    device: str
+    implementation: str
+    seconds: dict[str, float]
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What the choice was made for."""
+        return (self.functional, self.call, self.backend, self.device)
+
+
+def fastest(
+    query: OpQuery,
+    candidates: Mapping[str, Callable[[], Program]],
+    context: PassContext,
+    limit: int,
+    timer: Timer | None = None,
+) -> str:
+    """The name of the fastest of ``candidates``; remembered if timed before, else timed now.
+
+    A candidate makes its program when asked, or raises ``UnsupportedError`` and does not count.
+    At most ``limit`` choices are kept for each functional, the newest ones. Raises
+    ``UnsupportedError`` where nothing applies.
+    """
+    call = f"({', '.join(map(str, query.operands))}) {{{query.attributes.text}}}"
+    key = (query.name, call, context.backend.name, context.device.name)
+    programs, refusals = _applying(candidates)
+    if not programs:
+        reasons = "; ".join(refusals)
+        raise UnsupportedError(f"{query.name}: no implementation applies: {reasons}")
+    kept = choices()
+    known = next((choice for choice in kept if choice.key == key), None)
+    if known is not None and known.seconds.keys() == programs.keys():
+        return known.implementation
+    timed = {name: (timer or run_time)(program, context) for name, program in programs.items()}
+    best = min(timed, key=lambda name: timed[name])
+    _write(_limited([*(c for c in kept if c.key != key), Choice(*key, best, timed)], limit, key[0]))
+    return best
+
+
+def _applying(
+    candidates: Mapping[str, Callable[[], Program]],
+) -> tuple[dict[str, Program], list[str]]:
+    programs: dict[str, Program] = {}
+    refusals: list[str] = []
+    for name, make in candidates.items():
+        try:
+            programs[name] = make()
+        except UnsupportedError as error:
+            refusals.append(f"{name}: {error}")
+    return programs, refusals
+
+
+def _limited(kept: Sequence[Choice], limit: int, functional: str) -> list[Choice]:
+    """``kept``, oldest first, with at most the ``limit`` newest choices of one functional."""
+    of_it = [choice for choice in kept if choice.functional == functional]
+    dropped = {choice.key for choice in of_it[:-limit]}
+    return [choice for choice in kept if choice.key not in dropped]
+
+
+# --- timing ---
+
+
+def run_time(program: Program, context: PassContext) -> float:
+    """Seconds that one run of ``program`` takes: the median of several, warmed up, synchronized."""
+    backend, device = context.backend, context.device
+    executable = backend.compile(program, device, Options())
+    handles = [backend.upload(array, device) for array in sample_inputs(program.inputs)]
+    for _ in range(WARM_UPS):
+        _seconds(executable, handles, context)
+    return statistics.median(_seconds(executable, handles, context) for _ in range(REPEATS))
+
+
+def _seconds(executable: Executable, handles: Sequence[Handle], context: PassContext) -> float:
+    context.backend.synchronize(context.device)
+    start = time.perf_counter()
+    executable.run(handles)
+    context.backend.synchronize(context.device)
+    return time.perf_counter() - start
+
+
+def sample_inputs(types: Iterable[TensorType]) -> list[Any]:
+    """Operands to time with: floats in [0, 1), integers half the longest axis, bools true.
+
+    Integers are lengths, positions and indices, which should fall inside something.
+    """
+    import numpy as np
+
+    listed = list(types)
+    middle = max((size for t in listed for size in t.shape), default=2) // 2
+    random = np.random.default_rng(0)
+    return [
+        random.random(t.shape).astype(t.dtype.numpy)
+        if t.dtype.is_float
+        else np.full(t.shape, min(middle, 127) if t.dtype.bits == 8 else middle, t.dtype.numpy)
+        for t in listed
+    ]
+
+
+# --- the file ---
+
+
+def cache_folder() -> Path:
+    """Where ptir keeps what it can compute again: ``PTIR_CACHE_DIR``, else the platform's place."""
+    if chosen := os.environ.get("PTIR_CACHE_DIR"):
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "ptir/Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/ptir"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ptir"
+
+
+def choices() -> list[Choice]:
+    """All remembered choices, oldest first; raises ``UsageError`` where the file is damaged."""
+    path = _file()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    try:
+        return [Choice(**entry) for entry in json.loads(text)["choices"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"{path}: not a list of timed choices ({error}); delete it") from None
+
+
+def _file() -> Path:
+    return cache_folder() / "implementations.json"
+
+
+def _write(kept: Sequence[Choice]) -> None:
+    """Replace the file in one step, so that a reader sees the old list or the new one."""
+    path = _file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"choices": [asdict(choice) for choice in kept]}, indent=1)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, suffix=".part", delete=False
+    ) as part:
+        part.write(text)
+    os.replace(part.name, path)

@@ -1,0 +1,161 @@
+"""Settles which implementation every composite uses: forced, timed, the backend's own, portable.
+
+A composite that the backend takes keeps its lowering and gets ``implementation = "backend"``; any
+other gets the chosen lowering in place of its own, and the chosen name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ptir import events
+from ptir.backend.contract import OpQuery
+from ptir.errors import PluginError, UnsupportedError
+from ptir.ir.attributes import Attributes
+from ptir.ir.graph import Ref, rebuild, repeat
+from ptir.ir.program import Block, Instruction, Port, Program
+from ptir.ops.implementations import BACKEND, FUNCTIONALS, PORTABLE, Policy, functional
+from ptir.passes.benchmark import fastest
+from ptir.passes.context import PassContext
+from ptir.passes.legalize import legalize
+from ptir.rewrite.engine import descend
+from ptir.types import TensorType
+
+OWN = "own"
+"""Reported for a composite that no table knows: it keeps the lowering that it came with."""
+
+
+def select(program: Program, context: PassContext) -> Program:
+    """``program`` with an implementation for each composite, inside chosen lowerings too.
+
+    Raises ``UnsupportedError`` where a forced implementation does not apply.
+    """
+    return replace(program, main=_Selection(context).block(program.main))
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One composite application: what a choice may depend on."""
+
+    query: OpQuery
+    lowering: Block
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        return self.query.operands
+
+    @property
+    def attributes(self) -> Attributes:
+        """The functional's own attributes, without its name."""
+        return _without(self.query.attributes, "name")
+
+    def __str__(self) -> str:
+        return f"{self.query.name}({', '.join(map(str, self.types))})"
+
+
+def _without(attributes: Attributes, *names: str) -> Attributes:
+    return Attributes({k: v for k, v in attributes.items() if k not in names})
+
+
+class _Selection:
+    """Chooses for one program; equal calls are settled once."""
+
+    def __init__(self, context: PassContext) -> None:
+        self._context = context
+        self._policies = dict(context.overrides)
+        self._settled: dict[tuple[OpQuery, Block], tuple[str, Block]] = {}
+
+    def block(self, block: Block) -> Block:
+        return rebuild(block, self._visit)
+
+    def _visit(self, instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref]:
+        if instruction.op != "composite":
+            return repeat(descend(instruction, self.block), operands)
+        attributes = _without(instruction.attributes, "implementation")
+        types = tuple(operand.type for operand in operands)
+        query = OpQuery("composite", attributes, types, instruction.types)
+        chosen, lowering = self._settle(_Call(query, instruction.regions[0]))
+        named = Attributes({**attributes, "implementation": chosen})
+        return repeat(replace(instruction, attributes=named, regions=(lowering,)), operands)
+
+    def _settle(self, call: _Call) -> tuple[str, Block]:
+        key = (call.query, call.lowering)
+        if key not in self._settled:
+            chosen, reason = self._choose(call)
+            events.emit(events.ImplementationChosen(call.query.name, chosen, reason))
+            self._settled[key] = (chosen, self._lowering(call, chosen))
+        return self._settled[key]
+
+    def _lowering(self, call: _Call, chosen: str) -> Block:
+        if chosen == BACKEND:
+            return call.lowering
+        return self.block(call.lowering if chosen == OWN else _lowered(call, chosen))
+
+    def _choose(self, call: _Call) -> tuple[str, str]:
+        policy = self._policies.get(call.query.name, Policy())
+        if policy.kind == "force":
+            return self._forced(call, policy.implementation), str(policy)
+        if policy.kind == "benchmark":
+            return self._timed(call, policy), str(policy)
+        reason = self._refusal(call)
+        if reason is None:
+            return BACKEND, f"{self._context.backend.name} takes it"
+        return PORTABLE if call.query.name in FUNCTIONALS else OWN, reason
+
+    def _refusal(self, call: _Call) -> str | None:
+        return self._context.backend.refusal(call.query, self._context.device)
+
+    def _forced(self, call: _Call, name: str) -> str:
+        reason = self._refusal(call) if name == BACKEND else _unsupported(call, name)
+        if reason is None:
+            return name
+        where = f"{self._context.backend.name} on device {self._context.device.name!r}"
+        raise UnsupportedError(
+            f"{call}: force={name} on {where}: {reason};"
+            f" choose another implementation of {call.query.name} or drop the override"
+        )
+
+    def _timed(self, call: _Call, policy: Policy) -> str:
+        names = functional(call.query.name).implementations
+        applying = [name for name in names if _unsupported(call, name) is None]
+        if self._refusal(call) is None:
+            applying.append(BACKEND)
+        candidates = {name: partial(self._program, call, name) for name in applying}
+        return fastest(call.query, candidates, self._context, policy.cache)
+
+    def _program(self, call: _Call, chosen: str) -> Program:
+        """The call alone as a program that is ready to compile."""
+        attributes = Attributes({**call.query.attributes, "implementation": chosen})
+        results = call.query.results
+        operands = tuple(range(len(call.types)))
+        lowering = self._lowering(call, chosen)
+        instruction = Instruction("composite", operands, attributes, results, (lowering,))
+        outputs = tuple(range(len(operands), len(operands) + len(results)))
+        ports = tuple(Port(f"operand{number}") for number in operands)
+        program = Program(Block(call.types, (instruction,), outputs), ports)
+        return legalize(program, self._context)
+
+
+def _unsupported(call: _Call, name: str) -> str | None:
+    known = functional(call.query.name).implementations
+    if name not in known:
+        return f"there is no implementation {name!r}; known: {', '.join(sorted(known))}"
+    return known[name].supports(call.types, call.attributes)
+
+
+def _lowered(call: _Call, name: str) -> Block:
+    """The lowering that an implementation gives, checked against what the composite promises."""
+    lowering = functional(call.query.name).implementations[name].lower(call.types, call.attributes)
+    found = (lowering.inputs, lowering.output_types)
+    if found != (call.types, call.query.results):
+        raise PluginError(
+            f"{call}: implementation {name!r} lowers to {_listed(found[0])} -> {_listed(found[1])},"
+            f" not to -> {_listed(call.query.results)}; correct its lower function"
+        )
+    return lowering
+
+
+def _listed(types: Sequence[TensorType]) -> str:
+    return f"({', '.join(map(str, types))})"

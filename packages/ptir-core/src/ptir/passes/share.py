@@ -1,0 +1,31 @@
+"""Computes equal things once: instructions with the same op, operands, attributes and regions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ptir.ir.graph import Ref, rebuild, repeat
+from ptir.ir.program import Block, Instruction, Program
+from ptir.passes.context import PassContext
+from ptir.rewrite.engine import descend
+
+
+def share(program: Program, context: PassContext) -> Program:
+    """``program`` without repetitions, in regions of control flow too; every op is pure."""
+    return replace(program, main=_share(program.main))
+
+
+def _share(block: Block) -> Block:
+    seen: dict[Any, Sequence[Ref]] = {}
+
+    def visit(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref]:
+        inner = descend(instruction, _share)
+        values = tuple(operand.key for operand in operands)
+        key = (inner.op, values, inner.attributes, inner.regions, inner.types)
+        if key not in seen:
+            seen[key] = repeat(inner, operands)
+        return seen[key]
+
+    return rebuild(block, visit)

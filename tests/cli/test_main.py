@@ -1,0 +1,220 @@
+"""What the shell sees: exit codes, one clear message, a light `--help`, commands of plugins."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from ptir import errors
+from ptir.cli import main as cli
+from ptir.cli.main import COMMANDS, main
+from ptir.ops import OPS
+from tiny_distributions import TINY, Site, site
+
+__all__ = ["site"]
+
+Capture = pytest.CaptureFixture[str]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    command = click.Command("fails", callback=fail)
+    monkeypatch.setitem(cli.group.__dict__, "plugin_commands", {"fails": command})
+
+
+FAMILY = [
+    found
+    for found in vars(errors).values()
+    if isinstance(found, type) and issubclass(found, errors.PtirError)
+]
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_error_of_the_family_is_one_message_with_code_and_exit_code(
+    kind: type[errors.PtirError], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    failing(monkeypatch, kind("what went wrong"))
+    assert main(["fails"]) == kind.exit_code
+    assert capsys.readouterr() == ("", f"error [{kind.code}]: what went wrong\n")
+
+
+def test_exit_codes_are_the_promised_ones() -> None:
+    promised = {"BackendUnavailable": 3, "UnsupportedError": 4, "VerifyError": 5, "UsageError": 2}
+    assert {k.__name__: k.exit_code for k in FAMILY if k.exit_code != 1} == promised
+
+
+def test_unexpected_error_is_one_line_and_a_traceback_on_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    failing(monkeypatch, ValueError("odd\nmore"))
+    assert main(["fails"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: unexpected ValueError: odd (set PTIR_DEBUG=1")
+    monkeypatch.setenv("PTIR_DEBUG", "1")
+    assert main(["fails"]) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    failing(monkeypatch, KeyboardInterrupt())
+    assert main(["fails"]) == 130
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["opss"], "unknown command 'opss' (nearest: ops"),
+        (["ops", "--bogus"], "No such option"),
+        (["ops", "--dump-mode", "some"], "'some' is not one of"),
+        (["ops", "--seed", "-1"], "-1 is not in the range"),
+    ],
+)
+def test_usage_errors_exit_with_2(argv: list[str], words: str, site: Site, capsys: Capture) -> None:
+    assert main(argv) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert words in found.err
+
+
+def test_every_row_of_the_table_is_a_command_with_the_shared_options(
+    site: Site, capsys: Capture
+) -> None:
+    for row in COMMANDS:
+        assert main([row.name, "--help"]) == 0
+        found = capsys.readouterr().out
+        for twin in ("BACKEND", "OVERRIDE", "DUMP_DIR", "DUMP_MODE", "STATS", "PROFILE", "SEED"):
+            assert f"PTIR_{twin}" in found
+
+
+def test_help_lists_every_command_and_imports_none() -> None:
+    program = (
+        "import sys\nfrom ptir.cli.main import main, COMMANDS\ncode = main(['--help'])\n"
+        "heavy = {'numpy', 'ml_dtypes', 'tokenizers', 'rich', 'safetensors'}\n"
+        "heavy |= {row.module for row in COMMANDS}\n"
+        "sys.exit(code or sorted(heavy & set(sys.modules)) or 0)"
+    )
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for row in COMMANDS:
+        assert f"{row.name} " in done.stdout
+        assert row.help in done.stdout
+
+
+PLUGIN = (
+    "import click\nfrom ptir.plugins import hookimpl\n"
+    "@hookimpl\ndef ptir_commands():\n"
+    "    hello = click.Command('NAME', callback=lambda: click.echo('hi'), short_help='greets')\n"
+    "    return [hello]\n"
+)
+
+
+@pytest.fixture
+def fresh_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group as a new process has it: no plugin's command is known yet."""
+    monkeypatch.delitem(cli.group.__dict__, "plugin_commands", raising=False)
+
+
+@pytest.mark.usefixtures("fresh_group")
+def test_plugin_command_appears_and_runs(site: Site, capsys: Capture) -> None:
+    site.plugin("greeter", PLUGIN.replace("NAME", "hello"))
+    assert main(["--help"]) == 0
+    assert "greets" in capsys.readouterr().out
+    assert main(["hello"]) == 0
+    assert capsys.readouterr() == ("hi\n", "")
+    del cli.group.__dict__["plugin_commands"]
+
+
+@pytest.mark.usefixtures("fresh_group")
+def test_own_commands_load_no_plugin(site: Site, capsys: Capture) -> None:
+    module = site.plugin("greeter", PLUGIN)
+    assert main(["ops", "--json"]) == 0
+    assert module not in sys.modules
+
+
+@pytest.mark.usefixtures("fresh_group")
+@pytest.mark.parametrize(
+    ("name", "words"), [("ops", "also claimed by ptir itself"), ("hi", "also claimed by b")]
+)
+def test_taken_command_names_are_refused_in_one_line_each(
+    site: Site, capsys: Capture, name: str, words: str
+) -> None:
+    for plugin in ("a", "b"):
+        site.plugin(plugin, PLUGIN.replace("NAME", name))
+    assert main(["--help"]) == 0
+    found = capsys.readouterr()
+    assert "greets" not in found.out
+    assert [line for line in found.err.splitlines() if words in line]
+    assert len(found.err.splitlines()) == 2
+    del cli.group.__dict__["plugin_commands"]
+
+
+def test_ops_json_is_the_whole_table(capsys: Capture) -> None:
+    assert main(["ops", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [record["name"] for record in found] == list(OPS)
+    fields = ["name", "operands", "attributes", "dtypes", "doc"]
+    assert all(list(record) == fields for record in found)
+    (dot,) = [record for record in found if record["name"] == "dot_general"]
+    assert dot["operands"] == ["lhs", "rhs"]
+    assert dot["dtypes"]["lhs"] == ["i32", "u32", "f32"]
+    required = [a["name"] for a in dot["attributes"] if a["required"]]
+    assert required == ["lhs_contract", "rhs_contract"]
+
+
+def test_ops_name_explains_it_with_an_example(capsys: Capture) -> None:
+    assert main(["ops", "dot_general"]) == 0
+    found = capsys.readouterr().out
+    for words in ("dot_general(lhs, rhs)", "Integers wrap", "lhs_contract: axes", "gives f32 [["):
+        assert words in found
+
+
+@pytest.mark.parametrize("name", list(OPS))
+def test_every_op_can_be_explained(name: str, capsys: Capture) -> None:
+    assert main(["ops", name]) == 0
+    assert capsys.readouterr().out.startswith(f"{name}(")
+
+
+def test_unknown_op_names_the_nearest(capsys: Capture) -> None:
+    assert main(["ops", "dot_generall"]) == 1
+    assert "error [PTIR-101]: unknown op 'dot_generall' (nearest: dot_general" in (
+        capsys.readouterr().err
+    )
+
+
+def test_ops_table_has_a_line_per_op(capsys: Capture) -> None:
+    assert main(["ops"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(OPS)
+
+
+def test_environment_stands_in_for_an_option(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    site.backend("good", TINY)
+    monkeypatch.setenv("PTIR_JSON", "1")
+    assert main(["backends"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["name"] == "good"
+
+
+def test_backends_without_any_says_how_to_get_one(site: Site, capsys: Capture) -> None:
+    assert main(["backends"]) == 0
+    assert "pip install ptir-backend-ref" in capsys.readouterr().err
+    assert main(["backends", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_doctor_without_a_working_backend_exits_with_3(site: Site, capsys: Capture) -> None:
+    site.backend("bad", TINY + "\nbackend = WrongBackend()\n")
+    assert main(["doctor"]) == 3
+    found = capsys.readouterr()
+    assert "the probe program gave" in found.out
+    assert "fix backend bad:0: check the driver" in found.out
+    assert "error [PTIR-402]" in found.err

@@ -1,0 +1,142 @@
+"""The shared options reach a command, and a session puts them in force and takes them back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ptir import events
+from ptir.cli.main import main
+from ptir.cli.shared import Shared, open_target, session, shared_options
+from ptir.errors import BackendUnavailable, UsageError
+from ptir.ops import implementations
+from tiny_distributions import TINY, Site, site
+
+__all__ = ["site"]
+
+Capture = pytest.CaptureFixture[str]
+
+
+def parsed(*argv: str, **environment: str) -> Shared:
+    seen: list[Shared] = []
+
+    @click.command()
+    @shared_options
+    def command(shared: Shared) -> None:
+        seen.append(shared)
+
+    done = CliRunner().invoke(command, argv, env=environment, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return seen[0]
+
+
+DEFAULT = Shared(None, (), None, "all", False, False, False, None)
+
+
+def test_without_options_nothing_is_asked_for() -> None:
+    assert parsed() == DEFAULT
+
+
+def test_options_and_their_environment_twins_mean_the_same() -> None:
+    given = parsed(
+        *("--backend", "opencl:0", "--override", "a=default", "--override", "b=force=c"),
+        *("--dump-dir", "d", "--dump-mode", "compile", "--stats", "--profile", "--json"),
+        *("--seed", "7"),
+    )
+    twins = parsed(
+        PTIR_BACKEND="opencl:0",
+        PTIR_OVERRIDE="a=default b=force=c",
+        PTIR_DUMP_DIR="d",
+        PTIR_DUMP_MODE="compile",
+        PTIR_STATS="1",
+        PTIR_PROFILE="1",
+        PTIR_JSON="1",
+        PTIR_SEED="7",
+    )
+    overrides = ("a=default", "b=force=c")
+    assert given == Shared("opencl:0", overrides, Path("d"), "compile", True, True, True, 7)
+    assert twins == given
+
+
+def test_options_win_over_the_environment() -> None:
+    assert parsed("--seed", "1", PTIR_SEED="2").seed == 1
+
+
+@pytest.fixture
+def functional(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = implementations.Functional("tiny_f", "A functional.", {})
+    monkeypatch.setitem(implementations.FUNCTIONALS, "tiny_f", found)
+    only = implementations.Implementation("tiny_f", "fast", lambda types, attributes: None)
+    implementations.register(only)
+
+
+@pytest.mark.usefixtures("functional")
+def test_session_puts_overrides_in_force_and_takes_them_back(site: Site) -> None:
+    with session(Shared(None, ("tiny_f=force=fast",), None, "all", False, False, False, None)):
+        ((name, policy),) = implementations.active_overrides()
+        assert (name, str(policy)) == ("tiny_f", "force=fast")
+    assert implementations.active_overrides() == ()
+
+
+@pytest.mark.usefixtures("functional")
+def test_wrong_override_fails_and_leaves_nothing_behind(site: Site) -> None:
+    wrong = Shared(None, ("tiny_f=force=fats",), None, "all", True, False, False, None)
+    with pytest.raises(UsageError, match="nearest: fast"), session(wrong):
+        pass
+    assert not events.listening()
+
+
+@pytest.mark.usefixtures("functional")
+def test_statistics_go_to_stderr(site: Site, capsys: Capture) -> None:
+    asked = Shared(None, (), None, "all", True, True, False, None)
+    with session(asked):
+        events.emit(events.ParameterLoaded("wte", 64, 0.5))
+        events.emit(events.ImplementationChosen("tiny_f", "fast", "forced"))
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert "parameter_bytes" in found.err
+    assert "fast: forced" in found.err
+    assert "wte" in found.err
+    assert not events.listening()
+
+
+SINK = """
+from ptir.plugins import hookimpl
+from ptir.trace import Sink
+class Writes(Sink):
+    def __init__(self, folder): self.folder, self.seen = folder, 0
+    def __call__(self, event): self.seen += 1
+    def finish(self): (self.folder / "seen.txt").write_text(str(self.seen))
+@hookimpl
+def ptir_trace_sinks(folder): return [Writes(folder)]
+"""
+
+
+def test_sinks_of_plugins_hear_events_and_are_finished(site: Site, tmp_path: Path) -> None:
+    site.plugin("sink", SINK)
+    with session(Shared(None, (), tmp_path / "d", "all", False, False, False, None)):
+        events.emit(events.ParameterLoaded("wte", 64, 0.5))
+    assert (tmp_path / "d" / "seen.txt").read_text() == "1"
+
+
+def test_automatic_choice_is_said_and_a_named_backend_is_final(site: Site, capsys: Capture) -> None:
+    site.backend("good", TINY)
+    site.backend("gone", "raise OSError('no library')")
+    assert open_target(DEFAULT).device.name == "Tiny One"
+    notes = capsys.readouterr().err.splitlines()
+    assert "skipped gone: broken: import of tiny_gone:backend failed: OSError: no library" in notes
+    assert "running on tiny:0 (Tiny One)" in notes
+    with pytest.raises(BackendUnavailable, match="no library"):
+        open_target(Shared("gone", (), None, "all", False, False, False, None))
+
+
+@pytest.mark.usefixtures("functional")
+def test_overrides_command_lists_implementations(site: Site, capsys: Capture) -> None:
+    assert main(["overrides", "--override", "tiny_f=force=fast"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:2] == ["functional", "policy"]
+    (row,) = [row for row in rows if row.startswith("tiny_f ")]
+    assert row.split() == ["tiny_f", "force=fast", "fast"]

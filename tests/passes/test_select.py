@@ -1,0 +1,199 @@
+"""Choosing implementations: force, then timing, then the backend's claim, then portable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ptir import events
+from ptir.errors import PluginError, UnsupportedError
+from ptir.ir.attributes import Attributes
+from ptir.ir.graph import freeze, source
+from ptir.ir.program import Block, Port, Program
+from ptir.ops.implementations import (
+    FUNCTIONALS,
+    Implementation,
+    Policy,
+    define_functional,
+    register,
+)
+from ptir.ops.record import OPS
+from ptir.passes import PassContext, benchmark
+from ptir.passes.legalize import legalize
+from ptir.passes.select import select
+from ptir.types import TensorType, spec
+
+F = spec("f32", 4)
+SEEN: list[Attributes] = []
+
+
+def unary(*names: str) -> Block:
+    value = inner = source(F)
+    for name in names:
+        value = OPS[name](value)
+    return freeze([value], [inner])
+
+
+def composite_block(name: str, lowering: Block, **attributes: object) -> Block:
+    x = source(F)
+    made = OPS["composite"].multi(x, regions=(lowering,), name=name, **attributes)
+    return freeze([made[0]], [x])
+
+
+def program(name: str, lowering: Block | None = None, **attributes: object) -> Program:
+    block = composite_block(name, lowering or unary("exp"), **attributes)
+    return Program(block, (Port("x"),))
+
+
+def chosen(of: Program) -> tuple[str, list[str]]:
+    instruction = of.main.instructions[0]
+    return str(instruction.attributes["implementation"]), ops(instruction.regions[0])
+
+
+def ops(block: Block) -> list[str]:
+    return [instruction.op for instruction in block.instructions]
+
+
+def lower_portable(types: tuple[TensorType, ...], attributes: Attributes) -> Block:
+    SEEN.append(attributes)
+    return unary("neg", "exp", "neg")
+
+
+@pytest.fixture(autouse=True)
+def functionals() -> Iterator[None]:
+    """Two functionals: ``inner``, and ``outer`` whose portable lowering uses it."""
+    before = dict(FUNCTIONALS)
+    SEEN.clear()
+    define_functional("inner_test", "")
+    define_functional("outer_test", "")
+    register(Implementation("inner_test", "portable", lower_portable))
+    register(Implementation("inner_test", "fast", lambda t, a: unary("tanh")))
+    register(Implementation("inner_test", "never", lambda t, a: unary("sin"), supports=_odd))
+    register(Implementation("inner_test", "wrong", lambda t, a: Block((F,), (), (0, 0))))
+    block = composite_block("inner_test", unary("abs"))
+    register(Implementation("outer_test", "portable", lambda t, a: block))
+    yield
+    FUNCTIONALS.clear()
+    FUNCTIONALS.update(before)
+
+
+def _odd(types: tuple[TensorType, ...], attributes: Attributes) -> str | None:
+    return "only odd sizes" if types[0].size % 2 == 0 else None
+
+
+def claim(*names: str):
+    return lambda query: None if query.name in names or not query.is_composite else "no kernel"
+
+
+def force(name: str, functional: str = "inner_test"):
+    return ((functional, Policy("force", name)),)
+
+
+def test_portable_is_taken_when_the_backend_does_not_claim(context: PassContext) -> None:
+    after = select(program("inner_test", epsilon=0.5), context)
+    assert chosen(after) == ("portable", ["neg", "exp", "neg"])
+    assert [Attributes({"epsilon": 0.5})] == SEEN
+    assert after.main.instructions[0].attributes["epsilon"] == 0.5
+
+
+def test_claimed_composite_keeps_its_lowering(context: PassContext, backend) -> None:
+    backend.refuses = claim("inner_test")
+    assert chosen(select(program("inner_test"), context)) == ("backend", ["exp"])
+    assert "implementation" not in backend.asked[0].attributes
+
+
+def test_force_wins_over_the_claim(context: PassContext, backend) -> None:
+    backend.refuses = claim("inner_test")
+    context.overrides = force("fast")
+    assert chosen(select(program("inner_test"), context)) == ("fast", ["tanh"])
+
+
+def test_choice_reaches_lowerings_that_will_be_inlined(context: PassContext) -> None:
+    context.overrides = force("fast")
+    after = legalize(select(program("outer_test"), context), context)
+    assert ops(after.main) == ["tanh"]
+
+
+def test_forced_implementation_that_does_not_apply_is_an_error(context: PassContext) -> None:
+    context.overrides = force("never")
+    with pytest.raises(
+        UnsupportedError, match=r"inner_test\(f32\[4\]\): force=never on paper .*only odd sizes"
+    ):
+        select(program("inner_test"), context)
+
+
+def test_forced_backend_that_refuses_is_an_error(context: PassContext) -> None:
+    context.overrides = force("backend")
+    with pytest.raises(UnsupportedError, match=r"force=backend on paper .*composites are lowered"):
+        select(program("inner_test"), context)
+
+
+def test_implementation_that_lowers_to_other_types_is_an_error(context: PassContext) -> None:
+    context.overrides = force("wrong")
+    with pytest.raises(PluginError, match=r"implementation 'wrong' lowers to \(f32\[4\]\)"):
+        select(program("inner_test"), context)
+
+
+def test_unknown_composite_keeps_its_own_lowering(context: PassContext, backend) -> None:
+    dumped = program("theirs_test", unary("cos"))
+    assert chosen(select(dumped, context)) == ("own", ["cos"])
+    backend.refuses = claim("theirs_test")
+    assert chosen(select(dumped, context)) == ("backend", ["cos"])
+
+
+def test_selected_program_can_be_selected_again(context: PassContext) -> None:
+    once = select(program("inner_test"), context)
+    context.overrides = force("fast")
+    again = select(once, context)
+    assert chosen(again) == ("fast", ["tanh"])
+
+
+def test_composites_in_regions_are_settled(context: PassContext) -> None:
+    flag, x = source(spec("bool")), source(F)
+    region = composite_block("inner_test", unary("exp"))
+    made = OPS["cond"].multi(flag, x, regions=(region, unary("abs")))[0]
+    main = freeze([made], [flag, x])
+    after = legalize(select(Program(main, (Port("f"), Port("x"))), context), context)
+    assert ops(after.main.instructions[0].regions[0]) == ["neg", "exp", "neg"]
+
+
+def test_choice_is_reported_once_for_equal_calls(context: PassContext) -> None:
+    x = source(F)
+    lowering = unary("exp")
+    value = x
+    for _ in range(3):
+        value = OPS["composite"].multi(value, regions=(lowering,), name="inner_test")[0]
+    seen: list[events.Event] = []
+    remove = events.subscribe(seen.append)
+    try:
+        select(Program(freeze([value], [x]), (Port("x"),)), context)
+    finally:
+        remove()
+    assert seen == [events.ImplementationChosen("inner_test", "portable", "composites are lowered")]
+
+
+def test_benchmark_takes_the_fastest_of_those_that_apply(
+    context: PassContext, backend, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
+    timed: list[list[str]] = []
+
+    def timer(candidate: Program, _: PassContext) -> float:
+        names = [f"{i.op}" for i in candidate.main.instructions]
+        timed.append(names)
+        return {"neg": 3.0, "tanh": 2.0, "composite": 1.0}[names[0]]
+
+    monkeypatch.setattr(benchmark, "run_time", timer)
+    del FUNCTIONALS["inner_test"].implementations["wrong"]
+    context.overrides = (("inner_test", Policy("benchmark", cache=4)),)
+    assert chosen(select(program("inner_test"), context))[0] == "fast"
+    assert timed == [["neg", "exp", "neg"], ["tanh"]]
+    backend.refuses = claim("inner_test")
+    assert chosen(select(program("inner_test"), context))[0] == "backend"
+    assert len(timed) == 5
+    assert chosen(select(program("inner_test"), context))[0] == "backend"
+    assert len(timed) == 5
+    assert [(c.implementation, sorted(c.seconds)) for c in benchmark.choices()] == [
+        ("backend", ["backend", "fast", "portable"])
+    ]

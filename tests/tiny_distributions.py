@@ -1,0 +1,92 @@
+"""Distributions made on the spot: wheels with one module and entry points, as others publish."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from ptir import plugins
+from ptir.backend import registry
+
+TINY = (Path(__file__).parent / "tiny_backend.py").read_text(encoding="utf-8")
+
+
+def wheel(folder: Path, name: str, group: str, entry: str, source: str) -> Path:
+    """A wheel of the distribution ``name`` 1.0 whose only module has its name and ``source``."""
+    module = name.replace("-", "_")
+    info = f"{module}-1.0.dist-info"
+    files = {
+        f"{module}.py": source,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[{group}]\n{entry}\n",
+    }
+    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    path = folder / f"{module}-1.0-py3-none-any.whl"
+    with ZipFile(path, "w") as archive:
+        for member, text in [*files.items(), (f"{info}/RECORD", record)]:
+            archive.writestr(member, text)
+    return path
+
+
+def pip_install(target: Path, wheels: list[Path]) -> None:
+    """Install ``wheels`` into ``target`` as pip does, without a network."""
+    options = ["--quiet", "--no-deps", "--no-index", "--no-compile", "--target", str(target)]
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *options]
+    done = subprocess.run([*command, *map(str, wheels)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+class Site:
+    """A folder on ``sys.path`` that is the only place where distributions are looked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.modules: list[str] = []
+
+    def backend(self, name: str, source: str, distribution: str = "") -> str:
+        """Install a backend called ``name`` whose module ends in ``source``; gives the module."""
+        distribution = distribution or f"tiny-{name}"
+        entry = f"{name} = {distribution.replace('-', '_')}:backend"
+        return self.add(distribution, registry.GROUP, entry, source)
+
+    def plugin(self, name: str, source: str) -> str:
+        """Install a plugin called ``name`` whose module is ``source``; gives the module."""
+        module = f"tiny_{name}"
+        return self.add(f"tiny-{name}", plugins.GROUP, f"{name} = {module}", source)
+
+    def add(self, distribution: str, group: str, entry: str, source: str) -> str:
+        with ZipFile(wheel(self.folder, distribution, group, entry, source)) as archive:
+            archive.extractall(self.folder)
+        importlib.invalidate_caches()
+        self.modules.append(distribution.replace("-", "_"))
+        return self.modules[-1]
+
+
+def forget() -> None:
+    """Forget which backends and plugins were loaded."""
+    for cached in (registry._load_once, registry.best, plugins.load, plugins.install):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """An empty site; what it installs is gone after the test."""
+    found = Site(tmp_path / "site")
+    found.folder.mkdir()
+    monkeypatch.syspath_prepend(found.folder)
+    only_here = partial(metadata.distributions, path=[str(found.folder)])
+    monkeypatch.setattr(metadata, "distributions", only_here)
+    forget()
+    yield found
+    forget()
+    for module in found.modules:
+        sys.modules.pop(module, None)
