@@ -19,6 +19,7 @@ from ptir.ops.record import OPS
 from ptir.ops.verify import verify
 from ptir.types import TensorType, dtype_of
 
+
 def evaluate(block: Block, *operands: Any, use: dict[str, str] | None = None) -> tuple[Any, ...]:
     """The outputs of ``block``; ``use`` names implementations of composites by functional."""
     values = list(operands)

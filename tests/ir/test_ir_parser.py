@@ -105,6 +105,17 @@ def test_deep_nesting_is_an_error_and_not_a_crash(text):
         parse(text)
 
 
+def test_deep_nesting_in_json_is_an_error_and_not_a_crash():
+    value = to_json(parse(TEXT))
+    regions = value["main"]["instructions"][2]["regions"]
+    for _ in range(2000):
+        block = copy.copy(regions[0])
+        call = {"op": "f", "operands": [], "attributes": {}, "types": [], "regions": [block]}
+        regions[0] = {**block, "instructions": [call]}
+    with pytest.raises(VerifyError, match="blocks are nested more than 64 levels deep"):
+        from_json(value)
+
+
 def test_lowerings_that_double_at_each_level_are_read_and_verified_once_each():
     lines = ["ptir 1.0", "function @f0(%0: f32[]) -> f32[] { return %0 }"]
     for n in range(1, 60):

@@ -215,11 +215,24 @@ def tower(levels: int) -> Program:
     return Program(block, (Port("x"),))
 
 
-def test_nesting_up_to_the_limit_round_trips_and_deeper_is_refused():
+def test_nesting_up_to_the_limit_round_trips():
     p = tower(MAX_DEPTH)
     verify(p)
     same(parse(str(p)), p)
     same(from_json(json.loads(json.dumps(to_json(p)))), p)
-    for use in (verify, print_program, to_json):
-        with pytest.raises(VerifyError, match="blocks are nested more than 64 levels deep"):
-            use(tower(MAX_DEPTH + 1))
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 3000])
+@pytest.mark.parametrize("use", [verify, print_program, to_json])
+def test_deeper_nesting_is_refused_and_not_a_crash(use, levels):
+    with pytest.raises(VerifyError, match="blocks are nested more than 64 levels deep"):
+        use(tower(levels))
+
+
+@pytest.mark.parametrize("name", ["two words", "", 'quote " @', "softmax_☃", "softmax\n"])
+def test_a_composite_name_that_is_no_identifier_is_quoted(name):
+    block = Block((X,), (), (0,))
+    call = Instruction("composite", (0,), Attributes({"name": name}), (X,), (block,))
+    p = Program(Block((X,), (call,), (1,)), (Port("x"),))
+    same(parse(str(p)), p)
+    same(from_json(json.loads(json.dumps(to_json(p)))), p)

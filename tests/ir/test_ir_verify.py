@@ -12,6 +12,7 @@ from strategies import TEXT
 from ptir.errors import VerifyError
 from ptir.ir import Attributes, Block, Instruction, Port, Program
 from ptir.ir.parser import parse
+from ptir.ops import OPS
 from ptir.ops.verify import verify
 from ptir.types import F32, TensorType, spec
 
@@ -166,3 +167,17 @@ def test_the_message_names_no_line_of_the_verifier():
     with pytest.raises(VerifyError) as caught:
         verify(attributes(TOP_K, k=4))
     assert "\n" not in str(caught.value)
+
+
+def test_an_attribute_left_to_its_default_is_refused(monkeypatch):
+    k = replace(OPS["top_k"].attributes[0], default=2)
+    monkeypatch.setitem(OPS, "top_k", replace(OPS["top_k"], attributes=(k,)))
+    with pytest.raises(VerifyError, match="attribute 'k' is missing; a program spells out every"):
+        verify(attributes(TOP_K))
+
+
+def test_a_rule_that_trips_over_an_attribute_refuses_the_program(monkeypatch):
+    careless = replace(OPS["top_k"], rule=lambda call: call.types[0].shape[call["k"]])
+    monkeypatch.setitem(OPS, "top_k", careless)
+    with pytest.raises(VerifyError, match=r"top_k.*`: an attribute has a value of the wrong kind"):
+        verify(attributes(TOP_K, k="last"))

@@ -44,6 +44,16 @@ def test_linear_is_the_product_plus_bias(shape: tuple[int, ...], biased: bool, l
     assert_near(found, X @ W + b, 4 + shape[-1] / 4, bound)
 
 
+@pytest.mark.parametrize("layout", ["io", "oi"])
+@pytest.mark.parametrize("rows", [1, 2, 40])
+def test_a_large_linear_in_pieces_is_the_product_plus_bias(rows: int, layout: str) -> None:
+    x, weight, bias = normal(rows, 1100), normal(1100, 1000), normal(1000)
+    stored = weight if layout == "io" else np.ascontiguousarray(weight.T)
+    found = composite("linear", x, stored, bias, shape=(rows, 1000), layout=layout)
+    X, W = x.astype(float), weight.astype(float)
+    assert_near(found, X @ W + bias, 20, np.abs(X) @ np.abs(W) + 1)
+
+
 def test_linear_takes_views_with_any_strides() -> None:
     x, weight = normal(8, 6)[::2, ::-1], np.broadcast_to(normal(6, 1), (6, 3))
     found = composite("linear", x, weight, shape=(4, 3), layout="io")

@@ -15,8 +15,8 @@ import numpy as np
 from ptir.backend import OpQuery
 from ptir.ir import Instruction
 from ptir.ops import numerics as xp
-from ptir.ops.numerics.arrays import blas_ready
 from ptir_backend_ref.attention import Attention
+from ptir_backend_ref.linear import linear
 from ptir_backend_ref.threads import over_rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -58,32 +58,6 @@ def place(x: Array, reuse: bool) -> Array:
 def as_rows(x: Array) -> Array:
     """``x`` as a matrix of its last axis."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-
-
-# --- linear ---
-
-
-def linear(instruction: Instruction, reusable: frozenset[int]) -> Kernel:
-    """``x @ weight + bias``: one BLAS call (a matrix-vector product for one row)."""
-    turned = instruction.attributes["layout"] == "oi"
-    shape = instruction.types[0].shape
-    rows = math.prod(shape[:-1])
-
-    def run(x: Array, weight: Array, bias: Array | None = None) -> Array:
-        matrix = blas_ready(weight.T if turned else weight)
-        product: Array = np.matmul(blas_ready(x.reshape(rows, x.shape[-1])), matrix)
-        if bias is not None:
-            _add_to_rows(product, bias)
-        return product.reshape(shape)
-
-    return run
-
-
-def _add_to_rows(matrix: Array, row: Array) -> None:
-    def piece(first: int, end: int) -> None:
-        matrix[first:end] += row
-
-    over_rows(piece, *matrix.shape)
 
 
 # --- rows: norms and softmax ---

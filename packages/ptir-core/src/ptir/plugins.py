@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -253,15 +253,26 @@ def load() -> Plugins:
 
 @cache
 def install() -> Plugins:
-    """Load every plugin and add its implementations to the table of functionals, once."""
+    """Load every plugin and add its rows to the tables of functionals, models and passes, once.
+
+    A row that a table refuses is blamed on its plugin; the others stay.
+    """
+    from ptir.models.table import add_module
     from ptir.ops.implementations import register
+    from ptir.passes.pipeline import plug_in
 
     plugins = load()
     if plugins.manager.get_plugins():
         import ptir.functional  # noqa: F401  fills the table that plugins add to
-    for row in plugins.rows("ptir_implementations"):
-        try:
-            register(row.value)
-        except PtirError as error:
-            plugins.blame(row.plugin, str(error))
+    adders: dict[str, Callable[[Row], object]] = {
+        "ptir_implementations": lambda row: register(row.value),
+        "ptir_models": lambda row: add_module(row.value.model_type, row.value.module),
+        "ptir_passes": lambda row: plug_in(row.plugin, row.value),
+    }
+    for hook, add in adders.items():
+        for row in plugins.rows(hook):
+            try:
+                add(row)
+            except PtirError as error:
+                plugins.blame(row.plugin, str(error))
     return plugins

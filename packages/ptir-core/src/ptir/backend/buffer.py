@@ -18,9 +18,7 @@ class Buffer:
 
     __slots__ = ("_handle", "gone", "shared", "target", "type")
 
-    def __init__(
-        self, handle: Any, type: TensorType, target: Target, shared: bool = False
-    ) -> None:
+    def __init__(self, handle: Any, type: TensorType, target: Target, shared: bool = False) -> None:
         self._handle = handle
         self.type = type
         self.target = target

@@ -114,7 +114,7 @@ class Executable(ABC):
 
 @dataclass(frozen=True)
 class BackendPass:
-    """A program-to-program pass of a backend, at the ``pre`` or ``cleanup`` point of the pipeline."""
+    """A program-to-program pass of a backend, at the pipeline's ``pre`` or ``cleanup`` point."""
 
     name: str
     point: Literal["pre", "cleanup"]
@@ -135,14 +135,16 @@ class Backend(ABC):
 
     @abstractmethod
     def refusal(self, query: OpQuery, device: Device) -> str | None:
-        """Why ``query`` cannot run on ``device``, or None when it can (the capability predicate)."""
+        """Why ``query`` cannot run on ``device``, or None when it can: the capability predicate."""
 
     @abstractmethod
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Build ``program``; raises ``UnsupportedError`` or ``CompileError``."""
 
     @abstractmethod
-    def upload(self, array: np.ndarray[Any, Any], device: Device, *, borrow: bool = False) -> Handle:
+    def upload(
+        self, array: np.ndarray[Any, Any], device: Device, *, borrow: bool = False
+    ) -> Handle:
         """A handle with the array's elements.
 
         Copies, unless ``borrow``: then the handle may share the array's memory, which core
@@ -157,7 +159,7 @@ class Backend(ABC):
         """A handle with equal elements that shares nothing with ``handle``."""
         return self.upload(self.download(handle, device), device)
 
-    def synchronize(self, device: Device) -> None:
+    def synchronize(self, device: Device) -> None:  # noqa: B027  synchronous backends need nothing
         """Wait until everything submitted to ``device`` is done."""
 
     def memory_stats(self, device: Device) -> MemoryStats | None:

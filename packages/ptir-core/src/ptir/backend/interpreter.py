@@ -156,6 +156,7 @@ class BlockRunner:
         return state
 
     def __call__(self, *inputs: Handle) -> tuple[Handle, ...]:
+        """The outputs' handles; intermediates are dropped after their last reader."""
         slots: list[Any] = [None] * self._size
         slots[: len(inputs)] = inputs
         for number, handle in self._constants:
@@ -186,9 +187,7 @@ class Storage:
     def __init__(self, block: Block, options: Options) -> None:
         self._block = block
         self._group = list(range(len(block.types)))
-        self._fixed: set[int] = {
-            v for v in range(len(block.inputs)) if v not in options.donated
-        }
+        self._fixed: set[int] = {v for v in range(len(block.inputs)) if v not in options.donated}
         for aliased in options.aliases:
             for number in aliased[1:]:
                 self._join(aliased[0], number)

@@ -28,7 +28,7 @@ class Captured:
 
 
 def build(outputs: Sequence[Ref], symbols: Sequence[Ref], names: Sequence[str]) -> Captured:
-    """The program that computes ``outputs`` from ``symbols`` and whatever concrete sources occur."""
+    """The program of ``outputs``, from ``symbols`` and whatever concrete sources occur."""
     declared = {ref.node.serial for ref in symbols}
     free = [ref for ref in source_refs(outputs) if ref.node.serial not in declared]
     for ref in free:

@@ -63,7 +63,7 @@ def _window(key: Any, size: int, tensor: Tensor) -> tuple[int, int, int, bool]:
         return 0, size, 1, True
     if isinstance(key, slice):
         start, limit, stride = key.indices(size)
-        return start, limit, stride, True
+        return start, (max(limit, start) if stride > 0 else limit), stride, True
     if isinstance(key, bool) or not hasattr(key, "__index__"):
         raise TypeRuleError(f"index of {tensor.type}: {key!r} is not an integer, slice or tensor")
     number = key.__index__()

@@ -109,6 +109,7 @@ class Jitted(Generic[P, R]):
         return len(self._replays)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Replay the function for these arguments, capturing it first if they are new."""
         if tracing():
             return self._function(*args, **kwargs)
         bound = self._signature.bind(*args, **kwargs)
@@ -241,9 +242,7 @@ def _common_target(buffers: Sequence[Buffer], captured: Captured) -> Target:
     return target_of(everything, default_target)
 
 
-def jit(
-    function: Callable[P, R] | None = None, *, donate: Sequence[str] = ()
-) -> Any:
+def jit(function: Callable[P, R] | None = None, *, donate: Sequence[str] = ()) -> Any:
     """Capture ``function`` once per input signature, then only replay it.
 
     The signature is the structure, types and sharing of the tensors, the values of Python numbers

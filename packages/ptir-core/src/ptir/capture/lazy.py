@@ -118,7 +118,7 @@ def parameter(store: ParamStore, name: str) -> Tensor:
 
 
 def buffer_of(ref: Ref) -> Buffer:
-    """The buffer of a value, computed now if it is pending. Raises ``CaptureError`` in a capture."""
+    """The buffer of a value, computed now if pending. Raises ``CaptureError`` in a capture."""
     if not ref.node.is_source:
         materialize([ref])
     payload = payload_of(ref)

@@ -126,9 +126,7 @@ class PlanCache:
 PLANS: Final = PlanCache()
 
 
-def compile_plan(
-    program: Program, target: Target, options: Options, overrides: Overrides
-) -> Plan:
+def compile_plan(program: Program, target: Target, options: Options, overrides: Overrides) -> Plan:
     """Optimize and compile ``program``; parameters are moved behind the inputs."""
     began = time.perf_counter()
     context = PassContext(target.backend, target.device, overrides)
@@ -146,9 +144,7 @@ def plan_for(program: Program, target: Target, options: Options | None = None) -
     return PLANS.get(program, target, options or Options())
 
 
-def run_program(
-    program: Program, inputs: Mapping[str, Any], target: Target
-) -> tuple[Any, ...]:
+def run_program(program: Program, inputs: Mapping[str, Any], target: Target) -> tuple[Any, ...]:
     """Run a program (parsed from a dump, say) on NumPy arrays given by port name.
 
     Parameters are given by name too. Returns NumPy arrays; raises ``UsageError`` when an array is

@@ -68,7 +68,7 @@ class Tensor:
         return self.ref.type.size
 
     @property
-    def T(self) -> Tensor:
+    def T(self) -> Tensor:  # noqa: N802  NumPy's name
         """The axes in reverse order."""
         return self.transpose()
 
@@ -78,7 +78,8 @@ class Tensor:
         """The elements as a NumPy array of its own. Raises ``CaptureError`` inside a capture."""
         from ptir.capture.lazy import buffer_of
 
-        return buffer_of(self.ref).download()
+        array: np.ndarray[Any, Any] = buffer_of(self.ref).download()
+        return array
 
     def item(self) -> Scalar:
         """The only element as a Python scalar; raises ``TypeRuleError`` if there are more."""

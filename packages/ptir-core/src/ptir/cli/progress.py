@@ -11,7 +11,7 @@ Report = Callable[[int, int], None]
 
 @contextmanager
 def prefill_progress() -> Iterator[Report]:
-    """Yields ``report(done, total)``; a bar appears on stderr when the prompt takes several steps."""
+    """Yields ``report(done, total)``; a bar appears on stderr when a prompt takes several steps."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return

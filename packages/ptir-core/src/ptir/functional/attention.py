@@ -27,16 +27,15 @@ class _Heads:
         start: Tensor,
         length: Tensor,
         *,
-        keys: tuple[int, ...],
+        groups: int,
         scale: float,
         causal: bool,
         window: int | None,
         soft_cap: float | None,
     ) -> None:
         self.B, self.H, self.T, self.D = q.shape
-        _, groups, capacity, _ = keys
         self.grouped = (self.B, groups, self.H // groups * self.T)
-        self.reach = None if window is None else min(window, _LIMIT - capacity)
+        self.window = None if window is None or window > _LIMIT else window
         self.q = q.reshape(*self.grouped, self.D)
         self.start, self.length = start, length
         self.scale, self.causal, self.soft_cap = scale, causal, soft_cap
@@ -61,15 +60,15 @@ class _Heads:
     def seen(self, positions: Tensor) -> Tensor:
         """Which keys each query sees: bool[B,1,T,J] or broadcastable to it.
 
-        Positions are compared as offsets from the query's, so that no start can overflow.
+        Keys are compared by their offset from the query, so that no start can overflow.
         """
         start = self.start.reshape(self.B, 1, 1, 1)
         offset = positions - arange(self.T).reshape(self.T, 1)
         seen = positions < self.length.reshape(self.B, 1, 1, 1)
         if self.causal:
             seen = seen & (offset <= start)
-        if self.reach is not None:
-            seen = seen & (offset + self.reach > start)
+        if self.window is not None:
+            seen = seen & (offset > maximum(start, self.window - _LIMIT - 1) - self.window)
         return seen
 
     def values(self, weights: Tensor, v: Tensor, positions: Tensor) -> Tensor:
@@ -92,7 +91,7 @@ class _Heads:
 def _attention(
     q: Tensor, k: Tensor, v: Tensor, start: Tensor, length: Tensor, **attributes: Any
 ) -> Tensor:
-    heads = _Heads(q, start, length, keys=k.shape, **attributes)
+    heads = _Heads(q, start, length, groups=k.shape[1], **attributes)
     positions = arange(k.shape[2])
     return heads.values(softmax(heads.scores(k, positions)), v, positions)
 
@@ -106,7 +105,7 @@ def _attention_online(
     q: Tensor, k: Tensor, v: Tensor, start: Tensor, length: Tensor, **attributes: Any
 ) -> Tensor:
     """Keys in blocks with a running maximum and sum, never all scores at once (Dao et al. 2022)."""
-    heads = _Heads(q, start, length, keys=k.shape, **attributes)
+    heads = _Heads(q, start, length, groups=k.shape[1], **attributes)
     greatest = full((*q.shape[:3], 1), -math.inf)
     total = full((*q.shape[:3], 1), 0.0)
     result = full(q.shape, 0.0)

@@ -63,7 +63,7 @@ def implementation(
 
 
 def lowering(function: Callable[..., Any]) -> Lower:
-    """``function`` over tensors as a lowering: operand types and attributes to a block, memoised."""
+    """``function`` over tensors as a memoised lowering: operand types and attributes to a block."""
 
     @lru_cache(maxsize=512)
     def lowered(types: tuple[TensorType, ...], attributes: Attributes) -> Block:

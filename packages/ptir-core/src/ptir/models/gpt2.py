@@ -77,6 +77,7 @@ class Attention(Module):
     def __call__(
         self, x: Tensor, cache: tuple[Tensor, Tensor], start: Tensor, count: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         batch, length, size = x.shape
         fused = self.c_attn(x).reshape(batch, length, 3, self.heads, size // self.heads)
         q, k, v = (fused[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
@@ -96,6 +97,7 @@ class MLP(Module):
         self.activation = config.activation
 
     def __call__(self, x: Tensor) -> Tensor:
+        """f32[B,T,D] to f32[B,T,D]."""
         return self.c_proj(F.gelu(self.c_fc(x), approximate=self.activation))
 
 
@@ -111,6 +113,7 @@ class Block(Module):
     def __call__(
         self, x: Tensor, cache: tuple[Tensor, Tensor], start: Tensor, count: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         attended, cache = self.attn(self.ln_1(x), cache, start, count)
         x = x + attended
         return x + self.mlp(self.ln_2(x)), cache

@@ -53,7 +53,8 @@ class ModelDefinition:
 
 MODELS: Final[dict[str, ModelDefinition]] = {}
 
-_BUILT_IN: Final = ("gpt2",)
+MODULES: Final[dict[str, str]] = {"gpt2": "ptir.models.gpt2"}
+"""The module that defines each architecture; imported when the first model is opened."""
 
 
 def define_model(definition: ModelDefinition) -> ModelDefinition:
@@ -64,24 +65,33 @@ def define_model(definition: ModelDefinition) -> ModelDefinition:
     return definition
 
 
-def load_built_in() -> None:
-    """Import the architectures that core ships."""
-    for name in _BUILT_IN:
-        importlib.import_module(f"ptir.models.{name}")
+def add_module(model_type: str, module: str) -> None:
+    """Name the module that defines an architecture; a ``model_type`` that has one is an error."""
+    if model_type in MODULES:
+        taken = MODULES[model_type]
+        raise PluginError(f"model_type {model_type!r} is defined by {taken} and by {module}")
+    MODULES[model_type] = module
+
+
+def load_modules() -> None:
+    """Import every module that defines an architecture."""
+    for module in MODULES.values():
+        importlib.import_module(module)
 
 
 def definition(model_type: str) -> ModelDefinition:
     """The architecture called ``model_type``; raises ``UsageError`` naming those that exist."""
-    load_built_in()
+    if model_type in MODULES:
+        importlib.import_module(MODULES[model_type])
     found = MODELS.get(model_type)
     if found is None:
-        raise UsageError(unknown_name("model_type", model_type, MODELS))
+        raise UsageError(unknown_name("model_type", model_type, {**MODULES, **MODELS}))
     return found
 
 
 def preset(name: str) -> tuple[ModelDefinition, Mapping[str, Any]]:
     """The architecture and configuration behind ``random:NAME``."""
-    load_built_in()
+    load_modules()
     presets = {n: (d, c) for d in MODELS.values() for n, c in d.presets.items()}
     if name not in presets:
         raise UsageError(unknown_name("random model", name, presets))

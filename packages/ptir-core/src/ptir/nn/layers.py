@@ -15,6 +15,7 @@ class Linear(Module):
         self.bias = param(outputs) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to f32[...,size]."""
         return F.linear(x, self.weight, self.bias, layout="oi")
 
 
@@ -26,6 +27,7 @@ class Conv1D(Module):
         self.bias = param(outputs)
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to f32[...,size]."""
         return F.linear(x, self.weight, self.bias, layout="io")
 
 
@@ -36,6 +38,7 @@ class Embedding(Module):
         self.weight = param(count, size)
 
     def __call__(self, ids: Tensor) -> Tensor:
+        """Rows of the table: i32[...] to f32[...,size]."""
         return F.embedding(self.weight, ids)
 
 
@@ -48,6 +51,7 @@ class LayerNorm(Module):
         self.epsilon = epsilon
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to f32[...,size]."""
         return F.layer_norm(x, self.weight, self.bias, epsilon=self.epsilon)
 
 
@@ -59,6 +63,7 @@ class RMSNorm(Module):
         self.epsilon = epsilon
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to f32[...,size]."""
         return F.rms_norm(x, self.weight, epsilon=self.epsilon)
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from ptir import events
 from ptir.backend.contract import BackendPass
-from ptir.errors import VerifyError
+from ptir.errors import PluginError, VerifyError
 from ptir.ir.program import Port, Program
 from ptir.ops.verify import verify
 from ptir.passes.canonicalize import canonicalize
@@ -24,9 +24,21 @@ from ptir.passes.share import share
 from ptir.rewrite.rules import rules
 
 
+PLUGGED: Final[dict[str, BackendPass]] = {}
+"""The passes of plugins by their owner, in the order in which they were added."""
+
+
+def plug_in(owner: str, added: BackendPass) -> None:
+    """Run ``added`` on every program from now on; one name per owner, else ``PluginError``."""
+    key = f"{owner}/{added.name}"
+    if key in PLUGGED:
+        raise PluginError(f"pass {added.name!r} of {owner} is added twice; choose another name")
+    PLUGGED[key] = added
+
+
 @dataclass(frozen=True)
 class Stage:
-    """One place in the pipeline: a pass of ours, or the backend's own passes of a point."""
+    """One place in the pipeline: a pass of ours, or the backend's and plugins' at a point."""
 
     name: str
     run: Pass | None = field(default=None, compare=False)
@@ -36,9 +48,12 @@ class Stage:
         """The passes to run here, with their names."""
         if self.run is not None:
             yield self.name, self.run
-        for own in context.backend.passes():
+        for owner, own in (
+            *((context.backend.name, own) for own in context.backend.passes()),
+            *((key.partition("/")[0], own) for key, own in PLUGGED.items()),
+        ):
             if own.point == self.point:
-                yield f"{context.backend.name}: {own.name}", _adapted(own)
+                yield f"{owner}: {own.name}", _adapted(own)
 
 
 def _adapted(own: BackendPass) -> Pass:
@@ -62,7 +77,7 @@ PIPELINE: Final[tuple[Stage, ...]] = (
 
 def pipeline_key(pipeline: tuple[Stage, ...] = PIPELINE) -> str:
     """A digest of the stages and rules: part of the key of every plan that they made."""
-    parts = [stage.name for stage in pipeline]
+    parts = [*(stage.name for stage in pipeline), *PLUGGED]
     parts += [f"{rule.name}: {rule.text}" for rule in rules()]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
