@@ -239,3 +239,10 @@ def test_a_jitted_function_inside_another_is_part_of_it():
     outer = ptir.jit(lambda x: inner(x) * 2.0)
     assert float(outer(ptir.tensor([1.0]))) == 4
     assert inner.signatures == 0
+
+
+def test_a_symbolic_tensor_can_be_printed_during_and_after_its_capture():
+    kept = []
+    ptir.capture(lambda x: kept.append((x + 1.0, repr(x))) or x, ptir.spec("f32", 2))
+    assert kept[0][1] == "Tensor(f32[2])"
+    assert repr(kept[0][0]) == "Tensor(f32[2])"

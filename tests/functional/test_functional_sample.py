@@ -31,6 +31,10 @@ def test_a_draw_inverts_the_cumulative_distribution_exactly() -> None:
     assert sample(ROW, uniform) == [3, 3, 1, 1, 2, 2, 0, 4, 4]
 
 
+def test_a_draw_on_a_boundary_belongs_to_the_next_token() -> None:
+    assert sample([0, 0, 0, 0], [0.0, 0.25, 0.5, 0.75]) == [0, 1, 2, 3]
+
+
 def test_the_share_of_a_fine_grid_is_the_probability() -> None:
     logits = np.array([0, 0, 0, 0, -np.inf, 0, 0, 0, 0], np.float32)
     found = sample(logits, (np.arange(64) + 0.5) / 64)
@@ -69,6 +73,7 @@ def test_min_p_is_relative_to_the_greatest() -> None:
     assert set(sample(ROW, grid, min_p=0.26)) == {3, 1}
     assert set(sample(ROW, grid, min_p=1.0)) == {3}
     assert set(sample(ROW, grid, min_p=2.0)) == {3}
+    assert set(sample([1, 0, 1], grid, min_p=1.0)) == {0, 2}
 
 
 def test_filters_apply_in_order() -> None:

@@ -223,7 +223,7 @@ def test_edited_json_is_refused_or_is_a_valid_program(data):
     value = json.loads(json.dumps(to_json(original)))
     for _ in range(data.draw(st.integers(1, 2))):
         holder, key = data.draw(st.sampled_from(_places(value, [])))
-        holder[key] = data.draw(JUNK)
+        holder[key] = copy.deepcopy(data.draw(JUNK))
     try:
         p = from_json(value)
         verify(p)

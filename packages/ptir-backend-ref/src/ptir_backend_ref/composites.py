@@ -109,16 +109,19 @@ def mean(rows: Array) -> Array:
 
 
 def softmax(instruction: Instruction, reusable: frozenset[int]) -> Kernel:
-    """``exp(x - max) / sum`` along an axis."""
+    """``exp(x - max) / sum`` along an axis; a line that is -inf throughout gives 0."""
     axis = instruction.attributes["axis"]
 
     def run(x: Array) -> Array:
         def piece(first: int, end: int) -> None:
             part = source[first:end]
             most = np.maximum.reduce(part, axis=1, keepdims=True)
+            most[most == -np.inf] = 0
             part = np.subtract(part, most, out=out[first:end])
             np.exp(part, out=part)
-            part /= np.add.reduce(part, axis=1, keepdims=True)
+            total = np.add.reduce(part, axis=1, keepdims=True)
+            total[total == 0] = 1
+            part /= total
 
         moved = np.moveaxis(x, axis, -1)
         result = place(moved, 0 in reusable)

@@ -19,7 +19,7 @@ from ptir_backend_ref.threads import blas_is_tamed, run_all, single_threaded_bla
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-LEAST: Final = 1 << 20  # multiply-adds from which waking a thread pays
+LEAST: Final = 1 << 19  # multiply-adds from which waking a thread pays
 STREAM: Final = 1 << 19  # weights of one piece of a matrix-vector product
 COLUMNS: Final = 384  # result columns of one piece of a matrix-matrix product
 

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ptir.backend.registry import get as backend
-    from ptir.capture import Tensor, capture, jit, run_program, tensor
+    from ptir.capture.jit import capture, jit
+    from ptir.capture.lazy import tensor
+    from ptir.capture.plan import run_program
+    from ptir.capture.tensor import Tensor
     from ptir.errors import PtirError
     from ptir.ir import Program
     from ptir.ir.parser import parse

@@ -134,6 +134,12 @@ def buffer_of(ref: Ref) -> Buffer:
     return payload
 
 
+def readable(ref: Ref) -> bool:
+    """Whether a value can be computed now: outside of captures and not depending on a symbol."""
+    symbolic = any(isinstance(payload_of(found), Symbol) for found in source_refs([ref]))
+    return not tracing() and not symbolic
+
+
 def materialize(refs: Sequence[Ref]) -> None:
     """Compute ``refs`` and every live handle among their ancestors in one program."""
     with _flush_lock:

@@ -59,17 +59,28 @@ class Plan:
 
     def _derive(self, name: str, parameters: Mapping[str, Parameter]) -> Handle:
         derivation = self.derived[name]
-        origins = [parameters[port.name] for port in derivation.ports]
+        origin = self._origin(name, parameters)
 
         def compute() -> Handle:
-            ports = tuple(Port(f"p{i}") for i in range(len(origins)))
+            ports = tuple(Port(port.name) for port in derivation.ports)
             program = Program(derivation.block, ports)
-            handles = [origin.store.handle(origin.name, keep=False) for origin in origins]
+            handles = [self._operand(port.name, parameters) for port in ports]
             executable = self.target.backend.compile(program, self.target.device, Options())
             return executable.run(handles)[0]
 
-        first = origins[0]
-        return first.store.derive(first.name, name, str(self.target), compute)
+        return origin.store.derive(origin.name, name, str(self.target), compute)
+
+    def _operand(self, name: str, parameters: Mapping[str, Parameter]) -> Handle:
+        """What a derivation reads: another derived parameter, or a stored one, not kept for it."""
+        if name in self.derived:
+            return self._derive(name, parameters)
+        return parameters[name].store.handle(parameters[name].name, keep=False)
+
+    def _origin(self, name: str, parameters: Mapping[str, Parameter]) -> Parameter:
+        """The first stored parameter that a derived one comes from; its store keeps the result."""
+        while name in self.derived:
+            name = self.derived[name].ports[0].name
+        return parameters[name]
 
     def run(self, inputs: Sequence[Handle], parameters: Sequence[Handle]) -> tuple[Handle, ...]:
         """Run on the handles of the captured program's inputs and of ``bind``'s parameters."""

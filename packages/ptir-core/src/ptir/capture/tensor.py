@@ -128,11 +128,11 @@ class Tensor:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        from ptir.capture.trace import tracing
+        from ptir.capture.lazy import readable
 
-        if tracing():
-            return f"Tensor({self.type})"
-        return f"Tensor({self.type}, {self.numpy()})"
+        return (
+            f"Tensor({self.type}, {self.numpy()})" if readable(self.ref) else f"Tensor({self.type})"
+        )
 
     __hash__ = object.__hash__
 

@@ -47,7 +47,14 @@ def command(
     elif out is None:
         show.text(str(program))
     else:
-        out.write_text(str(program) + "\n", encoding="utf-8")
+        _write(out, str(program) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"--out {path}: {error.strerror}; choose another") from error
 
 
 def step_program(loaded: Any, batch: int, length: int, context: int) -> Any:

@@ -33,7 +33,9 @@ def command(shared: Shared, model: str, tensors: bool) -> None:
         "tokenizer": checkpoint.tokenizer is not None,
         "files": [file.name for file in checkpoint.files],
     }
-    rows = [{"name": n, "dtype": t.dtype.name, "shape": list(t.shape)} for n, t in types.items()]
+    rows: list[dict[str, Any]] = [
+        {"name": n, "dtype": t.dtype.name, "shape": list(t.shape)} for n, t in types.items()
+    ]
     if shared.json:
         show.value({**summary, "config": dict(checkpoint.config), "tensor_list": rows})
         return

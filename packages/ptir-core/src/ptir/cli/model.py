@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,4 +37,11 @@ def prompt_text(argument: str | None, option: str | None) -> str:
             'give the prompt once: as an argument or with -p TEXT ("-p -": stdin)'
         )
     text = argument if argument is not None else option
-    return click.get_text_stream("stdin").read() if option == "-" else str(text)
+    return _stdin() if option == "-" else str(text)
+
+
+def _stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"stdin is not UTF-8 text: {error}") from error

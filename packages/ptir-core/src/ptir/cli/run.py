@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,10 @@ def command(
     logprobs: int | None,
     **sampling: Any,
 ) -> None:
-    """Continue PROMPT with MODEL: `demo`, a folder, a file, random:NAME or a hub id."""
+    """Continue PROMPT with MODEL: `demo`, a folder, a file, random:NAME or a hub id.
+
+    stdout carries the continuation alone; a terminal also shows the prompt before it.
+    """
     text = prompt_text(prompt, prompt_option)
     with session(shared):
         loaded = open_model(shared, model, dtype)
@@ -60,7 +64,7 @@ def command(
                 progress=progress,
                 **sampling,
             )
-            finished = _stream(run, quiet=shared.json, echo=text)
+            finished = _stream(run, quiet=shared.json, echo=text if sys.stdout.isatty() else "")
     result = run.results[0]
     if shared.json:
         show.value(record(result))
@@ -77,16 +81,23 @@ def _fresh_seed() -> int:
 
 
 def _stream(run: GenerationRun, *, quiet: bool, echo: str) -> bool:
-    """Print pieces as they come; False when Ctrl-C ended the run (what came is kept)."""
+    """Print pieces as they come, after ``echo``; False when Ctrl-C ended the run.
+
+    What came until then is kept, and printed to the last character.
+    """
+    shown: list[str] = []
     try:
-        for number, piece in enumerate(run):
+        if not quiet:
+            click.echo(echo, nl=False)
+        for piece in run:
+            shown.append(piece.text)
             if not quiet:
-                click.echo((echo if not number else "") + piece.text, nl=False)
+                click.echo(piece.text, nl=False)
     except KeyboardInterrupt:
         return False
     finally:
         if not quiet:
-            click.echo()
+            click.echo(run.results[0].text[len("".join(shown)) :])
     return True
 
 
@@ -102,10 +113,11 @@ def record(result: Generation) -> dict[str, Any]:
 
 def _summary(result: Generation) -> None:
     stats = result.stats
+    decoded = max(stats.generated_tokens - 1, 0)  # the first token comes with the prompt
     show.note(
         f"{stats.prompt_tokens} prompt tokens in {stats.prompt_seconds:.2f} s,"
         f" {stats.generated_tokens} tokens in {stats.generated_seconds:.2f} s"
-        f" ({stats.generated_tokens / max(stats.generated_seconds, 1e-9):.1f} tok/s)"
+        f" ({decoded / max(stats.generated_seconds, 1e-9):.1f} tok/s)"
         f" on {stats.backend} ({stats.device}); {stats.host_fallback_ops} ops ran elsewhere;"
         f" {result.finish_reason}"
     )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 if TYPE_CHECKING:
-    from ptir.backend.registry import Target
+    from ptir.backend.contract import Target
     from ptir.trace import Sink, StatsSink
 
 

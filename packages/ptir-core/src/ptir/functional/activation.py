@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 
 from ptir.capture import Tensor
+from ptir.functional import elementwise as each
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
-from ptir.functional.elementwise import erf, exp, tanh
 
 
 @functional("gelu", "x times the normal distribution function of x, exact or by tanh")
 def _gelu(x: Tensor, *, approximate: str) -> Tensor:
     if approximate == "none":
-        return x * 0.5 * (erf(x * math.sqrt(0.5)) + 1.0)
+        return x * 0.5 * (each.erf(x * math.sqrt(0.5)) + 1.0)
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-    return x * 0.5 * (tanh(inner) + 1.0)
+    return x * 0.5 * (each.tanh(inner) + 1.0)
 
 
 @functional("silu", "x / (1 + exp(-x))")
 def _silu(x: Tensor) -> Tensor:
-    return x / (exp(-x) + 1.0)
+    return x / (each.exp(-x) + 1.0)
 
 
 @functional("swiglu", "silu(gate) * up")

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ptir.capture import Tensor, call
+from ptir.functional import elementwise as each
 from ptir.functional.arrays import arange, full
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional, implementation
-from ptir.functional.elementwise import exp, maximum, tanh, where
+from ptir.functional.elementwise import where
 from ptir.functional.softmax import blocks, divisor, shift, softmax
 from ptir.ir.attributes import Attributes
 from ptir.types import I32, TensorType
@@ -54,7 +55,7 @@ class _Heads:
         )
         scores = dots.reshape(self.B, self.H, self.T, count) * self.scale
         if self.soft_cap is not None:
-            scores = tanh(scores / self.soft_cap) * self.soft_cap
+            scores = each.tanh(scores / self.soft_cap) * self.soft_cap
         return where(self.seen(positions), scores, -math.inf)
 
     def seen(self, positions: Tensor) -> Tensor:
@@ -68,7 +69,7 @@ class _Heads:
         if self.causal:
             seen = seen & (offset <= start)
         if self.window is not None:
-            seen = seen & (offset > maximum(start, self.window - _LIMIT - 1) - self.window)
+            seen = seen & (offset > each.maximum(start, self.window - _LIMIT - 1) - self.window)
         return seen
 
     def values(self, weights: Tensor, v: Tensor, positions: Tensor) -> Tensor:
@@ -112,8 +113,14 @@ def _attention_online(
     for block in blocks(k.shape[2]):
         positions = arange(k.shape[2])[block]
         scores = heads.scores(k[:, :, block], positions)
-        before, greatest = greatest, maximum(greatest, scores.max(axis=-1, keepdims=True))
-        kept, weights = exp(before - shift(greatest)), exp(scores - shift(greatest))
+        before, greatest = (
+            greatest,
+            each.maximum(greatest, scores.max(axis=-1, keepdims=True)),
+        )
+        kept, weights = (
+            each.exp(before - shift(greatest)),
+            each.exp(scores - shift(greatest)),
+        )
         total = total * kept + weights.sum(axis=-1, keepdims=True)
         result = result * kept + heads.values(weights, v[:, :, block], positions)
     return result / divisor(total)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ptir.capture import Tensor
+from ptir.functional import elementwise as each
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
-from ptir.functional.elementwise import rsqrt
 
 
 def _mean(x: Tensor) -> Tensor:
@@ -16,12 +16,12 @@ def _mean(x: Tensor) -> Tensor:
 @functional("layer_norm", "(x - mean) / sqrt(variance + epsilon) * weight + bias")
 def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
     centred = x - _mean(x)
-    return centred * rsqrt(_mean(centred * centred) + epsilon) * weight + bias
+    return centred * each.rsqrt(_mean(centred * centred) + epsilon) * weight + bias
 
 
 @functional("rms_norm", "x / sqrt(mean(x * x) + epsilon) * weight")
 def _rms_norm(x: Tensor, weight: Tensor, *, epsilon: float) -> Tensor:
-    return x * rsqrt(_mean(x * x) + epsilon) * weight
+    return x * each.rsqrt(_mean(x * x) + epsilon) * weight
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ptir.capture import Tensor, call
+from ptir.functional import elementwise as each
 from ptir.functional.arrays import concat
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
-from ptir.functional.elementwise import cos, sin
 from ptir.ops.record import literal
 from ptir.types import F32
 
@@ -15,7 +15,7 @@ from ptir.types import F32
 def _rope(x: Tensor, positions: Tensor, *, theta: float, layout: str, rotary: int) -> Tensor:
     B, H, T, D = x.shape
     angles = positions.astype(F32).reshape(B, 1, T, 1) * _frequencies(theta, rotary)
-    cosine, sine = cos(angles), sin(angles)
+    cosine, sine = each.cos(angles), each.sin(angles)
     pairs, half = x[..., :rotary], rotary // 2
     if layout == "interleaved":
         pairs = pairs.reshape(B, H, T, half, 2).transpose(0, 1, 2, 4, 3).reshape(B, H, T, rotary)

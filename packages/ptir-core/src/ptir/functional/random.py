@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from ptir.capture import Tensor, call
+from ptir.functional import elementwise as each
 from ptir.functional.check import Checked
-from ptir.functional.elementwise import cos, log, sqrt
 from ptir.types import F32
 
 _STEP = 2.0**-24
@@ -28,8 +28,8 @@ def normal(key: Tensor, shape: Sequence[int]) -> Tensor:
     Raises ``TypeRuleError``.
     """
     words = _whole(key, (*shape, 2), "normal").astype(F32)
-    radius = sqrt(log((words[..., 0] + 1.0) * _STEP) * -2.0)
-    return radius * cos(words[..., 1] * (2 * math.pi * _STEP))
+    radius = each.sqrt(each.log((words[..., 0] + 1.0) * _STEP) * -2.0)
+    return radius * each.cos(words[..., 1] * (2 * math.pi * _STEP))
 
 
 def _whole(key: Tensor, shape: Sequence[int], functional: str) -> Tensor:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from ptir.capture import Tensor, call
+from ptir.functional import elementwise as each
 from ptir.functional.arrays import arange, concat, full, top_k
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
-from ptir.functional.elementwise import exp, where
+from ptir.functional.elementwise import where
 from ptir.functional.softmax import shift
 from ptir.types import F32, I32
 
@@ -31,7 +32,7 @@ def _sample(
     rank = arange(V).reshape(1, V)
     scaled = (ordered - shift(ordered[:, :1])) / where(sampled, heat, 1.0)
     alive = (ordered > -math.inf) & ((rank < k) | (k <= 0))
-    weights = where(alive, exp(scaled), 0.0)
+    weights = where(alive, each.exp(scaled), 0.0)
     kept = (weights > 0.0) & _in_top_p(weights, top_p) & (weights >= min_p)
     place = _drawn(where(kept | (rank == 0), weights, 0.0), uniform)
     drawn = where(rank == place, order, 0).sum(axis=-1)

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ptir.capture import Tensor
+from ptir.functional import elementwise as each
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional, implementation
-from ptir.functional.elementwise import exp, maximum, where
+from ptir.functional.elementwise import where
 from ptir.ir.attributes import Attributes
 from ptir.types import TensorType
 
@@ -35,7 +36,7 @@ def divisor(total: Tensor) -> Tensor:
 
 @functional("softmax", "exp(x) / sum(exp(x)) along an axis; a line of -inf gives 0")
 def _softmax(x: Tensor, *, axis: int) -> Tensor:
-    weights = exp(x - shift(x.max(axis=axis, keepdims=True)))
+    weights = each.exp(x - shift(x.max(axis=axis, keepdims=True)))
     return weights / divisor(weights.sum(axis=axis, keepdims=True))
 
 
@@ -50,12 +51,15 @@ def _softmax_online(x: Tensor, *, axis: int) -> Tensor:
     lead = (slice(None),) * axis
     parts = [x[(*lead, block)] for block in blocks(x.shape[axis])]
     greatest = parts[0].max(axis=axis, keepdims=True)
-    total = exp(parts[0] - shift(greatest)).sum(axis=axis, keepdims=True)
+    total = each.exp(parts[0] - shift(greatest)).sum(axis=axis, keepdims=True)
     for part in parts[1:]:
-        before, greatest = greatest, maximum(greatest, part.max(axis=axis, keepdims=True))
-        added = exp(part - shift(greatest)).sum(axis=axis, keepdims=True)
-        total = total * exp(before - shift(greatest)) + added
-    return exp(x - shift(greatest)) / divisor(total)
+        before, greatest = (
+            greatest,
+            each.maximum(greatest, part.max(axis=axis, keepdims=True)),
+        )
+        added = each.exp(part - shift(greatest)).sum(axis=axis, keepdims=True)
+        total = total * each.exp(before - shift(greatest)) + added
+    return each.exp(x - shift(greatest)) / divisor(total)
 
 
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:

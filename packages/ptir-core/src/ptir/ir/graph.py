@@ -133,9 +133,7 @@ def freeze(outputs: Sequence[Ref], inputs: Sequence[Ref]) -> Block:
             raise CaptureError(f"a value {node.types[0]} from outside is not among the inputs")
         operands = tuple(numbers[ref.key] for ref in node.operands)
         instructions.append(
-            Instruction(
-                node.op, operands, node.attributes, node.types, node.regions, node.location
-            )
+            Instruction(node.op, operands, node.attributes, node.types, node.regions, node.location)
         )
         for index in range(len(node.types)):
             numbers[(node.serial, index)] = count

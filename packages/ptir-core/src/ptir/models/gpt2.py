@@ -55,11 +55,25 @@ class Config:
             )
         return Config(
             **sizes,
-            inner=int(config.get("n_inner") or 4 * sizes["n_embd"]),
-            epsilon=float(config.get("layer_norm_epsilon", 1e-5)),
+            inner=_inner(config, sizes["n_embd"]),
+            epsilon=_epsilon(config),
             activation=ACTIVATIONS[activation],
             scale_by_layer=bool(config.get("scale_attn_by_inverse_layer_idx", False)),
         )
+
+
+def _inner(config: Mapping[str, Any], size: int) -> int:
+    found = config.get("n_inner")
+    if found is not None and (type(found) is not int or found < 1):
+        raise CheckpointError(f"gpt2: n_inner {found!r} must be an integer >= 1 or null")
+    return 4 * size if found is None else found
+
+
+def _epsilon(config: Mapping[str, Any]) -> float:
+    found = config.get("layer_norm_epsilon", 1e-5)
+    if type(found) not in (int, float) or found <= 0:
+        raise CheckpointError(f"gpt2: layer_norm_epsilon {found!r} must be a number > 0")
+    return float(found)
 
 
 class Attention(Module):
@@ -190,8 +204,9 @@ define_model(
         prefixes=("transformer.",),
         ignored=("h.*.attn.bias", "h.*.attn.masked_bias"),
         tied={"lm_head.weight": "wte.weight"},
+        defaults={"tie_word_embeddings": True},
         presets={name: _preset(*sizes) for name, sizes in _SIZES.items()}
-        | {"gpt2-tiny": _preset(64, 2, 4) | {"vocab_size": 50257, "n_positions": 128}},
+        | {"gpt2-tiny": _preset(64, 2, 4) | {"n_positions": 128}},
         tokenizer="gpt2",
     )
 )

@@ -38,7 +38,8 @@ class ModelDefinition:
 
     ``build(config)`` gives the unbound module. ``prefixes`` may stand before every checkpoint
     key, ``ignored`` are patterns of keys that carry no parameter, ``tied`` maps keys to the ones
-    that replace them when absent. ``presets`` are configurations for ``random:NAME``.
+    that replace them when absent. ``defaults`` holds what a config.json means when it leaves a key
+    out. ``presets`` are configurations for ``random:NAME``, ``tokenizer`` the one they use.
     """
 
     model_type: str
@@ -47,6 +48,7 @@ class ModelDefinition:
     prefixes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict[str, str])
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Any])
     tokenizer: str = ""
 

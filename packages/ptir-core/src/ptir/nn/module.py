@@ -54,7 +54,7 @@ class Module:
         """Let ``recording`` see the calls of every subclass."""
         super().__init_subclass__()
         if "__call__" in vars(cls):
-            cls.__call__ = _recorded(cls.__call__)  # type: ignore[attr-defined, method-assign]
+            cls.__call__ = _recorded(cls.__call__)  # type: ignore[method-assign]
 
     def _members(self) -> Iterator[tuple[str, Any]]:
         for name, value in vars(self).items():

@@ -366,6 +366,7 @@ _unary(
     (_f(-0.0, nan, 1.0), _f(-0.0, nan, 1.0)),
     (_b(True, False), _b(True, False)),
     decomposition=lambda x: x,
+    traits="view",
 )
 
 # --- binary ---

@@ -101,8 +101,9 @@ class RandomSource:
     """Normally distributed parameters, generated when read and never kept.
 
     A value depends on ``seed``, the parameter's name and its type, not on what was read before.
-    ``scale_fn(name, type)`` gives the standard deviation; the mean is 0. Values are drawn as f32
-    and rounded to the stored type; raises ``UsageError`` for types that are not floating point.
+    ``scale_fn(name, type)`` gives the standard deviation, ``offset_fn`` the mean (0 without it).
+    Values are drawn as f32 and rounded to the stored type; raises ``UsageError`` for types that
+    are not floating point.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class RandomSource:
         types: Mapping[str, TensorType],
         seed: int,
         scale_fn: Callable[[str, TensorType], float],
+        offset_fn: Callable[[str, TensorType], float] = lambda name, type_: 0.0,
     ) -> None:
         if seed < 0:
             raise UsageError(f"seed {seed}: must be >= 0")
@@ -120,6 +122,7 @@ class RandomSource:
         self._types = dict(types)
         self._seed = seed
         self._scale = scale_fn
+        self._offset = offset_fn
 
     def names(self) -> tuple[str, ...]:
         """All names, in the order given."""
@@ -133,6 +136,7 @@ class RandomSource:
         """The parameter's values, generated again on every read."""
         type_ = self.type(name)
         values = self._draw(BaseParamId.of(name), type_.size, self._scale(name, type_))
+        values += values.dtype.type(self._offset(name, type_))
         self.counters.record(name, type_.nbytes)
         return _read_only(values.reshape(type_.shape).astype(type_.dtype.numpy, copy=False))
 

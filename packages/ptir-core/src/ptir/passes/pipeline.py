@@ -23,7 +23,6 @@ from ptir.passes.select import select
 from ptir.passes.share import share
 from ptir.rewrite.rules import rules
 
-
 PLUGGED: Final[dict[str, BackendPass]] = {}
 """The passes of plugins by their owner, in the order in which they were added."""
 

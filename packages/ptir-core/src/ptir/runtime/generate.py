@@ -6,7 +6,7 @@ Iterating runs it. Interrupting the iteration (Ctrl-C) keeps what was generated.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class Row:
         self._matcher = StopMatcher(stop)
 
     def push(self, token: int) -> str:
-        """Append a token; returns the text that became certain. May end the row at a stop string."""
+        """Append a token; returns the text that became certain. A stop string ends the row."""
         self.tokens.append(token)
         text, stopped = self._matcher.push(self._stream.push(token) if self._stream else "")
         if stopped:
@@ -49,16 +49,20 @@ class Row:
         self.parts.append(text)
         return text
 
-    def flush(self) -> str:
-        """The text still held back when the row ends without a stop string."""
+    def end(self, reason: FinishReason) -> str:
+        """End the row; returns the text still held back (which may complete a stop string)."""
         rest, stopped = self._matcher.push(self._stream.flush() if self._stream else "")
         text = rest if stopped else rest + self._matcher.flush()
+        self.finish = "stop" if stopped else reason
         self.parts.append(text)
         return text
 
 
 class GenerationRun:
-    """Iterate to run; afterwards ``results`` holds a ``Generation`` per prompt."""
+    """Iterate to run; afterwards ``results`` holds a ``Generation`` per prompt.
+
+    ``stats`` counts all rows together.
+    """
 
     def __init__(
         self,
@@ -85,7 +89,8 @@ class GenerationRun:
             backend=target.backend.name,
             device=target.device.name,
         )
-        self._pieces = self._generate()
+        self._fallbacks = target.backend.stats(target.device).host_fallback_ops
+        self._pieces = self._measured()
 
     def __iter__(self) -> Iterator[Piece]:
         return self
@@ -96,7 +101,14 @@ class GenerationRun:
 
     @property
     def results(self) -> list[Generation]:
-        """What was generated so far, one per prompt; unfinished rows are ``interrupted``."""
+        """What was generated, one per prompt.
+
+        Asking before the end ends the run; rows that were not finished are ``interrupted``.
+        """
+        self._pieces.close()
+        for row in self._rows:
+            if row.finish is None:
+                row.end("interrupted")
         return [
             Generation(
                 text="".join(row.parts),
@@ -109,30 +121,35 @@ class GenerationRun:
             for row in self._rows
         ]
 
+    def _measured(self) -> Generator[Piece, None, None]:
+        try:
+            if self._rows:
+                yield from self._generate()
+        finally:
+            self._close()
+
     def _generate(self) -> Iterator[Piece]:
         began = time.perf_counter()
-        if not self._rows:
-            return
         prompts = [row.prompt for row in self._rows]
         session = self._session(prompts)
         logits = session.prefill(prompts, self._progress)
         session.watch(prompts, logits.shape[1])
         chosen = session.pick(logits)
-        self.stats.prompt_seconds = time.perf_counter() - began
-        self.stats.first_token_seconds = self.stats.prompt_seconds + self.stats.load_seconds
         started = time.perf_counter()
-        active = np.array([limit > 0 for limit in self._limits])
+        self.stats.prompt_seconds = started - began
+        self.stats.first_token_seconds = self.stats.prompt_seconds + self.stats.load_seconds
         for row, limit in zip(self._rows, self._limits, strict=True):
             row.finish = None if limit > 0 else "length"
         scores: Array | None = logits
-        while active.any():
-            for index in np.flatnonzero(active):
-                yield from self._accept(session, int(index), int(chosen[index]), scores)
-                active[index] = self._rows[index].finish is None
+        while True:
+            for index, row in enumerate(self._rows):
+                if row.finish is None:
+                    yield from self._accept(session, index, int(chosen[index]), scores)
             self.stats.generated_seconds = time.perf_counter() - started
-            if active.any():
-                chosen, scores = session.advance(chosen, active, self._logprobs is not None)
-        self._close()
+            active = np.array([row.finish is None for row in self._rows])
+            if not active.any():
+                return
+            chosen, scores = session.advance(active, self._logprobs is not None)
 
     def _session(self, prompts: list[list[int]]) -> Session:
         model = self._model
@@ -145,8 +162,7 @@ class GenerationRun:
     ) -> Iterator[Piece]:
         row = self._rows[index]
         if token in self._eos:
-            row.finish = "stop"
-            rest = row.flush()
+            rest = row.end("stop")
             if rest:
                 yield Piece(index, token, rest)
             return
@@ -155,8 +171,7 @@ class GenerationRun:
         text = row.push(token)
         self.stats.generated_tokens += 1
         if row.finish is None and len(row.tokens) >= self._limits[index]:
-            row.finish = "length"
-            text += row.flush()
+            text += row.end("length")
         yield Piece(index, token, text, logprob)
 
     def _score(self, row: Row, logits: Array, token: int) -> float | None:
@@ -175,19 +190,21 @@ class GenerationRun:
         target = self._model.target
         memory = target.backend.memory_stats(target.device)
         self.stats.peak_memory_bytes = memory.peak_bytes if memory else 0
-        self.stats.host_fallback_ops = target.backend.stats(target.device).host_fallback_ops
+        total = target.backend.stats(target.device).host_fallback_ops
+        self.stats.host_fallback_ops = total - self._fallbacks
 
 
 def _limit(model: Model, prompt: list[int], max_tokens: int | None) -> int:
-    room = model.context - len(prompt)
+    """How many tokens may follow ``prompt``; raises ``UsageError`` when they do not fit."""
     if not prompt:
         raise UsageError("the prompt is empty; give at least one token")
-    if room < 1 or (max_tokens is not None and max_tokens > room):
-        wanted = "" if max_tokens is None else f" and {max_tokens} new tokens"
-        raise UsageError(
-            f"a prompt of {len(prompt)} tokens{wanted} does not fit the context of"
-            f" {model.context}; shorten the prompt or ask for fewer tokens"
-        )
     if max_tokens is not None and max_tokens < 0:
         raise UsageError(f"max_tokens {max_tokens}: must be >= 0")
+    room = model.context - len(prompt)
+    wanted = 1 if max_tokens is None else max_tokens
+    if wanted > room:
+        raise UsageError(
+            f"a prompt of {len(prompt)} tokens and {wanted} new ones do not fit the context of"
+            f" {model.context}; shorten the prompt or ask for fewer tokens"
+        )
     return room if max_tokens is None else max_tokens

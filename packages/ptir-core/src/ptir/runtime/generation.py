@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from numbers import Integral, Real
+from typing import Any, Final, Literal
 
 from ptir.errors import UsageError
 
 FinishReason = Literal["stop", "length", "interrupted"]
+
+_Range = tuple[Any, Callable[[Any], bool], str]
+
+_RANGES: Final[dict[str, _Range]] = {
+    "temperature": (Real, lambda v: 0 <= v < math.inf, "a number >= 0"),
+    "top_k": (Integral, lambda v: 0 <= v < 2**31, "an integer in [0, 2**31)"),
+    "top_p": (Real, lambda v: 0 < v <= 1, "a number in (0, 1]"),
+    "min_p": (Real, lambda v: 0 <= v <= 1, "a number in [0, 1]"),
+    "repetition_penalty": (Real, lambda v: 0 < v < math.inf, "a number > 0"),
+    "seed": (Integral, lambda v: 0 <= v < 2**64, "an integer in [0, 2**64)"),
+}
 
 
 @dataclass(frozen=True)
@@ -26,18 +40,11 @@ class SamplingOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        ranges = {
-            "temperature": self.temperature >= 0,
-            "top_k": self.top_k >= 0,
-            "top_p": 0 < self.top_p <= 1,
-            "min_p": 0 <= self.min_p <= 1,
-            "repetition_penalty": self.repetition_penalty > 0,
-            "seed": 0 <= self.seed < 2**64,
-        }
-        rules = ">= 0; >= 0; in (0, 1]; in [0, 1]; > 0; in [0, 2**64)".split("; ")
-        for (name, holds), rule in zip(ranges.items(), rules, strict=True):
-            if not holds:
-                raise UsageError(f"{name} {getattr(self, name)}: must be {rule}")
+        for name, (kind, holds, rule) in _RANGES.items():
+            value = getattr(self, name)
+            real = isinstance(value, kind) and not isinstance(value, bool)
+            if not real or not holds(value):
+                raise UsageError(f"{name} {value!r}: must be {rule}")
 
     @property
     def greedy(self) -> bool:
@@ -73,7 +80,12 @@ class GenerationStats:
 
 @dataclass(frozen=True)
 class Generation:
-    """The result for one prompt."""
+    """The result for one prompt.
+
+    ``text`` ends before a stop string; ``token_ids`` keeps that string's tokens, but no
+    end-of-text token. Each entry of ``logprobs`` holds ``token_id``, ``logprob`` and ``top``, the
+    best [id, log probability] pairs, all of the model's own distribution, before any filter.
+    """
 
     text: str
     token_ids: list[int]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -13,7 +14,7 @@ from ptir.backend.contract import Target
 from ptir.capture.jit import jit
 from ptir.capture.lazy import tensor
 from ptir.checkpoint import Checkpoint, eos_token_ids
-from ptir.errors import UnsupportedError, UsageError
+from ptir.errors import UnsupportedError, UsageError, unknown_name
 from ptir.nn.module import recording
 from ptir.ops.implementations import active_overrides, overrides
 from ptir.params.store import ParamStore
@@ -73,8 +74,8 @@ class Model:
             return self.tokenizer.encode(prompt)
         size = int(self.checkpoint.config["vocab_size"])
         for index in prompt:
-            if not 0 <= index < size:
-                raise UsageError(f"token id {index}: must be in [0, {size})")
+            if not isinstance(index, Integral) or not 0 <= index < size:
+                raise UsageError(f"token id {index!r}: must be an integer in [0, {size})")
         return [int(index) for index in prompt]
 
     def run(
@@ -82,7 +83,7 @@ class Model:
         prompts: Sequence[Prompt],
         *,
         max_tokens: int | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         logprobs: int | None = None,
         ignore_eos: bool = False,
         progress: Progress | None = None,
@@ -90,20 +91,23 @@ class Model:
     ) -> GenerationRun:
         """A generation to be iterated: yields ``Piece``s, then holds ``results``.
 
-        ``max_tokens`` None means as many as fit the context; ``logprobs`` N records the chosen
-        token's log probability and the N best. ``sampling`` are ``SamplingOptions``' fields.
-        Raises ``UsageError`` when prompt and tokens do not fit the context.
+        ``max_tokens`` None means as many as fit the context; ``stop`` is one text or several;
+        ``logprobs`` N records the chosen token's log probability and the N best. ``sampling`` are
+        ``SamplingOptions``' fields. Raises ``UsageError`` for what is out of range, unknown or
+        does not fit the context.
         """
         from ptir.runtime.generate import GenerationRun
 
-        try:
-            options = SamplingOptions(**sampling)
-        except TypeError as error:
-            raise UsageError(f"generate: {error}") from error
+        if isinstance(prompts, str):
+            raise UsageError("run: prompts must be a list of prompts, not one text")
+        if logprobs is not None and logprobs < 0:
+            raise UsageError(f"logprobs {logprobs}: must be >= 0")
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if stops and self.tokenizer is None:
+            raise UsageError(f"model {self.name!r} has no tokenizer; stop texts need one")
+        options = _sampling(sampling)
         ids = [self.encode(prompt) for prompt in prompts]
-        return GenerationRun(
-            self, ids, options, max_tokens, tuple(stop), logprobs, ignore_eos, progress
-        )
+        return GenerationRun(self, ids, options, max_tokens, stops, logprobs, ignore_eos, progress)
 
     def generate(self, prompt: Prompt, **options: Any) -> Generation:
         """Continue one prompt; options as for ``run``."""
@@ -123,37 +127,47 @@ class Model:
     def forward(self, tokens: Any) -> Array:
         """Logits f32[B,T,V] (or f32[T,V] for one row) of all positions of ``tokens``."""
         rows, ids = self._token_rows(tokens)
+        batch, length = ids.shape
+        padded = np.zeros((batch, padded_length(length, self.context)), np.int32)
+        padded[:, :length] = ids
+        count = np.full(batch, length, np.int32)
         with self.policies():
-            logits: Array = self._every(self._lent(ids)).numpy()
-        return logits if rows else logits[0]
+            logits: Array = self._every(self._lent(padded), self._lent(count)).numpy()
+        return logits[:, :length] if rows else logits[0, :length]
 
     def trace(self, tokens: Any) -> dict[str, Array]:
         """The output of every layer by name, and ``logits``, for all positions of ``tokens``."""
+        from ptir import functional as F
+
         _, ids = self._token_rows(tokens)
 
         def traced(tokens: Any) -> dict[str, Any]:
             with recording() as outputs:
-                logits = self._all_logits(tokens)
+                batch, length = tokens.shape
+                logits = self._all_logits(tokens, F.full((batch,), length, "i32"))
             return {**outputs, "logits": logits}
 
         with self.policies():
             return {n: t.numpy() for n, t in jit(traced)(self._lent(ids)).items()}
 
-    def _all_logits(self, tokens: Any) -> Any:
+    def _all_logits(self, tokens: Any, count: Any) -> Any:
         from ptir import functional as F
 
         batch, length = tokens.shape
         zero = F.full((batch,), 0, "i32")
         caches = self.module.cache_types(batch, length)
         cache = tuple((F.full(k.shape, 0.0), F.full(v.shape, 0.0)) for k, v in caches)
-        return self.module(tokens, cache, zero, zero + length, every=True)[0]
+        return self.module(tokens, cache, zero, count, every=True)[0]
 
     def _token_rows(self, tokens: Any) -> tuple[bool, Array]:
-        ids = np.asarray(self.encode(tokens) if isinstance(tokens, str) else tokens)
+        given = self.encode(tokens) if isinstance(tokens, str) else tokens
+        try:
+            ids = np.asarray(given)
+        except ValueError as error:
+            raise UsageError(f"forward: rows of token ids must be equally long: {error}") from error
         if ids.ndim not in (1, 2) or ids.dtype.kind not in "iu" or not ids.size:
             raise UsageError("forward: give text, or token ids in one row or a [B,T] array")
-        for row in np.atleast_2d(ids):
-            self.encode(row.tolist())
+        self.encode(ids.ravel().tolist())
         if ids.shape[-1] > self.context:
             raise UsageError(
                 f"{ids.shape[-1]} tokens do not fit the context of {self.context}; shorten the"
@@ -174,6 +188,18 @@ class Model:
 
     def _lacks(self, capability: str) -> NoReturn:
         kind = self.checkpoint.config.get("model_type")
-        raise UnsupportedError(
-            f"model {self.name!r} ({kind}) cannot {capability}; it can {', '.join(self.capabilities)}"
-        )
+        able = ", ".join(self.capabilities)
+        raise UnsupportedError(f"model {self.name!r} ({kind}) cannot {capability}; it can {able}")
+
+
+def _sampling(given: Mapping[str, Any]) -> SamplingOptions:
+    known = [one.name for one in fields(SamplingOptions)]
+    for name in given:
+        if name not in known:
+            raise UsageError(unknown_name("option", name, known))
+    return SamplingOptions(**given)
+
+
+def padded_length(length: int, context: int) -> int:
+    """What ``forward`` pads ``length`` to (a power of two), so that few programs serve all."""
+    return min(context, max(8, 1 << (length - 1).bit_length()))

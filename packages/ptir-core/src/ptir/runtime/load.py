@@ -15,14 +15,18 @@ from ptir.checkpoint import (
     normalize_config,
     ties_embeddings,
 )
-from ptir.errors import CheckpointError
+from ptir.errors import CheckpointError, UsageError, unknown_name
 from ptir.models import ModelDefinition, definition
 from ptir.params.source import ParamSource, RenamedSource
 from ptir.params.store import ParamStore
 from ptir.runtime.handle import Model
 from ptir.runtime.specs import resolve
 from ptir.text import Tokenizer
+from ptir.types import DType
 from ptir.types import dtype as dtype_named
+
+STORAGE = ("f32", "bf16", "f16")
+"""What parameters can be stored as on a device."""
 
 
 def load_model(
@@ -42,16 +46,17 @@ def load_model(
     ``CheckpointError``, ``UsageError`` or ``BackendUnavailable``.
     """
     began = time.perf_counter()
-    target = default_target(backend)
     checkpoint = resolve(os.fspath(model), seed=seed)
-    config = normalize_config(checkpoint.config)
-    architecture = definition(str(config.get("model_type", "")))
+    storage = _storage(dtype)
+    architecture = _architecture(checkpoint)
+    config = {**architecture.defaults, **normalize_config(checkpoint.config)}
     source = unprefixed(checkpoint.source, architecture)
     tied = ties_embeddings(config, source.names())
     module = architecture.build({**config, "tie_word_embeddings": tied})
     ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
     check_parameters(module.parameters(), source, ignore=ignored, where=checkpoint.path)
-    store = ParamStore(source, target, dtype_named(dtype))
+    target = default_target(backend)
+    store = ParamStore(source, target, storage)
     bound = module.bind(lambda name: parameter(store, name))
     policies = {**_configured_overrides(config), **(overrides or {})}
     return Model(
@@ -67,6 +72,19 @@ def load_model(
     )
 
 
+def _storage(name: str) -> DType:
+    if name not in STORAGE:
+        raise UsageError(unknown_name("storage dtype", name, STORAGE))
+    return dtype_named(name)
+
+
+def _architecture(checkpoint: Checkpoint) -> ModelDefinition:
+    try:
+        return definition(str(checkpoint.config.get("model_type", "")))
+    except UsageError as error:
+        raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from error
+
+
 def _configured_overrides(config: Mapping[str, Any]) -> dict[str, str]:
     found = config.get("ptir_overrides", {})
     if not isinstance(found, Mapping):
@@ -77,10 +95,21 @@ def _configured_overrides(config: Mapping[str, Any]) -> dict[str, str]:
 def unprefixed(source: ParamSource, architecture: ModelDefinition) -> ParamSource:
     """``source`` with an optional prefix (``transformer.``) taken off its names."""
     for prefix in architecture.prefixes:
-        names = source.names()
-        if any(name.startswith(prefix) for name in names):
-            return RenamedSource(source, {name.removeprefix(prefix): name for name in names})
+        if any(name.startswith(prefix) for name in source.names()):
+            return _renamed(source, prefix)
     return source
+
+
+def _renamed(source: ParamSource, prefix: str) -> ParamSource:
+    mapping: dict[str, str] = {}
+    for stored in source.names():
+        name = stored.removeprefix(prefix)
+        if name in mapping:
+            raise CheckpointError(
+                f"tensors {mapping[name]!r} and {stored!r} are both {name!r}; keep one of them"
+            )
+        mapping[name] = stored
+    return RenamedSource(source, mapping)
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:

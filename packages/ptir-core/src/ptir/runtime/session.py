@@ -1,7 +1,7 @@
 """One batch of prompts being continued: cache, positions, chunked prefill, decoding.
 
-Rows of unequal length sit side by side: row b's next token goes to position ``lengths[b]``, and a
-row with ``count`` 0 in a step is left as it is.
+Rows of unequal length sit side by side: row b's next token goes to its own position, and a row
+with ``count`` 0 in a step is left as it is. Decoding keeps tokens and positions on the device.
 """
 
 from __future__ import annotations
@@ -12,17 +12,24 @@ from typing import Any
 import numpy as np
 
 from ptir.backend.contract import Target
-from ptir.capture.lazy import from_handle, tensor
+from ptir.capture.lazy import from_handle
 from ptir.capture.tensor import Tensor
 from ptir.runtime.generation import SamplingOptions
 from ptir.runtime.steps import Steps, choose, chunk_sizes
+from ptir.types import BOOL, F32, I32, U32, DType, TensorType
 
 Progress = Callable[[int, int], None]
 Array = np.ndarray[Any, Any]
 
+_WORD = 0xFFFFFFFF
+_GOLDEN = 0x9E3779B97F4A7C15
+
 
 class Session:
-    """Prompts being continued together on a fixed-capacity cache."""
+    """Prompts being continued together on a fixed-capacity cache.
+
+    ``prefill`` comes first, then ``pick``, then one ``advance`` per further token.
+    """
 
     def __init__(
         self, steps: Steps, target: Target, caches: Sequence[Any], options: SamplingOptions
@@ -32,49 +39,51 @@ class Session:
         self._options = options
         self.batch, _, self.capacity, _ = caches[0][0].shape
         self._cache = tuple((self._zeros(k), self._zeros(v)) for k, v in caches)
-        self.lengths = np.zeros(self.batch, np.int32)
+        self._constants = self._constant_controls()
         self._drawn = 0
         self._seen: Array | None = None
+        self._tokens: Tensor
+        self._start: Tensor
+        self._active: tuple[bytes, Tensor] | None = None
 
-    def _zeros(self, type: Any) -> Tensor:
-        zeros = np.zeros(type.shape, type.dtype.numpy)
-        handle = self._target.backend.upload(zeros, self._target.device)
-        return from_handle(handle, type, self._target)
+    def _zeros(self, type: TensorType) -> Tensor:
+        return self._tensor(np.zeros(type.shape, type.dtype.numpy), type.dtype)
 
-    def _tensor(self, array: Array) -> Tensor:
-        return tensor(array, backend=self._target)
+    def _tensor(self, array: Array, dtype: DType = I32) -> Tensor:
+        """Upload an array that already has the element type ``dtype``."""
+        handle = self._target.backend.upload(array, self._target.device)
+        return from_handle(handle, TensorType(dtype, array.shape), self._target)
 
     def prefill(self, prompts: Sequence[Sequence[int]], progress: Progress | None = None) -> Array:
         """Run the prompts into the cache; returns the logits f32[B,V] after each last token."""
-        longest = max(map(len, prompts))
-        final: Array | None = None
-        done = 0
+        lengths = np.array([len(prompt) for prompt in prompts], np.int32)
+        longest, done = int(lengths.max()), 0
+        found: list[tuple[Array, Array]] = []
         for size, real in chunk_sizes(longest):
-            counts = np.clip([len(p) - done for p in prompts], 0, real).astype(np.int32)
-            tokens = np.zeros((self.batch, size), np.int32)
-            for row, prompt in enumerate(prompts):
-                tokens[row, : counts[row]] = prompt[done : done + counts[row]]
-            logits = self._extend(tokens, counts)
-            ends = (counts > 0) & (np.array([len(p) for p in prompts]) <= done + real)
-            if ends.any():
-                values = logits.numpy()
-                final = np.zeros_like(values) if final is None else final
-                final[ends] = values[ends]
+            logits = self._extend(prompts, lengths, done, size)
+            ending = (lengths > done) & (lengths <= done + size)
+            if ending.any():
+                found.append((ending, logits.numpy()))
             done += real
             if progress:
                 progress(done, longest)
-        assert final is not None
+        self._start = self._tensor(lengths)
+        final: Array = found[-1][1].copy()
+        for ending, values in found:
+            final[ending] = values[ending]
         return final
 
-    def _extend(self, tokens: Array, counts: Array) -> Tensor:
-        logits, self._cache = self._steps.extend(
-            self._tensor(tokens),
-            self._cache,
-            self._tensor(self.lengths),
-            self._tensor(counts),
-            every=False,
-        )
-        self.lengths = self.lengths + counts
+    def _extend(
+        self, prompts: Sequence[Sequence[int]], lengths: Array, done: int, size: int
+    ) -> Tensor:
+        counts = np.clip(lengths - done, 0, size)
+        tokens = np.zeros((self.batch, size), np.int32)
+        for row, prompt in enumerate(prompts):
+            tokens[row, : counts[row]] = prompt[done : done + counts[row]]
+        start = self._tensor(np.minimum(lengths, done))
+        count = self._tensor(counts)
+        extend = self._steps.extend(self.batch, self.capacity)
+        logits, self._cache = extend(self._tensor(tokens), self._cache, start, count)
         result: Tensor = logits
         return result
 
@@ -93,43 +102,56 @@ class Session:
 
     def pick(self, logits: Array) -> Array:
         """The next token of each row from logits on the host, with the same program parts."""
-        return choose(self._tensor(logits), self._controls()).numpy()
+        self._tokens = choose(self._tensor(logits, F32), self._controls())
+        return self._tokens.numpy()
 
-    def advance(self, tokens: Array, active: Array, logits_too: bool) -> tuple[Array, Array | None]:
-        """Append one token to each active row; returns the next tokens and, if asked, logits."""
-        result = self._steps.advance(
-            self._tensor(tokens.astype(np.int32).reshape(self.batch, 1)),
-            self._cache,
-            self._tensor(self.lengths),
-            self._tensor(active.astype(np.int32)),
-            self._controls(),
-            logits_too=logits_too,
-        )
-        self._cache = result[1]
-        self.lengths = self.lengths + active.astype(np.int32)
-        return result[0].numpy(), result[2].numpy() if logits_too else None
+    def advance(self, active: Array, logits_too: bool = False) -> tuple[Array, Array | None]:
+        """Append the tokens last chosen to the ``active`` rows and choose the next ones.
+
+        Returns these i32[B] and, if asked, the logits f32[B,V] behind them.
+        """
+        advance = self._steps.advance(self.batch, self.capacity)
+        count = self._count(active)
+        controls = self._controls()
+        result = advance(self._tokens, self._cache, self._start, count, controls, logits_too)
+        self._tokens, self._cache, self._start = result[:3]
+        return self._tokens.numpy(), result[3].numpy() if logits_too else None
+
+    def _count(self, active: Array) -> Tensor:
+        key = active.tobytes()
+        if self._active is None or self._active[0] != key:
+            self._active = key, self._tensor(active.astype(np.int32))
+        return self._active[1]
+
+    def _constant_controls(self) -> dict[str, Tensor]:
+        """The operands of ``choose`` that stay the same for the whole session, uploaded once."""
+        options, rows = self._options, self.batch
+        values = {} if options.repetition_penalty == 1 else {"penalty": options.repetition_penalty}
+        if not options.greedy:
+            values |= {name: getattr(options, name) for name in ("temperature", "top_p", "min_p")}
+        constants = {
+            name: self._tensor(np.full(rows, value, np.float32), F32)
+            for name, value in values.items()
+        }
+        if not options.greedy:
+            constants["top_k"] = self._tensor(np.full(rows, options.top_k, np.int32))
+        return constants
 
     def _controls(self) -> dict[str, Tensor]:
-        options, rows = self._options, self.batch
-        controls: dict[str, Tensor] = {}
+        controls = dict(self._constants)
         if self._seen is not None:
-            penalty = np.full(rows, options.repetition_penalty, np.float32)
-            controls |= {"seen": self._tensor(self._seen), "penalty": self._tensor(penalty)}
-        if options.greedy:
-            return controls
-        for name in ("temperature", "top_p", "min_p"):
-            value = np.full(rows, getattr(options, name), np.float32)
-            controls[name] = self._tensor(value)
-        controls["top_k"] = self._tensor(np.full(rows, options.top_k, np.int32))
-        seed = options.seed ^ (self._drawn * 0x9E3779B97F4A7C15 & (2**64 - 1))
-        self._drawn += 1
-        key = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)
-        return controls | {"key": self._tensor(key)}
+            controls["seen"] = self._tensor(self._seen, BOOL)
+        if not self._options.greedy:
+            seed = self._options.seed ^ (self._drawn * _GOLDEN & (2**64 - 1))
+            self._drawn += 1
+            controls["key"] = self._tensor(np.array([seed & _WORD, seed >> 32], np.uint32), U32)
+        return controls
 
 
 def capacity_for(needed: int, context: int) -> int:
-    """The cache capacity for ``needed`` positions: a multiple of 64, at most the context."""
-    return min(context, -(-needed // 64) * 64)
+    """The cache capacity for ``needed`` positions, at most the context.
 
-
-
+    The next power of two from 64 to 4096, beyond that a multiple of 4096: few sizes, few programs.
+    """
+    step = min(4096, max(64, 1 << (needed - 1).bit_length()))
+    return min(context, -(-needed // step) * step)

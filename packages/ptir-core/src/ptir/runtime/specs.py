@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -65,11 +64,11 @@ def cached_snapshot(hub_id: str) -> Path:
 def random_checkpoint(name: str, seed: int) -> Checkpoint:
     """Seeded random weights at the real shapes of the architecture preset called ``name``.
 
-    Weights are normal: standard deviation 0.02 (projections back into the residual stream scaled
-    by depth, as GPT-2 was initialized), 1 + noise for norm scales.
+    Matrices are normal with standard deviation 0.02, as GPT-2 was initialized; biases are noise
+    around 0 and norm scales noise around 1, so that none of them goes unnoticed.
     """
     model, config = preset(name)
-    source = RandomSource(parameter_types(model, config), seed, _scale)
+    source = RandomSource(parameter_types(model, config), seed, _deviation, _mean)
     return Checkpoint(
         path=Path(f"{RANDOM}{name}"),
         config=config,
@@ -87,10 +86,12 @@ def parameter_types(model: ModelDefinition, config: Mapping[str, Any]) -> dict[s
     return types
 
 
-def _scale(name: str, type: TensorType) -> float:
-    if type.rank == 1:
-        return 0.1
-    return 0.02 if "wpe" not in name else 0.01 * math.sqrt(2)
+def _deviation(name: str, type: TensorType) -> float:
+    return 0.1 if type.rank == 1 else 0.02
+
+
+def _mean(name: str, type: TensorType) -> float:
+    return 1.0 if type.rank == 1 and name.endswith(".weight") else 0.0
 
 
 def shipped_tokenizer(name: str) -> BpeFiles | None:

@@ -14,17 +14,33 @@ CHUNKS = (8, 32, 128, 512)
 
 
 class Steps:
-    """A bound model's compiled steps; each is captured once per batch size and cache capacity."""
+    """A bound model's steps, compiled once per batch size, cache capacity and chunk size."""
 
     def __init__(self, model: CausalModel) -> None:
         self._model = model
-        self.extend = jit(self._extend, donate=("cache",))
-        self.advance = jit(self._advance, donate=("cache",))
+        self._jitted: dict[tuple[str, int, int], Any] = {}
+
+    def extend(self, batch: int, capacity: int) -> Any:
+        """``(tokens i32[B,T], cache, start, count)`` to the last logits f32[B,V] and the cache."""
+        return self._get(self._extend, batch, capacity)
+
+    def advance(self, batch: int, capacity: int) -> Any:
+        """``(tokens i32[B], cache, start, count, controls, logits_too)`` to the next tokens.
+
+        The result is the tokens i32[B], the cache, the next ``start`` and, if asked, the logits.
+        """
+        return self._get(self._advance, batch, capacity)
+
+    def _get(self, step: Any, batch: int, capacity: int) -> Any:
+        key = (step.__name__, batch, capacity)
+        if key not in self._jitted:
+            self._jitted[key] = jit(step, donate=("cache",))
+        return self._jitted[key]
 
     def _extend(
-        self, tokens: Tensor, cache: Cache, start: Tensor, count: Tensor, every: bool
+        self, tokens: Tensor, cache: Cache, start: Tensor, count: Tensor
     ) -> tuple[Tensor, Cache]:
-        return self._model(tokens, cache, start, count, every=every)
+        return self._model(tokens, cache, start, count)
 
     def _advance(
         self,
@@ -35,9 +51,9 @@ class Steps:
         controls: dict[str, Tensor],
         logits_too: bool,
     ) -> tuple[Any, ...]:
-        logits, cache = self._model(tokens, cache, start, count)
-        chosen = choose(logits, controls)
-        return (chosen, cache, logits) if logits_too else (chosen, cache)
+        logits, cache = self._model(tokens.reshape(-1, 1), cache, start, count)
+        result = (choose(logits, controls), cache, start + count)
+        return (*result, logits) if logits_too else result
 
 
 def choose(logits: Tensor, controls: dict[str, Tensor]) -> Tensor:
@@ -51,15 +67,22 @@ def choose(logits: Tensor, controls: dict[str, Tensor]) -> Tensor:
     if "temperature" not in controls:
         return logits.argmax(1)
     uniform = F.uniform(controls["key"], (logits.shape[0],))
-    filters = (controls[name] for name in ("temperature", "top_k", "top_p", "min_p"))
-    return F.sample(logits, *filters, uniform)
+    temperature, top_k, top_p, min_p = (
+        controls[name] for name in ("temperature", "top_k", "top_p", "min_p")
+    )
+    return F.sample(logits, temperature, top_k, top_p, min_p, uniform)
 
 
 def chunk_sizes(length: int) -> list[tuple[int, int]]:
-    """How a prompt is cut: (padded size, real tokens) of each chunk."""
+    """How a prompt is cut: (padded size, real tokens) of each chunk.
+
+    The rest goes into one chunk if at least half of that is used, else a smaller one comes first.
+    """
     chunks: list[tuple[int, int]] = []
     while length > 0:
-        size = next((c for c in CHUNKS if c >= length), CHUNKS[-1])
+        fitting = next((c for c in CHUNKS if c >= length), CHUNKS[-1])
+        smaller = max((c for c in CHUNKS if c <= length), default=fitting)
+        size = fitting if 2 * length > fitting else smaller
         chunks.append((size, min(size, length)))
         length -= size
     return chunks

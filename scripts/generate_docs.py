@@ -1,0 +1,233 @@
+"""Writes the pages that are generated from tables: docs/ops.md and docs/errors.md.
+
+Run `python scripts/generate_docs.py` after adding an op or an error; a test fails until then.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ptir import errors
+from ptir.ir.attributes import Attributes, Literal
+from ptir.ir.program import Block, Instruction, Port, Program
+from ptir.ops import OPS, Op
+from ptir.ops.record import REQUIRED, Array, DTypeClass, Sample
+from ptir.types import DTYPES, DType
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NOTE = "<!-- Written by scripts/generate_docs.py; edit the {table} instead. -->"
+
+PLANNED = (
+    *("gather", "scatter_reduce", "reduce_window", "segment_reduce", "extract_patches"),
+    *("scan", "quantize", "dequantize"),
+)
+OPS_INTRO = """
+# Ops
+
+The {count} ops, as their records define them. Accuracy is what float results promise:
+`exact` and `rounded` (the nearest float) leave no choice, `ulp:N` allows an error of N units in the
+last place, `dot` leaves the order of summation open. Elements keep their dtype; nothing is
+promoted or broadcast here, the Tensor API does both before it emits ops.
+
+An op marked *decomposes* is rewritten into simpler ops for a backend that refuses it.
+Planned and not built yet: {planned}.
+Element types in use: bool, i32, u32, f16, bf16, f32.
+
+Each sample below runs on the reference backend when this page is tested:
+
+```python
+from functools import partial
+from math import inf, nan
+import numpy as np
+import ptir
+from ptir.capture import call_multi, run_program
+from ptir.ops.record import OPS, literal
+
+ref = ptir.backend("ref")
+
+def array(dtype, values, shape=None):
+    found = np.array(values, ptir.dtype(dtype).numpy)
+    return found if shape is None else found.reshape(shape)
+
+f32, f16, bf16, i32, u32, bool_ = (
+    partial(array, name) for name in ("f32", "f16", "bf16", "i32", "u32", "bool"))
+
+def check(name, *operands, gives, **attributes):
+    tensors = [ptir.tensor(x, backend=ref) for x in operands]
+    same(name, [r.numpy() for r in call_multi(name, *tensors, **attributes)], gives)
+
+def check_program(name, text, *operands, gives):
+    inputs = {{f"x{{i}}": x for i, x in enumerate(operands)}}
+    same(name, run_program(ptir.parse(text), inputs, ref), gives)
+
+def same(name, found, gives):
+    tolerance = 0 if OPS[name].accuracy in ("exact", "rounded") else 2e-6
+    gives = gives if isinstance(gives, tuple) else (gives,)
+    for one, wanted in zip(found, gives, strict=True):
+        assert (one.dtype, one.shape) == (wanted.dtype, wanted.shape)
+        np.testing.assert_allclose(one.astype("f4"), wanted.astype("f4"), rtol=tolerance)
+```
+"""
+
+OPS_END = """
+The same from the command line, for one op or (with `--json`) for all:
+
+```console
+$ ptir ops reshape
+```
+"""
+
+ERRORS_INTRO = """
+# Errors
+
+Everything ptir raises on purpose is a `ptir.PtirError` with a stable `code`. A command prints
+`error [CODE]: message` and ends with the exit code; 0 is success. Messages name the thing, the
+values, the rule and the next step. Backends and plugins raise these and nothing else.
+
+| class | is a | code | exit code | meaning |
+|---|---|---|---|---|
+"""
+
+ERRORS_END = """
+Ctrl-C ends a command with 130.
+
+```python
+import ptir
+
+try:
+    ptir.capture(lambda x, w: x @ w, ptir.spec("f32", 2, 3), ptir.spec("f32", 4, 4))
+except ptir.PtirError as error:
+    assert (error.code, error.exit_code) == ("PTIR-101", 1)
+    assert "dot_general(f32[2,3], f32[4,4]): contracting dims differ: 3 vs 4" in str(error)
+```
+
+To see one from the command line: `ptir ops sofmax` ends with 1 and the nearest names.
+
+```console
+$ python -c "from ptir.errors import PtirError; print(PtirError.code)"
+PTIR-000
+```
+"""
+
+
+def main() -> None:
+    """Write every generated page."""
+    for name, text in pages().items():
+        (DOCS / name).write_text(text, encoding="utf-8")
+
+
+def pages() -> dict[str, str]:
+    """The text of every generated page by file name."""
+    return {"ops.md": ops_page(), "errors.md": errors_page()}
+
+
+def errors_page() -> str:
+    rows = "".join(_error_row(cls) for cls in _family(errors.PtirError))
+    return NOTE.format(table="classes in ptir/errors.py") + ERRORS_INTRO + rows + ERRORS_END
+
+
+def _family(cls: type[errors.PtirError]) -> Iterator[type[errors.PtirError]]:
+    yield cls
+    for child in cls.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from _family(child)
+
+
+def _error_row(cls: type[errors.PtirError]) -> str:
+    meaning = " ".join((inspect.getdoc(cls) or "").split())
+    parent = cls.__base__.__name__ if cls.__base__ else ""
+    return f"| `{cls.__name__}` | `{parent}` | {cls.code} | {cls.exit_code} | {meaning} |\n"
+
+
+def ops_page() -> str:
+    planned = ", ".join(name for name in PLANNED if name not in OPS) or "nothing"
+    head = NOTE.format(table="records in ptir/ops") + OPS_INTRO.format(
+        count=len(OPS), planned=planned
+    )
+    table = "| op | dtypes | accuracy | profile |\n|---|---|---|---|\n"
+    table += "".join(_op_row(one) for one in OPS.values())
+    return head + "\n" + table + "".join(_section(one) for one in OPS.values()) + OPS_END
+
+
+def _op_row(one: Op) -> str:
+    classes = " / ".join(dict.fromkeys(_names(c) for c in one.dtypes.values())) or "-"
+    return f"| [{one.name}](#{one.name}) | {classes} | {one.accuracy} | {one.profile} |\n"
+
+
+def _names(members: DTypeClass) -> str:
+    return ", ".join(name for name, dtype in DTYPES.items() if dtype in members)
+
+
+def _section(one: Op) -> str:
+    lines = [f"\n## {one.name}", ""]
+    lines += [f"`{one.name}({', '.join(one.operands)})`", ""]
+    lines += [inspect.cleandoc(one.doc).replace("``", "`"), ""]
+    lines += [f"- `{operand}`: {_names(allowed)}" for operand, allowed in one.dtypes.items()]
+    for a in one.attributes:
+        default = "" if a.default is REQUIRED else f", default `{_value(a.default)}`"
+        choices = f" ({', '.join(a.choices)})" if a.choices else ""
+        lines.append(f"- attribute `{a.name}`: {a.doc}{choices}{default}")
+    traits = ", ".join(sorted(one.traits)) or "none"
+    decomposes = "; *decomposes*" if one.decomposition else ""
+    lines += [f"- accuracy {one.accuracy}; traits: {traits}{decomposes}", ""]
+    if not one.samples:
+        lines.append("No sample: only the backend that owns the target can run one.")
+        return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "```python", *_sample(one, one.samples[0]), "```"]) + "\n"
+
+
+def _sample(one: Op, sample: Sample) -> list[str]:
+    operands = [_array(a) for a in sample.operands]
+    gives = [_array(a) for a in sample.gives]
+    result = gives[0] if len(gives) == 1 else f"({', '.join(gives)})"
+    if sample.regions:
+        text = str(_program(one, sample)).strip()
+        arguments = [f'"{one.name}", """{text}\n"""', *operands]
+        return [f"check_program({', '.join(arguments)},", f"              gives={result})"]
+    named = [f"{name}={_value(value)}" for name, value in sample.attributes.items()]
+    arguments = [f'"{one.name}"', *operands, *named]
+    return [f"check({', '.join(arguments)},", f"      gives={result})"]
+
+
+def _program(one: Op, sample: Sample) -> Program:
+    """The sample as a program: the only way to write an op with regions down."""
+    types = tuple(a.type for a in sample.operands)
+    attributes = Attributes(one.bind(sample.attributes))
+    results = tuple(one.infer(types, attributes, sample.regions))
+    count = len(types)
+    alone = Instruction(one.name, tuple(range(count)), attributes, results, sample.regions)
+    outputs = tuple(range(count, count + len(results)))
+    return Program(Block(types, (alone,), outputs), tuple(Port(f"x{i}") for i in range(count)))
+
+
+def _array(array: Array) -> str:
+    function = "bool_" if array.dtype == "bool" else array.dtype
+    shape = "" if array.shape is None else f", {array.shape}"
+    return f"{function}({_value(array.values)}{shape})"
+
+
+def _value(value: Any) -> str:
+    """Python text for a sample's value; ``inf`` and ``nan`` are names of the page."""
+    match value:
+        case DType():
+            return f'ptir.dtype("{value.name}")'
+        case Literal():
+            return f"literal({_array(Array(value.type.dtype.name, value.numpy().tolist()))})"
+        case float() if math.isnan(value):
+            return "nan"
+        case list():
+            return f"[{', '.join(map(_value, value))}]"
+        case tuple():
+            return f"({', '.join(map(_value, value))}{',' if len(value) == 1 else ''})"
+        case str():
+            return f'"{value}"'
+        case _:
+            return repr(value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""Loading: what a checkpoint must hold, how its weights are stored, and what specs mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ptir
+from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder, save_single_file
+from ptir.errors import CheckpointError, UsageError
+from ptir.params.source import ArraySource
+from ptir.runtime import Model
+from ptir.runtime.specs import cached_snapshot, random_checkpoint, resolve
+from ptir.types import dtype
+from running import CASES, REF, assert_close, model, small_checkpoint
+
+Arrays = dict[str, Any]
+TOKENS = list(range(0, 60, 3))
+
+
+def arrays() -> Arrays:
+    source = small_checkpoint().source
+    return {name: source.read(name) for name in source.names()}
+
+
+def load(folder: Path, held: Arrays, **config: Any) -> Model:
+    checkpoint = replace(small_checkpoint(**config), source=ArraySource(held))
+    save_folder(checkpoint, folder, overwrite=True)
+    return ptir.load_model(folder, backend=REF)
+
+
+def without(name: str) -> Callable[[Arrays], Arrays]:
+    return lambda held: {key: value for key, value in held.items() if key != name}
+
+
+def test_prefix_of_checkpoint_keys_is_taken_off(tmp_path: Path) -> None:
+    plain = load(tmp_path / "a", arrays()).forward(TOKENS)
+    named = {f"transformer.{name}": value for name, value in arrays().items()}
+    named |= {"transformer.h.0.attn.bias": np.ones((1, 1, 4, 4), np.float32)}
+    assert np.array_equal(load(tmp_path / "b", named).forward(TOKENS), plain)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (without("h.1.mlp.c_fc.bias"), r"1 tensors missing \(h.1.mlp.c_fc.bias\)"),
+        (lambda held: held | {"h.2.ln_1.bias": held["ln_f.bias"]}, r"not expected \(h.2.ln_1"),
+        (
+            lambda held: held | {"ln_f.bias": held["wpe.weight"]},
+            r"ln_f.bias is f32\[40,32\], expected f32\[32\]",
+        ),
+        (lambda held: held | {"ln_f.bias": np.zeros(32, np.int32)}, r"ln_f.bias is i32\[32\]"),
+        (
+            lambda held: held | {"transformer.ln_f.bias": held["ln_f.bias"]},
+            "tensors 'ln_f.bias' and 'transformer.ln_f.bias' are both 'ln_f.bias'",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(
+    change: Callable[[Arrays], Arrays], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        load(tmp_path / "m", change(arrays()))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "gtp2"}, r"config.json: unknown model_type 'gtp2' \(nearest: gpt2\)"),
+        ({"activation_function": "relu"}, "activation_function 'relu': one of gelu_new"),
+        ({"n_head": 5}, "n_embd a multiple of n_head"),
+        ({"n_layer": None}, "needs an integer"),
+        ({"n_inner": "wide"}, "n_inner 'wide'"),
+        ({"layer_norm_epsilon": 0}, "layer_norm_epsilon 0"),
+        ({"add_cross_attention": True}, "cross attention"),
+        ({"ptir_overrides": ["softmax"]}, "ptir_overrides .'softmax'. is not an object"),
+    ],
+)
+def test_configuration_that_cannot_be_run_is_a_checkpoint_error(
+    config: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    held = small_checkpoint()
+    save_folder(replace(held, config={**held.config, **config}), tmp_path / "m")
+    with pytest.raises(CheckpointError, match=words):
+        ptir.load_model(tmp_path / "m", backend=REF)
+
+
+def test_head_of_its_own_is_used_unless_the_config_ties_it(tmp_path: Path) -> None:
+    head = -arrays()["wte.weight"]
+    plain = load(tmp_path / "a", arrays()).forward(TOKENS)
+    with_head = arrays() | {"lm_head.weight": head}
+    untied = load(tmp_path / "b", with_head, tie_word_embeddings=False)
+    assert_close(untied.forward(TOKENS), -plain)
+    tied = load(tmp_path / "c", with_head, tie_word_embeddings=True)
+    assert np.array_equal(tied.forward(TOKENS), plain)
+    silent = load(tmp_path / "d", with_head)
+    assert np.array_equal(silent.forward(TOKENS), plain)
+
+
+@pytest.mark.parametrize(("name", "share"), [("bf16", 0.05), ("f16", 0.005)])
+def test_narrow_storage_gives_logits_near_f32(name: str, share: float) -> None:
+    exact = model("random:gpt2-tiny").forward(TOKENS)
+    narrow = model("random:gpt2-tiny", dtype=name)
+    assert narrow.store.type("wte.weight").dtype.name == name
+    assert_close(narrow.forward(TOKENS), exact, share)
+    assert not np.array_equal(narrow.forward(TOKENS), exact)
+    assert len(narrow.generate(TOKENS, max_tokens=4).token_ids) == 4
+
+
+def test_narrow_storage_rounds_the_weights_once_and_computes_in_f32(tmp_path: Path) -> None:
+    rounded = {
+        name: value.astype(ml_dtypes.bfloat16).astype(np.float32)
+        for name, value in arrays().items()
+    }
+    expected = load(tmp_path / "a", rounded).forward(TOKENS)
+    narrow = ptir.load_model(_saved(tmp_path / "b"), backend=REF, dtype="bf16")
+    assert_close(narrow.forward(TOKENS), expected)
+
+
+def _saved(path: Path) -> Path:
+    return save_folder(small_checkpoint(), path)
+
+
+@pytest.mark.parametrize("name", ["f64", "i32", "f8e4m3fn", "float"])
+def test_other_storage_dtypes_are_usage_errors(name: str) -> None:
+    with pytest.raises(UsageError, match=f"unknown storage dtype '{name}'.*bf16, f16, f32"):
+        ptir.load_model("demo", backend=REF, dtype=name)
+
+
+def test_overrides_of_the_config_are_in_force_unless_the_caller_sets_another(
+    tmp_path: Path,
+) -> None:
+    loaded = load(tmp_path / "m", arrays(), ptir_overrides={"softmax": "force=online"})
+    plain = load(tmp_path / "n", arrays())
+    assert_close(loaded.forward(TOKENS), plain.forward(TOKENS))
+    with loaded.policies():
+        assert _softmax_policy() == "force=online"
+    with ptir.overrides(softmax="force=portable"), loaded.policies():
+        assert _softmax_policy() == "force=portable"
+    argument = ptir.load_model(tmp_path / "m", backend=REF, overrides={"softmax": "default"})
+    with argument.policies():
+        assert _softmax_policy() == "default"
+    assert loaded.generate([5], max_tokens=9) == plain.generate([5], max_tokens=9)
+
+
+def _softmax_policy() -> str:
+    from ptir.ops.implementations import active_overrides
+
+    return str(dict(active_overrides())["softmax"])
+
+
+def test_unknown_override_of_the_config_is_an_error_that_names_what_exists(tmp_path: Path) -> None:
+    loaded = load(tmp_path / "m", arrays(), ptir_overrides={"softmaxx": "default"})
+    with pytest.raises(UsageError, match="unknown functional 'softmaxx' .nearest: .*softmax"):
+        loaded.generate([5], max_tokens=1)
+
+
+@pytest.mark.parametrize("form", ["folder", "shards", "file"])
+def test_every_written_form_gives_the_same_tokens(form: str, tmp_path: Path) -> None:
+    demo = resolve("demo")
+    if form == "file":
+        path = save_single_file(demo, tmp_path / "demo.safetensors")
+    else:
+        size = 10**9 if form == "folder" else 600_000
+        path = save_folder(demo, tmp_path / "demo", max_shard_bytes=size)
+        assert len(open_checkpoint(path).files) == 1 or form == "shards"
+    found = ptir.load_model(path, backend=REF).generate(CASES[0]["prompt"], max_tokens=64)
+    assert found.token_ids == CASES[0]["greedy_ids"]
+    assert found.text == CASES[0]["greedy_text"]
+
+
+def test_parameters_are_read_when_first_needed_and_at_most_once(tmp_path: Path) -> None:
+    loaded = ptir.load_model(_saved(tmp_path / "m"), backend=REF)
+    counters = loaded.store.source.counters
+    assert counters.bytes_read == 0
+    loaded.generate([1, 2, 3], max_tokens=20)
+    loaded.generate(list(range(30)), max_tokens=3, temperature=1.0)
+    loaded.generate_batch([[1], [2, 3]], max_tokens=3, logprobs=2)
+    loaded.forward([4, 5])
+    assert set(counters.loads) == set(loaded.module.parameters()) | set(loaded.store.source.names())
+    assert set(counters.loads.values()) == {1}
+
+
+def test_random_weights_depend_on_the_seed_alone() -> None:
+    def weights(seed: int) -> Checkpoint:
+        return random_checkpoint("gpt2-tiny", seed)
+
+    one, again, other = weights(1).source, weights(1).source, weights(2).source
+    for name in one.names():
+        assert np.array_equal(one.read(name), again.read(name))
+        assert not np.array_equal(one.read(name), other.read(name))
+    texts = {model("random:gpt2-tiny", seed=s).generate("A", max_tokens=4).text for s in (1, 2)}
+    assert len(texts) == 2
+
+
+def test_random_scales_lie_around_1_and_biases_around_0() -> None:
+    source = random_checkpoint("gpt2-tiny", 0).source
+    for name in ("h.0.ln_1.weight", "ln_f.weight"):
+        assert source.read(name).mean() == pytest.approx(1.0, abs=0.06)
+        assert source.read(name).std() == pytest.approx(0.1, abs=0.03)
+    assert source.read("h.0.ln_1.bias").mean() == pytest.approx(0.0, abs=0.06)
+    assert source.read("wte.weight").std() == pytest.approx(0.02, rel=0.01)
+    assert source.read("wte.weight").mean() == pytest.approx(0.0, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "words"),
+    [
+        ("random:gpt3", UsageError, "unknown random model 'gpt3' .nearest: gpt2.*gpt2-tiny"),
+        ("nowhere", UsageError, "no such file or folder; a model is `demo`, random:NAME"),
+        ("./no/where", UsageError, "no such file or folder"),
+        (".", CheckpointError, "has no config.json"),
+    ],
+)
+def test_specs_that_name_no_model(
+    spec: str, kind: type[Exception], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(kind, match=words):
+        resolve(spec)
+
+
+def test_hub_id_that_was_not_pulled_says_how_to_fetch_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    asked: list[Any] = []
+
+    def missing(hub_id: str, *, local_files_only: bool) -> str:
+        asked.append((hub_id, local_files_only))
+        raise LocalEntryNotFoundError("not here")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", missing)
+    with pytest.raises(CheckpointError, match="fetch it with `ptir pull owner/name`"):
+        resolve("owner/name")
+    assert asked == [("owner/name", True)]
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: "/snap")
+    assert cached_snapshot("owner/name") == Path("/snap")
+
+
+def test_conversion_rounds_floats_to_the_asked_dtype(tmp_path: Path) -> None:
+    path = save_single_file(small_checkpoint(), tmp_path / "m.safetensors", dtype=dtype("bf16"))
+    loaded = ptir.load_model(path, backend=REF)
+    assert {str(open_checkpoint(path).source.type(n).dtype) for n in arrays()} == {"bf16"}
+    exact = ptir.load_model(_saved(tmp_path / "m"), backend=REF)
+    assert_close(loaded.forward(TOKENS), exact.forward(TOKENS), 0.05)
