@@ -33,6 +33,8 @@ def command(
     """Compute the logits of every position of a text with MODEL."""
     from ptir.checkpoint import save_archive
 
+    if tokens is not None and (prompt is not None or prompt_option is not None):
+        raise click.UsageError("give the input once: a text or --tokens")
     given = _ids(tokens) if tokens is not None else prompt_text(prompt, prompt_option)
     with session(shared):
         loaded = open_model(shared, model, dtype)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ptir import events
 from ptir.params.ids import NamespaceId, ParamKey, derived
 from ptir.params.source import ParamSource
-from ptir.types import DType, TensorType
+from ptir.types import F32, DType, TensorType
 
 
 class Uploader(Protocol):
@@ -35,7 +35,8 @@ class ParamStore:
     """Handles of a source's parameters on a target.
 
     ``dtype`` converts floating-point parameters when they are read; None keeps the stored type.
-    Read arrays are lent to the backend, which may keep sharing their memory.
+    Vectors (biases, norm scales) become f32 then, whatever ``dtype`` is: they cost few bytes, and
+    functionals take them as f32. Arrays are lent to the backend, which may share their memory.
     """
 
     def __init__(self, source: ParamSource, target: Uploader, dtype: DType | None = None) -> None:
@@ -49,8 +50,9 @@ class ParamStore:
     def type(self, name: str) -> TensorType:
         """The type programs see: the stored shape, floats in the store's dtype."""
         stored = self.source.type(name)
-        converts = self._dtype is not None and stored.dtype.is_float
-        return stored.with_dtype(self._dtype) if converts and self._dtype else stored
+        if self._dtype is None or not stored.dtype.is_float:
+            return stored
+        return stored.with_dtype(self._dtype if stored.rank > 1 else F32)
 
     def key(self, name: str) -> ParamKey:
         """The parameter's stable id within this load."""

@@ -1,0 +1,357 @@
+"""The commands that take a model: what they print, what they write, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import numpy as np
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+
+import ptir
+from ptir.capture.plan import PLANS
+from ptir.checkpoint import load_archive, open_checkpoint, save_folder
+from ptir.errors import UsageError
+from ptir.ir.jsonform import from_json
+from ptir.ops.verify import verify
+from ptir.runtime.session import Session
+from running import (
+    CASES,
+    REF,
+    Command,
+    Script,
+    assert_close,
+    command,
+    model,
+    script,
+    small_checkpoint,
+)
+
+__all__ = ["command", "script"]
+
+ROMEO = CASES[0]
+GREEDY = ("run", "demo", "ROMEO:", "--temp", "0")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["prompt"])
+def test_run_gives_the_recorded_tokens(case: dict[str, Any], command: Command) -> None:
+    arguments = ("-p", case["prompt"], "--temp", "0", "-n", 64, "--json", "--backend", "ref")
+    value = command("run", "demo", *arguments).value
+    assert value["token_ids"] == case["greedy_ids"]
+    assert value["prompt_ids"] == case["prompt_ids"]
+    assert value["text"] == case["greedy_text"]
+    assert value["finish_reason"] == "length"
+
+
+def test_json_of_run_has_the_promised_shape(command: Command) -> None:
+    value = command(*GREEDY, "-n", 3, "--json").value
+    assert set(value) == {"text", "token_ids", "prompt_ids", "finish_reason", "stats"}
+    stats = value["stats"]
+    assert {name: type(found) for name, found in stats.items()} == {
+        "prompt_tokens": int,
+        "prompt_seconds": float,
+        "generated_tokens": int,
+        "generated_seconds": float,
+        "load_seconds": float,
+        "first_token_seconds": float,
+        "peak_memory_bytes": int,
+        "backend": str,
+        "device": str,
+        "host_fallback_ops": int,
+    }
+    assert (stats["generated_tokens"], stats["host_fallback_ops"]) == (3, 0)
+
+
+def test_stdout_is_the_text_and_stderr_the_statistics(command: Command) -> None:
+    done = command(*GREEDY, "-n", 20)
+    assert done.code == 0
+    assert done.out == model().generate("ROMEO:", max_tokens=20).text + "\n"
+    assert "2 prompt tokens" in done.err
+    assert "20 tokens" in done.err
+    assert "on ref (numpy); 0 ops ran elsewhere; length" in done.err
+
+
+def test_terminal_sees_the_prompt_before_the_text(
+    command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert command(*GREEDY, "-n", 5).out.startswith("ROMEO:\nI have")
+
+
+def test_prompt_from_stdin_as_option_and_as_argument_are_one(command: Command) -> None:
+    rest = ("--temp", 0, "-n", 4, "--json")
+    given = [
+        command("run", "demo", "é 😀", *rest),
+        command("run", "demo", "-p", "é 😀", *rest),
+        command("run", "demo", "-p", "-", *rest, stdin="é 😀".encode()),
+        command("generate", "demo", "é 😀", *rest),
+    ]
+    assert len({tuple(done.value["token_ids"]) for done in given}) == 1
+    assert given[0].value["prompt_ids"] == model().encode("é 😀")
+
+
+def test_options_reach_the_sampler(command: Command) -> None:
+    options = {"top_k": 40, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.1}
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    sampled = ("run", "demo", "ROMEO:", "--temp", 1.2, *flags, "--seed", 9, "-n", 12, "--json")
+    expected = model().generate("ROMEO:", max_tokens=12, temperature=1.2, seed=9, **options)
+    assert command(*sampled).value["token_ids"] == expected.token_ids
+    stopped = command(*GREEDY, "--stop", "moon", "--stop", "zz", "--json").value
+    assert (stopped["text"], stopped["finish_reason"]) == ("\nI have a ", "stop")
+    scored = command(*GREEDY, "-n", 2, "--logprobs", 3, "--json").value["logprobs"]
+    assert [len(entry["top"]) for entry in scored] == [3, 3]
+
+
+def test_without_a_seed_texts_differ(command: Command) -> None:
+    arguments = ("run", "demo", "ROMEO:", "--temp", 1.5, "-n", 16, "--json")
+    texts = {command(*arguments).value["text"] for _ in range(3)}
+    assert len(texts) > 1
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_interruption_prints_what_came_and_exits_with_130(
+    as_json: bool, script: Script, command: Command
+) -> None:
+    spoken = model().encode("Hear 😀")
+    script(spoken, interrupt_at=len(spoken) - 1)
+    done = command(*GREEDY, "--stop", "zz", *(["--json"] if as_json else []))
+    assert done.code == 130
+    assert done.err.splitlines()[-1] == "interrupted"
+    if as_json:
+        value = json.loads(done.out)
+        assert (value["finish_reason"], value["token_ids"]) == ("interrupted", spoken[:-1])
+        assert value["text"] == "Hear \ufffd"
+    else:
+        assert done.out == "Hear \ufffd\n"
+
+
+def test_interruption_of_the_prompt_leaves_an_empty_text(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Session, "prefill", interrupted)
+    done = command(*GREEDY, "--json")
+    assert done.code == 130
+    assert json.loads(done.out)["token_ids"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("run", "demo"), 2, "give the prompt once"),
+        (("run", "demo", "A", "-p", "A"), 2, "give the prompt once"),
+        (("run", "demo", ""), 2, "the prompt is empty"),
+        (("run", "demo", "A", "-n", "-1"), 2, "-1 is not in the range"),
+        (("run", "demo", "A", "-n", "300"), 2, "do not fit the context of 256"),
+        (("run", "demo", "A", "--temp", "-1"), 2, "temperature -1.0: must be a number >= 0"),
+        (("run", "demo", "A", "--dtype", "f64"), 2, "'f64' is not one of"),
+        (("run", "nosuch", "A"), 2, "no such file or folder"),
+        (("run", "random:nosuch", "A"), 2, "known: gpt2, gpt2-large, gpt2-medium, gpt2-tiny"),
+        (("run", "demo", "A", "--override", "nosuch=force=x"), 2, "unknown functional 'nosuch'"),
+        (("run", "demo", "A", "--override", "nosuch=force=x"), 2, "layer_norm"),
+        (
+            ("run", "demo", "A", "--override", "softmax=force=nosuch"),
+            2,
+            "unknown implementation of softmax 'nosuch'; known: backend, online",
+        ),
+        (("run", "demo", "A", "--backend", "nosuch"), 3, "unknown backend 'nosuch'; known: ref"),
+        (("forward", "demo", "--tokens", "1,x"), 2, "integers separated by commas"),
+        (("forward", "demo", "--tokens", "1024"), 2, "token id 1024"),
+        (("forward", "demo", "A", "--tokens", "1"), 2, "give the input once"),
+        (("bench", "demo", "-p", "257"), 2, "do not fit the context of 256"),
+        (("dump", "demo", "--out", "no/such/folder/x.ptir"), 2, "No such file or directory"),
+        (("pull", "justaname"), 2, "is not a hub id; write OWNER/NAME"),
+    ],
+)
+def test_refusals_say_why(
+    arguments: tuple[str, ...], code: int, words: str, command: Command
+) -> None:
+    done = command(*arguments)
+    assert done.code == code
+    assert words in " ".join(done.err.split())
+    assert done.out == ""
+
+
+def test_stdin_that_is_no_text_is_refused(command: Command) -> None:
+    done = command("run", "demo", "-p", "-", stdin=b"\xff\xfe")
+    assert (done.code, "not UTF-8" in done.err) == (2, True)
+
+
+def test_model_that_does_not_fit_its_config_exits_with_1(command: Command, tmp_path: Path) -> None:
+    folder = save_folder(small_checkpoint(), tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"n_layer": 3}))
+    done = command("run", folder, "A")
+    assert done.code == 1
+    assert "tensors missing (h.2." in done.err
+
+
+def test_forced_implementation_gives_the_same_tokens(command: Command) -> None:
+    arguments = (*GREEDY, "-n", 64, "--json", "--stats")
+    done = command(*arguments, "--override", "softmax=force=online")
+    assert done.value["token_ids"] == ROMEO["greedy_ids"]
+    done = command(*arguments, "--override", "attention=force=online")
+    assert done.value["token_ids"] == ROMEO["greedy_ids"]
+    assert "attention implementation" in done.err
+    assert "online" in done.err
+
+
+def test_dumped_programs_load_again(command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "dumps"
+    PLANS.clear()
+    assert command(*GREEDY, "-n", 2, "--dump-dir", folder, "--dump-mode", "compile").code == 0
+    found = sorted(folder.glob("*.ptir"))
+    assert {path.stem.split("-", 1)[1] for path in found} == {"captured", "optimized"}
+    assert len(found) >= 6
+    for path in found:
+        program = ptir.parse(path.read_text(encoding="utf-8"))
+        verify(program)
+        assert str(program) == path.read_text(encoding="utf-8").removesuffix("\n")
+
+
+def test_forward_describes_and_writes_logits(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "logits.safetensors"
+    value = command("forward", "demo", "ROMEO:", "--json", "--out", out).value
+    logits = value["outputs"]["logits"]
+    assert (value["token_ids"], logits["shape"], logits["dtype"]) == (
+        ROMEO["prompt_ids"],
+        [2, 1024],
+        "float32",
+    )
+    archive = load_archive(out)
+    assert np.array_equal(archive.arrays["logits"], model().forward("ROMEO:"))
+    assert archive.metadata["token_ids"] == "859,26"
+    by_ids = command("forward", "demo", "--tokens", "859,26", "--json").value
+    assert by_ids["outputs"]["logits"]["digest"] == logits["digest"]
+    other = command("forward", "demo", "--tokens", "859,27", "--json").value
+    assert other["outputs"]["logits"]["digest"] != logits["digest"]
+    assert logits["digest"] in command("forward", "demo", "ROMEO:").out
+
+
+def test_inspect_describes_a_checkpoint_without_reading_it(command: Command) -> None:
+    value = command("inspect", "demo", "--json").value
+    assert (value["model_type"], value["dtypes"], value["tokenizer"]) == ("gpt2", ["f16"], True)
+    assert value["parameters"] == sum(np.prod(row["shape"]) for row in value["tensor_list"])
+    assert value["bytes"] == 2 * value["parameters"]
+    assert value["config"]["n_layer"] == 6
+    listed = command("inspect", "random:gpt2-xl", "--tensors")
+    assert "h.47.mlp.c_proj.weight" in listed.out
+    assert "1557611200" in listed.out
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+def test_dump_of_a_step_parses_verifies_and_reloads(optimized: bool, command: Command) -> None:
+    arguments = ("dump", "demo", "--length", 2, *(["--optimized"] if optimized else []))
+    text = command(*arguments)
+    assert (text.code, text.err) == (0, "")
+    program = ptir.parse(text.out)
+    verify(program)
+    assert str(program) + "\n" == text.out
+    assert from_json(command(*arguments, "--json").value) == program
+
+
+def test_dumped_step_computes_the_logits(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "step.ptir"
+    assert command("dump", "demo", "--length", 3, "--out", out).out == ""
+    program = ptir.parse(out.read_text(encoding="utf-8"))
+    source = model().store.source
+    inputs: dict[str, Any] = {n: source.read(n).astype(np.float32) for n in source.names()}
+    inputs |= {
+        port.name: np.zeros(type_.shape, np.float32)
+        for port, type_ in zip(program.ports, program.inputs, strict=True)
+        if port.name.startswith(("keys", "values"))
+    }
+    inputs |= {
+        "tokens": np.array([[859, 26, 0]], np.int32),
+        "start": np.array([0], np.int32),
+        "count": np.array([2], np.int32),
+    }
+    logits = ptir.run_program(program, inputs, REF)[0]
+    assert_close(logits, model().forward("ROMEO:")[-1:])
+    with pytest.raises(UsageError, match="no array for port 'count'"):
+        ptir.run_program(program, {n: v for n, v in inputs.items() if n != "count"}, REF)
+
+
+def test_bench_reports_speeds_in_the_promised_shape(command: Command) -> None:
+    value = command("bench", "demo", "-p", 8, "-n", 2, "-r", 1, "--json").value
+    assert set(value) == {"model", "backend", "device", "dtype", "quant", "rows"}
+    assert (value["model"], value["backend"], value["dtype"], value["quant"]) == (
+        "demo",
+        "ref",
+        "f32",
+        None,
+    )
+    assert [row["test"] for row in value["rows"]] == ["pp8", "tg2"]
+    for row in value["rows"]:
+        assert set(row) == {
+            "test",
+            "tokens_per_second",
+            "bandwidth_share",
+            "peak_memory_bytes",
+        }
+        speed = row["tokens_per_second"]
+        assert speed["samples"] == [speed["median"]] == [speed["min"]] == [speed["max"]]
+        assert speed["median"] > 0
+    prompt, decoding = value["rows"]
+    assert prompt["bandwidth_share"] is None
+    assert decoding["bandwidth_share"] > 0
+    table = command("bench", "random:gpt2-tiny", "-p", 8, "-n", 0, "-r", 2).out
+    assert "pp8" in table
+    assert "tg" not in table
+
+
+@pytest.mark.parametrize("name", ["folder", "one.safetensors"])
+def test_converted_model_gives_the_same_tokens(name: str, command: Command, tmp_path: Path) -> None:
+    out = tmp_path / name
+    assert command("convert", "demo", out, "--json").value == {"path": str(out), "tensors": 76}
+    value = command("run", out, "ROMEO:", "--temp", 0, "-n", 64, "--json").value
+    assert value["token_ids"] == ROMEO["greedy_ids"]
+    again = command("convert", "demo", out)
+    assert (again.code, again.out) == (1, "")
+    assert "exists" in again.err
+    assert command("convert", "demo", out, "--overwrite", "--dtype", "bf16").code == 0
+    assert str(open_checkpoint(out).source.type("transformer.wte.weight").dtype) == "bf16"
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_narrow_storage_runs(dtype: str, command: Command) -> None:
+    value = command(*GREEDY, "-n", 8, "--dtype", dtype, "--json").value
+    if dtype == "f16":  # the demo is stored as f16, so nothing is rounded
+        assert value["token_ids"] == ROMEO["greedy_ids"][:8]
+    assert len(value["token_ids"]) == 8
+
+
+def test_pull_prints_where_the_model_is(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def download(hub_id: str, **options: Any) -> str:
+        asked.update(options, hub_id=hub_id)
+        return "/cache/snapshot"
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert command("pull", "owner/name", "--revision", "v1").out == "/cache/snapshot\n"
+    assert (asked["hub_id"], asked["revision"]) == ("owner/name", "v1")
+    assert not any(name.endswith((".bin", ".pt", ".pth")) for name in asked["allow_patterns"])
+    expected = {"model": "owner/name", "path": "/cache/snapshot"}
+    assert command("pull", "owner/name", "--json").value == expected
+
+
+@pytest.mark.parametrize(
+    "error", [LocalEntryNotFoundError("no route\nmore"), OfflineModeIsEnabled("no route\nmore")]
+)
+def test_pull_without_a_network_is_one_clear_error(
+    error: Exception, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(*_: object, **__: object) -> str:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    done = command("pull", "owner/name")
+    assert (done.code, done.out) == (1, "")
+    said = "'owner/name' could not be fetched: no route; check the name and the network"
+    assert done.err.splitlines() == [f"error [PTIR-301]: {said}"]
