@@ -177,8 +177,8 @@ how = {"scale": 0.25, "causal": True, "window": None, "soft_cap": None}
 m = r.standard_normal((600, 2000), "f")
 results = [
     composite("linear", x, m, shape=(300, 2000), layout="io"),
-    composite("linear", x[:1], m, shape=(1, 2000), layout="io"),
-    composite("linear", x[:1], m.reshape(2000, 600), shape=(1, 2000), layout="oi"),
+    composite("linear", x[:2], m, shape=(2, 2000), layout="io"),
+    composite("linear", x[:2], m.reshape(2000, 600), shape=(2, 2000), layout="oi"),
     composite("layer_norm", x, w, w, epsilon=1e-5),
     composite("softmax", x, axis=1),
     composite("gelu", x, approximate="tanh"),

@@ -61,6 +61,13 @@ def test_text_held_back_for_a_stop_is_given_out_when_the_row_ends(script: Script
     assert (found.text, found.finish_reason) == ("Hear me, the", "length")
 
 
+def test_stop_text_that_only_the_end_completes_counts(script: Script) -> None:
+    half = ids_of("Hear 😀")[:-1]
+    script(half)
+    found = model().generate("A", max_tokens=len(half), stop="\ufffd")
+    assert (found.text, found.finish_reason) == ("Hear ", "stop")
+
+
 def test_max_tokens_0_generates_nothing() -> None:
     found = model().generate("ROMEO:", max_tokens=0)
     assert (found.text, found.token_ids, found.finish_reason) == ("", [], "length")
@@ -170,6 +177,15 @@ def test_sampled_tokens_follow_the_distribution(tmp_path: Path) -> None:
     expected = weights / weights.sum() * 200
     assert counts.sum() == 200
     assert (((counts - expected) ** 2) / expected).sum() < 24.3  # 7 degrees of freedom, p = 0.001
+
+
+def test_every_token_is_drawn_anew() -> None:
+    found = model().generate("A", max_tokens=30, temperature=1e6, seed=3, logprobs=1024)
+    ranks = {
+        [token for token, _ in entry["top"]].index(entry["token_id"])
+        for entry in found.logprobs or ()
+    }
+    assert len(ranks) > 20
 
 
 def test_repetition_penalty_is_that_of_a_plain_loop() -> None:

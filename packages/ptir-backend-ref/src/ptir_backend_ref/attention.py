@@ -45,8 +45,11 @@ class Attention:
             for first in reversed(range(0, T, step)):  # the longest blocks of a causal row
                 end = min(first + step, T)
                 tasks += [partial(call.block, row, at, keys, g, first, end) for g in groups]
-        with single_threaded_blas():
-            run_all(tasks) if cut else _run_here(tasks)
+        if cut:
+            with single_threaded_blas():
+                run_all(tasks)
+        else:
+            _run_here(tasks)
         return out
 
     def seen(self, first: int, last: int, keys: int) -> tuple[int, int]:
