@@ -21,10 +21,7 @@ from ptir.types import DTYPES, DType
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Written by scripts/generate_docs.py; edit the {table} instead. -->"
 
-PLANNED = (
-    *("gather", "scatter_reduce", "reduce_window", "segment_reduce", "extract_patches"),
-    *("scan", "quantize", "dequantize"),
-)
+PLANNED = (*("reduce_window", "extract_patches", "quantize", "dequantize"),)
 OPS_INTRO = """
 # Ops
 

@@ -59,6 +59,7 @@ def bounded(block):
         assert next(turns, None) is not None, "a sample's loop does not end"
         return run_block(block, arrays)
 
+    region.output_types = block.output_types
     return region
 
 
@@ -124,7 +125,8 @@ def test_type_rule_gives_the_types_of_the_results(record, example):
 def test_decomposition_equals_meaning_bit_for_bit(record, example):
     operands = sources(a.type for a in example.operands)
     attributes = record.bind(example.attributes)
-    given = record.decomposition(*operands, **attributes)
+    regions = {"regions": example.regions} if example.regions else {}
+    given = record.decomposition(*operands, **attributes, **regions)
     outputs = [given] if isinstance(given, Ref) else list(given)
     block = freeze(outputs, operands)
     arrays = [a.numpy() for a in example.operands]

@@ -9,10 +9,12 @@ from ptir.capture import Tensor
 from ptir.functional.activation import gelu, silu, swiglu
 from ptir.functional.arrays import arange, concat, full, stack, take, top_k
 from ptir.functional.attention import attention, cache_update
+from ptir.functional.control import cond, scan, while_loop
 from ptir.functional.define import composite, functional, implementation
 from ptir.functional.elementwise import ELEMENTWISE, where
 from ptir.functional.linear import embedding, linear
 from ptir.functional.normalization import layer_norm, rms_norm
+from ptir.functional.places import gather, scatter, segment_reduce, take_along_axis
 from ptir.functional.position import rope
 from ptir.functional.random import normal, uniform
 from ptir.functional.sample import repetition_penalty, sample
@@ -24,9 +26,11 @@ __all__ = [
     "cache_update",
     "composite",
     "concat",
+    "cond",
     "embedding",
     "full",
     "functional",
+    "gather",
     "gelu",
     "implementation",
     "layer_norm",
@@ -36,14 +40,19 @@ __all__ = [
     "rms_norm",
     "rope",
     "sample",
+    "scan",
+    "scatter",
+    "segment_reduce",
     "silu",
     "softmax",
     "stack",
     "swiglu",
     "take",
+    "take_along_axis",
     "top_k",
     "uniform",
     "where",
+    "while_loop",
 ]
 
 

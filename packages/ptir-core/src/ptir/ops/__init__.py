@@ -9,7 +9,18 @@ from __future__ import annotations
 import keyword
 
 from ptir.errors import unknown_name
-from ptir.ops import contraction, control, creation, elementwise, indexing, movement, reduction
+from ptir.ops import (
+    contraction,
+    control,
+    creation,
+    elementwise,
+    indexing,
+    loops,
+    movement,
+    places,
+    reduction,
+    scatter,
+)
 from ptir.ops.record import OPS, Op, op
 
 __all__ = [
@@ -20,9 +31,12 @@ __all__ = [
     "creation",
     "elementwise",
     "indexing",
+    "loops",
     "movement",
     "op",
+    "places",
     "reduction",
+    "scatter",
 ]
 
 

@@ -1,29 +1,17 @@
-"""Indexing ops: which elements is decided by operands. Indices clamp into range.
+"""Indexing ops along axes: which slice or window is decided by an operand.
 
-With PTIR_CHECK_INDICES=1 the reference refuses what would be clamped.
+Indices clamp into range; under PTIR_CHECK_INDICES=1 what would be clamped is an error.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from ptir.ops.record import (
-    ANY,
-    INTEGER,
-    Array,
-    Attribute,
-    Call,
-    bad,
-    define,
-    dtypes,
-    refusals,
-    sample,
-)
-from ptir.types import I32, TensorType
+from ptir.ops.record import ANY, INDEX, Array, Attribute, Call, bad, define, refusals, sample
+from ptir.types import TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
 _bf16 = partial(Array, "bf16")
-_START = dtypes("i32")
 
 
 def _take(call: Call) -> TensorType:
@@ -37,10 +25,11 @@ def _take(call: Call) -> TensorType:
 take = define(
     "take",
     "operand indices",
-    dtypes={"operand": ANY, "indices": INTEGER},
+    dtypes={"operand": ANY, "indices": INDEX},
     attributes=(Attribute("axis", "the axis that is indexed"),),
     rule=_take,
     meaning=lambda xp, operand, indices, *, axis: xp.take(operand, indices, axis=axis),
+    bounds=lambda types, attributes: (1, (types[0].shape[attributes["axis"]] - 1,)),
     traits="movement",
     doc="""Slices of an axis by index; the axes of ``indices`` take the place of the axis.
 
@@ -74,7 +63,7 @@ take = define(
     ),
     bad_calls=(
         *refusals(
-            "operand indices", {"operand": ANY, "indices": INTEGER}, "f32[2]", "i32[3]", axis=0
+            "operand indices", {"operand": ANY, "indices": INDEX}, "f32[2]", "i32[3]", axis=0
         ),
         bad(
             "axis",
@@ -95,9 +84,14 @@ take = define(
 
 
 def _require_starts(call: Call) -> None:
-    found, wanted = call.types[-1], TensorType(I32, (call.types[0].rank,))
+    found, rank = call.types[-1], call.types[0].rank
+    wanted = found.with_shape((rank,))
     message = f"starts has type {found}; {wanted} is needed, one per axis"
     call.require(found == wanted, "starts", message)
+
+
+def _last_starts(operand: TensorType, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n - size for n, size in zip(operand.shape, sizes, strict=True))
 
 
 def _dynamic_slice(call: Call) -> TensorType:
@@ -112,10 +106,11 @@ def _dynamic_slice(call: Call) -> TensorType:
 dynamic_slice = define(
     "dynamic_slice",
     "operand starts",
-    dtypes={"operand": ANY, "starts": _START},
+    dtypes={"operand": ANY, "starts": INDEX},
     attributes=(Attribute("sizes", "axis sizes of the window"),),
     rule=_dynamic_slice,
     meaning=lambda xp, operand, starts, *, sizes: xp.dynamic_slice(operand, starts, sizes=sizes),
+    bounds=lambda types, attributes: (1, _last_starts(types[0], attributes["sizes"])),
     traits="movement",
     doc="""The window of ``sizes`` that begins at ``starts``, one start per axis.
 
@@ -138,7 +133,7 @@ dynamic_slice = define(
     ),
     bad_calls=(
         *refusals(
-            "operand starts", {"operand": ANY, "starts": _START}, "f32[2]", "i32[1]", sizes=(1,)
+            "operand starts", {"operand": ANY, "starts": INDEX}, "f32[2]", "i32[1]", sizes=(1,)
         ),
         bad(
             "starts",
@@ -181,9 +176,10 @@ def _dynamic_update_slice(call: Call) -> TensorType:
 dynamic_update_slice = define(
     "dynamic_update_slice",
     "operand update starts",
-    dtypes={"operand": ANY, "update": ANY, "starts": _START},
+    dtypes={"operand": ANY, "update": ANY, "starts": INDEX},
     rule=_dynamic_update_slice,
     meaning=lambda xp, operand, update, starts: xp.dynamic_update_slice(operand, update, starts),
+    bounds=lambda types, attributes: (2, _last_starts(types[0], types[1].shape)),
     traits="movement",
     doc="""The operand with ``update`` written where a window of its size begins at ``starts``.
 
@@ -207,7 +203,7 @@ dynamic_update_slice = define(
     bad_calls=(
         *refusals(
             "operand update starts",
-            {"operand": ANY, "update": ANY, "starts": _START},
+            {"operand": ANY, "update": ANY, "starts": INDEX},
             "f32[2]",
             "f32[1]",
             "i32[1]",

@@ -34,6 +34,7 @@ INTEGER = dtypes("i32", "u32")
 NUMERIC = FLOAT | INTEGER
 BITS = INTEGER | dtypes("bool")
 ANY = NUMERIC | dtypes("bool", "f16", "bf16")
+INDEX = INTEGER & dtypes("i32", "u32", "i64")
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ def user_location() -> str:
 
 
 Rule = Callable[[Call], "TensorType | tuple[TensorType, ...]"]
+Bounds = Callable[[Sequence[TensorType], Mapping[str, Any]], tuple[int, tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,10 @@ class Op:
     ``operands`` names them in order, a last name ending in ``*`` takes any number; ``dtypes`` maps
     each operand name to its class. ``meaning(xp, *arrays, **attributes)`` computes NumPy arrays
     with the numerics namespace ``xp``; ops with regions also get ``regions=``, callables.
-    ``decomposition(*refs, **attributes)`` rewrites a call into simpler ops, exactly.
+    ``decomposition(*refs, **attributes)`` rewrites a call into simpler ops, exactly, or gives None
+    where it cannot; ops with regions also get ``regions=``, blocks. ``bounds(types, attributes)``
+    of an op that reads places from an operand gives that operand's number and the greatest valid
+    values along its last axis (one for all, or one each).
     """
 
     name: str
@@ -225,6 +230,7 @@ class Op:
     accuracy: str = "exact"
     profile: str = "core"
     decomposition: Callable[..., Any] | None = None
+    bounds: Bounds | None = None
     regions: int = 0
     open_attributes: bool = False
 
