@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -267,29 +266,3 @@ def test_errors_name_what_differs(call: Any, message: str) -> None:
 def test_reading_a_value_inside_is_refused() -> None:
     with pytest.raises(CaptureError, match="operand 0 of cond"):
         F.cond(tensor(True), lambda v: v if float(v) > 0 else -v, lambda v: v, tensor(1.0))
-
-
-def test_a_gru_by_scan_equals_pytorch() -> None:
-    import torch
-
-    torch.manual_seed(0)
-    cell = torch.nn.GRU(3, 4)
-    weights = {n: tensor(p.detach().numpy()) for n, p in cell.named_parameters()}
-    xs = np.random.default_rng(1).standard_normal((6, 2, 3)).astype(np.float32)
-
-    def sigmoid(x: Any) -> Any:
-        return 1.0 / (1.0 + F.exp(-x))
-
-    def step(h: Any, x: Any) -> Any:
-        a = x @ weights["weight_ih_l0"].T + weights["bias_ih_l0"]
-        b = h @ weights["weight_hh_l0"].T + weights["bias_hh_l0"]
-        r, z = sigmoid(a[:, :4] + b[:, :4]), sigmoid(a[:, 4:8] + b[:, 4:8])
-        h = (1.0 - z) * F.tanh(a[:, 8:] + r * b[:, 8:]) + z * h
-        return h, h
-
-    last, outputs = ptir.jit(lambda xs: F.scan(step, F.full((2, 4), 0.0), xs))(tensor(xs))
-    with torch.no_grad():
-        wanted, hidden = cell(torch.tensor(xs))
-    np.testing.assert_allclose(outputs.numpy(), wanted.numpy(), atol=1e-6)
-    np.testing.assert_allclose(last.numpy(), hidden.numpy()[0], atol=1e-6)
-    assert math.isfinite(float(last.sum()))
