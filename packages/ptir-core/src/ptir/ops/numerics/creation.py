@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from ptir.ir.attributes import Literal
-from ptir.ops.numerics.elementwise import Array, cast, numeric
+from ptir.ops.numerics.casts import cast
+from ptir.ops.numerics.rounding import Array, numeric
 from ptir.types import DType
 
 
