@@ -1,4 +1,4 @@
-"""Ops that make tensors from nothing but attributes (and a key): constant, iota, rng_bits."""
+"""Ops that make tensors from nothing but attributes: constant and iota."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ptir.ops.record import (
     Call,
     bad,
     define,
-    dtypes,
     listed,
     sample,
 )
@@ -35,12 +34,6 @@ def _iota(call: Call) -> TensorType:
         call.fail("dtype", f"dtype is {element!r}; one of {listed(NUMERIC)}, as a DType")
     call.axis(call["axis"], len(shape))
     return TensorType(element, shape)
-
-
-def _rng_bits(call: Call) -> TensorType:
-    key = call.types[0]
-    call.require(key.shape == (2,), "key", f"key has shape {list(key.shape)}; must be u32[2]")
-    return TensorType(U32, call.integers("shape", least=0))
 
 
 define(
@@ -147,43 +140,5 @@ define(
             axis=0,
             message="1 operands given; takes none",
         ),
-    ],
-)
-
-define(
-    "rng_bits",
-    "key",
-    attributes=[SHAPE],
-    dtypes=dtypes("u32"),
-    rule=_rng_bits,
-    meaning=lambda xp, key, **attributes: xp.rng_bits(key, **attributes),
-    doc="Uniform random u32 words from a key u32[2]: Philox4x32-10 with the flat index as counter. "
-    "Element i (row-major) is word i % 4 of block i // 4; counter words 0 and 1 are the low and "
-    "high half of the 64-bit block number, words 2 and 3 are 0. The same key always gives the "
-    "same words, and a longer result starts with the shorter one.",
-    traits="creation random",
-    profile="rng",
-    samples=[
-        sample(
-            Array("u32", [0, 0]),
-            shape=(2, 3),
-            gives=Array(
-                "u32",
-                [[0x6627E8D5, 0xE169C58D, 0xBC57AC4C], [0x9B00DBD8, 0xF8E4CCA4, 0x5CB200DB]],
-            ),
-        ),
-        sample(Array("u32", [1, 2]), shape=(), gives=Array("u32", 0x598DE3A)),
-        sample(Array("u32", [3, 4]), shape=(0,), gives=Array("u32", [])),
-    ],
-    bad_calls=[
-        bad("key", "u32[3]", shape=(2,), message="key has shape [3]; must be u32[2]"),
-        bad("dtype", "i32[2]", shape=(2,), message="key has dtype i32; one of u32"),
-        bad(
-            "shape",
-            "u32[2]",
-            shape=7,
-            message="shape 7 is not a tuple of integers",
-        ),
-        bad("arity", shape=(2,), message="0 operands given; takes key"),
     ],
 )
