@@ -9,7 +9,17 @@ from __future__ import annotations
 import keyword
 
 from ptir.errors import unknown_name
-from ptir.ops import contraction, control, creation, elementwise, indexing, movement, reduction
+from ptir.ops import (
+    contraction,
+    control,
+    creation,
+    elementwise,
+    indexing,
+    movement,
+    quantization,
+    reduction,
+    window,
+)
 from ptir.ops.record import OPS, Op, op
 
 __all__ = [
@@ -22,7 +32,9 @@ __all__ = [
     "indexing",
     "movement",
     "op",
+    "quantization",
     "reduction",
+    "window",
 ]
 
 

@@ -64,6 +64,8 @@ from ptir.ops.numerics.elementwise import (
     tanh,
     xor,
 )
+from ptir.ops.numerics.quantized import dequantize, quantize
+from ptir.ops.numerics.windows import extract_patches, reduce_window
 
 __all__ = [
     "abs",
@@ -81,6 +83,7 @@ __all__ = [
     "constant",
     "cos",
     "cumulative",
+    "dequantize",
     "div",
     "dot_general",
     "dynamic_slice",
@@ -88,6 +91,7 @@ __all__ = [
     "erf",
     "exp",
     "expm1",
+    "extract_patches",
     "floor",
     "iota",
     "is_finite",
@@ -102,8 +106,10 @@ __all__ = [
     "pad",
     "philox4x32",
     "pow",
+    "quantize",
     "reciprocal",
     "reduce",
+    "reduce_window",
     "rem",
     "reshape",
     "reverse",
