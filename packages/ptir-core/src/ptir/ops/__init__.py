@@ -10,33 +10,51 @@ import keyword
 
 from ptir.errors import unknown_name
 from ptir.ops import (
+    arithmetic,
     contraction,
     control,
+    convert,
     creation,
-    elementwise,
     indexing,
+    layout,
+    logic,
     loops,
     movement,
+    order,
     places,
+    quantization,
+    random,
     reduction,
     scatter,
+    transcendental,
+    unary,
+    window,
 )
 from ptir.ops.record import OPS, Op, op
 
 __all__ = [
     "OPS",
     "Op",
+    "arithmetic",
     "contraction",
     "control",
+    "convert",
     "creation",
-    "elementwise",
     "indexing",
+    "layout",
+    "logic",
     "loops",
     "movement",
     "op",
+    "order",
     "places",
+    "quantization",
+    "random",
     "reduction",
     "scatter",
+    "transcendental",
+    "unary",
+    "window",
 ]
 
 

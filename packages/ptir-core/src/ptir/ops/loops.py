@@ -10,7 +10,8 @@ from ptir.ir.program import Block
 from ptir.ops.control import Types, listed, require_inputs
 from ptir.ops.control import while_ as while_op
 from ptir.ops.indexing import dynamic_update_slice, take
-from ptir.ops.movement import broadcast_to, concat, reshape
+from ptir.ops.layout import broadcast_to, reshape
+from ptir.ops.movement import concat
 from ptir.ops.record import (
     ANY,
     Array,

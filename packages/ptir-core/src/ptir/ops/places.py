@@ -11,7 +11,7 @@ from typing import Any
 
 from ptir.ir.graph import Ref
 from ptir.ops.indexing import take
-from ptir.ops.movement import broadcast_to, reshape, transpose
+from ptir.ops.layout import broadcast_to, reshape, transpose
 from ptir.ops.movement import slice as slice_op
 from ptir.ops.record import (
     ANY,

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ptir.ir.graph import Ref
-from ptir.ops.movement import broadcast_to, reshape
+from ptir.ops.layout import broadcast_to, reshape
 from ptir.ops.places import AXES, BATCH, address_bad_calls, addressed, place_bounds
 from ptir.ops.record import (
     ANY,

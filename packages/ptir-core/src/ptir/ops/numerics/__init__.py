@@ -24,19 +24,17 @@ from ptir.ops.numerics.arrays import (
     top_k,
     transpose,
 )
+from ptir.ops.numerics.casts import bitcast, cast
 from ptir.ops.numerics.creation import constant, iota, philox4x32, rng_bits
 from ptir.ops.numerics.elementwise import (
     abs,
     add,
     and_,
-    bitcast,
-    cast,
     ceil,
     clamp,
     compare,
     cos,
     div,
-    erf,
     exp,
     expm1,
     floor,
@@ -65,6 +63,7 @@ from ptir.ops.numerics.elementwise import (
     tanh,
     xor,
 )
+from ptir.ops.numerics.erf import erf
 from ptir.ops.numerics.indexing import (
     SCATTERS,
     check_places,
@@ -75,6 +74,8 @@ from ptir.ops.numerics.indexing import (
     segment_reduce,
     stack,
 )
+from ptir.ops.numerics.quantized import dequantize, quantize
+from ptir.ops.numerics.windows import extract_patches, reduce_window
 
 __all__ = [
     "SCATTERS",
@@ -94,6 +95,7 @@ __all__ = [
     "constant",
     "cos",
     "cumulative",
+    "dequantize",
     "div",
     "dot_general",
     "dynamic_slice",
@@ -101,6 +103,7 @@ __all__ = [
     "erf",
     "exp",
     "expm1",
+    "extract_patches",
     "floor",
     "gather",
     "identity",
@@ -118,8 +121,10 @@ __all__ = [
     "pad",
     "philox4x32",
     "pow",
+    "quantize",
     "reciprocal",
     "reduce",
+    "reduce_window",
     "rem",
     "reshape",
     "reverse",
