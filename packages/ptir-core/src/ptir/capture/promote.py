@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from ptir.errors import TypeRuleError
 from ptir.types import DTYPES, F32, I32, DType
 
-_FLOAT_ORDER = ("f8e4m3fn", "f8e5m2", "f16", "bf16", "f32", "f64")
-
 
 def promote(a: DType, b: DType) -> DType:
     """The element type in which ``a`` and ``b`` meet; raises ``TypeRuleError`` when none exists."""
@@ -35,9 +33,8 @@ def promote(a: DType, b: DType) -> DType:
 def _promote_floats(a: DType, b: DType) -> DType:
     if not (a.is_float and b.is_float):
         return a if a.is_float else b
-    if a.bits == b.bits:
-        return F32
-    return max(a, b, key=lambda d: _FLOAT_ORDER.index(d.name))
+    floats = (a, b, *(DTYPES[name] for name in ("f16", "f32", "f64")))
+    return next(wide for wide in floats if wide.holds(a) and wide.holds(b))
 
 
 def scalar_dtype(value: bool | int | float, other: DType) -> DType:
