@@ -179,6 +179,8 @@ reduce_window = define(
             kind="sum",
             gives=_f32([[3, 5], [15, 17]]),
         ),
+        sample(Array("i8", [127, 1, -3]), window=(2,), kind="sum", gives=Array("i8", [-128, -2])),
+        sample(Array("bf16", [256, 1, 1, 1]), window=(4,), kind="sum", gives=Array("bf16", [260])),
         sample(
             _i32([3, -1, 2]),
             window=(2,),
@@ -382,6 +384,16 @@ extract_patches = define(
     (or cropped, where negative) by ``low`` and ``high``; what was added is zero. Windows that do
     not fit whole are left out.""",
     samples=(
+        sample(
+            Array("u64", [[[2**63], [1], [2]]]),
+            window=(2,),
+            gives=Array("u64", [[[[2**63], [1]], [[1], [2]]]]),
+        ),
+        sample(
+            Array("f8e5m2", [[[0.5], [-2]]]),
+            window=(1,),
+            gives=Array("f8e5m2", [[[[0.5]], [[-2]]]]),
+        ),
         sample(
             _i32([[[[1], [2], [3]], [[4], [5], [6]]]]),
             window=(2, 2),
