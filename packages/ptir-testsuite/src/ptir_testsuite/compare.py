@@ -28,10 +28,15 @@ class Fault:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison found: a fault or none, and the worst error in ULP."""
+    """What a comparison found: a fault or none, and the worst error.
+
+    It is in ULP; for sums, where cancellation makes ULP meaningless, ``worst_share`` is the error
+    as a share of the bound.
+    """
 
     fault: Fault | None
     worst_ulp: float = 0.0
+    worst_share: float | None = None
 
 
 def compare(
@@ -108,8 +113,13 @@ class _Floats:
         if wrong.any():
             return Verdict(self._fault(wrong), math.inf)
         counted = np.isfinite(self.errors) & ~self.free
-        worst = float(self.errors[counted].max()) if counted.any() else 0.0
-        return Verdict(self._whole() if self.sums else None, worst)
+        if self.sums:
+            return Verdict(self._whole(), 0.0, self._share(counted))
+        return Verdict(None, float(self.errors[counted].max()) if counted.any() else 0.0)
+
+    def _share(self, counted: Array) -> float:
+        allowed = self.allowed() + self.unit / 2
+        return float((np.abs(self.error) / allowed)[counted].max()) if counted.any() else 0.0
 
     def _within(self) -> Array:
         """Elements off by no more than the bound; never where NaN or exact zeros are involved."""
@@ -178,11 +188,12 @@ class _Floats:
             return f"NaN and infinities must agree ({self.bound})"
         if self.found[at] == self.wanted[at] == 0:
             return "the sign of zero is lost"
-        text = f"{self.errors[at]:.3g} ULP off"
+        zero = self.exact[at] == 0
+        off = f"off by {abs(self.error[at]):.3g}" if zero else f"{self.errors[at]:.3g} ULP off"
         if self.sums:
             error, allowed = abs(self.error[at]), float(self.allowed()[at])
-            return f"{text}: error {error:.3g}, bound of the sum {allowed:.3g}"
-        return f"{text}; allowed: {self.bound}"
+            return f"{off}: error {error:.3g}, bound of the sum {allowed:.3g}"
+        return f"{off}; allowed: {self.bound}"
 
     def _at(self, at: int, text: str, count: int) -> Fault:
         dtype = self.type.dtype

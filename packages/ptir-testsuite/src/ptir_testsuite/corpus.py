@@ -32,7 +32,7 @@ from ptir_testsuite.variants import (
 SHAPES: Final = ((), (0,), (1,), (2, 0, 3), (3, 5, 7), (1031,))
 """Shapes in which every elementwise op is tried; the last is more than a block of any size."""
 
-SIZES_TRIED: Final = ("x17", "x3", "empty", "ones")
+SIZES_TRIED: Final = ("x17", "x3", "square", "empty", "ones")
 
 
 def corpus(ops: Iterable[Op] | None = None) -> Iterator[Case]:

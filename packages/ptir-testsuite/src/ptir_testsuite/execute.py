@@ -88,7 +88,7 @@ def _attempted(case: Case, setting: Setting, row: Row) -> Row:
     if refusal:
         text = f"{case.call}: the capability predicate says {refusal!r}, and yet it runs"
         return replace(row, outcome=Outcome.UNEXPECTED_PASS, phase="compile", message=text)
-    return replace(row, worst_ulp=judgement.worst_ulp)
+    return replace(row, worst_ulp=judgement.worst_ulp, worst_share=judgement.worst_share)
 
 
 # --- compile ---
@@ -159,16 +159,33 @@ def _results(case: Case, program: Program, setting: Setting) -> list[Any]:
     arrays = [LAYOUTS[case.layout](a) for a in case.arrays[: len(program.inputs)]]
     before = _fingerprint(arrays)
     handles = _guarded("upload", case, lambda: _uploaded(arrays, case, setting))
+    _unchanged(case, "upload", handles, before, setting, "an upload holds other elements")
     first = _run(case, executable, handles, setting)
+    _unchanged(case, "execute", handles, before, setting, "an input buffer was changed")
     second = _run(case, executable, handles, setting)
     if _fingerprint(arrays) != before:
         raise Failed(Outcome.MISMATCH, "execute", f"{case.call}: a host array was changed")
-    after = _guarded("download", case, lambda: [backend.download(h, device) for h in handles])
-    if _fingerprint(after) != before:
-        raise Failed(Outcome.MISMATCH, "execute", f"{case.call}: an input buffer was changed")
     if _fingerprint(first) != _fingerprint(second):
         raise Failed(Outcome.MISMATCH, "execute", f"{case.call}: two runs gave different bits")
     return first
+
+
+def _unchanged(
+    case: Case,
+    phase: str,
+    handles: Sequence[Any],
+    before: list[Any],
+    setting: Setting,
+    message: str,
+) -> None:
+    """Refuse handles whose elements are no longer those of the host arrays."""
+    backend, device = setting.target.backend, setting.target.device
+    after = _guarded("download", case, lambda: [backend.download(h, device) for h in handles])
+    found = _fingerprint(after)
+    wrong = [i for i, (a, b) in enumerate(zip(found, before, strict=True)) if a != b]
+    if wrong:
+        text = f"{case.call}: {message}: operand {wrong[0]} ({case.layout} host array)"
+        raise Failed(Outcome.MISMATCH, phase, text)
 
 
 def _uploaded(arrays: Sequence[Any], case: Case, setting: Setting) -> list[Any]:

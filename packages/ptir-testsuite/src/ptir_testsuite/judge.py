@@ -20,10 +20,11 @@ from ptir_testsuite.oracles import ORACLES, Given, NoOracleError
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether results are right: a message where they are not, and the worst error in ULP."""
+    """Whether results are right: a message where they are not, and the worst errors."""
 
     message: str = ""
     worst_ulp: float | None = None
+    worst_share: float | None = None
     facts: dict[str, Any] | None = None
 
 
@@ -51,8 +52,11 @@ def judge(case: Case, results: Sequence[Any], terms: Terms) -> Judgement:
         verdict = _best([_compared(case, result, s[number], type, terms) for s in sources])
         if verdict.fault is not None:
             return _described(case, number, verdict.fault)
-        worst = verdict.worst_ulp if type.dtype.is_float else None
-        judgement = Judgement(worst_ulp=_larger(judgement.worst_ulp, worst))
+        plain = type.dtype.is_float and verdict.worst_share is None
+        judgement = Judgement(
+            worst_ulp=_larger(judgement.worst_ulp, verdict.worst_ulp if plain else None),
+            worst_share=_larger(judgement.worst_share, verdict.worst_share),
+        )
     for number, kept in enumerate(results[count:]):
         fault = compare(kept, exactly(case.arrays[number]), case.types[number], EXACT, terms).fault
         if fault is not None:
@@ -122,7 +126,7 @@ def _described(case: Case, number: int, fault: Fault, what: str = "") -> Judgeme
         "wrong": fault.count,
         "elements": fault.size,
     }
-    return Judgement("\n".join(lines), None, facts)
+    return Judgement("\n".join(lines), facts=facts)
 
 
 SHOWN = 8

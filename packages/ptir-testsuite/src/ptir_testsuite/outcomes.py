@@ -30,7 +30,9 @@ HARMLESS: Final = frozenset({Outcome.PASS, Outcome.UNSUPPORTED, Outcome.WAIVED})
 
 @dataclass(frozen=True)
 class Row:
-    """One case's outcome. ``worst_ulp`` is kept of passing cases too; None where nothing is float.
+    """One case's outcome. The worst errors are kept of passing cases too, None where there is none.
+
+    ``worst_ulp`` is of results held to ULP, ``worst_share`` of sums: the error over its bound.
 
     ``claimed`` says whether the case lies inside the claimed profiles: there, unsupported fails.
     """
@@ -45,6 +47,7 @@ class Row:
     message: str = ""
     claimed: bool = True
     worst_ulp: float | None = None
+    worst_share: float | None = None
     seconds: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -73,6 +76,7 @@ class Row:
             "phase": self.phase,
             "message": self.message,
             "worst_ulp": self.worst_ulp,
+            "worst_share": self.worst_share,
             "seconds": round(self.seconds, 6),
             **self.facts,
         }

@@ -108,18 +108,25 @@ def headline(report: Report) -> str:
 
 def _table(rows: Sequence[Row]) -> Table:
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("op", "attempted", "passed", "failed", "unsupported", "worst ULP"):
+    for column in ("op", "attempted", "passed", "failed", "unsupported", "worst error"):
         grid.add_column(column, header_style="bold", justify="left" if column == "op" else "right")
     for op in dict.fromkeys(row.op for row in rows):
         mine = [row for row in rows if row.op == op]
         counts = Counter(row.outcome for row in mine)
-        errors = [row.worst_ulp for row in mine if row.worst_ulp is not None]
         grid.add_row(
             op,
             str(len(mine)),
             str(counts[Outcome.PASS]),
             str(sum(row.failed for row in mine)),
             str(counts[Outcome.UNSUPPORTED]),
-            f"{max(errors):.3g}" if errors else "",
+            _worst(mine),
         )
     return grid
+
+
+def _worst(rows: Sequence[Row]) -> str:
+    ulps = [row.worst_ulp for row in rows if row.worst_ulp is not None]
+    shares = [row.worst_share for row in rows if row.worst_share is not None]
+    if shares:
+        return f"{max(shares):.0%} of its bound"
+    return f"{max(ulps):.3g} ULP" if ulps else ""

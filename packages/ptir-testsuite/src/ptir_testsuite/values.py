@@ -30,8 +30,10 @@ def _awkward_floats(dtype: DType) -> tuple[float, ...]:
     odd = math.ldexp(1.0, format.precision) - 1  # the largest odd whole number
     ends = (format.tiny, format.normal, format.normal - format.tiny, format.largest)
     powers = (odd, odd + 1, 2.0**31, 2.0**32, 300.0, 1e10, 88.5, 0.99999)
+    twice = [1 + 2.0**-b + 2.0**-e for b in (3, 4, 8, 11) for e in (20, 40)]
     signed = [v for v in (0.0, 1.0, *ends, *powers, math.inf) for v in (v, -v)]
     found = [round_float(v, format) for v in (*signed, *HALVES)]
+    found += [v for v in twice if round_float(v, format) == v]  # wrong when rounded twice
     unique = {(v, math.copysign(1.0, v)): v for v in found if v == v}
     return (math.nan, *unique.values())
 
@@ -40,6 +42,7 @@ def _awkward_integers(dtype: DType) -> tuple[int, ...]:
     signed = dtype.kind == "int"
     low, high = -(1 << (dtype.bits - 1)) if signed else 0, (1 << (dtype.bits - signed)) - 1
     odd = [(1 << p) + 1 for p in (8, 11, 24, 53)]  # the first wholes that a float format lacks
+    odd += [(1 << 30) + (1 << 22) + 1, (1 << 62) + (1 << 38) + 1]  # wrong when rounded twice
     wanted = [0, 1, -1, 2, -2, 3, -7, 10, 100, low, low + 1, high, high - 1, *odd]
     wanted += [dtype.bits - 1, dtype.bits, dtype.bits + 1, high // 2 + 1, high // 3]
     return tuple(dict.fromkeys(v for v in wanted if low <= v <= high))

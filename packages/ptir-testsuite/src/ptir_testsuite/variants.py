@@ -220,7 +220,7 @@ SIZES: Final[dict[str, Resize]] = {
     "x3": lambda n: 3 * n,
     "empty": lambda n: 0,
     "ones": lambda n: min(n, 1),
-    "x101": lambda n: 101 * n,
+    "square": lambda n: 4,
 }
 """How axis sizes change; the same change goes into attributes, which may hold sizes too."""
 
