@@ -10,8 +10,8 @@ import itertools
 
 import numpy as np
 import pytest
-from comparing import assert_same, meaning, run_block, ulps
 
+from comparing import assert_same, meaning, run_block, ulps
 from evaluation import awkward, awkward_values
 from ptir.errors import UnsupportedError
 from ptir.ir.attributes import Attributes
