@@ -18,12 +18,17 @@ from ptir.ops import (
     indexing,
     layout,
     logic,
+    loops,
     movement,
     order,
+    places,
+    quantization,
     random,
     reduction,
+    scatter,
     transcendental,
     unary,
+    window,
 )
 from ptir.ops.record import OPS, Op, op
 
@@ -38,13 +43,18 @@ __all__ = [
     "indexing",
     "layout",
     "logic",
+    "loops",
     "movement",
     "op",
     "order",
+    "places",
+    "quantization",
     "random",
     "reduction",
+    "scatter",
     "transcendental",
     "unary",
+    "window",
 ]
 
 
