@@ -380,8 +380,14 @@ def _remainder(a: Tensor, b: Tensor) -> Tensor:
     differs = _call("compare", rest, zero, direction="lt") ^ _call(
         "compare", b, zero, direction="lt"
     )
-    wrong = _call("and", _call("compare", rest, zero, direction="ne"), differs)
-    return _call("select", wrong, _call("add", rest, b), rest)
+    some = _call("compare", rest, zero, direction="ne")
+    result = _call("select", _call("and", some, differs), _call("add", rest, b), rest)
+    return result if not rest.dtype.is_float else _call("select", some, result, _zero_like(b))
+
+
+def _zero_like(x: Tensor) -> Tensor:
+    """A zero with the sign of each element, NaN where the element is."""
+    return _call("mul", _call("sign", x), constant(0, x.dtype, x.shape))
 
 
 def _floor_divide(a: Tensor, b: Tensor) -> Tensor:

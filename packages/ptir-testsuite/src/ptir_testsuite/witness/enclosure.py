@@ -1,0 +1,126 @@
+"""Interval evaluation: between which bounds may each result of a program lie?
+
+Every op is widened by its accuracy class, so the bounds enclose whatever a conforming backend may
+answer. A value that no rounding touched is a *point*: its bounds are one array, in its own dtype.
+All other floats are bounded by float64 arrays. What a rule cannot bound raises ``Unbounded``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ptir.ir.program import Block, Instruction
+from ptir.ops import numerics
+from ptir.ops.record import OPS
+from ptir_testsuite.witness.rules import RULES
+from ptir_testsuite.witness.spans import Array, Rounding, Span, Unbounded, point
+
+Regions = Sequence[Callable[..., list[Span]]]
+
+
+class Enclosure:
+    """One evaluation; ``roundings`` lists the class of every op that could round."""
+
+    def __init__(self) -> None:
+        self.roundings: list[str] = []
+
+    @property
+    def decided(self) -> bool:
+        """Whether nothing is left open: at most one op rounds, and that one correctly."""
+        return self.roundings in ([], ["rounded"])
+
+    def block(self, block: Block, operands: Sequence[Span]) -> list[Span]:
+        """The bounds of the outputs of ``block`` from those of its inputs."""
+        values = list(operands)
+        for instruction in block.instructions:
+            values.extend(self.step(instruction, [values[v] for v in instruction.operands]))
+        return [values[v] for v in block.outputs]
+
+    def step(self, instruction: Instruction, operands: list[Span]) -> list[Span]:
+        """The bounds of one instruction's results."""
+        name = instruction.op
+        control = CONTROL.get(name)
+        if control is not None:
+            regions = [lambda *a, r=region: self.block(r, a) for region in instruction.regions]
+            return control(instruction, operands, regions)
+        exact = all(operand.exact for operand in operands)
+        rounding = Rounding.of(instruction, operands)
+        if exact and rounding is None:
+            return [point(array) for array in meaning(instruction, operands)]
+        if rounding is not None:
+            self.roundings.append(rounding.accuracy)
+        rule = RULES.get(name)
+        if rule is None:
+            raise Unbounded(f"{name} has no rule for operands that are known only by bounds")
+        with np.errstate(all="ignore"):
+            found = rule(instruction, operands)
+        results = found if isinstance(found, list) else [found]
+        return [r if rounding is None else rounding.widen(r) for r in results]
+
+
+def meaning(instruction: Instruction, operands: Sequence[Span]) -> tuple[Array, ...]:
+    """What the op record says of exact operands."""
+    arrays = [operand.low for operand in operands]
+    result = OPS[instruction.op].meaning(numerics, *arrays, **instruction.attributes)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def enclose(block: Block, inputs: Sequence[Array]) -> tuple[list[Span], bool]:
+    """The bounds of each output of ``block`` on exact inputs, and whether they leave one result.
+
+    Raises ``Unbounded`` where an op has no rule for operands that are not exact.
+    """
+    evaluation = Enclosure()
+    return evaluation.block(block, [point(array) for array in inputs]), evaluation.decided
+
+
+def evaluate(block: Block, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of ``block`` as the op records define them, in the program's own dtypes."""
+    values = list(inputs)
+    for instruction in block.instructions:
+        arrays = [values[v] for v in instruction.operands]
+        more: dict[str, Any] = {}
+        if instruction.regions:
+            more["regions"] = [
+                lambda *a, r=region: evaluate(r, a) for region in instruction.regions
+            ]
+        result = OPS[instruction.op].meaning(numerics, *arrays, **instruction.attributes, **more)
+        values.extend(result if isinstance(result, tuple | list) else (result,))
+    return [np.asarray(values[v]) for v in block.outputs]
+
+
+# --- control ---
+
+
+def _composite(instruction: Instruction, operands: list[Span], regions: Regions) -> list[Span]:
+    return regions[0](*operands)
+
+
+def _cond(instruction: Instruction, operands: list[Span], regions: Regions) -> list[Span]:
+    predicate, *rest = operands
+    then, otherwise = regions
+    if predicate.exact:
+        return then(*rest) if bool(predicate.low) else otherwise(*rest)
+    return [a.union(b) for a, b in zip(then(*rest), otherwise(*rest), strict=True)]
+
+
+def _while(instruction: Instruction, operands: list[Span], regions: Regions) -> list[Span]:
+    condition, body = regions
+    state = operands
+    while True:
+        go = condition(*state)[0]
+        if not go.exact:
+            raise Unbounded("while: whether to go on depends on a rounded value")
+        if not bool(go.low):
+            return state
+        state = body(*state)
+
+
+CONTROL: dict[str, Callable[[Instruction, list[Span], Regions], list[Span]]] = {
+    "composite": _composite,
+    "cond": _cond,
+    "while": _while,
+}

@@ -1,0 +1,120 @@
+"""Bounds of values, and how far apart an op's accuracy class moves them.
+
+A class is N ulp, correctly rounded, or a sum of K terms in any order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from ptir.ir.program import Instruction
+from ptir.ops import numerics
+from ptir.ops.record import OPS
+from ptir.types import F64, DType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+EXACT_KINDS: Final = ("max", "min", "any", "all", "replace", "none")
+
+
+class Unbounded(Exception):  # noqa: N818  it says what was asked for
+    """No rule bounds this op on operands that are not exact."""
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """Every value that an array may hold: from ``low`` to ``high``, which are one when exact.
+
+    ``spread`` is the magnitude that a sum's error is relative to, where one was made.
+    """
+
+    low: Array
+    high: Array
+    spread: Array | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing is open."""
+        return self.low is self.high
+
+    def union(self, other: Span) -> Span:
+        """The bounds of a value that is one or the other."""
+        return Span(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
+
+    def wide(self) -> Span:
+        """Bounds in float64, bool kept."""
+        if self.low.dtype in (np.float64, np.bool_):
+            return self
+        low = self.low.astype(np.float64)
+        return Span(low, low if self.exact else self.high.astype(np.float64))
+
+
+def point(array: Array) -> Span:
+    """An array that is known exactly."""
+    return Span(array, array)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How far a result may lie from the true value of its operands."""
+
+    accuracy: str
+    dtype: DType
+    ulps: float
+    terms: int = 0
+
+    @staticmethod
+    def of(instruction: Instruction, operands: Sequence[Span]) -> Rounding | None:
+        """The rounding of an instruction; None where the result is exact."""
+        dtype, accuracy = instruction.types[0].dtype, OPS[instruction.op].accuracy
+        exact = accuracy == "exact" or instruction.attributes.get("kind") in EXACT_KINDS
+        if exact or not dtype.is_float or not instruction.types[0].size:
+            return None
+        if instruction.op == "cast" and _cast_is_exact(operands[0], dtype):
+            return None
+        bounds = [float(n) for n in re.findall(r"ulp:([\d.]+)", accuracy)]
+        terms = _terms(instruction, operands) if accuracy == "dot" else 0
+        return Rounding(accuracy, dtype, max(bounds, default=1.0), terms)
+
+    def widen(self, span: Span) -> Span:
+        """``span`` moved apart by the error, and overflowing like the dtype."""
+        if span.low.dtype != np.float64:  # indices, or bool: not what was rounded
+            return span
+        info: Any = ml_dtypes.finfo(self.dtype.numpy)  # type: ignore[no-untyped-call]
+        eps, tiny = float(info.eps), float(info.smallest_subnormal)
+        ulps = self.ulps + (self.dtype == F64)  # float64 is also what the bounds are computed in
+        summed = np.zeros(()) if span.spread is None else span.spread
+        unit = eps if self.dtype.bits >= 32 else float(np.finfo(np.float32).eps)
+
+        def apart(bound: Array, sign: float) -> Array:
+            magnitude = np.where(np.isfinite(bound), np.abs(bound), 0.0)
+            error = ulps * (eps * magnitude + tiny) + self.terms * unit * summed
+            moved = bound + sign * error
+            return np.where(np.abs(moved) > float(info.max), np.copysign(np.inf, moved), moved)
+
+        with np.errstate(all="ignore"):
+            return Span(apart(span.low, -1.0), apart(span.high, 1.0))
+
+
+def _cast_is_exact(operand: Span, dtype: DType) -> bool:
+    if not operand.exact:
+        return False
+    there = numerics.cast(operand.low, dtype=dtype).astype(np.float64)
+    here = operand.low.astype(np.float64)
+    return bool(np.array_equal(there, here, equal_nan=True)) and operand.low.dtype.itemsize < 8
+
+
+def _terms(instruction: Instruction, operands: Sequence[Span]) -> int:
+    """How many terms one result is the sum of, at most."""
+    shape = operands[0].low.shape
+    attributes = instruction.attributes
+    axes: Any = attributes.get("axes", attributes.get("lhs_contract"))
+    if axes is None:
+        axes = (attributes["axis"],) if "axis" in attributes else range(len(shape))
+    return max(1, int(np.prod([shape[a] for a in axes], dtype=np.int64)))
