@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from ptir.errors import TypeRuleError, UsageError
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import freeze, source
-from ptir.ops import contraction, indexing, movement, reduction
+from ptir.ops import contraction, indexing, layout, movement, order, reduction
 from ptir.ops.numerics import arrays as xp
 from ptir.ops.numerics import elementwise as elementwise_numerics
 from ptir.ops.record import OPS, Array
 from ptir.types import BF16, F16, TensorType, dtype_of, parse_type
 
-MODULES = (contraction, reduction, movement, indexing)
+MODULES = (contraction, reduction, order, layout, movement, indexing)
 RECORDS = [r for m in MODULES for r in vars(m).values() if getattr(r, "meaning", None)]
 RECORDS = list({record.name: record for record in RECORDS}.values())
 AWKWARD = (0.0, -0.0, 1.0, -1.0, 2.5, -3.0, math.inf, -math.inf, math.nan)
@@ -92,8 +92,8 @@ def test_samples_give_their_literal_results_on_any_strides(record, number):
     types = [operand.type for operand in case.operands]
     assert record.infer(types, Attributes(attributes)) == tuple(g.type for g in case.gives)
     dense = [operand.numpy() for operand in case.operands]
-    for layout in (np.ascontiguousarray, np.asfortranarray, lambda x: np.stack([x, x], -1)[..., 0]):
-        operands = [layout(x).reshape(x.shape) for x in dense]
+    for lay in (np.ascontiguousarray, np.asfortranarray, lambda x: np.stack([x, x], -1)[..., 0]):
+        operands = [lay(x).reshape(x.shape) for x in dense]
         results = record.meaning(xp, *operands, **attributes)
         results = results if isinstance(results, tuple) else (results,)
         assert len(results) == len(case.gives)
@@ -147,7 +147,7 @@ def decomposed(record, *operands, **attributes):
 def test_arg_min_equals_its_decomposition(data, x):
     axis = data.draw(st.integers(0, x.ndim - 1))
     if x.shape[axis]:
-        (found,) = decomposed(reduction.arg_min, x, axis=axis)
+        (found,) = decomposed(order.arg_min, x, axis=axis)
         assert same(found, xp.arg_min(x, axis=axis))
 
 
@@ -155,7 +155,7 @@ def test_arg_min_equals_its_decomposition(data, x):
 @given(st.data(), tensors(lined))
 def test_top_k_equals_its_decomposition(data, x):
     k = data.draw(st.integers(0, x.shape[-1]))
-    found = decomposed(reduction.top_k, x, k=k)
+    found = decomposed(order.top_k, x, k=k)
     assert all(same(a, b) for a, b in zip(found, xp.top_k(x, k=k), strict=True))
 
 
@@ -547,7 +547,7 @@ def test_checked_indices_raise_where_others_clamp(monkeypatch, call, message):
 
 def test_sample_permutations_are_not_their_own_inverse():
     """A transpose composed backwards must not pass its samples."""
-    orders = [s.attributes["permutation"] for s in movement.transpose.samples]
+    orders = [s.attributes["permutation"] for s in layout.transpose.samples]
     assert any(o != tuple(np.argsort(o)) for o in orders)
 
 
