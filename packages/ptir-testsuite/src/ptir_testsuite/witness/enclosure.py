@@ -16,7 +16,7 @@ from ptir.ir.program import Block, Instruction
 from ptir.ops import numerics
 from ptir.ops.record import OPS
 from ptir_testsuite.witness.rules import RULES
-from ptir_testsuite.witness.spans import Array, Rounding, Span, Unbounded, point
+from ptir_testsuite.witness.spans import Array, Rounding, Span, Unbounded, point, stacked
 
 Regions = Sequence[Callable[..., list[Span]]]
 
@@ -119,8 +119,21 @@ def _while(instruction: Instruction, operands: list[Span], regions: Regions) -> 
         state = body(*state)
 
 
+def _scan(instruction: Instruction, operands: list[Span], regions: Regions) -> list[Span]:
+    carries, length = instruction.attributes["carries"], instruction.attributes["length"]
+    state, sequences = operands[:carries], operands[carries:]
+    order = range(length)
+    rows: dict[int, list[Span]] = {}
+    for at in reversed(order) if instruction.attributes["reverse"] else order:
+        found = regions[0](*state, *(sequence.row(at) for sequence in sequences))
+        state, rows[at] = found[:carries], found[carries:]
+    types = instruction.types[carries:]
+    return [*state, *(stacked([rows[at][i] for at in order], t) for i, t in enumerate(types))]
+
+
 CONTROL: dict[str, Callable[[Instruction, list[Span], Regions], list[Span]]] = {
     "composite": _composite,
     "cond": _cond,
     "while": _while,
+    "scan": _scan,
 }

@@ -266,6 +266,29 @@ def moved(instruction: Instruction, operands: list[Span]) -> Span:
     return _moved(instruction, operands, 1)
 
 
+@rule("scatter_reduce", "segment_reduce")
+def scattered(instruction: Instruction, operands: list[Span]) -> Span:
+    """Elements by exact indices; what is added is its own magnitude."""
+    kind = instruction.attributes["kind"]
+    values, index = [o for i, o in enumerate(operands) if i != 1], operands[1]
+    if not index.exact:
+        raise Unbounded(f"{instruction.op} at a position that depends on a rounded value")
+    if kind in ("mul", "prod") and not all(value.exact for value in values):
+        raise Unbounded(f"{instruction.op} multiplies values that are known only by bounds")
+    function = _meaning(instruction.op)
+
+    def at(arrays: list[Array]) -> Array:
+        found = function(arrays[0], index.low, *arrays[1:], **instruction.attributes)
+        return np.asarray(found)
+
+    wide = [value.wide() for value in values]
+    low, high = at([w.low for w in wide]), at([w.high for w in wide])
+    if kind in ("mul", "prod"):
+        return Span(low, high, np.abs(low))
+    magnitude = at([np.maximum(np.abs(w.low), np.abs(w.high)) for w in wide])
+    return Span(low, high, magnitude)
+
+
 @rule("dynamic_update_slice")
 def updated(instruction: Instruction, operands: list[Span]) -> Span:
     """Elements by exact indices."""

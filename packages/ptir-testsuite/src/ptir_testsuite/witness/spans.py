@@ -16,7 +16,7 @@ import numpy as np
 from ptir.ir.program import Instruction
 from ptir.ops import numerics
 from ptir.ops.record import OPS
-from ptir.types import F64, DType
+from ptir.types import F64, DType, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,6 +47,11 @@ class Span:
         """The bounds of a value that is one or the other."""
         return Span(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
+    def row(self, index: int) -> Span:
+        """One row of the first axis."""
+        low = self.low[index]
+        return point(low) if self.exact else Span(low, self.high[index])
+
     def wide(self) -> Span:
         """Bounds in float64, bool kept."""
         if self.low.dtype in (np.float64, np.bool_):
@@ -58,6 +63,16 @@ class Span:
 def point(array: Array) -> Span:
     """An array that is known exactly."""
     return Span(array, array)
+
+
+def stacked(rows: Sequence[Span], type: TensorType) -> Span:
+    """Rows along a new first axis; of no rows, an empty array of ``type``."""
+    if not rows:
+        return point(np.zeros(type.shape, type.dtype.numpy))
+    if all(row.exact for row in rows):
+        return point(np.stack([row.low for row in rows]))
+    wide = [row.wide() for row in rows]
+    return Span(np.stack([row.low for row in wide]), np.stack([row.high for row in wide]))
 
 
 @dataclass(frozen=True)
@@ -72,8 +87,11 @@ class Rounding:
     @staticmethod
     def of(instruction: Instruction, operands: Sequence[Span]) -> Rounding | None:
         """The rounding of an instruction; None where the result is exact."""
-        dtype, accuracy = instruction.types[0].dtype, OPS[instruction.op].accuracy
-        exact = accuracy == "exact" or instruction.attributes.get("kind") in EXACT_KINDS
+        dtype = instruction.types[0].dtype
+        accuracy = OPS[instruction.op].accuracy_of(dtype)
+        exact = (
+            not operands or accuracy == "exact" or instruction.attributes.get("kind") in EXACT_KINDS
+        )
         if exact or not dtype.is_float or not instruction.types[0].size:
             return None
         if instruction.op == "cast" and _cast_is_exact(operands[0], dtype):

@@ -97,12 +97,12 @@ def _rows(column: Column, target: Target) -> Iterator[Row]:
         except UnsupportedError as error:
             yield Row(case, "refused", REFUSED, str(error), count)
             return
-        yield from grade(case, column, found, allowed_ulps(record))
+        yield from grade(case, column, found, allowed_ulps(record, column.dtype))
 
 
-def allowed_ulps(record: Op) -> float:
-    """The widest error that the accuracy class of ``record`` allows, in ulps."""
-    bounds = [float(bound) for bound in re.findall(r"ulp:([\d.]+)", record.accuracy)]
+def allowed_ulps(record: Op, dtype: DType) -> float:
+    """The widest error that the accuracy class of ``record`` allows in ``dtype``, in ulps."""
+    bounds = [float(bound) for bound in re.findall(r"ulp:([\d.]+)", record.accuracy_of(dtype))]
     return max(bounds, default=0.0)
 
 

@@ -12,30 +12,28 @@ from typing import Any
 from ptir import functional as F
 from ptir.capture import Tensor
 from ptir.capture.trace import symbol
+from ptir.errors import TypeRuleError
 from ptir.ir.graph import freeze
 from ptir.ir.program import Block
 from ptir.ops.record import op
-from ptir_testsuite.witness.onnx_import.scope import Scope, free_names
 from ptir_testsuite.witness.onnx_import.table import Node, NotImported, Reason, onnx_op, refuse
 
 
-def branch(node: Node, graph: Any, names: Sequence[str], operands: Sequence[Tensor]) -> Block:
+def branch(node: Node, graph: Any, handed: dict[str, Tensor], fixed: dict[str, Tensor]) -> Block:
     """A region: what it reads of the graphs around it are its parameters."""
-    parameters = [symbol(x.type, name) for name, x in zip(names, operands, strict=True)]
-    inner = Scope(node.scope.opset, node.scope.inputs, node.scope.feeds, node.scope)
-    inner.values |= {name: Tensor(ref) for name, ref in zip(names, parameters, strict=True)}
-    return freeze([output.ref for output in inner.graph(graph)], parameters)
+    parameters = {name: symbol(x.type, name) for name, x in handed.items()}
+    inner = node.scope.child()
+    inner.values |= fixed | {name: Tensor(ref) for name, ref in parameters.items()}
+    return freeze([output.ref for output in inner.graph(graph)], list(parameters.values()))
 
 
 def both(
-    node: Node, graphs: Sequence[Any], names: Sequence[str], operands: Sequence[Tensor]
+    node: Node, graphs: Sequence[Any], handed: dict[str, Tensor], fixed: dict[str, Tensor]
 ) -> tuple[Block, ...] | None:
-    """Two regions, or None where a shape in one of them depends on a value around it."""
+    """Two regions, or None where one cannot be built: the other branch may not even type."""
     try:
-        return tuple(branch(node, graph, names, operands) for graph in graphs)
-    except NotImported as refused:
-        if refused.reason != Reason.SHAPE:
-            raise
+        return tuple(branch(node, graph, handed, fixed) for graph in graphs)
+    except (NotImported, TypeRuleError):
         return None
 
 
@@ -44,15 +42,12 @@ def if_(node: Node) -> tuple[Tensor, ...]:
     """Both branches as regions; where their types differ, the one that this case takes."""
     graphs = [node.attr("then_branch"), node.attr("else_branch")]
     predicate = node[0].reshape(())
-    names = sorted({name for graph in graphs for name in free_names(graph)})
-    values = [(name, node.scope.lookup(name)) for name in names]
-    known = [(name, value) for name, value in values if value is not None]
-    operands = [value for _, value in known]
-    regions = both(node, graphs, [n for n, _ in known], operands)
+    handed, fixed = node.scope.captured(graphs)
+    regions = both(node, graphs, handed, fixed)
     if regions is None or regions[0].output_types != regions[1].output_types:
         taken = graphs[0] if bool(node.scope.static(predicate)) else graphs[1]
         return tuple(node.scope.child().graph(taken))
-    refs = [predicate.ref, *(operand.ref for operand in operands)]
+    refs = [predicate.ref, *(operand.ref for operand in handed.values())]
     return tuple(map(Tensor, op("cond").multi(*refs, regions=regions)))
 
 

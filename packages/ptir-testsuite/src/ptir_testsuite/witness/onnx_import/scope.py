@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from ptir.capture import Tensor, call
 from ptir.errors import CaptureError
 from ptir.ir.attributes import Literal
-from ptir.ir.graph import Ref, freeze
+from ptir.ir.graph import Ref, freeze, reachable
 from ptir_testsuite.witness.enclosure import evaluate
 from ptir_testsuite.witness.onnx_import.table import (
     Array,
@@ -77,6 +77,17 @@ class Scope:
     def literal(self, value: int) -> Tensor:
         """An i64 scalar."""
         return constant(np.array(value, np.int64))
+
+    def fixed(self, tensor: Tensor) -> bool:
+        """Whether a value is the same in every case: it needs no input."""
+        return not any(node.is_source for node in reachable([tensor.ref]))
+
+    def captured(self, graphs: Iterable[Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What inner graphs read of this one: values to hand in, and constants to repeat inside."""
+        names = sorted({name for graph in graphs for name in free_names(graph)})
+        found = {name: value for name in names if (value := self.lookup(name)) is not None}
+        fixed = {n: constant(self.static(v)) for n, v in found.items() if self.fixed(v)}
+        return {n: v for n, v in found.items() if n not in fixed}, fixed
 
     def child(self) -> Scope:
         """A scope for a graph inside this one."""
