@@ -31,6 +31,8 @@ class RefBackend(Interpreter):
 
     name = "ref"
     folds_casts = True
+    correctly_rounded = frozenset({"div", "sqrt", "reciprocal"})
+    claims = frozenset({"core", "rng", "sort", "control-flow", "f16", "bf16"})
 
     def __init__(self) -> None:
         self._device = Device(0, "numpy", "reference", f"NumPy {np.__version__}")
