@@ -10,8 +10,8 @@ import itertools
 
 import numpy as np
 import pytest
-from comparing import assert_same, meaning, run_block, ulps
 
+from comparing import assert_same, meaning, run_block, ulps
 from evaluation import awkward, awkward_values
 from ptir.errors import UnsupportedError
 from ptir.ir.attributes import Attributes
@@ -135,6 +135,13 @@ def test_cumulative_sums_keep_infinities_nan_and_minus_zero_in_their_place():
     for dtype in ("f16", "bf16", "f32", "f64"):
         line = np.array([-0.0, -0.0, 1.0, np.inf, 2.0, -np.inf, 3.0], DTYPES[dtype].numpy)
         assert_same(*both(OPS["cumulative"], [line], {"axis": 0, "kind": "sum"}))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_cumulative_sums_of_narrow_floats_are_rounded_once(dtype):
+    """Whole numbers below 2**24 are exact in f32, so both are the nearest or not narrow enough."""
+    line = np.arange(1, 700, dtype=np.float32).astype(DTYPES[dtype].numpy)
+    assert_same(*both(OPS["cumulative"], [line], {"axis": 0, "kind": "sum"}))
 
 
 WINDOWS = [
