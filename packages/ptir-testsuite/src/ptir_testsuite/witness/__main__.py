@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ptir.errors import PtirError
+from ptir_testsuite.report import DEFECT
 from ptir_testsuite.witness import WITNESSES
 
 
@@ -31,7 +32,7 @@ def main(name: str, backend: str, select: str | None, as_json: bool) -> None:
         report = WITNESSES[name](backend, **options)
     except PtirError as error:
         click.echo(f"{type(error).__name__}: {error}", err=True)
-        sys.exit(2)
+        sys.exit(DEFECT)
     click.echo(json.dumps(report.record()) if as_json else report.table())
     sys.exit(report.exit_code)
 

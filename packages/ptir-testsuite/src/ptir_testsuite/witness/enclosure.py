@@ -15,6 +15,7 @@ import numpy as np
 from ptir.ir.program import Block, Instruction
 from ptir.ops import numerics
 from ptir.ops.record import OPS
+from ptir_testsuite.accuracy import Kind
 from ptir_testsuite.witness.rules import RULES
 from ptir_testsuite.witness.spans import Array, Rounding, Span, Unbounded, point, stacked
 
@@ -25,7 +26,7 @@ class Enclosure:
     """One evaluation; ``roundings`` lists the class of every op that could round."""
 
     def __init__(self) -> None:
-        self.roundings: list[str] = []
+        self.roundings: list[Kind] = []
 
     @property
     def decided(self) -> bool:
@@ -51,7 +52,7 @@ class Enclosure:
         if exact and rounding is None:
             return [point(array) for array in meaning(instruction, operands)]
         if rounding is not None:
-            self.roundings.append(rounding.accuracy)
+            self.roundings.append(rounding.bound.kind)
         rule = RULES.get(name)
         if rule is None:
             raise Unbounded(f"{name} has no rule for operands that are known only by bounds")

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from ptir_testsuite.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT
+
 Outcome = Literal["passed", "failed", "explained", "refused", "skipped"]
 
 
@@ -73,8 +75,8 @@ class Report:
     def exit_code(self) -> int:
         """0 everything tried agrees, 1 something disagrees, 3 incomplete or nothing was tried."""
         if self.failures:
-            return 1
-        return 3 if self.incomplete or not self.passed else 0
+            return NOT_CONFORMANT
+        return INCOMPLETE if self.incomplete or not self.passed else CONFORMANT
 
     def record(self) -> dict[str, Any]:
         """The report as JSON values."""

@@ -1,22 +1,23 @@
 """Bounds of values, and how far apart an op's accuracy class moves them.
 
-A class is N ulp, correctly rounded, or a sum of K terms in any order.
+The classes are those of ``ptir_testsuite.accuracy``: N ulp, correctly rounded, or a sum of K terms
+in any order.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 
 from ptir.ir.program import Instruction
 from ptir.ops import numerics
 from ptir.ops.record import OPS
-from ptir.types import F64, DType, TensorType
+from ptir.types import F32, F64, DType, TensorType
+from ptir_testsuite.accuracy import Bound, bound_of
+from ptir_testsuite.floats import format_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -79,42 +80,37 @@ def stacked(rows: Sequence[Span], type: TensorType) -> Span:
 class Rounding:
     """How far a result may lie from the true value of its operands."""
 
-    accuracy: str
+    bound: Bound
     dtype: DType
-    ulps: float
     terms: int = 0
 
     @staticmethod
     def of(instruction: Instruction, operands: Sequence[Span]) -> Rounding | None:
         """The rounding of an instruction; None where the result is exact."""
         dtype = instruction.types[0].dtype
-        accuracy = OPS[instruction.op].accuracy_of(dtype)
-        exact = (
-            not operands or accuracy == "exact" or instruction.attributes.get("kind") in EXACT_KINDS
-        )
-        if exact or not dtype.is_float or not instruction.types[0].size:
+        bound = bound_of(OPS[instruction.op], dtype)
+        kept = bound.kind == "exact" or instruction.attributes.get("kind") in EXACT_KINDS
+        if kept or not operands or not instruction.types[0].size:
             return None
         if instruction.op == "cast" and _cast_is_exact(operands[0], dtype):
             return None
-        bounds = [float(n) for n in re.findall(r"ulp:([\d.]+)", accuracy)]
-        terms = _terms(instruction, operands) if accuracy == "dot" else 0
-        return Rounding(accuracy, dtype, max(bounds, default=1.0), terms)
+        return Rounding(bound, dtype, _terms(instruction, operands) if bound.kind == "dot" else 0)
 
     def widen(self, span: Span) -> Span:
         """``span`` moved apart by the error, and overflowing like the dtype."""
         if span.low.dtype != np.float64:  # indices, or bool: not what was rounded
             return span
-        info: Any = ml_dtypes.finfo(self.dtype.numpy)  # type: ignore[no-untyped-call]
-        eps, tiny = float(info.eps), float(info.smallest_subnormal)
-        ulps = self.ulps + (self.dtype == F64)  # float64 is also what the bounds are computed in
+        form = format_of(self.dtype)
+        ulps = self.bound.ulps or 1.0
+        ulps += self.dtype == F64  # float64 is also what the bounds are computed in
         summed = np.zeros(()) if span.spread is None else span.spread
-        unit = eps if self.dtype.bits >= 32 else float(np.finfo(np.float32).eps)
+        unit = format_of(F32 if self.dtype.bits < 32 else self.dtype).unit * 2
 
-        def apart(bound: Array, sign: float) -> Array:
-            magnitude = np.where(np.isfinite(bound), np.abs(bound), 0.0)
-            error = ulps * (eps * magnitude + tiny) + self.terms * unit * summed
-            moved = bound + sign * error
-            return np.where(np.abs(moved) > float(info.max), np.copysign(np.inf, moved), moved)
+        def apart(end: Array, sign: float) -> Array:
+            magnitude = np.where(np.isfinite(end), np.abs(end), 0.0)
+            error = ulps * (form.unit * 2 * magnitude + form.tiny) + self.terms * unit * summed
+            moved = end + sign * error
+            return np.where(np.abs(moved) > form.largest, np.copysign(np.inf, moved), moved)
 
         with np.errstate(all="ignore"):
             return Span(apart(span.low, -1.0), apart(span.high, 1.0))

@@ -21,6 +21,7 @@ from ptir.errors import UnsupportedError
 from ptir.ir.program import Port, Program
 from ptir.ops.record import OPS, Op
 from ptir.types import DTYPES, DType, TensorType
+from ptir_testsuite.accuracy import bound_of
 from ptir_testsuite.witness.report import Report, Row
 from ptir_testsuite.witness.target import resolved
 
@@ -97,13 +98,7 @@ def _rows(column: Column, target: Target) -> Iterator[Row]:
         except UnsupportedError as error:
             yield Row(case, "refused", REFUSED, str(error), count)
             return
-        yield from grade(case, column, found, allowed_ulps(record, column.dtype))
-
-
-def allowed_ulps(record: Op, dtype: DType) -> float:
-    """The widest error that the accuracy class of ``record`` allows in ``dtype``, in ulps."""
-    bounds = [float(bound) for bound in re.findall(r"ulp:([\d.]+)", record.accuracy_of(dtype))]
-    return max(bounds, default=0.0)
+        yield from grade(case, column, found, bound_of(record, column.dtype).ulps)
 
 
 def _results(record: Op, column: Column, target: Target) -> Array:
