@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from comparing import assert_same, assert_within, meaning, run_block
 
+from comparing import assert_same, assert_within, meaning, run_block
 from ptir import ops
 from ptir.errors import TypeRuleError
 from ptir.ir.graph import Ref, freeze, source

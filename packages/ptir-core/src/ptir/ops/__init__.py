@@ -20,10 +20,12 @@ from ptir.ops import (
     logic,
     movement,
     order,
+    quantization,
     random,
     reduction,
     transcendental,
     unary,
+    window,
 )
 from ptir.ops.record import OPS, Op, op
 
@@ -41,10 +43,12 @@ __all__ = [
     "movement",
     "op",
     "order",
+    "quantization",
     "random",
     "reduction",
     "transcendental",
     "unary",
+    "window",
 ]
 
 

@@ -156,14 +156,14 @@ class Call:
         return value
 
     def integers(
-        self, name: str, count: int | None = None, least: int | None = None
+        self, name: str, count: int | None = None, least: int | None = None, per: str = "axis"
     ) -> tuple[int, ...]:
         """The attribute called ``name`` as integers: ``count`` of them, each ``least`` or more."""
         values: Any = self[name]
         whole = isinstance(values, tuple) and all(type(value) is int for value in values)
         self.require(whole, name, f"{name} {values!r} is not a tuple of integers")
         if count is not None and len(values) != count:
-            self.fail(name, f"{name} {values} has {len(values)} entries; one per axis is {count}")
+            self.fail(name, f"{name} {values} has {len(values)} entries; one per {per} is {count}")
         if least is not None and any(value < least for value in values):
             self.fail(name, f"{name} {values} has an entry below {least}")
         return tuple(values)

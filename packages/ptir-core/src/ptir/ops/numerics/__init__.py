@@ -63,6 +63,8 @@ from ptir.ops.numerics.elementwise import (
     xor,
 )
 from ptir.ops.numerics.erf import erf
+from ptir.ops.numerics.quantized import dequantize, quantize
+from ptir.ops.numerics.windows import extract_patches, reduce_window
 
 __all__ = [
     "abs",
@@ -80,6 +82,7 @@ __all__ = [
     "constant",
     "cos",
     "cumulative",
+    "dequantize",
     "div",
     "dot_general",
     "dynamic_slice",
@@ -87,6 +90,7 @@ __all__ = [
     "erf",
     "exp",
     "expm1",
+    "extract_patches",
     "floor",
     "iota",
     "is_finite",
@@ -101,8 +105,10 @@ __all__ = [
     "pad",
     "philox4x32",
     "pow",
+    "quantize",
     "reciprocal",
     "reduce",
+    "reduce_window",
     "rem",
     "reshape",
     "reverse",
