@@ -126,8 +126,9 @@ def _cast_is_exact(operand: Span, dtype: DType) -> bool:
 
 def _terms(instruction: Instruction, operands: Sequence[Span]) -> int:
     """How many terms one result is the sum of, at most."""
-    shape = operands[0].low.shape
-    attributes = instruction.attributes
+    shape, attributes = operands[0].low.shape, instruction.attributes
+    if "window" in attributes:
+        return max(1, int(np.prod(attributes["window"], dtype=np.int64)))
     axes: Any = attributes.get("axes", attributes.get("lhs_contract"))
     if axes is None:
         axes = (attributes["axis"],) if "axis" in attributes else range(len(shape))

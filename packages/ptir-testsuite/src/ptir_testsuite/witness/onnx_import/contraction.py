@@ -6,7 +6,7 @@ import numpy as np
 
 from ptir import functional as F
 from ptir.capture import Tensor, call
-from ptir.types import I32
+from ptir.types import F32, I32
 from ptir_testsuite.witness.onnx_import.elementwise import full_like
 from ptir_testsuite.witness.onnx_import.movement import window
 from ptir_testsuite.witness.onnx_import.scope import constant
@@ -41,9 +41,14 @@ def centred(x: Tensor, zero: Tensor | None, axis: int) -> Tensor:
 def gemm(node: Node) -> Tensor:
     """Alpha * A @ B + beta * C, either matrix transposed."""
     a, b, c = node[0], node[1], node.optional(2)
-    axes = (0 if node.attr("transA", 0) else 1,), (1 if node.attr("transB", 0) else 0,)
-    result = call("dot_general", a, b, lhs_contract=axes[0], rhs_contract=axes[1])
     alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
+    across, layout = bool(node.attr("transA", 0)), "oi" if node.attr("transB", 0) else "io"
+    if a.dtype == F32 and not across and (alpha, beta) == (1.0, 1.0):
+        bias = c if c is not None and c.ndim == 1 and c.size > 1 else None
+        result = F.linear(a, b, bias, layout=layout)
+        return result if c is None or bias is not None else result + c
+    contract = {"lhs_contract": (0 if across else 1,), "rhs_contract": (int(layout == "oi"),)}
+    result = call("dot_general", a, b, **contract)
     if alpha != 1.0:
         result = result * alpha
     if c is None:

@@ -11,7 +11,7 @@ from ptir import functional as F
 from ptir.capture import Tensor, call
 from ptir.capture.promote import broadcast_shapes
 from ptir.capture.tensor import constant as scalar
-from ptir.types import BOOL, DType
+from ptir.types import BOOL, F32, DType
 from ptir_testsuite.witness.onnx_import.table import Node, Reason, element, onnx_op, refuse
 
 UNARY: Final = {
@@ -276,8 +276,17 @@ def activation(name: str, x: Tensor, given: dict[str, float]) -> Tensor:
 
 @onnx_op(*(name for name in ACTIVATION if name != "Tanh"))
 def activated(node: Node) -> Tensor:
-    """One activation function."""
+    """One activation function; for a plain swish our own."""
+    if node.op == "Swish" and node[0].dtype == F32 and node.attr("alpha", 1.0) == 1.0:
+        return F.silu(node[0])
     return activation(node.op, node[0], node.attributes)
+
+
+@onnx_op("SwiGLU")
+def swiglu(node: Node) -> Tensor | None:
+    """Our own where it says the same; else the body that ONNX defines."""
+    plain = node[0].dtype == F32 and node.attr("alpha", 1.0) == 1.0
+    return F.swiglu(node[0], node[1]) if plain else None
 
 
 @onnx_op("PRelu")

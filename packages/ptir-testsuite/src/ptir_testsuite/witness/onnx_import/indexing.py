@@ -30,7 +30,10 @@ def gather(node: Node) -> Tensor:
     """Slices of one axis."""
     x = node[0]
     axis = node.axis(0, x.ndim)
-    return call("take", x, counted(node[1], x.shape[axis]), axis=axis)
+    indices = counted(node[1], x.shape[axis])
+    if x.dtype == F32 and x.ndim == 2 and axis == 0:
+        return F.embedding(x, indices.astype(I32))
+    return call("take", x, indices, axis=axis)
 
 
 def places(indices: Tensor, shape: tuple[int, ...], axis: int) -> Tensor:

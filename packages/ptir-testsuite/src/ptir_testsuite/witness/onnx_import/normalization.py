@@ -9,7 +9,7 @@ from ptir.types import F32
 from ptir_testsuite.witness.onnx_import.movement import window
 from ptir_testsuite.witness.onnx_import.reductions import mean_of
 from ptir_testsuite.witness.onnx_import.table import Node, Reason, onnx_op, product, refuse
-from ptir_testsuite.witness.onnx_import.windows import channelwise
+from ptir_testsuite.witness.onnx_import.windows import channels_first, channels_last, channelwise
 
 
 @onnx_op("BatchNormalization")
@@ -18,6 +18,10 @@ def batch_normalization(node: Node) -> Tensor:
     if node.attr("training_mode", 0) or node.results > 1:
         raise refuse("BatchNormalization in training", Reason.TRAINING)
     x = node[0]
+    if x.dtype == F32:
+        vectors = [node[i] for i in range(1, 5)]
+        last = F.batch_norm(channels_last(x), *vectors, epsilon=node.attr("epsilon", 1e-5))
+        return channels_first(last)
     scale, bias, mean, variance = (channelwise(node[i], x.ndim) for i in range(1, 5))
     return (x - mean) / F.sqrt(variance + node.attr("epsilon", 1e-5)) * scale + bias
 

@@ -176,6 +176,9 @@ def top_k(node: Node) -> tuple[Tensor, Tensor]:
     axis = node.axis(-1, x.ndim)
     (k,) = node.ints(1, "k") or (1,)
     largest = bool(node.attr("largest", 1))
+    if largest and axis == x.ndim - 1:
+        values, indices = call_multi("top_k", x, k=k)
+        return values, indices.astype(I64)
     values, indices = call_multi("sort", x, axis=axis, descending=largest)
     starts = (0,) * x.ndim
     limits = tuple(k if a == axis else n for a, n in enumerate(x.shape))

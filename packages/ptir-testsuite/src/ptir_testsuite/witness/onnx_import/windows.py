@@ -11,12 +11,12 @@ import numpy as np
 from ptir import functional as F
 from ptir.capture import Tensor, call
 from ptir.capture.tensor import constant as scalar
-from ptir.types import I32, I64
+from ptir.types import F32, I32, I64
 from ptir_testsuite.witness.onnx_import.contraction import centred
 from ptir_testsuite.witness.onnx_import.elementwise import full_like
 from ptir_testsuite.witness.onnx_import.reductions import mean_of
 from ptir_testsuite.witness.onnx_import.scope import constant
-from ptir_testsuite.witness.onnx_import.table import Node, onnx_op, product
+from ptir_testsuite.witness.onnx_import.table import Node, onnx_op, primitive, product
 
 Sizes = tuple[int, ...]
 
@@ -70,46 +70,78 @@ def window_of(node: Node, spatial: Sizes, kernel: Sizes) -> Window:
     return Window(kernel, strides, dilations, low, high, tuple(results))
 
 
-def patches(x: Tensor, window: Window, fill: Any) -> Tensor:
-    """x[N,C,...] as [N,C,K,...]: the K elements under each window, ``fill`` outside."""
-    lead, spatial = x.shape[:2], x.shape[2:]
-    x = call(
-        "pad",
-        x,
-        scalar(fill, x.dtype),
-        low=(0, 0, *window.low),
-        high=(0, 0, *window.padding(spatial)),
+def channels_last(x: Tensor) -> Tensor:
+    """x[N,C,...] as [N,...,C]."""
+    return x.transpose(0, *range(2, x.ndim), 1)
+
+
+def channels_first(x: Tensor) -> Tensor:
+    """x[N,...,C] as [N,C,...]."""
+    return x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+
+
+def convolved(
+    x: Tensor, weight: Tensor, window: Window, groups: int, spread: Sizes | None = None
+) -> Tensor:
+    """x[N,C,...], its elements ``spread`` apart, with weight[M,C/g,...]: [N,M,...]."""
+    sizes = x.shape[2:] if spread is None else _spread(x.shape[2:], spread)
+    high = window.padding(sizes)
+    if x.ndim == 4 and x.dtype == F32 and spread is None and min((*window.low, *high)) >= 0:
+        padding = tuple(zip(window.low, high, strict=True))
+        more: dict[str, Any] = {"strides": window.strides, "dilation": window.dilations}
+        more |= {"padding": padding, "groups": groups, "layout": "oihw"}
+        return channels_first(F.conv2d(channels_last(x), weight, **more))
+    n, m, places, c = x.shape[0], weight.shape[0], window.results, x.shape[1]
+    under = primitive(
+        "extract_patches",
+        channels_last(x),
+        window=window.kernel,
+        strides=window.strides,
+        low=window.low,
+        high=high,
+        base_dilation=spread,
+        window_dilation=window.dilations,
     )
-    parts = []
-    for offset in itertools.product(*map(range, window.kernel)):
-        starts = tuple(o * d for o, d in zip(offset, window.dilations, strict=True))
-        ends = zip(starts, window.results, window.strides, strict=True)
-        part = call(
-            "slice",
-            x,
-            starts=(0, 0, *starts),
-            limits=(*lead, *(a + (n - 1) * s + 1 for a, n, s in ends)),
-            strides=(1, 1, *window.strides),
-        )
-        parts.append(part.reshape((*lead, 1, *window.results)))
-    return F.concat(parts, axis=2)
-
-
-def convolved(x: Tensor, weight: Tensor, window: Window, groups: int) -> Tensor:
-    """x[N,C,...] with weight[M,C/g,...]: [N,M,...]."""
-    n, m = x.shape[0], weight.shape[0]
-    under = patches(x, window, 0)
-    terms, places = product(weight.shape[1:]), product(window.results)
+    taps = product(window.kernel)
     result = call(
         "dot_general",
-        weight.reshape((groups, m // groups, terms)),
-        under.reshape((n, groups, terms, places)),
-        lhs_batch=(0,),
-        rhs_batch=(1,),
-        lhs_contract=(2,),
-        rhs_contract=(2,),
+        under.reshape((n, product(places), taps, groups, c // groups)),
+        weight.reshape((groups, m // groups, c // groups, taps)),
+        lhs_batch=(3,),
+        rhs_batch=(0,),
+        lhs_contract=(2, 4),
+        rhs_contract=(3, 2),
     )
-    return result.transpose(2, 0, 1, 3).reshape((n, m, *window.results))
+    return result.transpose(1, 0, 3, 2).reshape((n, m, *places))
+
+
+def _spread(sizes: Sizes, spread: Sizes) -> Sizes:
+    return tuple((n - 1) * s + 1 for n, s in zip(sizes, spread, strict=True))
+
+
+def folded(x: Tensor, window: Window, kind: str) -> Tensor:
+    """x[N,C,...] folded under each window; padding is the fold's identity."""
+    return primitive(
+        "reduce_window",
+        x,
+        kind=kind,
+        window=(1, 1, *window.kernel),
+        strides=(1, 1, *window.strides),
+        low=(0, 0, *window.low),
+        high=(0, 0, *window.padding(x.shape[2:])),
+        window_dilation=(1, 1, *window.dilations),
+    )
+
+
+def plain(node: Node, x: Tensor, window: Window) -> dict[str, Any] | None:
+    """Arguments of a two-dimensional pool of ours that says the same, or None."""
+    high = window.padding(x.shape[2:])
+    sides = [*zip(window.low, window.reach, strict=True), *zip(high, window.reach, strict=True)]
+    fits = all(0 <= side <= reach // 2 for side, reach in sides)
+    if x.ndim != 4 or x.dtype != F32 or not fits or node.attr("ceil_mode", 0):
+        return None
+    padding = tuple(zip(window.low, high, strict=True))
+    return {"window": window.kernel, "strides": window.strides, "padding": padding}
 
 
 def channelwise(bias: Tensor, rank: int) -> Tensor:
@@ -146,14 +178,6 @@ def conv_transpose(node: Node) -> Tensor:
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     full = [(n - 1) * s + r for n, s, r in zip(x.shape[2:], strides, reach, strict=True)]
     low, results = _transposed(node, x.shape[2:], strides, full, extra)
-    spread = call(
-        "pad",
-        x,
-        scalar(0, x.dtype),
-        low=(0,) * x.ndim,
-        high=(0,) * x.ndim,
-        interior=(0, 0, *(s - 1 for s in strides)),
-    )
     c, m = weight.shape[:2]
     mirrored = call("reverse", weight, axes=tuple(range(2, weight.ndim)))
     grouped = mirrored.reshape((groups, c // groups, m, *kernel))
@@ -161,7 +185,7 @@ def conv_transpose(node: Node) -> Tensor:
     before = tuple(r - 1 - a for r, a in zip(reach, low, strict=True))
     window = Window(kernel, (1,) * rank, dilations, before, before, results)
     weights = swapped.reshape((groups * m, c // groups, *kernel))
-    result = convolved(spread, weights, window, groups)
+    result = convolved(x, weights, window, groups, strides)
     return result if bias is None else result + channelwise(bias, x.ndim)
 
 
@@ -189,33 +213,52 @@ def max_pool(node: Node) -> tuple[Tensor, ...]:
     """The greatest under each window, and its flat index."""
     x = node[0]
     window = window_of(node, x.shape[2:], tuple(node.attr("kernel_shape")))
-    lowest = -np.inf if x.dtype.is_float else np.iinfo(x.dtype.numpy).min
-    under = patches(x, window, lowest)
-    pooled = call("reduce", under, axes=(2,), kind="max")
-    if node.results < 2:
-        return (pooled,)
-    order = list(range(x.ndim)) if not node.attr("storage_order", 0) else [0, 1, *range(2, x.ndim)]
-    flat = np.arange(x.size).reshape(x.shape)
+    ours = plain(node, x, window)
+    if ours is None:
+        pooled = folded(x, window, "max")
+    else:
+        ours["dilation"] = window.dilations
+        pooled = channels_first(F.max_pool2d(channels_last(x), **ours))
+    return (pooled,) if node.results < 2 else (pooled, max_places(node, x, window))
+
+
+def max_places(node: Node, x: Tensor, window: Window) -> Tensor:
+    """The flat index of the first greatest element under each window, i64."""
+    order = list(range(x.ndim))
     if node.attr("storage_order", 0):
-        swapped = [0, 1, *reversed(range(2, x.ndim))]
-        flat = (
-            np.arange(x.size).reshape([x.shape[a] for a in swapped]).transpose(np.argsort(swapped))
-        )
-    index = patches(constant(flat.transpose(order).astype(np.int32)), window, -1)
+        order[2:] = reversed(order[2:])
+    flat = np.arange(x.size, dtype=np.int32).reshape([x.shape[a] for a in order])
+    lowest = -np.inf if x.dtype.is_float else np.iinfo(x.dtype.numpy).min
+    under = taps_of(x, window, lowest)
+    index = taps_of(constant(flat.transpose(np.argsort(order))), window, -1)
     best = call("arg_max", under, axis=2).reshape((*x.shape[:2], 1, *window.results))
     place = call("iota", shape=under.shape, dtype=I32, axis=2)
     chosen = call("select", place == best, index, full_like(index, -1))
-    return pooled, call("reduce", chosen, axes=(2,), kind="max").astype(I64)
+    return call("reduce", chosen, axes=(2,), kind="max").astype(I64)
+
+
+def taps_of(x: Tensor, window: Window, fill: Any) -> Tensor:
+    """x[N,C,...] as [N,C,K,...]: the K elements under each window, ``fill`` outside."""
+    low, high = (0, 0, *window.low), (0, 0, *window.padding(x.shape[2:]))
+    padded = channels_last(call("pad", x, scalar(fill, x.dtype), low=low, high=high))
+    more = {"strides": window.strides, "window_dilation": window.dilations}
+    under = primitive("extract_patches", padded, window=window.kernel, **more)
+    n, c, taps = x.shape[0], x.shape[1], product(window.kernel)
+    lined = under.reshape((n, product(window.results), taps, c))
+    return lined.transpose(0, 3, 2, 1).reshape((n, c, taps, *window.results))
 
 
 @onnx_op("AveragePool")
 def average_pool(node: Node) -> Tensor:
     """The mean under each window, of elements alone or with the padding."""
-    x = node[0]
+    x, padding = node[0], bool(node.attr("count_include_pad", 0))
     window = window_of(node, x.shape[2:], tuple(node.attr("kernel_shape")))
-    total = call("reduce", patches(x, window, 0), axes=(2,), kind="sum")
-    counts = _counted(x.shape[2:], window, bool(node.attr("count_include_pad", 0)))
-    return total / constant(counts.astype(x.dtype.numpy))
+    ours = plain(node, x, window)
+    if ours is not None and max(window.dilations) == 1:
+        ours["count_include_pad"] = padding
+        return channels_first(F.avg_pool2d(channels_last(x), **ours))
+    counts = _counted(x.shape[2:], window, padding)
+    return folded(x, window, "sum") / constant(counts.astype(x.dtype.numpy))
 
 
 def _counted(spatial: Sizes, window: Window, padding: bool) -> np.ndarray[Any, Any]:
@@ -235,9 +278,9 @@ def lp_pool(node: Node) -> Tensor:
     """The p-norm under each window."""
     x, p = node[0], int(node.attr("p", 2))
     window = window_of(node, x.shape[2:], tuple(node.attr("kernel_shape")))
-    under = F.abs(patches(x, window, 0))
-    powers = under * under if p == 2 else call("pow", under, full_like(under, p))
-    total = call("reduce", powers, axes=(2,), kind="sum")
+    size = F.abs(x)
+    powers = size * size if p == 2 else call("pow", size, full_like(size, p))
+    total = folded(powers, window, "sum")
     return F.sqrt(total) if p == 2 else call("pow", total, full_like(total, 1.0 / p))
 
 
