@@ -134,14 +134,24 @@ def test_integers_are_exact_beyond_float64():
 
 
 def test_a_choice_that_rounding_may_turn_stays_open():
-    x = np.array([1.0, 3.0], np.float32)
-    third = 1.0 / 3.0
-
-    def choice(t: Tensor) -> Tensor:
-        return F.where(t * third * 3.0 < 1.0, -5.0, 7.0)
-
-    span, _ = bounds(choice, x)
+    x = np.array([0.0, 1.0], np.float32)
+    span, _ = bounds(lambda t: F.where(F.exp(t) < 1.0, -5.0, 7.0), x)
     assert (span.low.tolist(), span.high.tolist()) == ([-5, 7], [7, 7])
+
+
+def test_correctly_rounded_ops_alone_lead_to_one_result_which_must_be_met():
+    x, y = f32(50), f32(50)
+
+    def chain(a: Tensor, b: Tensor) -> Tensor:
+        return F.where(a * b + a < b * 3.0, a - b * b, b + a * a)
+
+    span, decided = bounds(chain, x, y)
+    found = on_reference(chain, x, y)
+    assert not decided and span.native is not None
+    assert disagreement(found, found, span) == ""
+    off = np.nextafter(found, np.float32(9))
+    assert "outside the enclosure" in disagreement(off, found, span)
+    assert disagreement(found, off, span) == ""
 
 
 def test_rounding_to_whole_numbers_forgets_errors():
@@ -188,11 +198,12 @@ def test_equal_means_every_bit(found, expected):
 
 
 def test_nan_and_infinities_come_before_any_bound():
-    wide = ([-1e30, -1e30], [1e30, 1e30])
-    assert grade([np.nan, np.inf], [np.nan, np.inf], *wide) == ""
-    assert grade([1.0, 1.0], [np.nan, 1.0], *wide)
-    assert grade([np.nan, 1.0], [1.0, 1.0], *wide)
-    assert grade([np.inf, 1.0], [1e29, 1.0], *wide)
+    nan, inf = np.nan, np.inf
+    assert grade([nan, inf], [nan, inf], [nan, 1e30], [nan, inf]) == ""
+    assert "outside the enclosure" in grade([nan, 1.0], [nan, 1.0], [-1e30, 0], [1e30, 2])
+    assert "the witness is outside" in grade([1.0], [nan], [-1e30], [1e30])
+    assert "the witness is outside" in grade([1e30], [inf], [0.0], [inf])
+    assert "outside the enclosure" in grade([1.0], [nan], [nan], [nan])
 
 
 def test_the_result_is_held_to_the_bounds_and_the_witness_to_twice_their_width():

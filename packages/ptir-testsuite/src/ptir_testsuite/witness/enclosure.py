@@ -47,26 +47,62 @@ class Enclosure:
         if control is not None:
             regions = [lambda *a, r=region: self.block(r, a) for region in instruction.regions]
             return control(instruction, operands, regions)
-        exact = all(operand.exact for operand in operands)
         rounding = Rounding.of(instruction, operands)
-        if exact and rounding is None:
-            return [point(array) for array in meaning(instruction, operands)]
+        certain = rounding is None or rounding.bound.kind == "rounded"
+        native = meaning(instruction, operands) if certain else None
+        if native is not None and rounding is None and all(o.exact for o in operands):
+            return [point(array) for array in native]
+        found = self.bounds(instruction, operands)
         if rounding is not None:
+            found = [self.rounded(r, rounding, native, operands) for r in found]
+        if native is None:
+            return found
+        return [_known(span, array) for span, array in zip(found, native, strict=True)]
+
+    def rounded(
+        self,
+        span: Span,
+        rounding: Rounding,
+        native: tuple[Array, ...] | None,
+        operands: Sequence[Span],
+    ) -> Span:
+        """``span`` moved apart; on exact operands only where rounding does anything."""
+        apart = rounding.widen(span)
+        if native is None or not all(operand.exact for operand in operands):
             self.roundings.append(rounding.bound.kind)
-        rule = RULES.get(name)
+            return apart
+        wide = native[0].astype(np.float64)
+        kept = ((span.low == wide) & (span.high == wide)) | np.isnan(wide)
+        if np.all(kept):
+            return point(native[0])
+        self.roundings.append(rounding.bound.kind)
+        return Span(np.where(kept, wide, apart.low), np.where(kept, wide, apart.high))
+
+    def bounds(self, instruction: Instruction, operands: list[Span]) -> list[Span]:
+        """What the rule of an op says, before anything is rounded."""
+        rule = RULES.get(instruction.op)
         if rule is None:
-            raise Unbounded(f"{name} has no rule for operands that are known only by bounds")
+            raise Unbounded(f"{instruction.op} has no rule for operands known only by bounds")
         with np.errstate(all="ignore"):
             found = rule(instruction, operands)
-        results = found if isinstance(found, list) else [found]
-        return [r if rounding is None else rounding.widen(r) for r in results]
+        return found if isinstance(found, list) else [found]
 
 
-def meaning(instruction: Instruction, operands: Sequence[Span]) -> tuple[Array, ...]:
-    """What the op record says of exact operands."""
-    arrays = [operand.low for operand in operands]
-    result = OPS[instruction.op].meaning(numerics, *arrays, **instruction.attributes)
+def meaning(instruction: Instruction, operands: Sequence[Span]) -> tuple[Array, ...] | None:
+    """What the op record says of operands that can only be one thing; None if some cannot."""
+    arrays = [operand.native for operand in operands if operand.native is not None]
+    if len(arrays) < len(operands):
+        return None
+    with np.errstate(all="ignore"):
+        result = OPS[instruction.op].meaning(numerics, *arrays, **instruction.attributes)
     return result if isinstance(result, tuple) else (result,)
+
+
+def _known(span: Span, native: Array) -> Span:
+    """``span`` with its only right result; whole numbers and flags are that result."""
+    if span.exact or native.dtype.kind in "biu":
+        return point(native)
+    return Span(span.low, span.high, span.spread, native)
 
 
 def enclose(block: Block, inputs: Sequence[Array]) -> tuple[list[Span], bool]:
@@ -103,8 +139,8 @@ def _composite(instruction: Instruction, operands: list[Span], regions: Regions)
 def _cond(instruction: Instruction, operands: list[Span], regions: Regions) -> list[Span]:
     predicate, *rest = operands
     then, otherwise = regions
-    if predicate.exact:
-        return then(*rest) if bool(predicate.low) else otherwise(*rest)
+    if predicate.native is not None:
+        return then(*rest) if bool(predicate.native) else otherwise(*rest)
     return [a.union(b) for a, b in zip(then(*rest), otherwise(*rest), strict=True)]
 
 
@@ -113,9 +149,9 @@ def _while(instruction: Instruction, operands: list[Span], regions: Regions) -> 
     state = operands
     while True:
         go = condition(*state)[0]
-        if not go.exact:
+        if go.native is None:
             raise Unbounded("while: whether to go on depends on a rounded value")
-        if not bool(go.low):
+        if not bool(go.native):
             return state
         state = body(*state)
 

@@ -1,9 +1,10 @@
 """When a result agrees with a witness whose own answer was rounded too.
 
-Where a program leaves one result open (nothing rounds, or one op rounds correctly), the witness
-must give it bit for bit. Otherwise the result must lie inside the program's enclosure, and the
-witness, which computed in the same precision but perhaps by another formula, inside the enclosure
-widened once by its own width. NaN and infinities must coincide before any bound is used.
+The result: what correctly rounded ops alone lead to must be met bit for bit, anything else must lie
+inside the program's enclosure. The witness, which computed in the same precision but perhaps by
+another formula, must lie inside the enclosure widened once by its own width; where at most one op
+rounds, and that one correctly, no formula is left to choose, and it must equal the result. NaN and
+infinities must coincide before any bound is used.
 """
 
 from __future__ import annotations
@@ -17,28 +18,33 @@ from ptir_testsuite.witness.spans import Span
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def disagreement(found: Array, expected: Array, span: Span | None) -> str:
-    """How ``found`` and ``expected`` disagree, or nothing; without ``span`` they must be equal."""
+def disagreement(found: Array, expected: Array, span: Span | None, typed: float = 0.0) -> str:
+    """How ``found`` and ``expected`` disagree, or nothing; without ``span`` they must be equal.
+
+    ``typed`` is the error of expected values that were typed with few decimals.
+    """
     if found.dtype != expected.dtype:
         return f"gave {found.dtype}, expected {expected.dtype}"
     if found.shape != expected.shape:
         return f"gave shape {list(found.shape)}, expected {list(expected.shape)}"
-    if span is None:
-        return _report(found, expected, ~_identical(found, expected), "must be equal")
+    same = _identical(found, expected)
+    if span is None and not typed:
+        return _report(found, expected, ~same, "must be equal")
     x, e = found.astype(np.float64), expected.astype(np.float64)
-    low, high = (bound.astype(np.float64) for bound in (span.low, span.high))
+    ends = (found, found) if span is None else (span.low, span.high)
+    low, high = (bound.astype(np.float64) for bound in ends)
     special = ~(np.isfinite(x) & np.isfinite(e))
-    same = special & _identical(found, expected)
     with np.errstate(all="ignore"):
-        width = high - low
-        inside = (low <= x) & (x <= high)
-        near = (low - width <= e) & (e <= high + width)
-    wrong = _report(found, expected, ~(same | inside), "outside the enclosure", low, high)
+        slack = high - low + typed
+        near = ~special & (low - slack <= e) & (e <= high + slack)
+        inside = (low <= x) & (x <= high) | np.isnan(x) & np.isnan(low)
+    if span is not None and span.native is not None:
+        inside = _identical(found, span.native)
+    wrong = _report(found, expected, ~inside, "outside the enclosure", low, high)
     if wrong:
         return wrong
-    return _report(
-        found, expected, ~(same | (near & ~special)), "the witness is outside", low, high
-    )
+    near |= special & same
+    return _report(found, expected, ~near, "the witness is outside", low, high)
 
 
 def _identical(found: Array, expected: Array) -> Array:

@@ -24,8 +24,9 @@ from ptir.ir.program import Port, Program
 from ptir.types import TensorType, dtype_of
 from ptir_testsuite.witness.enclosure import enclose
 from ptir_testsuite.witness.grade import disagreement
-from ptir_testsuite.witness.principles import principle
+from ptir_testsuite.witness.principles import principle, typed_error
 from ptir_testsuite.witness.report import Report, Row
+from ptir_testsuite.witness.spans import Unbounded
 from ptir_testsuite.witness.target import resolved
 
 if TYPE_CHECKING:
@@ -98,7 +99,11 @@ def run_case(case: TestCase, target: Target) -> Row:
         return Row(case.name, "refused", REFUSED, _first_line(error))
     except PtirError as error:
         return Row(case.name, "failed", DISAGREES, f"{type(error).__name__}: {_first_line(error)}")
-    wrong, why = verdict(imported, found), principle(case.name)
+    try:
+        wrong = verdict(imported, found, typed_error(case.name))
+    except Unbounded as error:
+        wrong = f"no bound is known: {error}"
+    why = principle(case.name)
     if why:
         return Row(case.name, "explained", EXPLAINED, why) if wrong else stale(case.name)
     return Row(case.name, "failed", DISAGREES, wrong) if wrong else Row(case.name, "passed")
@@ -113,11 +118,11 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def verdict(imported: Imported, found: Sequence[Array]) -> str:
-    """How the results disagree with what ONNX expects, or nothing."""
+def verdict(imported: Imported, found: Sequence[Array], typed: float = 0.0) -> str:
+    """How the results disagree with what ONNX expects, or nothing; see ``grade``."""
     spans, decided = enclose(imported.program.main, list(imported.inputs.values()))
     wrong = (
-        disagreement(x, e, None if decided or span.exact else span)
+        disagreement(x, e, None if decided or span.exact else span, typed)
         for x, e, span in zip(found, imported.expected, spans, strict=True)
     )
     return next((text for text in wrong if text), "")

@@ -208,6 +208,21 @@ def compare(instruction: Instruction, operands: list[Span]) -> Span:
     return COMPARE[instruction.attributes["direction"]](a, b)
 
 
+@rule("rem")
+def remainder(instruction: Instruction, operands: list[Span]) -> Span:
+    """As far apart as the dividend, where the quotient cannot change; else all that may remain."""
+    a, b = (operand.wide() for operand in operands)
+    if np.any(b.low != b.high):
+        raise Unbounded("rem by a value that is known only by bounds")
+    low, high = (numerics.rem(end, b.low) for end in (a.low, a.high))
+    same = np.trunc(a.low / b.low) == np.trunc(a.high / b.low)
+    most = np.abs(b.low)
+    return Span(
+        np.where(same, low, np.where(a.low < 0, -most, 0.0)),
+        np.where(same, high, np.where(a.high > 0, most, 0.0)),
+    )
+
+
 @rule("is_finite")
 def is_finite(instruction: Instruction, operands: list[Span]) -> Span:
     """Finite at both bounds."""
@@ -271,14 +286,13 @@ def scattered(instruction: Instruction, operands: list[Span]) -> Span:
     """Elements by exact indices; what is added is its own magnitude."""
     kind = instruction.attributes["kind"]
     values, index = [o for i, o in enumerate(operands) if i != 1], operands[1]
-    if not index.exact:
-        raise Unbounded(f"{instruction.op} at a position that depends on a rounded value")
+    places = _place(instruction, index)
     if kind in ("mul", "prod") and not all(value.exact for value in values):
         raise Unbounded(f"{instruction.op} multiplies values that are known only by bounds")
     function = _meaning(instruction.op)
 
     def at(arrays: list[Array]) -> Array:
-        found = function(arrays[0], index.low, *arrays[1:], **instruction.attributes)
+        found = function(arrays[0], places, *arrays[1:], **instruction.attributes)
         return np.asarray(found)
 
     wide = [value.wide() for value in values]
@@ -295,11 +309,15 @@ def updated(instruction: Instruction, operands: list[Span]) -> Span:
     return _moved(instruction, operands, 2)
 
 
-def _moved(instruction: Instruction, operands: list[Span], count: int) -> Span:
-    if not all(operand.exact for operand in operands[count:]):
+def _place(instruction: Instruction, operand: Span) -> Array:
+    if operand.native is None:
         raise Unbounded(f"{instruction.op} at a position that depends on a rounded value")
+    return operand.native
+
+
+def _moved(instruction: Instruction, operands: list[Span], count: int) -> Span:
     function = _meaning(instruction.op)
-    indices = [operand.low for operand in operands[count:]]
+    indices = [_place(instruction, operand) for operand in operands[count:]]
     low, high = (
         function(
             *(getattr(o.wide(), end) for o in operands[:count]), *indices, **instruction.attributes

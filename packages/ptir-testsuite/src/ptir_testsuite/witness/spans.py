@@ -32,12 +32,14 @@ class Unbounded(Exception):  # noqa: N818  it says what was asked for
 class Span:
     """Every value that an array may hold: from ``low`` to ``high``, which are one when exact.
 
-    ``spread`` is the magnitude that a sum's error is relative to, where one was made.
+    ``native`` is the only result that a conforming backend may give, where correctly rounded ops
+    alone led to it. ``spread`` is the magnitude that a sum's error is relative to.
     """
 
     low: Array
     high: Array
     spread: Array | None = None
+    native: Array | None = None
 
     @property
     def exact(self) -> bool:
@@ -50,8 +52,10 @@ class Span:
 
     def row(self, index: int) -> Span:
         """One row of the first axis."""
-        low = self.low[index]
-        return point(low) if self.exact else Span(low, self.high[index])
+        if self.exact:
+            return point(self.low[index])
+        native = None if self.native is None else self.native[index]
+        return Span(self.low[index], self.high[index], None, native)
 
     def wide(self) -> Span:
         """Bounds in float64, bool kept."""
@@ -63,17 +67,20 @@ class Span:
 
 def point(array: Array) -> Span:
     """An array that is known exactly."""
-    return Span(array, array)
+    return Span(array, array, None, array)
 
 
 def stacked(rows: Sequence[Span], type: TensorType) -> Span:
     """Rows along a new first axis; of no rows, an empty array of ``type``."""
     if not rows:
         return point(np.zeros(type.shape, type.dtype.numpy))
-    if all(row.exact for row in rows):
-        return point(np.stack([row.low for row in rows]))
+    natives = [row.native for row in rows if row.native is not None]
+    native = np.stack(natives) if len(natives) == len(rows) else None
+    if native is not None and all(row.exact for row in rows):
+        return point(native)
     wide = [row.wide() for row in rows]
-    return Span(np.stack([row.low for row in wide]), np.stack([row.high for row in wide]))
+    low, high = (np.stack([getattr(row, end) for row in wide]) for end in ("low", "high"))
+    return Span(low, high, None, native)
 
 
 @dataclass(frozen=True)
