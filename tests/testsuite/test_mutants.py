@@ -48,13 +48,13 @@ def test_without_a_fault_every_op_passes():
     setting = setting_of(Correct())
     for op in OPS.values():
         for number, case in enumerate(cases_of(op)):
-            if number % 7 == 0:  # the whole corpus runs on the reference backend elsewhere
+            if number % 20 == 0:  # the whole corpus runs on the reference backend elsewhere
                 found = run_case(case, setting)
                 assert not found.failed, found.message
 
 
 def test_there_are_faults_in_every_family():
-    families = {OPS[name].rule.__module__ for row in MUTANTS.values() for name in row.ops}
-    wanted = ("contraction", "creation", "elementwise", "indexing", "movement", "reduction")
-    assert {f"ptir.ops.{family}" for family in wanted} <= families
+    families = {trait for row in MUTANTS.values() for name in row.ops for trait in OPS[name].traits}
+    wanted = {"elementwise", "contraction", "reduction", "scan", "order", "movement", "random"}
+    assert wanted <= families
     assert len(MUTANTS) >= 20

@@ -18,9 +18,8 @@ import ptir_testsuite
 from ptir.ir.attributes import Attributes
 from ptir.ops import OPS
 from ptir.types import DTYPES, TensorType, dtype_of
-from ptir_testsuite.accuracy import Bound, Terms
+from ptir_testsuite.accuracy import Terms, bound_of
 from ptir_testsuite.compare import compare
-from ptir_testsuite.expected import exactly
 from ptir_testsuite.oracles import ORACLES, Given
 from ptir_testsuite.oracles.creation import philox
 
@@ -69,9 +68,8 @@ def test_oracle_gives_the_literals_of_every_sample(op, number):
     arrays = [a.numpy() for a in example.operands]
     found = ask(op.name, *arrays, regions=example.regions, **example.attributes)
     for expected, literal in zip(found, example.gives, strict=True):
-        verdict = compare(
-            expected.values, exactly(literal.numpy()), literal.type, Bound("exact"), Terms()
-        )
+        bound = bound_of(op, literal.type.dtype)  # a literal of f64 may come from a C library
+        verdict = compare(literal.numpy(), expected, literal.type, bound, Terms())
         assert verdict.fault is None, verdict.fault
 
 
@@ -129,12 +127,20 @@ def test_powers_agree_with_fractions_and_the_c_library(x, y):
     assert found.exact[0] == exact.numerator / exact.denominator
 
 
+def c_power(x, y):
+    """The C library's pow, with what Python turns into exceptions put back."""
+    try:
+        return math.pow(x, y)
+    except ValueError:  # a zero to a negative power, or a negative number to a fraction
+        odd = x == 0 and y % 2 == 1
+        return math.nan if x else math.copysign(math.inf, x) if odd else math.inf
+
+
 def test_special_powers_are_those_of_the_c_standard():
     values = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, math.inf, -math.inf, math.nan]
     for x in values:
         for y in values:
-            with np.errstate(all="ignore"):
-                wanted = np.power(np.float64(x), np.float64(y))
+            wanted = c_power(x, y)
             (found,) = ask("pow", np.array([x], np.float32), np.array([y], np.float32))
             value = found.values[0]
             assert value == np.float32(wanted) or (np.isnan(value) and np.isnan(wanted)), (x, y)

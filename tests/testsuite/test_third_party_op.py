@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ptir.backend import Target
-from ptir.ops.record import FLOAT, OPS, Array, Attribute, BadCall, Sample, define
+from ptir.ops.record import FLOAT, OPS, Array, Attribute, BadCall, Sample, define, listed
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.corpus import cases_of
 from ptir_testsuite.execute import Setting, run_case
@@ -38,7 +38,12 @@ def made_up():
         accuracy="rounded",
         samples=(Sample((Array("f32", [1.5, -2.0]),), {"by": 0.5}, (Array("f32", [2.0, -1.5]),)),),
         bad_calls=(
-            BadCall("dtype", ("bool[2]",), {"by": 0.5}, "operand has dtype bool; one of f32"),
+            BadCall(
+                "dtype",
+                ("bool[2]",),
+                {"by": 0.5},
+                f"operand has dtype bool; one of {listed(FLOAT)}",
+            ),
             BadCall("arity", (), {"by": 0.5}, "0 operands given; takes operand"),
         ),
     )

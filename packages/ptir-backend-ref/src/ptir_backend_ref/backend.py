@@ -21,6 +21,7 @@ from ptir.backend.interpreter import StepFunction
 from ptir.ir import Instruction, Program
 from ptir.ops import OPS
 from ptir.ops import numerics as xp
+from ptir.ops.profiles import PROFILES
 from ptir.types import TensorType
 from ptir_backend_ref.composites import CLAIMS
 
@@ -33,7 +34,7 @@ class RefBackend(Interpreter):
     name = "ref"
     folds_casts = True
     correctly_rounded = frozenset({"div", "sqrt", "reciprocal"})
-    claims = frozenset({"core", "rng", "sort", "control-flow", "f16", "bf16"})
+    claims = frozenset(PROFILES) - {"extension"}
 
     def __init__(self) -> None:
         self._device = Device(0, "numpy", "reference", f"NumPy {np.__version__}")

@@ -100,7 +100,7 @@ def bound_of(op: Op, dtype: DType, terms: Terms = Terms()) -> Bound:
     """What results of ``op`` in ``dtype`` are held to; raises ``ValueError`` for an odd record."""
     if not dtype.is_float:
         return EXACT
-    text = accuracy_text(op, dtype)
+    text = op.accuracy_of(dtype)
     match = _CLASS.fullmatch(text)
     if match is None:
         raise ValueError(
@@ -113,17 +113,12 @@ def bound_of(op: Op, dtype: DType, terms: Terms = Terms()) -> Bound:
     return Bound("dot" if kind == "sum" else kind, ulps, 2 * relaxed)  # type: ignore[arg-type]
 
 
-def accuracy_text(op: Op, dtype: DType) -> str:
-    """The record's accuracy class in ``dtype``: half-precision types are within 1 ULP."""
-    return op.accuracy if dtype.bits >= 32 else re.sub(r"ulp:[0-9.]+", "ulp:1", op.accuracy)
-
-
 def table(ops: Iterable[Op]) -> list[tuple[str, dict[str, str]]]:
     """The accuracy class of every op with a float dtype, by float dtype."""
     rows = []
     for op in ops:
         allowed = {d for dtypes in op.dtypes.values() for d in dtypes if d.is_float}
-        row = {n: accuracy_text(op, d) for n, d in DTYPES.items() if d in allowed}
+        row = {n: op.accuracy_of(d) for n, d in DTYPES.items() if d in allowed}
         if row:
             rows.append((op.name, row))
     return rows

@@ -50,7 +50,8 @@ def compare(
         return _discrete(actual, expected.values, type)
     if type.size == 0:
         return Verdict(None)
-    return _Floats(actual, expected, type, bound, terms).verdict()
+    with np.errstate(all="ignore"):
+        return _Floats(actual, expected, type, bound, terms).verdict()
 
 
 def _wrong_form(actual: Any, type: TensorType) -> Fault | None:
@@ -99,10 +100,9 @@ class _Floats:
         self.roundings = _flat(expected.terms, type)
         self.magnitude = _flat(expected.magnitude, type)
         self.free = _flat(expected.free, type) > 0
-        with np.errstate(all="ignore"):
-            self.error = np.where(self.found == self.exact, 0.0, self.found - self.exact) - low
-            self.unit = _ulps(self.exact, self.wanted, type.dtype)
-            self.errors = np.abs(self.error) / self.unit
+        self.error = np.where(self.found == self.exact, 0.0, self.found - self.exact) - low
+        self.unit = _ulps(self.exact, self.wanted, type.dtype)
+        self.errors = np.abs(self.error) / self.unit
         self.same = _same(self.found, self.wanted)
 
     def verdict(self) -> Verdict:

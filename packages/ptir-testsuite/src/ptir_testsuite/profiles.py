@@ -1,30 +1,14 @@
-"""Which profiles a call belongs to, and which a backend claims."""
+"""Which profiles a backend claims, as text, and the dtypes of a case."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from ptir.errors import UsageError, unknown_name
-from ptir.ops.record import Op
+from ptir.ops.profiles import PROFILES, profiles_of
 from ptir.types import DTYPES, DType
 
-DTYPE_PROFILES: Final = {
-    "f16": "f16",
-    "bf16": "bf16",
-    "f64": "f64",
-    **dict.fromkeys(("i8", "u8", "i16", "u16"), "int8"),
-    **dict.fromkeys(("i64", "u64"), "int64"),
-    **dict.fromkeys(("f8e4m3fn", "f8e5m2"), "f8"),
-}
-OP_PROFILES: Final = ("core", "rng", "sort", "control-flow", "quantized", "extension")
-PROFILES: Final = (*OP_PROFILES, *dict.fromkeys(DTYPE_PROFILES.values()))
-
-
-def profiles_of(op: Op, dtypes: Iterable[DType]) -> frozenset[str]:
-    """The profiles of a call whose operands and results have these dtypes."""
-    extra = {DTYPE_PROFILES[d.name] for d in dtypes if d.name in DTYPE_PROFILES}
-    return frozenset({op.profile, *extra})
+__all__ = ["PROFILES", "names_of", "parse_claims", "profiles_of"]
 
 
 def parse_claims(text: str) -> frozenset[str]:

@@ -23,7 +23,7 @@ from ptir_testsuite.floats import Array
 from ptir_testsuite.values import Draws, draw
 
 LARGEST: Final = 6000  # elements of a grown operand or result
-WIDEST: Final = 256  # combinations of dtypes up to which all of them are tried
+WIDEST: Final = 20  # combinations of operand dtypes up to which all of them are tried
 
 _REFUSED: Final = (PtirError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
@@ -110,7 +110,8 @@ def branches(op: Op, templates: Sequence[Template]) -> list[Template]:
 def dtype_variants(op: Op, template: Template) -> list[Template]:
     """The template in every dtype that its operands, dtype attributes and literals can have.
 
-    Operands of one dtype change together. All combinations, or one at a time where they are many.
+    Operands of one dtype change together. All combinations where an attribute is a dtype (every
+    cast there is) or they are few, else one dtype at a time.
     """
     slots = {**_operand_slots(op, template), **_attribute_slots(template)}
     if not slots:
@@ -120,7 +121,8 @@ def dtype_variants(op: Op, template: Template) -> list[Template]:
         size *= len(options)
     mine = [own for own, _ in slots.values()]
     combinations: Iterable[tuple[DType, ...]]
-    if size <= WIDEST:
+    named = any(kind == "attribute" for kind, _ in slots)
+    if named or size <= WIDEST:
         combinations = itertools.product(*(options for _, options in slots.values()))
     else:
         combinations = _one_at_a_time(mine, [options for _, options in slots.values()])
