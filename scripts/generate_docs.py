@@ -118,7 +118,7 @@ except ptir.PtirError as error:
     assert "dot_general(f32[2,3], f32[4,4]): contracting dims differ: 3 vs 4" in str(error)
 ```
 
-To see one from the command line: `ptir ops sofmax` ends with 1 and the nearest names.
+To see one from the command line: `ptir ops sofmax` ends with 2 and the nearest names.
 
 ```console
 $ python -c "from ptir.errors import PtirError; print(PtirError.code)"
