@@ -18,27 +18,23 @@ from ptir_testsuite.witness.spans import Span
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def disagreement(found: Array, expected: Array, span: Span | None, typed: float = 0.0) -> str:
-    """How ``found`` and ``expected`` disagree, or nothing; without ``span`` they must be equal.
-
-    ``typed`` is the error of expected values that were typed with few decimals.
-    """
+def disagreement(found: Array, expected: Array, span: Span | None) -> str:
+    """How ``found`` and ``expected`` disagree, or nothing; without ``span`` they must be equal."""
     if found.dtype != expected.dtype:
         return f"gave {found.dtype}, expected {expected.dtype}"
     if found.shape != expected.shape:
         return f"gave shape {list(found.shape)}, expected {list(expected.shape)}"
     same = _identical(found, expected)
-    if span is None and not typed:
+    if span is None:
         return _report(found, expected, ~same, "must be equal")
     x, e = found.astype(np.float64), expected.astype(np.float64)
-    ends = (found, found) if span is None else (span.low, span.high)
-    low, high = (bound.astype(np.float64) for bound in ends)
+    low, high = (bound.astype(np.float64) for bound in (span.low, span.high))
     special = ~(np.isfinite(x) & np.isfinite(e))
     with np.errstate(all="ignore"):
-        slack = high - low + typed
+        slack = high - low
         near = ~special & (low - slack <= e) & (e <= high + slack)
         inside = (low <= x) & (x <= high) | np.isnan(x) & np.isnan(low)
-    if span is not None and span.native is not None:
+    if span.native is not None:
         inside = _identical(found, span.native)
     wrong = _report(found, expected, ~inside, "outside the enclosure", low, high)
     if wrong:

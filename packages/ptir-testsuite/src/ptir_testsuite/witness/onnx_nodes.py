@@ -24,7 +24,7 @@ from ptir.ir.program import Port, Program
 from ptir.types import TensorType, dtype_of
 from ptir_testsuite.witness.enclosure import enclose
 from ptir_testsuite.witness.grade import disagreement
-from ptir_testsuite.witness.principles import principle, typed_error
+from ptir_testsuite.witness.principles import principle
 from ptir_testsuite.witness.report import Report, Row
 from ptir_testsuite.witness.spans import Unbounded
 from ptir_testsuite.witness.target import resolved
@@ -100,7 +100,7 @@ def run_case(case: TestCase, target: Target) -> Row:
     except PtirError as error:
         return Row(case.name, "failed", DISAGREES, f"{type(error).__name__}: {_first_line(error)}")
     try:
-        wrong = verdict(imported, found, typed_error(case.name))
+        wrong = verdict(imported, found)
     except Unbounded as error:
         wrong = f"no bound is known: {error}"
     why = principle(case.name)
@@ -118,11 +118,11 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def verdict(imported: Imported, found: Sequence[Array], typed: float = 0.0) -> str:
+def verdict(imported: Imported, found: Sequence[Array]) -> str:
     """How the results disagree with what ONNX expects, or nothing; see ``grade``."""
     spans, decided = enclose(imported.program.main, list(imported.inputs.values()))
     wrong = (
-        disagreement(x, e, None if decided or span.exact else span, typed)
+        disagreement(x, e, None if decided or span.exact else span)
         for x, e, span in zip(found, imported.expected, spans, strict=True)
     )
     return next((text for text in wrong if text), "")

@@ -22,19 +22,6 @@ ONNX: Final[dict[str, str]] = {
 }
 
 
-DECIMALS: Final[dict[str, int]] = {
-    "test_gridsample*": 4,
-    "test_*deform_conv*": 4,
-}
-"""Cases whose expected values are literals, rounded to so many decimals by who typed them."""
-
-
-def typed_error(case: str) -> float:
-    """How far the expected values of a case may be from what was meant; 0 for computed ones."""
-    found = (n for pattern, n in DECIMALS.items() if fnmatch.fnmatch(case, pattern))
-    return next((0.5 * 10.0**-n for n in found), 0.0)
-
-
 def principle(case: str, table: dict[str, str] | None = None) -> str:
     """Why a case differs, or nothing."""
     rows = ONNX if table is None else table

@@ -302,6 +302,14 @@ def gelu(node: Node) -> Tensor:
     return F.gelu(node[0], approximate=node.attr("approximate", "none"))
 
 
+@onnx_op("Binarizer")
+def binarizer(node: Node) -> Tensor:
+    """1 above a threshold, else 0."""
+    x = node[0]
+    above = call("compare", x, full_like(x, node.attr("threshold", 0.0)), direction="gt")
+    return above.astype(x.dtype)
+
+
 @onnx_op("Shrink")
 def shrink(node: Node) -> Tensor:
     """Towards zero by ``bias``, and zero within ``lambd`` of it."""

@@ -15,7 +15,7 @@ from ptir.capture.tensor import constant as scalar
 from ptir.types import F32, I32, I64
 from ptir_testsuite.witness.onnx_import.elementwise import full_like
 from ptir_testsuite.witness.onnx_import.scope import constant
-from ptir_testsuite.witness.onnx_import.table import Node, onnx_op, primitive, product
+from ptir_testsuite.witness.onnx_import.table import Node, onnx_op, product
 
 KINDS: Final = {"none": "replace", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
@@ -52,7 +52,7 @@ def gather_elements(node: Node) -> Tensor:
     """One element for every index."""
     x, indices = node[0], node[1]
     axis = node.axis(0, x.ndim)
-    return primitive("gather", x, places(indices, x.shape, axis), axes=tuple(range(x.ndim)))
+    return call("gather", x, places(indices, x.shape, axis), axes=tuple(range(x.ndim)))
 
 
 def counted_places(indices: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -68,7 +68,7 @@ def gather_nd(node: Node) -> Tensor:
     depth = indices.shape[-1]
     axes = tuple(range(batch, batch + depth))
     spots = counted_places(indices, tuple(x.shape[a] for a in axes))
-    return primitive("gather", x, spots, axes=axes, batch=batch)
+    return call("gather", x, spots, axes=axes, batch=batch)
 
 
 @onnx_op("ScatterElements", "Scatter")
@@ -78,7 +78,7 @@ def scatter_elements(node: Node) -> Tensor:
     axis, kind = node.axis(0, x.ndim), KINDS[node.attr("reduction", "none")]
     axes = tuple(range(x.ndim))
     spots = places(indices, x.shape, axis)
-    return primitive("scatter_reduce", x, spots, updates, axes=axes, kind=kind)
+    return call("scatter_reduce", x, spots, updates, axes=axes, kind=kind)
 
 
 @onnx_op("ScatterND")
@@ -88,7 +88,7 @@ def scatter_nd(node: Node) -> Tensor:
     axes = tuple(range(indices.shape[-1]))
     spots = counted_places(indices, tuple(x.shape[a] for a in axes))
     kind = KINDS[node.attr("reduction", "none")]
-    return primitive("scatter_reduce", x, spots, updates, axes=axes, kind=kind)
+    return call("scatter_reduce", x, spots, updates, axes=axes, kind=kind)
 
 
 @onnx_op("TensorScatter")
@@ -106,7 +106,7 @@ def tensor_scatter(node: Node) -> Tensor:
     first = starts.astype(I32).reshape((rows, *[1] * (cache.ndim - 1)))
     spot = (at + first) % size if node.attr("mode", "linear") == "circular" else at + first
     whole = places(spot, cache.shape, axis)
-    return primitive(
+    return call(
         "scatter_reduce", cache, whole, update, axes=tuple(range(cache.ndim)), kind="replace"
     )
 
@@ -120,9 +120,7 @@ def max_unpool(node: Node) -> Tensor:
         flat = _reflowed(flat, _unpooled(node, x.shape), shape)
     empty = scalar(0, x.dtype, (product(shape),))
     spots = flat.reshape((flat.size, 1))
-    filled = primitive(
-        "scatter_reduce", empty, spots, x.reshape((x.size,)), axes=(0,), kind="replace"
-    )
+    filled = call("scatter_reduce", empty, spots, x.reshape((x.size,)), axes=(0,), kind="replace")
     return filled.reshape(shape)
 
 

@@ -12,7 +12,7 @@ from ptir.capture import Tensor, call
 from ptir.capture.tensor import constant as scalar
 from ptir.types import I32
 from ptir_testsuite.witness.onnx_import.movement import window
-from ptir_testsuite.witness.onnx_import.table import Node, onnx_op, primitive, product
+from ptir_testsuite.witness.onnx_import.table import Node, onnx_op, product
 from ptir_testsuite.witness.onnx_import.windows import channels_last, channelwise, window_of
 
 
@@ -55,7 +55,7 @@ def pixels(x: Tensor, at: Sequence[Tensor], border: Border) -> Tensor:
     moved = [border.place(i, size) for i, size in zip(at, sizes, strict=True)]
     spots = F.stack(moved, axis=2)
     axes = tuple(range(1, 1 + len(sizes)))
-    found = primitive("gather", channels_last(x), spots, axes=axes, batch=1)
+    found = call("gather", channels_last(x), spots, axes=axes, batch=1)
     if border.mode != "zeros":
         return found
     inside = scalar(True, (at[0] < 0).dtype, at[0].shape)

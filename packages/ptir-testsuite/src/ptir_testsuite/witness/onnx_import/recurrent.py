@@ -14,7 +14,7 @@ from ptir.ir.graph import freeze
 from ptir.ops.record import op
 from ptir_testsuite.witness.onnx_import.elementwise import activation
 from ptir_testsuite.witness.onnx_import.movement import window
-from ptir_testsuite.witness.onnx_import.table import Node, onnx_op, refuse, require
+from ptir_testsuite.witness.onnx_import.table import Node, onnx_op, refuse
 
 Many = Sequence[Tensor]
 Body = Callable[[Many, Many, Many], tuple[Many, Many]]
@@ -27,7 +27,6 @@ def scanned(
 
     What the body needs from ``outside`` it carries along unchanged.
     """
-    require("scan")
     parameters = [
         *(symbol(x.type, "carry") for x in (*carries, *outside)),
         *(symbol(x.type.with_shape(x.shape[1:]), "row") for x in rows),

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ptir.capture import Tensor, call
-from ptir.ops.record import OPS
+from ptir.capture import Tensor
 from ptir.types import DType
 
 if TYPE_CHECKING:
@@ -160,18 +159,6 @@ _NO_ELEMENT: Final = {
 def refuse(detail: str, reason: Reason = Reason.NOT_ATTEMPTED) -> NotImported:
     """The exception to raise for what a builder does not cover."""
     return NotImported(reason, detail)
-
-
-def primitive(name: str, *operands: Tensor, **attributes: Any) -> Tensor:
-    """An op that not every op set has; without it the node is not imported."""
-    require(name)
-    return call(name, *operands, **attributes)
-
-
-def require(name: str) -> None:
-    """Refuse the node where the op set has no op called ``name``."""
-    if name not in OPS:
-        raise refuse(f"the op set has no {name}")
 
 
 def product(values: Sequence[int]) -> int:

@@ -16,7 +16,7 @@ from ptir_testsuite.witness.onnx_import.contraction import centred
 from ptir_testsuite.witness.onnx_import.elementwise import full_like
 from ptir_testsuite.witness.onnx_import.reductions import mean_of
 from ptir_testsuite.witness.onnx_import.scope import constant
-from ptir_testsuite.witness.onnx_import.table import Node, onnx_op, primitive, product
+from ptir_testsuite.witness.onnx_import.table import Node, onnx_op, product
 
 Sizes = tuple[int, ...]
 
@@ -92,7 +92,7 @@ def convolved(
         more |= {"padding": padding, "groups": groups, "layout": "oihw"}
         return channels_first(F.conv2d(channels_last(x), weight, **more))
     n, m, places, c = x.shape[0], weight.shape[0], window.results, x.shape[1]
-    under = primitive(
+    under = call(
         "extract_patches",
         channels_last(x),
         window=window.kernel,
@@ -121,7 +121,7 @@ def _spread(sizes: Sizes, spread: Sizes) -> Sizes:
 
 def folded(x: Tensor, window: Window, kind: str) -> Tensor:
     """x[N,C,...] folded under each window; padding is the fold's identity."""
-    return primitive(
+    return call(
         "reduce_window",
         x,
         kind=kind,
@@ -242,7 +242,7 @@ def taps_of(x: Tensor, window: Window, fill: Any) -> Tensor:
     low, high = (0, 0, *window.low), (0, 0, *window.padding(x.shape[2:]))
     padded = channels_last(call("pad", x, scalar(fill, x.dtype), low=low, high=high))
     more = {"strides": window.strides, "window_dilation": window.dilations}
-    under = primitive("extract_patches", padded, window=window.kernel, **more)
+    under = call("extract_patches", padded, window=window.kernel, **more)
     n, c, taps = x.shape[0], x.shape[1], product(window.kernel)
     lined = under.reshape((n, product(window.results), taps, c))
     return lined.transpose(0, 3, 2, 1).reshape((n, c, taps, *window.results))
