@@ -10,14 +10,21 @@ import keyword
 
 from ptir.errors import unknown_name
 from ptir.ops import (
+    arithmetic,
     contraction,
     control,
+    convert,
     creation,
-    elementwise,
     indexing,
+    layout,
+    logic,
     movement,
+    order,
     quantization,
+    random,
     reduction,
+    transcendental,
+    unary,
     window,
 )
 from ptir.ops.record import OPS, Op, op
@@ -25,15 +32,22 @@ from ptir.ops.record import OPS, Op, op
 __all__ = [
     "OPS",
     "Op",
+    "arithmetic",
     "contraction",
     "control",
+    "convert",
     "creation",
-    "elementwise",
     "indexing",
+    "layout",
+    "logic",
     "movement",
     "op",
+    "order",
     "quantization",
+    "random",
     "reduction",
+    "transcendental",
+    "unary",
     "window",
 ]
 

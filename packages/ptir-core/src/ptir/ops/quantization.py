@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from ptir.ir.attributes import Literal
 from ptir.ir.graph import Ref
-from ptir.ops.movement import broadcast_to, pad, reshape
+from ptir.ops.layout import broadcast_to, reshape
+from ptir.ops.movement import pad
 from ptir.ops.movement import slice as slice_op
 from ptir.ops.record import Array, Attribute, Call, bad, define, dtypes, op, refusals, sample
 from ptir.ops.reduction import reduce

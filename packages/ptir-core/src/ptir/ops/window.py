@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from ptir.ir.attributes import Literal
 from ptir.ir.graph import Ref
-from ptir.ops.movement import broadcast_to, concat, pad, reshape
+from ptir.ops.layout import broadcast_to, reshape
+from ptir.ops.movement import concat, pad
 from ptir.ops.movement import slice as slice_op
 from ptir.ops.record import (
     ANY,

@@ -23,19 +23,17 @@ from ptir.ops.numerics.arrays import (
     top_k,
     transpose,
 )
+from ptir.ops.numerics.casts import bitcast, cast
 from ptir.ops.numerics.creation import constant, iota, philox4x32, rng_bits
 from ptir.ops.numerics.elementwise import (
     abs,
     add,
     and_,
-    bitcast,
-    cast,
     ceil,
     clamp,
     compare,
     cos,
     div,
-    erf,
     exp,
     expm1,
     floor,
@@ -64,6 +62,7 @@ from ptir.ops.numerics.elementwise import (
     tanh,
     xor,
 )
+from ptir.ops.numerics.erf import erf
 from ptir.ops.numerics.quantized import dequantize, quantize
 from ptir.ops.numerics.windows import extract_patches, reduce_window
 

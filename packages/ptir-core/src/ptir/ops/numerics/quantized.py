@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ptir.ops.numerics.elementwise import cast, numeric
+from ptir.ops.numerics.casts import cast
+from ptir.ops.numerics.rounding import numeric
 from ptir.types import F32, U32, DType
 
 Array = NDArray[Any]
