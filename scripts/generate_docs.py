@@ -26,12 +26,8 @@ NOTE = "<!-- Written by scripts/generate_docs.py; edit the {table} instead. -->"
 
 CLASSES = {
     getattr(classes, name): name.lower()
-    for name in ("ANY", "COMMON", "NUMERIC", "FLOAT", "INTEGER", "BITS")
+    for name in ("ANY", "COMMON", "NUMERIC", "FLOAT", "INTEGER", "INDEX", "BITS")
 }
-PLANNED = (
-    *("gather", "scatter_reduce", "reduce_window", "segment_reduce", "extract_patches"),
-    *("scan", "quantize", "dequantize"),
-)
 OPS_INTRO = """
 # Ops
 
@@ -52,8 +48,6 @@ of its op, and to one more for each dtype beyond bool, i32, u32 and f32:
 | profile | what it takes |
 |---|---|
 {profiles}
-Planned and not built yet: {planned}.
-
 Each sample below runs on the reference backend when this page is tested:
 
 ```python
@@ -193,7 +187,6 @@ def _error_row(cls: type[errors.PtirError]) -> str:
 def ops_page() -> str:
     head = NOTE.format(table="records in ptir/ops") + OPS_INTRO.format(
         count=len(OPS),
-        planned=", ".join(name for name in PLANNED if name not in OPS) or "nothing",
         classes="".join(f"- **{name}**: {listed(members)}\n" for members, name in CLASSES.items()),
         primitives=len(primitives()),
         profiles="".join(f"| {name} | {meaning} |\n" for name, meaning in PROFILES.items()),

@@ -16,7 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from ptir.backend import Device, Executable, Interpreter, OpQuery, Options, RunStats
-from ptir.backend.interpreter import CONTROL, StepFunction
+from ptir.backend.control import CONTROL
+from ptir.backend.interpreter import StepFunction
 from ptir.ir import Instruction, Program
 from ptir.ops import OPS
 from ptir.ops import numerics as xp

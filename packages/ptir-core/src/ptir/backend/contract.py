@@ -74,10 +74,13 @@ class Options:
 
     ``donated`` are the numbers of inputs whose handles the executable may overwrite and must
     treat as consumed; ``aliases`` groups inputs that may be one and the same handle.
+    ``check_indices`` asks for a ``DeviceError`` where an index is outside (the ``bounds`` of an op
+    record say where indices are); a backend that cannot tell raises ``UnsupportedError``.
     """
 
     donated: frozenset[int] = frozenset()
     aliases: tuple[tuple[int, ...], ...] = ()
+    check_indices: bool = False
 
 
 @dataclass(frozen=True)

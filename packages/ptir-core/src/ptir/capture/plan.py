@@ -5,6 +5,7 @@ The key holds the program itself, so a hit is verified by equality, not only by 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -140,7 +141,9 @@ PLANS: Final = PlanCache()
 def compile_plan(program: Program, target: Target, options: Options, overrides: Overrides) -> Plan:
     """Optimize and compile ``program``; parameters are moved behind the inputs."""
     began = time.perf_counter()
-    context = PassContext(target.backend, target.device, overrides)
+    context = PassContext(
+        target.backend, target.device, overrides, check_indices=options.check_indices
+    )
     optimized = optimize(program, context)
     executable = target.backend.compile(optimized, target.device, options)
     if events.listening():
@@ -151,8 +154,16 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
 
 
 def plan_for(program: Program, target: Target, options: Options | None = None) -> Plan:
-    """The cached plan of ``program`` on ``target`` under the overrides in force."""
-    return PLANS.get(program, target, options or Options())
+    """The cached plan of ``program`` on ``target`` under the overrides in force.
+
+    Without ``options``, indices are checked if the environment asks for it.
+    """
+    return PLANS.get(program, target, options or Options(check_indices=checks_indices()))
+
+
+def checks_indices() -> bool:
+    """Whether ``PTIR_CHECK_INDICES=1`` asks for an error where an index is outside."""
+    return os.environ.get("PTIR_CHECK_INDICES") == "1"
 
 
 def run_program(program: Program, inputs: Mapping[str, Any], target: Target) -> tuple[Any, ...]:
