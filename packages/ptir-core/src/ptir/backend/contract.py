@@ -131,6 +131,10 @@ class Backend(ABC):
     api_version: tuple[int, int] = API_VERSION
     folds_casts: bool = False
     """Whether up-casts of parameters are done once (True) or belong inside kernels (False)."""
+    claims: frozenset[str] = frozenset({"core"})
+    """The conformance profiles that the backend claims; inside them nothing may be unsupported."""
+    correctly_rounded: frozenset[str] = frozenset()
+    """Ops with the accuracy ``rounded or ulp:N`` whose results the backend rounds correctly."""
 
     @abstractmethod
     def devices(self) -> Sequence[Device]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ptir.capture.promote import scalar_array
 from ptir.errors import TypeRuleError
 from ptir.types import BOOL, F32, I32, DType
 
@@ -41,36 +42,9 @@ def _from_python(value: Any, wanted: DType | None) -> Any:
         raise TypeRuleError(f"tensor({type(value).__name__}): {rule}")
     chosen = wanted or (default if array.size or wanted else F32)
     if array.dtype.kind in "iu" and chosen.is_integer:
-        check_fits(int(array.max(initial=0)), chosen)
-        check_fits(int(array.min(initial=0)), chosen)
+        for extreme in (array.max(initial=0), array.min(initial=0)):
+            scalar_array(int(extreme), chosen)
     return _cast(array, chosen)
-
-
-def scalar_array(value: bool | int | float, dtype: DType) -> Any:
-    """A Python number as a 0-d array; raises ``TypeRuleError`` where an integer does not fit."""
-    import numpy as np
-
-    if isinstance(value, int) and dtype.is_integer:
-        check_fits(value, dtype)
-        return np.array(value, dtype.numpy)
-    try:
-        return _cast(np.asarray(float(value)), dtype)
-    except OverflowError:
-        raise TypeRuleError(f"{_short(value)} does not fit {dtype}") from None
-
-
-def check_fits(value: int, dtype: DType) -> None:
-    """Refuse an integer outside of an integer type."""
-    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-    high = low + (1 << dtype.bits) - 1
-    if not low <= value <= high:
-        wider = "give a wider dtype, or cast with .astype()"
-        raise TypeRuleError(f"{_short(value)} does not fit {dtype} ({low} .. {high}); {wider}")
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else f"{text[:20]}...({len(text)} digits)"
 
 
 def _cast(array: Any, wanted: DType) -> Any:
