@@ -25,12 +25,8 @@ NOTE = "<!-- Written by scripts/generate_docs.py; edit the {table} instead. -->"
 
 CLASSES = {
     getattr(classes, name): name.lower()
-    for name in ("ANY", "COMMON", "NUMERIC", "FLOAT", "INTEGER", "BITS")
+    for name in ("ANY", "COMMON", "NUMERIC", "FLOAT", "INTEGER", "INDEX", "BITS")
 }
-PLANNED = (
-    *("gather", "scatter_reduce", "reduce_window", "segment_reduce", "extract_patches"),
-    *("scan", "quantize", "dequantize"),
-)
 OPS_INTRO = """
 # Ops
 
@@ -51,8 +47,6 @@ of its op, and to one more for each dtype beyond bool, i32, u32 and f32:
 | profile | what it takes |
 |---|---|
 {profiles}
-Planned and not built yet: {planned}.
-
 Each sample below runs on the reference backend when this page is tested:
 
 ```python
@@ -124,7 +118,7 @@ except ptir.PtirError as error:
     assert "dot_general(f32[2,3], f32[4,4]): contracting dims differ: 3 vs 4" in str(error)
 ```
 
-To see one from the command line: `ptir ops sofmax` ends with 1 and the nearest names.
+To see one from the command line: `ptir ops sofmax` ends with 2 and the nearest names.
 
 ```console
 $ python -c "from ptir.errors import PtirError; print(PtirError.code)"
@@ -165,7 +159,6 @@ def _error_row(cls: type[errors.PtirError]) -> str:
 def ops_page() -> str:
     head = NOTE.format(table="records in ptir/ops") + OPS_INTRO.format(
         count=len(OPS),
-        planned=", ".join(name for name in PLANNED if name not in OPS) or "nothing",
         classes="".join(f"- **{name}**: {listed(members)}\n" for members, name in CLASSES.items()),
         primitives=len(primitives()),
         profiles="".join(f"| {name} | {meaning} |\n" for name, meaning in PROFILES.items()),

@@ -42,6 +42,7 @@ def bounded(block):
         assert next(turns, None) is not None, "a sample's loop does not end"
         return run_block(block, arrays)
 
+    region.output_types = block.output_types
     return region
 
 

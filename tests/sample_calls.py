@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from ptir.errors import TypeRuleError
+from ptir.ir.graph import freeze, inline, source
 from ptir.ops import numerics as xp
-from ptir.ops.record import literal
+from ptir.ops.record import OPS, literal
 from ptir.types import dtype_of
 
 FOR_ITS_OWN_DTYPE = {
@@ -20,13 +21,26 @@ FOR_ITS_OWN_DTYPE = {
     "dtype",
     "predicate",
 }
-FOR_ITS_OWN_DTYPE |= {"condition", "inputs", "same dtype"}
+FOR_ITS_OWN_DTYPE |= {"condition", "inputs", "outputs", "same dtype"}
 """Labels of constraints that a sample in another dtype may break: a width, a kind, a target."""
 
 
 def in_dtype(array, old, new):
     """The operand with its elements in another dtype, where they were of the old one."""
     return xp.cast(array, dtype=new) if dtype_of(array) == old else array
+
+
+def retyped(region, old, new):
+    """A region with one element type replaced by another throughout, or None where none fits."""
+    inputs = [source(t.with_dtype(new) if t.dtype == old else t) for t in region.inputs]
+
+    def again(instruction, operands):
+        return OPS[instruction.op].multi(*operands, **instruction.attributes)
+
+    try:
+        return freeze(inline(region, inputs, again), inputs)
+    except TypeRuleError:
+        return None
 
 
 def calls_in(record, dtype) -> Iterator[tuple]:
@@ -39,15 +53,9 @@ def calls_in(record, dtype) -> Iterator[tuple]:
                 continue
             old = dtype_of(array)
             changed = [in_dtype(a, old, dtype) for a in arrays]
-            regions = tuple(
-                replace(
-                    region,
-                    inputs=tuple(
-                        t.with_dtype(dtype) if t.dtype == old else t for t in region.inputs
-                    ),
-                )
-                for region in sample.regions
-            )
+            regions = tuple(retyped(region, old, dtype) for region in sample.regions)
+            if None in regions:  # what happens in there is not for this dtype
+                continue
             yield changed, sample.attributes, regions
         if not arrays and "dtype" in sample.attributes:
             yield [], {**sample.attributes, "dtype": dtype}, ()

@@ -31,24 +31,24 @@ ELEMENTWISE = [
 ]
 
 
-def decomposed(record, types, attributes):
+def decomposed(record, types, attributes, regions=()):
     """The decomposition of a call as a block, whose type is that of the op."""
     inputs = [source(t) for t in types]
     bound = Attributes(record.bind(attributes))
-    given = record.decomposition(*inputs, **bound)
+    given = record.decomposition(*inputs, **bound, **({"regions": regions} if regions else {}))
     block = freeze([given] if isinstance(given, Ref) else list(given), inputs)
-    assert block.output_types == record.infer(types, bound)
+    assert block.output_types == record.infer(types, bound, regions)
     assert record.name not in {i.op for i in block.instructions}
     return block
 
 
-def both(record, arrays, attributes):
+def both(record, arrays, attributes, regions=()):
     """What the decomposition and the meaning give."""
     types = [TensorType(dtype_of(a), a.shape) for a in arrays]
-    block = decomposed(record, types, attributes)
+    block = decomposed(record, types, attributes, regions)
     bound = record.bind(attributes)
     with np.errstate(all="ignore"):
-        return run_block(block, arrays), meaning(record, arrays, bound, ())
+        return run_block(block, arrays), meaning(record, arrays, bound, regions)
 
 
 @pytest.mark.parametrize(("record", "dtype"), ELEMENTWISE, ids=lambda v: getattr(v, "name", ""))
@@ -205,8 +205,8 @@ def test_decompositions_end_in_primitives_and_never_lead_back(record):
 
     def needs(name):
         seen[name] = set()
-        for types, attributes in calls(OPS[name]):
-            block = decomposed(OPS[name], types, attributes)
+        for call in calls(OPS[name]):
+            block = decomposed(OPS[name], *call)
             seen[name] |= {i.op for i in block.instructions}
         return seen[name]
 
@@ -215,10 +215,10 @@ def test_decompositions_end_in_primitives_and_never_lead_back(record):
 
 def calls(record):
     for example in record.samples:
-        yield tuple(a.type for a in example.operands), example.attributes
+        yield tuple(a.type for a in example.operands), example.attributes, example.regions
     if "elementwise" in record.traits:
         for dtype in record.dtypes[record.operands[0]]:
-            yield (spec(dtype, 4),) * len(record.operands), {}
+            yield (spec(dtype, 4),) * len(record.operands), {}, ()
 
 
 SAMPLED = [
@@ -233,9 +233,9 @@ SAMPLED = [
 def test_decomposition_of_the_samples_in_every_dtype(record, dtype):
     """Exact where the record is; within a coarse bound where sums or roundings may differ."""
     compared = 0
-    for arrays, attributes, _ in calls_in(record, dtype):
+    for arrays, attributes, regions in calls_in(record, dtype):
         try:
-            found, wanted = both(record, arrays, attributes)
+            found, wanted = both(record, arrays, attributes, regions)
         except TypeRuleError as error:
             assert error.label in FOR_ITS_OWN_DTYPE, error
             continue

@@ -71,7 +71,8 @@ def test_type_rule_gives_the_types_of_the_results(record, example):
 def test_decomposition_of_samples_equals_meaning(record, example):
     operands = sources(a.type for a in example.operands)
     attributes = record.bind(example.attributes)
-    given = record.decomposition(*operands, **attributes)
+    regions = {"regions": example.regions} if example.regions else {}
+    given = record.decomposition(*operands, **attributes, **regions)
     outputs = [given] if isinstance(given, Ref) else list(given)
     block = freeze(outputs, operands)
     arrays = [a.numpy() for a in example.operands]

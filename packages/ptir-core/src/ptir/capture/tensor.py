@@ -402,9 +402,14 @@ def _misses(rest: Tensor, b: Tensor) -> Tensor:
 
 
 def _remainder(a: Tensor, b: Tensor) -> Tensor:
-    """Python's ``%``: the result has the divisor's sign."""
+    """Python's ``%``: the result has the divisor's sign, a zero of floats too."""
     rest = _call("rem", a, b)
-    return _call("select", _misses(rest, b), _call("add", rest, b), rest)
+    result = _call("select", _misses(rest, b), _call("add", rest, b), rest)
+    if not rest.dtype.is_float:
+        return result
+    zero = constant(0, rest.dtype, rest.shape)
+    some = _call("compare", rest, zero, direction="ne")
+    return _call("select", some, result, _call("mul", _call("sign", b), zero))
 
 
 def _floor_divide(a: Tensor, b: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from ptir.ops.classes import BOOL_ONLY as BOOL_ONLY
 from ptir.ops.classes import COMMON as COMMON
 from ptir.ops.classes import F8 as F8
 from ptir.ops.classes import FLOAT as FLOAT
+from ptir.ops.classes import INDEX as INDEX
 from ptir.ops.classes import INTEGER as INTEGER
 from ptir.ops.classes import NUMERIC as NUMERIC
 from ptir.ops.classes import SIGNED as SIGNED
@@ -199,6 +200,7 @@ def user_location() -> str:
 
 
 Rule = Callable[[Call], "TensorType | tuple[TensorType, ...]"]
+Bounds = Callable[[Sequence[TensorType], Mapping[str, Any]], tuple[int, tuple[int, ...]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +211,10 @@ class Op:
     each operand name to its class, ``result`` where there are no operands.
     ``meaning(xp, *arrays, **attributes)`` computes NumPy arrays with the numerics namespace
     ``xp``; ops with regions also get ``regions=``, callables.
-    ``decomposition(*refs, **attributes)`` rewrites a call into simpler ops, exactly.
+    ``decomposition(*refs, **attributes)`` rewrites a call into simpler ops, exactly, or gives None
+    where it cannot; ops with regions also get ``regions=``, blocks. ``bounds(types, attributes)``
+    of an op that reads places from an operand gives that operand's number and the greatest valid
+    values along its last axis (one for all, or one each).
     """
 
     name: str
@@ -225,6 +230,7 @@ class Op:
     accuracy: str = "exact"
     profile: str = "core"
     decomposition: Callable[..., Any] | None = None
+    bounds: Bounds | None = None
     regions: int = 0
     open_attributes: bool = False
 
