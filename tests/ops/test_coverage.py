@@ -151,6 +151,19 @@ def test_accuracy_of_each_dtype():
     assert OPS["pow"].accuracy_of(i8) == OPS["dot_general"].accuracy_of(DTYPES["bool"]) == "exact"
 
 
+def test_extremes_are_exact_where_sums_are_not():
+    for name, kinds in (("reduce", {"max", "min"}), ("cumulative", {"max"})):
+        assert OPS[name].accuracy_of(DTYPES["bf16"]) == "dot"
+        for kind in ("sum", *kinds):
+            wanted = "exact" if kind in kinds else "dot"
+            assert OPS[name].accuracy_of(DTYPES["bf16"], {"kind": kind}) == wanted
+    for record in OPS.values():
+        choices = {c for a in record.attributes if a.name == "kind" for c in a.choices}
+        assert set(record.exact_kinds) <= choices
+        lost = (choices & {"max", "min"}) - set(record.exact_kinds)
+        assert not lost or record.accuracy == "exact", record.name
+
+
 def test_profiles_of_calls():
     kinds = {"f16", "bf16", "f64", "int8", "int64", "f8"}
     by_dtype = {name: profiles_of(OPS["cast"], [d]) - {"core"} for name, d in DTYPES.items()}
