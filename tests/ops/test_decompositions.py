@@ -137,6 +137,13 @@ def test_cumulative_sums_keep_infinities_nan_and_minus_zero_in_their_place():
         assert_same(*both(OPS["cumulative"], [line], {"axis": 0, "kind": "sum"}))
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_cumulative_sums_of_narrow_floats_are_rounded_once(dtype):
+    """Whole numbers below 2**24 are exact in f32, so both are the nearest or not narrow enough."""
+    line = np.arange(1, 700, dtype=np.float32).astype(DTYPES[dtype].numpy)
+    assert_same(*both(OPS["cumulative"], [line], {"axis": 0, "kind": "sum"}))
+
+
 WINDOWS = [
     ((5,), (2,)),
     ((5,), (5,)),

@@ -48,7 +48,11 @@ def _result_dtype(call: Call) -> DType:
     operand, wanted = call.types[0].dtype, call["dtype"]
     if wanted is None:
         return operand
-    fits = isinstance(wanted, DType) and wanted in NUMERIC and wanted.holds(operand)
+    fits = (
+        isinstance(wanted, DType)
+        and wanted in NUMERIC
+        and (wanted.kind == operand.kind and wanted.holds(operand))
+    )
     rule = f"it must be of the same kind as {operand} and hold all of its values"
     call.require(fits, "result dtype", f"result dtype {wanted} is refused: {rule}")
     return operand if not isinstance(wanted, DType) else wanted

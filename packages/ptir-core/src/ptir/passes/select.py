@@ -6,6 +6,7 @@ other gets the chosen lowering in place of its own, and the chosen name.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -141,6 +142,7 @@ class _Selection:
         return legalize(program, self._context)
 
 
+@functools.lru_cache(maxsize=1024)
 def _has_places(block: Block) -> bool:
     """Whether anything below reads places from an operand."""
     return any(
