@@ -1,4 +1,4 @@
-"""Writes the pages that are generated from tables: docs/ops.md and docs/errors.md.
+"""Writes the pages that are generated from tables: ops.md, functionals.md and errors.md in docs/.
 
 Run `python scripts/generate_docs.py` after adding an op or an error; a test fails until then.
 """
@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ptir import errors
+from ptir import errors, functional
 from ptir.ir.attributes import Attributes, Literal
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops import OPS, Op, classes
 from ptir.ops.classes import FLOAT, DTypeClass, listed
+from ptir.ops.implementations import FUNCTIONALS, PORTABLE, Functional
 from ptir.ops.profiles import PROFILES, primitives
 from ptir.ops.record import REQUIRED, Array, Sample
 from ptir.types import DTYPES, DType
@@ -126,6 +127,29 @@ PTIR-000
 ```
 """
 
+FUNCTIONALS_INTRO = """
+# Functionals
+
+The {count} functionals that stay visible in programs as composites. Operands and attributes are
+those of the composite, which is what a backend that takes it whole sees; an operand with a question
+mark may be missing. Everything is f32 unless its section says otherwise.
+
+| functional | operands | attributes | implementations |
+|---|---|---|---|
+"""
+
+FUNCTIONALS_END = """
+## Proof
+
+Each section above is the function in `ptir.functional` that checks the call and records the
+composite. The table as the command line has it, with the policy in force for each:
+
+```console
+$ ptir overrides --backend ref
+functional ...
+```
+"""
+
 
 def main() -> None:
     """Write every generated page."""
@@ -135,7 +159,11 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     """The text of every generated page by file name."""
-    return {"ops.md": ops_page(), "errors.md": errors_page()}
+    return {
+        "ops.md": ops_page(),
+        "functionals.md": functionals_page(),
+        "errors.md": errors_page(),
+    }
 
 
 def errors_page() -> str:
@@ -256,6 +284,36 @@ def _value(value: Any) -> str:
             return f'"{value}"'
         case _:
             return repr(value)
+
+
+def functionals_page() -> str:
+    found = sorted(FUNCTIONALS.values(), key=lambda one: one.name)
+    head = NOTE.format(table="functions in ptir/functional")
+    head += FUNCTIONALS_INTRO.format(count=len(found))
+    rows = "".join(_functional_row(one) for one in found)
+    return head + rows + "".join(map(_functional_section, found)) + FUNCTIONALS_END
+
+
+def _functional_row(one: Functional) -> str:
+    portable = inspect.unwrap(one.implementations[PORTABLE].lower)
+    parameters = inspect.signature(portable).parameters.values()
+    operands = [
+        f"`{p.name}`" + ("" if p.default is p.empty else "?")
+        for p in parameters
+        if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    attributes = [f"`{p.name}`" for p in parameters if p.kind is p.KEYWORD_ONLY]
+    names = ", ".join(one.implementations)
+    listed = f"{', '.join(operands)} | {', '.join(attributes) or '-'} | {names}"
+    return f"| [{one.name}](#{one.name}) | {listed} |\n"
+
+
+def _functional_section(one: Functional) -> str:
+    function = getattr(functional, one.name)
+    parameters = inspect.signature(function).parameters.values()
+    bare = [p.replace(annotation=p.empty) for p in parameters]
+    text = inspect.cleandoc(function.__doc__ or "").replace("``", "`")
+    return f"\n## {one.name}\n\n`{one.name}{inspect.Signature(bare)}`: {one.doc}.\n\n{text}\n"
 
 
 if __name__ == "__main__":

@@ -255,7 +255,7 @@ def test_what_surrounds_a_branch_is_computed_outside_and_once() -> None:
         (lambda x: F.scan(lambda c, r: (c, r), x), "length is needed without xs"),
         (lambda x: F.scan(lambda c, r: (c, r), x, x, length=3), r"lengths differ: \[2, 3\]"),
         (lambda x: F.scan(lambda c, r: (c, r), x, x.sum()), r"f32\[\] has no rows"),
-        (lambda x: F.scan(lambda c, r: (c, "a"), x, x), "a value is str; tensors, arrays"),
+        (lambda x: F.scan(lambda c, r: (c, {1}), x, x), "a value is set; tensors, arrays"),
     ],
 )
 def test_errors_name_what_differs(call: Any, message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from comparing import assert_same, assert_within, meaning, run_block
 from ptir import ops
-from ptir.errors import TypeRuleError
+from ptir.errors import PluginError, TypeRuleError
 from ptir.ir.graph import Ref, freeze, source
 from ptir.ops.record import ANY, OPS, define
 from ptir.types import TensorType, dtype_of, parse_type
@@ -153,7 +153,7 @@ def test_a_misspelled_op_is_an_attribute_error_with_the_nearest_names():
 
 def test_a_name_cannot_be_defined_twice():
     record = OPS["neg"]
-    with pytest.raises(ValueError, match="op 'neg' is defined twice"):
+    with pytest.raises(PluginError, match="op 'neg' is defined twice; choose another name"):
         define("neg", "x", dtypes=record.dtypes, rule=record.rule, meaning=record.meaning, doc=".")
 
 

@@ -12,7 +12,7 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.backend import Options, Target
-from ptir_backend_ref import RefBackend
+from ptir_backend_ref import RefBackend, memory
 from running import small
 
 N = 1 << 16
@@ -98,6 +98,18 @@ def test_counting_from_threads_loses_nothing(target: Target) -> None:
         thread.join()
     live, peak = figures(target)
     assert live == 0 and 4000 <= peak <= 8 * 2 * 4000
+
+
+def test_arrays_may_be_freed_while_the_interpreter_shuts_down(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the names of modules are None already."""
+    array = target.backend.upload(np.zeros(N, np.float32), target.device)
+    for name in [name for name in vars(memory) if not name.startswith("__")]:
+        monkeypatch.setattr(memory, name, None)
+    del array
+    monkeypatch.undo()
+    assert figures(target)[0] == 0
 
 
 def test_generation_reports_weights_cache_and_what_runs(target: Target, tmp_path: Any) -> None:

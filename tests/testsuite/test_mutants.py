@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from suite_settings import setting_of
 
-from ptir.backend import Target
 from ptir.ops import OPS
-from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.corpus import cases_of
-from ptir_testsuite.execute import Setting, run_case
+from ptir_testsuite.execute import run_case
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
 from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.profiles import PROFILES
-
-
-def setting_of(backend):
-    target = Target(backend, backend.devices()[0])
-    return Setting(target, frozenset(PROFILES), Terms(rounds=backend.correctly_rounded))
 
 
 def first_failure(row):

@@ -7,17 +7,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from suite_settings import setting_of
 
-from ptir.backend import Target
 from ptir.ops.record import FLOAT, OPS, Array, Attribute, BadCall, Sample, define, listed
-from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.corpus import cases_of
-from ptir_testsuite.execute import Setting, run_case
+from ptir_testsuite.execute import run_case
 from ptir_testsuite.mutants import Correct, Mutant, Row
 from ptir_testsuite.oracles import ORACLES
 from ptir_testsuite.oracles.elementwise import by_element
 from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.profiles import PROFILES
 from ptir_testsuite.refusals import refusals, run_refusal
 
 WRONG = Row("tripled", ("shift_by",), lambda call: call.right[0] * 3)
@@ -54,11 +52,6 @@ def made_up():
 
 def exact_sum(x, by):
     return x if not math.isfinite(x) else (Fraction(x) + Fraction(by)).as_integer_ratio()
-
-
-def setting_of(backend):
-    target = Target(backend, backend.devices()[0])
-    return Setting(target, frozenset(PROFILES), Terms())
 
 
 def test_its_samples_are_cases_that_a_wrong_backend_fails(made_up):

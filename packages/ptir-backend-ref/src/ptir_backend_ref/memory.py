@@ -56,8 +56,8 @@ class Memory:
             if self._live > self._peak:
                 self._peak = self._live
 
-    def _freed(self, owner: weakref.ref[Array]) -> None:
-        assert isinstance(owner, _Owner)
+    def _freed(self, owner: Any) -> None:
+        # Also called while the interpreter shuts down, when this module's names are gone.
         with self._lock:
             del self._owners[owner.key]
             self._live -= owner.nbytes

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -15,7 +17,7 @@ from ptir_testsuite.accuracy import RELAXATIONS
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.profiles import parse_claims
 from ptir_testsuite.report import DEFECT, INCOMPLETE, show
-from ptir_testsuite.runner import Wish, run
+from ptir_testsuite.runner import Programs, Wish, run
 from ptir_testsuite.workers import SuiteDefect
 
 
@@ -24,32 +26,56 @@ def group() -> None:
     """Say with evidence whether a backend of ptir is right."""
 
 
+def common(command: Callable[..., int]) -> Callable[..., int]:
+    """The options of every command that runs something on a backend."""
+    options = (
+        click.option("--backend", required=True, help="NAME or NAME:DEVICE, installed."),
+        click.option("--claims", help="Only these profiles: core,f16 or all; default: its claims."),
+        click.option("--jobs", type=click.IntRange(0), default=1, help="Processes; 0: this one."),
+        click.option("--timeout", default=60.0, help="Seconds that one case may take."),
+        click.option("--relax", multiple=True, type=click.Choice(sorted(RELAXATIONS))),
+        click.option("--import", "imports", multiple=True, help="A module that defines ops."),
+        click.option("--json", "path", type=click.Path(path_type=Path), help="Where rows go."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @group.command("run")
-@click.option("--backend", required=True, help="NAME or NAME:DEVICE of an installed backend.")
+@common
 @click.option("-k", "words", default="", help="Only cases that match: words, and, or, not, ().")
-@click.option("--claims", help="Only these profiles, as core,f16 or all; default: what it claims.")
-@click.option(
-    "--jobs", type=click.IntRange(min=0), default=1, help="Processes; 0 runs in this one."
-)
-@click.option("--timeout", default=60.0, help="Seconds that one case may take.")
-@click.option(
-    "--relax", multiple=True, type=click.Choice(sorted(RELAXATIONS)), help="Named column."
-)
-@click.option("--import", "imports", multiple=True, help="A module that defines further ops.")
-@click.option("--json", "path", type=click.Path(path_type=Path), help="Write the rows to a file.")
-def run_command(
-    backend: str,
-    words: str,
-    claims: str | None,
-    jobs: int,
-    timeout: float,
-    relax: tuple[str, ...],
-    imports: tuple[str, ...],
-    path: Path | None,
-) -> int:
+@click.option("--programs", default=200, help="Random programs to run after the corpus.")
+@click.option("--seed", default=0, help="The seed of the random programs.")
+def run_command(path: Path | None, words: str, programs: int, seed: int, **options: Any) -> int:
     """Run the corpus on a backend: 0 conformant, 1 not, 2 usage or defect, 3 incomplete."""
-    wanted = parse_claims(claims) if claims else None
-    wish = Wish(backend, wanted, words, jobs, timeout, relax, imports)
+    return _finished(replace(_wish(options, Programs(programs, seed)), words=words), path)
+
+
+@group.command("programs")
+@common
+@click.option("--count", default=2000, help="How many.")
+@click.option("--seed", default=0, help="Where the draws start.")
+@click.option("--first", default=0, help="The number of the first one, to run one again.")
+def programs_command(path: Path | None, count: int, seed: int, first: int, **options: Any) -> int:
+    """Run random programs alone; a failure prints the program, its inputs and how to repeat it."""
+    return _finished(_wish(options, Programs(count, seed, first, alone=True)), path)
+
+
+def _wish(options: dict[str, Any], programs: Programs) -> Wish:
+    claims = parse_claims(options["claims"]) if options["claims"] else None
+    return Wish(
+        options["backend"],
+        claims,
+        jobs=options["jobs"],
+        timeout=options["timeout"],
+        relaxations=options["relax"],
+        imports=options["imports"],
+        programs=programs,
+    )
+
+
+def _finished(wish: Wish, path: Path | None) -> int:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         report = run(wish, _Bar(bar))
     if path is not None:

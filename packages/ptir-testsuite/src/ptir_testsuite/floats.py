@@ -129,11 +129,13 @@ def doubles(array: Array) -> Array:
 
 
 def stored(values: Any, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """Python numbers that ``dtype`` holds exactly, as an array of it."""
+    """Numbers that ``dtype`` holds exactly, a list or an array, as an array of it."""
     if dtype.is_float:
         wide = np.array(values, np.float64).reshape(shape)
         with np.errstate(all="ignore"):
             return wide.astype(dtype.numpy)
+    if isinstance(values, np.ndarray):
+        return values.astype(dtype.numpy).reshape(shape)
     return np.array(values, dtype=dtype.numpy).reshape(shape)
 
 

@@ -77,13 +77,21 @@ def run_refusal(refusal: Refusal, setting: Setting) -> Row:
 
 
 def _afterwards(refusal: Refusal, setting: Setting, row: Row) -> Row:
-    for case in sample_cases(OPS[refusal.op]):
-        found = run_case(case, setting)
+    """The row after the next valid program: the op's own sample, else one of another op.
+
+    A backend on which no valid program runs has not shown that it survives a refusal.
+    """
+    for op in (OPS[refusal.op], *OPS.values()):
+        case = next(sample_cases(op), None)
+        found = run_case(case, setting) if case is not None else None
+        if found is None or found.outcome is Outcome.UNSUPPORTED:
+            continue
         if not found.failed:
             return row
         text = f"after a refused call, the next valid program fails: {found.message}"
         return replace(row, outcome=found.outcome, phase=found.phase, message=text)
-    return row
+    text = f"{refusal.text}: refused, and no valid program runs afterwards"
+    return replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=text)
 
 
 def _refused(refusal: Refusal) -> tuple[Outcome, str]:

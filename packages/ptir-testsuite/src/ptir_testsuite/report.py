@@ -23,13 +23,15 @@ SHOWN: Final = 10  # failures printed in full
 class Report:
     """The rows of a run and the facts that they rest on.
 
-    ``total`` counts the whole corpus; ``selected`` what this run was asked to attempt.
+    ``total`` counts the whole corpus; ``selected`` what this run was asked to attempt. ``praise``
+    is the verdict of a run in which nothing failed and nothing is missing.
     """
 
     header: dict[str, Any]
     total: int
     selected: int
     partial: bool = False
+    praise: str = "conformant"
     rows: list[Row] = field(default_factory=list[Row])
     samples_only: tuple[str, ...] = ()
 
@@ -64,7 +66,7 @@ class Report:
         if self.exit_code == NOT_CONFORMANT:
             return "not conformant"
         if self.exit_code == CONFORMANT:
-            return "conformant"
+            return self.praise
         return (
             "incomplete: nothing was executed" if not self.executed else "incomplete: a part only"
         )

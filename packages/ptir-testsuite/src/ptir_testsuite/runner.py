@@ -15,11 +15,27 @@ from ptir_testsuite.accuracy import Terms, accuracy_hash
 from ptir_testsuite.case import Case
 from ptir_testsuite.corpus import corpus_hash, judged
 from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import Item, items, run_item, selected
+from ptir_testsuite.items import Item, items, random_programs, run_item, selected
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.report import Report
 from ptir_testsuite.selection import selection
 from ptir_testsuite.workers import Order, run_in_processes
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Which random programs are run: those of a seed, after the corpus or ``alone``."""
+
+    count: int = 200
+    seed: int = 0
+    first: int = 0
+    alone: bool = False
+
+    def items(self) -> Iterator[Item]:
+        """The programs, after the whole corpus unless they are run alone."""
+        if self.alone:
+            return random_programs(self.count, self.seed, self.first)
+        return items(self.count, self.seed, self.first)
 
 
 @dataclass(frozen=True)
@@ -37,6 +53,7 @@ class Wish:
     timeout: float = 60.0
     relaxations: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
+    programs: Programs = Programs()
 
 
 Progress = Callable[[Row, int], None]
@@ -48,7 +65,7 @@ def run(wish: Wish, progress: Progress | None = None) -> Report:
         importlib.import_module(name)
     target = registry.get(wish.backend)
     setting = setting_of(target, wish)
-    everything = list(items())
+    everything = list(wish.programs.items())
     chosen = chosen_from(everything, wish)
     report = empty_report(setting, everything, chosen, wish)
     for row in _rows(chosen, setting, wish):
@@ -100,10 +117,12 @@ def empty_report(
         "profiles": sorted(setting.claims),
         "correctly_rounded": sorted(setting.terms.rounds),
         "relaxations": list(setting.terms.relaxations),
+        "programs": [wish.programs.seed, wish.programs.first, wish.programs.count],
     }
     lacking = tuple(op.name for op in OPS.values() if op.samples and not judged(op))
     total = sum(1 for _ in selected(iter(everything), wish.claims, None))
-    return Report(header, total, len(chosen), bool(wish.words), samples_only=lacking)
+    praise = "every program agrees" if wish.programs.alone else "conformant"
+    return Report(header, total, len(chosen), bool(wish.words), praise, samples_only=lacking)
 
 
 def suite_version() -> str:

@@ -65,41 +65,45 @@ class Draws:
         seed = int.from_bytes(hashlib.blake2b(text, digest_size=16).digest())
         self._bits = np.random.PCG64(seed)
 
-    def below(self, end: int, count: int) -> list[int]:
-        """``count`` whole numbers in 0 .. end - 1."""
-        words: list[int] = np.atleast_1d(self._bits.random_raw(count)).tolist()
-        return [(w >> 11) % end for w in words]
+    def words(self, count: int) -> Array:
+        """``count`` random words of 64 bits."""
+        return np.atleast_1d(np.asarray(self._bits.random_raw(count), np.uint64))
+
+    def below(self, end: int, count: int) -> Array:
+        """``count`` whole numbers in 0 .. end - 1, as i64."""
+        return ((self.words(count) >> np.uint64(1)) % np.uint64(end)).astype(np.int64)
 
     def one(self, end: int) -> int:
         """One whole number in 0 .. end - 1."""
-        return self.below(end, 1)[0]
+        return int(self.below(end, 1)[0])
 
     def choice(self, options: Sequence[Any]) -> Any:
         """One of the options."""
         return options[self.one(len(options))]
 
-    def units(self, count: int) -> list[float]:
-        """``count`` numbers in [0, 1)."""
-        return [i * 2.0**-53 for i in self.below(1 << 53, count)]
+
+Palette = Callable[[DType, int, int, Draws], Any]
 
 
-Palette = Callable[[DType, int, int, Draws], list[Any]]
+def _normal(dtype: DType, lowest: int, span: int, count: int, draws: Draws) -> Array:
+    """Numbers of both signs with every mantissa, and exponents from ``lowest`` on."""
+    hidden = 1 << (format_of(dtype).precision - 1)
+    mantissas = (hidden + draws.below(hidden, count)).astype(np.float64) / hidden
+    signs = 1.0 - 2.0 * draws.below(2, count)
+    return np.asarray(np.ldexp(signs * mantissas, lowest + draws.below(span, count)))
 
 
-def _plain(dtype: DType, count: int, reach: int, draws: Draws) -> list[Any]:
+def _plain(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
     """Moderate numbers of both signs; integers mostly within ``reach``, an axis size."""
     if dtype.kind == "bool":
-        return [bool(b) for b in draws.below(2, count)]
-    if not dtype.is_float:
-        low = -2 if dtype.kind == "int" else 0
-        return [low + v for v in draws.below(min(reach + 4 - low, 100), count)]
-    format = format_of(dtype)
-    sizes, signs = draws.below(7, count), draws.below(2, count)
-    drawn = zip(draws.units(count), sizes, signs, strict=True)
-    return [round_float(math.ldexp(1 + u, e - 3) * (1 - 2 * s), format) for u, e, s in drawn]
+        return draws.below(2, count)
+    if dtype.is_float:
+        return _normal(dtype, -3, 7, count, draws)
+    low = -2 if dtype.kind == "int" else 0
+    return low + draws.below(min(reach + 4 - low, 100), count)
 
 
-def _awkward(dtype: DType, count: int, reach: int, draws: Draws) -> list[Any]:
+def _awkward(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
     """Awkward values, few of them NaN or infinite and none so large that sums overflow."""
     values = awkward(dtype)
     if not dtype.is_float:
@@ -107,40 +111,33 @@ def _awkward(dtype: DType, count: int, reach: int, draws: Draws) -> list[Any]:
     finite = [v for v in values if abs(v) < format_of(dtype).largest / 4096]
     special = [v for v in values if not math.isfinite(v)]
     picks, odds = draws.below(len(finite), count), draws.below(40 * len(special), count)
-    drawn = zip(picks, odds, strict=True)
+    drawn = zip(picks.tolist(), odds.tolist(), strict=True)
     return [special[o] if o < len(special) else finite[p] for p, o in drawn]
 
 
-def _ties(dtype: DType, count: int, reach: int, draws: Draws) -> list[Any]:
+def _ties(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
     """Very few different values, so that equal ones meet."""
     if dtype.kind == "bool":
-        return [bool(b) for b in draws.below(2, count)]
-    values = (0.0, -0.0, 1.0, -1.0, 2.0) if dtype.is_float else (0, 1, 2)
-    return [values[i] for i in draws.below(len(values), count)]
+        return draws.below(2, count)
+    values = np.array((0.0, -0.0, 1.0, -1.0, 2.0) if dtype.is_float else (0, 1, 2))
+    return values[draws.below(len(values), count)]
 
 
-def _ones(dtype: DType, count: int, reach: int, draws: Draws) -> list[Any]:
+def _ones(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
     """Ones throughout: a sum that is narrower than it must be stops growing."""
-    return [True if dtype.kind == "bool" else 1] * count
+    return np.ones(count)
 
 
-def _bits(dtype: DType, count: int, reach: int, draws: Draws) -> list[Any]:
+def _bits(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
     """Numbers from all over the dtype, every magnitude alike."""
     if dtype.kind == "bool":
-        return [bool(b) for b in draws.below(2, count)]
+        return draws.below(2, count)
     if not dtype.is_float:
-        low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-        high, words = draws.below(1 << 32, count), draws.below(1 << 32, count)
-        return [
-            low + ((h << 32 | w) & ((1 << dtype.bits) - 1))
-            for h, w in zip(high, words, strict=True)
-        ]
+        narrow = draws.words(count).astype(f"u{dtype.itemsize}")
+        return narrow.view(dtype.numpy)
     format = format_of(dtype)
-    span = format.emax - format.emin
-    drawn = zip(draws.units(count), draws.below(span, count), draws.below(2, count), strict=True)
-    return [
-        round_float(math.ldexp(1 + u, format.emin + e) * (1 - 2 * s), format) for u, e, s in drawn
-    ]
+    top = format.emax - format.emin - (not format.has_infinity)
+    return _normal(dtype, format.emin, top, count, draws)
 
 
 PALETTES: Final[dict[str, Palette]] = {

@@ -18,9 +18,8 @@ from typing import Any, Final
 
 from ptir.backend import Target, registry
 from ptir_testsuite.accuracy import Terms
-from ptir_testsuite.case import Case
 from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import Item, profiles, run_item
+from ptir_testsuite.items import Item, profiles, run_item, spoken
 from ptir_testsuite.outcomes import Outcome, Row
 
 BATCH: Final = 32
@@ -169,10 +168,10 @@ class _Pool:
 def _blamed(item: Item, outcome: Outcome, worker: _Worker, pool: _Pool) -> Row:
     crashed = f"the process died with exit code {worker.process.exitcode}"
     text = crashed if outcome is Outcome.CRASH else f"no answer within {pool.timeout:g} s"
-    call, dtypes = (item.call, item.dtypes) if isinstance(item, Case) else (item.text, ())
+    op, call, dtypes = spoken(item)
     found = profiles(item)
     message = f"{call}: {text}\n  case {item.id}"
     claimed = found <= pool.order.claims
     return Row(
-        item.id, item.op, call, dtypes, tuple(sorted(found)), outcome, "execute", message, claimed
+        item.id, op, call, dtypes, tuple(sorted(found)), outcome, "execute", message, claimed
     )

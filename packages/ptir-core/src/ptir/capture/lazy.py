@@ -102,6 +102,8 @@ def host_array(value: Any) -> Any:
 
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
+    if isinstance(value, Tensor):
+        return value.numpy()
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     array = np.asarray(value)

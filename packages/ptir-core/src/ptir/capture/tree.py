@@ -1,20 +1,24 @@
 """Nested containers as a flat list of leaves plus a structure that can be a key.
 
-Containers are tuples, named tuples, lists, dicts and dataclasses; None is one without leaves.
+Containers are tuples, named tuples, lists, dicts and dataclasses. None and strings are part of the
+structure.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, Final
 
 Structure = Hashable
-LEAF = "*"
+LEAF: Final = "*"
+_CONSTANTS: Final = (type(None), str)
 
 
 def flatten(value: Any, leaves: list[Any]) -> Structure:
     """Append the leaves of ``value`` to ``leaves`` and return its structure."""
+    if type(value) in _CONSTANTS:
+        return (type(value), value)
     parts = _parts(value)
     if parts is None:
         leaves.append(value)
@@ -25,8 +29,6 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
 def _parts(value: Any) -> list[tuple[Any, Any]] | None:
     """What a container holds, by name; None for a leaf."""
     kind = type(value)
-    if value is None:
-        return []
     if kind is dict:
         return list(value.items())
     if kind is tuple or kind is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):
@@ -44,9 +46,9 @@ def unflatten(structure: Any, leaves: Iterator[Any]) -> Any:
     if structure == LEAF:
         return next(leaves)
     kind, *parts = structure
+    if kind in _CONSTANTS:
+        return parts[0]
     values = {name: unflatten(part, leaves) for name, part in parts}
-    if kind is type(None):
-        return None
     if kind is dict:
         return values
     if issubclass(kind, tuple | list):
@@ -63,8 +65,8 @@ def describe(structure: Any) -> str:
     if structure == LEAF:
         return LEAF
     kind, *parts = structure
-    if kind is type(None):
-        return "None"
+    if kind in _CONSTANTS:
+        return repr(parts[0])
     if kind is dict:
         return "{" + ", ".join(f"{name!r}: {describe(part)}" for name, part in parts) + "}"
     if kind is tuple or kind is list:

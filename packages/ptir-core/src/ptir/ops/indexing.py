@@ -263,6 +263,7 @@ dynamic_update_slice = define(
         sample(_f32([1, 2]), _f32([]), _i32([1]), gives=_f32([1, 2])),
         sample(_e4m3([1, 2, 3]), _e4m3([-448]), _i32([1]), gives=_e4m3([1, -448, 3])),
         sample(_f32(5), _f32(-6), _i32([]), gives=_f32(-6)),
+        sample(_u64([1, 2]), _u64([2**64 - 1]), _i32([9]), gives=_u64([1, 2**64 - 1])),
     ),
     bad_calls=(
         *refusals(

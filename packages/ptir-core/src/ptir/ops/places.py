@@ -30,7 +30,7 @@ from ptir.ops.record import (
 from ptir.types import I32, TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
-_bf16 = partial(Array, "bf16")
+_bf16, _i64 = partial(Array, "bf16"), partial(Array, "i64")
 
 
 def addressed(call: Call) -> tuple[int, ...]:
@@ -181,6 +181,7 @@ gather = define(
         sample(_f32(_TABLE), _i32([[0, 2], [1, 0]]), axes=(0, 1), gives=_f32([3, 4])),
         sample(_f32(_TABLE), _i32([[2, 0], [0, 1]]), axes=(1, 0), gives=_f32([3, 4])),
         sample(_i32(_TABLE), _u32([[[2], [1]]]), axes=(1,), gives=_i32([[[3, -6], [-2, 5]]])),
+        sample(_i64([5, 2**62, -7]), _i64([[2**40], [-1]]), axes=(0,), gives=_i64([-7, 5])),
         sample(
             _f32(_TABLE),
             _i32([[[2], [0]], [[1], [1]]]),

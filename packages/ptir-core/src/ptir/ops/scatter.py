@@ -27,6 +27,7 @@ from ptir.types import TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
 _bool, _f16 = partial(Array, "bool"), partial(Array, "f16")
+_i8, _i64 = partial(Array, "i8"), partial(Array, "i64")
 _NAN, _INF = float("nan"), float("inf")
 _SCATTER = {"operand": ANY, "indices": INDEX, "updates": ANY}
 _FOLDED = NUMERIC | dtypes("f16", "bf16")
@@ -76,6 +77,14 @@ scatter_reduce = define(
             axes=(0, 1),
             kind="add",
             gives=_f32([[1, 2, -17], [24, 5, 6]]),
+        ),
+        sample(
+            _i8([100, -100, 3]),
+            _i64([[0], [1], [0], [2**40]]),
+            _i8([100, -100, 1, 7]),
+            axes=(0,),
+            kind="add",
+            gives=_i8([-55, 56, 3]),
         ),
         sample(
             _f32([[1, 2, 3], [4, 5, 6]]),
@@ -274,6 +283,13 @@ segment_reduce = define(
             segments=4,
             kind="sum",
             gives=_f32([[10, -4], [0, 0], [6, 4], [0, 0]]),
+        ),
+        sample(
+            _i8([100, -3, 100]),
+            _i64([1, 0, 1]),
+            segments=2,
+            kind="sum",
+            gives=_i8([-3, -56]),
         ),
         sample(
             _f32([2, -3, 5, 7, 11]),
