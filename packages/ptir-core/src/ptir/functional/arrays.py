@@ -42,7 +42,7 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 
 def take(tensor: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
-    """Slices of ``axis`` by index; the axes of ``indices`` (i32 or u32, clamped) replace it."""
+    """Slices of ``axis`` by index; the axes of ``indices`` (integers, clamped) replace it."""
     return call("take", tensor, indices, axis=_axis("take", (tensor,), axis, tensor.ndim))
 
 
