@@ -61,11 +61,8 @@ def _names(members: DTypeClass) -> list[str]:
 def _row(one: Op) -> tuple[str, ...]:
     attributes = f"; {', '.join(a.name for a in one.attributes)}" if one.attributes else ""
     call = f"{one.name}({', '.join(one.operands)}{attributes})"
-    return (
-        call,
-        one.profile,
-        re.split(r"(?<=[\w)])[.:;]\s", inspect.cleandoc(one.doc))[0].rstrip("."),
-    )
+    doc = " ".join(inspect.cleandoc(one.doc).split())
+    return call, one.profile, re.split(r"(?<=[\w)`\]])[.:;]\s", doc)[0].rstrip(".")
 
 
 def explanation(one: Op) -> list[str]:
