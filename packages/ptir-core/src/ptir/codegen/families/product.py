@@ -1,0 +1,311 @@
+"""The product family: rows of activations times packed weights, with prologue and epilogue.
+
+Few rows (decoding) stream the panels once: an item owns a run of panels, keeps a vector of 16
+outputs per row and broadcasts one input after the other. Many rows (prompts) are blocked: an item
+owns tiles of rows and panels and keeps them in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from ptir.codegen.expr import Apply, Cell, Expr, Load, Var
+from ptir.codegen.families.rows import Rows, RowWriter
+from ptir.codegen.graph import Builder, Graph, Unfusible, is_map
+from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
+from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.panels import LANES, UNPACK, Panels, panels_of
+from ptir.codegen.regions import exits
+from ptir.codegen.writer import Writer
+from ptir.ir.program import Instruction
+from ptir.types import F32
+
+FEW: Final = 8
+"""Most rows that are streamed rather than blocked."""
+TILE: Final = (8, 3)
+"""Rows and panels of a blocked tile."""
+DEPTH: Final = 768
+"""Inputs of a block: 3 panels of so many stay in a 256 KB cache beside the rows."""
+HELD: Final = 16384
+"""Most activations that an item keeps to itself."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product: activations ``lhs`` [rows, inputs], packed weights, and what comes after it.
+
+    ``prologue`` is the row program that computes the activations, where it runs in every item.
+    """
+
+    position: int
+    lhs: int
+    packed: int
+    panels: Panels
+    rows: int
+    prologue: Group | None = None
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the rows are few."""
+        return self.rows <= FEW
+
+
+def match(graph: Graph, position: int) -> Group | None:
+    """The group of a product with unpacked weights and its epilogue."""
+    product = _product(graph, position)
+    if product is None:
+        return None
+    found = graph.results[position][0]
+    type = graph.type(found)
+
+    def joins(reader: int) -> bool:
+        made = graph.block.instructions[reader]
+        return is_map(made) and made.types[0].size == type.size
+
+    members, exit = frozenset((position,)), found
+    for value, inside in exits(graph, (found,), joins):
+        if not _aligned(graph, product, found, value, frozenset((position, *inside))):
+            break
+        members, exit = frozenset((position, *inside)), value
+    inner = {v for p in members for v in graph.results[p]}
+    reads = {v for p in members for v in graph.block.instructions[p].operands} - inner
+    made = graph.block.instructions[position]
+    reads = reads - {made.operands[1]} | {product.packed}
+    return Group("product", members, tuple(sorted(reads)), (exit,), product, (product.packed,))
+
+
+def _product(graph: Graph, position: int) -> Product | None:
+    made = graph.block.instructions[position]
+    if made.op != "dot_general" or made.types[0].dtype != F32:
+        return None
+    lhs, rhs = made.operands
+    unpack = graph.instruction(rhs)
+    if unpack is None or unpack.op != "composite" or unpack.name != UNPACK:
+        return None
+    packed = unpack.operands[0]
+    panels = panels_of(graph.type(packed), unpack.attributes)
+    contract = 1 if panels.layout == "oi" else 0
+    last = graph.type(lhs).rank - 1
+    if not _contracts(made, last, contract) or graph.type(lhs).dtype != F32:
+        return None
+    rows = math.prod(graph.type(lhs).shape[:-1])
+    return Product(position, lhs, packed, panels, rows)
+
+
+def _contracts(made: Instruction, lhs: int, rhs: int) -> bool:
+    found = (made.attributes["lhs_contract"], made.attributes["rhs_contract"])
+    return found == ((lhs,), (rhs,)) and not made.attributes["lhs_batch"]
+
+
+def _aligned(
+    graph: Graph, product: Product, hero: int, value: int, members: frozenset[int]
+) -> bool:
+    """Whether the epilogue reads the product exactly where the kernel holds it."""
+    inside = {v for p in members for v in graph.results[p]}
+    row, place = axis("m", product.rows), axis("n", product.panels.outputs)
+    flat = row * product.panels.outputs + place
+    held = (digits(flat, graph.type(hero).shape), Var(F32, "acc"))
+    builder = Builder(graph, lambda v: v not in inside, {hero: held})
+    try:
+        builder.at(value, digits(flat, graph.type(value).shape))
+    except Unfusible:
+        return False
+    return True
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """The schedule for the number of rows."""
+    product: Product = group.detail
+    return (_Streamed if product.is_streamed else _Blocked)(group, site).kernel()
+
+
+class _Writing:
+    """What both schedules share: activations, weights, and the epilogue."""
+
+    def __init__(self, group: Group, site: Site) -> None:
+        self.group, self.site = group, site
+        self.product: Product = group.detail
+        self.panels = self.product.panels
+        self.writer: Writer = site.writer()
+        self.graph = site.graph
+        inside = {v for p in group.members for v in self.graph.results[p]}
+        self.builder = site.builder()
+        self.builder.stored = lambda v: v not in inside and site.stored(v)
+        self.hero = self.graph.results[self.product.position][0]
+
+    def items(self, pieces: int) -> int:
+        """Items for ``pieces`` equal pieces of the whole product."""
+        work = self.product.rows * self.panels.outputs * self.panels.inputs
+        return self.site.items(pieces, work)
+
+    def activation(self, row: Index, input: Index) -> Expr:
+        """One activation as an expression of what is stored."""
+        shape = self.graph.type(self.product.lhs).shape
+        at = digits(row * self.panels.inputs + input, shape)
+        return self.builder.at(self.product.lhs, at)
+
+    def weight(self, output: Index, input: Index) -> Expr:
+        """One weight, or one per lane."""
+        at = flatten(self.panels.place(output, input), self.panels.packed.shape)
+        dtype = self.panels.dtype
+        load: Expr = Load(dtype, self.product.packed, at)
+        return load if dtype == F32 else Apply(F32, "convert", load)
+
+    def finish(self, row: Index, output: Index, name: str, wide: bool) -> None:
+        """The epilogue and the store of one output, or one per lane."""
+        (exit,) = self.group.exits
+        flat = row * self.panels.outputs + output
+        held = (digits(flat, self.graph.type(self.hero).shape), Var(F32, name, wide))
+        type = self.graph.type(exit)
+        expr = self.builder.holding({self.hero: held}).at(exit, digits(flat, type.shape))
+        self.writer.store(exit, type.dtype, flat, expr)
+
+    def finish_panel(self, row: Index, panel: Index, name: str) -> None:
+        """The epilogue of a panel's 16 outputs; the last panel may have fewer."""
+        whole, left = divmod(self.panels.outputs, LANES)
+        lane = Axis("lane", LANES)
+        if whole:
+            guard = f"if ({self.writer.index(panel)} < {whole})" if left else ""
+            with self.writer.block(guard), self.writer.lanes(lane):
+                narrow = _below(panel, whole)
+                self.finish(row, narrow * LANES + axis("lane", LANES), name, True)
+        if left:
+            with self.writer.block("else" if whole else ""):
+                for place in range(left):
+                    one = self.writer.dialect.lane(name, place)
+                    self.finish(row, number(whole * LANES + place), one, False)
+
+
+def _below(index: Index, size: int) -> Index:
+    """``index`` known to be below ``size``: a loop variable with a smaller range."""
+    if index.high < size or len(index.terms) != 1:
+        return index
+    ((atom, factor),) = index.terms.items()
+    if isinstance(atom, Axis) and factor == 1 and index.constant == 0:
+        return axis(atom.name, size) if size > 1 else number(0)
+    return index
+
+
+class _Streamed(_Writing):
+    """Few rows: every weight is read once, in the order in which it lies in memory."""
+
+    def kernel(self) -> Kernel:
+        """An item per run of panels."""
+        writer, panels = self.writer, self.panels
+        items = self.items(panels.count)
+        read = self._activations()
+        writer.share(panels.count, items)
+        with writer.loop(Axis("p", panels.count), "first", "last"):
+            self._panel(read, axis("p", panels.count))
+        return finished(self.group, writer, items)
+
+    def _activations(self) -> bool:
+        """Compute what is not simply stored into a private array; says whether there is one."""
+        rows, size = self.product.rows, self.panels.inputs
+        if self.product.prologue is None and self._is_stored():
+            return False
+        writer = self.writer
+        writer.line(writer.dialect.private("x", rows * size))
+        with writer.loop(Axis("m", rows), "0", str(rows)):
+            row = axis("m", rows)
+            prologue = self.product.prologue
+            if prologue is not None:
+                self._run(prologue, row)
+            else:
+                _each(
+                    writer, size, lambda place: self._put(row, place, self.activation(row, place))
+                )
+        return True
+
+    def _run(self, prologue: Group, row: Index) -> None:
+        """The row program that makes the activations, for one row."""
+        rows: Rows = prologue.detail
+        inside = {v for p in prologue.members for v in self.graph.results[p]}
+        builder = self.site.builder()
+        builder.stored = lambda v: v not in inside and self.site.stored(v)
+        body = RowWriter(self.writer, builder, rows, row)
+        body.stages()
+        body.each(lambda place: self._put(row, place, body.exit(rows.exits[0], place)))
+
+    def _put(self, row: Index, place: Index, expr: Expr) -> None:
+        writer = self.writer
+        if writer.lane is None:
+            at = writer.index(row * self.panels.inputs + place)
+            writer.line(writer.dialect.private_store(1, "x", at, writer.scalar(expr)))
+            return
+        at = writer.index(row * self.panels.inputs + place - axis("lane", LANES))
+        writer.line(writer.dialect.private_store(LANES, "x", at, writer.wide(expr)))
+
+    def _is_stored(self) -> bool:
+        """Whether the activations are a matrix in memory."""
+        expr = self.activation(axis("m", self.product.rows), axis("k", self.panels.inputs))
+        if not isinstance(expr, Load):
+            return False
+        return expr.index.coefficient(Axis("k", self.panels.inputs)) == 1
+
+    def _panel(self, private: bool, panel: Index) -> None:
+        writer, rows = self.writer, self.product.rows
+        chains = max(1, 4 // rows)
+        while self.panels.inputs % (chains * self.panels.per):
+            chains //= 2
+        step = max(chains, 1) * self.panels.per
+        steps = self.panels.inputs // step
+        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
+        names = {(m, c): f"a{m}_{c}" for m in range(rows) for c in range(max(chains, 1))}
+        for name in names.values():
+            writer.line(f"{writer.type(F32, True)} {name} = {zero};")
+        with writer.loop(Axis("k", steps), "0", str(steps)), writer.lanes(Axis("lane", LANES)):
+            for inner in range(step):
+                self._step(private, panel, axis("k", steps) * step + inner, inner, names)
+        for m in range(rows):
+            total = " + ".join(names[m, c] for c in range(max(chains, 1)))
+            with writer.block(""):
+                writer.line(f"const {writer.type(F32, True)} acc = {total};")
+                self.finish_panel(number(m), panel, "acc")
+
+    def _step(
+        self,
+        private: bool,
+        panel: Index,
+        input: Index,
+        inner: int,
+        names: dict[tuple[int, int], str],
+    ) -> None:
+        """Multiply one input of every row with the weights of 16 outputs."""
+        writer, size = self.writer, self.panels.inputs
+        weights = writer.wide(self.weight(panel * LANES + axis("lane", LANES), input))
+        chains = len(names) // self.product.rows
+        for m in range(self.product.rows):
+            x: Expr = Cell(F32, "x", number(m * size) + input)
+            x = x if private else self.activation(number(m), input)
+            name = names[m, inner % chains]
+            factor = writer.widened(writer.value(x))
+            writer.line(f"{name} = {_fma(writer, factor, weights, name)};")
+
+
+def _each(writer: Writer, size: int, body: object) -> None:
+    """Call ``body`` with every place below ``size``: whole vectors, then single elements."""
+    whole = size // LANES
+    if whole:
+        with writer.loop(Axis("v", whole), "0", str(whole)), writer.lanes(Axis("lane", LANES)):
+            body(axis("v", whole) * LANES + axis("lane", LANES))  # type: ignore[operator]
+    for place in range(whole * LANES, size):
+        with writer.block(""):
+            body(number(place))  # type: ignore[operator]
+
+
+def _fma(writer: Writer, a: str, b: str, c: str) -> str:
+    return writer.dialect.apply("fma", F32, F32, LANES, [a, b, c])
+
+
+class _Blocked(_Writing):
+    """Many rows: tiles of rows and panels in registers, the inputs in blocks."""
+
+    def kernel(self) -> Kernel:
+        """An item per column of tiles and part of the rows."""
+        raise NotImplementedError
+
+
+FAMILY = Family("product", match, write)
