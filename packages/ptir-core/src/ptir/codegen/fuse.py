@@ -8,11 +8,10 @@ would cost more than writing and reading it: the rule saves bytes first, then op
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ptir.codegen.families import FAMILIES, elements
-from ptir.codegen.families.product import HELD, Product
+from ptir.codegen.families.product import HELD, Product, rows_in_memory
 from ptir.codegen.families.rows import Rows
 from ptir.codegen.graph import CHEAP, Graph, is_free, is_map, weight
 from ptir.codegen.kernel import Group
@@ -156,10 +155,9 @@ def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
 
 def _exact(graph: Graph, group: Group) -> set[int]:
     """Operands that a kernel reads too often, or too directly, to compute them while reading."""
-    wanted: Iterable[int] = group.exact
+    found = {graph.behind_views(value) for value in group.exact}
     if isinstance(group.detail, Product) and not group.detail.is_streamed:
-        wanted = (*wanted, group.detail.lhs)
-    found = {graph.behind_views(value) for value in wanted}
+        found.add(rows_in_memory(graph, group.detail))
     return {value for value in found if value in graph.maker}
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from ptir.codegen.elementwise import COSTLY, ELEMENTWISE
 from ptir.codegen.expr import Const, Expr, Load
 from ptir.codegen.index import ZERO, flatten
-from ptir.codegen.movement import FREE, MOVEMENT, Coordinates, Operands
+from ptir.codegen.movement import FREE, MOVEMENT, THROUGH, Coordinates, Operands
 from ptir.codegen.panels import UNPACK, unpacked_element
 from ptir.ir.attributes import Literal
 from ptir.ir.program import Block, Instruction
@@ -58,6 +58,25 @@ class Graph:
             value = made.operands[0]
         return value
 
+    def last_view(self, value: int) -> int:
+        """The last of the views that are each the only reader of the one before."""
+        while value not in self.outputs and len(readers := self.readers.get(value, [])) == 1:
+            made = self.block.instructions[readers[0]]
+            if made.op not in THROUGH:
+                break
+            value = self.results[readers[0]][0]
+        return value
+
+    def through(self, value: int, view: int, at: Coordinates) -> Coordinates:
+        """Where the element of ``value`` at some coordinates stands in a view of it."""
+        if value == view:
+            return at
+        made = self.instruction(view)
+        assert made is not None
+        types = tuple(self.type(v) for v in made.operands)
+        before = self.through(value, made.operands[0], at)
+        return THROUGH[made.op](Operands(made, types, lambda i, c: _no_element()), before)
+
     def inlined(self, value: int, stored: Callable[[int], bool]) -> Iterator[int]:
         """The stored values and inputs that the expression of ``value`` reads."""
         seen: set[int] = set()
@@ -72,6 +91,10 @@ class Graph:
                 yield value
             else:
                 pending.extend(made.operands)
+
+
+def _no_element() -> Expr:
+    raise Unfusible("only places are asked for")
 
 
 def is_free(instruction: Instruction) -> bool:

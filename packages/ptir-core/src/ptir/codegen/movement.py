@@ -211,6 +211,21 @@ MOVEMENT: Final[dict[str, Callable[[Operands, Coordinates], Expr]]] = {
     "iota": _iota,
 }
 
+
+def _through_reshape(op: Operands, at: Coordinates) -> Coordinates:
+    return digits(flatten(at, op.types[0].shape), op.type.shape)
+
+
+def _through_transpose(op: Operands, at: Coordinates) -> Coordinates:
+    return tuple(at[source] for source in op["permutation"])
+
+
+THROUGH: Final[dict[str, Callable[[Operands, Coordinates], Coordinates]]] = {
+    "reshape": _through_reshape,
+    "transpose": _through_transpose,
+}
+"""Where an element of the operand stands in the result, for views that keep every element."""
+
 FREE: Final = frozenset(
     ("reshape", "transpose", "broadcast_to", "slice", "reverse", "tile", "iota", "stop_gradient")
 )

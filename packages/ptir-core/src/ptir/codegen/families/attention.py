@@ -53,12 +53,22 @@ def match(graph: Graph, position: int) -> Group | None:
         result: graph.block.instructions[p].operands[0]
         for p, result in zip(updates, results, strict=True)
     }
-    members = frozenset((position, *updates))
-    inner = set(results)
-    reads = {v for p in members for v in graph.block.instructions[p].operands} - inner
-    exits = (graph.results[position][0], *results)
+    heroes = frozenset((position, *updates))
+    exit = graph.last_view(graph.results[position][0])
+    members = heroes | _between(graph, graph.results[position][0], exit)
+    reads = {v for p in heroes for v in graph.block.instructions[p].operands} - set(results)
+    exits = (exit, *results)
     exact = tuple(shares.values()) if updates else made.operands[1:3]
     return Group("attention", members, tuple(sorted(reads)), exits, attention, exact, shares)
+
+
+def _between(graph: Graph, value: int, view: int) -> set[int]:
+    """The positions of the views between two values."""
+    found: set[int] = set()
+    while view != value:
+        found.add(graph.maker[view])
+        view = graph.block.instructions[graph.maker[view]].operands[0]
+    return found
 
 
 def _updates(graph: Graph, position: int) -> tuple[int, ...]:
@@ -266,11 +276,13 @@ class _Attention:
 
     def _result(self, at: tuple[Index, ...], names: list[str], wide: bool) -> None:
         writer, value = self.writer, self.group.exits[0]
-        shape = self.made.types[0].shape
+        detail: Attending = self.group.detail
+        hero, shape = self.graph.results[detail.position][0], self.graph.type(value).shape
         for place, name in enumerate(names):
             found = Apply(F32, "div", Var(F32, name, wide), Var(F32, "by"))
             with writer.lanes(Axis("lane", self.lanes) if wide else None):
-                writer.store(value, F32, flatten((*at, self._place(place)), shape), found)
+                here = self.graph.through(hero, value, (*at, self._place(place)))
+                writer.store(value, F32, flatten(here, shape), found)
 
     def _each(self, body: Any) -> None:
         """Call ``body`` with every place of a head: whole vectors, or single elements."""

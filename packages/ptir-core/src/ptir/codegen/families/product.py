@@ -20,14 +20,12 @@ from ptir.codegen.panels import LANES, UNPACK, Panels, panels_of
 from ptir.codegen.regions import exits
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
-from ptir.types import F32
+from ptir.types import F32, I32
 
 FEW: Final = 8
 """Most rows that are streamed rather than blocked."""
 TILE: Final = (8, 3)
 """Rows and panels of a blocked tile."""
-DEPTH: Final = 768
-"""Inputs of a block: 3 panels of so many stay in a 256 KB cache beside the rows."""
 HELD: Final = 16384
 """Most activations that an item keeps to itself."""
 
@@ -115,6 +113,17 @@ def _aligned(
     return True
 
 
+def rows_in_memory(graph: Graph, product: Product) -> int:
+    """The value to store so that each row of activations lies in memory without gaps."""
+    base = graph.behind_views(product.lhs)
+    builder = Builder(graph, lambda value: value == base)
+    size = product.panels.inputs
+    flat = axis("m", product.rows) * size + axis("k", size)
+    found = builder.at(product.lhs, digits(flat, graph.type(product.lhs).shape))
+    straight = isinstance(found, Load) and found.index.coefficient(Axis("k", size)) == 1
+    return base if straight else product.lhs
+
+
 def write(group: Group, site: Site) -> Kernel:
     """The schedule for the number of rows."""
     product: Product = group.detail
@@ -165,27 +174,20 @@ class _Writing:
     def finish_panel(self, row: Index, panel: Index, name: str) -> None:
         """The epilogue of a panel's 16 outputs; the last panel may have fewer."""
         whole, left = divmod(self.panels.outputs, LANES)
-        lane = Axis("lane", LANES)
+        writer, lane = self.writer, Axis("lane", LANES)
+        if not left:
+            with writer.lanes(lane):
+                self.finish(row, panel * LANES + axis("lane", LANES), name, True)
+            return
+        at = writer.let(I32, False, writer.index(panel))
         if whole:
-            guard = f"if ({self.writer.index(panel)} < {whole})" if left else ""
-            with self.writer.block(guard), self.writer.lanes(lane):
-                narrow = _below(panel, whole)
-                self.finish(row, narrow * LANES + axis("lane", LANES), name, True)
-        if left:
-            with self.writer.block("else" if whole else ""):
-                for place in range(left):
-                    one = self.writer.dialect.lane(name, place)
-                    self.finish(row, number(whole * LANES + place), one, False)
-
-
-def _below(index: Index, size: int) -> Index:
-    """``index`` known to be below ``size``: a loop variable with a smaller range."""
-    if index.high < size or len(index.terms) != 1:
-        return index
-    ((atom, factor),) = index.terms.items()
-    if isinstance(atom, Axis) and factor == 1 and index.constant == 0:
-        return axis(atom.name, size) if size > 1 else number(0)
-    return index
+            with writer.block(f"if ({at} < {whole})"), writer.lanes(lane):
+                below = Index({Axis(at, whole): 1})
+                self.finish(row, below * LANES + axis("lane", LANES), name, True)
+        with writer.block("else" if whole else ""):
+            for place in range(left):
+                one = writer.dialect.lane(name, place)
+                self.finish(row, number(whole * LANES + place), one, False)
 
 
 class _Streamed(_Writing):
@@ -301,11 +303,61 @@ def _fma(writer: Writer, a: str, b: str, c: str) -> str:
 
 
 class _Blocked(_Writing):
-    """Many rows: tiles of rows and panels in registers, the inputs in blocks."""
+    """Many rows: a few panels stay in the cache while every row passes, tile by tile."""
 
     def kernel(self) -> Kernel:
-        """An item per column of tiles and part of the rows."""
-        raise NotImplementedError
+        """An item per run of panel groups."""
+        writer, count = self.writer, self.panels.count
+        wide = TILE[1]
+        whole, left = divmod(count, wide)
+        groups = whole + (left > 0)
+        items = self.items(groups)
+        writer.share(groups, items)
+        with writer.loop(Axis("g", groups), "first", "last"):
+            if whole:
+                with writer.block(f"if (g < {whole})" if left else ""):
+                    self._rows(axis("g", whole) * wide, wide)
+            if left:
+                with writer.block("else" if whole else ""):
+                    self._rows(number(whole * wide), left)
+        return finished(self.group, writer, items)
+
+    def _rows(self, panel: Index, panels: int) -> None:
+        """Every row times one group of panels."""
+        whole, left = divmod(self.product.rows, TILE[0])
+        with self.writer.loop(Axis("t", whole), "0", str(whole)):
+            self._tile(axis("t", whole) * TILE[0], TILE[0], panel, panels)
+        if left:
+            with self.writer.block(""):
+                self._tile(number(whole * TILE[0]), left, panel, panels)
+
+    def _tile(self, row: Index, rows: int, panel: Index, panels: int) -> None:
+        """A tile of outputs in registers, finished at once."""
+        writer = self.writer
+        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
+        names = [[f"a{m}_{p}" for p in range(panels)] for m in range(rows)]
+        for name in (name for line in names for name in line):
+            writer.line(f"{writer.type(F32, True)} {name} = {zero};")
+        steps = self.panels.inputs // self.panels.per
+        with writer.loop(Axis("k", steps), "0", str(steps)), writer.lanes(Axis("lane", LANES)):
+            for inner in range(self.panels.per):
+                self._step(row, panel, axis("k", steps) * self.panels.per + inner, names)
+        for m in range(rows):
+            for p in range(panels):
+                with writer.block(""):
+                    self.finish_panel(row + m, panel + p, names[m][p])
+
+    def _step(self, row: Index, panel: Index, input: Index, names: list[list[str]]) -> None:
+        """Multiply one input of the tile's rows with the weights of its panels."""
+        writer = self.writer
+        weights = [
+            writer.wide(self.weight((panel + p) * LANES + axis("lane", LANES), input))
+            for p in range(len(names[0]))
+        ]
+        for m, line in enumerate(names):
+            factor = writer.widened(writer.value(self.activation(row + m, input)))
+            for name, weight in zip(line, weights, strict=True):
+                writer.line(f"{name} = {_fma(writer, factor, weight, name)};")
 
 
 FAMILY = Family("product", match, write)
