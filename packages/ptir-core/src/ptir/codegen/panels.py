@@ -9,17 +9,18 @@ whose lowering says in movement ops what the layout means.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expr import Expr
-from ptir.codegen.index import Index
+from ptir.codegen.expr import Apply, Expr, Load, compare, constant, select
+from ptir.codegen.index import Index, flatten
 from ptir.codegen.movement import Coordinates, Operands
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, emit, freeze, source
 from ptir.ir.program import Block
 from ptir.ops.record import literal, op
-from ptir.types import DType, TensorType
+from ptir.types import BF16, F16, F32, U32, DType, TensorType
 
 LANES: Final = 16
 VERSION: Final = 1
@@ -62,6 +63,18 @@ class Panels:
         """Where the weight of an output and an input lies in the packed parameter."""
         return (output // LANES, input // self.per, output % LANES, input % self.per)
 
+    def weight(self, packed: int, output: Index, input: Index) -> Expr:
+        """A weight as f32, read from the packed parameter numbered ``packed`` by whole words."""
+        if self.per == 1:
+            return Load(F32, packed, self.word(output, input))
+        word = Load(U32, packed, self.word(output, input))
+        return UNPACKED[self.dtype](word, (input % self.per).constant)
+
+    def word(self, output: Index, input: Index) -> Index:
+        """The 32-bit word in which a weight lies."""
+        shape = (self.count, self.inputs // self.per, LANES)
+        return flatten((output // LANES, input // self.per, output % LANES), shape)
+
     def pack(self, weight: Ref) -> Ref:
         """The packed parameter computed from the matrix, in movement ops."""
         n = self.count * LANES
@@ -97,6 +110,32 @@ class Panels:
         """The program that packs one matrix."""
         operand = source(self.plain)
         return freeze([self.pack(operand)], [operand])
+
+
+def _bf16(word: Expr, place: int) -> Expr:
+    """Half of a word: a bf16 is the upper half of an f32."""
+    if place == 0:
+        return Apply(F32, "bits", Apply(U32, "shift_left", word, constant(U32, 16)))
+    return Apply(F32, "bits", Apply(U32, "and", word, constant(U32, 0xFFFF0000)))
+
+
+def _f16(word: Expr, place: int) -> Expr:
+    """Half of a word: exponent and fraction moved into place, the bias corrected by a product."""
+    half = Apply(U32, "shift_right", word, constant(U32, 16)) if place else word
+    size = Apply(U32, "and", half, constant(U32, 0x7FFF))
+    finite = Apply(F32, "bits", Apply(U32, "shift_left", size, constant(U32, 13)))
+    finite = Apply(F32, "mul", finite, constant(F32, 2.0**112))
+    special = compare("ge", size, constant(U32, 0x7C00))
+    ones = Apply(U32, "or", Apply(U32, "bits", finite), constant(U32, 0x7F800000))
+    bits = select(special, ones, Apply(U32, "bits", finite))
+    sign = Apply(U32, "shift_left", Apply(U32, "and", half, constant(U32, 0x8000)), SIXTEEN)
+    return Apply(F32, "bits", Apply(U32, "or", bits, sign))
+
+
+SIXTEEN: Final = constant(U32, 16)
+
+UNPACKED: Final[dict[DType, Callable[[Expr, int], Expr]]] = {BF16: _bf16, F16: _f16}
+"""The f32 value of the weight at a place of a word, by stored type."""
 
 
 def _first(matrix: Ref, limits: tuple[int, ...]) -> Ref:

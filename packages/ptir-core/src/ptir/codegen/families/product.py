@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expr import Apply, Cell, Expr, Load, Var
+from ptir.codegen.expr import Cell, Expr, Load, Var
 from ptir.codegen.families.rows import Rows, RowWriter
 from ptir.codegen.graph import Builder, Graph, Unfusible, is_map
-from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
+from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.panels import LANES, UNPACK, Panels, panels_of
 from ptir.codegen.regions import exits
@@ -80,6 +80,8 @@ def _product(graph: Graph, position: int) -> Product | None:
         return None
     lhs, rhs = made.operands
     unpack = graph.instruction(rhs)
+    if unpack is not None and unpack.op == "cast":
+        unpack = graph.instruction(unpack.operands[0])
     if unpack is None or unpack.op != "composite" or unpack.name != UNPACK:
         return None
     packed = unpack.operands[0]
@@ -157,10 +159,7 @@ class _Writing:
 
     def weight(self, output: Index, input: Index) -> Expr:
         """One weight, or one per lane."""
-        at = flatten(self.panels.place(output, input), self.panels.packed.shape)
-        dtype = self.panels.dtype
-        load: Expr = Load(dtype, self.product.packed, at)
-        return load if dtype == F32 else Apply(F32, "convert", load)
+        return self.panels.weight(self.product.packed, output, input)
 
     def finish(self, row: Index, output: Index, name: str, wide: bool) -> None:
         """The epilogue and the store of one output, or one per lane."""
