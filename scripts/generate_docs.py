@@ -14,13 +14,19 @@ from typing import Any
 from ptir import errors
 from ptir.ir.attributes import Attributes, Literal
 from ptir.ir.program import Block, Instruction, Port, Program
-from ptir.ops import OPS, Op
-from ptir.ops.record import REQUIRED, Array, DTypeClass, Sample
+from ptir.ops import OPS, Op, classes
+from ptir.ops.classes import FLOAT, DTypeClass, listed
+from ptir.ops.profiles import PROFILES, primitives
+from ptir.ops.record import REQUIRED, Array, Sample
 from ptir.types import DTYPES, DType
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Written by scripts/generate_docs.py; edit the {table} instead. -->"
 
+CLASSES = {
+    getattr(classes, name): name.lower()
+    for name in ("ANY", "COMMON", "NUMERIC", "FLOAT", "INTEGER", "BITS")
+}
 PLANNED = (
     *("gather", "scatter_reduce", "reduce_window", "segment_reduce", "extract_patches"),
     *("scan", "quantize", "dequantize"),
@@ -28,14 +34,24 @@ PLANNED = (
 OPS_INTRO = """
 # Ops
 
-The {count} ops, as their records define them. Accuracy is what float results promise:
-`exact` and `rounded` (the nearest float) leave no choice, `ulp:N` allows an error of N units in the
-last place, `dot` leaves the order of summation open. Elements keep their dtype; nothing is
-promoted or broadcast here, the Tensor API does both before it emits ops.
+The {count} ops, as their records define them. Elements keep their dtype; nothing is promoted or
+broadcast here, the Tensor API does both before it emits ops. Dtype classes:
 
-An op marked *decomposes* is rewritten into simpler ops for a backend that refuses it.
+{classes}
+**Accuracy** is what float results promise; bool and integers are always exact. `exact` and
+`rounded` (the nearest float) leave no choice, `ulp:N` allows an error of N units in the last place,
+`rounded or ulp:N` is rounded where the backend claims it, `dot` leaves the order of summation open.
+The column holds for f32 and f64; f16 and bf16 are computed wider and rounded once, which makes
+every `ulp:N` an `ulp:1`.
+
+An op marked *yes* under decomposes is rewritten into simpler ops for a backend that refuses it; a
+newcomer implements the {primitives} **core primitives**, marked *no*. A call belongs to the profile
+of its op, and to one more for each dtype beyond bool, i32, u32 and f32:
+
+| profile | what it takes |
+|---|---|
+{profiles}
 Planned and not built yet: {planned}.
-Element types in use: bool, i32, u32, f16, bf16, f32.
 
 Each sample below runs on the reference backend when this page is tested:
 
@@ -46,6 +62,7 @@ import numpy as np
 import ptir
 from ptir.capture import call_multi, run_program
 from ptir.ops.record import OPS, literal
+from ptir.types import DTYPES
 
 ref = ptir.backend("ref")
 
@@ -53,8 +70,8 @@ def array(dtype, values, shape=None):
     found = np.array(values, ptir.dtype(dtype).numpy)
     return found if shape is None else found.reshape(shape)
 
-f32, f16, bf16, i32, u32, bool_ = (
-    partial(array, name) for name in ("f32", "f16", "bf16", "i32", "u32", "bool"))
+globals().update({{f"{{name}}_" if name == "bool" else name: partial(array, name)
+                  for name in DTYPES}})
 
 def check(name, *operands, gives, **attributes):
     tensors = [ptir.tensor(x, backend=ref) for x in operands]
@@ -65,11 +82,13 @@ def check_program(name, text, *operands, gives):
     same(name, run_program(ptir.parse(text), inputs, ref), gives)
 
 def same(name, found, gives):
-    tolerance = 0 if OPS[name].accuracy in ("exact", "rounded") else 2e-6
     gives = gives if isinstance(gives, tuple) else (gives,)
     for one, wanted in zip(found, gives, strict=True):
         assert (one.dtype, one.shape) == (wanted.dtype, wanted.shape)
-        np.testing.assert_allclose(one.astype("f4"), wanted.astype("f4"), rtol=tolerance)
+        if OPS[name].accuracy in ("exact", "rounded"):
+            np.testing.assert_array_equal(one, wanted)
+        else:
+            np.testing.assert_allclose(one.astype("f8"), wanted.astype("f8"), rtol=2e-6)
 ```
 """
 
@@ -144,22 +163,39 @@ def _error_row(cls: type[errors.PtirError]) -> str:
 
 
 def ops_page() -> str:
-    planned = ", ".join(name for name in PLANNED if name not in OPS) or "nothing"
     head = NOTE.format(table="records in ptir/ops") + OPS_INTRO.format(
-        count=len(OPS), planned=planned
+        count=len(OPS),
+        planned=", ".join(name for name in PLANNED if name not in OPS) or "nothing",
+        classes="".join(f"- **{name}**: {listed(members)}\n" for members, name in CLASSES.items()),
+        primitives=len(primitives()),
+        profiles="".join(f"| {name} | {meaning} |\n" for name, meaning in PROFILES.items()),
     )
-    table = "| op | dtypes | accuracy | profile |\n|---|---|---|---|\n"
+    table = "| op | dtypes | accuracy | profile | decomposes |\n|---|---|---|---|---|\n"
     table += "".join(_op_row(one) for one in OPS.values())
     return head + "\n" + table + "".join(_section(one) for one in OPS.values()) + OPS_END
 
 
 def _op_row(one: Op) -> str:
     classes = " / ".join(dict.fromkeys(_names(c) for c in one.dtypes.values())) or "-"
-    return f"| [{one.name}](#{one.name}) | {classes} | {one.accuracy} | {one.profile} |\n"
+    decomposes = "yes" if one.decomposition else "no"
+    cells = (f"[{one.name}](#{one.name})", classes, one.accuracy, one.profile, decomposes)
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _names(members: DTypeClass) -> str:
-    return ", ".join(name for name, dtype in DTYPES.items() if dtype in members)
+    """A class by its name, which the page explains, or by its members."""
+    return CLASSES.get(members, listed(members))
+
+
+def _accuracy(one: Op) -> str:
+    """The accuracy class of each float that the op computes."""
+    members = [d for d in FLOAT if any(d in allowed for allowed in one.dtypes.values())]
+    by_class: dict[str, list[str]] = {}
+    for dtype in sorted(members, key=lambda d: list(DTYPES).index(d.name)):
+        by_class.setdefault(one.accuracy_of(dtype), []).append(dtype.name)
+    if len(by_class) < 2:
+        return one.accuracy
+    return "; ".join(f"{', '.join(names)}: {accuracy}" for accuracy, names in by_class.items())
 
 
 def _section(one: Op) -> str:
@@ -173,7 +209,7 @@ def _section(one: Op) -> str:
         lines.append(f"- attribute `{a.name}`: {a.doc}{choices}{default}")
     traits = ", ".join(sorted(one.traits)) or "none"
     decomposes = "; *decomposes*" if one.decomposition else ""
-    lines += [f"- accuracy {one.accuracy}; traits: {traits}{decomposes}", ""]
+    lines += [f"- accuracy {_accuracy(one)}; traits: {traits}{decomposes}", ""]
     if not one.samples:
         lines.append("No sample: only the backend that owns the target can run one.")
         return "\n".join(lines) + "\n"

@@ -6,22 +6,30 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ptir.ir.program import Block
 from ptir.ops import numerics
 from ptir.ops.record import OPS
-from ptir.types import TensorType
+from ptir.types import DType, TensorType
 
-AWKWARD = {
-    "float": (
-        *(0.0, -0.0, 1.0, -1.0, 1.5, -2.75, math.inf, -math.inf, math.nan, -math.nan),
-        *(1e-45, -1e-45, 1.1754942e-38, 3.4028235e38, -3.4028235e38, 0.1),
-    ),
-    "int": (0, 1, -1, 2, 3, -7, 31, 32, 33, 100, -(2**31), 2**31 - 1, 65536, -65537, 5, -2),
-    "uint": (0, 1, 2, 3, 5, 7, 31, 32, 33, 100, 2**31, 2**32 - 1, 65536, 65537, 2**31 - 1, 9),
-    "bool": (False, True) * 8,
-}
+
+def awkward_values(dtype: DType) -> tuple[Any, ...]:
+    """Sixteen values of a dtype where arithmetic goes wrong first."""
+    if dtype.kind == "bool":
+        return (False, True) * 8
+    if dtype.is_float:
+        info = ml_dtypes.finfo(dtype.numpy)
+        top, normal, tiny = float(info.max), float(info.tiny), float(info.smallest_subnormal)
+        ends = (tiny, -tiny, normal, top, -top, 0.1)
+        return (0.0, -0.0, 1.0, -1.0, 1.5, -2.75, math.inf, -math.inf, math.nan, -math.nan, *ends)
+    bits, half = dtype.bits, 1 << (dtype.bits // 2)
+    if dtype.kind == "uint":
+        ends = (2 ** (bits - 1), 2**bits - 1, 2**bits - 2, 2 ** (bits - 1) - 1)
+        return (0, 1, 2, 3, 5, 7, bits - 1, bits, bits + 1, 100, half, half + 1, *ends)
+    ends = (-(2 ** (bits - 1)), 1 - 2 ** (bits - 1), 2 ** (bits - 1) - 1, 2 ** (bits - 1) - 2)
+    return (0, 1, -1, 2, 3, -7, bits - 1, bits, bits + 1, half, -half - 1, -2, *ends)
 
 
 def evaluate(block: Block, arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -43,11 +51,10 @@ def awkward(types: Sequence[TensorType], turn: int = 0) -> list[Any]:
 
 
 def _filled(type: TensorType, period: int, turn: int) -> Any:
-    values = AWKWARD[type.dtype.kind]
+    values = awkward_values(type.dtype)
     picked = [values[(i // period + turn) % 16] for i in range(type.size)]
-    wide = "f4" if type.dtype.is_float else type.dtype.numpy
     with np.errstate(all="ignore"):
-        return np.array(picked, wide).astype(type.dtype.numpy).reshape(type.shape)
+        return np.array(picked, type.dtype.numpy).reshape(type.shape)
 
 
 def same_bits(found: Sequence[Any], wanted: Sequence[Any]) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ptir.errors import TypeRuleError, UnsupportedError
 from ptir.ir.graph import freeze, source
-from ptir.ops import control, movement, reduction
+from ptir.ops import control, layout, movement, reduction
 from ptir.ops.numerics import arrays as xp
 from ptir.ops.record import OPS
 from ptir.types import spec
@@ -72,7 +72,7 @@ def region(build, *types):
 def test_cond_runs_the_chosen_region_only(holds):
     then, otherwise = [], []
     vector = spec("f32", 3)
-    turned = region(lambda x: [movement.reverse(x, axes=(0,))], vector)
+    turned = region(lambda x: [layout.reverse(x, axes=(0,))], vector)
     kept = region(lambda x: [x], vector)
     found = control.cond.meaning(
         xp,
@@ -116,7 +116,7 @@ def test_while_runs_its_body_once_per_true_condition(times):
 
 def test_composites_nest_and_print_their_own_name():
     vector = spec("f32", 3)
-    inner = region(lambda x: [movement.reverse(x, axes=(0,))], vector)
+    inner = region(lambda x: [layout.reverse(x, axes=(0,))], vector)
     outer = region(
         lambda x: control.composite.multi(x, regions=(inner,), name="turn", once=True), vector
     )

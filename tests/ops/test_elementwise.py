@@ -8,11 +8,13 @@ import itertools
 import math
 import operator
 from fractions import Fraction
+from functools import partial
 
 import mpmath
 import numpy as np
 import pytest
 
+from evaluation import awkward_values
 from ptir.ops import numerics as xp
 from ptir.types import DTYPES, F32, F64, dtype
 
@@ -109,11 +111,11 @@ def pairs(values):
 def ieee(operation, special):
     """The rounded result of an exact operation where all is finite, else ``special``."""
 
-    def witness(a, b):
+    def witness(a, b, element="f32"):
         if math.isfinite(a) and math.isfinite(b):
             exact = operation(Fraction(a), Fraction(b))
             if exact is not None and exact != 0:
-                return rounded(exact, "f32")
+                return rounded(exact, element)
         return special(a, b)
 
     return witness
@@ -137,11 +139,20 @@ ARITHMETIC = {
 }
 
 
+def awkward_floats(element):
+    """Awkward values of a float dtype and some that do not divide evenly, as Python floats."""
+    kind = DTYPES[element]
+    more = [0.1, 3.0, 1 / 3, 1 + 2.0**-7, -(1 + 2.0**-10), 100.7]
+    with np.errstate(all="ignore"):
+        held = np.array([*awkward_values(kind), *more]).astype(kind.numpy)
+    return [float(v) for v in held]
+
+
+@pytest.mark.parametrize("element", FLOATS)
 @pytest.mark.parametrize("name", ARITHMETIC)
-def test_float_arithmetic_is_correctly_rounded_on_all_awkward_pairs(name):
-    columns = pairs([*AWKWARD, 0.1, float(np.float32(0.1)), 3.0, float(np.float32(1 / 3))])
-    columns = [[float(np.float32(v)) for v in column] for column in columns]
-    check(getattr(xp, name), ARITHMETIC[name], columns, "f32")
+def test_float_arithmetic_is_correctly_rounded_on_all_awkward_pairs(name, element):
+    witness = partial(ARITHMETIC[name], element=element)
+    check(getattr(xp, name), witness, pairs(awkward_floats(element)), element)
 
 
 def float_maximum(a, b):
@@ -166,25 +177,27 @@ def float_rem(a, b):
     ("name", "witness"),
     [("maximum", float_maximum), ("minimum", float_minimum), ("rem", float_rem)],
 )
-@pytest.mark.parametrize("element", ["f32", "f64"])
+@pytest.mark.parametrize("element", FLOATS)
 def test_float_extremes_and_remainder_on_all_awkward_pairs(name, witness, element):
-    check(getattr(xp, name), witness, pairs(AWKWARD), element)
+    check(getattr(xp, name), witness, pairs(awkward_floats(element)), element)
 
 
-def test_clamp_is_minimum_of_maximum_on_all_awkward_triples():
-    triples = [list(c) for c in zip(*itertools.product(AWKWARD, repeat=3), strict=True)]
-    check(xp.clamp, lambda lo, x, hi: float_minimum(float_maximum(x, lo), hi), triples, "f32")
+@pytest.mark.parametrize("element", FLOATS)
+def test_clamp_is_minimum_of_maximum_on_all_awkward_triples(element):
+    values = awkward_floats(element)[:16]
+    triples = [list(c) for c in zip(*itertools.product(values, repeat=3), strict=True)]
+    check(xp.clamp, lambda lo, x, hi: float_minimum(float_maximum(x, lo), hi), triples, element)
 
 
 DIRECTIONS = ["eq", "ne", "lt", "le", "gt", "ge"]
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("element", ["f32", "i32", "u32", "u64", "bool"])
+@pytest.mark.parametrize("element", [*FLOATS, *INTEGERS, "bool"])
 def test_compare_agrees_with_python_on_all_pairs(direction, element):
     kind = DTYPES[element]
     booleans = [False, True] if element == "bool" else None
-    values = AWKWARD if kind.is_float else booleans or integers(element)
+    values = awkward_floats(element) if kind.is_float else booleans or integers(element)
     check(
         lambda a, b: xp.compare(a, b, direction=direction),
         getattr(operator, direction),
@@ -206,20 +219,36 @@ UNARY = {
     "floor": exact_unary(math.floor),
     "ceil": exact_unary(math.ceil),
     "round": exact_unary(round),
-    "reciprocal": lambda x: ARITHMETIC["div"](1.0, x),
+    "reciprocal": lambda x, element: ARITHMETIC["div"](1.0, x, element),
     "stop_gradient": lambda x: x,
 }
 HALVES = [*AWKWARD, 0.5, 1.5, -1.5, -2.5, 3.5, 0.49999997, 2.0**23 + 1, -(2.0**22) - 0.5]
 
 
+@pytest.mark.parametrize("element", FLOATS)
 @pytest.mark.parametrize("name", UNARY)
-def test_exact_float_functions_on_awkward_values(name):
-    values = [float(np.float32(v)) for v in HALVES]
-    check(getattr(xp, name), UNARY[name], [values], "f32")
+def test_exact_float_functions_on_awkward_values(name, element):
+    with np.errstate(over="ignore"):
+        halves = [float(v) for v in np.array(HALVES).astype(DTYPES[element].numpy)]
+    witness = partial(UNARY[name], element=element) if name == "reciprocal" else UNARY[name]
+    check(getattr(xp, name), witness, [[*halves, *awkward_floats(element)]], element)
 
 
-def test_is_finite_on_awkward_values():
-    check(xp.is_finite, math.isfinite, [AWKWARD], "f32", DTYPES["bool"])
+@pytest.mark.parametrize("element", FLOATS)
+def test_is_finite_on_awkward_values(element):
+    check(xp.is_finite, math.isfinite, [awkward_floats(element)], element, DTYPES["bool"])
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "minimum", "rem"])
+def test_narrow_arithmetic_of_random_bits_is_rounded_once(name, element):
+    """What numbers in f64 give, rounded once by exact fractions, for random patterns."""
+    bits = np.random.default_rng(11).integers(0, 2**16, (2, 3000)).astype(np.uint16)
+    columns = [[float(v) for v in row.view(DTYPES[element].numpy)] for row in bits]
+    witnesses = {"maximum": float_maximum, "minimum": float_minimum, "rem": float_rem}
+    exact = ARITHMETIC.get(name)
+    witness = partial(exact, element=element) if exact else witnesses[name]
+    check(getattr(xp, name), witness, columns, element)
 
 
 def test_select_takes_each_element_from_the_branch_its_predicate_names():
@@ -290,8 +319,11 @@ def test_functions_are_the_nearest_f32_to_mpmath(name):
 
 
 @pytest.mark.parametrize("name", INFINITE)
-def test_functions_are_within_three_units_of_mpmath_in_f64(name):
-    values = [v for v in sweep() if math.isfinite(v)]
+def test_functions_are_within_two_units_of_mpmath_in_f64(name):
+    """Tighter than what the records promise: the reference is to be the better one."""
+    spread = np.random.default_rng(5).integers(0, 2**64, 1500, dtype=np.uint64).view(np.float64)
+    fine = np.random.default_rng(6).uniform(-1.3, 1.3, 1500)
+    values = [v for v in [*sweep(), *spread.tolist(), *fine.tolist()] if math.isfinite(v)]
     found = getattr(xp, name)(np.array(values, np.float64)).tolist()
     for x, got in zip(values, found, strict=True):
         want = true_value(name, x)
@@ -299,11 +331,11 @@ def test_functions_are_within_three_units_of_mpmath_in_f64(name):
             assert alike(got, float(want)), (x, got)
         else:
             unit = mpmath.mpf(math.ulp(float(want)))
-            assert abs(mpmath.mpf(got) - want) <= 3 * unit, (x, got, want)
+            assert abs(mpmath.mpf(got) - want) <= 2 * unit, (x, got, want)
 
 
 @pytest.mark.parametrize("element", ["f16", "bf16"])
-@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "log"])
+@pytest.mark.parametrize("name", INFINITE)
 def test_narrow_functions_round_once(name, element):
     bits = np.arange(0, 2**16, 37, dtype=np.uint16)
     values = [float(v) for v in bits.view(DTYPES[element].numpy)]
@@ -315,7 +347,7 @@ def test_narrow_functions_round_once(name, element):
     check(getattr(xp, name), witness, [values], element)
 
 
-def float_pow(base, exponent):
+def float_pow(base, exponent, element="f32"):
     """IEEE 754 pow: Python's own rules for special values, mpmath for the rest."""
     special = base in (0, 1, INF, -INF) or exponent in (0, INF, -INF)
     if special or math.isnan(base) or math.isnan(exponent):
@@ -323,11 +355,11 @@ def float_pow(base, exponent):
     if base < 0 and exponent != int(exponent):
         return NAN
     size = abs(exponent) * abs(math.log2(abs(base)))
-    if size > 2000:
+    if size > 2500:
         grows = (abs(base) > 1) == (exponent > 0)
         odd = exponent == int(exponent) and int(exponent) % 2 == 1
         return math.copysign(INF if grows else 0.0, -1.0 if base < 0 and odd else 1.0)
-    return rounded(fraction(mpmath.power(mpmath.mpf(base), mpmath.mpf(exponent)).real), "f32")
+    return rounded(fraction(mpmath.power(mpmath.mpf(base), mpmath.mpf(exponent)).real), element)
 
 
 def special_pow(base, exponent):
@@ -338,9 +370,27 @@ def special_pow(base, exponent):
         return math.copysign(INF, base) if odd else INF
 
 
-def test_float_pow_on_all_awkward_pairs_is_the_nearest_f32():
-    values = [*AWKWARD, 2.0, -2.0, 3.0, -3.0, 0.5, 10.0, -10.0, 1.0000001192092896]
-    check(xp.pow, float_pow, pairs(values), "f32")
+POWERS = [*AWKWARD, 2.0, -2.0, 3.0, -3.0, 0.5, 10.0, -10.0, 1.0000001192092896]
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16", "f32"])
+def test_float_pow_on_all_awkward_pairs_is_the_nearest(element):
+    with np.errstate(all="ignore"):
+        held = np.array([*POWERS, *awkward_values(DTYPES[element])]).astype(DTYPES[element].numpy)
+    values = [float(v) for v in held]
+    check(xp.pow, partial(float_pow, element=element), pairs(values), element)
+
+
+def test_f64_pow_is_within_two_units():
+    rng = np.random.default_rng(8)
+    near_one = 1 + rng.uniform(-1e-6, 1e-6, 500)
+    bases = [*pairs(POWERS)[0], *near_one, *np.exp(rng.uniform(-9, 9, 500))]
+    exponents = [*pairs(POWERS)[1], *rng.uniform(-6e8, 6e8, 500), *rng.uniform(-70, 70, 500)]
+    found = xp.pow(np.array(bases), np.array(exponents)).tolist()
+    for base, exponent, got in zip(bases, exponents, found, strict=True):
+        want = float_pow(float(base), float(exponent), "f64")
+        near = math.isfinite(want) and want != 0 and abs(got - want) <= 2 * math.ulp(want)
+        assert near or alike(got, want), (base, exponent, got, want)
 
 
 # --- integers ---

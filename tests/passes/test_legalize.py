@@ -55,8 +55,8 @@ def test_refusal_without_decomposition_names_everything(context: PassContext, ba
 
 
 def test_refused_part_of_a_decomposition_is_named(context: PassContext, backend) -> None:
-    backend.refuses = refusing("clamp", "minimum")
-    with pytest.raises(UnsupportedError, match=r"paper: minimum\("):
+    backend.refuses = refusing("clamp", "maximum")
+    with pytest.raises(UnsupportedError, match=r"paper: maximum\("):
         legalize(single("clamp", count=3), context)
 
 

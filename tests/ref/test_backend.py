@@ -152,8 +152,8 @@ def test_a_program_keeps_its_inputs_and_counts_its_kernels() -> None:
 
 
 def test_unsupported_calls_are_refused_before_anything_runs() -> None:
-    query = OpQuery("add", Attributes(), (spec("f64", 2), spec("f64", 2)), (spec("f64", 2),))
-    assert backend.refusal(query, DEVICE) == "lhs has dtype f64, outside the record of add"
+    query = OpQuery("add", Attributes(), (spec("bool", 2), spec("bool", 2)), (spec("bool", 2),))
+    assert backend.refusal(query, DEVICE) == "lhs has dtype bool, outside the record of add"
     assert backend.refusal(OpQuery("frobnicate", Attributes(), (), ()), DEVICE)
     x = source(spec("f32", 2))
     call = ops.custom_call(x, target="vendor.fused.v1", results=("f32[2]",))

@@ -52,6 +52,17 @@ class DType:
         """Whether values are signed or unsigned integers (bool is neither)."""
         return self.kind in ("int", "uint")
 
+    def holds(self, other: DType) -> bool:
+        """Whether the type is of the same kind as ``other`` and has all its values, NaN included.
+
+        f8e4m3fn has no infinity and f16 less range than bf16, so width alone does not tell.
+        """
+        if self.kind != other.kind or self.kind == "bool":
+            return self == other
+        if self.is_float and self.bits == other.bits:
+            return self == other
+        return self.bits >= other.bits
+
     def __str__(self) -> str:
         return self.name
 

@@ -11,7 +11,7 @@ from ptir.cli import show
 from ptir.cli.shared import Shared, shared_options
 from ptir.ops import OPS, Op, op
 from ptir.ops.record import REQUIRED, Array, Attribute, DTypeClass, Sample
-from ptir.types import DTYPES
+from ptir.types import DTYPES, DType
 
 
 @click.command()
@@ -43,7 +43,8 @@ def _attribute(attribute: Attribute) -> dict[str, Any]:
     found: dict[str, Any] = {"name": attribute.name, "doc": attribute.doc}
     found["required"] = attribute.default is REQUIRED
     if not found["required"]:
-        found["default"] = attribute.default
+        default = attribute.default
+        found["default"] = default.name if isinstance(default, DType) else default
     if attribute.choices:
         found["choices"] = list(attribute.choices)
     return found

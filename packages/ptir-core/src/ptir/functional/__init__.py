@@ -9,21 +9,29 @@ from ptir.capture import Tensor
 from ptir.functional.activation import gelu, silu, swiglu
 from ptir.functional.arrays import arange, concat, full, stack, take, top_k
 from ptir.functional.attention import attention, cache_update
+from ptir.functional.convolution import conv2d
 from ptir.functional.define import composite, functional, implementation
 from ptir.functional.elementwise import ELEMENTWISE, where
 from ptir.functional.linear import embedding, linear
-from ptir.functional.normalization import layer_norm, rms_norm
+from ptir.functional.normalization import batch_norm, layer_norm, rms_norm
+from ptir.functional.pooling import avg_pool2d, max_pool2d
 from ptir.functional.position import rope
+from ptir.functional.quantized import affine_range, dequantize, quantize, quantized_linear
 from ptir.functional.random import normal, uniform
 from ptir.functional.sample import repetition_penalty, sample
 from ptir.functional.softmax import softmax
 
 __all__ = [
+    "affine_range",
     "arange",
     "attention",
+    "avg_pool2d",
+    "batch_norm",
     "cache_update",
     "composite",
     "concat",
+    "conv2d",
+    "dequantize",
     "embedding",
     "full",
     "functional",
@@ -31,7 +39,10 @@ __all__ = [
     "implementation",
     "layer_norm",
     "linear",
+    "max_pool2d",
     "normal",
+    "quantize",
+    "quantized_linear",
     "repetition_penalty",
     "rms_norm",
     "rope",

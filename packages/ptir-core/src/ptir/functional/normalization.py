@@ -1,4 +1,4 @@
-"""Normalization over the last axis: layer norm and RMS norm."""
+"""Normalization: layer norm and RMS norm over the last axis, batch norm by stored statistics."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ def _rms_norm(x: Tensor, weight: Tensor, *, epsilon: float) -> Tensor:
     return x * each.rsqrt(_mean(x * x) + epsilon) * weight
 
 
+@functional("batch_norm", "(x - mean) / sqrt(variance + epsilon) * weight + bias by channel")
+def _batch_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float
+) -> Tensor:
+    """One factor and one shift per channel, so that both are computed once from parameters."""
+    factor = weight * each.rsqrt(variance + epsilon)
+    return x * factor + (bias - mean * factor)
+
+
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
     """Layer normalization of x f32[..., D] over D, with weight and bias f32[D].
 
@@ -42,6 +51,27 @@ def rms_norm(x: Tensor, weight: Tensor, *, epsilon: float) -> Tensor:
     """
     checked = Checked("rms_norm", "x[...,D] weight[D]", x=x, weight=weight)
     return composite("rms_norm", x, weight, epsilon=_epsilon(checked, epsilon))
+
+
+def batch_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    *,
+    epsilon: float = 1e-5,
+) -> Tensor:
+    """Batch normalization of x f32[...,C] as at inference, with four vectors f32[C].
+
+    It is emitted as ``x * factor + shift`` with two vectors that depend on parameters alone. Raises
+    ``TypeRuleError``. Source: Ioffe and Szegedy, "Batch Normalization", 2015.
+    """
+    signature = "x[...,C] weight[C] bias[C] mean[C] variance[C]"
+    operands = {"weight": weight, "bias": bias, "mean": mean, "variance": variance}
+    checked = Checked("batch_norm", signature, x=x, **operands)
+    epsilon = checked.number("epsilon", epsilon, least=0)
+    return composite("batch_norm", x, *operands.values(), epsilon=epsilon)
 
 
 def _epsilon(checked: Checked, epsilon: float) -> float:

@@ -1,6 +1,20 @@
 """Layers: they declare typed parameters, own no arrays, and call functionals."""
 
+from ptir.nn.images import AvgPool2d, BatchNorm2d, Conv2d, MaxPool2d
 from ptir.nn.layers import Conv1D, Embedding, LayerNorm, Linear, RMSNorm, last_rows
 from ptir.nn.module import Module, param
 
-__all__ = ["Conv1D", "Embedding", "LayerNorm", "Linear", "Module", "RMSNorm", "last_rows", "param"]
+__all__ = [
+    "AvgPool2d",
+    "BatchNorm2d",
+    "Conv1D",
+    "Conv2d",
+    "Embedding",
+    "LayerNorm",
+    "Linear",
+    "MaxPool2d",
+    "Module",
+    "RMSNorm",
+    "last_rows",
+    "param",
+]

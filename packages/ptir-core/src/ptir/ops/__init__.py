@@ -9,20 +9,46 @@ from __future__ import annotations
 import keyword
 
 from ptir.errors import unknown_name
-from ptir.ops import contraction, control, creation, elementwise, indexing, movement, reduction
+from ptir.ops import (
+    arithmetic,
+    contraction,
+    control,
+    convert,
+    creation,
+    indexing,
+    layout,
+    logic,
+    movement,
+    order,
+    quantization,
+    random,
+    reduction,
+    transcendental,
+    unary,
+    window,
+)
 from ptir.ops.record import OPS, Op, op
 
 __all__ = [
     "OPS",
     "Op",
+    "arithmetic",
     "contraction",
     "control",
+    "convert",
     "creation",
-    "elementwise",
     "indexing",
+    "layout",
+    "logic",
     "movement",
     "op",
+    "order",
+    "quantization",
+    "random",
     "reduction",
+    "transcendental",
+    "unary",
+    "window",
 ]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from ptir.ops.record import NUMERIC, Array, Attribute, Call, bad, define, refusals, sample
-from ptir.types import DType, TensorType
+from ptir.types import DTYPES, F16, F32, F64, I32, U32, DType, TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
+_f16, _bf16, _f64 = partial(Array, "f16"), partial(Array, "bf16"), partial(Array, "f64")
+_i8, _u8, _i64 = partial(Array, "i8"), partial(Array, "u8"), partial(Array, "i64")
 
 
 def _sizes(type: TensorType, axes: tuple[int, ...]) -> str:
@@ -46,12 +48,8 @@ def _result_dtype(call: Call) -> DType:
     operand, wanted = call.types[0].dtype, call["dtype"]
     if wanted is None:
         return operand
-    fits = (
-        isinstance(wanted, DType)
-        and wanted in NUMERIC
-        and (wanted.kind == operand.kind and wanted.bits >= operand.bits)
-    )
-    rule = f"it must be of the same kind as {operand} and at least as wide"
+    fits = isinstance(wanted, DType) and wanted in NUMERIC and wanted.holds(operand)
+    rule = f"it must be of the same kind as {operand} and hold all of its values"
     call.require(fits, "result dtype", f"result dtype {wanted} is refused: {rule}")
     return operand if not isinstance(wanted, DType) else wanted
 
@@ -86,8 +84,9 @@ dot_general = define(
     doc="""Products of lhs and rhs summed over the contracted axes.
 
     Result axes: batch, then the free axes of lhs, then those of rhs, each in operand order. Both
-    operands have one dtype. Integers wrap; floats may use FMA and any order of summation; a sum of
-    nothing is 0.""",
+    operands have one dtype, which ``dtype`` may widen for products, sums and result. Integers wrap;
+    floats may use FMA and any order of summation, f16 and bf16 are summed in f32 and rounded once;
+    a sum of nothing is 0.""",
     samples=(
         sample(
             _f32([[1, -2, 3], [4, 5, -6]]),
@@ -135,6 +134,21 @@ dot_general = define(
             lhs_contract=(1,),
             rhs_contract=(1,),
             gives=_f32([[0, 0, 0], [0, 0, 0]]),
+        ),
+        *(
+            sample(lhs, rhs, lhs_contract=(0,), rhs_contract=(0,), **wider, gives=gives)
+            for lhs, rhs, wider, gives in (
+                (_i8([100, 100]), _i8([2, -1]), {}, _i8(100)),
+                (_i8([100, 100]), _i8([2, 2]), {"dtype": I32}, _i32(400)),
+                (_u8([255, 255]), _u8([255, 255]), {"dtype": U32}, _u32(130050)),
+                (_i64([2**53, 3]), _i64([1, 3]), {}, _i64(2**53 + 9)),
+                (_f16([2048, 1, 1]), _f16([1, 1, 1]), {}, _f16(2050)),
+                (_f16([300, 2048]), _f16([300, 1]), {"dtype": F32}, _f32(92048)),
+                (_bf16([256, 1, 1, 1]), _bf16([1, 1, 1, 1]), {}, _bf16(260)),
+                (_bf16([256, 1]), _bf16([1, 1]), {"dtype": F32}, _f32(257)),
+                (_f64([2.0**53, -1]), _f64([1, 1]), {}, _f64(2.0**53 - 1)),
+                (_f32([2.0**24, 1]), _f32([1, 1]), {"dtype": F64}, _f64(2.0**24 + 1)),
+            )
         ),
     ),
     bad_calls=(
@@ -244,23 +258,26 @@ dot_general = define(
             rhs_contract=(0,),
             message="dtypes differ: i32 vs u32; cast one of them",
         ),
-        bad(
-            "dtype",
-            "f32[3]",
-            "bf16[3]",
-            lhs_contract=(0,),
-            rhs_contract=(0,),
-            message="rhs has dtype bf16; one of i32, u32, f32",
-        ),
-        bad(
-            "result dtype",
-            "f32[3]",
-            "f32[3]",
-            lhs_contract=(0,),
-            rhs_contract=(0,),
-            dtype="i32",
-            message="result dtype i32 is refused: it must be of the same kind as f32 "
-            "and at least as wide",
+        *(
+            bad(
+                "result dtype",
+                f"{operand}[3]",
+                f"{operand}[3]",
+                lhs_contract=(0,),
+                rhs_contract=(0,),
+                dtype=wanted,
+                message=f"result dtype {wanted} is refused: it must be of the same kind as "
+                f"{operand} and hold all of its values",
+            )
+            for operand, wanted in (
+                ("f32", "f32"),
+                ("f32", I32),
+                ("f32", F16),
+                ("bf16", F16),
+                ("i8", U32),
+                ("i64", I32),
+                ("f16", DTYPES["f8e5m2"]),
+            )
         ),
     ),
 )

@@ -76,6 +76,7 @@ cond = define(
     rule=_cond,
     meaning=_run_cond,
     traits="control",
+    profile="control-flow",
     doc="""The results of the first region (then) if the predicate holds, else of the second.
 
     Only the chosen region runs. Both take the operands and give equal types.""",
@@ -174,6 +175,7 @@ while_ = define(
     rule=_while,
     meaning=_run_while,
     traits="control",
+    profile="control-flow",
     doc="""The state after the second region (body) ran as long as the first (condition) holds.
 
     The operands are the first state; the condition is asked before every run of the body.""",
@@ -257,6 +259,7 @@ composite = define(
     rule=_composite,
     meaning=_run_composite,
     traits="control",
+    profile="extension",
     doc="""A named functional with its lowering attached, which says exactly what it computes.
 
     A backend may take it whole, by name and further attributes; inlining it is always right.""",
@@ -327,6 +330,7 @@ custom_call = define(
     rule=_custom_call,
     meaning=_run_custom_call,
     traits="control",
+    profile="extension",
     doc="""A pure function that only a backend knows, by namespaced and versioned target.
 
     A backend that does not know the target refuses the program; there is no fallback.""",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from ptir.ir.graph import Ref
+from ptir.ops.fill import full, positions, scalar
 from ptir.ops.record import (
     ANY,
     INTEGER,
@@ -16,13 +18,15 @@ from ptir.ops.record import (
     bad,
     define,
     dtypes,
+    op,
     refusals,
     sample,
 )
-from ptir.types import I32, TensorType
+from ptir.types import I32, I64, TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
-_bf16 = partial(Array, "bf16")
+_bf16, _i8, _i64 = partial(Array, "bf16"), partial(Array, "i8"), partial(Array, "i64")
+_u64, _e4m3 = partial(Array, "u64"), partial(Array, "f8e4m3fn")
 _START = dtypes("i32")
 
 
@@ -71,6 +75,9 @@ take = define(
             gives=_f32([10, 30, 10, 30]),
         ),
         sample(_bf16([1, 2]), _u32(4294967295), axis=0, gives=_bf16(2)),
+        sample(_i8([1, -2, 3]), _i8([-128, 1, 127]), axis=0, gives=_i8([1, -2, 3])),
+        sample(_u64([5, 2**63]), _u64([2**63, 0]), axis=0, gives=_u64([2**63, 5])),
+        sample(_e4m3([0.5, 448]), _i64([2**40, -1]), axis=0, gives=_e4m3([448, 0.5])),
     ),
     bad_calls=(
         *refusals(
@@ -100,6 +107,47 @@ def _require_starts(call: Call) -> None:
     call.require(found == wanted, "starts", message)
 
 
+def _bounded(starts: Ref, axis: int, last: int) -> Ref:
+    """The start of one axis, a scalar clamped to ``0..last``."""
+    one = op("slice")(starts, starts=(axis,), limits=(axis + 1,))
+    start = op("reshape")(one, shape=())
+    raised = op("maximum")(start, scalar(0, I32))
+    return op("minimum")(raised, scalar(last, I32))
+
+
+def _dynamic_slice_decomposition(operand: Ref, starts: Ref, *, sizes: tuple[int, ...]) -> Ref:
+    """One ``take`` for each axis that the window does not span."""
+    for axis, (size, whole) in enumerate(zip(sizes, operand.type.shape, strict=True)):
+        if size < whole:
+            start = op("broadcast_to")(_bounded(starts, axis, whole - size), shape=(size,))
+            indices = op("add")(start, positions((size,), 0))
+            operand = op("take")(operand, indices, axis=axis)
+    return operand
+
+
+def _dynamic_update_slice_decomposition(operand: Ref, update: Ref, starts: Ref) -> Ref:
+    """Each place takes its own element or one of the update's, all in one flat line."""
+    if update.type.size == 0 or update.type == operand.type:
+        return operand if update.type.size == 0 else update
+    number = I32 if operand.type.size + update.type.size <= 2**31 else I64
+    shape = operand.type.shape
+    inside, within = None, full(0, shape, number)
+    for axis, size in enumerate(update.type.shape):
+        start = _bounded(starts, axis, shape[axis] - size)
+        start = op("broadcast_to")(op("cast")(start, dtype=number), shape=shape)
+        offset = op("sub")(positions(shape, axis, number), start)
+        after = op("compare")(offset, full(0, shape, number), direction="ge")
+        before = op("compare")(offset, full(size, shape, number), direction="lt")
+        here = op("and")(after, before)
+        inside = here if inside is None else op("and")(inside, here)
+        within = op("add")(op("mul")(within, full(size, shape, number)), offset)
+    count, own = update.type.size, op("iota")(shape=(operand.type.size,), dtype=number, axis=0)
+    kept = op("add")(op("reshape")(own, shape=shape), full(count, shape, number))
+    flat = [op("reshape")(x, shape=(x.type.size,)) for x in (update, operand)]
+    assert inside is not None  # a scalar's update has the operand's type
+    return op("take")(op("concat")(*flat, axis=0), op("select")(inside, within, kept), axis=0)
+
+
 def _dynamic_slice(call: Call) -> TensorType:
     operand = call.types[0]
     _require_starts(call)
@@ -116,6 +164,7 @@ dynamic_slice = define(
     attributes=(Attribute("sizes", "axis sizes of the window"),),
     rule=_dynamic_slice,
     meaning=lambda xp, operand, starts, *, sizes: xp.dynamic_slice(operand, starts, sizes=sizes),
+    decomposition=_dynamic_slice_decomposition,
     traits="movement",
     doc="""The window of ``sizes`` that begins at ``starts``, one start per axis.
 
@@ -135,6 +184,7 @@ dynamic_slice = define(
         ),
         sample(_bf16([1, 2]), _i32([2147483647]), sizes=(1,), gives=_bf16([2])),
         sample(_f32(5), _i32([]), sizes=(), gives=_f32(5)),
+        sample(_u64([1, 2**64 - 1, 3]), _i32([1]), sizes=(2,), gives=_u64([2**64 - 1, 3])),
     ),
     bad_calls=(
         *refusals(
@@ -184,6 +234,7 @@ dynamic_update_slice = define(
     dtypes={"operand": ANY, "update": ANY, "starts": _START},
     rule=_dynamic_update_slice,
     meaning=lambda xp, operand, update, starts: xp.dynamic_update_slice(operand, update, starts),
+    decomposition=_dynamic_update_slice_decomposition,
     traits="movement",
     doc="""The operand with ``update`` written where a window of its size begins at ``starts``.
 
@@ -203,6 +254,8 @@ dynamic_update_slice = define(
         ),
         sample(_bf16([1, 2, 3]), _bf16([4, 5]), _i32([2]), gives=_bf16([1, 4, 5])),
         sample(_f32([1, 2]), _f32([]), _i32([1]), gives=_f32([1, 2])),
+        sample(_e4m3([1, 2, 3]), _e4m3([-448]), _i32([1]), gives=_e4m3([1, -448, 3])),
+        sample(_f32(5), _f32(-6), _i32([]), gives=_f32(-6)),
     ),
     bad_calls=(
         *refusals(

@@ -7,6 +7,7 @@ conformance cases. Type errors are formatted here and nowhere else.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,23 +18,22 @@ from ptir.errors import TypeRuleError, unknown_name
 from ptir.ir.attributes import Attributes, Literal
 from ptir.ir.graph import Ref, emit
 from ptir.ir.program import Block
-from ptir.types import DTYPES, DType, TensorType, parse_type
+from ptir.ops.classes import ANY as ANY
+from ptir.ops.classes import BITS as BITS
+from ptir.ops.classes import BOOL_ONLY as BOOL_ONLY
+from ptir.ops.classes import COMMON as COMMON
+from ptir.ops.classes import F8 as F8
+from ptir.ops.classes import FLOAT as FLOAT
+from ptir.ops.classes import INTEGER as INTEGER
+from ptir.ops.classes import NUMERIC as NUMERIC
+from ptir.ops.classes import SIGNED as SIGNED
+from ptir.ops.classes import UNSIGNED as UNSIGNED
+from ptir.ops.classes import DTypeClass as DTypeClass
+from ptir.ops.classes import dtypes as dtypes
+from ptir.ops.classes import listed as listed
+from ptir.types import DTYPES, F32, DType, TensorType, parse_type
 
 REQUIRED: Final = object()
-
-DTypeClass = frozenset[DType]
-
-
-def dtypes(*names: str) -> DTypeClass:
-    """A dtype class from names."""
-    return frozenset(DTYPES[name] for name in names)
-
-
-FLOAT = dtypes("f32")
-INTEGER = dtypes("i32", "u32")
-NUMERIC = FLOAT | INTEGER
-BITS = INTEGER | dtypes("bool")
-ANY = NUMERIC | dtypes("bool", "f16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,10 @@ def refusals(
     calls = []
     for index, (name, text) in enumerate(zip(operands, good, strict=False)):
         wrong = [d for d in reversed(DTYPES.values()) if d not in classes[name]][:1]
-        listed = ", ".join(n for n in DTYPES if DTYPES[n] in classes[name])
         for element in wrong:
             types = [*good]
             types[index] = str(parse_type(text).with_dtype(element))
-            message = f"{name.rstrip('*')} has dtype {element}; one of {listed}"
+            message = f"{name.rstrip('*')} has dtype {element}; one of {listed(classes[name])}"
             calls.append(BadCall("dtype", tuple(types), attributes, message, regions))
     if not names.endswith("*"):
         for given in (good[:-1], (*good, good[-1])):
@@ -157,14 +156,14 @@ class Call:
         return value
 
     def integers(
-        self, name: str, count: int | None = None, least: int | None = None
+        self, name: str, count: int | None = None, least: int | None = None, per: str = "axis"
     ) -> tuple[int, ...]:
         """The attribute called ``name`` as integers: ``count`` of them, each ``least`` or more."""
         values: Any = self[name]
         whole = isinstance(values, tuple) and all(type(value) is int for value in values)
         self.require(whole, name, f"{name} {values!r} is not a tuple of integers")
         if count is not None and len(values) != count:
-            self.fail(name, f"{name} {values} has {len(values)} entries; one per axis is {count}")
+            self.fail(name, f"{name} {values} has {len(values)} entries; one per {per} is {count}")
         if least is not None and any(value < least for value in values):
             self.fail(name, f"{name} {values} has an entry below {least}")
         return tuple(values)
@@ -233,6 +232,18 @@ class Op:
         """Whether the last operand name takes any number of operands."""
         return bool(self.operands) and self.operands[-1].endswith("*")
 
+    def accuracy_of(self, dtype: DType) -> str:
+        """The accuracy class of results computed in ``dtype``; see ``docs/ops.md``.
+
+        Bool and integers are exact. ``accuracy`` itself holds for f32 and f64; an ``ulp`` bound of
+        f16 and bf16, which are computed wider and rounded once, is 1.
+        """
+        if not dtype.is_float:
+            return "exact"
+        if dtype.bits >= F32.bits:
+            return self.accuracy
+        return re.sub(r"ulp:[0-9.]+", "ulp:1", self.accuracy)
+
     def bind(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """The call's attributes with defaults filled in; raises ``TypeRuleError``."""
         names = {a.name for a in self.attributes}
@@ -266,8 +277,10 @@ class Op:
             name = self.operands[min(index, len(self.operands) - 1)]
             allowed = self.dtypes[name]
             if found.dtype not in allowed:
-                listed = ", ".join(n for n in DTYPES if DTYPES[n] in allowed)
-                call.fail("dtype", f"{name.rstrip('*')} has dtype {found.dtype}; one of {listed}")
+                call.fail(
+                    "dtype",
+                    f"{name.rstrip('*')} has dtype {found.dtype}; one of {listed(allowed)}",
+                )
         result = self.rule(call)
         return result if isinstance(result, tuple) else (result,)
 

@@ -23,19 +23,17 @@ from ptir.ops.numerics.arrays import (
     top_k,
     transpose,
 )
+from ptir.ops.numerics.casts import bitcast, cast
 from ptir.ops.numerics.creation import constant, iota, philox4x32, rng_bits
 from ptir.ops.numerics.elementwise import (
     abs,
     add,
     and_,
-    bitcast,
-    cast,
     ceil,
     clamp,
     compare,
     cos,
     div,
-    erf,
     exp,
     expm1,
     floor,
@@ -64,6 +62,9 @@ from ptir.ops.numerics.elementwise import (
     tanh,
     xor,
 )
+from ptir.ops.numerics.erf import erf
+from ptir.ops.numerics.quantized import dequantize, quantize
+from ptir.ops.numerics.windows import extract_patches, reduce_window
 
 __all__ = [
     "abs",
@@ -81,6 +82,7 @@ __all__ = [
     "constant",
     "cos",
     "cumulative",
+    "dequantize",
     "div",
     "dot_general",
     "dynamic_slice",
@@ -88,6 +90,7 @@ __all__ = [
     "erf",
     "exp",
     "expm1",
+    "extract_patches",
     "floor",
     "iota",
     "is_finite",
@@ -102,8 +105,10 @@ __all__ = [
     "pad",
     "philox4x32",
     "pow",
+    "quantize",
     "reciprocal",
     "reduce",
+    "reduce_window",
     "rem",
     "reshape",
     "reverse",

@@ -261,6 +261,8 @@ def _window(x: Array, starts: Array, sizes: Sequence[int], what: str) -> Any:
 
 def clamped(indices: Array, last: Any, what: str) -> Array:
     """``indices`` in ``0..last``; under PTIR_CHECK_INDICES=1 what is outside raises UsageError."""
+    if indices.dtype == np.uint64:  # no size is beyond i64, where a u64 would turn negative
+        indices = np.minimum(indices, np.uint64(np.iinfo(np.int64).max))
     wide = indices.astype(np.int64)
     inside: Array = np.asarray(np.minimum(np.maximum(wide, 0), last))
     if os.environ.get("PTIR_CHECK_INDICES") == "1" and np.any(inside != wide):

@@ -8,7 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from ptir.ir.attributes import Literal
-from ptir.ops.numerics.elementwise import Array, cast, numeric
+from ptir.ops.numerics.casts import cast
+from ptir.ops.numerics.rounding import Array, numeric
+from ptir.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS
 from ptir.types import DType
 
 
@@ -38,10 +40,8 @@ def rng_bits(key: Array, *, shape: tuple[int, ...]) -> Any:
     return np.stack(words, axis=-1).reshape(-1)[:size].reshape(shape)
 
 
-_ROUNDS: Final = 10
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-_MULTIPLIERS: Final = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_KEY_STEPS: Final = 0x9E3779B9, 0xBB67AE85
+_FACTORS: Final = tuple(np.uint64(factor) for factor in MULTIPLIERS)
 
 Words = tuple[Array, Array, Array, Array]
 
@@ -53,10 +53,10 @@ def philox4x32(counter: Words, key: tuple[Any, Any]) -> Words:
     """
     c0, c1, c2, c3 = counter
     k0, k1 = int(key[0]), int(key[1])
-    for _ in range(_ROUNDS):
-        left, right = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
+    for _ in range(ROUNDS):
+        left, right = _FACTORS[0] * c0, _FACTORS[1] * c2
         c0, c2 = (right >> _HALF) ^ c1 ^ np.uint64(k0), (left >> _HALF) ^ c3 ^ np.uint64(k1)
         c1, c3 = right & _LOW, left & _LOW
-        k0, k1 = (k0 + _KEY_STEPS[0]) & 0xFFFFFFFF, (k1 + _KEY_STEPS[1]) & 0xFFFFFFFF
+        k0, k1 = (k0 + KEY_STEPS[0]) & 0xFFFFFFFF, (k1 + KEY_STEPS[1]) & 0xFFFFFFFF
     w0, w1, w2, w3 = (word.astype(np.uint32) for word in (c0, c1, c2, c3))
     return w0, w1, w2, w3

@@ -1,0 +1,108 @@
+"""Pooling over images [N,H,W,C]: the greatest element or the average of each window."""
+
+from __future__ import annotations
+
+from ptir.capture import Tensor, call
+from ptir.functional.check import Checked
+from ptir.functional.define import composite, functional
+from ptir.functional.grid import Padding, Pair, grid
+from ptir.ir.attributes import Literal
+from ptir.ops.sliding import Slide, slides
+
+Two = tuple[int, int]
+
+
+def _reduce(
+    kind: str, x: Tensor, window: Two, strides: Two, low: Two, high: Two, dilation: Two
+) -> Tensor:
+    """``reduce_window`` over H and W."""
+    return call(
+        "reduce_window",
+        x,
+        kind=kind,
+        window=(1, *window, 1),
+        strides=(1, *strides, 1),
+        low=(0, *low, 0),
+        high=(0, *high, 0),
+        window_dilation=(1, *dilation, 1),
+    )
+
+
+@functional("max_pool2d", "the greatest element of each window")
+def _max_pool2d(
+    x: Tensor, *, window: Two, strides: Two, low: Two, high: Two, dilation: Two
+) -> Tensor:
+    return _reduce("max", x, window, strides, low, high, dilation)
+
+
+@functional("avg_pool2d", "the average of each window")
+def _avg_pool2d(
+    x: Tensor, *, window: Two, strides: Two, low: Two, high: Two, count_include_pad: bool
+) -> Tensor:
+    total = _reduce("sum", x, window, strides, low, high, (1, 1))
+    if count_include_pad or not any((*low, *high)):
+        return total / float(window[0] * window[1])
+    rows, columns = map(counts, slides(x.shape[1:3], window, strides, low, high))
+    table = [[[float(row * column)] for column in columns] for row in rows]
+    return total / _constant(table)
+
+
+def counts(slide: Slide) -> list[int]:
+    """How many elements of the operand each window sees, padding left out; not dilated."""
+    starts = (number * slide.stride - slide.low for number in range(slide.count))
+    return [min(start + slide.window, slide.size) - max(start, 0) for start in starts]
+
+
+def _constant(table: list[list[list[float]]]) -> Tensor:
+    import numpy as np
+
+    return call("constant", value=Literal.of(np.array(table, np.float32)))
+
+
+def max_pool2d(
+    x: Tensor,
+    window: Pair,
+    *,
+    strides: Pair | None = None,
+    padding: Padding = "valid",
+    dilation: Pair = 1,
+) -> Tensor:
+    """The greatest element of each window over H and W of x f32[N,H,W,C]; NaN propagates.
+
+    Window, strides (the window's size unless given) and dilation are one number, or one for H and
+    one for W. Padding is -inf, at most half the window, and given as for ``conv2d``. Raises
+    ``TypeRuleError``.
+    """
+    checked = Checked("max_pool2d", "x[N,H,W,C]", x=x)
+    over = grid(checked, window, strides, padding, dilation, sees_something=True)
+    return composite("max_pool2d", x, window=over.window, **over.named)
+
+
+def avg_pool2d(
+    x: Tensor,
+    window: Pair,
+    *,
+    strides: Pair | None = None,
+    padding: Padding = "valid",
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The average of each window over H and W of x f32[N,H,W,C].
+
+    Arguments are those of ``max_pool2d``. Padding counts as zeros; with ``count_include_pad`` off
+    it does not count, and the average is over the elements of x that a window sees. Raises
+    ``TypeRuleError``.
+    """
+    checked = Checked("avg_pool2d", "x[N,H,W,C]", x=x)
+    known = isinstance(count_include_pad, bool)
+    shown = f"count_include_pad is {count_include_pad!r}; it must be True or False"
+    checked.require(known, "", shown)
+    over = grid(checked, window, strides, padding, sees_something=True)
+    return composite(
+        "avg_pool2d",
+        x,
+        window=over.window,
+        strides=over.strides,
+        low=over.low,
+        high=over.high,
+        count_include_pad=count_include_pad,
+    )

@@ -1,0 +1,113 @@
+"""Affine quantization: packing, the scale and bias it needs, and linear maps in packed weights."""
+
+from __future__ import annotations
+
+from ptir.capture import Tensor, call
+from ptir.functional.check import Checked
+from ptir.functional.define import composite, functional
+from ptir.functional.linear import STORAGE
+from ptir.ops.quantization import words_for
+from ptir.ops.record import type_error
+from ptir.types import F32, DType
+from ptir.types import dtype as dtype_named
+
+
+def affine_range(x: Tensor, *, bits: int, group: int, axis: int = -1) -> tuple[Tensor, Tensor]:
+    """Scale and bias, both f32, that spread 0 .. 2**bits - 1 over the range of each group of x.
+
+    Groups are ``group`` neighbours along ``axis``: the bias is the group's least element, and bias
+    + (2**bits - 1) * scale its greatest. A group of equal elements gets scale 0, which ``quantize``
+    and ``dequantize`` give back exactly. Raises ``TypeRuleError``.
+    """
+    checked = Checked("affine_range", f"x:{STORAGE}[...]", x=x)
+    at = _axis("affine_range", x, axis)
+    checked.require(bits in (2, 3, 4, 8), "", f"bits is {bits!r}; it must be 2, 3, 4 or 8")
+    group, size = checked.integer("group", group, 1), x.shape[at]
+    message = f"group {group} does not divide axis {at} of {size}"
+    checked.require(size % group == 0, "x", message)
+    split = x.astype(F32).reshape(*x.shape[:at], size // group, group, *x.shape[at + 1 :])
+    least, greatest = split.min(axis=at + 1), split.max(axis=at + 1)
+    return (greatest - least) / float(2**bits - 1), least
+
+
+def quantize(
+    x: Tensor, scale: Tensor, bias: Tensor, *, bits: int, group: int, axis: int = -1
+) -> Tensor:
+    """``round((x - bias) / scale)`` as values of ``bits`` bits in u32 words along ``axis``.
+
+    Semantics, shapes and packing are those of the op ``quantize``. Raises ``TypeRuleError``.
+    """
+    how = {"axis": _axis("quantize", x, axis), "group": group, "bits": bits}
+    return call("quantize", x, scale, bias, **how)
+
+
+def dequantize(
+    words: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    *,
+    bits: int,
+    group: int,
+    axis: int = -1,
+    dtype: str | DType = F32,
+) -> Tensor:
+    """``value * scale + bias`` of the values in u32 words along ``axis``, as f16, bf16 or f32.
+
+    Semantics, shapes and packing are those of the op ``dequantize``. Raises ``TypeRuleError``.
+    """
+    how = {"axis": _axis("dequantize", words, axis), "group": group, "bits": bits}
+    return call("dequantize", words, scale, bias, dtype=dtype_named(dtype), **how)
+
+
+def _axis(name: str, x: Tensor, axis: int) -> int:
+    if not -x.ndim <= axis < x.ndim:
+        raise type_error(name, [x.type], f"axis {axis} is not in {-x.ndim} <= axis < {x.ndim}")
+    return axis % x.ndim
+
+
+@functional("quantized_linear", "linear with a weight of a few bits per value")
+def _quantized_linear(
+    x: Tensor,
+    words: Tensor,
+    scale: Tensor,
+    bias_groups: Tensor,
+    bias: Tensor | None = None,
+    *,
+    bits: int,
+    group: int,
+) -> Tensor:
+    weight = dequantize(words, scale, bias_groups, bits=bits, group=group)
+    result = call("dot_general", x, weight, lhs_contract=(x.ndim - 1,), rhs_contract=(1,))
+    return result if bias is None else result + bias
+
+
+def quantized_linear(
+    x: Tensor,
+    words: Tensor,
+    scale: Tensor,
+    bias_groups: Tensor,
+    bias: Tensor | None = None,
+    *,
+    bits: int,
+    group: int,
+) -> Tensor:
+    """``x @ weight.T + bias`` of x f32[...,K] with weight [N,K] quantized along K: f32[...,N].
+
+    A row of the weight is K values of ``bits`` bits packed into ``words`` u32[N,W], with a scale
+    and a bias for each ``group`` neighbours in ``scale`` and ``bias_groups`` [N,G]; see
+    ``quantize``. The bias is f32[N]. Raises ``TypeRuleError``.
+    """
+    grouped = f"scale:{STORAGE}[N,G] bias_groups:{STORAGE}[N,G]"
+    signature = f"x[...,K] words:u32[N,W] {grouped} bias[N]"
+    operands = {"x": x, "words": words, "scale": scale, "bias_groups": bias_groups}
+    operands |= {} if bias is None else {"bias": bias}
+    checked = Checked("quantized_linear", signature, **operands)
+    group = checked.integer("group", group, 1)
+    checked.require(bits in (2, 3, 4, 8), "", f"bits is {bits!r}; it must be 2, 3, 4 or 8")
+    inputs, groups, found = checked["K"], checked["G"], checked["W"]
+    message = f"K {inputs} is not G {groups} x group {group}"
+    checked.require(inputs == groups * group, "x scale", message)
+    needed = words_for(inputs, bits)
+    message = f"K {inputs} values of {bits} bits take {needed} words; words has W {found}"
+    checked.require(found == needed, "x words", message)
+    return composite("quantized_linear", *operands.values(), bits=bits, group=group)

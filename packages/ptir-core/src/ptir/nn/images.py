@@ -1,0 +1,109 @@
+"""The layers of image models, over [N,H,W,C]; parameters are stored as PyTorch stores them."""
+
+from __future__ import annotations
+
+from ptir import functional as F
+from ptir.capture.tensor import Tensor
+from ptir.functional.grid import Padding, Pair
+from ptir.nn.module import Module, param
+
+
+class Conv2d(Module):
+    """Convolution with weight ``[outputs, inputs / groups, KH, KW]`` and ``[outputs]`` biases."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: Pair,
+        *,
+        strides: Pair = 1,
+        padding: Padding = 0,
+        dilation: Pair = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
+        height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+        self.weight = param(outputs, inputs // groups, height, width)
+        self.bias = param(outputs) if bias else None
+        self.strides, self.padding, self.dilation = strides, padding, dilation
+        self.groups = groups
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer: f32[N,H,W,inputs] to f32[N,OH,OW,outputs]."""
+        return F.conv2d(
+            x,
+            self.weight,
+            self.bias,
+            strides=self.strides,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            layout="oihw",
+        )
+
+
+class BatchNorm2d(Module):
+    """Batch normalization by the running mean and variance of each channel."""
+
+    def __init__(self, size: int, *, epsilon: float = 1e-5) -> None:
+        self.weight = param(size)
+        self.bias = param(size)
+        self.running_mean = param(size)
+        self.running_var = param(size)
+        self.epsilon = epsilon
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer to f32[...,size]."""
+        statistics = self.running_mean, self.running_var
+        return F.batch_norm(x, self.weight, self.bias, *statistics, epsilon=self.epsilon)
+
+
+class MaxPool2d(Module):
+    """The greatest element of each window."""
+
+    def __init__(
+        self,
+        window: Pair,
+        *,
+        strides: Pair | None = None,
+        padding: Padding = 0,
+        dilation: Pair = 1,
+    ) -> None:
+        self.window, self.strides = window, strides
+        self.padding, self.dilation = padding, dilation
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer: f32[N,H,W,C] to f32[N,OH,OW,C]."""
+        return F.max_pool2d(
+            x,
+            self.window,
+            strides=self.strides,
+            padding=self.padding,
+            dilation=self.dilation,
+        )
+
+
+class AvgPool2d(Module):
+    """The average of each window."""
+
+    def __init__(
+        self,
+        window: Pair,
+        *,
+        strides: Pair | None = None,
+        padding: Padding = 0,
+        count_include_pad: bool = True,
+    ) -> None:
+        self.window, self.strides, self.padding = window, strides, padding
+        self.count_include_pad = count_include_pad
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer: f32[N,H,W,C] to f32[N,OH,OW,C]."""
+        return F.avg_pool2d(
+            x,
+            self.window,
+            strides=self.strides,
+            padding=self.padding,
+            count_include_pad=self.count_include_pad,
+        )

@@ -1,0 +1,85 @@
+"""What affine quantization means on NumPy arrays: values, and the bit stream they are packed into.
+
+A line of values is a stream of bits, low bits first, cut into little-endian words.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ptir.ops.numerics.casts import cast
+from ptir.ops.numerics.rounding import numeric
+from ptir.types import F32, U32, DType
+
+Array = NDArray[Any]
+
+
+@numeric
+def quantize(x: Array, scale: Array, bias: Array, *, axis: int, group: int, bits: int) -> Any:
+    """``round((x - bias) / scale)`` within 0 .. 2**bits - 1, packed along ``axis``."""
+    lines, steps, starts = (np.moveaxis(_wide(a), axis, -1) for a in (x, scale, bias))
+    grouped = lines.reshape(*lines.shape[:-1], steps.shape[-1], group)
+    ratio = (grouped - starts[..., None]) / steps[..., None]
+    values = np.rint(np.where(steps[..., None] == 0, np.float32(0), ratio))
+    whole = cast(np.minimum(values, np.float32(2**bits - 1)), dtype=U32)
+    return np.moveaxis(_packed(whole.reshape(lines.shape), bits), -1, axis)
+
+
+@numeric
+def dequantize(
+    words: Array, scale: Array, bias: Array, *, axis: int, group: int, bits: int, dtype: DType = F32
+) -> Any:
+    """``value * scale + bias`` in f32, each step rounded, as ``dtype``."""
+    lines, steps, starts = (np.moveaxis(a, axis, -1) for a in (words, _wide(scale), _wide(bias)))
+    size = steps.shape[-1] * group
+    values = _unpacked(lines, size, bits).astype(np.float32)
+    grouped = values.reshape(*lines.shape[:-1], steps.shape[-1], group)
+    grouped *= steps[..., None]
+    grouped += starts[..., None]
+    return np.moveaxis(cast(values, dtype=dtype), -1, axis)
+
+
+def _wide(x: Array) -> Array:
+    return x.astype(np.float32, copy=False)
+
+
+def _pack(bits: int) -> tuple[int, int, np.dtype[Any]]:
+    """The least values that fill whole bytes: how many, their bytes, and what holds them."""
+    together = math.lcm(bits, 8)
+    return together // bits, together // 8, np.dtype(np.uint8 if together == 8 else np.uint32)
+
+
+def _packed(values: Array, bits: int) -> Array:
+    """Values of the last axis as words; bits behind the last value are 0."""
+    count, width, holder = _pack(bits)
+    size, period = values.shape[-1], math.lcm(bits, 32) // bits
+    padded = np.zeros((*values.shape[:-1], -(-size // period) * period), holder)
+    padded[..., :size] = values
+    packs = padded.reshape(*padded.shape[:-1], padded.shape[-1] // count, count)
+    held = np.bitwise_or.reduce(packs << _shifts(count, bits, holder), axis=-1)
+    cut = held[..., None] >> _shifts(width, 8, holder)
+    stream = (cut & holder.type(255)).astype(np.uint8)
+    stream = stream.reshape(*held.shape[:-1], held.shape[-1] * width)
+    used = -(-size * bits // 32) * 4
+    return np.ascontiguousarray(stream[..., :used]).view("<u4").astype(np.uint32)
+
+
+def _unpacked(words: Array, size: int, bits: int) -> Array:
+    """The first ``size`` values of the last axis."""
+    count, width, holder = _pack(bits)
+    stream = np.ascontiguousarray(words.astype("<u4", copy=False)).view(np.uint8)
+    packs = -(-size // count)
+    held = np.zeros((*words.shape[:-1], packs * width), holder)
+    held[..., : stream.shape[-1]] = stream[..., : packs * width]
+    held = held.reshape(*words.shape[:-1], packs, width)
+    joined = np.bitwise_or.reduce(held << _shifts(width, 8, holder), axis=-1)
+    values: Array = (joined[..., None] >> _shifts(count, bits, holder)) & holder.type(2**bits - 1)
+    return values.reshape(*words.shape[:-1], packs * count)[..., :size]
+
+
+def _shifts(count: int, step: int, holder: np.dtype[Any]) -> Array:
+    return np.arange(0, count * step, step).astype(holder)

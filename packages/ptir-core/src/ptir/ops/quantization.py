@@ -1,0 +1,485 @@
+"""Quantization ops: floats as integers of a few bits in words, by an affine map of operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from ptir.ir.attributes import Literal
+from ptir.ir.graph import Ref
+from ptir.ops.layout import broadcast_to, reshape
+from ptir.ops.movement import pad
+from ptir.ops.movement import slice as slice_op
+from ptir.ops.record import Array, Attribute, Call, bad, define, dtypes, op, refusals, sample
+from ptir.ops.reduction import reduce
+from ptir.types import BF16, F16, F32, U32, DType, TensorType
+
+_f32, _u32 = partial(Array, "f32"), partial(Array, "u32")
+_f16, _bf16 = partial(Array, "f16"), partial(Array, "bf16")
+_NAN, _INF = float("nan"), float("inf")
+
+BITS_CHOICES: Final = (2, 3, 4, 8)
+_FLOATS: Final = dtypes("f16", "bf16", "f32")
+_RESULTS: Final = (F16, BF16, F32)
+
+_AXIS = Attribute("axis", "the axis that is packed, and along which groups lie")
+_GROUP = Attribute("group", "neighbours along the axis that share a scale and a bias")
+_BITS = Attribute("bits", "bits of a value: 2, 3, 4 or 8")
+
+
+def words_for(size: int, bits: int) -> int:
+    """How many u32 words hold ``size`` values of ``bits`` bits."""
+    return -(-size * bits // 32)
+
+
+# --- types ---
+
+
+def _layout(call: Call, rank: int) -> tuple[int, int, int]:
+    """Axis, group and bits of a call."""
+    axis, group, bits = call.axis(call["axis"], rank), call["group"], call["bits"]
+    whole = type(group) is int and group >= 1
+    call.require(whole, "group", f"group is {group!r}; it must be an integer of at least 1")
+    known = type(bits) is int and bits in BITS_CHOICES
+    call.require(known, "bits", f"bits is {bits!r}; it must be 2, 3, 4 or 8")
+    return axis, group, bits
+
+
+def _check_scales(call: Call, shape: tuple[int, ...], axis: int, group: int) -> None:
+    """Scale and bias have one entry per group, and one or all along every other axis."""
+    groups = shape[axis] // group
+    for name, found in zip(("scale", "bias"), call.types[1:], strict=True):
+        fits = found.rank == len(shape) and all(
+            size == groups if at == axis else size in (1, wanted)
+            for at, (size, wanted) in enumerate(zip(found.shape, shape, strict=True))
+        )
+        needed = [f"1 or {size}" if size != 1 else "1" for size in shape]
+        needed[axis] = str(groups)
+        message = f"{name} has shape {list(found.shape)}; [{', '.join(needed)}] is needed"
+        call.require(fits, "scales", message)
+
+
+def _quantize(call: Call) -> TensorType:
+    operand = call.types[0]
+    axis, group, bits = _layout(call, operand.rank)
+    size = operand.shape[axis]
+    call.require(
+        size % group == 0, "groups", f"group {group} does not divide axis {axis} of {size}"
+    )
+    _check_scales(call, operand.shape, axis, group)
+    packed = (*operand.shape[:axis], words_for(size, bits), *operand.shape[axis + 1 :])
+    return TensorType(U32, packed)
+
+
+def _dequantize(call: Call) -> TensorType:
+    words, scale, _ = call.types
+    axis, group, bits = _layout(call, words.rank)
+    dtype = call["dtype"]
+    known = isinstance(dtype, DType) and dtype in _RESULTS
+    call.require(known, "target", f"dtype is {dtype!r}; one of f16, bf16, f32, as a DType")
+    same = f"scale has {scale.rank} axes, words {words.rank}; they must have the same"
+    call.require(scale.rank == words.rank, "rank", same)
+    size = scale.shape[axis] * group
+    needed = words_for(size, bits)
+    message = (
+        f"{scale.shape[axis]} groups of {group} values of {bits} bits take {needed} words;"
+        f" axis {axis} has {words.shape[axis]}"
+    )
+    call.require(words.shape[axis] == needed, "words", message)
+    shape = (*words.shape[:axis], size, *words.shape[axis + 1 :])
+    _check_scales(call, shape, axis, group)
+    return TensorType(dtype, shape)
+
+
+# --- decompositions ---
+
+
+def _apply(name: str, *operands: Ref, **attributes: Any) -> Ref:
+    return op(name)(*operands, **attributes)
+
+
+def _filled(value: Any, dtype: DType, shape: tuple[int, ...]) -> Ref:
+    """``value``, an array of the trailing axes of ``shape``, spread over all of it."""
+    import numpy as np
+
+    constant = _apply("constant", value=Literal.of(np.asarray(value, dtype.numpy)))
+    return broadcast_to(constant, shape=shape)
+
+
+def _wide(x: Ref) -> Ref:
+    return x if x.type.dtype == F32 else _apply("cast", x, dtype=F32)
+
+
+def _split(shape: tuple[int, ...], axis: int, *sizes: int) -> tuple[int, ...]:
+    """``shape`` with other axes in place of ``axis``."""
+    return (*shape[:axis], *sizes, *shape[axis + 1 :])
+
+
+def _per_value(scale: Ref, shape: tuple[int, ...], axis: int, group: int) -> Ref:
+    """A scale or bias in f32 for every value."""
+    groups = scale.type.shape[axis]
+    each = reshape(_wide(scale), shape=_split(scale.type.shape, axis, groups, 1))
+    spread = broadcast_to(each, shape=_split(shape, axis, groups, group))
+    return reshape(spread, shape=shape)
+
+
+def _moved(x: Ref, axis: int, period: int, pieces: int, amount: Callable[[int, int], int]) -> Ref:
+    """Every ``period`` items along ``axis`` as ``pieces`` by ``period`` shifted ones.
+
+    In piece p item i is shifted left by ``amount(p, i)``, right where that is negative; a shift of
+    32 or more leaves nothing.
+    """
+    size = x.type.shape[axis]
+    periods = -(-size // period)
+    none = (0,) * x.type.rank
+    extra = _split(none, axis, periods * period - size)
+    padded = pad(x, _filled(0, U32, ()), low=none, high=extra)
+    lined = reshape(padded, shape=_split(padded.type.shape, axis, periods, 1, period))
+    shape = _split(padded.type.shape, axis, periods, pieces, period)
+    spread = broadcast_to(lined, shape=shape)
+    left = [[amount(p, i) % 2**32 for i in range(period)] for p in range(pieces)]
+    right = [[-amount(p, i) % 2**32 for i in range(period)] for p in range(pieces)]
+    tail = (1,) * (x.type.rank - axis - 1)
+    up, down = (_table(rows, tail, shape) for rows in (left, right))
+    return _apply("or", _apply("shift_left", spread, up), _apply("shift_right", spread, down))
+
+
+def _table(rows: list[list[int]], tail: tuple[int, ...], shape: tuple[int, ...]) -> Ref:
+    import numpy as np
+
+    table = np.array(rows, np.uint32)
+    return _filled(table.reshape(*table.shape, *tail), U32, shape)
+
+
+def _joined(parts: Ref, axis: int, size: int) -> Ref:
+    """Parts without a common bit added up, and the first ``size`` results along ``axis``."""
+    summed = reduce(parts, axes=(axis + 2,), kind="sum")
+    shape = summed.type.shape
+    flat = reshape(summed, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+    limits = _split(flat.type.shape, axis, size)
+    return slice_op(flat, starts=(0,) * len(limits), limits=limits)
+
+
+def _packed(values: Ref, axis: int, bits: int) -> Ref:
+    parts = _moved(values, axis, *_period(bits), lambda word, value: value * bits - word * 32)
+    return _joined(parts, axis, words_for(values.type.shape[axis], bits))
+
+
+def _unpacked(words: Ref, axis: int, bits: int, size: int) -> Ref:
+    count, width = _period(bits)
+    parts = _moved(words, axis, width, count, lambda value, word: word * 32 - value * bits)
+    mask = _filled(2**bits - 1, U32, parts.type.shape)
+    return _joined(_apply("and", parts, mask), axis, size)
+
+
+def _period(bits: int) -> tuple[int, int]:
+    """The least number of values that fill whole words, and how many words those are."""
+    together = math.lcm(bits, 32)
+    return together // bits, together // 32
+
+
+def _quantize_decomposition(
+    operand: Ref, scale: Ref, bias: Ref, *, axis: int, group: int, bits: int
+) -> Ref:
+    shape = operand.type.shape
+    step, start = (_per_value(x, shape, axis, group) for x in (scale, bias))
+    ratio = _apply("div", _apply("sub", _wide(operand), start), step)
+    top = _filled(2**bits - 1, F32, shape)
+    values = _apply("cast", _apply("minimum", _apply("round", ratio), top), dtype=U32)
+    flat = _apply("compare", step, _filled(0, F32, shape), direction="eq")
+    return _packed(_apply("select", flat, _filled(0, U32, shape), values), axis, bits)
+
+
+def _dequantize_decomposition(
+    words: Ref, scale: Ref, bias: Ref, *, axis: int, group: int, bits: int, dtype: DType
+) -> Ref:
+    values = _unpacked(words, axis, bits, scale.type.shape[axis] * group)
+    shape = values.type.shape
+    step, start = (_per_value(x, shape, axis, group) for x in (scale, bias))
+    result = _apply("add", _apply("mul", _apply("cast", values, dtype=F32), step), start)
+    return result if dtype == F32 else _apply("cast", result, dtype=dtype)
+
+
+# --- records ---
+
+_PACKING = """
+    Scale and bias have the axes of the values: along ``axis`` one entry per group, along any other
+    axis one entry or one per element. So [1, 1] with a group as long as the axis is one scale for
+    the tensor, [N, 1] one per row, [N, G] one per group of a row.
+
+    A line of values along ``axis`` is a stream of bits, low bits first, without gaps: value i takes
+    the bits from i * bits on, and word w of the line is the bits from 32 * w on. A value of 3 bits
+    may therefore span two words; the last word is filled up with zeros."""
+
+_QUANTIZE_LAYOUT: Final[dict[str, Any]] = {"axis": 1, "group": 8, "bits": 4}
+_SCALES = {"scale": _FLOATS, "bias": _FLOATS}
+
+quantize = define(
+    "quantize",
+    "operand scale bias",
+    dtypes={"operand": _FLOATS, **_SCALES},
+    attributes=(_AXIS, _GROUP, _BITS),
+    rule=_quantize,
+    meaning=lambda xp, *operands, **attributes: xp.quantize(*operands, **attributes),
+    decomposition=_quantize_decomposition,
+    traits="quantization",
+    profile="quantized",
+    doc=f"""Floats as integers of a few bits, (operand - bias) / scale, packed into u32 words.
+
+    Operands are widened to f32; difference and quotient are rounded there, then to the nearest
+    integer, halves to even, and saturate at 0 and 2**bits - 1. NaN gives 0, and so does everything
+    where the scale is 0. Backends need a correctly rounded division to take this op.
+    {_PACKING}""",
+    samples=(
+        sample(
+            _f32([[-1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5]]),
+            _f32([[0.5]]),
+            _f32([[-1]]),
+            axis=1,
+            group=8,
+            bits=4,
+            gives=_u32([[0x76543210]]),
+        ),
+        sample(
+            _f32([0.5, 1.5, 2.5, -9, 9, _NAN, _INF, -_INF]),
+            _f32([1]),
+            _f32([0]),
+            axis=0,
+            group=8,
+            bits=2,
+            gives=_u32([0b00_11_00_11_00_10_10_00]),
+        ),
+        sample(
+            _f32([1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 5, 6]),
+            _f32([1]),
+            _f32([0]),
+            axis=0,
+            group=12,
+            bits=3,
+            gives=_u32([0b01_010_001_000_111_110_101_100_011_010_001, 0b110_1]),
+        ),
+        sample(
+            _f32([[3, 20], [2, 30], [1, 10], [0, -5]]),
+            _f32([[-1, 10], [-1, 5]]),
+            _f32([[3, 10], [3, 0]]),
+            axis=0,
+            group=2,
+            bits=8,
+            gives=_u32([[0x03020100, 0x00020201]]),
+        ),
+        sample(
+            _f16([[1, 2], [3, 4]]),
+            _bf16([[2], [0]]),
+            _f16([[-3], [3]]),
+            axis=1,
+            group=2,
+            bits=8,
+            gives=_u32([[0x0202], [0]]),
+        ),
+        sample(
+            _f32([]).reshaped(2, 0),
+            _f32([]).reshaped(1, 0),
+            _f32([]).reshaped(2, 0),
+            axis=1,
+            group=4,
+            bits=3,
+            gives=_u32([]).reshaped(2, 0),
+        ),
+    ),
+    bad_calls=(
+        *refusals(
+            "operand scale bias",
+            {"operand": _FLOATS, **_SCALES},
+            *("f32[2,8]", "f32[2,1]", "f32[2,1]"),
+            **_QUANTIZE_LAYOUT,
+        ),
+        bad(
+            "axis",
+            *("f32[2,8]", "f32[2,1]", "f32[2,1]"),
+            axis=2,
+            group=8,
+            bits=4,
+            message="axis 2 is not an axis of rank 2 (0 <= axis < 2)",
+        ),
+        bad(
+            "group",
+            *("f32[2,8]", "f32[2,1]", "f32[2,1]"),
+            axis=1,
+            group=0,
+            bits=4,
+            message="group is 0; it must be an integer of at least 1",
+        ),
+        bad(
+            "bits",
+            *("f32[2,8]", "f32[2,1]", "f32[2,1]"),
+            axis=1,
+            group=8,
+            bits=5,
+            message="bits is 5; it must be 2, 3, 4 or 8",
+        ),
+        bad(
+            "groups",
+            *("f32[2,8]", "f32[2,2]", "f32[2,2]"),
+            axis=1,
+            group=3,
+            bits=4,
+            message="group 3 does not divide axis 1 of 8",
+        ),
+        bad(
+            "scales",
+            *("f32[2,8]", "f32[2,2]", "f32[2,2]"),
+            **_QUANTIZE_LAYOUT,
+            message="scale has shape [2, 2]; [1 or 2, 1] is needed",
+        ),
+        bad(
+            "scales",
+            *("f32[2,8]", "f32[1,1]", "f32[1]"),
+            **_QUANTIZE_LAYOUT,
+            message="bias has shape [1]; [1 or 2, 1] is needed",
+        ),
+    ),
+)
+
+dequantize = define(
+    "dequantize",
+    "words scale bias",
+    dtypes={"words": dtypes("u32"), **_SCALES},
+    attributes=(_AXIS, _GROUP, _BITS, Attribute("dtype", "f16, bf16 or f32, a DType", F32)),
+    rule=_dequantize,
+    meaning=lambda xp, *operands, **attributes: xp.dequantize(*operands, **attributes),
+    decomposition=_dequantize_decomposition,
+    traits="quantization",
+    profile="quantized",
+    doc=f"""Packed integers as floats, value * scale + bias.
+
+    Scale and bias are widened to f32; the product is rounded there, then the sum (there is no fused
+    multiply-add), then the result to ``dtype``. Bits behind the last value are not read. The size
+    of the result along ``axis`` is the number of groups times ``group``.
+    {_PACKING}""",
+    samples=(
+        sample(
+            _u32([[0x76543210]]),
+            _f32([[0.5]]),
+            _f32([[-1]]),
+            axis=1,
+            group=8,
+            bits=4,
+            gives=_f32([[-1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5]]),
+        ),
+        sample(
+            _u32([0b01_010_001_000_111_110_101_100_011_010_001, 0xFFFFFFF_0 | 0b110_1]),
+            _f32([1, 10]),
+            _f32([0, 100]),
+            axis=0,
+            group=6,
+            bits=3,
+            gives=_f32([1, 2, 3, 4, 5, 6, 170, 100, 110, 120, 150, 160]),
+        ),
+        sample(
+            _u32([[0x03020100, 0xFF020201]]),
+            _f32([[-1, 10], [-1, 5]]),
+            _f32([[3, 10], [3, 0]]),
+            axis=0,
+            group=2,
+            bits=8,
+            gives=_f32([[3, 20], [2, 30], [1, 10], [0, 1275]]),
+        ),
+        sample(
+            _u32([0b10_01_11]),
+            _f32([0.1]),
+            _f32([-0.3]),
+            axis=0,
+            group=1,
+            bits=2,
+            gives=_f32([0.0]),
+        ),
+        sample(
+            _u32([[0b11_01], [0b00_10]]),
+            _f16([[0.00390625]]),
+            _bf16([[1], [-1]]),
+            axis=1,
+            group=2,
+            bits=2,
+            dtype=BF16,
+            gives=_bf16([[1.0, 1.015625], [-0.9921875, -1]]),
+        ),
+        sample(
+            _u32([[4], [255]]),
+            _f32([[16], [_INF]]),
+            _f32([[1], [-_INF]]),
+            axis=1,
+            group=1,
+            bits=8,
+            dtype=F16,
+            gives=_f16([[65], [_NAN]]),
+        ),
+        sample(
+            _u32([]).reshaped(0, 2),
+            _f32([[1]]),
+            _f32([[1]]),
+            axis=1,
+            group=16,
+            bits=4,
+            gives=_f32([]).reshaped(0, 16),
+        ),
+    ),
+    bad_calls=(
+        *refusals(
+            "words scale bias",
+            {"words": dtypes("u32"), **_SCALES},
+            *("u32[2,1]", "f32[2,1]", "f32[2,1]"),
+            **_QUANTIZE_LAYOUT,
+        ),
+        bad(
+            "axis",
+            *("u32[2,1]", "f32[2,1]", "f32[2,1]"),
+            axis=-1,
+            group=8,
+            bits=4,
+            message="axis -1 is not an axis of rank 2 (0 <= axis < 2)",
+        ),
+        bad(
+            "group",
+            *("u32[2,1]", "f32[2,1]", "f32[2,1]"),
+            axis=1,
+            group=8.0,
+            bits=4,
+            message="group is 8.0; it must be an integer of at least 1",
+        ),
+        bad(
+            "bits",
+            *("u32[2,1]", "f32[2,1]", "f32[2,1]"),
+            axis=1,
+            group=8,
+            bits=16,
+            message="bits is 16; it must be 2, 3, 4 or 8",
+        ),
+        bad(
+            "target",
+            *("u32[2,1]", "f32[2,1]", "f32[2,1]"),
+            **_QUANTIZE_LAYOUT,
+            dtype=U32,
+            message="dtype is DType(u32); one of f16, bf16, f32, as a DType",
+        ),
+        bad(
+            "rank",
+            *("u32[2,1]", "f32[1]", "f32[2,1]"),
+            **_QUANTIZE_LAYOUT,
+            message="scale has 1 axes, words 2; they must have the same",
+        ),
+        bad(
+            "words",
+            *("u32[2,2]", "f32[2,1]", "f32[2,1]"),
+            **_QUANTIZE_LAYOUT,
+            message="1 groups of 8 values of 4 bits take 1 words; axis 1 has 2",
+        ),
+        bad(
+            "scales",
+            *("u32[2,1]", "f32[2,1]", "f32[3,1]"),
+            **_QUANTIZE_LAYOUT,
+            message="bias has shape [3, 1]; [1 or 2, 1] is needed",
+        ),
+    ),
+)
