@@ -23,6 +23,8 @@ TYPES: Final = {
     "bf16": "float",
     "f32": "float",
     "f64": "double",
+    "f8e4m3fn": "uchar",  # only moved
+    "f8e5m2": "uchar",
 }
 
 STORAGE: Final = TYPES | {"bool": "uchar", "f16": "half", "bf16": "ushort"}
@@ -43,7 +45,6 @@ RELATIONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "g
 
 FUNCTIONS: Final = {
     "abs": "fabs",
-    "fma": "fma",
     "exp": "exp",
     "expm1": "expm1",
     "log": "log",
@@ -72,12 +73,25 @@ float{n} to_f16{n}(float{n} x) {{
   vstore_half{n}_rte(x, 0, (half *)t);
   return vload_half{n}(0, (half *)t);
 }}
+ushort{n} f16_bits{n}(float{n} x) {{
+  ushort t[{width}];
+  vstore_half{n}_rte(x, 0, (half *)t);
+  return {load};
+}}
+float{n} bits_f16{n}(ushort{n} x) {{
+  ushort t[{width}];
+  {store};
+  return vload_half{n}(0, (half *)t);
+}}
 """
 """f32 rounded to 16 bits, half to even, and widened again; ``half`` arithmetic is not needed."""
 
 PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
-    NARROWING.format(n=n, width=n or 1, isnan=f"as_uint{n}({isnan})")
-    for n, isnan in (("", "-isnan(x)"), ("16", "isnan(x)"))
+    NARROWING.format(n=n, width=n or 1, isnan=f"as_uint{n}({isnan})", load=load, store=store)
+    for n, isnan, load, store in (
+        ("", "-isnan(x)", "t[0]", "t[0] = x"),
+        ("16", "isnan(x)", "vload16(0, t)", "vstore16(x, 0, t)"),
+    )
 )
 
 DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
@@ -100,7 +114,7 @@ class OpenCLC(Dialect):
         """Exact: floats in hexadecimal."""
         if dtype == BOOL:
             return "-1" if value else "0"
-        if dtype.is_float:
+        if dtype.is_float and dtype.bits > 8:
             return _float(float(value), dtype)
         suffix = {"u32": "u", "i64": "l", "u64": "ul"}.get(dtype.name, "")
         if value == -(1 << (dtype.bits - 1)) and dtype.bits >= 32:
@@ -125,6 +139,8 @@ class OpenCLC(Dialect):
             return SPECIAL[op](self, dtype, of, width, args)
         if op in RELATIONS:
             return self._mask(f"{args[0]} {RELATIONS[op]} {args[1]}", of, width)
+        if op == "mul" and width == 1 and dtype.bits < 32 and dtype.is_integer:
+            args = [f"(uint){arg}" for arg in args]  # a product of shorts may not fit an int
         if op in BINARY:
             return self._whole(dtype, width, f"{args[0]} {BINARY[op]} {args[1]}")
         if op in UNARY:
@@ -237,7 +253,29 @@ def _convert(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str
 
 
 def _bits(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    return f"as_{d.type(dtype, width)}({args[0]})"
+    """The carrier's bits, or between 16-bit types those of the stored value."""
+    text, n = args[0], _n(width)
+    if dtype.bits != 16 or of.bits != 16:
+        return f"as_{d.type(dtype, width)}({text})"
+    if of == F16:
+        text = f"f16_bits{n}({text})"
+    elif of == BF16:
+        text = f"convert_ushort{n}(as_uint{n}({text}) >> 16)"
+    else:
+        text = f"as_ushort{n}({text})"
+    if dtype == F16:
+        return f"bits_f16{n}({text})"
+    if dtype == BF16:
+        return f"as_float{n}(convert_uint{n}({text}) << 16)"
+    return f"as_{d.type(dtype, width)}({text})"
+
+
+def _fma(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    """Contracted for floats; integers wrap."""
+    if dtype.is_float:
+        return f"fma({', '.join(args)})"
+    product = d.apply("mul", dtype, of, width, args[:2])
+    return d.apply("add", dtype, of, width, [product, args[2]])
 
 
 def _narrow(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
@@ -246,6 +284,7 @@ def _narrow(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]
 
 SPECIAL: Final[dict[str, Spelling]] = {
     "rem": _rem,
+    "fma": _fma,
     "select": _select,
     "convert": _convert,
     "bits": _bits,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ptir.codegen.expr import Apply, Const, Expr, compare, constant, select
-from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
+from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, U32, DType
 
 Rule = Callable[..., Expr]
 
@@ -164,14 +164,47 @@ def cast(target: DType, x: Expr) -> Expr:
         return select(number, Apply(target, "convert", x), zero(target))
     if target not in NARROW:
         return Apply(target, "convert", x)
-    return Apply(target, "narrow", x if source.is_float else Apply(F32, "convert", x))
+    return Apply(target, "narrow", _as_f32_to_odd(x))
 
 
-def exact_cast(source: DType, target: DType) -> bool:
-    """Whether ``cast`` rounds once: 64-bit and i32 sources pass through f32 on the way down."""
-    if target not in NARROW or source in (BOOL, F32, *NARROW):
-        return True
-    return source != F64 and (source.bits <= 16 or (target == F16 and source.bits == 32))
+def _as_f32_to_odd(x: Expr) -> Expr:
+    """A number as f32, its last bit set where inexact: rounding it again then rounds once."""
+    source = x.dtype
+    if source.is_integer:
+        wide = F64 if source.bits == 64 else F32
+        x = Apply(wide, "convert", _shortened(x, wide) if source.bits >= 32 else x)
+    return _f64_to_odd(x) if x.dtype == F64 else x
+
+
+def _shortened(x: Expr, wide: DType) -> Expr:
+    """An integer that ``wide`` holds exactly: of a large one, the low bits become a single one."""
+    dtype = x.dtype
+    digits = 24 if wide == F32 else 53
+    low = constant(dtype, (1 << (dtype.bits - digits)) - 1)
+    one = constant(dtype, 1 << (dtype.bits - digits))
+    lost = compare("ne", Apply(dtype, "and", x, low), zero(dtype))
+    high = Apply(dtype, "and", x, Apply(dtype, "not", low))
+    short = Apply(dtype, "or", high, select(lost, one, zero(dtype)))
+    large = compare("ge", x, constant(dtype, 1 << digits))
+    if dtype.kind == "int":
+        below = compare("lt", x, constant(dtype, -(1 << digits)))
+        large = Apply(BOOL, "or", large, below)
+    return select(large, short, x)
+
+
+def _f64_to_odd(x: Expr) -> Expr:
+    nearest = Apply(F32, "convert", x)
+    back = Apply(F64, "convert", nearest)
+    away = compare("gt", Apply(F64, "abs", back), Apply(F64, "abs", x))
+    one, none = constant(U32, 1), constant(U32, 0)
+    bits = Apply(U32, "sub", Apply(U32, "bits", nearest), select(away, one, none))
+    inexact = compare("ne", back, x)
+    return Apply(F32, "bits", Apply(U32, "or", bits, select(inexact, one, none)))
+
+
+def cast_needs_doubles(source: DType, target: DType) -> bool:
+    """Whether ``cast`` computes in f64 on the way."""
+    return target in NARROW and source.is_integer and source.bits == 64
 
 
 def _cast(target: DType, x: Expr, /, **_: Any) -> Expr:

@@ -126,6 +126,8 @@ def splat(instruction: Instruction) -> float | int | None:
     size = literal.type.dtype.itemsize
     if not literal.type.size or literal.data != literal.data[:size] * literal.type.size:
         return None
+    if literal.type.dtype.bits == 8:  # f8 is only moved: its bits will do
+        return literal.data[0] if literal.type.dtype.kind != "int" else literal.numpy().item(0)
     first = literal.numpy().ravel()[0]
     return float(first) if literal.type.dtype.is_float else int(first)
 

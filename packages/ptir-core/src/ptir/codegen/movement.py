@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ptir.codegen.elementwise import cast
 from ptir.codegen.expr import Apply, Coordinate, Expr, as_index, compare, constant, select
 from ptir.codegen.index import ZERO, Index, digits, flatten
 from ptir.ir.program import Instruction
@@ -147,14 +148,14 @@ def _pad(op: Operands, at: Coordinates) -> Expr:
 
 def _clamped_read(index: Expr, size: int) -> Index:
     """An index operand's element forced into ``0 .. size - 1``."""
+    if index.dtype.bits < I32.bits:  # the size may not fit: widen first
+        index = Apply(I32, "convert", index)
     top = constant(index.dtype, size - 1)
     if index.dtype.kind == "uint":
         safe = select(compare("gt", index, top), top, index)
     else:
         safe = clamped(index, constant(index.dtype, 0), top)
-    if safe.dtype != I32:
-        safe = Apply(I32, "convert", safe)
-    return as_index(safe, 0, size - 1)
+    return as_index(safe if safe.dtype == I32 else Apply(I32, "convert", safe), 0, size - 1)
 
 
 def _take(op: Operands, at: Coordinates) -> Expr:
@@ -193,7 +194,7 @@ def _dynamic_update_slice(op: Operands, at: Coordinates) -> Expr:
 
 
 def _iota(op: Operands, at: Coordinates) -> Expr:
-    return Coordinate(op.type.dtype, at[op["axis"]])
+    return cast(op.type.dtype, Coordinate(I32, at[op["axis"]]))
 
 
 MOVEMENT: Final[dict[str, Callable[[Operands, Coordinates], Expr]]] = {

@@ -6,14 +6,12 @@ from typing import Final
 
 from ptir.backend.contract import OpQuery
 from ptir.backend.kernel import Traits
-from ptir.codegen.elementwise import ELEMENTWISE, exact_cast
+from ptir.codegen.elementwise import ELEMENTWISE, cast_needs_doubles
 from ptir.codegen.movement import MOVEMENT
-from ptir.types import BF16, DTYPES, F16, F32, F64, DType
+from ptir.types import DTYPES, F32, F64
 
-DTYPES_HELD: Final = frozenset(
-    DTYPES[name] for name in ("bool", "i32", "u32", "f16", "bf16", "f32")
-)
-"""Element types that kernels load, store and compute with."""
+MOVED: Final = frozenset(DTYPES[name] for name in ("f8e4m3fn", "f8e5m2"))
+"""Element types that kernels only move."""
 
 COMPOSITES: Final = frozenset(("attention", "cache_update"))
 """Composites that are taken whole; every other one is fused from its lowering."""
@@ -25,13 +23,14 @@ def refusal(query: OpQuery, traits: Traits) -> str | None:
     """Why the generator cannot compile one op, or None."""
     if query.is_composite and query.name not in COMPOSITES:
         return f"{query.name} is fused from its lowering"
-    held = DTYPES_HELD | ({F64} if traits.doubles else set())
     for type in (*query.operands, *query.results):
-        if type.dtype not in held:
-            return f"{type.dtype} has no kernels yet"
+        if type.dtype == F64 and not traits.doubles:
+            return "the device has no f64"
+        if type.dtype in MOVED and query.op not in MOVEMENT and query.op != "constant":
+            return f"{type.dtype} is moved, not computed with"
         if type.nbytes > traits.largest:
             return f"{type} is larger than the largest allocation of {traits.largest} bytes"
-    return _composite(query) if query.is_composite else _op(query)
+    return _composite(query) if query.is_composite else _op(query, traits)
 
 
 def _composite(query: OpQuery) -> str | None:
@@ -43,15 +42,11 @@ def _composite(query: OpQuery) -> str | None:
     return None
 
 
-def _op(query: OpQuery) -> str | None:
+def _op(query: OpQuery, traits: Traits) -> str | None:
     if query.op not in ELEMENTWISE and query.op not in MOVEMENT and query.op not in HEROES:
         return f"{query.op} has no kernel family yet"
-    if query.op == "cast" and not exact_cast(query.operands[0].dtype, query.results[0].dtype):
-        return f"a cast from {query.operands[0].dtype} to {query.results[0].dtype} rounds twice"
-    if query.op == "bitcast" and _is_short(query.operands[0].dtype, query.results[0].dtype):
-        return "16-bit bitcasts have no kernels yet"
+    if query.op == "cast" and not traits.doubles:
+        source, target = query.operands[0].dtype, query.results[0].dtype
+        if cast_needs_doubles(source, target):
+            return f"a cast from {source} to {target} is computed in f64"
     return None
-
-
-def _is_short(source: DType, target: DType) -> bool:
-    return source != target and bool({source, target} & {F16, BF16})

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ptir.codegen.expr import Apply, Expr, Load, Var, constant, walk
+from ptir.codegen.elementwise import cast, rounded
+from ptir.codegen.expr import Expr, Load, Var, constant, walk
 from ptir.codegen.graph import Builder, Graph, Unfusible, is_map
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
@@ -99,7 +100,7 @@ class _Dot:
             else:
                 places.append(next(free))
         found = self.builder.at(self.made.operands[side], tuple(places))
-        return found if found.dtype == self.dtype else Apply(self.dtype, "convert", found)
+        return cast(self.dtype, found)
 
     def kernel(self) -> Kernel:
         """Lanes along columns, along the contraction, or not at all."""
@@ -149,7 +150,8 @@ class _Dot:
         """The epilogue and the store of one result, or one per lane."""
         (exit,) = self.group.exits
         flat = row * self.columns + column
-        held = (digits(flat, self.graph.type(self.hero).shape), Var(self.dtype, name, wide))
+        total = rounded(self.dtype, Var(self.dtype, name, wide))
+        held = (digits(flat, self.graph.type(self.hero).shape), total)
         type = self.graph.type(exit)
         expr = self.builder.holding({self.hero: held}).at(exit, digits(flat, type.shape))
         self.writer.store(exit, type.dtype, flat, expr)

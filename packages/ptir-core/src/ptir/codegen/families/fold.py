@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from ptir.codegen.elementwise import rounded
 from ptir.codegen.expr import Coordinate, Expr, Var, constant
 from ptir.codegen.families.rows import COMBINE, identity, take_better
 from ptir.codegen.graph import Graph
@@ -79,7 +80,7 @@ class _Fold:
             with writer.loop(Axis("j", self.length), "0", str(self.length)):
                 found = COMBINE[kind](dtype, Var(dtype, name, wide), self._element(flat))
                 writer.line(f"{name} = {spelled(found)};")
-        writer.store(self._value, dtype, flat, Var(dtype, name, wide))
+        writer.store(self._value, dtype, flat, rounded(dtype, Var(dtype, name, wide)))
 
     def _write_arg(self, writer: Writer, flat: Index, wide: bool) -> None:
         """The place of the first NaN, else of the first greatest element."""

@@ -138,7 +138,7 @@ class _Writing:
     def __init__(self, group: Group, site: Site) -> None:
         self.group, self.site = group, site
         self.product: Product = group.detail
-        self.panels = self.product.panels
+        self.panels: Panels = self.product.panels
         self.writer: Writer = site.writer()
         self.graph = site.graph
         inside = {v for p in group.members for v in self.graph.results[p]}

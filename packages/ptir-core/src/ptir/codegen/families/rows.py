@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ptir.codegen.elementwise import maximum, minimum
+from ptir.codegen.elementwise import NARROW, maximum, minimum, rounded
 from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Var, compare, constant, select
 from ptir.codegen.graph import CHEAP, Builder, Graph, Register, Unfusible, is_map, weight
 from ptir.codegen.index import Axis, Index, axis, digits, number
@@ -293,7 +293,13 @@ class RowWriter:
             writer.line(f"{held.name} = {text};")
 
         self._each_then_fold(body, lambda: self._folded(kind, dtype, name, lanes))
-        return Var(dtype, name)
+        return self._rounded(Var(dtype, name))
+
+    def _rounded(self, total: Expr) -> Expr:
+        """A 16-bit total, held as f32 while it grew, rounded once."""
+        if total.dtype not in NARROW:
+            return total
+        return Var(total.dtype, self.writer.scalar(rounded(total.dtype, total)))
 
     def _each_then_fold(self, body: Callable[[Index], None], fold: Callable[[], None]) -> None:
         """The vectors of the row, their lanes combined, then the elements left over."""
