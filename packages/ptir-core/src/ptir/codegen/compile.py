@@ -10,7 +10,7 @@ from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused, fuse
-from ptir.codegen.kernel import Kernel, Site
+from ptir.codegen.kernel import Kernel, Site, scratch_value
 from ptir.codegen.launches import Launch, Step, Transfer
 from ptir.codegen.plan import MemoryPlan, plan_memory
 from ptir.ir.program import Block
@@ -51,7 +51,10 @@ class Compiled:
         if isinstance(step, Transfer):
             return step.nbytes
         assert isinstance(step, Launch) and step.kernel is not None
-        return max(1, self.fused.graph.type(step.kernel.values[position]).nbytes)
+        value, group = step.kernel.values[position], step.kernel.group
+        scratch = {scratch_value(group, n): type for n, type in enumerate(group.scratch)}
+        type = scratch[value] if value in scratch else self.fused.graph.type(value)
+        return max(1, type.nbytes)
 
 
 def compile_block(block: Block, device: KernelDevice, options: Options) -> Compiled:
@@ -76,7 +79,7 @@ def _reads(kernel: Kernel | None) -> tuple[int, ...]:
     if kernel is None:
         return ()
     exits = set(kernel.group.exits)
-    read = (value for value in kernel.values if value not in exits)
+    read = (value for value in kernel.values if value >= 0 and value not in exits)
     return (*read, *kernel.group.shares.values())
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ptir.codegen.elementwise import ELEMENTWISE
 from ptir.codegen.families import FAMILIES, elements
 from ptir.codegen.families.product import HELD, Product, rows_in_memory
 from ptir.codegen.families.rows import Rows
@@ -183,7 +184,15 @@ def _is_shared(graph: Graph, value: int, readers: set[int]) -> bool:
         from ptir.codegen.graph import splat
 
         return bool(readers) and splat(made) is None
-    return len(readers) > 1 and not is_free(made) and _cost(graph, value) > CHEAP
+    if is_free(made) or not (len(readers) > 1 or _is_read_twice(graph, value)):
+        return False
+    return _cost(graph, value) > CHEAP
+
+
+def _is_read_twice(graph: Graph, value: int) -> bool:
+    """Whether a kernel would compute the value at more than one place per element."""
+    readers = [graph.block.instructions[p] for p in graph.readers.get(value, ())]
+    return len(readers) > 1 and any(made.op not in ELEMENTWISE for made in readers)
 
 
 def _cost(graph: Graph, value: int) -> int:

@@ -111,6 +111,14 @@ def is_map(instruction: Instruction) -> bool:
     return is_free(instruction) or instruction.op in ELEMENTWISE or instruction.op in MOVEMENT
 
 
+def follows(instruction: Instruction) -> bool:
+    """Whether the instruction may join the kernel of what it reads: element by element, or a view.
+
+    Lookups and shifts read an operand at many places, so what feeds them is better stored.
+    """
+    return is_free(instruction) or instruction.op in ELEMENTWISE
+
+
 def weight(instruction: Instruction) -> int:
     """What computing one element costs, in elementwise ops."""
     if is_free(instruction) or instruction.op == "constant":

@@ -9,6 +9,7 @@ from typing import Any
 from ptir.backend.kernel import Argument, Dialect, Traits
 from ptir.codegen.graph import Builder, Graph
 from ptir.codegen.writer import Writer
+from ptir.types import TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,7 +18,8 @@ class Group:
 
     ``reads`` are the values whose expressions it evaluates, ``exits`` the values that it stores.
     ``exact`` operands must lie in memory as they are, but for views. ``shares`` maps an exit to
-    the operand whose memory it is written into. ``detail`` belongs to the family.
+    the operand whose memory it is written into. ``scratch`` are memories that it needs while it
+    runs (see ``scratch_value``). ``detail`` belongs to the family.
     """
 
     family: str
@@ -27,11 +29,21 @@ class Group:
     detail: Any = None
     exact: tuple[int, ...] = ()
     shares: Mapping[int, int] = field(default_factory=dict[int, int])
+    scratch: tuple[TensorType, ...] = ()
 
     @property
     def position(self) -> int:
         """Where in the block the kernel may run: at its last instruction."""
         return max(self.members)
+
+
+SCRATCH_MOST = 8
+"""Most scratch memories of one group."""
+
+
+def scratch_value(group: Group, number: int) -> int:
+    """The value number under which a group's scratch memory goes: negative, its own."""
+    return -1 - (group.position * SCRATCH_MOST + number)
 
 
 @dataclass(frozen=True, eq=False)

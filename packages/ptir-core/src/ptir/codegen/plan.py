@@ -14,7 +14,7 @@ from typing import Literal
 from ptir.backend.contract import Options
 from ptir.codegen.fuse import Fused
 from ptir.codegen.graph import Graph
-from ptir.codegen.kernel import Group
+from ptir.codegen.kernel import Group, scratch_value
 
 Kind = Literal["input", "output", "arena", "constant"]
 
@@ -117,6 +117,9 @@ class _Planner:
     def _step(self, step: int, group: Group, last: dict[int, int]) -> None:
         for value in self.reads[step]:
             self.lives[value].last = max(self.lives[value].last, step)
+        for number, type in enumerate(group.scratch):
+            value = scratch_value(group, number)
+            self.lives[value] = _Life([value], max(1, type.nbytes), step, step)
         for value in group.exits:
             operand = group.shares.get(value)
             end = max(step, last.get(value, step))

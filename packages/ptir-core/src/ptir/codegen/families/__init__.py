@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ptir.codegen.families import attention, cache, dot, elements, fold, product, rows
+from ptir.codegen.families import attention, cache, dot, elements, fold, order, product, rows
 from ptir.codegen.kernel import Family
 
 FAMILIES: Final[dict[str, Family]] = {
@@ -16,6 +16,7 @@ FAMILIES: Final[dict[str, Family]] = {
         dot.FAMILY,
         rows.FAMILY,
         fold.FAMILY,
+        order.FAMILY,
         elements.FAMILY,
     )
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ptir.codegen.elementwise import cast, rounded
 from ptir.codegen.expr import Expr, Load, Var, constant, walk
-from ptir.codegen.graph import Builder, Graph, Unfusible, is_map
+from ptir.codegen.graph import Builder, Graph, Unfusible, follows
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.regions import exits
@@ -30,7 +30,7 @@ def match(graph: Graph, position: int) -> Group | None:
 
     def joins(reader: int) -> bool:
         after = graph.block.instructions[reader]
-        return is_map(after) and after.types[0].size == size
+        return follows(after) and after.types[0].size == size
 
     members, exit = frozenset((position,)), found
     for value, inside in exits(graph, (found,), joins):

@@ -13,7 +13,7 @@ from typing import Final
 
 from ptir.codegen.expr import Cell, Expr, Load, Var
 from ptir.codegen.families.rows import Rows, RowWriter
-from ptir.codegen.graph import Builder, Graph, Unfusible, is_map
+from ptir.codegen.graph import Builder, Graph, Unfusible, follows
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.panels import LANES, UNPACK, Panels, panels_of
@@ -60,7 +60,7 @@ def match(graph: Graph, position: int) -> Group | None:
 
     def joins(reader: int) -> bool:
         made = graph.block.instructions[reader]
-        return is_map(made) and made.types[0].size == type.size
+        return follows(made) and made.types[0].size == type.size
 
     members, exit = frozenset((position,)), found
     for value, inside in exits(graph, (found,), joins):

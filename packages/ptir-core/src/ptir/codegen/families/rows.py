@@ -14,7 +14,7 @@ from typing import Final
 
 from ptir.codegen.elementwise import NARROW, maximum, minimum, rounded
 from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Var, compare, constant, select
-from ptir.codegen.graph import CHEAP, Builder, Graph, Register, Unfusible, is_map, weight
+from ptir.codegen.graph import CHEAP, Builder, Graph, Register, Unfusible, follows, is_map, weight
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.regions import exits
@@ -69,7 +69,7 @@ def match(graph: Graph, position: int) -> Group | None:
         made = graph.block.instructions[reader]
         if made.op in ("reduce", "arg_max"):
             return _split(graph, made) == split
-        return is_map(made) and made.types[0].size in (count, count * size)
+        return follows(made) and made.types[0].size in (count, count * size)
 
     found = graph.results[position][0]
     members, best = frozenset((position,)), found
