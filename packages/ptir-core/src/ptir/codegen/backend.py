@@ -25,13 +25,13 @@ from ptir.backend.contract import (
 )
 from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen.compile import Compiled, compile_block
-from ptir.codegen.launches import KernelProgram, Launch, Step, Transfer
+from ptir.codegen.launches import KernelProgram, Step
 from ptir.codegen.memory import Pool, Resident
 from ptir.codegen.pack import pack
 from ptir.codegen.plan import Place
 from ptir.codegen.support import refusal
 from ptir.ir.program import Program
-from ptir.types import TensorType, dtype_of
+from ptir.types import U8, TensorType, dtype_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +86,7 @@ class KernelBackend(Backend):
         """The compiled program with its fixed memories in place."""
         device, plan = opened.device, compiled.plan
         constants = [self._constant(compiled, value, opened) for value in plan.constants]
-        arena = opened.pool.take(plan.arena) if plan.arena else None
+        arena = opened.pool.allocate(TensorType(U8, (plan.arena,)))
         parts: dict[tuple[int, int], Memory] = {}
 
         def fixed(place: Place, nbytes: int) -> Memory:
@@ -94,7 +94,7 @@ class KernelBackend(Backend):
                 return constants[place.number].memory
             key = (place.number, nbytes)
             if key not in parts:
-                parts[key] = device.part(arena, place.number, nbytes)
+                parts[key] = device.part(arena.memory, place.number, nbytes)
             return parts[key]
 
         steps: list[Step] = []
@@ -122,7 +122,7 @@ class KernelBackend(Backend):
         type = TensorType(dtype_of(dense), dense.shape)
         memory = opened.device.borrow(dense) if borrow and dense.size else None
         if memory is not None:
-            return Resident(memory, type, host=dense)
+            return Resident(memory, type, opened.pool, host=dense)
         opened.stats.bytes_uploaded += dense.nbytes
         return self._uploaded(dense, opened)
 
@@ -140,6 +140,7 @@ class KernelBackend(Backend):
         array = np.empty(handle.type.shape, handle.type.dtype.numpy)
         if array.size:
             opened.device.read(handle.memory, array)
+            opened.pool.settled()
         opened.stats.bytes_downloaded += array.nbytes
         return array
 
@@ -153,7 +154,9 @@ class KernelBackend(Backend):
 
     def synchronize(self, device: Device) -> None:
         """Wait for everything queued."""
-        self.opened(device).device.finish()
+        opened = self.opened(device)
+        opened.device.finish()
+        opened.pool.settled()
 
     def memory_stats(self, device: Device) -> MemoryStats:
         """Bytes allocated on the device by this process; borrowed host memory does not count."""
@@ -162,6 +165,3 @@ class KernelBackend(Backend):
     def stats(self, device: Device) -> RunStats:
         """The counters of the device."""
         return self.opened(device).stats
-
-
-__all__ = ["KernelBackend", "Launch", "Transfer"]

@@ -156,7 +156,8 @@ def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
 
 def _exact(graph: Graph, group: Group) -> set[int]:
     """Operands that a kernel reads too often, or too directly, to compute them while reading."""
-    found = {graph.behind_views(value) for value in group.exact}
+    shared = set(group.shares.values())
+    found = shared | {graph.behind_views(value) for value in group.exact if value not in shared}
     if isinstance(group.detail, Product) and not group.detail.is_streamed:
         found.add(rows_in_memory(graph, group.detail))
     return {value for value in found if value in graph.maker}
@@ -192,7 +193,8 @@ def _is_shared(graph: Graph, value: int, readers: set[int]) -> bool:
 def _is_read_twice(graph: Graph, value: int) -> bool:
     """Whether a kernel would compute the value at more than one place per element."""
     readers = [graph.block.instructions[p] for p in graph.readers.get(value, ())]
-    return len(readers) > 1 and any(made.op not in ELEMENTWISE for made in readers)
+    moved = (is_map(made) and made.op not in ELEMENTWISE for made in readers)
+    return len(readers) > 1 and any(moved)
 
 
 def _cost(graph: Graph, value: int) -> int:

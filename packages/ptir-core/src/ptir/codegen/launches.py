@@ -121,6 +121,9 @@ class KernelProgram(Executable):
             if place.kind == kind
         )
 
+    def __del__(self) -> None:
+        self._pool.retire((self._steps, self._fixed), 0)
+
     @property
     def steps(self) -> tuple[Step, ...]:
         """What one run queues, in order."""

@@ -13,6 +13,8 @@ from ptir.types import TensorType
 
 SPARE = 1 << 25
 """Most bytes that are kept for reuse."""
+RETIRED = 1 << 26
+"""Most bytes that wait for the queue before they are given up."""
 
 
 @dataclass(eq=False)
@@ -20,17 +22,19 @@ class Resident:
     """A tensor on a device: the handle of a kernel-level backend.
 
     ``owner`` gets the memory back when the handle goes away; ``host`` is what borrowed memory
-    belongs to.
+    belongs to, which must stay until everything queued is done.
     """
 
     memory: Memory
     type: TensorType
-    owner: Pool | None = field(default=None, repr=False)
+    owner: Pool = field(repr=False)
     host: Any = field(default=None, repr=False)
 
     def __del__(self) -> None:
-        if self.owner is not None:
+        if self.host is None:
             self.owner.release(self.memory, self.type.nbytes)
+        else:
+            self.owner.retire((self.memory, self.host), self.type.nbytes)
 
 
 class Pool:
@@ -42,6 +46,8 @@ class Pool:
         self._spare = 0
         self._live = 0
         self._peak = 0
+        self._retired: list[object] = []
+        self._waiting = 0
         self._lock = threading.RLock()
 
     def allocate(self, type: TensorType) -> Resident:
@@ -67,6 +73,23 @@ class Pool:
             if self._spare + size <= SPARE:
                 self._free[size].append(memory)
                 self._spare += size
+            else:
+                self.retire(memory, size)
+
+    def retire(self, things: object, nbytes: int) -> None:
+        """Keep ``things`` until what is queued now is done: drivers do not."""
+        with self._lock:
+            self._retired.append(things)
+            self._waiting += nbytes
+            if self._waiting > RETIRED:
+                self._device.finish()
+                self.settled()
+
+    def settled(self) -> None:
+        """Everything queued is done: give up what waited for that."""
+        with self._lock:
+            self._retired.clear()
+            self._waiting = 0
 
     def stats(self) -> MemoryStats:
         """Bytes in use now and the most there were, kept ones included."""

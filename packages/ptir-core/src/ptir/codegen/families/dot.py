@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from ptir.codegen.elementwise import cast, rounded
 from ptir.codegen.expr import Expr, Load, Var, constant, walk
+from ptir.codegen.families.rows import WIDEST
 from ptir.codegen.graph import Builder, Graph, Unfusible, follows
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
@@ -44,15 +45,31 @@ def match(graph: Graph, position: int) -> Group | None:
 
 
 def _aligned(graph: Graph, hero: int, value: int, members: frozenset[int]) -> bool:
+    """Whether the epilogue reads the contraction exactly where the kernel holds it."""
     inside = {v for p in members for v in graph.results[p]}
-    flat = axis("f", graph.type(hero).size)
-    held = (digits(flat, graph.type(hero).shape), Var(graph.type(hero).dtype, "acc"))
-    try:
-        builder = Builder(graph, lambda v: v not in inside, {hero: held})
-        builder.at(value, digits(flat, graph.type(value).shape))
-    except Unfusible:
-        return False
+    type = graph.type(hero)
+    columns = math.prod(_free_sizes(graph, hero))
+    whole, left = divmod(columns, WIDEST)
+    row = axis("r", type.size // columns if columns else 0)
+    places = [axis("n", columns), axis("v", whole) * WIDEST + axis("lane", WIDEST)]
+    for place in (*places, axis("n", left) + whole * WIDEST):
+        flat = row * columns + place
+        held = (digits(flat, type.shape), Var(type.dtype, "acc"))
+        try:
+            builder = Builder(graph, lambda v: v not in inside, {hero: held})
+            builder.at(value, digits(flat, graph.type(value).shape))
+        except Unfusible:
+            return False
     return True
+
+
+def _free_sizes(graph: Graph, hero: int) -> list[int]:
+    """The sizes of the right operand's free axes: the columns of the result."""
+    made = graph.instruction(hero)
+    assert made is not None
+    taken = (*made.attributes["rhs_batch"], *made.attributes["rhs_contract"])
+    shape = graph.type(made.operands[1]).shape
+    return [n for a, n in enumerate(shape) if a not in taken]
 
 
 def write(group: Group, site: Site) -> Kernel:

@@ -104,14 +104,16 @@ def _aligned(
 ) -> bool:
     """Whether the epilogue reads the product exactly where the kernel holds it."""
     inside = {v for p in members for v in graph.results[p]}
-    row, place = axis("m", product.rows), axis("n", product.panels.outputs)
-    flat = row * product.panels.outputs + place
-    held = (digits(flat, graph.type(hero).shape), Var(F32, "acc"))
-    builder = Builder(graph, lambda v: v not in inside, {hero: held})
-    try:
-        builder.at(value, digits(flat, graph.type(value).shape))
-    except Unfusible:
-        return False
+    whole, left = divmod(product.panels.outputs, LANES)
+    vector = axis("p", whole) * LANES + axis("lane", LANES)
+    for place in (vector, *(number(whole * LANES + n) for n in range(left))):
+        flat = axis("m", product.rows) * product.panels.outputs + place
+        held = (digits(flat, graph.type(hero).shape), Var(F32, "acc"))
+        try:
+            builder = Builder(graph, lambda v: v not in inside, {hero: held})
+            builder.at(value, digits(flat, graph.type(value).shape))
+        except Unfusible:
+            return False
     return True
 
 
@@ -171,22 +173,24 @@ class _Writing:
         self.writer.store(exit, type.dtype, flat, expr)
 
     def finish_panel(self, row: Index, panel: Index, name: str) -> None:
-        """The epilogue of a panel's 16 outputs; the last panel may have fewer."""
+        """The epilogue of a panel's 16 outputs; the last panel may have fewer.
+
+        Row and panel become variables, so that the epilogue's places are simple to compare.
+        """
         whole, left = divmod(self.panels.outputs, LANES)
         writer, lane = self.writer, Axis("lane", LANES)
-        if not left:
-            with writer.lanes(lane):
-                self.finish(row, panel * LANES + axis("lane", LANES), name, True)
-            return
-        at = writer.let(I32, False, writer.index(panel))
+        at = [writer.let(I32, False, writer.index(index)) for index in (row, panel)]
+        row = axis(at[0], self.product.rows)
         if whole:
-            with writer.block(f"if ({at} < {whole})"), writer.lanes(lane):
-                below = Index({Axis(at, whole): 1})
-                self.finish(row, below * LANES + axis("lane", LANES), name, True)
-        with writer.block("else" if whole else ""):
-            for place in range(left):
-                one = writer.dialect.lane(name, place)
-                self.finish(row, number(whole * LANES + place), one, False)
+            guard = f"if ({at[1]} < {whole})" if left else ""
+            with writer.block(guard), writer.lanes(lane):
+                output = axis(at[1], whole) * LANES + axis("lane", LANES)
+                self.finish(row, output, name, True)
+        if left:
+            with writer.block("else" if whole else ""):
+                for place in range(left):
+                    one = writer.dialect.lane(name, place)
+                    self.finish(row, number(whole * LANES + place), one, False)
 
 
 class _Streamed(_Writing):

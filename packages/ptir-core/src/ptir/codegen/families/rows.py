@@ -25,6 +25,9 @@ from ptir.types import BOOL, F32, I32, DType, TensorType
 KEPT: Final = 8192
 """Most elements of a row that are kept in a private array."""
 
+WIDEST: Final = 16
+"""Lanes of the vectors in which rows are visited."""
+
 COMBINE: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
     "sum": lambda dtype, a, b: Apply(dtype, "add", a, b),
     "prod": lambda dtype, a, b: Apply(dtype, "mul", a, b),
@@ -162,7 +165,16 @@ class _Trial:
         self.builder = Builder(graph, lambda v: v not in inside)
 
     def run(self) -> None:
-        row, place = axis("r", self.rows.count), axis("i", self.rows.size)
+        """Every place that is written: whole vectors, and what is left over."""
+        whole, left = divmod(self.rows.size, WIDEST)
+        if whole:
+            self._at(axis("v", whole) * WIDEST + axis("lane", WIDEST))
+        if left:
+            self._at(axis("u", left) + whole * WIDEST)
+            self._at(number(whole * WIDEST))
+
+    def _at(self, place: Index) -> None:
+        row = axis("r", self.rows.count)
         registers: dict[int, Register] = {}
         for position in self.rows.stages:
             made = self.graph.block.instructions[position]
