@@ -67,11 +67,9 @@ class PeakMemory:
 
 def session_of(model: Any, capacity: int) -> Any:
     """A decoding session of one row."""
-    from ptir.runtime.generation import SamplingOptions
     from ptir.runtime.session import Session
 
-    caches = model.module.cache_types(1, capacity)
-    return Session(model.steps, model.target, caches, SamplingOptions())
+    return Session.of(model, 1, capacity)
 
 
 def stepper(model: Any) -> Callable[[], float]:

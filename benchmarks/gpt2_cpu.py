@@ -46,16 +46,10 @@ class Ptir:
 
     def __init__(self, folder: Path, backend: str) -> None:
         import ptir
-        from ptir.runtime.generation import SamplingOptions
         from ptir.runtime.session import Session
 
         self.model = ptir.load_model(folder, backend=backend)
-        self._session = lambda capacity: Session(
-            self.model.steps,
-            self.model.target,
-            self.model.module.cache_types(1, capacity),
-            SamplingOptions(),
-        )
+        self._session = lambda capacity: Session.of(self.model, 1, capacity)
 
     def prefill(self, tokens: list[int]) -> float:
         """Seconds for a prompt, up to its last logits."""

@@ -1,4 +1,4 @@
-"""Writes the pages that are generated from tables: docs/ops.md and docs/errors.md.
+"""Writes the pages that are generated from tables: ops.md, functionals.md and errors.md in docs/.
 
 Run `python scripts/generate_docs.py` after adding an op or an error; a test fails until then.
 """
@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ptir import errors
+from ptir import errors, functional
 from ptir.ir.attributes import Attributes, Literal
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops import OPS, Op, classes
 from ptir.ops.classes import FLOAT, DTypeClass, listed
+from ptir.ops.implementations import FUNCTIONALS, PORTABLE, Functional
 from ptir.ops.profiles import PROFILES, primitives
 from ptir.ops.record import REQUIRED, Array, Sample
 from ptir.types import DTYPES, DType
@@ -25,12 +26,8 @@ NOTE = "<!-- Written by scripts/generate_docs.py; edit the {table} instead. -->"
 
 CLASSES = {
     getattr(classes, name): name.lower()
-    for name in ("ANY", "COMMON", "NUMERIC", "FLOAT", "INTEGER", "BITS")
+    for name in ("ANY", "COMMON", "NUMERIC", "FLOAT", "INTEGER", "INDEX", "BITS")
 }
-PLANNED = (
-    *("gather", "scatter_reduce", "reduce_window", "segment_reduce", "extract_patches"),
-    *("scan", "quantize", "dequantize"),
-)
 OPS_INTRO = """
 # Ops
 
@@ -51,8 +48,6 @@ of its op, and to one more for each dtype beyond bool, i32, u32 and f32:
 | profile | what it takes |
 |---|---|
 {profiles}
-Planned and not built yet: {planned}.
-
 Each sample below runs on the reference backend when this page is tested:
 
 ```python
@@ -124,11 +119,34 @@ except ptir.PtirError as error:
     assert "dot_general(f32[2,3], f32[4,4]): contracting dims differ: 3 vs 4" in str(error)
 ```
 
-To see one from the command line: `ptir ops sofmax` ends with 1 and the nearest names.
+To see one from the command line: `ptir ops sofmax` ends with 2 and the nearest names.
 
 ```console
 $ python -c "from ptir.errors import PtirError; print(PtirError.code)"
 PTIR-000
+```
+"""
+
+FUNCTIONALS_INTRO = """
+# Functionals
+
+The {count} functionals that stay visible in programs as composites. Operands and attributes are
+those of the composite, which is what a backend that takes it whole sees; an operand with a question
+mark may be missing. Everything is f32 unless its section says otherwise.
+
+| functional | operands | attributes | implementations |
+|---|---|---|---|
+"""
+
+FUNCTIONALS_END = """
+## Proof
+
+Each section above is the function in `ptir.functional` that checks the call and records the
+composite. The table as the command line has it, with the policy in force for each:
+
+```console
+$ ptir overrides --backend ref
+functional ...
 ```
 """
 
@@ -141,7 +159,11 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     """The text of every generated page by file name."""
-    return {"ops.md": ops_page(), "errors.md": errors_page()}
+    return {
+        "ops.md": ops_page(),
+        "functionals.md": functionals_page(),
+        "errors.md": errors_page(),
+    }
 
 
 def errors_page() -> str:
@@ -165,7 +187,6 @@ def _error_row(cls: type[errors.PtirError]) -> str:
 def ops_page() -> str:
     head = NOTE.format(table="records in ptir/ops") + OPS_INTRO.format(
         count=len(OPS),
-        planned=", ".join(name for name in PLANNED if name not in OPS) or "nothing",
         classes="".join(f"- **{name}**: {listed(members)}\n" for members, name in CLASSES.items()),
         primitives=len(primitives()),
         profiles="".join(f"| {name} | {meaning} |\n" for name, meaning in PROFILES.items()),
@@ -263,6 +284,36 @@ def _value(value: Any) -> str:
             return f'"{value}"'
         case _:
             return repr(value)
+
+
+def functionals_page() -> str:
+    found = sorted(FUNCTIONALS.values(), key=lambda one: one.name)
+    head = NOTE.format(table="functions in ptir/functional")
+    head += FUNCTIONALS_INTRO.format(count=len(found))
+    rows = "".join(_functional_row(one) for one in found)
+    return head + rows + "".join(map(_functional_section, found)) + FUNCTIONALS_END
+
+
+def _functional_row(one: Functional) -> str:
+    portable = inspect.unwrap(one.implementations[PORTABLE].lower)
+    parameters = inspect.signature(portable).parameters.values()
+    operands = [
+        f"`{p.name}`" + ("" if p.default is p.empty else "?")
+        for p in parameters
+        if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    attributes = [f"`{p.name}`" for p in parameters if p.kind is p.KEYWORD_ONLY]
+    names = ", ".join(one.implementations)
+    listed = f"{', '.join(operands)} | {', '.join(attributes) or '-'} | {names}"
+    return f"| [{one.name}](#{one.name}) | {listed} |\n"
+
+
+def _functional_section(one: Functional) -> str:
+    function = getattr(functional, one.name)
+    parameters = inspect.signature(function).parameters.values()
+    bare = [p.replace(annotation=p.empty) for p in parameters]
+    text = inspect.cleandoc(function.__doc__ or "").replace("``", "`")
+    return f"\n## {one.name}\n\n`{one.name}{inspect.Signature(bare)}`: {one.doc}.\n\n{text}\n"
 
 
 if __name__ == "__main__":

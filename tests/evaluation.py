@@ -32,6 +32,17 @@ def awkward_values(dtype: DType) -> tuple[Any, ...]:
     return (0, 1, -1, 2, 3, -7, bits - 1, bits, bits + 1, half, -half - 1, -2, *ends)
 
 
+class Region:
+    """A region as the meanings of control flow take it."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self.output_types = block.output_types
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        return evaluate(self._block, arrays)
+
+
 def evaluate(block: Block, arrays: Sequence[Any]) -> tuple[Any, ...]:
     """The outputs of ``block`` for these inputs, each op run as its record means it."""
     values = list(arrays)
@@ -39,7 +50,7 @@ def evaluate(block: Block, arrays: Sequence[Any]) -> tuple[Any, ...]:
         given = [values[v] for v in instruction.operands]
         extra: dict[str, Any] = {}
         if instruction.regions:
-            extra["regions"] = [lambda *a, r=r: evaluate(r, a) for r in instruction.regions]
+            extra["regions"] = [Region(block) for block in instruction.regions]
         results = OPS[instruction.op].meaning(numerics, *given, **instruction.attributes, **extra)
         values.extend(results if isinstance(results, tuple | list) else (results,))
     return tuple(np.asarray(values[v]) for v in block.outputs)

@@ -21,11 +21,11 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["ops.md", "errors.md"])
+@pytest.mark.parametrize("name", ["ops.md", "functionals.md", "errors.md"])
 def test_generated_page_is_not_stale(name: str) -> None:
     found = (REPOSITORY / "docs" / name).read_text(encoding="utf-8")
     assert found == generator().pages()[name], "stale: run `python scripts/generate_docs.py`"
 
 
 def test_every_generated_page_is_checked() -> None:
-    assert set(generator().pages()) == {"ops.md", "errors.md"}
+    assert set(generator().pages()) == {"ops.md", "functionals.md", "errors.md"}

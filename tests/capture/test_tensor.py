@@ -38,6 +38,14 @@ def test_float_operators_agree_with_numpy_both_ways(apply):
     np.testing.assert_array_equal(reflected, apply(np.float32(3), divisors))
 
 
+def test_a_zero_remainder_has_the_sign_of_the_divisor():
+    x = np.array([4.0, -4.0, 4.0, -4.0, -0.0, 0.0, -0.0], np.float32)
+    y = np.array([2.0, 2.0, -2.0, -2.0, 3.0, -3.0, np.inf], np.float32)
+    found, expected = (ptir.tensor(x) % ptir.tensor(y)).numpy(), x % y
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
 @pytest.mark.parametrize("divisor", [-3, 2, 5])
 def test_integer_division_follows_python(divisor):
     x = ptir.tensor(INTS)

@@ -190,6 +190,23 @@ DAMAGED = {
 }
 
 
+def test_a_file_cut_while_it_is_in_use_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
+    """Reading pages beyond the end of a mapped file would end the process."""
+    path = tmp_path / "x.safetensors"
+    write(path, {"a": np.arange(8, dtype=np.float32), "b": np.arange(4096, dtype=np.float32)})
+    source = MappedSource([path])
+    assert source.read("b")[-1] == 4095
+    os.truncate(path, 1000)
+    with pytest.raises(CheckpointError, match=r"tensor 'b': the file was cut from \d+ to 1000 byt"):
+        source.read("b").sum()
+    replacement = tmp_path / "new"
+    write(path, {"a": np.ones(8, np.float32)})
+    kept = MappedSource([path])
+    write(replacement, {"a": np.zeros(1, np.float32)})
+    os.replace(replacement, path)
+    assert kept.read("a").sum() == 8  # renaming over the file leaves what is mapped alone
+
+
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damaged_headers_are_refused_by_file_tensor_and_rule(tmp_path: Path, case: str) -> None:
     content, message = DAMAGED[case]

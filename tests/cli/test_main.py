@@ -184,8 +184,8 @@ def test_every_op_can_be_explained(name: str, capsys: Capture) -> None:
 
 
 def test_unknown_op_names_the_nearest(capsys: Capture) -> None:
-    assert main(["ops", "dot_generall"]) == 1
-    assert "error [PTIR-101]: unknown op 'dot_generall' (nearest: dot_general" in (
+    assert main(["ops", "dot_generall"]) == 2
+    assert "error [PTIR-501]: unknown op 'dot_generall' (nearest: dot_general" in (
         capsys.readouterr().err
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 import ptir
 from ptir.capture.plan import PLANS
-from ptir.checkpoint import load_archive, open_checkpoint, save_folder
-from ptir.errors import UsageError
-from ptir.ir.jsonform import from_json
+from ptir.checkpoint import load_archive, open_checkpoint, save_archive, save_folder
+from ptir.errors import BackendUnavailable, UsageError
+from ptir.ir.jsonform import from_json, to_json
 from ptir.ops.verify import verify
+from ptir.passes import pipeline
 from ptir.runtime.session import Session
 from running import (
     CASES,
@@ -275,6 +277,105 @@ def test_dumped_step_computes_the_logits(command: Command, tmp_path: Path) -> No
     assert_close(logits, model().forward("ROMEO:")[-1:])
     with pytest.raises(UsageError, match="no array for port 'count'"):
         ptir.run_program(program, {n: v for n, v in inputs.items() if n != "count"}, REF)
+
+
+def dumped(tmp_path: Path, suffix: str) -> Path:
+    """A program as a file, whose second output tells operands and axes apart."""
+    program = ptir.capture(
+        lambda x, w: (x @ w, x - 1.0), ptir.spec("f32", 2, 3), ptir.spec("f32", 3, 4)
+    )
+    path = tmp_path / f"program{suffix}"
+    json_text = json.dumps(to_json(program))
+    path.write_text(json_text if suffix == ".json" else f"{program}\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".ptir", ".json"])
+def test_forward_runs_a_dumped_program(suffix: str, command: Command, tmp_path: Path) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    w = np.arange(12, dtype=np.float32).reshape(3, 4)
+    first, second, out = (tmp_path / name for name in ("first", "second", "out"))
+    save_archive(first, {"x": x * 0, "w": w, "unused": w})
+    save_archive(second, {"x": x})
+    program = dumped(tmp_path, suffix)
+    arguments = ("forward", program, "--input", first, "--input", second)
+    outputs = command(*arguments, "--out", out, "--json").value["outputs"]
+    assert {name: row["shape"] for name, row in outputs.items()} == {
+        "output0": [2, 4],
+        "output1": [2, 3],
+    }
+    arrays = load_archive(out).arrays
+    assert np.array_equal(arrays["output0"], x @ w)
+    assert np.array_equal(arrays["output1"], x - 1)
+    assert outputs["output1"]["digest"] in command(*arguments).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (
+            ["PROGRAM"],
+            2,
+            "no array for port 'x' (f32[2,3]); the program takes x, w, given: nothing",
+        ),
+        (["PROGRAM", "text"], 2, "a program takes no text; give its arrays with --input"),
+        (["PROGRAM", "--tokens", "1"], 2, "a program takes no text"),
+        (["demo", "text", "--input", "x"], 2, "--input is for programs (.ptir)"),
+        (["PROGRAM", "--input", "nowhere"], 1, "nowhere: cannot be read: No such file"),
+        (["missing.ptir"], 1, "missing.ptir: cannot be read: No such file"),
+        (["missing.json"], 1, "missing.json: cannot be read: No such file"),
+        (["BROKEN"], 5, "error [PTIR-103]"),
+        (["ILL"], 5, "contracting dims differ: 3 vs 5"),
+    ],
+)
+def test_forward_of_a_program_says_what_is_wrong(
+    arguments: list[str], code: int, words: str, command: Command, tmp_path: Path
+) -> None:
+    program = dumped(tmp_path, ".ptir")
+    text = program.read_text(encoding="utf-8")
+    broken, ill = tmp_path / "broken.ptir", tmp_path / "ill.ptir"
+    broken.write_text(text[:-20], encoding="utf-8")
+    ill.write_text(text.replace("f32[3,4]", "f32[5,4]"), encoding="utf-8")
+    files = {"PROGRAM": program, "BROKEN": broken, "ILL": ill}
+    done = command("forward", *(files.get(a, a) for a in arguments))
+    assert (done.code, done.out) == (code, "")
+    assert words in done.err
+
+
+def test_a_program_runs_where_its_name_says(command: Command) -> None:
+    program = ptir.capture(lambda x: x + 1.0, ptir.spec("f32", 2))
+    for backend in ("ref", "ref:0", REF, None):
+        (found,) = ptir.run_program(program, {"x": [1.0, 2.0]}, backend)
+        assert found.tolist() == [2, 3]
+    assert ptir.run_program(program, {"x": ptir.tensor([1.0, 2.0])})[0].tolist() == [2, 3]
+    with pytest.raises(BackendUnavailable, match=r"unknown backend 'reff' .nearest: ref"):
+        ptir.run_program(program, {"x": [1.0, 2.0]}, "reff")
+    with pytest.raises(UsageError, match=r"port 'x' takes f32\[2\], given i32\[2\]"):
+        ptir.run_program(program, {"x": [1, 2]}, "ref")
+
+
+def test_every_pass_over_the_demo_is_verified_when_asked(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    check = pipeline.verify
+    monkeypatch.setattr(pipeline, "verify", lambda p: (seen.append(p.digest), check(p))[1])
+    PLANS.clear()
+    assert command(*GREEDY, "-n", 4, "--json").value["token_ids"] == ROMEO["greedy_ids"][:4]
+    assert not seen
+    PLANS.clear()
+    monkeypatch.setenv("PTIR_VERIFY", "1")
+    for policy in ([], ["--override", "attention=force=online"]):
+        assert command(*GREEDY, "-n", 4, *policy, "--json").value["text"]
+    sampled = ("--temp", "0.8", "--top-k", 5, "--repetition-penalty", 1.2, "--json")
+    assert command("run", "demo", "ROMEO:", "-n", 3, *sampled).value["token_ids"]
+    assert len(seen) >= 6 * sum(stage.run is not None for stage in pipeline.PIPELINE)
+    broken = replace(pipeline.PIPELINE[0], run=lambda p, c: replace(p, version=(9, 0)))
+    monkeypatch.setattr(pipeline.optimize, "__defaults__", ((broken,),))
+    PLANS.clear()
+    done = command(*GREEDY, "-n", 1)
+    assert done.code == 5 and "pass 'canonicalize' broke the program" in done.err
+    PLANS.clear()
 
 
 def test_bench_reports_speeds_in_the_promised_shape(command: Command) -> None:

@@ -29,6 +29,13 @@ REFUSED = [
     ),
     (
         F.conv2d,
+        f"{IMAGE} f32[3,3,3,8]",
+        {},
+        "conv2d(x f32[1,5,6,4], weight f32[3,3,3,8]): C 4 is not I 3 x groups 1; weight is"
+        " [KH,KW,I,O]",
+    ),
+    (
+        F.conv2d,
         f"{IMAGE} f32[8,3,3,3]",
         {"layout": "oihw", "groups": 2},
         "conv2d(x f32[1,5,6,4], weight f32[8,3,3,3]): C 4 is not I 3 x groups 2; weight is"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -236,3 +237,36 @@ def test_a_composite_name_that_is_no_identifier_is_quoted(name):
     p = Program(Block((X,), (call,), (1,)), (Port("x"),))
     same(parse(str(p)), p)
     same(from_json(json.loads(json.dumps(to_json(p)))), p)
+
+
+def doubling(levels, width=2):
+    """A tower in which every level applies the one below it twice: few blocks, many paths."""
+    block = Block((X,), (), (0,))
+    for level in range(levels):
+        calls = tuple(
+            Instruction("composite", (i,), Attributes({"name": f"f{level}"}), (X,), (block,))
+            for i in range(width)
+        )
+        block = Block((X,), calls, (width,))
+    return Program(block, (Port("x"),))
+
+
+def test_equality_looks_at_shared_regions_once():
+    """2**60 paths: whatever walks each of them would never end."""
+    one, other = doubling(60), doubling(60)
+    assert one.main is not other.main and one == other and hash(one) == hash(other)
+    assert doubling(59) != doubling(60)
+    again = parse(str(one))
+    assert again == one and again.main.instructions == one.main.instructions
+
+
+def test_equal_blocks_are_told_apart_by_their_contents_if_their_digests_agree():
+    """A digest that collides must not make different programs one."""
+    one, other = doubling(3), doubling(3)
+    inner = other.main.instructions[0].regions[0]
+    changed = replace(inner, outputs=(1,))
+    calls = tuple(replace(i, regions=(changed,)) for i in other.main.instructions)
+    other = replace(other, main=replace(other.main, instructions=calls))
+    for block, same_as in ((changed, inner), (other.main, one.main)):
+        block.__dict__["digest"] = same_as.digest
+    assert one.main != other.main

@@ -9,7 +9,7 @@ import pytest
 
 from comparing import assert_same, assert_within, meaning, run_block
 from ptir import ops
-from ptir.errors import TypeRuleError
+from ptir.errors import PluginError, TypeRuleError
 from ptir.ir.graph import Ref, freeze, source
 from ptir.ops.record import ANY, OPS, define
 from ptir.types import TensorType, dtype_of, parse_type
@@ -71,7 +71,8 @@ def test_type_rule_gives_the_types_of_the_results(record, example):
 def test_decomposition_of_samples_equals_meaning(record, example):
     operands = sources(a.type for a in example.operands)
     attributes = record.bind(example.attributes)
-    given = record.decomposition(*operands, **attributes)
+    regions = {"regions": example.regions} if example.regions else {}
+    given = record.decomposition(*operands, **attributes, **regions)
     outputs = [given] if isinstance(given, Ref) else list(given)
     block = freeze(outputs, operands)
     arrays = [a.numpy() for a in example.operands]
@@ -152,7 +153,7 @@ def test_a_misspelled_op_is_an_attribute_error_with_the_nearest_names():
 
 def test_a_name_cannot_be_defined_twice():
     record = OPS["neg"]
-    with pytest.raises(ValueError, match="op 'neg' is defined twice"):
+    with pytest.raises(PluginError, match="op 'neg' is defined twice; choose another name"):
         define("neg", "x", dtypes=record.dtypes, rule=record.rule, meaning=record.meaning, doc=".")
 
 

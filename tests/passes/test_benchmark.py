@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ptir.backend.contract import OpQuery
@@ -80,11 +82,43 @@ def test_candidate_that_does_not_apply_is_not_counted(context: PassContext) -> N
         fastest(query(), {"online": refused}, context, 4, by_op)
 
 
-def test_damaged_file_is_named(context: PassContext, folder) -> None:
+DAMAGED = {
+    "cut": "[",
+    "no list": "{}",
+    "other fields": '{"choices": [{"functional": "softmax"}]}',
+    "no times": json.dumps(
+        {"choices": [{**dict.fromkeys(("functional", "call", "backend", "device"), "x"),
+                      "implementation": "online", "seconds": 3}]}
+    ),
+    "deep": "[" * 100_000,
+    "bytes": "\udcff",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_file_is_named_and_everything_timed_again(
+    context: PassContext, folder, damage: str
+) -> None:
     folder.mkdir()
-    (folder / "implementations.json").write_text("[", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"implementations\.json: not a list of timed choices"):
+    path = folder / "implementations.json"
+    path.write_text(DAMAGED[damage], encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(UsageError, match=r"implementations\.json: (not a list|cannot be read)"):
         choices()
+    with pytest.warns(UserWarning, match=r"implementations\.json: .*; its implem.* timed again"):
+        assert fastest(query(), CANDIDATES, context, 4, by_op) == "online"
+    assert fastest(query(), CANDIDATES, context, 4, never) == "online"
+
+
+def test_a_cache_folder_that_cannot_be_is_a_warning(
+    context: PassContext, folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write_text("a file, not a folder")
+    with pytest.warns(UserWarning) as told:
+        assert fastest(query(), CANDIDATES, context, 4, by_op) == "online"
+    assert [str(w.message).partition(": ")[2][:17] for w in told] == [
+        "cannot be read ([",
+        "cannot be written",
+    ]
 
 
 def test_write_leaves_no_other_file_behind(context: PassContext, folder) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from evaluation import awkward, evaluate, same_bits
+from ptir.backend.interpreter import check_supported
 from ptir.errors import UnsupportedError
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Block, Port, Program
@@ -89,6 +90,43 @@ def test_nested_composites_and_regions_are_legalized(context: PassContext, backe
     after = legalize(Program(freeze([made], [flag, *inputs]), ports), context)
     cond = after.main.instructions[0]
     assert [ops(region) for region in cond.regions] == [["maximum", "minimum"]] * 2
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_refused_scan_becomes_a_loop_with_its_body_legalized(
+    context: PassContext, backend, length: int, reverse: bool
+) -> None:
+    backend.refuses = refusing("scan", "clamp")
+    carry, row, closed = source(F), source(spec("f32")), source(F)
+    wide = OPS["broadcast_to"](row, shape=(4,))
+    after = OPS["add"](OPS["clamp"](closed, carry, wide), OPS["mul"](carry, wide))
+    body = freeze(
+        [after, closed, OPS["reduce"](carry, axes=(0,), kind="sum")], [carry, closed, row]
+    )
+    inputs = [source(F), source(F), source(spec("f32", length))]
+    attributes = {"carries": 2, "length": length, "reverse": reverse}
+    results = OPS["scan"].multi(*inputs, regions=(body,), **attributes)
+    before = Program(freeze(list(results), inputs), tuple(Port(f"p{i}") for i in range(3)))
+    after = legalize(before, context)
+    found = [i.op for i in after.main.instructions]
+    assert ("while" in found) == bool(length) and "scan" not in found
+    loops = [i for i in after.main.instructions if i.op == "while"]
+    assert all("clamp" not in ops(loop.regions[1]) for loop in loops)
+    arrays = awkward(before.inputs, 3)
+    assert same_bits(evaluate(after.main, arrays), evaluate(before.main, arrays))
+
+
+def test_scan_needs_the_steps_that_drive_it(context: PassContext, backend) -> None:
+    backend.refuses = refusing("concat")
+    x = source(spec("f32", 2, 4))
+    inner = source(F)
+    body = freeze([OPS["neg"](inner)], [inner])
+    (rows,) = OPS["scan"].multi(x, regions=(body,), carries=0, length=2)
+    with pytest.raises(
+        UnsupportedError, match=r"paper: concat\(f32\[1,4\], f32\[1,4\]\): no concat"
+    ):
+        check_supported(backend, freeze([rows], [x]), context.device)
 
 
 def test_composite_given_to_the_backend_stays(context: PassContext, backend) -> None:

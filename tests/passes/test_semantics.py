@@ -41,7 +41,7 @@ def grown(draw: Any, pool: list[Ref]) -> Ref:
     alike = [other for other in pool if other.type == value.type]
     other = draw(st.sampled_from(alike))
     match draw(
-        st.sampled_from(["constant", "unary", "binary", "binary", "move", "cast", "choose"])
+        st.sampled_from(["constant", "unary", "binary", "binary", "move", "cast", "choose", "scan"])
     ):
         case "constant":
             number = constant(draw, kind)
@@ -58,6 +58,8 @@ def grown(draw: Any, pool: list[Ref]) -> Ref:
         case "cast":
             wanted = draw(st.sampled_from([F32, I32, BOOL, BF16]))
             return OPS["cast"](OPS["cast"](value, dtype=wanted), dtype=kind)
+        case "scan":
+            return scanned(draw, value, other)
         case _:
             test = OPS["compare"](value, other, direction=draw(st.sampled_from(["eq", "lt"])))
             if draw(st.booleans()):
@@ -67,6 +69,20 @@ def grown(draw: Any, pool: list[Ref]) -> Ref:
             then = freeze([OPS[BINARY[kind][0]](*inner)], inner)
             otherwise = freeze([OPS[UNARY[kind][0]](OPS[UNARY[kind][0]](inner[1]))], inner)
             return OPS["cond"].multi(first, value, other, regions=(then, otherwise))[0]
+
+
+def scanned(draw: Any, value: Ref, other: Ref) -> Ref:
+    """A scan over the rows of ``other``; ``value`` is carried and used in every row."""
+    kind = value.type.dtype
+    row = source(TensorType(kind, SHAPE[1:]))
+    carry = source(value.type)
+    wide = OPS["broadcast_to"](row, shape=SHAPE)
+    after = OPS[draw(st.sampled_from(BINARY[kind]))](carry, wide)
+    unread = OPS[UNARY[kind][0]](row)
+    body = freeze([after, OPS[UNARY[kind][0]](unread)], [carry, row])
+    attributes = {"carries": 1, "length": SHAPE[0], "reverse": draw(st.booleans())}
+    last, rows = OPS["scan"].multi(value, other, regions=(body,), **attributes)
+    return draw(st.sampled_from([last, rows]))
 
 
 @st.composite
@@ -173,4 +189,4 @@ def test_blocks_of_random_programs_are_not_all_trivial() -> None:
 
     collect()
     ops = {i.op for block in seen for i in block.instructions}
-    assert {"composite", "cond", "cast", "select"} <= ops
+    assert {"composite", "cond", "cast", "select", "scan"} <= ops

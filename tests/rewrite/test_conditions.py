@@ -14,7 +14,9 @@ from ptir.rewrite.engine import rewrite
 from ptir.rewrite.pattern import Make
 from ptir.rewrite.rule import Plain, Rule
 from ptir.rewrite.rules import EXACT
-from ptir.types import BF16, BOOL, F16, F32, I32, U32, spec
+from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, I64, U8, U32, spec
+
+I16 = DTYPES["i16"]
 
 MAKE: Make = Plain().make
 CONDITIONAL = {rule.name: rule for rule in EXACT if isinstance(rule, Rule) and rule.when}
@@ -30,6 +32,12 @@ NEAR_MISSES = (
         for c in (3.0, 0.0, -0.0, 2.0**-127, 2.0**127, float("inf"), float("nan"))
     ),
     ("div by a power of two", {**N, "c": 4}),
+    *(("div by a power of two", {"x": "f16[4]", "c": c}) for c in (2.0**15, 2.0**-15)),
+    *(("div by a power of two", {"x": "bf16[4]", "c": c}) for c in (2.0**127, 2.0**-127)),
+    ("div by a power of two", {"x": "f64[4]", "c": 2.0**1023}),
+    ("pow 2.0", {"x": "f64[4]"}),
+    ("abs neg", {"x": "u32[4]"}),
+    ("abs neg", {"x": "u8[4]"}),
     ("sub itself", F),
     ("add neg", FF),
     ("sub neg", FF),
@@ -47,7 +55,11 @@ NEAR_MISSES = (
     ("cast and back", {**BF, "m": F16, "d": BF16}),
     ("cast and back", {**N, "m": BOOL, "d": I32}),
     ("cast and back", {**BF, "m": F32, "d": F16}),
+    ("cast and back", {**N, "m": I16, "d": I32}),
+    ("cast and back", {"x": "i64[4]", "m": F64, "d": I64}),
     ("cast through a wider type", {**F, "m": BF16, "d": I32}),
+    ("cast through a wider type", {"x": "i8[4]", "m": F32, "d": U8}),
+    ("cast through a wider type", {"x": "f16[4]", "m": BF16, "d": F32}),
     ("cast through a wider type", {**N, "m": U32, "d": F32}),
     ("cast through a wider type", {**N, "m": F32, "d": U32}),
     ("cast through a wider type", {**BF, "m": I32, "d": F32}),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ptir.runtime import steps
-from ptir.runtime.generation import SamplingOptions
 from ptir.runtime.handle import padded_length
 from ptir.runtime.session import Session, capacity_for
 from ptir.runtime.steps import CHUNKS, chunk_sizes
@@ -27,8 +26,7 @@ def greedy_by_forward(loaded: Any, prompt: list[int], count: int) -> list[int]:
 
 
 def session_for(loaded: Any, rows: int, needed: int) -> Session:
-    caches = loaded.module.cache_types(rows, capacity_for(needed, loaded.context))
-    return Session(loaded.steps, loaded.target, caches, SamplingOptions())
+    return Session.of(loaded, rows, needed)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["prompt"])

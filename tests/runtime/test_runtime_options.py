@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import ptir
+from ptir import functional as F
 from ptir.checkpoint import save_folder
 from ptir.errors import UnsupportedError, UsageError
 from ptir.runtime import Model
 from ptir.runtime.generation import SamplingOptions
-from running import Script, model, script, small, small_checkpoint
+from ptir.runtime.session import Draws
+from running import REF, Script, model, script, small, small_checkpoint
 
 __all__ = ["script"]
 
@@ -108,6 +112,10 @@ def test_without_a_limit_the_context_is_filled(tmp_path: Path) -> None:
         ("A", {"repetition_penalty": 0.0}, "repetition_penalty 0.0: must be a number > 0"),
         ("A", {"seed": -1}, "seed -1"),
         ("A", {"seed": 2**64}, "seed 18446744073709551616"),
+        ("A", {"seed": True}, "seed True: must be an integer"),
+        ("A", {"seed": None}, "seed None: must be an integer"),
+        ("A", {"seed": [1, -2]}, "seed -2: must be an integer"),
+        ("A", {"seed": [1, 2]}, "2 seeds for 1 prompts; give one, or one each"),
     ],
 )
 def test_what_cannot_be_done_is_a_usage_error(
@@ -171,12 +179,81 @@ def test_sampled_tokens_follow_the_distribution(tmp_path: Path) -> None:
     logits = loaded.forward([7, 3, 88])[-1].astype(np.float64)
     best = np.argsort(-logits)[:8]
     weights = np.exp((logits[best] - logits[best].max()) / 2.0)
-    drawn = loaded.generate_batch([[7, 3, 88]] * 200, max_tokens=1, temperature=2.0, top_k=8)
+    options = {"max_tokens": 1, "temperature": 2.0, "top_k": 8}
+    drawn = loaded.generate_batch([[7, 3, 88]] * 200, seed=range(200), **options)
     tokens = [one.token_ids[0] for one in drawn]
     counts = np.array([tokens.count(int(token)) for token in best])
     expected = weights / weights.sum() * 200
     assert counts.sum() == 200
     assert (((counts - expected) ** 2) / expected).sum() < 24.3  # 7 degrees of freedom, p = 0.001
+
+
+def test_a_row_draws_what_it_would_draw_alone() -> None:
+    prompts = ["ROMEO:", "A", "Hear me", "ROMEO:"]
+    options = {"max_tokens": 20, "temperature": 1.0}
+    for seeds in (7, [7, 8, 9, 10], [3, 3, 3, 2**64 - 1]):
+        listed = seeds if isinstance(seeds, list) else [seeds] * 4
+        alone = [
+            model().generate(p, seed=s, **options).token_ids
+            for p, s in zip(prompts, listed, strict=True)
+        ]
+        together = model().generate_batch(prompts, seed=seeds, **options)
+        assert [one.token_ids for one in together] == alone
+        turned = model().generate_batch(prompts[::-1], seed=listed[::-1], **options)
+        assert [one.token_ids for one in turned[::-1]] == alone
+
+
+def test_equal_prompts_differ_only_where_their_seeds_do() -> None:
+    options = {"max_tokens": 24, "temperature": 1.0}
+    same = model().generate_batch(["ROMEO:"] * 3, seed=4, **options)
+    assert len({one.text for one in same}) == 1
+    others = model().generate_batch(["ROMEO:"] * 3, seed=range(4, 7), **options)
+    assert len({one.text for one in others}) == 3
+    assert others[0].text == same[0].text
+
+
+def test_draws_are_those_of_the_functional_under_the_seeds_key() -> None:
+    seeds = [0, 5, 2**32 + 7, 2**64 - 1]
+    draws = Draws(seeds)
+    found = np.stack([draws.take() for _ in range(150)], axis=1)
+    for seed, row in zip(seeds, found, strict=True):
+        words = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)
+        key = ptir.tensor(words, backend=REF)
+        np.testing.assert_array_equal(row, F.uniform(key, (150,)).numpy())
+
+
+def test_a_token_beyond_the_tokenizer_has_no_text(script: Script, tmp_path: Path) -> None:
+    """Padded vocabularies: the model may choose an id that no token has."""
+    loaded = small(tmp_path, vocab_size=1100)
+    loaded.tokenizer = model().tokenizer
+    script([*ids_of("Hear"), 1099, 1030, *ids_of(" me"), 1024])
+    found = loaded.generate([1], max_tokens=len(ids_of("Hear")) + len(ids_of(" me")) + 3)
+    assert found.text == "Hear me"
+    assert [i for i in found.token_ids if i >= 1024] == [1099, 1030, 1024]
+
+
+class Stateless:
+    """A language model without caches: the next token is the last one and one more."""
+
+    def cache_types(self, batch: int, capacity: int) -> tuple[()]:
+        return ()
+
+    def __call__(self, tokens: Any, cache: Any, start: Any, count: Any, *, every: bool = False):
+        batch, length = tokens.shape
+        ahead = F.arange(97).reshape(1, 1, 97) - tokens.reshape(batch, length, 1)
+        logits = F.where(ahead == 1, 5.0, 0.0)
+        if every:
+            return logits, ()
+        last = F.arange(length).reshape(1, length, 1) == count.reshape(batch, 1, 1) - 1
+        return F.where(last, logits, 0.0).sum(axis=1), ()
+
+
+def test_a_model_without_caches_generates(tmp_path: Path) -> None:
+    loaded = replace(small(tmp_path), module=Stateless())
+    assert loaded.generate([3, 7], max_tokens=4).token_ids == [8, 9, 10, 11]
+    rows = loaded.generate_batch([[3], [7, 50]], max_tokens=3)
+    assert [row.token_ids for row in rows] == [[4, 5, 6], [51, 52, 53]]
+    assert loaded.forward([3, 7]).argmax(-1).tolist() == [4, 8]
 
 
 def test_every_token_is_drawn_anew() -> None:

@@ -15,13 +15,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptir.backend import Device, Executable, Interpreter, OpQuery, Options, RunStats
-from ptir.backend.interpreter import CONTROL, StepFunction
+from ptir.backend import Device, Executable, Interpreter, MemoryStats, OpQuery, Options, RunStats
+from ptir.backend.control import CONTROL
+from ptir.backend.interpreter import StepFunction
 from ptir.ir import Instruction, Program
 from ptir.ops import OPS
 from ptir.ops import numerics as xp
+from ptir.ops.profiles import PROFILES
 from ptir.types import TensorType
 from ptir_backend_ref.composites import CLAIMS
+from ptir_backend_ref.memory import Memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -31,11 +34,14 @@ class RefBackend(Interpreter):
 
     name = "ref"
     folds_casts = True
+    correctly_rounded = frozenset({"div", "sqrt", "reciprocal"})
+    claims = frozenset(PROFILES) - {"extension"}
 
     def __init__(self) -> None:
         self._device = Device(0, "numpy", "reference", f"NumPy {np.__version__}")
         self._stats = RunStats()
         self._lock = Lock()
+        self._memory = Memory()
 
     def devices(self) -> Sequence[Device]:
         """The one device, always present."""
@@ -70,6 +76,12 @@ class RefBackend(Interpreter):
         self, instruction: Instruction, device: Device, reusable: frozenset[int]
     ) -> StepFunction:
         """The function that runs ``instruction``; NumPy's warnings are its caller's to silence."""
+        run = self._bound(instruction, reusable)
+        if instruction.op != "composite" and "view" in OPS[instruction.op].traits:
+            return run
+        return _counted(run, self._memory.count, len(instruction.types))
+
+    def _bound(self, instruction: Instruction, reusable: frozenset[int]) -> StepFunction:
         if instruction.op == "composite":
             return CLAIMS[instruction.name].bind(instruction, reusable)
         special = SPECIAL.get(instruction.op)
@@ -84,9 +96,10 @@ class RefBackend(Interpreter):
         """A C-contiguous copy; borrowed, a read-only view where the array's layout allows."""
         self._stats.bytes_uploaded += 0 if borrow else array.nbytes
         if not borrow:
-            return np.array(array, order="C", copy=True)
+            return self.copy(array, device)
         view = np.asarray(array, order="C").view()
         view.flags.writeable = False
+        self._memory.count_alone(view)
         return view
 
     def download(self, handle: Array, device: Device) -> Array:
@@ -96,7 +109,13 @@ class RefBackend(Interpreter):
 
     def copy(self, handle: Array, device: Device) -> Array:
         """A C-contiguous copy, not counted as traffic."""
-        return np.array(handle, order="C", copy=True)
+        made = np.array(handle, order="C", copy=True)
+        self._memory.count(made)
+        return made
+
+    def memory_stats(self, device: Device) -> MemoryStats:
+        """Bytes of the arrays that exist now, and the most there were; see ``memory``."""
+        return self._memory.stats()
 
     def stats(self, device: Device) -> RunStats:
         """The counters; a run counts its main block's steps, views and constants excluded."""
@@ -123,6 +142,23 @@ class RefProgram(Executable):
             self.stats.kernels_launched += self.kernels
         with np.errstate(all="ignore"):
             return self.bound.run(inputs)
+
+
+def _counted(run: StepFunction, count: Callable[[Array], None], results: int) -> StepFunction:
+    """``run`` with its results counted as memory in use."""
+
+    def one(*operands: Array) -> Array:
+        result: Array = run(*operands)
+        count(result)
+        return result
+
+    def several(*operands: Array) -> tuple[Array, ...]:
+        found: tuple[Array, ...] = run(*operands)
+        for result in found:
+            count(result)
+        return found
+
+    return one if results == 1 else several
 
 
 def _is_kernel(instruction: Instruction) -> bool:

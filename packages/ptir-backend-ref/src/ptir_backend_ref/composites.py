@@ -16,7 +16,9 @@ from ptir.backend import OpQuery
 from ptir.ir import Instruction
 from ptir.ops import numerics as xp
 from ptir_backend_ref.attention import Attention
+from ptir_backend_ref.convolution import conv2d
 from ptir_backend_ref.linear import linear
+from ptir_backend_ref.pooling import avg_pool2d, max_pool2d
 from ptir_backend_ref.threads import over_rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -273,6 +275,25 @@ CLAIMS: Final[dict[str, Claim]] = {
         "f32 f32 f32 i32 i32",
         attention,
         {"scale": (), "causal": (), "window": (), "soft_cap": ()},
+    ),
+    "conv2d": Claim(
+        "f32 f32 f32",
+        conv2d,
+        {
+            **dict.fromkeys(("strides", "low", "high", "dilation", "groups"), ()),
+            "layout": ("hwio", "oihw"),
+        },
+        optional=1,
+    ),
+    "max_pool2d": Claim(
+        "f32",
+        max_pool2d,
+        dict.fromkeys(("window", "strides", "low", "high", "dilation"), ()),
+    ),
+    "avg_pool2d": Claim(
+        "f32",
+        avg_pool2d,
+        dict.fromkeys(("window", "strides", "low", "high", "count_include_pad"), ()),
     ),
     "cache_update": Claim("f32 f32 i32 i32", cache_update),
     "embedding": Claim("f32 i32", embedding),

@@ -39,7 +39,7 @@ def linear(instruction: Instruction, reusable: frozenset[int]) -> Callable[..., 
         else:
             with single_threaded_blas():
                 if cut and rows * matrix.size >= LEAST:
-                    return _in_pieces(flat, matrix, bias).reshape(shape)
+                    return in_pieces(flat, matrix, bias).reshape(shape)
                 product = np.matmul(flat, matrix)
         if bias is not None:
             product += bias
@@ -48,10 +48,11 @@ def linear(instruction: Instruction, reusable: frozenset[int]) -> Callable[..., 
     return run
 
 
-def _in_pieces(x: Array, matrix: Array, bias: Array | None) -> Array:
+def in_pieces(x: Array, matrix: Array, bias: Array | None, columns: int = COLUMNS) -> Array:
+    """``x @ matrix + bias``, a piece for every few ``columns`` of the result."""
     product = np.empty((len(x), matrix.shape[1]), x.dtype)
-    columns = [slice(at, at + COLUMNS) for at in range(0, matrix.shape[1], COLUMNS)]
-    run_all([partial(_columns, x, matrix, bias, product, part) for part in columns])
+    parts = [slice(at, at + columns) for at in range(0, matrix.shape[1], columns)]
+    run_all([partial(_columns, x, matrix, bias, product, part) for part in parts])
     return product
 
 

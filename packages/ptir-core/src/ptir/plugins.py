@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ptir.backend.contract import BackendPass
     from ptir.ops.implementations import Implementation
+    from ptir.ops.record import Op
     from ptir.trace.sink import Sink
 
 GROUP: Final = "ptir.plugins"
@@ -45,6 +46,19 @@ class ModelModule:
 
     model_type: str
     module: str
+
+
+@hookspec
+def ptir_ops() -> Iterable[Op]:
+    """More ops: the records that the plugin's import defined; see ``docs/add-an-op.md``.
+
+    Signature: ``ptir_ops() -> Iterable[ptir.ops.Op]``::
+
+        @hookimpl
+        def ptir_ops():
+            return [define("square", "operand", ...)]
+    """
+    return ()
 
 
 @hookspec
@@ -113,6 +127,7 @@ def ptir_commands() -> Iterable[click.Command]:
 
 
 ROWS: Final = {
+    "ptir_ops": "ptir.ops.record:Op",
     "ptir_implementations": "ptir.ops.implementations:Implementation",
     "ptir_models": "ptir.plugins:ModelModule",
     "ptir_passes": "ptir.backend.contract:BackendPass",
@@ -253,26 +268,28 @@ def load() -> Plugins:
 
 @cache
 def install() -> Plugins:
-    """Load every plugin and add its rows to the tables of functionals, models and passes, once.
+    """Load every plugin and add its rows to the tables of ptir, once.
 
     A row that a table refuses is blamed on its plugin; the others stay.
     """
     from ptir.models.table import add_module
     from ptir.ops.implementations import register
+    from ptir.ops.record import add
     from ptir.passes.pipeline import plug_in
 
     plugins = load()
     if plugins.manager.get_plugins():
         import ptir.functional  # noqa: F401  fills the table that plugins add to
     adders: dict[str, Callable[[Row], object]] = {
+        "ptir_ops": lambda row: add(row.value),
         "ptir_implementations": lambda row: register(row.value),
         "ptir_models": lambda row: add_module(row.value.model_type, row.value.module),
         "ptir_passes": lambda row: plug_in(row.plugin, row.value),
     }
-    for hook, add in adders.items():
+    for hook, enter in adders.items():
         for row in plugins.rows(hook):
             try:
-                add(row)
+                enter(row)
             except PtirError as error:
                 plugins.blame(row.plugin, str(error))
     return plugins

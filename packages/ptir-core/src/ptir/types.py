@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["bool", "int", "uint", "float"]
 
+_SIGNIFICANDS: Final = {"f8e4m3fn": 4, "f8e5m2": 3, "f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+
 
 @dataclass(frozen=True)
 class DType:
@@ -52,16 +54,23 @@ class DType:
         """Whether values are signed or unsigned integers (bool is neither)."""
         return self.kind in ("int", "uint")
 
-    def holds(self, other: DType) -> bool:
-        """Whether the type is of the same kind as ``other`` and has all its values, NaN included.
+    @property
+    def digits(self) -> int:
+        """Bits of the longest run of integers from 0 that the type holds all of."""
+        if self.is_float:
+            return _SIGNIFICANDS[self.name]
+        return 1 if self.kind == "bool" else self.bits - (self.kind == "int")
 
-        f8e4m3fn has no infinity and f16 less range than bf16, so width alone does not tell.
-        """
-        if self.kind != other.kind or self.kind == "bool":
-            return self == other
-        if self.is_float and self.bits == other.bits:
-            return self == other
-        return self.bits >= other.bits
+    def holds(self, other: DType) -> bool:
+        """Whether every value of ``other`` is a value of this type, NaN and infinities included."""
+        if self == other or other.kind == "bool":
+            return True
+        if self.kind == "bool" or (other.is_float and not self.is_float):
+            return False
+        if other.is_float:  # width does not tell: f16 has less range than bf16
+            return self.bits > other.bits
+        signed = self.kind != "uint" or other.kind == "uint"
+        return signed and self.digits >= other.digits
 
     def __str__(self) -> str:
         return self.name

@@ -75,10 +75,13 @@ class Options:
 
     ``donated`` are the numbers of inputs whose handles the executable may overwrite and must
     treat as consumed; ``aliases`` groups inputs that may be one and the same handle.
+    ``check_indices`` asks for a ``DeviceError`` where an index is outside (the ``bounds`` of an op
+    record say where indices are); a backend that cannot tell raises ``UnsupportedError``.
     """
 
     donated: frozenset[int] = frozenset()
     aliases: tuple[tuple[int, ...], ...] = ()
+    check_indices: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,10 @@ class Backend(ABC):
     api_version: tuple[int, int] = API_VERSION
     folds_casts: bool = False
     """Whether up-casts of parameters are done once (True) or belong inside kernels (False)."""
+    claims: frozenset[str] = frozenset({"core"})
+    """The conformance profiles that the backend claims; inside them nothing may be unsupported."""
+    correctly_rounded: frozenset[str] = frozenset()
+    """Ops with the accuracy ``rounded or ulp:N`` whose results the backend rounds correctly."""
 
     @abstractmethod
     def devices(self) -> Sequence[Device]:

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ptir.backend.contract import Backend, Device, Executable, Handle, OpQuery, Options
+from ptir.backend.control import CONTROL, bind_control, handed_on, helper_steps
 from ptir.errors import UnsupportedError
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.record import OPS
 
 StepFunction = Callable[..., Any]
-
-CONTROL = ("cond", "while")
 
 
 class Interpreter(Backend):
@@ -71,16 +70,22 @@ def check_supported(backend: Backend, block: Block, device: Device) -> None:
     """Raise ``UnsupportedError`` for the first instruction that the backend refuses."""
     for instruction in block.instructions:
         query = query_of(block, instruction)
-        reason = backend.refusal(query, device)
-        if reason is not None:
-            types = ", ".join(map(str, query.operands))
-            raise UnsupportedError(
-                f"{backend.name}: {query.name}({types}): {reason} on device {device.name!r};"
-                " choose another backend or device (see `ptir backends`)"
-            )
+        _check(backend, query, device)
         if instruction.op in CONTROL:
+            for step, types in helper_steps(instruction, query.operands):
+                _check(backend, OpQuery(step.op, step.attributes, types, step.types), device)
             for region in instruction.regions:
                 check_supported(backend, region, device)
+
+
+def _check(backend: Backend, query: OpQuery, device: Device) -> None:
+    reason = backend.refusal(query, device)
+    if reason is not None:
+        types = ", ".join(map(str, query.operands))
+        raise UnsupportedError(
+            f"{backend.name}: {query.name}({types}): {reason} on device {device.name!r};"
+            " choose another backend or device (see `ptir backends`)"
+        )
 
 
 @dataclass(frozen=True)
@@ -109,13 +114,20 @@ class BlockRunner:
     """A block bound to steps; callable with its inputs' handles."""
 
     def __init__(
-        self, backend: Interpreter, block: Block, device: Device, options: Options
+        self,
+        backend: Interpreter,
+        block: Block,
+        device: Device,
+        options: Options,
+        region: bool = False,
     ) -> None:
         self._backend = backend
+        self._block = block
         self._device = device
+        self._checked = options.check_indices
         self._storage = Storage(block, options)
         self._outputs = block.outputs
-        self._copied = self._storage.copied_outputs()
+        self._copied = self._storage.copied_outputs(region)
         self._constants: list[tuple[int, Handle]] = []
         self._steps: list[Step] = []
         for position, (results, instruction) in enumerate(block.numbered()):
@@ -129,31 +141,34 @@ class BlockRunner:
         self._size = len(block.types)
 
     def _bind(self, instruction: Instruction, reusable: frozenset[int]) -> StepFunction:
-        if instruction.op not in CONTROL:
-            return self._backend.prepare(unmarked(instruction), self._device, reusable)
-        regions = [
-            BlockRunner(self._backend, region, self._device, Options())
-            for region in instruction.regions
-        ]
-        run = self._cond if instruction.op == "cond" else self._while
-        if len(instruction.types) == 1:
-            return lambda *operands: run(regions, operands)[0]
-        return lambda *operands: run(regions, operands)
+        backend, device = self._backend, self._device
+        types = [self._block.types[v] for v in instruction.operands]
+        if instruction.op in CONTROL:
+            options = Options(check_indices=self._checked)
+            regions = [
+                BlockRunner(backend, block, device, options, region=True)
+                for block in instruction.regions
+            ]
+            return bind_control(backend, device, instruction, types, regions)
+        run = backend.prepare(unmarked(instruction), device, reusable)
+        bounds = OPS[instruction.op].bounds if self._checked else None
+        if bounds is None:
+            return run
+        return self._checking(run, instruction.op, *bounds(types, instruction.attributes))
 
-    def _truth(self, handle: Handle) -> bool:
-        self._backend.stats(self._device).host_syncs += 1
-        return bool(self._backend.download(handle, self._device))
+    def _checking(
+        self, run: StepFunction, name: str, operand: int, greatest: Sequence[int]
+    ) -> StepFunction:
+        """``run`` after a look at the places in one operand."""
+        from ptir.ops.numerics import check_places
 
-    def _cond(self, regions: Sequence[BlockRunner], operands: Sequence[Handle]) -> Any:
-        chosen = regions[0] if self._truth(operands[0]) else regions[1]
-        return chosen(*operands[1:])
+        def checked(*operands: Handle) -> Any:
+            self._backend.stats(self._device).host_syncs += 1
+            indices = self._backend.download(operands[operand], self._device)
+            check_places(name, indices, greatest)
+            return run(*operands)
 
-    def _while(self, regions: Sequence[BlockRunner], operands: Sequence[Handle]) -> Any:
-        condition, body = regions
-        state = tuple(operands)
-        while self._truth(condition(*state)[0]):
-            state = body(*state)
-        return state
+        return checked
 
     def __call__(self, *inputs: Handle) -> tuple[Handle, ...]:
         """The outputs' handles; intermediates are dropped after their last reader."""
@@ -181,13 +196,15 @@ class Storage:
     """Which values of a block share memory, and when each is read last.
 
     An op with the trait ``view`` may return its first operand's memory; control flow may return
-    any of its operands'. Everything that may share memory forms one group.
+    any of its operands', but what a scan stacks is new. Everything that may share memory forms
+    one group.
     """
 
     def __init__(self, block: Block, options: Options) -> None:
         self._block = block
         self._group = list(range(len(block.types)))
         self._fixed: set[int] = {v for v in range(len(block.inputs)) if v not in options.donated}
+        self._constants: set[int] = set()
         for aliased in options.aliases:
             for number in aliased[1:]:
                 self._join(aliased[0], number)
@@ -206,13 +223,15 @@ class Storage:
     def _scan(self) -> None:
         for results, instruction in self._block.numbered():
             if instruction.op == "constant":
-                self._fixed.add(results[0])
+                self._constants.add(results[0])
             elif instruction.op in CONTROL:
-                for value in (*instruction.operands, *results[1:]):
-                    self._join(value, results[0])
+                handed = results[: handed_on(instruction)]
+                for value in (*instruction.operands, *handed)[1:]:
+                    self._join(instruction.operands[0], value)
             elif "view" in OPS[instruction.op].traits:
                 self._join(instruction.operands[0], results[0])
-        self._fixed_groups = {self._root(v) for v in self._fixed}
+        self._constant_groups = {self._root(v) for v in self._constants}
+        self._fixed_groups = {self._root(v) for v in self._fixed} | self._constant_groups
 
     def _last_reads(self) -> tuple[dict[int, int], dict[int, int]]:
         by_value: dict[int, int] = {}
@@ -241,9 +260,15 @@ class Storage:
             and roots.count(root) == 1
         )
 
-    def copied_outputs(self) -> tuple[bool, ...]:
-        """For each output, whether it must be copied so that it aliases nothing."""
+    def copied_outputs(self, region: bool) -> tuple[bool, ...]:
+        """For each output, whether it must be copied so that it aliases nothing.
+
+        A region's outputs may alias its inputs and each other, since whoever runs it takes all of
+        them for one piece of memory; they may not alias its constants.
+        """
         roots = [self._root(v) for v in self._block.outputs]
+        if region:
+            return tuple(root in self._constant_groups for root in roots)
         return tuple(
             root in self._fixed_groups or roots.index(root) != index
             for index, root in enumerate(roots)

@@ -14,7 +14,7 @@ from ptir.backend.buffer import Buffer
 from ptir.backend.contract import Handle, Options, Target
 from ptir.capture.build import Captured, build, pending_nodes, target_of
 from ptir.capture.lazy import buffer_of, default_target, materialize
-from ptir.capture.plan import Plan, plan_for
+from ptir.capture.plan import Plan, checks_indices, plan_for
 from ptir.capture.tensor import Tensor, constant
 from ptir.capture.trace import Tracing, symbol, tracing
 from ptir.capture.tree import Structure, flatten, unflatten
@@ -69,8 +69,8 @@ def _output(leaf: Any) -> Tensor:
         name = "bool" if isinstance(leaf, bool) else "i32" if isinstance(leaf, int) else "f32"
         return constant(leaf, DTYPES[name])
     raise CaptureError(
-        f"a captured function returned {type(leaf).__name__}; return tensors, Python numbers, and"
-        " tuples, lists or dicts of them"
+        f"a captured function returned {type(leaf).__name__}; return tensors, Python numbers, None"
+        " and tuples, lists, dicts or dataclasses of them"
     )
 
 
@@ -117,7 +117,8 @@ class Jitted(Generic[P, R]):
         structure = flatten(bound.arguments, leaves)
         tensors, key, donated = self._inspect(bound.arguments, leaves)
         buffers = [buffer_of(t.ref) for t in tensors]
-        key = (structure, key, _sharing(buffers), active_overrides(), _where(buffers))
+        where = (_where(buffers), checks_indices())
+        key = (structure, key, _sharing(buffers), active_overrides(), where)
         replay = self._replays.get(key)
         if replay is None:
             replay = self._captured(key, structure, leaves, buffers, donated)
@@ -173,7 +174,8 @@ class Jitted(Generic[P, R]):
             names = [f"x{i}" for i in range(len(buffers))]
             captured, result = record(positional, [b.type for b in buffers], names)
             target = _common_target(buffers, captured)
-            options = Options(donated, _sharing([*buffers, *captured.closed]))
+            shared = _sharing([*buffers, *captured.closed])
+            options = Options(donated, shared, checks_indices())
             plan = plan_for(captured.program, target, options)
             parameters = plan.bind(captured.parameters)
             types = captured.program.outputs
@@ -219,7 +221,7 @@ def _as_argument(leaf: Any) -> Tensor:
         return tensor(leaf)
     raise CaptureError(
         f"jit: an argument holds {type(leaf).__name__}; pass tensors, arrays, numbers, strings,"
-        " and tuples, lists or dicts of them"
+        " None and tuples, lists, dicts or dataclasses of them"
     )
 
 

@@ -47,7 +47,11 @@ def call(name: str, *operands: Tensor, **attributes: Any) -> Tensor:
 
 
 def record(refs: Sequence[Ref]) -> tuple[Tensor, ...]:
-    """Tensors for the results of one node, with the node entered as a user of its operands."""
+    """Tensors for the results of one node, with the node entered as a user of its operands.
+
+    What depends on no tensor is left pending even if every op runs at once: where it runs is known
+    when it meets one.
+    """
     node = refs[0].node
     for operand in node.operands:
         if not operand.node.is_source:
@@ -55,7 +59,7 @@ def record(refs: Sequence[Ref]) -> tuple[Tensor, ...]:
                 operand.node.users = weakref.WeakSet()
             operand.node.users.add(node)
     tensors = tuple(Tensor(ref) for ref in refs)
-    if not tracing() and eager():
+    if not tracing() and eager() and source_refs(refs):
         materialize([tensor.ref for tensor in tensors])
     return tensors
 
@@ -98,6 +102,8 @@ def host_array(value: Any) -> Any:
 
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
+    if isinstance(value, Tensor):
+        return value.numpy()
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     array = np.asarray(value)

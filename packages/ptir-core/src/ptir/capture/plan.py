@@ -5,6 +5,7 @@ The key holds the program itself, so a hit is verified by equality, not only by 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -140,7 +141,9 @@ PLANS: Final = PlanCache()
 def compile_plan(program: Program, target: Target, options: Options, overrides: Overrides) -> Plan:
     """Optimize and compile ``program``; parameters are moved behind the inputs."""
     began = time.perf_counter()
-    context = PassContext(target.backend, target.device, overrides)
+    context = PassContext(
+        target.backend, target.device, overrides, check_indices=options.check_indices
+    )
     optimized = optimize(program, context)
     executable = target.backend.compile(optimized, target.device, options)
     if events.listening():
@@ -151,29 +154,44 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
 
 
 def plan_for(program: Program, target: Target, options: Options | None = None) -> Plan:
-    """The cached plan of ``program`` on ``target`` under the overrides in force."""
-    return PLANS.get(program, target, options or Options())
+    """The cached plan of ``program`` on ``target`` under the overrides in force.
 
-
-def run_program(program: Program, inputs: Mapping[str, Any], target: Target) -> tuple[Any, ...]:
-    """Run a program (parsed from a dump, say) on NumPy arrays given by port name.
-
-    Parameters are given by name too. Returns NumPy arrays; raises ``UsageError`` when an array is
-    missing or has another type than its port.
+    Without ``options``, indices are checked if the environment asks for it.
     """
+    return PLANS.get(program, target, options or Options(check_indices=checks_indices()))
+
+
+def checks_indices() -> bool:
+    """Whether ``PTIR_CHECK_INDICES=1`` asks for an error where an index is outside."""
+    return os.environ.get("PTIR_CHECK_INDICES") == "1"
+
+
+def run_program(
+    program: Program, inputs: Mapping[str, Any], backend: Any = None
+) -> tuple[Any, ...]:
+    """Run a program (parsed from a dump, say) on arrays given by port name.
+
+    Parameters are given by name too; what no port is called is ignored. ``backend`` is a name
+    (``ref``, ``opencl:0``) or a Target; None picks the best. Returns NumPy arrays; raises
+    ``UsageError`` when an array is missing or has another type than its port.
+    """
+    from ptir.capture.lazy import default_target, host_array
     from ptir.types import TensorType, dtype_of
 
-    handles: dict[str, Handle] = {}
+    arrays = {}
     for port, type in zip(program.ports, program.inputs, strict=True):
         if port.name not in inputs:
-            names = ", ".join(p.name for p in program.ports)
-            raise UsageError(f"no array for port {port.name!r}; the program takes {names}")
-        array = inputs[port.name]
+            wanted = ", ".join(p.name for p in program.ports)
+            given = ", ".join(inputs) or "nothing"
+            said = f"no array for port {port.name!r} ({type})"
+            raise UsageError(f"{said}; the program takes {wanted}, given: {given}")
+        array = arrays[port.name] = host_array(inputs[port.name])
         found = TensorType(dtype_of(array), tuple(array.shape))
         if found != type:
             raise UsageError(f"port {port.name!r} takes {type}, given {found}")
-        handles[port.name] = target.backend.upload(array, target.device)
+    target = default_target(backend)
     plain = Program(program.main, tuple(Port(p.name) for p in program.ports))
     plan = plan_for(plain, target)
-    outputs = plan.run([handles[p.name] for p in program.ports], ())
+    handles = [target.backend.upload(arrays[p.name], target.device) for p in program.ports]
+    outputs = plan.run(handles, ())
     return tuple(target.backend.download(h, target.device) for h in outputs)

@@ -7,12 +7,15 @@ signed and unsigned meet in a wider signed type.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ptir.errors import TypeRuleError
 from ptir.types import DTYPES, F32, I32, DType
 
-_FLOAT_ORDER = ("f8e4m3fn", "f8e5m2", "f16", "bf16", "f32", "f64")
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def promote(a: DType, b: DType) -> DType:
@@ -35,9 +38,8 @@ def promote(a: DType, b: DType) -> DType:
 def _promote_floats(a: DType, b: DType) -> DType:
     if not (a.is_float and b.is_float):
         return a if a.is_float else b
-    if a.bits == b.bits:
-        return F32
-    return max(a, b, key=lambda d: _FLOAT_ORDER.index(d.name))
+    floats = (a, b, *(DTYPES[name] for name in ("f16", "f32", "f64")))
+    return next(wide for wide in floats if wide.holds(a) and wide.holds(b))
 
 
 def scalar_dtype(value: bool | int | float, other: DType) -> DType:
@@ -47,6 +49,28 @@ def scalar_dtype(value: bool | int | float, other: DType) -> DType:
     if isinstance(value, int):
         return other if other.kind != "bool" else I32
     return other if other.is_float else F32
+
+
+def scalar_array(value: bool | int | float, dtype: DType) -> np.ndarray[Any, Any]:
+    """A Python scalar as a 0-d array of ``dtype``, rounded once; integers have to fit.
+
+    Raises ``TypeRuleError`` for an integer outside the range of an integer dtype.
+    """
+    import numpy as np
+
+    from ptir.ops.numerics import cast
+
+    if isinstance(value, int) and not isinstance(value, bool):
+        if dtype.is_integer:
+            ends = np.iinfo(dtype.numpy)
+            if not ends.min <= value <= ends.max:
+                raise TypeRuleError(
+                    f"{value} does not fit {dtype} ({ends.min} to {ends.max}); cast the tensor"
+                    " with .astype() first"
+                )
+        elif not -(2**63) <= value < 2**64:
+            value = float(value) if abs(value) < 2**1023 else math.inf if value > 0 else -math.inf
+    return cast(np.asarray(value), dtype=dtype)
 
 
 def broadcast_shapes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -9,9 +9,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptir.capture.promote import broadcast_shapes, promote, scalar_dtype
+from ptir.capture.promote import broadcast_shapes, promote, scalar_array, scalar_dtype
 from ptir.errors import TypeRuleError
-from ptir.types import F32, DType, TensorType
+from ptir.types import BOOL, F32, F64, I32, DType, TensorType
 from ptir.types import dtype as dtype_named
 
 if TYPE_CHECKING:
@@ -280,8 +280,21 @@ class Tensor:
     # Reductions.
 
     def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-        """The sum over ``axis`` (all axes by default)."""
-        return self._reduce("sum", axis, keepdims)
+        """The sum over ``axis`` (all axes by default); integers wrap, bools are counted in i32."""
+        counted = self.astype(I32) if self.dtype == BOOL else self
+        return counted._reduce("sum", axis, keepdims)
+
+    def prod(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+        """The product over ``axis`` (all axes by default); integers wrap."""
+        return self._reduce("prod", axis, keepdims)
+
+    def any(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+        """Whether any element over ``axis`` is true, or not zero."""
+        return self.astype(BOOL)._reduce("any", axis, keepdims)
+
+    def all(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+        """Whether all elements over ``axis`` are true, or not zero."""
+        return self.astype(BOOL)._reduce("all", axis, keepdims)
 
     def max(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
         """The maximum over ``axis``; NaN propagates."""
@@ -292,13 +305,22 @@ class Tensor:
         return self._reduce("min", axis, keepdims)
 
     def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-        """The arithmetic mean over ``axis``: the sum divided by the count."""
-        total = self._reduce("sum", axis, keepdims)
-        return total / float(self.size // max(total.size, 1))
+        """The arithmetic mean over ``axis``: the sum divided by the count.
+
+        Computed in f32, in f64 for f64: integers and bools give f32, f16 and bf16 are rounded once.
+        """
+        wide = self if self.dtype == F64 else self.astype(F32)
+        total = wide._reduce("sum", axis, keepdims)
+        mean = total / float(self.size // max(total.size, 1))
+        return mean.astype(self.dtype) if self.dtype.is_float else mean
 
     def argmax(self, axis: int = -1) -> Tensor:
         """Index (i32) of the first maximum along ``axis``; a NaN counts as the maximum."""
         return _call("arg_max", self, axis=axis % max(self.ndim, 1))
+
+    def argmin(self, axis: int = -1) -> Tensor:
+        """Index (i32) of the first minimum along ``axis``; a NaN counts as the minimum."""
+        return _call("arg_min", self, axis=axis % max(self.ndim, 1))
 
     def _reduce(self, kind: str, axis: int | Sequence[int] | None, keepdims: bool) -> Tensor:
         chosen = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
@@ -313,12 +335,10 @@ class Tensor:
 
 
 def constant(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Tensor:
-    """A constant scalar broadcast to ``shape``."""
-    import numpy as np
-
+    """A constant scalar broadcast to ``shape``; raises ``TypeRuleError`` if it does not fit."""
     from ptir.ir.attributes import Literal
 
-    literal = Literal.of(np.asarray(value).astype(dtype.numpy))
+    literal = Literal.of(scalar_array(value, dtype))
     return _call("constant", value=literal).broadcast_to(shape)
 
 
@@ -373,23 +393,36 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
     return _call("div", a, b)
 
 
-def _remainder(a: Tensor, b: Tensor) -> Tensor:
-    """Python's ``%``: the result has the divisor's sign."""
-    rest = _call("rem", a, b)
+def _misses(rest: Tensor, b: Tensor) -> Tensor:
+    """Where a truncating remainder has not the divisor's sign, so that Python's differs."""
     zero = constant(0, rest.dtype, rest.shape)
-    differs = _call("compare", rest, zero, direction="lt") ^ _call(
-        "compare", b, zero, direction="lt"
-    )
-    wrong = _call("and", _call("compare", rest, zero, direction="ne"), differs)
-    return _call("select", wrong, _call("add", rest, b), rest)
+    negative = _call("compare", rest, zero, direction="lt")
+    differs = negative ^ _call("compare", b, zero, direction="lt")
+    return _call("and", _call("compare", rest, zero, direction="ne"), differs)
+
+
+def _remainder(a: Tensor, b: Tensor) -> Tensor:
+    """Python's ``%``: the result has the divisor's sign, a zero of floats too."""
+    rest = _call("rem", a, b)
+    result = _call("select", _misses(rest, b), _call("add", rest, b), rest)
+    if not rest.dtype.is_float:
+        return result
+    zero = constant(0, rest.dtype, rest.shape)
+    some = _call("compare", rest, zero, direction="ne")
+    return _call("select", some, result, _call("mul", _call("sign", b), zero))
 
 
 def _floor_divide(a: Tensor, b: Tensor) -> Tensor:
-    """Python's ``//``."""
+    """Python's ``//``; integers by zero give all ones, as the op ``div`` does."""
+    quotient = _call("div", a, b)
     if a.dtype.is_float:
-        return _call("floor", _call("div", a, b))
-    exact = _call("sub", a, _remainder(a, b))
-    return _call("div", exact, b)
+        return _call("floor", quotient)
+    if a.dtype.kind == "uint":
+        return quotient
+    zero, one = constant(0, a.dtype, a.shape), constant(1, a.dtype, a.shape)
+    divided = _call("compare", b, zero, direction="ne")
+    below = _call("and", _misses(_call("rem", a, b), b), divided)
+    return _call("select", below, _call("sub", quotient, one), quotient)
 
 
 def _named(name: str) -> Callable[[Tensor, Tensor], Tensor]:

@@ -92,7 +92,10 @@ class MappedSource:
 
     ``where`` maps a tensor's name to its file; without it, every tensor of every file is offered.
     An array read keeps the mapping alive. Tensors whose bytes are not aligned to their element
-    size are copied. Raises ``CheckpointError`` for files that cannot be read or do not agree.
+    size are copied. Raises ``CheckpointError`` for files that cannot be read or do not agree, and
+    when a tensor is read from a file that was cut since. A file that is cut later, while its
+    arrays are in use, cannot be noticed: the system ends the process (SIGBUS). Replace weights by
+    renaming a new file over the old one, never by writing into it.
     """
 
     def __init__(self, paths: Sequence[Path], where: Mapping[str, Path] | None = None) -> None:
@@ -139,6 +142,7 @@ class _MappedFile:
 
         entry = self.header.entries[name]
         stored = entry.type.dtype
+        self._check_size(name)
         raw = np.frombuffer(self._map, np.uint8, *self._span(entry))
         if stored.name == "bool" and raw.size and raw.max() > 1:
             _refuse_tensor(self.path, name, f"bool byte {raw.max()}; bytes must be 0 or 1")
@@ -147,6 +151,12 @@ class _MappedFile:
             values = values.copy()
         values.setflags(write=False)
         return values
+
+    def _check_size(self, name: str) -> None:
+        found, mapped = self._map.size(), len(self._map)
+        if found < mapped:
+            said = f"the file was cut from {mapped} to {found} bytes while it was in use"
+            _refuse_tensor(self.path, name, f"{said}; fetch it again and load the model anew")
 
     def drop_pages(self, name: str) -> None:
         length, start = self._span(self.header.entries[name])

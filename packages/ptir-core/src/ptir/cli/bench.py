@@ -79,13 +79,9 @@ class Bench:
         self._weights = sum(model.store.type(name).nbytes for name in names)
 
     def _session(self, capacity: int) -> Any:
-        from ptir.runtime.generation import SamplingOptions
-        from ptir.runtime.session import Session, capacity_for
+        from ptir.runtime.session import Session
 
-        model = self._model
-        capacity = capacity_for(capacity, model.context)
-        caches = model.module.cache_types(1, capacity)
-        return Session(model.steps, model.target, caches, SamplingOptions())
+        return Session.of(self._model, 1, capacity)
 
     def prefill(self, count: int) -> float:
         """Seconds for a prompt of ``count`` tokens, up to the logits of the last."""

@@ -1,10 +1,10 @@
-"""``ptir forward``: logits of a text or of token ids, described or written to an archive."""
+"""``ptir forward``: the outputs of a model or of a program, described or written to an archive."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,12 +12,25 @@ from ptir.cli import show
 from ptir.cli.model import dtype_option, model_argument, open_model, prompt_text
 from ptir.cli.shared import Shared, session, shared_options
 
+if TYPE_CHECKING:
+    from ptir.ir.program import Program
+
+PROGRAMS: Final = (".ptir", ".json")
+
 
 @click.command()
 @model_argument
 @click.argument("prompt", required=False)
 @click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The text; - reads stdin.")
 @click.option("--tokens", metavar="IDS", help="Token ids, comma-separated, instead of a text.")
+@click.option(
+    "--input",
+    "inputs",
+    metavar="ARCHIVE",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Arrays for a program's ports, by name. Repeatable; the last one wins.",
+)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write an archive.")
 @dtype_option
 @shared_options
@@ -27,24 +40,73 @@ def command(
     prompt: str | None,
     prompt_option: str | None,
     tokens: str | None,
+    inputs: tuple[Path, ...],
     out: Path | None,
     dtype: str,
 ) -> None:
-    """Compute the logits of every position of a text with MODEL."""
-    from ptir.checkpoint import save_archive
+    """Compute the logits of every position of a text with MODEL.
 
-    if tokens is not None and (prompt is not None or prompt_option is not None):
+    MODEL may also be a program (FILE.ptir, or a .json dump): its outputs on the arrays of --input
+    are output0, output1 and so on.
+    """
+    texts = [text for text in (prompt, prompt_option, tokens) if text is not None]
+    if model.endswith(PROGRAMS):
+        if texts:
+            raise click.UsageError("a program takes no text; give its arrays with --input")
+        _report(shared, out, _run_program(shared, Path(model), inputs), {"program": model}, {})
+        return
+    if inputs:
+        raise click.UsageError("--input is for programs (.ptir); a model takes a text or --tokens")
+    if tokens is not None and len(texts) > 1:
         raise click.UsageError("give the input once: a text or --tokens")
     given = _ids(tokens) if tokens is not None else prompt_text(prompt, prompt_option)
     with session(shared):
         loaded = open_model(shared, model, dtype)
         ids = loaded.encode(given)
         outputs = {"logits": loaded.forward(ids)}
+    metadata = {"model": model, "token_ids": ",".join(map(str, ids))}
+    _report(shared, out, outputs, metadata, {"token_ids": ids})
+
+
+def _run_program(shared: Shared, path: Path, inputs: tuple[Path, ...]) -> dict[str, Any]:
+    from ptir.capture.plan import run_program
+    from ptir.checkpoint import load_archive
+    from ptir.cli.shared import open_target
+
+    program = read_program(path)
+    arrays = {name: array for file in inputs for name, array in load_archive(file).arrays.items()}
+    with session(shared):
+        found = run_program(program, arrays, open_target(shared))
+    return {f"output{number}": array for number, array in enumerate(found)}
+
+
+def read_program(path: Path) -> Program:
+    """The verified program of a dump; raises ``VerifyError`` or ``CheckpointError``."""
+    from ptir.checkpoint.json_text import read_json_object, read_text
+    from ptir.ir.jsonform import from_json
+    from ptir.ir.parser import parse
+    from ptir.ops.verify import verify
+
+    is_json = path.name.endswith(".json")
+    program = from_json(read_json_object(path)) if is_json else parse(read_text(path))
+    verify(program)
+    return program
+
+
+def _report(
+    shared: Shared,
+    out: Path | None,
+    outputs: dict[str, Any],
+    metadata: dict[str, str],
+    more: dict[str, Any],
+) -> None:
+    from ptir.checkpoint import save_archive
+
     if out is not None:
-        save_archive(out, outputs, {"model": model, "token_ids": ",".join(map(str, ids))})
+        save_archive(out, outputs, metadata)
     rows = {name: described(array) for name, array in outputs.items()}
     if shared.json:
-        show.value({"outputs": rows, "token_ids": ids})
+        show.value({"outputs": rows, **more})
         return
     table = [(name, r["dtype"], r["shape"], r["digest"]) for name, r in rows.items()]
     show.table(("output", "dtype", "shape", "digest"), table)

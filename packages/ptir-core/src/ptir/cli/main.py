@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,7 +125,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = list(sys.argv[1:] if argv is None else argv)
-        code = group.main(args, prog_name="ptir", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = group.main(args, prog_name="ptir", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()
@@ -137,6 +140,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  the last guard: every failure is one clear message
         return _failed(error)
     return code if isinstance(code, int) else 0
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning is one line, not a place in our source."""
+    click.echo(f"warning: {message}", err=True)
 
 
 def _failed(error: Exception) -> int:

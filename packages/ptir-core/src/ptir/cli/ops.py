@@ -9,6 +9,7 @@ import click
 
 from ptir.cli import show
 from ptir.cli.shared import Shared, shared_options
+from ptir.errors import UsageError, unknown_name
 from ptir.ops import OPS, Op, op
 from ptir.ops.record import REQUIRED, Array, Attribute, DTypeClass, Sample
 from ptir.types import DTYPES, DType
@@ -19,6 +20,8 @@ from ptir.types import DTYPES, DType
 @shared_options
 def command(shared: Shared, name: str | None) -> None:
     """List the ops, or explain the op called NAME with an example."""
+    if name and name not in OPS:
+        raise UsageError(unknown_name("op", name, OPS))
     chosen = [op(name)] if name else list(OPS.values())
     if shared.json:
         show.value([record(one) for one in chosen])

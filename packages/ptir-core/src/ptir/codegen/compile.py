@@ -52,7 +52,7 @@ class Compiled:
             return step.nbytes
         assert isinstance(step, Launch) and step.kernel is not None
         value, group = step.kernel.values[position], step.kernel.group
-        scratch = {scratch_value(group, n): type for n, type in enumerate(group.scratch)}
+        scratch = {scratch_value(group, n): type for n, type in enumerate(step.kernel.scratch)}
         type = scratch[value] if value in scratch else self.fused.graph.type(value)
         return max(1, type.nbytes)
 
@@ -68,7 +68,8 @@ def compile_block(block: Block, device: KernelDevice, options: Options) -> Compi
         for group in fused.groups
     )
     reads = [_reads(kernel) for kernel in kernels]
-    plan = plan_memory(fused, reads, options, device.traits.alignment)
+    scratch = [kernel.scratch if kernel else () for kernel in kernels]
+    plan = plan_memory(fused, reads, scratch, options, device.traits.alignment)
     names, source = _source(kernels, device)
     built = device.build(source) if names else None
     return Compiled(fused, kernels, plan, source, names, built)

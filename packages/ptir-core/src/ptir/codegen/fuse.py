@@ -150,7 +150,7 @@ def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
     }
     for position in reversed(range(len(graph.block.instructions))):
         if position not in claimed:
-            _settle(graph, position, stored, consumers)
+            _settle(graph, position, stored, consumers, claimed)
     return stored
 
 
@@ -163,12 +163,18 @@ def _exact(graph: Graph, group: Group) -> set[int]:
     return {value for value in found if value in graph.maker}
 
 
-def _settle(graph: Graph, position: int, stored: set[int], consumers: dict[int, set[int]]) -> None:
+def _settle(
+    graph: Graph,
+    position: int,
+    stored: set[int],
+    consumers: dict[int, set[int]],
+    claimed: set[int],
+) -> None:
     """Decide about the values of one instruction that no hero claimed; readers are settled."""
     made = graph.block.instructions[position]
     for value in graph.results[position]:
         readers = consumers.get(value, set())
-        if value not in stored and _is_shared(graph, value, readers):
+        if value not in stored and _is_shared(graph, value, readers, claimed):
             stored.add(value)
         if value in stored:
             readers = {position}
@@ -178,21 +184,22 @@ def _settle(graph: Graph, position: int, stored: set[int], consumers: dict[int, 
             consumers.setdefault(operand, set()).update(readers)
 
 
-def _is_shared(graph: Graph, value: int, readers: set[int]) -> bool:
+def _is_shared(graph: Graph, value: int, readers: set[int], claimed: set[int]) -> bool:
     made = graph.instruction(value)
     assert made is not None
     if made.op == "constant":
         from ptir.codegen.graph import splat
 
         return bool(readers) and splat(made) is None
-    if is_free(made) or not (len(readers) > 1 or _is_read_twice(graph, value)):
+    if is_free(made) or not (len(readers) > 1 or _is_read_twice(graph, value, claimed)):
         return False
     return _cost(graph, value) > CHEAP
 
 
-def _is_read_twice(graph: Graph, value: int) -> bool:
-    """Whether a kernel would compute the value at more than one place per element."""
-    readers = [graph.block.instructions[p] for p in graph.readers.get(value, ())]
+def _is_read_twice(graph: Graph, value: int, claimed: set[int]) -> bool:
+    """Whether a map kernel would compute the value at more than one place per element."""
+    positions = [p for p in graph.readers.get(value, ()) if p not in claimed]
+    readers = [graph.block.instructions[p] for p in positions]
     moved = (is_map(made) and made.op not in ELEMENTWISE for made in readers)
     return len(readers) > 1 and any(moved)
 

@@ -18,8 +18,7 @@ class Group:
 
     ``reads`` are the values whose expressions it evaluates, ``exits`` the values that it stores.
     ``exact`` operands must lie in memory as they are, but for views. ``shares`` maps an exit to
-    the operand whose memory it is written into. ``scratch`` are memories that it needs while it
-    runs (see ``scratch_value``). ``detail`` belongs to the family.
+    the operand whose memory it is written into. ``detail`` belongs to the family.
     """
 
     family: str
@@ -29,7 +28,6 @@ class Group:
     detail: Any = None
     exact: tuple[int, ...] = ()
     shares: Mapping[int, int] = field(default_factory=dict[int, int])
-    scratch: tuple[TensorType, ...] = ()
 
     @property
     def position(self) -> int:
@@ -48,7 +46,10 @@ def scratch_value(group: Group, number: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One kernel ready to be built, and the values bound to its arguments, in order."""
+    """One kernel ready to be built, and the values bound to its arguments, in order.
+
+    ``scratch`` are memories that it needs while it runs (see ``scratch_value``).
+    """
 
     family: str
     body: str
@@ -56,6 +57,7 @@ class Kernel:
     values: tuple[int, ...]
     items: int
     group: Group
+    scratch: tuple[TensorType, ...] = ()
 
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""
@@ -91,11 +93,13 @@ SPREAD = 4
 """Work-items per unit, so that a late one delays little."""
 
 
-def finished(group: Group, writer: Writer, items: int) -> Kernel:
+def finished(
+    group: Group, writer: Writer, items: int, scratch: tuple[TensorType, ...] = ()
+) -> Kernel:
     """The kernel that ``writer`` holds."""
     values: Iterable[int] = writer.arguments
     arguments = tuple(writer.arguments.values())
-    return Kernel(group.family, writer.body(), arguments, tuple(values), items, group)
+    return Kernel(group.family, writer.body(), arguments, tuple(values), items, group, scratch)
 
 
 @dataclass(frozen=True)

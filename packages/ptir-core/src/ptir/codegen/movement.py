@@ -15,7 +15,7 @@ from ptir.codegen.elementwise import cast
 from ptir.codegen.expr import Apply, Coordinate, Expr, as_index, compare, constant, select
 from ptir.codegen.index import ZERO, Index, digits, flatten
 from ptir.ir.program import Instruction
-from ptir.types import BOOL, I32, TensorType
+from ptir.types import BOOL, F32, I32, U32, TensorType
 
 Coordinates = tuple[Index, ...]
 
@@ -197,6 +197,26 @@ def _iota(op: Operands, at: Coordinates) -> Expr:
     return cast(op.type.dtype, Coordinate(I32, at[op["axis"]]))
 
 
+def _dequantize(op: Operands, at: Coordinates) -> Expr:
+    """Values of 2, 4 or 8 bits: a word, shifted and masked, times its scale plus its bias."""
+    axis, bits, group = op["axis"], op["bits"], op["group"]
+    per, place = 32 // bits, at[axis]
+    word = op.at(0, (*at[:axis], place // per, *at[axis + 1 :]))
+    amount = Apply(U32, "convert", Coordinate(I32, (place % per) * bits))
+    value = Apply(U32, "and", Apply(U32, "shift_right", word, amount), constant(U32, 2**bits - 1))
+    scales = [_wide_scale(op, number, at, axis, group) for number in (1, 2)]
+    product = Apply(F32, "mul", Apply(F32, "convert", value), scales[0])
+    return cast(op.type.dtype, Apply(F32, "add", product, scales[1]))
+
+
+def _wide_scale(op: Operands, number: int, at: Coordinates, axis: int, group: int) -> Expr:
+    """A scale or bias in f32: one for a group, and one or all along the other axes."""
+    shape = op.types[number].shape
+    places = (c // group if a == axis else c for a, c in enumerate(at))
+    found = (ZERO if n == 1 else c for n, c in zip(shape, places, strict=True))
+    return cast(F32, op.at(number, tuple(found)))
+
+
 MOVEMENT: Final[dict[str, Callable[[Operands, Coordinates], Expr]]] = {
     "reshape": _reshape,
     "transpose": _transpose,
@@ -210,6 +230,7 @@ MOVEMENT: Final[dict[str, Callable[[Operands, Coordinates], Expr]]] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "iota": _iota,
+    "dequantize": _dequantize,
 }
 
 

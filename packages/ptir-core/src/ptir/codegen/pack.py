@@ -6,7 +6,7 @@ packed form, so that it is resident once; what else reads it (an embedding) read
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ptir.backend.contract import Derivation, derived_name
@@ -17,7 +17,7 @@ from ptir.types import BF16, F16, F32
 
 PACKED: Final = (F32, F16, BF16)
 LEAST: Final = 2 * LANES
-"""Outputs and inputs from which packing pays."""
+"""Outputs from which packing pays."""
 
 
 def pack(program: Program) -> tuple[Program, Mapping[str, Derivation]]:
@@ -51,43 +51,49 @@ def _wanted(program: Program) -> dict[int, Panels]:
     block = program.main
     parameters = {n for n, port in enumerate(program.ports) if port.kind == "parameter"}
     found: dict[int, Panels] = {}
-    makers = _makers(block)
+    makers = {v: instruction for results, instruction in block.numbered() for v in results}
     for instruction in block.instructions:
-        weight = _weight(block, instruction, makers)
-        if weight is None or weight in found or weight not in parameters:
+        contract = _contracted(block, instruction)
+        if contract is None:
             continue
-        panels = _panels(block, instruction, weight)
-        if panels is not None:
-            found[weight] = panels
+        for value, panels in _panels(block, makers, instruction.operands[1], contract):
+            if value in parameters:
+                found.setdefault(value, panels)
     return found
 
 
-def _makers(block: Block) -> dict[int, Instruction]:
-    return {v: instruction for results, instruction in block.numbered() for v in results}
-
-
-def _weight(
-    block: Block, instruction: Instruction, makers: Mapping[int, Instruction]
-) -> int | None:
-    """The value that a contraction of rows takes its weights from, behind a cast."""
+def _contracted(block: Block, instruction: Instruction) -> int | None:
+    """The axis of the right operand along which rows are multiplied, where that is what happens."""
     if instruction.op != "dot_general" or instruction.types[0].dtype != F32:
         return None
-    if instruction.attributes["lhs_batch"]:
+    attributes = instruction.attributes
+    lhs, rhs = (block.types[v] for v in instruction.operands)
+    if attributes["lhs_batch"] or attributes["lhs_contract"] != (lhs.rank - 1,) or rhs.rank != 2:
         return None
-    lhs, weight = instruction.operands
-    last: Sequence[int] = (len(block.types[lhs].shape) - 1,)
-    if tuple(instruction.attributes["lhs_contract"]) != tuple(last):
-        return None
+    (axis,) = attributes["rhs_contract"]
+    return int(axis)
+
+
+def _panels(
+    block: Block, makers: Mapping[int, Instruction], weight: int, contract: int
+) -> Iterator[tuple[int, Panels]]:
+    """The values behind a weight that may be packed: itself, or its words and scales."""
     made = makers.get(weight)
-    return made.operands[0] if made is not None and made.op == "cast" else weight
+    if made is not None and made.op == "dequantize":
+        words, scale, _ = made.operands
+        if made.attributes["axis"] == contract and made.attributes["bits"] in (4, 8):
+            yield from _one(block, words, contract, 1)
+            yield from _one(block, scale, contract, 1)
+        return
+    if made is not None and made.op == "cast":
+        weight = made.operands[0]
+    if block.types[weight].dtype in PACKED:
+        yield from _one(block, weight, contract, 32 // block.types[weight].dtype.bits)
 
 
-def _panels(block: Block, instruction: Instruction, weight: int) -> Panels | None:
-    type = block.types[weight]
-    contract = instruction.attributes["rhs_contract"]
-    if type.rank != 2 or type.dtype not in PACKED or len(contract) != 1:
-        return None
-    layout = "oi" if contract[0] == 1 else "io"
+def _one(block: Block, value: int, contract: int, per: int) -> Iterator[tuple[int, Panels]]:
+    type = block.types[value]
+    layout = "oi" if contract == 1 else "io"
     n, k = type.shape if layout == "oi" else type.shape[::-1]
-    panels = Panels(type.dtype, n, k, layout)
-    return panels if min(n, k) >= LEAST and k % panels.per == 0 else None
+    if n >= LEAST and k % per == 0:
+        yield value, Panels(type.dtype, n, k, layout, per)

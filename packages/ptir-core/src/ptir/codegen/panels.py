@@ -37,11 +37,13 @@ class Panels:
     outputs: int
     inputs: int
     layout: str
+    per: int
+    """Neighbouring inputs that lie side by side: as many as fill a 32-bit word, or 1."""
 
-    @property
-    def per(self) -> int:
-        """Inputs in one 32-bit word."""
-        return 32 // self.dtype.bits
+    @staticmethod
+    def words_of(dtype: DType, outputs: int, inputs: int, layout: str) -> Panels:
+        """Panels of 32-bit words."""
+        return Panels(dtype, outputs, inputs, layout, 32 // dtype.bits)
 
     @property
     def count(self) -> int:
@@ -65,7 +67,7 @@ class Panels:
 
     def weight(self, packed: int, output: Index, input: Index) -> Expr:
         """A weight as f32, read from the packed parameter numbered ``packed`` by whole words."""
-        if self.per == 1:
+        if self.dtype == F32:
             return Load(F32, packed, self.word(output, input))
         word = Load(U32, packed, self.word(output, input))
         return UNPACKED[self.dtype](word, (input % self.per).constant)
@@ -150,8 +152,9 @@ def _zero(dtype: DType) -> object:
 
 def panels_of(packed: TensorType, attributes: Attributes) -> Panels:
     """The description behind an ``unpack`` composite."""
-    inputs = packed.shape[1] * packed.shape[3]
-    return Panels(packed.dtype, attributes["outputs"], inputs, attributes["layout"])
+    per = packed.shape[3]
+    inputs = packed.shape[1] * per
+    return Panels(packed.dtype, attributes["outputs"], inputs, attributes["layout"], per)
 
 
 def unpacked_element(operands: Operands, at: Coordinates) -> Expr:

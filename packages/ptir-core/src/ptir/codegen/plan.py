@@ -15,6 +15,7 @@ from ptir.backend.contract import Options
 from ptir.codegen.fuse import Fused
 from ptir.codegen.graph import Graph
 from ptir.codegen.kernel import Group, scratch_value
+from ptir.types import TensorType
 
 Kind = Literal["input", "output", "arena", "constant"]
 
@@ -69,6 +70,8 @@ class _Planner:
     alignment: int
     reads: list[tuple[int, ...]]
     """The stored values that each step reads."""
+    scratch: list[tuple[TensorType, ...]]
+    """The memories that each step needs while it runs."""
     lives: dict[int, _Life] = field(default_factory=dict[int, _Life])
     copies: list[list[Copy]] = field(default_factory=list[list[Copy]])
     pending: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
@@ -117,7 +120,7 @@ class _Planner:
     def _step(self, step: int, group: Group, last: dict[int, int]) -> None:
         for value in self.reads[step]:
             self.lives[value].last = max(self.lives[value].last, step)
-        for number, type in enumerate(group.scratch):
+        for number, type in enumerate(self.scratch[step]):
             value = scratch_value(group, number)
             self.lives[value] = _Life([value], max(1, type.nbytes), step, step)
         for value in group.exits:
@@ -206,7 +209,11 @@ def _up(value: int, to: int) -> int:
 
 
 def plan_memory(
-    fused: Fused, reads: Iterable[tuple[int, ...]], options: Options, alignment: int
+    fused: Fused,
+    reads: Iterable[tuple[int, ...]],
+    scratch: Iterable[tuple[TensorType, ...]],
+    options: Options,
+    alignment: int,
 ) -> MemoryPlan:
-    """The plan for kernels that read the given stored values, in the order of the groups."""
-    return _Planner(fused, options, alignment, list(reads)).plan()
+    """The plan for kernels that read these stored values and need this scratch, by group."""
+    return _Planner(fused, options, alignment, list(reads), list(scratch)).plan()

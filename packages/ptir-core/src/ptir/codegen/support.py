@@ -45,6 +45,8 @@ def _composite(query: OpQuery) -> str | None:
 def _op(query: OpQuery, traits: Traits) -> str | None:
     if query.op not in ELEMENTWISE and query.op not in MOVEMENT and query.op not in HEROES:
         return f"{query.op} has no kernel family yet"
+    if query.op == "dequantize" and query.attributes["bits"] == 3:
+        return "values of 3 bits may span two words; they are decomposed"
     if query.op == "cast" and not traits.doubles:
         source, target = query.operands[0].dtype, query.results[0].dtype
         if cast_needs_doubles(source, target):

@@ -9,11 +9,13 @@ from ptir.capture import Tensor
 from ptir.functional.activation import gelu, silu, swiglu
 from ptir.functional.arrays import arange, concat, full, stack, take, top_k
 from ptir.functional.attention import attention, cache_update
+from ptir.functional.control import cond, scan, while_loop
 from ptir.functional.convolution import conv2d
 from ptir.functional.define import composite, functional, implementation
 from ptir.functional.elementwise import ELEMENTWISE, where
 from ptir.functional.linear import embedding, linear
 from ptir.functional.normalization import batch_norm, layer_norm, rms_norm
+from ptir.functional.places import gather, scatter, segment_reduce, take_along_axis
 from ptir.functional.pooling import avg_pool2d, max_pool2d
 from ptir.functional.position import rope
 from ptir.functional.quantized import affine_range, dequantize, quantize, quantized_linear
@@ -30,11 +32,13 @@ __all__ = [
     "cache_update",
     "composite",
     "concat",
+    "cond",
     "conv2d",
     "dequantize",
     "embedding",
     "full",
     "functional",
+    "gather",
     "gelu",
     "implementation",
     "layer_norm",
@@ -47,14 +51,19 @@ __all__ = [
     "rms_norm",
     "rope",
     "sample",
+    "scan",
+    "scatter",
+    "segment_reduce",
     "silu",
     "softmax",
     "stack",
     "swiglu",
     "take",
+    "take_along_axis",
     "top_k",
     "uniform",
     "where",
+    "while_loop",
 ]
 
 

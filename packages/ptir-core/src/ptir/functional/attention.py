@@ -90,9 +90,27 @@ class _Heads:
 
 @functional("attention", "softmax of scaled, masked query-key products, applied to the values")
 def _attention(
-    q: Tensor, k: Tensor, v: Tensor, start: Tensor, length: Tensor, **attributes: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    start: Tensor,
+    length: Tensor,
+    *,
+    scale: float,
+    causal: bool,
+    window: int | None,
+    soft_cap: float | None,
 ) -> Tensor:
-    heads = _Heads(q, start, length, groups=k.shape[1], **attributes)
+    heads = _Heads(
+        q,
+        start,
+        length,
+        groups=k.shape[1],
+        scale=scale,
+        causal=causal,
+        window=window,
+        soft_cap=soft_cap,
+    )
     positions = arange(k.shape[2])
     return heads.values(softmax(heads.scores(k, positions)), v, positions)
 

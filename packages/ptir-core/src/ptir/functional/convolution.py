@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ptir.capture import Tensor, call
 from ptir.functional.check import Checked
@@ -10,6 +10,8 @@ from ptir.functional.define import composite, functional
 from ptir.functional.grid import Padding, Pair, grid
 from ptir.functional.linear import STORAGE
 from ptir.types import F32
+
+Two = tuple[int, int]
 
 LAYOUTS: Final = {"hwio": "KH,KW,I,O", "oihw": "O,I,KH,KW"}
 
@@ -20,21 +22,25 @@ def _conv2d(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
+    strides: Two,
+    low: Two,
+    high: Two,
+    dilation: Two,
     groups: int,
     layout: str,
-    **geometry: Any,
 ) -> Tensor:
-    kernel = weight.shape[:2] if layout == "hwio" else weight.shape[2:]
-    patches = extract_patches(x, kernel, **geometry)
+    patches = call(
+        "extract_patches",
+        x,
+        window=weight.shape[:2] if layout == "hwio" else weight.shape[2:],
+        strides=strides,
+        low=low,
+        high=high,
+        window_dilation=dilation,
+    )
     multiply = _product if groups == 1 else _grouped_product
     result = multiply(patches, weight.astype(F32), layout, groups)
     return result if bias is None else result + bias
-
-
-def extract_patches(x: Tensor, window: tuple[int, ...], **geometry: Any) -> Tensor:
-    """The windows of x [N,H,W,C] as [N,OH,OW,KH,KW,C], zero outside of x."""
-    dilation = geometry.pop("dilation")
-    return call("extract_patches", x, window=window, window_dilation=dilation, **geometry)
 
 
 def _product(patches: Tensor, weight: Tensor, layout: str, groups: int) -> Tensor:

@@ -8,7 +8,7 @@ operands; nothing else needs to know.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, update_wrapper
 from typing import Any, TypeVar
 
 from ptir.capture import Tensor, lower
@@ -63,7 +63,11 @@ def implementation(
 
 
 def lowering(function: Callable[..., Any]) -> Lower:
-    """``function`` over tensors as a memoised lowering: operand types and attributes to a block."""
+    """``function`` over tensors as a memoised lowering: operand types and attributes to a block.
+
+    The result's ``__wrapped__`` is the function, whose parameters are the composite's operands and
+    attributes.
+    """
 
     @lru_cache(maxsize=512)
     def lowered(types: tuple[TensorType, ...], attributes: Attributes) -> Block:
@@ -72,7 +76,7 @@ def lowering(function: Callable[..., Any]) -> Lower:
     def run(types: Sequence[TensorType], attributes: Attributes) -> Block:
         return lowered(tuple(types), attributes)
 
-    return run
+    return update_wrapper(run, function)
 
 
 def composite(name: str, *operands: Tensor, **attributes: Any) -> Tensor:

@@ -7,7 +7,8 @@ take the tensors' element type. A new elementwise op appears here without an edi
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 from ptir.capture import Tensor, call
@@ -20,6 +21,7 @@ from ptir.ops.record import OPS, Op, dtypes, type_error
 _BOOL = dtypes("bool")
 
 
+@cache
 def _derived(record: Op) -> Callable[..., Tensor]:
     mixed = [record.dtypes[name] == _BOOL for name in record.operands]
 
@@ -70,11 +72,25 @@ def _python_name(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-ELEMENTWISE: Final[dict[str, Callable[..., Tensor]]] = {
-    _python_name(record.name): _derived(record)
-    for record in OPS.values()
-    if "elementwise" in record.traits
-}
+class _Elementwise(Mapping[str, Callable[..., Tensor]]):
+    """The functions by name, derived when first asked for: ops defined later are here too."""
+
+    def __getitem__(self, name: str) -> Callable[..., Tensor]:
+        plain = name.removesuffix("_")
+        record = OPS.get(plain if keyword.iskeyword(plain) else name)
+        if record is None or "elementwise" not in record.traits:
+            raise KeyError(name)
+        return _derived(record)
+
+    def __iter__(self) -> Iterator[str]:
+        chosen = (record for record in OPS.values() if "elementwise" in record.traits)
+        return (_python_name(record.name) for record in chosen)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+ELEMENTWISE: Final = _Elementwise()
 
 
 def where(predicate: Tensor, on_true: Tensor | Scalar, on_false: Tensor | Scalar) -> Tensor:

@@ -7,7 +7,7 @@ from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
 from ptir.functional.grid import Padding, Pair, grid
 from ptir.ir.attributes import Literal
-from ptir.ops.sliding import Slide, slides
+from ptir.ops.sliding import slides
 
 Two = tuple[int, int]
 
@@ -42,15 +42,9 @@ def _avg_pool2d(
     total = _reduce("sum", x, window, strides, low, high, (1, 1))
     if count_include_pad or not any((*low, *high)):
         return total / float(window[0] * window[1])
-    rows, columns = map(counts, slides(x.shape[1:3], window, strides, low, high))
+    rows, columns = (slide.seen for slide in slides(x.shape[1:3], window, strides, low, high))
     table = [[[float(row * column)] for column in columns] for row in rows]
     return total / _constant(table)
-
-
-def counts(slide: Slide) -> list[int]:
-    """How many elements of the operand each window sees, padding left out; not dilated."""
-    starts = (number * slide.stride - slide.low for number in range(slide.count))
-    return [min(start + slide.window, slide.size) - max(start, 0) for start in starts]
 
 
 def _constant(table: list[list[list[float]]]) -> Tensor:

@@ -6,7 +6,8 @@ import math
 
 from ptir.capture import Tensor, call
 from ptir.functional import elementwise as each
-from ptir.functional.arrays import arange, concat, full, top_k
+from ptir.functional.arrays import arange, concat, full
+from ptir.functional.arrays import top_k as greatest
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
 from ptir.functional.elementwise import where
@@ -18,17 +19,17 @@ from ptir.types import F32, I32
 def _sample(
     logits: Tensor,
     temperature: Tensor,
-    k: Tensor,
+    top_k: Tensor,
     top_p: Tensor,
     min_p: Tensor,
     uniform: Tensor,
 ) -> Tensor:
     B, V = logits.shape
     heat, k, top_p, min_p, uniform = (
-        operand.reshape(B, 1) for operand in (temperature, k, top_p, min_p, uniform)
+        operand.reshape(B, 1) for operand in (temperature, top_k, top_p, min_p, uniform)
     )
     sampled = heat > 0.0
-    ordered, order = top_k(logits, V)
+    ordered, order = greatest(logits, V)
     rank = arange(V).reshape(1, V)
     scaled = (ordered - shift(ordered[:, :1])) / where(sampled, heat, 1.0)
     alive = (ordered > -math.inf) & ((rank < k) | (k <= 0))

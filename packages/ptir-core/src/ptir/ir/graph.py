@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,20 +105,24 @@ def emit(
     return tuple(Ref(node, index) for index in range(len(types)))
 
 
-def reachable(outputs: Sequence[Ref]) -> list[Node]:
-    """Every node that ``outputs`` need, sources included, in the order they were made."""
+def reachable(outputs: Sequence[Ref], known: Container[int] = ()) -> list[Node]:
+    """Every node that ``outputs`` need, sources included, in the order they were made.
+
+    Nodes whose serial is among ``known`` are not looked behind.
+    """
     seen: dict[int, Node] = {}
     pending = [ref.node for ref in outputs]
     while pending:
         node = pending.pop()
         if node.serial not in seen:
             seen[node.serial] = node
-            pending.extend(ref.node for ref in node.operands)
+            if node.serial not in known:
+                pending.extend(ref.node for ref in node.operands)
     return [seen[serial] for serial in sorted(seen)]
 
 
 def freeze(outputs: Sequence[Ref], inputs: Sequence[Ref]) -> Block:
-    """The block that computes ``outputs`` from ``inputs``.
+    """The block that computes ``outputs`` from ``inputs``, whatever those are computed from.
 
     Raises ``CaptureError`` when a source that is not among ``inputs`` is needed.
     """
@@ -126,7 +130,7 @@ def freeze(outputs: Sequence[Ref], inputs: Sequence[Ref]) -> Block:
     bound = {ref.node.serial for ref in inputs}
     instructions: list[Instruction] = []
     count = len(inputs)
-    for node in reachable(outputs):
+    for node in reachable(outputs, bound):
         if node.serial in bound:
             continue
         if node.is_source:

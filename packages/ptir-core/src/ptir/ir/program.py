@@ -36,7 +36,7 @@ class Instruction:
         return str(self.attributes["name"]) if self.op == "composite" else self.op
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
     """A closed sequence of instructions: input types, instructions, numbers of the outputs."""
 
@@ -77,6 +77,32 @@ class Block:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Block) and _equal(self, other, set())
+
+
+def _equal(one: Block, other: Block, proven: set[tuple[int, int]]) -> bool:
+    """Structural equality that looks at each pair of blocks once, however often it is reached."""
+    pair = (id(one), id(other))
+    if one is other or pair in proven:
+        return True
+    same = one.digest == other.digest and _shell(one) == _shell(other)
+    regions = zip(_regions(one), _regions(other), strict=True) if same else ()
+    if not same or not all(_equal(a, b, proven) for a, b in regions):
+        return False
+    proven.add(pair)
+    return True
+
+
+def _shell(block: Block) -> tuple[object, ...]:
+    """A block without the insides of its regions and without locations."""
+    listed = [(i.op, i.operands, i.attributes, i.types, len(i.regions)) for i in block.instructions]
+    return block.inputs, block.outputs, listed
+
+
+def _regions(block: Block) -> list[Block]:
+    return [region for instruction in block.instructions for region in instruction.regions]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ SIGNED = dtypes("i8", "i16", "i32", "i64")
 UNSIGNED = dtypes("u8", "u16", "u32", "u64")
 INTEGER = SIGNED | UNSIGNED
 NUMERIC = FLOAT | INTEGER
+INDEX = dtypes("i32", "u32", "i64")
 BITS = INTEGER | BOOL_ONLY
 COMMON = NUMERIC | BOOL_ONLY
 F8 = dtypes("f8e4m3fn", "f8e5m2")

@@ -48,7 +48,11 @@ def _result_dtype(call: Call) -> DType:
     operand, wanted = call.types[0].dtype, call["dtype"]
     if wanted is None:
         return operand
-    fits = isinstance(wanted, DType) and wanted in NUMERIC and wanted.holds(operand)
+    fits = (
+        isinstance(wanted, DType)
+        and wanted in NUMERIC
+        and (wanted.kind == operand.kind and wanted.holds(operand))
+    )
     rule = f"it must be of the same kind as {operand} and hold all of its values"
     call.require(fits, "result dtype", f"result dtype {wanted} is refused: {rule}")
     return operand if not isinstance(wanted, DType) else wanted
@@ -110,6 +114,15 @@ dot_general = define(
             lhs_contract=(2,),
             rhs_contract=(0,),
             gives=_f32([[[4], [2]], [[20], [22]], [[3], [6]]]),
+        ),
+        sample(
+            _f32([[[1, -2], [3, 4]], [[0, 5], [-6, 7]]]),
+            _f32([[[2, 1], [3, -1]], [[4, 0], [-5, 6]]]),
+            lhs_batch=(0, 1),
+            rhs_batch=(1, 0),
+            lhs_contract=(2,),
+            rhs_contract=(2,),
+            gives=_f32([[0, 12], [-5, 72]]),
         ),
         sample(
             _i32([[[1, 2], [3, 4], [5, 6]]]),

@@ -33,12 +33,14 @@ _FLAG = TensorType(BOOL, ())
 Types = tuple[TensorType, ...]
 
 
-def _listed(types: Sequence[TensorType]) -> str:
+def listed(types: Sequence[TensorType]) -> str:
+    """Types as messages show them."""
     return f"({', '.join(map(str, types))})"
 
 
-def _require_inputs(call: Call, name: str, region: Block, operands: Types) -> None:
-    message = f"{name} takes {_listed(region.inputs)}; the operands are {_listed(operands)}"
+def require_inputs(call: Call, name: str, region: Block, operands: Types) -> None:
+    """Refuse a region that does not take exactly ``operands``."""
+    message = f"{name} takes {listed(region.inputs)}; the operands are {listed(operands)}"
     call.require(region.inputs == operands, "inputs", message)
 
 
@@ -48,10 +50,10 @@ def _cond(call: Call) -> Types:
     call.require(
         predicate == _FLAG, "predicate", f"predicate has type {predicate}; bool[] is needed"
     )
-    _require_inputs(call, "then", then, tuple(operands))
-    _require_inputs(call, "else", otherwise, tuple(operands))
+    require_inputs(call, "then", then, tuple(operands))
+    require_inputs(call, "else", otherwise, tuple(operands))
     found, other = then.output_types, otherwise.output_types
-    call.require(found == other, "outputs", f"then gives {_listed(found)}, else {_listed(other)}")
+    call.require(found == other, "outputs", f"then gives {listed(found)}, else {listed(other)}")
     return found
 
 
@@ -82,9 +84,11 @@ cond = define(
     Only the chosen region runs. Both take the operands and give equal types.""",
     samples=(
         Sample(
-            (_bool(True), _f32([1, -2]), _f32([3])), {}, (_f32([3]), _f32([1, -2])), (_SWAP, _SWAP)
+            (_bool(True), _f32([1, -2]), _f32([3, 4])),
+            {},
+            (_f32([3, 4]), _f32([1, -2])),
+            (Block((_V, _V), (), (1, 0)), Block((_V, _V), (), (0, 1))),
         ),
-        Sample((_bool(True), _f32([1, -2]), _f32([3])), {}, (_f32([1, -2]),), (_FIRST, _FIRST)),
         Sample(
             (_bool(True), _f32([1, -2]), _f32([3, 4])),
             {},
@@ -145,12 +149,12 @@ def _while(call: Call) -> Types:
     condition, body = call.regions
     state = call.types
     call.require(bool(state), "operands", "no operands given; a loop without state cannot end")
-    _require_inputs(call, "condition", condition, state)
-    _require_inputs(call, "body", body, state)
+    require_inputs(call, "condition", condition, state)
+    require_inputs(call, "body", body, state)
     flags, found = condition.output_types, body.output_types
-    call.require(flags == (_FLAG,), "condition", f"condition gives {_listed(flags)}, not (bool[])")
+    call.require(flags == (_FLAG,), "condition", f"condition gives {listed(flags)}, not (bool[])")
     call.require(
-        found == state, "body", f"body gives {_listed(found)}; the state is {_listed(state)}"
+        found == state, "body", f"body gives {listed(found)}; the state is {listed(state)}"
     )
     return state
 
@@ -241,7 +245,7 @@ def _composite(call: Call) -> Types:
     name = call["name"]
     named = isinstance(name, str) and _NAME.fullmatch(name) is not None
     call.require(named, "name", f"name {name!r} is refused; write it as rms_norm")
-    _require_inputs(call, "lowering", lowering, call.types)
+    require_inputs(call, "lowering", lowering, call.types)
     return lowering.output_types
 
 

@@ -39,3 +39,8 @@ def lowest(dtype: DType) -> float:
     if dtype.is_float:
         return -math.inf
     return -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0
+
+
+def highest(integer: DType) -> int:
+    """The greatest value of an integer dtype."""
+    return int(2 ** (integer.bits - (integer.kind == "int")) - 1)

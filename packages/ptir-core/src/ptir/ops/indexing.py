@@ -1,6 +1,6 @@
-"""Indexing ops: which elements is decided by operands. Indices clamp into range.
+"""Indexing ops along axes: which slice or window is decided by an operand.
 
-With PTIR_CHECK_INDICES=1 the reference refuses what would be clamped.
+Indices clamp into range; under PTIR_CHECK_INDICES=1 what would be clamped is an error.
 """
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from __future__ import annotations
 from functools import partial
 
 from ptir.ir.graph import Ref
-from ptir.ops.fill import full, positions, scalar
+from ptir.ops.fill import full, highest, positions, scalar
 from ptir.ops.record import (
     ANY,
-    INTEGER,
+    INDEX,
     Array,
     Attribute,
     Call,
     bad,
     define,
-    dtypes,
     op,
     refusals,
     sample,
@@ -27,7 +26,6 @@ from ptir.types import I32, I64, TensorType
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
 _bf16, _i8, _i64 = partial(Array, "bf16"), partial(Array, "i8"), partial(Array, "i64")
 _u64, _e4m3 = partial(Array, "u64"), partial(Array, "f8e4m3fn")
-_START = dtypes("i32")
 
 
 def _take(call: Call) -> TensorType:
@@ -41,10 +39,11 @@ def _take(call: Call) -> TensorType:
 take = define(
     "take",
     "operand indices",
-    dtypes={"operand": ANY, "indices": INTEGER},
+    dtypes={"operand": ANY, "indices": INDEX},
     attributes=(Attribute("axis", "the axis that is indexed"),),
     rule=_take,
     meaning=lambda xp, operand, indices, *, axis: xp.take(operand, indices, axis=axis),
+    bounds=lambda types, attributes: (1, (types[0].shape[attributes["axis"]] - 1,)),
     traits="movement",
     doc="""Slices of an axis by index; the axes of ``indices`` take the place of the axis.
 
@@ -75,13 +74,13 @@ take = define(
             gives=_f32([10, 30, 10, 30]),
         ),
         sample(_bf16([1, 2]), _u32(4294967295), axis=0, gives=_bf16(2)),
-        sample(_i8([1, -2, 3]), _i8([-128, 1, 127]), axis=0, gives=_i8([1, -2, 3])),
-        sample(_u64([5, 2**63]), _u64([2**63, 0]), axis=0, gives=_u64([2**63, 5])),
+        sample(_i8([1, -2, 3]), _i32([-128, 1, 127]), axis=0, gives=_i8([1, -2, 3])),
+        sample(_u64([5, 2**63]), _i64([2**40, -1]), axis=0, gives=_u64([2**63, 5])),
         sample(_e4m3([0.5, 448]), _i64([2**40, -1]), axis=0, gives=_e4m3([448, 0.5])),
     ),
     bad_calls=(
         *refusals(
-            "operand indices", {"operand": ANY, "indices": INTEGER}, "f32[2]", "i32[3]", axis=0
+            "operand indices", {"operand": ANY, "indices": INDEX}, "f32[2]", "i32[3]", axis=0
         ),
         bad(
             "axis",
@@ -102,7 +101,8 @@ take = define(
 
 
 def _require_starts(call: Call) -> None:
-    found, wanted = call.types[-1], TensorType(I32, (call.types[0].rank,))
+    found, rank = call.types[-1], call.types[0].rank
+    wanted = found.with_shape((rank,))
     message = f"starts has type {found}; {wanted} is needed, one per axis"
     call.require(found == wanted, "starts", message)
 
@@ -111,8 +111,9 @@ def _bounded(starts: Ref, axis: int, last: int) -> Ref:
     """The start of one axis, a scalar clamped to ``0..last``."""
     one = op("slice")(starts, starts=(axis,), limits=(axis + 1,))
     start = op("reshape")(one, shape=())
-    raised = op("maximum")(start, scalar(0, I32))
-    return op("minimum")(raised, scalar(last, I32))
+    index = start.type.dtype
+    raised = op("maximum")(start, scalar(0, index))
+    return op("minimum")(raised, scalar(min(last, highest(index)), index))
 
 
 def _dynamic_slice_decomposition(operand: Ref, starts: Ref, *, sizes: tuple[int, ...]) -> Ref:
@@ -120,7 +121,7 @@ def _dynamic_slice_decomposition(operand: Ref, starts: Ref, *, sizes: tuple[int,
     for axis, (size, whole) in enumerate(zip(sizes, operand.type.shape, strict=True)):
         if size < whole:
             start = op("broadcast_to")(_bounded(starts, axis, whole - size), shape=(size,))
-            indices = op("add")(start, positions((size,), 0))
+            indices = op("add")(start, positions((size,), 0, start.type.dtype))
             operand = op("take")(operand, indices, axis=axis)
     return operand
 
@@ -148,6 +149,10 @@ def _dynamic_update_slice_decomposition(operand: Ref, update: Ref, starts: Ref) 
     return op("take")(op("concat")(*flat, axis=0), op("select")(inside, within, kept), axis=0)
 
 
+def _last_starts(operand: TensorType, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n - size for n, size in zip(operand.shape, sizes, strict=True))
+
+
 def _dynamic_slice(call: Call) -> TensorType:
     operand = call.types[0]
     _require_starts(call)
@@ -160,11 +165,12 @@ def _dynamic_slice(call: Call) -> TensorType:
 dynamic_slice = define(
     "dynamic_slice",
     "operand starts",
-    dtypes={"operand": ANY, "starts": _START},
+    dtypes={"operand": ANY, "starts": INDEX},
     attributes=(Attribute("sizes", "axis sizes of the window"),),
     rule=_dynamic_slice,
     meaning=lambda xp, operand, starts, *, sizes: xp.dynamic_slice(operand, starts, sizes=sizes),
     decomposition=_dynamic_slice_decomposition,
+    bounds=lambda types, attributes: (1, _last_starts(types[0], attributes["sizes"])),
     traits="movement",
     doc="""The window of ``sizes`` that begins at ``starts``, one start per axis.
 
@@ -188,7 +194,7 @@ dynamic_slice = define(
     ),
     bad_calls=(
         *refusals(
-            "operand starts", {"operand": ANY, "starts": _START}, "f32[2]", "i32[1]", sizes=(1,)
+            "operand starts", {"operand": ANY, "starts": INDEX}, "f32[2]", "i32[1]", sizes=(1,)
         ),
         bad(
             "starts",
@@ -231,10 +237,11 @@ def _dynamic_update_slice(call: Call) -> TensorType:
 dynamic_update_slice = define(
     "dynamic_update_slice",
     "operand update starts",
-    dtypes={"operand": ANY, "update": ANY, "starts": _START},
+    dtypes={"operand": ANY, "update": ANY, "starts": INDEX},
     rule=_dynamic_update_slice,
     meaning=lambda xp, operand, update, starts: xp.dynamic_update_slice(operand, update, starts),
     decomposition=_dynamic_update_slice_decomposition,
+    bounds=lambda types, attributes: (2, _last_starts(types[0], types[1].shape)),
     traits="movement",
     doc="""The operand with ``update`` written where a window of its size begins at ``starts``.
 
@@ -256,11 +263,12 @@ dynamic_update_slice = define(
         sample(_f32([1, 2]), _f32([]), _i32([1]), gives=_f32([1, 2])),
         sample(_e4m3([1, 2, 3]), _e4m3([-448]), _i32([1]), gives=_e4m3([1, -448, 3])),
         sample(_f32(5), _f32(-6), _i32([]), gives=_f32(-6)),
+        sample(_u64([1, 2]), _u64([2**64 - 1]), _i32([9]), gives=_u64([1, 2**64 - 1])),
     ),
     bad_calls=(
         *refusals(
             "operand update starts",
-            {"operand": ANY, "update": ANY, "starts": _START},
+            {"operand": ANY, "update": ANY, "starts": INDEX},
             "f32[2]",
             "f32[1]",
             "i32[1]",

@@ -125,6 +125,7 @@ broadcast_to = define(
         sample(_i32([[1], [-2]]), shape=(2, 3), gives=_i32([[1, 1, 1], [-2, -2, -2]])),
         sample(_bf16(2), shape=(2, 1), gives=_bf16([[2], [2]])),
         sample(_f32([[1, 2]]), shape=(0, 2), gives=_f32([]).reshaped(0, 2)),
+        sample(_i8([-128, 1]), shape=(2, 2), gives=_i8([[-128, 1], [-128, 1]])),
         sample(_f64([[-0.5], [2]]), shape=(2, 2), gives=_f64([[-0.5, -0.5], [2, 2]])),
     ),
     bad_calls=(

@@ -133,11 +133,12 @@ def _moved(x: Ref, axis: int, period: int, pieces: int, amount: Callable[[int, i
     """
     size = x.type.shape[axis]
     periods = -(-size // period)
-    none = (0,) * x.type.rank
-    extra = _split(none, axis, periods * period - size)
-    padded = pad(x, _filled(0, U32, ()), low=none, high=extra)
-    lined = reshape(padded, shape=_split(padded.type.shape, axis, periods, 1, period))
-    shape = _split(padded.type.shape, axis, periods, pieces, period)
+    if size != periods * period:
+        none = (0,) * x.type.rank
+        extra = _split(none, axis, periods * period - size)
+        x = pad(x, _filled(0, U32, ()), low=none, high=extra)
+    lined = reshape(x, shape=_split(x.type.shape, axis, periods, 1, period))
+    shape = _split(x.type.shape, axis, periods, pieces, period)
     spread = broadcast_to(lined, shape=shape)
     left = [[amount(p, i) % 2**32 for i in range(period)] for p in range(pieces)]
     right = [[-amount(p, i) % 2**32 for i in range(period)] for p in range(pieces)]
@@ -159,6 +160,8 @@ def _joined(parts: Ref, axis: int, size: int) -> Ref:
     shape = summed.type.shape
     flat = reshape(summed, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
     limits = _split(flat.type.shape, axis, size)
+    if limits == flat.type.shape:
+        return flat
     return slice_op(flat, starts=(0,) * len(limits), limits=limits)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from ptir.errors import TypeRuleError, unknown_name
+from ptir.errors import PluginError, TypeRuleError, unknown_name
 from ptir.ir.attributes import Attributes, Literal
 from ptir.ir.graph import Ref, emit
 from ptir.ir.program import Block
@@ -24,6 +24,7 @@ from ptir.ops.classes import BOOL_ONLY as BOOL_ONLY
 from ptir.ops.classes import COMMON as COMMON
 from ptir.ops.classes import F8 as F8
 from ptir.ops.classes import FLOAT as FLOAT
+from ptir.ops.classes import INDEX as INDEX
 from ptir.ops.classes import INTEGER as INTEGER
 from ptir.ops.classes import NUMERIC as NUMERIC
 from ptir.ops.classes import SIGNED as SIGNED
@@ -199,16 +200,21 @@ def user_location() -> str:
 
 
 Rule = Callable[[Call], "TensorType | tuple[TensorType, ...]"]
+Bounds = Callable[[Sequence[TensorType], Mapping[str, Any]], tuple[int, tuple[int, ...]]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Op:
     """One primitive. See the module for what derives from it.
 
     ``operands`` names them in order, a last name ending in ``*`` takes any number; ``dtypes`` maps
-    each operand name to its class. ``meaning(xp, *arrays, **attributes)`` computes NumPy arrays
-    with the numerics namespace ``xp``; ops with regions also get ``regions=``, callables.
-    ``decomposition(*refs, **attributes)`` rewrites a call into simpler ops, exactly.
+    each operand name to its class, ``result`` where there are no operands.
+    ``meaning(xp, *arrays, **attributes)`` computes NumPy arrays with the numerics namespace
+    ``xp``; ops with regions also get ``regions=``, callables.
+    ``decomposition(*refs, **attributes)`` rewrites a call into simpler ops, exactly, or gives None
+    where it cannot; ops with regions also get ``regions=``, blocks. ``bounds(types, attributes)``
+    of an op that reads places from an operand gives that operand's number and the greatest valid
+    values along its last axis (one for all, or one each).
     """
 
     name: str
@@ -224,6 +230,7 @@ class Op:
     accuracy: str = "exact"
     profile: str = "core"
     decomposition: Callable[..., Any] | None = None
+    bounds: Bounds | None = None
     regions: int = 0
     open_attributes: bool = False
 
@@ -322,11 +329,9 @@ def define(
     traits: str = "",
     **rest: Any,
 ) -> Op:
-    """Add an op to the table; a name that exists already is an error."""
-    if name in OPS:
-        raise ValueError(f"op {name!r} is defined twice")
+    """Add an op to the table and return its record; a name that is taken is a ``PluginError``."""
     names = tuple(operands.split())
-    classes = dtypes if isinstance(dtypes, Mapping) else dict.fromkeys(names, dtypes)
+    classes = dtypes if isinstance(dtypes, Mapping) else dict.fromkeys(names or ("result",), dtypes)
     op = Op(
         name,
         names,
@@ -340,8 +345,14 @@ def define(
         frozenset(traits.split()),
         **rest,
     )
-    OPS[name] = op
-    return op
+    return add(op)
+
+
+def add(record: Op) -> Op:
+    """Add a record to the table, once; another of its name is a ``PluginError``."""
+    if OPS.setdefault(record.name, record) is not record:
+        raise PluginError(f"op {record.name!r} is defined twice; choose another name")
+    return record
 
 
 def op(name: str) -> Op:

@@ -46,6 +46,17 @@ class Slide:
         start = number * self.window_dilation
         return start, start + (self.count - 1) * self.stride + 1
 
+    @property
+    def seen(self) -> tuple[int, ...]:
+        """How many taps of each window see an element, not padding nor a gap."""
+        return tuple(
+            sum(self._is_element(start + tap * self.window_dilation) for tap in range(self.window))
+            for start in range(-self.low, self.count * self.stride - self.low, self.stride)
+        )
+
+    def _is_element(self, place: int) -> bool:
+        return place % self.base_dilation == 0 and 0 <= place < self.size * self.base_dilation
+
 
 def slides(
     sizes: Sequence[int],

@@ -179,6 +179,8 @@ reduce_window = define(
             kind="sum",
             gives=_f32([[3, 5], [15, 17]]),
         ),
+        sample(Array("i8", [127, 1, -3]), window=(2,), kind="sum", gives=Array("i8", [-128, -2])),
+        sample(Array("bf16", [256, 1, 1, 1]), window=(4,), kind="sum", gives=Array("bf16", [260])),
         sample(
             _i32([3, -1, 2]),
             window=(2,),
@@ -224,6 +226,27 @@ reduce_window = define(
         ),
         sample(_f32([0.0, -0.0, 0.0, 0.0]), window=(2,), kind="min", gives=_f32([-0.0, -0.0, 0.0])),
         sample(_f32([-0.0]), window=(1,), kind="sum", gives=_f32([0.0])),
+        sample(_f16([2048, 1, 1, -1]), window=(3,), kind="sum", gives=_f16([2050, 1])),
+        sample(_bf16([256, 1, 1]), window=(3,), kind="sum", gives=_bf16([258])),
+        sample(_bf16([-2, -3]), window=(1,), high=(1,), kind="max", gives=_bf16([-2, -3, -_INF])),
+        sample(
+            Array("i8", [127, 2, -100]), window=(2,), kind="sum", gives=Array("i8", [-127, -98])
+        ),
+        sample(
+            Array("u8", [200, 2]),
+            window=(1,),
+            low=(1,),
+            kind="min",
+            gives=Array("u8", [255, 200, 2]),
+        ),
+        sample(
+            Array("i64", [-5]),
+            window=(1,),
+            low=(1,),
+            kind="max",
+            gives=Array("i64", [-(2**63), -5]),
+        ),
+        sample(Array("f64", [0.1, 0.2]), window=(2,), kind="sum", gives=Array("f64", [0.1 + 0.2])),
         sample(_f32([5]), window=(2,), low=(3,), kind="max", gives=_f32([-_INF, -_INF, 5])),
         sample(_i32([-7]), window=(1,), high=(1,), kind="max", gives=_i32([-7, -2147483648])),
         sample(
@@ -383,6 +406,16 @@ extract_patches = define(
     not fit whole are left out.""",
     samples=(
         sample(
+            Array("u64", [[[2**63], [1], [2]]]),
+            window=(2,),
+            gives=Array("u64", [[[[2**63], [1]], [[1], [2]]]]),
+        ),
+        sample(
+            Array("f8e5m2", [[[0.5], [-2]]]),
+            window=(1,),
+            gives=Array("f8e5m2", [[[[0.5]], [[-2]]]]),
+        ),
+        sample(
             _i32([[[[1], [2], [3]], [[4], [5], [6]]]]),
             window=(2, 2),
             gives=_i32([1, 2, 4, 5, 2, 3, 5, 6]).reshaped(1, 1, 2, 2, 2, 1),
@@ -416,6 +449,12 @@ extract_patches = define(
         ),
         sample(
             _bf16([[[1], [_NAN]]]), window=(1,), high=(1,), gives=_bf16([[[[1]], [[_NAN]], [[0]]]])
+        ),
+        sample(
+            Array("f8e5m2", [[[1], [-2]]]),
+            window=(2,),
+            low=(1,),
+            gives=Array("f8e5m2", [[[[0], [1]], [[1], [-2]]]]),
         ),
         sample(_bool([[[True]]]), window=(2,), low=(1,), gives=_bool([[[[False], [True]]]])),
         sample(_f32([[1, -2], [3, 4]]), window=(), gives=_f32([[1, -2], [3, 4]])),

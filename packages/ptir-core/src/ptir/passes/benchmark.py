@@ -12,6 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,8 +57,9 @@ def fastest(
     """The name of the fastest of ``candidates``; remembered if timed before, else timed now.
 
     A candidate makes its program when asked, or raises ``UnsupportedError`` and does not count.
-    At most ``limit`` choices are kept for each functional, the newest ones. Raises
-    ``UnsupportedError`` where nothing applies.
+    At most ``limit`` choices are kept for each functional, the newest ones. A file that cannot be
+    read or written is a warning: then everything is timed. Raises ``UnsupportedError`` where
+    nothing applies.
     """
     call = f"({', '.join(map(str, query.operands))}) {{{query.attributes.text}}}"
     key = (query.name, call, context.backend.name, context.device.name)
@@ -65,7 +67,7 @@ def fastest(
     if not programs:
         reasons = "; ".join(refusals)
         raise UnsupportedError(f"{query.name}: no implementation applies: {reasons}")
-    kept = choices()
+    kept = _remembered()
     known = next((choice for choice in kept if choice.key == key), None)
     if known is not None and known.seconds.keys() == programs.keys():
         return known.implementation
@@ -73,6 +75,14 @@ def fastest(
     best = min(timed, key=lambda name: timed[name])
     _write(_limited([*(c for c in kept if c.key != key), Choice(*key, best, timed)], limit, key[0]))
     return best
+
+
+def _remembered() -> list[Choice]:
+    try:
+        return choices()
+    except UsageError as error:
+        warnings.warn(f"{error}; its implementations are timed again", stacklevel=2)
+        return []
 
 
 def _applying(
@@ -149,16 +159,22 @@ def cache_folder() -> Path:
 
 
 def choices() -> list[Choice]:
-    """All remembered choices, oldest first; raises ``UsageError`` where the file is damaged."""
+    """All remembered choices, oldest first; raises ``UsageError`` for a file that is damaged."""
     path = _file()
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error})") from None
     try:
-        return [Choice(**entry) for entry in json.loads(text)["choices"]]
-    except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{path}: not a list of timed choices ({error}); delete it") from None
+        found = [Choice(**entry) for entry in json.loads(text)["choices"]]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UsageError(f"{path}: not a list of timed choices ({error})") from None
+    for choice in found:
+        if not isinstance(choice.seconds, dict) or choice.implementation not in choice.seconds:
+            raise UsageError(f"{path}: not a list of timed choices ({choice.functional!r})")
+    return found
 
 
 def _file() -> Path:
@@ -168,10 +184,14 @@ def _file() -> Path:
 def _write(kept: Sequence[Choice]) -> None:
     """Replace the file in one step, so that a reader sees the old list or the new one."""
     path = _file()
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"choices": [asdict(choice) for choice in kept]}, indent=1)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, suffix=".part", delete=False
-    ) as part:
-        part.write(text)
-    os.replace(part.name, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, suffix=".part", delete=False
+        ) as part:
+            part.write(text)
+        os.replace(part.name, path)
+    except OSError as error:
+        said = f"{path}: cannot be written ({error.strerror}); the choice is not remembered"
+        warnings.warn(f"{said}; set PTIR_CACHE_DIR to a folder of yours", stacklevel=2)

@@ -12,11 +12,15 @@ from ptir.ops.implementations import Overrides
 
 @dataclass
 class PassContext:
-    """The target, the overrides in force, derived parameters by port name, and rule counts."""
+    """The target, the overrides in force, derived parameters by port name, and rule counts.
+
+    With ``check_indices`` what reads places from operands must stay visible, so that it is checked.
+    """
 
     backend: Backend
     device: Device
     overrides: Overrides = ()
+    check_indices: bool = False
     derived: dict[str, Derivation] = field(default_factory=dict[str, Derivation])
     rewrites: dict[str, int] = field(default_factory=dict[str, int])
 

@@ -76,11 +76,14 @@ def _alone(instruction: Instruction, operands: Sequence[Ref]) -> Block:
 
 
 def _decomposed(alone: Block) -> Block | None:
-    """The decomposition of the single instruction of ``alone``, or None where it has none."""
+    """The decomposition of the single instruction of ``alone``, or None where there is none."""
     instruction = alone.instructions[0]
     decomposition = op(instruction.op).decomposition
     if decomposition is None:
         return None
     inputs = [source(t) for t in alone.inputs]
-    results = decomposition(*inputs, **instruction.attributes)
+    regions = {"regions": instruction.regions} if instruction.regions else {}
+    results = decomposition(*inputs, **regions, **instruction.attributes)
+    if results is None:
+        return None
     return freeze(results if isinstance(results, tuple | list) else [results], inputs)

@@ -6,6 +6,7 @@ other gets the chosen lowering in place of its own, and the chosen name.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,7 @@ from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, rebuild, repeat
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.implementations import BACKEND, FUNCTIONALS, PORTABLE, Policy, functional
+from ptir.ops.record import op
 from ptir.passes.benchmark import fastest
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
@@ -105,6 +107,8 @@ class _Selection:
         return PORTABLE if call.query.name in FUNCTIONALS else OWN, reason
 
     def _refusal(self, call: _Call) -> str | None:
+        if self._context.check_indices and _has_places(call.lowering):
+            return "its indices are to be checked (PTIR_CHECK_INDICES=1)"
         return self._context.backend.refusal(call.query, self._context.device)
 
     def _forced(self, call: _Call, name: str) -> str:
@@ -136,6 +140,14 @@ class _Selection:
         ports = tuple(Port(f"operand{number}") for number in operands)
         program = Program(Block(call.types, (instruction,), outputs), ports)
         return legalize(program, self._context)
+
+
+@functools.lru_cache(maxsize=1024)
+def _has_places(block: Block) -> bool:
+    """Whether anything below reads places from an operand."""
+    return any(
+        op(i.op).bounds is not None or any(map(_has_places, i.regions)) for i in block.instructions
+    )
 
 
 def _unsupported(call: _Call, name: str) -> str | None:

@@ -13,7 +13,7 @@ from ptir.rewrite.constants import fits
 from ptir.rewrite.pattern import Binding
 from ptir.rewrite.rule import AnyRule, Condition, row, type_of
 from ptir.rewrite.structural import STRUCTURAL
-from ptir.types import BF16, BOOL, F16, F32, I32, U32, DType
+from ptir.types import BF16, BOOL, F16, F32, F64, I32, U32
 
 _I, _U, _F, _B = ({"x": f"{d}[256]"} for d in ("i32", "u32", "f32", "bool"))
 _FF, _II, _BB = ({"x": f"{d}[256]", "y": f"{d}[256]"} for d in ("f32", "i32", "bool"))
@@ -36,30 +36,36 @@ def _shape(b: Binding) -> tuple[int, ...]:
     return type_of(b, "x").shape
 
 
+_NORMAL: Final = {"f16": 14, "bf16": 126, "f32": 126, "f64": 1022}
+"""Exponents k for which both 2**k and 2**-k are normal numbers."""
+
+
 def _power_of_two(b: Binding) -> bool:
-    """Dividing by c is multiplying by 1/c: both are powers of two that f32 holds as normals."""
+    """Dividing by c is multiplying by 1/c: both are powers of two that x's dtype has as normals."""
     c, x = b["c"], type_of(b, "x")
     if not fits(c, x) or not isinstance(c, float) or not math.isfinite(c):
         return False
     fraction, exponent = math.frexp(c)
-    return abs(fraction) == 0.5 and -125 <= exponent <= 127
+    return abs(fraction) == 0.5 and abs(exponent - 1) <= _NORMAL[x.dtype.name]
 
 
-def _holds(narrow: DType, wide: DType) -> bool:
-    """Whether ``wide`` has every value of ``narrow``."""
-    if narrow in (wide, BOOL):
-        return True
-    return wide == F32 and narrow in (F16, BF16)
-
-
-def _same_bits(a: DType, b: DType) -> bool:
-    return {a, b} <= {I32, U32}
+def _through(b: Binding) -> bool:
+    """The cast in the middle loses nothing, and changes no wrapping into saturating."""
+    start, middle, end = type_of(b, "x").dtype, b["m"], b["d"]
+    saturates = start.is_integer and middle.is_float and end.is_integer
+    return middle.holds(start) and (not saturates or end.holds(start))
 
 
 def _casts_back(b: Binding) -> bool:
+    """The way back undoes the way there: nothing was lost, or integers wrapped both ways."""
     start, middle = type_of(b, "x").dtype, b["m"]
-    back = b["d"] == start
-    return back and (_holds(start, middle) or _same_bits(start, middle))
+    wraps = start.is_integer and middle.is_integer and middle.bits >= start.bits
+    return bool(b["d"] == start and (middle.holds(start) or wraps))
+
+
+def _rounded_pow(b: Binding) -> bool:
+    """Only a pow that is computed wider gives the rounded square; f64 has nothing wider."""
+    return type_of(b, "x").dtype != F64
 
 
 def _composed(b: Binding) -> tuple[int, ...]:
@@ -150,9 +156,9 @@ _ARITHMETIC: Final = (
     row("pow 1.0", "pow(x, 1.0)", "x", _F),
     row("pow 0", "pow(x, 0)", "1", _I, _U),
     row("pow 0.0", "pow(x, 0.0)", "1.0", _F),
-    row("pow 2.0", "pow(x, 2.0)", "mul(x, x)", _F),
+    row("pow 2.0", "pow(x, 2.0)", "mul(x, x)", _F, when=_rounded_pow),
     row("neg neg", "neg(neg(x))", "x", _F, _I, _U),
-    row("abs neg", "abs(neg(x))", "abs(x)", _F, _I),
+    row("abs neg", "abs(neg(x))", "abs(x)", _F, _I, when=_kinds("int", "float")),
     row("abs abs", "abs(abs(x))", "abs(x)", _F, _I),
     row("sub itself", "sub(x, x)", "0", _I, _U, when=_INTEGER),
     row("add neg", "add(x, neg(y))", "sub(x, y)", _II, when=_INTEGER),
@@ -245,7 +251,7 @@ _CASTS: Final = (
         {"x": "f16[256]", "m": F32, "d": BF16},
         {"x": "f16[256]", "m": F32, "d": BOOL},
         {**_B, "m": F32, "d": U32},
-        when=lambda b: _holds(type_of(b, "x").dtype, b["m"]),
+        when=_through,
     ),
     row(
         "bitcast to itself",

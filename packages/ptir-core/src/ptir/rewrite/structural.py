@@ -14,7 +14,6 @@ from ptir.rewrite.constants import SMALL_BYTES, computed, known, uniform
 from ptir.rewrite.rule import Maker, NodeRule, Plain, node_rule
 from ptir.types import BOOL, F32, I32, TensorType, spec
 
-_CLAMPING: Final = frozenset({"take", "gather", "dynamic_slice", "dynamic_update_slice"})
 _NEVER: Final = frozenset({"constant", "iota", "broadcast_to", "custom_call"})
 
 
@@ -23,7 +22,7 @@ def _foldable(node: Node) -> bool:
     record = op(node.op)
     if node.op in _NEVER or record.regions or not node.operands:
         return False
-    if node.op in _CLAMPING and os.environ.get("PTIR_CHECK_INDICES") == "1":
+    if record.bounds is not None and os.environ.get("PTIR_CHECK_INDICES") == "1":
         return False
     given = sum(operand.type.nbytes for operand in node.operands)
     return sum(t.nbytes for t in node.types) <= max(SMALL_BYTES, given)

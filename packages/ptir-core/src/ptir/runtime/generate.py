@@ -19,7 +19,7 @@ from ptir.runtime.generation import (
     Piece,
     SamplingOptions,
 )
-from ptir.runtime.session import Progress, Session, capacity_for
+from ptir.runtime.session import Progress, Session
 from ptir.text import StopMatcher
 
 if TYPE_CHECKING:
@@ -154,8 +154,7 @@ class GenerationRun:
     def _session(self, prompts: list[list[int]]) -> Session:
         model = self._model
         needed = max(len(p) + limit for p, limit in zip(prompts, self._limits, strict=True))
-        caches = model.module.cache_types(len(prompts), capacity_for(needed, model.context))
-        return Session(model.steps, model.target, caches, self._options)
+        return Session.of(model, len(prompts), needed, self._options)
 
     def _accept(
         self, session: Session, index: int, token: int, scores: Array | None

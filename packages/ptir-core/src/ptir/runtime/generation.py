@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Final, Literal
@@ -20,7 +20,6 @@ _RANGES: Final[dict[str, _Range]] = {
     "top_p": (Real, lambda v: 0 < v <= 1, "a number in (0, 1]"),
     "min_p": (Real, lambda v: 0 <= v <= 1, "a number in [0, 1]"),
     "repetition_penalty": (Real, lambda v: 0 < v < math.inf, "a number > 0"),
-    "seed": (Integral, lambda v: 0 <= v < 2**64, "an integer in [0, 2**64)"),
 }
 
 
@@ -29,7 +28,8 @@ class SamplingOptions:
     """How tokens are chosen: temperature 0 is greedy; the filters apply in field order.
 
     ``top_k`` 0, ``top_p`` 1, ``min_p`` 0 and ``repetition_penalty`` 1 switch the filter off.
-    Raises ``UsageError`` for values out of range.
+    ``seed`` is for every row as if it ran alone, so equal prompts give equal texts; a list of
+    seeds, one per row, gives different ones. Raises ``UsageError`` for values out of range.
     """
 
     temperature: float = 0.0
@@ -37,7 +37,7 @@ class SamplingOptions:
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
-    seed: int = 0
+    seed: int | Sequence[int] = 0
 
     def __post_init__(self) -> None:
         for name, (kind, holds, rule) in _RANGES.items():
@@ -45,6 +45,18 @@ class SamplingOptions:
             real = isinstance(value, kind) and not isinstance(value, bool)
             if not real or not holds(value):
                 raise UsageError(f"{name} {value!r}: must be {rule}")
+        for seed in self.seed if isinstance(self.seed, Sequence) else [self.seed]:
+            whole = isinstance(seed, Integral) and not isinstance(seed, bool)
+            if not whole or not 0 <= seed < 2**64:
+                raise UsageError(f"seed {seed!r}: must be an integer in [0, 2**64)")
+
+    def seeds(self, rows: int) -> tuple[int, ...]:
+        """The seed of each row; raises ``UsageError`` where a list has another length."""
+        if not isinstance(self.seed, Sequence):
+            return (int(self.seed),) * rows
+        if len(self.seed) != rows:
+            raise UsageError(f"{len(self.seed)} seeds for {rows} prompts; give one, or one each")
+        return tuple(map(int, self.seed))
 
     @property
     def greedy(self) -> bool:

@@ -93,8 +93,8 @@ class Model:
 
         ``max_tokens`` None means as many as fit the context; ``stop`` is one text or several;
         ``logprobs`` N records the chosen token's log probability and the N best. ``sampling`` are
-        ``SamplingOptions``' fields. Raises ``UsageError`` for what is out of range, unknown or
-        does not fit the context.
+        ``SamplingOptions``' fields; ``seed`` may be a list with one for each prompt. Raises
+        ``UsageError`` for what is out of range, unknown or does not fit the context.
         """
         from ptir.runtime.generate import GenerationRun
 
@@ -106,6 +106,7 @@ class Model:
         if stops and self.tokenizer is None:
             raise UsageError(f"model {self.name!r} has no tokenizer; stop texts need one")
         options = _sampling(sampling)
+        options.seeds(len(prompts))
         ids = [self.encode(prompt) for prompt in prompts]
         return GenerationRun(self, ids, options, max_tokens, stops, logprobs, ignore_eos, progress)
 

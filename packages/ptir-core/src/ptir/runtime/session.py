@@ -7,22 +7,47 @@ with ``count`` 0 in a step is left as it is. Decoding keeps tokens and positions
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ptir.backend.contract import Target
 from ptir.capture.lazy import from_handle
 from ptir.capture.tensor import Tensor
+from ptir.ops.numerics import rng_bits
 from ptir.runtime.generation import SamplingOptions
 from ptir.runtime.steps import Steps, choose, chunk_sizes
-from ptir.types import BOOL, F32, I32, U32, DType, TensorType
+from ptir.types import BOOL, F32, I32, DType, TensorType
+
+if TYPE_CHECKING:
+    from ptir.runtime.handle import Model
 
 Progress = Callable[[int, int], None]
 Array = np.ndarray[Any, Any]
 
 _WORD = 0xFFFFFFFF
-_GOLDEN = 0x9E3779B97F4A7C15
+
+
+class Draws:
+    """The sampler's random numbers: each row has a stream of its own, which its seed decides.
+
+    Draw n of a row is element n of ``functional.uniform`` under the key (low word, high word) of
+    its seed: neither the other rows nor the row's place in the batch matter.
+    """
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self._keys = [np.array([seed & _WORD, seed >> 32], np.uint32) for seed in seeds]
+        self._known = np.empty((len(seeds), 0), np.float32)
+        self._taken = 0
+
+    def take(self) -> Array:
+        """The next draw of every row, f32[B] in [0, 1)."""
+        if self._taken == self._known.shape[1]:
+            size = max(64, 2 * self._taken)
+            words = np.stack([rng_bits(key, shape=(size,)) for key in self._keys])
+            self._known = (words >> 8).astype(np.float32) * np.float32(2.0**-24)
+        self._taken += 1
+        return self._known[:, self._taken - 1].copy()
 
 
 class Session:
@@ -32,19 +57,35 @@ class Session:
     """
 
     def __init__(
-        self, steps: Steps, target: Target, caches: Sequence[Any], options: SamplingOptions
+        self,
+        steps: Steps,
+        target: Target,
+        caches: Sequence[Any],
+        options: SamplingOptions,
+        rows: int,
+        capacity: int,
     ) -> None:
         self._steps = steps
         self._target = target
         self._options = options
-        self.batch, _, self.capacity, _ = caches[0][0].shape
+        self.batch, self.capacity = rows, capacity
         self._cache = tuple((self._zeros(k), self._zeros(v)) for k, v in caches)
         self._constants = self._constant_controls()
-        self._drawn = 0
+        self._draws = Draws(options.seeds(rows))
         self._seen: Array | None = None
         self._tokens: Tensor
         self._start: Tensor
         self._active: tuple[bytes, Tensor] | None = None
+
+    @classmethod
+    def of(
+        cls, model: Model, rows: int, needed: int, options: SamplingOptions | None = None
+    ) -> Self:
+        """A session of a loaded model for ``rows`` prompts with room for ``needed`` positions."""
+        capacity = capacity_for(needed, model.context)
+        caches = model.module.cache_types(rows, capacity)
+        chosen = options or SamplingOptions()
+        return cls(model.steps, model.target, caches, chosen, rows, capacity)
 
     def _zeros(self, type: TensorType) -> Tensor:
         return self._tensor(np.zeros(type.shape, type.dtype.numpy), type.dtype)
@@ -142,9 +183,7 @@ class Session:
         if self._seen is not None:
             controls["seen"] = self._tensor(self._seen, BOOL)
         if not self._options.greedy:
-            seed = self._options.seed ^ (self._drawn * _GOLDEN & (2**64 - 1))
-            self._drawn += 1
-            controls["key"] = self._tensor(np.array([seed & _WORD, seed >> 32], np.uint32), U32)
+            controls["uniform"] = self._tensor(self._draws.take(), F32)
         return controls
 
 

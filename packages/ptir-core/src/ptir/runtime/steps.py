@@ -60,17 +60,14 @@ def choose(logits: Tensor, controls: dict[str, Tensor]) -> Tensor:
     """The next token of each row; without controls the most likely one.
 
     ``controls`` may hold ``seen`` bool[B,V] and ``penalty`` f32[B] (repetition penalty), and the
-    sampler's ``temperature``, ``top_k``, ``top_p``, ``min_p`` and ``key`` u32[2].
+    sampler's ``temperature``, ``top_k``, ``top_p``, ``min_p`` and ``uniform`` f32[B], its draws.
     """
     if "seen" in controls:
         logits = F.repetition_penalty(logits, controls["seen"], controls["penalty"])
     if "temperature" not in controls:
         return logits.argmax(1)
-    uniform = F.uniform(controls["key"], (logits.shape[0],))
-    temperature, top_k, top_p, min_p = (
-        controls[name] for name in ("temperature", "top_k", "top_p", "min_p")
-    )
-    return F.sample(logits, temperature, top_k, top_p, min_p, uniform)
+    names = ("temperature", "top_k", "top_p", "min_p", "uniform")
+    return F.sample(logits, *(controls[name] for name in names))
 
 
 def chunk_sizes(length: int) -> list[tuple[int, int]]:

@@ -79,11 +79,11 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ``ids``; bytes that are no character become U+FFFD.
 
-        Raises ``UsageError`` for ids the tokenizer does not have.
+        Ids that the tokenizer lacks have no text, as in Hugging Face's libraries: a model's
+        vocabulary may be padded beyond its tokenizer's. Raises ``UsageError`` for what is no id.
         """
-        for index in ids:
-            self.check_id(index)
-        return self._inner.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        known = [index for index in ids if self.has(index)]
+        return self._inner.decode(known, skip_special_tokens=skip_special_tokens)
 
     def stream(self, *, skip_special_tokens: bool = True) -> TextStream:
         """A detokenizer for ids that arrive one at a time."""
@@ -96,12 +96,11 @@ class Tokenizer:
             raise UsageError(f"token {token!r} is not in the vocabulary of {self.vocab_size}")
         return index
 
-    def check_id(self, index: int) -> None:
-        """Raise ``UsageError`` unless ``index`` is the id of a token."""
-        if not 0 <= index < 1 << 32 or self._inner.id_to_token(index) is None:
-            raise UsageError(
-                f"token id {index}: the tokenizer has no such token (vocabulary {self.vocab_size})"
-            )
+    def has(self, index: int) -> bool:
+        """Whether ``index`` is the id of a token; ``UsageError`` for what can be no id."""
+        if not 0 <= index < 1 << 32:
+            raise UsageError(f"token id {index}: must be an integer in [0, 2**32)")
+        return self._inner.id_to_token(index) is not None
 
 
 class TextStream:
@@ -123,8 +122,9 @@ class TextStream:
         self._emitted = 0
 
     def push(self, index: int) -> str:
-        """The text that ``index`` completes, often empty; raises ``UsageError`` for unknown ids."""
-        self._owner.check_id(index)
+        """The text that ``index`` completes, often empty, and always for ids without a token."""
+        if not self._owner.has(index):
+            return ""
         self._ids.append(index)
         text = self._decoder.step(self._inner, index) or ""
         self._emitted += len(text)

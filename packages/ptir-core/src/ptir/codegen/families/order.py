@@ -22,10 +22,7 @@ def match(graph: Graph, position: int) -> Group | None:
     if made.op != "sort":
         return None
     exits = graph.results[position]
-    scratch = (made.types[1],)
-    return Group(
-        "order", frozenset((position,)), made.operands, exits, exact=made.operands, scratch=scratch
-    )
+    return Group("order", frozenset((position,)), made.operands, exits, exact=made.operands)
 
 
 def write(group: Group, site: Site) -> Kernel:
@@ -68,7 +65,7 @@ class _Sort:
                 here = self._at(axis("i", self.size))
                 found = self._element(Load(I32, self.indices, here))
                 writer.store(self.values, self.dtype, here, found)
-        return finished(self.group, writer, items)
+        return finished(self.group, writer, items, (self.made.types[1],))
 
     def _at(self, place: Index) -> Index:
         """Where a place of the line is in a tensor of the operand's shape."""

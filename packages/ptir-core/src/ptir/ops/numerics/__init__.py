@@ -12,6 +12,7 @@ from ptir.ops.numerics.arrays import (
     dot_general,
     dynamic_slice,
     dynamic_update_slice,
+    identity,
     pad,
     reduce,
     reshape,
@@ -63,10 +64,21 @@ from ptir.ops.numerics.elementwise import (
     xor,
 )
 from ptir.ops.numerics.erf import erf
+from ptir.ops.numerics.indexing import (
+    SCATTERS,
+    check_places,
+    gather,
+    no_rows,
+    row,
+    scatter_reduce,
+    segment_reduce,
+    stack,
+)
 from ptir.ops.numerics.quantized import dequantize, quantize
 from ptir.ops.numerics.windows import extract_patches, reduce_window
 
 __all__ = [
+    "SCATTERS",
     "abs",
     "add",
     "and_",
@@ -76,6 +88,7 @@ __all__ = [
     "broadcast_to",
     "cast",
     "ceil",
+    "check_places",
     "clamp",
     "compare",
     "concat",
@@ -92,6 +105,8 @@ __all__ = [
     "expm1",
     "extract_patches",
     "floor",
+    "gather",
+    "identity",
     "iota",
     "is_finite",
     "log",
@@ -100,6 +115,7 @@ __all__ = [
     "minimum",
     "mul",
     "neg",
+    "no_rows",
     "not_",
     "or_",
     "pad",
@@ -114,7 +130,10 @@ __all__ = [
     "reverse",
     "rng_bits",
     "round",
+    "row",
     "rsqrt",
+    "scatter_reduce",
+    "segment_reduce",
     "select",
     "shift_left",
     "shift_right",
@@ -122,6 +141,7 @@ __all__ = [
     "sin",
     "sort",
     "sqrt",
+    "stack",
     "stop_gradient",
     "strided_slice",
     "sub",

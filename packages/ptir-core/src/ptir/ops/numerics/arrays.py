@@ -7,14 +7,12 @@ keep their dtype; f16 and bf16 accumulate in f32 and round once at the end.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ptir.errors import UsageError
 from ptir.types import BF16, F16, DType
 
 Array = NDArray[Any]
@@ -24,7 +22,7 @@ _NARROW: Final = (F16.numpy, BF16.numpy)
 _quiet = np.errstate(over="ignore", under="ignore", invalid="ignore")
 
 
-def _wide(x: Array) -> Array:
+def accumulating(x: Array) -> Array:
     """``x`` in the dtype it accumulates in."""
     return x.astype(np.float32) if x.dtype in _NARROW else x
 
@@ -82,7 +80,7 @@ def blas_ready(x: Array) -> Array:
 @_quiet
 def reduce(x: Array, *, axes: Axes, kind: str) -> Array:
     """Fold the axes away, starting from the kind's identity; integers wrap."""
-    wide, axis = _wide(x), tuple(axes)
+    wide, axis = accumulating(x), tuple(axes)
     ufunc = _FOLDS[kind]
     result = ufunc.reduce(wide, axis=axis, dtype=wide.dtype, initial=identity(kind, wide.dtype))
     if kind in ("max", "min"):
@@ -123,7 +121,7 @@ def _order_zeros(kind: str, x: Array, extreme: Array, collect: Callable[[Array],
 @_quiet
 def cumulative(x: Array, *, axis: int, kind: str) -> Array:
     """Running sum or maximum along one axis, each element included; integers wrap."""
-    wide = _wide(x)
+    wide = accumulating(x)
     result = _FOLDS[kind].accumulate(wide, axis=axis, dtype=wide.dtype)
     if kind == "max":
         result = _order_zeros(
@@ -134,17 +132,17 @@ def cumulative(x: Array, *, axis: int, kind: str) -> Array:
 
 def arg_max(x: Array, *, axis: int) -> Array:
     """i32 index of the first NaN, else of the first greatest element (-0 equals +0)."""
-    return np.asarray(np.argmax(_wide(x), axis=axis), dtype=np.int32)
+    return np.asarray(np.argmax(accumulating(x), axis=axis), dtype=np.int32)
 
 
 def arg_min(x: Array, *, axis: int) -> Array:
     """i32 index of the first NaN, else of the first least element (-0 equals +0)."""
-    return np.asarray(np.argmin(_wide(x), axis=axis), dtype=np.int32)
+    return np.asarray(np.argmin(accumulating(x), axis=axis), dtype=np.int32)
 
 
 def sort(x: Array, *, axis: int, descending: bool = False) -> tuple[Array, Array]:
     """Elements in order and their i32 indices: stable, NaN last both ways, -0 equals +0."""
-    keys = _wide(x)
+    keys = accumulating(x)
     if descending:
         keys = -keys if keys.dtype.kind == "f" else ~keys
     order = np.argsort(keys, axis=axis, kind="stable")
@@ -236,40 +234,29 @@ def _kept(n: int, at: int, step: int, size: int) -> range:
 
 def take(x: Array, indices: Array, *, axis: int) -> Array:
     """Slices of an axis by index, clamped into range."""
-    inside = clamped(indices, x.shape[axis] - 1, "take: index")
-    return np.asarray(np.take(x, inside, axis=axis))
+    return np.asarray(np.take(x, clamped(indices, x.shape[axis] - 1), axis=axis))
 
 
 def dynamic_slice(x: Array, starts: Array, *, sizes: Sequence[int]) -> Array:
     """The window of ``sizes`` at ``starts``, moved so that it fits."""
-    window: Array = x[_window(x, starts, sizes, "dynamic_slice: start")]
+    window: Array = x[_window(x, starts, sizes)]
     return window.copy()
 
 
 def dynamic_update_slice(x: Array, update: Array, starts: Array) -> Array:
     """``x`` with ``update`` written at ``starts``, moved so that it fits."""
     result = x.copy()
-    result[_window(x, starts, update.shape, "dynamic_update_slice: start")] = update
+    result[_window(x, starts, update.shape)] = update
     return result
 
 
-def _window(x: Array, starts: Array, sizes: Sequence[int], what: str) -> Any:
+def _window(x: Array, starts: Array, sizes: Sequence[int]) -> Any:
     last = np.array(x.shape, np.int64) - np.array(sizes, np.int64)
-    begins = clamped(starts, last, what).tolist()
+    begins = clamped(starts, last).tolist()
     return (..., *(slice(at, at + size) for at, size in zip(begins, sizes, strict=True)))
 
 
-def clamped(indices: Array, last: Any, what: str) -> Array:
-    """``indices`` in ``0..last``; under PTIR_CHECK_INDICES=1 what is outside raises UsageError."""
-    if indices.dtype == np.uint64:  # no size is beyond i64, where a u64 would turn negative
-        indices = np.minimum(indices, np.uint64(np.iinfo(np.int64).max))
-    wide = indices.astype(np.int64)
-    inside: Array = np.asarray(np.minimum(np.maximum(wide, 0), last))
-    if os.environ.get("PTIR_CHECK_INDICES") == "1" and np.any(inside != wide):
-        position = tuple(np.argwhere(inside != wide)[0].tolist())
-        end = np.broadcast_to(last, wide.shape)[position]
-        raise UsageError(
-            f"{what} {wide[position]} at {position} is outside 0..{end}; correct the indices, "
-            "or unset PTIR_CHECK_INDICES to clamp them"
-        )
+def clamped(indices: Array, last: Any) -> Array:
+    """``indices`` moved into ``0..last``."""
+    inside: Array = np.asarray(np.minimum(np.maximum(indices.astype(np.int64), 0), last))
     return inside

@@ -36,11 +36,11 @@ def dequantize(
     """``value * scale + bias`` in f32, each step rounded, as ``dtype``."""
     lines, steps, starts = (np.moveaxis(a, axis, -1) for a in (words, _wide(scale), _wide(bias)))
     size = steps.shape[-1] * group
-    values = _unpacked(lines, size, bits).astype(np.float32)
+    values = np.ascontiguousarray(_unpacked(lines, size, bits))
     grouped = values.reshape(*lines.shape[:-1], steps.shape[-1], group)
     grouped *= steps[..., None]
     grouped += starts[..., None]
-    return np.moveaxis(cast(values, dtype=dtype), -1, axis)
+    return np.moveaxis(values if dtype == F32 else cast(values, dtype=dtype), -1, axis)
 
 
 def _wide(x: Array) -> Array:
@@ -69,16 +69,18 @@ def _packed(values: Array, bits: int) -> Array:
 
 
 def _unpacked(words: Array, size: int, bits: int) -> Array:
-    """The first ``size`` values of the last axis."""
+    """The first ``size`` values of the last axis, as f32."""
     count, width, holder = _pack(bits)
     stream = np.ascontiguousarray(words.astype("<u4", copy=False)).view(np.uint8)
     packs = -(-size // count)
-    held = np.zeros((*words.shape[:-1], packs * width), holder)
-    held[..., : stream.shape[-1]] = stream[..., : packs * width]
-    held = held.reshape(*words.shape[:-1], packs, width)
-    joined = np.bitwise_or.reduce(held << _shifts(width, 8, holder), axis=-1)
-    values: Array = (joined[..., None] >> _shifts(count, bits, holder)) & holder.type(2**bits - 1)
-    return values.reshape(*words.shape[:-1], packs * count)[..., :size]
+    joined = np.zeros((*words.shape[:-1], packs), holder)
+    for at in range(width):
+        part = stream[..., at : packs * width : width].astype(holder)
+        joined[..., : part.shape[-1]] |= part << holder.type(8 * at)
+    values = np.empty((*words.shape[:-1], packs * count), np.float32)
+    for at in range(count):
+        values[..., at::count] = (joined >> holder.type(at * bits)) & holder.type(2**bits - 1)
+    return values[..., :size]
 
 
 def _shifts(count: int, step: int, holder: np.dtype[Any]) -> Array:

@@ -72,9 +72,10 @@ def windows(
     spans = [(taps - 1) * step + 1 for taps, step in zip(window, steps, strict=True)]
     if any(span > size for span, size in zip(spans, padded.shape, strict=True)):
         return _nothing(padded, window, spans, strides or ones)
-    views = np.lib.stride_tricks.sliding_window_view(padded, spans)
+    bits = padded.view(f"u{padded.itemsize}")  # NumPy cannot make strided views of f8
+    views = np.lib.stride_tricks.sliding_window_view(bits, spans)
     index: Any = (..., *(slice(None, None, step) for step in (*(strides or ones), *steps)))
-    return np.asarray(views[index])
+    return np.asarray(views[index]).view(padded.dtype)
 
 
 def _nothing(

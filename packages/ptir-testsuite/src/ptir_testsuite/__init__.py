@@ -1,0 +1,1 @@
+"""ptir-testsuite: says with evidence whether a backend is right."""

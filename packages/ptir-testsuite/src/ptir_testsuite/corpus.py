@@ -1,0 +1,186 @@
+"""The corpus: every case of every op record, derived without knowing any op by name.
+
+For each op: its samples as they stand; awkward operands in all combinations where the op is
+elementwise; every dtype and attribute branch with drawn values; other axis sizes; host layouts;
+shared buffers. The same records always give the same cases with the same ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ptir.ops import OPS
+from ptir.ops.record import Op
+from ptir.types import TensorType
+from ptir_testsuite.case import Case, Form, make
+from ptir_testsuite.floats import Array
+from ptir_testsuite.layouts import LAYOUTS
+from ptir_testsuite.oracles import ORACLES
+from ptir_testsuite.values import Draws, all_tuples, draw
+from ptir_testsuite.variants import (
+    Template,
+    branches,
+    dtype_variants,
+    from_samples,
+    sample_template,
+    size_variants,
+)
+
+SHAPES: Final = ((), (0,), (1,), (2, 0, 3), (3, 5, 7), (1031,))
+"""Shapes in which every elementwise op is tried; the last is more than a block of any size."""
+
+SIZES_TRIED: Final = ("x17", "x3", "square", "empty", "ones")
+
+
+def corpus(ops: Iterable[Op] | None = None) -> Iterator[Case]:
+    """All cases of the ops (default: all that are defined), each id once, in a fixed order."""
+    seen: set[str] = set()
+    for op in OPS.values() if ops is None else ops:
+        for case in cases_of(op):
+            if case.id not in seen:
+                seen.add(case.id)
+                yield case
+
+
+def corpus_hash(cases: Iterable[Case]) -> str:
+    """A digest of the cases' ids: equal hashes mean equal corpora."""
+    state = hashlib.blake2b(digest_size=16)
+    for case in cases:
+        state.update(f"{case.id}\n".encode())
+    return state.hexdigest()
+
+
+def cases_of(op: Op) -> Iterator[Case]:
+    """The cases of one op; only its samples where nothing says what else it must give."""
+    yield from sample_cases(op)
+    if not judged(op):
+        return
+    templates = branches(op, from_samples(op))
+    if "elementwise" in op.traits:
+        yield from _elementwise(op, templates)
+    else:
+        yield from _shaped(op, templates)
+    yield from _wired(op, templates)
+
+
+def judged(op: Op) -> bool:
+    """Whether an oracle says what calls beyond the samples must give."""
+    return op.name in ORACLES
+
+
+def sample_cases(op: Op) -> Iterator[Case]:
+    """The samples of an op as they stand, with their literal results."""
+    for number, sample in enumerate(op.samples):
+        template = sample_template(op, number)
+        arrays = [a.numpy() for a in sample.operands]
+        gives = [a.numpy() for a in sample.gives]
+        yield _case(template, arrays, gives=gives)
+
+
+def _case(
+    template: Template,
+    arrays: Sequence[Array],
+    origin: str = "",
+    form: Form = "plain",
+    layout: str = "dense",
+    gives: Sequence[Array] = (),
+) -> Case:
+    text = f"{template.origin} {origin}".strip()
+    given = template.attributes, text, template.regions, form, layout, gives
+    return make(template.op, arrays, *given)
+
+
+def drawn(template: Template, palette: str, *recipe: Any) -> list[Array]:
+    """Operands with values from a palette, seeded by the call itself."""
+    draws = Draws(template.op, template.types, template.attributes.text, palette, *recipe)
+    reach = max((n for t in template.types for n in t.shape), default=1)
+    kept = template.kept or (None,) * len(template.types)
+    return [
+        draw(t, palette, draws, reach) if k is None else k
+        for t, k in zip(template.types, kept, strict=True)
+    ]
+
+
+# --- elementwise ops ---
+
+
+def _elementwise(op: Op, templates: Sequence[Template]) -> Iterator[Case]:
+    flat = [_reshaped(t, (1,)) for t in templates]
+    variants: dict[Any, Template] = {}
+    for template in flat:
+        for variant in dtype_variants(op, template):
+            variants.setdefault(variant.key, replace(variant, origin=""))
+    for variant in variants.values():
+        yield _case(variant, all_tuples(variant.types), "all combinations")
+        large = _reshaped(variant, (1031,))
+        yield _case(large, drawn(large, "bits"), "large")
+    for template in {t.key: t for t in flat}.values():
+        for shape in SHAPES:
+            shaped = replace(_reshaped(template, shape), origin="")
+            yield _case(shaped, drawn(shaped, "awkward"), f"shape {list(shape)}")
+
+
+def _reshaped(template: Template, shape: tuple[int, ...]) -> Template:
+    return replace(template, types=tuple(t.with_shape(shape) for t in template.types))
+
+
+# --- ops on shapes ---
+
+
+def _shaped(op: Op, templates: Sequence[Template]) -> Iterator[Case]:
+    seen: set[Any] = set()
+    for template in templates:
+        for variant in dtype_variants(op, template):
+            if variant.key in seen:
+                continue
+            seen.add(variant.key)
+            yield from _valued(variant, ("plain", "awkward", "ties"))
+            yield from _valued_sizes(variant, variant.key == template.key)
+
+
+def _valued(template: Template, palettes: Sequence[str]) -> Iterator[Case]:
+    for palette in palettes if template.types else ("plain",):
+        yield _case(template, drawn(template, palette), palette)
+
+
+def _valued_sizes(template: Template, own: bool) -> Iterator[Case]:
+    """Other axis sizes: all of them in the sample's own dtypes, the larger ones in the others."""
+    for change in SIZES_TRIED if own else ("x17",):
+        for variant in size_variants(template, change):
+            palettes = ("plain", "ones", "ties") if change == "x17" else ("awkward",)
+            yield from _valued(variant, palettes)
+
+
+# --- wiring ---
+
+
+def _wired(op: Op, templates: Sequence[Template]) -> Iterator[Case]:
+    """Host layouts, one input as several operands, two inputs in one buffer, kept operands."""
+    for template in _typical(op, templates):
+        arrays = drawn(template, "plain", "wired")
+        for layout in LAYOUTS if template.types else ():
+            yield _case(template, arrays, layout, layout=layout)
+        if template.types:
+            yield _case(template, arrays, "operand kept", "operand kept")
+        if len(template.types) > 1 and len(set(template.types)) == 1:
+            same = [arrays[0]] * len(arrays)
+            yield _case(template, same, "one input", "one input")
+            yield _case(template, same, "one buffer", "one buffer")
+
+
+def _typical(op: Op, templates: Sequence[Template]) -> list[Template]:
+    """One call per choice of dtypes, of the highest rank; elementwise ones as matrices."""
+    if "elementwise" in op.traits:
+        templates = [_reshaped(t, (4, 6)) for t in templates]
+    found: dict[Any, Template] = {}
+    for template in sorted(templates, key=lambda t: -_rank(t.types)):
+        kinds = tuple(t.dtype for t in template.types)
+        found.setdefault(kinds, replace(template, origin="wired"))
+    return list(found.values())
+
+
+def _rank(types: Sequence[TensorType]) -> int:
+    return sum(t.rank for t in types)

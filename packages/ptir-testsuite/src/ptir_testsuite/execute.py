@@ -1,0 +1,216 @@
+"""Running one case on a target, phase by phase, with the outcome that it earns.
+
+Inputs are built and results compared on the host. Every case runs twice and must give the same
+bits; host arrays and uploaded handles must be what they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ptir.backend import Options, Target
+from ptir.backend.contract import Executable
+from ptir.backend.interpreter import query_of
+from ptir.errors import PtirError, UnsupportedError
+from ptir.ir.program import Program
+from ptir.ops import OPS
+from ptir.passes.context import PassContext
+from ptir.passes.legalize import legalize
+from ptir_testsuite.accuracy import Terms
+from ptir_testsuite.case import Case
+from ptir_testsuite.judge import judge
+from ptir_testsuite.layouts import LAYOUTS
+from ptir_testsuite.outcomes import Outcome, Row
+from ptir_testsuite.profiles import names_of, profiles_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every case of a run shares: the target, the claimed profiles, what it is held to."""
+
+    target: Target
+    claims: frozenset[str]
+    terms: Terms = field(default_factory=Terms)
+
+
+class Failed(Exception):  # noqa: N818  an outcome on its way out, never seen outside this module
+    """A phase that ended the case."""
+
+    def __init__(self, outcome: Outcome, phase: str, message: str) -> None:
+        super().__init__(message)
+        self.outcome, self.phase, self.message = outcome, phase, message
+
+
+def run_case(case: Case, setting: Setting) -> Row:
+    """Run ``case`` and say what it came to."""
+    profiles = profiles_of(OPS[case.op], names_of(case.dtypes))
+    claimed = profiles <= setting.claims
+    start = time.perf_counter()
+    row = Row(
+        case.id,
+        case.op,
+        case.call,
+        case.dtypes,
+        tuple(sorted(profiles)),
+        Outcome.PASS,
+        claimed=claimed,
+    )
+    try:
+        row = _attempted(case, setting, row)
+    except Failed as failed:
+        text = f"{failed.message}\n  case {case.id} ({case.origin})"
+        row = replace(row, outcome=failed.outcome, phase=failed.phase, message=text)
+    return replace(row, seconds=time.perf_counter() - start)
+
+
+def _attempted(case: Case, setting: Setting, row: Row) -> Row:
+    program, refusal = _accepted(case, setting)
+    if program is None:
+        return replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=refusal)
+    results = _results(case, program, setting)
+    judgement = judge(case, results, setting.terms)
+    if judgement.message:
+        return replace(
+            row,
+            outcome=Outcome.MISMATCH,
+            phase="compare",
+            message=judgement.message,
+            facts=judgement.facts or {},
+        )
+    if refusal:
+        text = f"{case.call}: the capability predicate says {refusal!r}, and yet it runs"
+        return replace(row, outcome=Outcome.UNEXPECTED_PASS, phase="compile", message=text)
+    return replace(row, worst_ulp=judgement.worst_ulp, worst_share=judgement.worst_share)
+
+
+# --- compile ---
+
+
+def _accepted(case: Case, setting: Setting) -> tuple[Program | None, str]:
+    """The program to run, or None and why there is none; a refusal comes from the predicate.
+
+    A refused op that has a way around (a decomposition, a composite's lowering) is run that way,
+    as core does. One without is compiled anyway: what works must be claimed.
+    """
+    backend, device = setting.target.backend, setting.target.device
+    program = case.program
+    query = query_of(program.main, program.main.instructions[0])
+    refusal = _guarded("compile", case, lambda: backend.refusal(query, device))
+    if refusal is None:
+        return program, ""
+    if not isinstance(refusal, str):
+        raise Failed(Outcome.ERROR, "compile", f"{case.call}: refusal() gave {refusal!r}")
+    if OPS[case.op].decomposition is not None or case.op == "composite":
+        return _around(program, setting, refusal)
+    try:
+        backend.compile(program, device, Options())
+    except UnsupportedError:
+        return None, refusal
+    except Exception as error:
+        raise Failed(Outcome.WRONG_ERROR, "compile", _not_typed(case, error)) from error
+    return program, refusal
+
+
+def _around(program: Program, setting: Setting, refusal: str) -> tuple[Program | None, str]:
+    context = PassContext(setting.target.backend, setting.target.device)
+    try:
+        return legalize(program, context), ""
+    except UnsupportedError as error:
+        return None, f"{refusal}; its lowering: {error}"
+
+
+def _not_typed(case: Case, error: Exception) -> str:
+    return (
+        f"{case.call}: refused by the capability predicate, compile raised {_named(error)};"
+        " it must raise UnsupportedError"
+    )
+
+
+def _named(error: BaseException) -> str:
+    return f"{error.__class__.__name__}: {error}"
+
+
+# --- upload, execute, download ---
+
+
+def _guarded(phase: str, case: Case, action: Callable[[], T]) -> T:
+    """The action's value; its exceptions become the outcome ``error`` in ``phase``."""
+    try:
+        return action()
+    except Exception as error:
+        own = "" if isinstance(error, PtirError) else " (not an error of ptir.errors)"
+        message = f"{case.call}: {phase} raised {_named(error)}{own}"
+        raise Failed(Outcome.ERROR, phase, message) from error
+
+
+def _results(case: Case, program: Program, setting: Setting) -> list[Any]:
+    backend, device = setting.target.backend, setting.target.device
+    aliases = (tuple(range(len(case.operands))),) if case.form == "one buffer" else ()
+    options = Options(aliases=aliases)
+    executable = _guarded("compile", case, lambda: backend.compile(program, device, options))
+    arrays = [LAYOUTS[case.layout](a) for a in case.arrays[: len(program.inputs)]]
+    before = _fingerprint(arrays)
+    handles = _guarded("upload", case, lambda: _uploaded(arrays, case, setting))
+    _unchanged(case, "upload", handles, before, setting, "an upload holds other elements")
+    first = _run(case, executable, handles, setting)
+    _unchanged(case, "execute", handles, before, setting, "an input buffer was changed")
+    second = _run(case, executable, handles, setting)
+    if _fingerprint(arrays) != before:
+        raise Failed(Outcome.MISMATCH, "execute", f"{case.call}: a host array was changed")
+    if _fingerprint(first) != _fingerprint(second):
+        raise Failed(Outcome.MISMATCH, "execute", f"{case.call}: two runs gave different bits")
+    return first
+
+
+def _unchanged(
+    case: Case,
+    phase: str,
+    handles: Sequence[Any],
+    before: list[Any],
+    setting: Setting,
+    message: str,
+) -> None:
+    """Refuse handles whose elements are no longer those of the host arrays."""
+    backend, device = setting.target.backend, setting.target.device
+    after = _guarded("download", case, lambda: [backend.download(h, device) for h in handles])
+    found = _fingerprint(after)
+    wrong = [i for i, (a, b) in enumerate(zip(found, before, strict=True)) if a != b]
+    if wrong:
+        text = f"{case.call}: {message}: operand {wrong[0]} ({case.layout} host array)"
+        raise Failed(Outcome.MISMATCH, phase, text)
+
+
+def _uploaded(arrays: Sequence[Any], case: Case, setting: Setting) -> list[Any]:
+    backend, device = setting.target.backend, setting.target.device
+    if case.form == "one buffer":
+        return [backend.upload(arrays[0], device)] * len(arrays)
+    return [backend.upload(a, device) for a in arrays]
+
+
+def _run(case: Case, executable: Executable, handles: Sequence[Any], setting: Setting) -> list[Any]:
+    backend, device = setting.target.backend, setting.target.device
+
+    def execute() -> Sequence[Any]:
+        results = executable.run(handles)
+        backend.synchronize(device)
+        return results
+
+    results = _guarded("execute", case, execute)
+    return _guarded("download", case, lambda: [backend.download(r, device) for r in results])
+
+
+def _fingerprint(arrays: Sequence[Any]) -> list[Any]:
+    """Dtype, shape and a digest of the elements, independent of how they lie in memory."""
+    found = []
+    for array in map(np.asarray, arrays):
+        digest = hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).hexdigest()
+        found.append((array.dtype, array.shape, digest))
+    return found

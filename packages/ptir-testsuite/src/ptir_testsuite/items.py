@@ -1,0 +1,77 @@
+"""What can be run as one row of a report: cases, refusals, random programs, in one fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from ptir.ops import OPS
+from ptir_testsuite.case import Case
+from ptir_testsuite.corpus import corpus
+from ptir_testsuite.execute import Setting, run_case
+from ptir_testsuite.outcomes import Row
+from ptir_testsuite.profiles import names_of, profiles_of
+from ptir_testsuite.programs import RandomProgram, run_program
+from ptir_testsuite.refusals import Refusal, refusals, run_refusal
+from ptir_testsuite.selection import Matches
+
+Item = Case | Refusal | RandomProgram
+
+
+def items(programs: int, seed: int = 0, first: int = 0) -> Iterator[Item]:
+    """The whole corpus, every refusal, then so many random programs."""
+    yield from _derived(tuple((op.name, id(op)) for op in OPS.values()))
+    yield from random_programs(programs, seed, first)
+
+
+@cache
+def _derived(ops: tuple[tuple[str, int], ...]) -> tuple[Case | Refusal, ...]:
+    """The corpus and the refusals of the ops that are defined now; deriving them takes seconds."""
+    return (*corpus(), *refusals())
+
+
+def random_programs(count: int, seed: int = 0, first: int = 0) -> Iterator[RandomProgram]:
+    """Programs ``first`` to ``first + count - 1`` of a seed."""
+    return (RandomProgram(seed, number) for number in range(first, first + count))
+
+
+def profiles(item: Item) -> frozenset[str]:
+    """The profiles that an item belongs to."""
+    if isinstance(item, RandomProgram):  # which is drawn within whatever is claimed
+        return frozenset()
+    dtypes = item.dtypes if isinstance(item, Case) else ()
+    return profiles_of(OPS[item.op], names_of(dtypes))
+
+
+def described(item: Item) -> str:
+    """The text that ``-k`` searches: id, call, dtypes, origin and profiles."""
+    if isinstance(item, RandomProgram):
+        return item.id
+    if isinstance(item, Refusal):
+        return f"{item.id} {item.text} {item.call.label} refusal"
+    words = (item.id, item.call, *item.dtypes, item.origin, item.form, item.layout)
+    return " ".join((*words, *sorted(profiles(item))))
+
+
+def selected(
+    found: Iterator[Item], claims: frozenset[str] | None, matches: Matches | None
+) -> Iterator[Item]:
+    """The items within the profiles ``claims`` (None: all) that ``matches`` (None: all)."""
+    for item in found:
+        within = claims is None or profiles(item) <= claims
+        if within and (matches is None or matches(described(item))):
+            yield item
+
+
+def run_item(item: Item, setting: Setting) -> Row:
+    """Run one item."""
+    if isinstance(item, RandomProgram):
+        return run_program(item, setting)
+    return run_case(item, setting) if isinstance(item, Case) else run_refusal(item, setting)
+
+
+def spoken(item: Item) -> tuple[str, str, tuple[str, ...]]:
+    """The op, the call for a reader and the dtypes of an item."""
+    if isinstance(item, RandomProgram):
+        return "program", item.id, ()
+    return (item.op, item.call, item.dtypes) if isinstance(item, Case) else (item.op, item.text, ())

@@ -1,0 +1,82 @@
+"""The closed set of outcomes, and what one case came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+
+class Outcome(Enum):
+    """What a case can come to; nothing else is ever reported."""
+
+    PASS = "pass"
+    MISMATCH = "mismatch"
+    WRONG_ERROR = "wrong error"
+    ACCEPTED_INVALID = "accepted invalid"
+    ERROR = "error"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    UNSUPPORTED = "unsupported"
+    WAIVED = "waived"
+    UNEXPECTED_PASS = "unexpected pass"
+
+
+PHASES: Final = ("load", "verify", "compile", "upload", "execute", "download", "compare")
+"""Where a case can fail, in order."""
+
+HARMLESS: Final = frozenset({Outcome.PASS, Outcome.UNSUPPORTED, Outcome.WAIVED})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case's outcome. The worst errors are kept of passing cases too, None where there is none.
+
+    ``worst_ulp`` is of results held to ULP, ``worst_share`` of sums: the error over its bound.
+
+    ``claimed`` says whether the case lies inside the claimed profiles: there, unsupported fails.
+    """
+
+    case: str
+    op: str
+    call: str
+    dtypes: tuple[str, ...]
+    profiles: tuple[str, ...]
+    outcome: Outcome
+    phase: str = ""
+    message: str = ""
+    claimed: bool = True
+    worst_ulp: float | None = None
+    worst_share: float | None = None
+    seconds: float = 0.0
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def failed(self) -> bool:
+        """Whether the row speaks against the backend."""
+        skipped = self.outcome is Outcome.UNSUPPORTED and self.claimed
+        return skipped or self.outcome not in HARMLESS
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that the row is counted under: the first operand's, or the result's."""
+        return self.dtypes[0] if self.dtypes else ""
+
+    def record(self) -> dict[str, Any]:
+        """The row as a JSON line."""
+        return {
+            "kind": "case",
+            "id": self.case,
+            "op": self.op,
+            "call": self.call,
+            "dtypes": list(self.dtypes),
+            "profiles": list(self.profiles),
+            "claimed": self.claimed,
+            "outcome": self.outcome.value,
+            "phase": self.phase,
+            "message": self.message,
+            "worst_ulp": self.worst_ulp,
+            "worst_share": self.worst_share,
+            "seconds": round(self.seconds, 6),
+            **self.facts,
+        }

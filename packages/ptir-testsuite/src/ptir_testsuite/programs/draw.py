@@ -1,0 +1,226 @@
+"""Drawing a random typed program from the op records, the same for the same seed and number.
+
+Values are shared between instructions; a program may return an input, one value twice, or take one
+buffer as two inputs. What follows an approximate value must be continuous: every other op takes
+only values of the *exact class*, whose every bit the definitions fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
+
+from ptir.ir.program import Block, Instruction, Port, Program
+from ptir.ops import OPS
+from ptir.ops.record import Op
+from ptir.types import DTYPES, TensorType
+from ptir_testsuite.accuracy import Terms, bound_of
+from ptir_testsuite.corpus import judged
+from ptir_testsuite.floats import Array
+from ptir_testsuite.profiles import profiles_of
+from ptir_testsuite.programs.errors import is_continuous
+from ptir_testsuite.values import Draws, draw
+from ptir_testsuite.variants import Template, branches, dtype_variants, from_samples
+
+SHAPES: Final = ((2, 3), (3,), (), (4, 4), (3, 2), (1, 5))
+MOST_INPUTS: Final = 8
+TRIES: Final = 40
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A program, its inputs, which input shares a buffer with which, and which values are exact."""
+
+    program: Program
+    arrays: tuple[Array, ...]
+    aliases: tuple[tuple[int, ...], ...]
+    exact: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A call that programs are made of, with the names of its dtypes and operand types at hand."""
+
+    template: Template
+    dtypes: frozenset[str]
+    operands: frozenset[str]
+
+
+@cache
+def choices(claims: frozenset[str]) -> dict[str, list[Choice]]:
+    """Every call of every judged op within the claims, by op."""
+    found: dict[str, list[Choice]] = {}
+    for op in OPS.values():
+        if not judged(op):
+            continue
+        calls = branches(op, from_samples(op))
+        if "elementwise" in op.traits:
+            calls = [replace(t, types=tuple(x.with_shape((2,)) for x in t.types)) for t in calls]
+        variants = {v.key: v for t in calls for v in dtype_variants(op, t)}
+        mine = [_choice(v) for v in variants.values() if _within(op, v, claims)]
+        if mine:
+            found[op.name] = mine
+    return found
+
+
+def _choice(template: Template) -> Choice:
+    everything = (*template.types, *(template.results or ()))
+    names = frozenset(t.dtype.name for t in everything)
+    return Choice(template, names, frozenset(map(str, template.types)))
+
+
+@cache
+def dtypes(claims: frozenset[str]) -> list[str]:
+    """The dtypes that occur within the claims, in the order of the dtype table."""
+    found = {name for mine in choices(claims).values() for c in mine for name in c.dtypes}
+    return [name for name in DTYPES if name in found]
+
+
+def _within(op: Op, template: Template, claims: frozenset[str]) -> bool:
+    dtypes = [t.dtype for t in (*template.types, *(template.results or ()))]
+    return profiles_of(op, dtypes) - {"extension"} <= claims
+
+
+def drawn_program(seed: int, number: int, claims: frozenset[str], rounds: frozenset[str]) -> Drawn:
+    """Program ``number`` of a seed, within the claimed profiles.
+
+    ``rounds`` are the ops that the backend rounds correctly, whose results are thus exact.
+    """
+    return _Drawing(seed, number, claims, rounds).finish()
+
+
+class _Drawing:
+    """A program under construction; values are numbered as they will be in the block."""
+
+    def __init__(
+        self, seed: int, number: int, claims: frozenset[str], rounds: frozenset[str]
+    ) -> None:
+        self.draws = Draws("program", seed, number, ",".join(sorted(claims)))
+        self.choices, self.terms = choices(claims), Terms(rounds)
+        self.inputs: list[tuple[TensorType, Array]] = []
+        self.types: list[TensorType] = []
+        self.exact: list[bool] = []
+        self.places: list[tuple[bool, int]] = []  # whether an input, and its number among its kind
+        self.steps: list[tuple[Template, tuple[int, ...]]] = []
+        self.dtypes = self._some_dtypes(dtypes(claims))
+        self.known: set[str] = set()
+        length = 3 + self.draws.one(10)
+        names = list(self.choices)
+        for _ in range(TRIES * length):
+            if len(self.steps) == length:
+                break
+            self._step(self.draws.choice(names))
+
+    def _some_dtypes(self, every: list[str]) -> frozenset[str]:
+        """The dtypes of this program: bool, i32, mostly f32, and two of all there are."""
+        usual = ["bool", "i32", *(["f32"] * (self.draws.one(4) > 0))]
+        return frozenset((*usual, self.draws.choice(every), self.draws.choice(every)))
+
+    def _candidates(self, name: str) -> list[Choice]:
+        """The op's calls in this program's dtypes, those that can use a value if there are any."""
+        found = [c for c in self.choices[name] if c.dtypes <= self.dtypes]
+        if "elementwise" in OPS[name].traits:
+            return found
+        return [c for c in found if not self.known.isdisjoint(c.operands)] or found
+
+    def _step(self, name: str) -> None:
+        candidates = self._candidates(name)
+        if not candidates or (not OPS[name].operands and self.draws.one(6)):
+            return
+        template = self._shaped(self.draws.choice(candidates).template)
+        if not template.fits or template.results is None:
+            return
+        picked = [self._existing(template, place) for place in range(len(template.types))]
+        known = [p for p in picked if p is not None]
+        if self.types and template.types and not known:
+            return  # it would stand alone
+        if len(self.inputs) + len(picked) - len(known) > MOST_INPUTS:
+            return
+        operands = tuple(
+            self._fresh(template, place) if p is None else p for place, p in enumerate(picked)
+        )
+        exact = all(self.exact[v] for v in operands)
+        for index, type in enumerate(template.results):
+            bound = bound_of(OPS[name], type.dtype, self.terms)
+            certain = bound.kind in ("exact", "rounded") or not type.dtype.is_float
+            self._add(type, exact and certain, (False, len(self.steps) * 8 + index))
+        self.steps.append((template, operands))
+
+    def _shaped(self, template: Template) -> Template:
+        """An elementwise call in the shape of a value that there is, or of a new one."""
+        if "elementwise" not in OPS[template.op].traits:
+            return template
+        wanted = {t.dtype for t in template.types}
+        shapes = [t.shape for t in self.types if t.dtype in wanted] or list(SHAPES)
+        shape = self.draws.choice(shapes)
+        return replace(template, types=tuple(t.with_shape(shape) for t in template.types))
+
+    def _existing(self, template: Template, place: int) -> int | None:
+        """A value that fits an operand; None where there is none or a new input is better."""
+        if template.kept and template.kept[place] is not None:
+            return None
+        free = is_continuous(OPS[template.op])
+        fitting = [
+            v
+            for v, type in enumerate(self.types)
+            if type == template.types[place] and (self.exact[v] or free)
+        ]
+        return self.draws.choice(fitting) if fitting and self.draws.one(8) else None
+
+    def _fresh(self, template: Template, place: int) -> int:
+        type = template.types[place]
+        kept = template.kept[place] if template.kept else None
+        same = [a for t, a in self.inputs if t == type]
+        if kept is not None:
+            array = kept
+        elif same and not self.draws.one(4):
+            array = same[0]  # one buffer as two inputs
+        else:
+            palette = self.draws.choice(("plain", "plain", "awkward", "ties"))
+            array = draw(type, palette, self.draws, 4)
+        self.inputs.append((type, array))
+        return self._add(type, True, (True, len(self.inputs) - 1))
+
+    def _add(self, type: TensorType, exact: bool, place: tuple[bool, int]) -> int:
+        self.types.append(type)
+        self.known.add(str(type))
+        self.exact.append(exact)
+        self.places.append(place)
+        return len(self.types) - 1
+
+    def finish(self) -> Drawn:
+        """The program with its outputs chosen."""
+        count = len(self.inputs)
+        inputs = [v for v, (is_input, _) in enumerate(self.places) if is_input]
+        others = [v for v, (is_input, _) in enumerate(self.places) if not is_input]
+        number = {v: n for n, v in enumerate([*inputs, *others])}
+        instructions = tuple(
+            Instruction(
+                t.op, tuple(number[v] for v in operands), t.attributes, t.results or (), t.regions
+            )
+            for t, operands in self.steps
+        )
+        types = tuple(type for type, _ in self.inputs)
+        block = Block(types, instructions, self._outputs(number))
+        program = Program(block, tuple(Port(f"x{i}") for i in range(count)))
+        arrays = tuple(array for _, array in self.inputs)
+        exact = tuple(self.exact[v] for v in (*inputs, *others))
+        return Drawn(program, arrays, _aliases(arrays), exact)
+
+    def _outputs(self, number: dict[int, int]) -> tuple[int, ...]:
+        """The last value, up to three more, and now and then an input or the same value twice."""
+        last = len(self.types) - 1
+        chosen = [last, *(self.draws.one(len(self.types)) for _ in range(self.draws.one(4)))]
+        if not self.draws.one(6):
+            chosen.append(chosen[0])
+        return tuple(number[v] for v in chosen)
+
+
+def _aliases(arrays: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
+    """The inputs that are one and the same array."""
+    groups: dict[int, list[int]] = {}
+    for place, array in enumerate(arrays):
+        groups.setdefault(id(array), []).append(place)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)

@@ -1,0 +1,177 @@
+"""Running items in processes of their own, so that a crash or a hang costs one case, not the run.
+
+Each worker opens the target by name, takes batches over a pipe and sends a row for every item. One
+that dies or stays silent for too long loses the item it was at; a fresh worker goes on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any, Final
+
+from ptir.backend import Target, registry
+from ptir_testsuite.accuracy import Terms
+from ptir_testsuite.execute import Setting
+from ptir_testsuite.items import Item, profiles, run_item, spoken
+from ptir_testsuite.outcomes import Outcome, Row
+
+BATCH: Final = 32
+START: Final = 120.0  # seconds in which a worker must have opened its device
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker needs: the backend's name, modules that define ops, claims, and terms."""
+
+    backend: str
+    imports: tuple[str, ...]
+    claims: frozenset[str]
+    terms: Terms
+
+    def setting(self) -> Setting:
+        """Open the target; raises ``BackendUnavailable``."""
+        for name in self.imports:
+            importlib.import_module(name)
+        target: Target = registry.get(self.backend)
+        return Setting(target, self.claims, self.terms)
+
+
+class SuiteDefect(Exception):  # noqa: N818  not an error of the backend under test
+    """The suite itself failed on an item; says where."""
+
+
+def serve(order: Order, pipe: Connection) -> None:
+    """The loop of a worker: batches in, rows out, until it is told to stop."""
+    setting = order.setting()
+    pipe.send("ready")
+    while (batch := pipe.recv()) is not None:
+        for item in batch:
+            try:
+                pipe.send(run_item(item, setting))
+            except Exception:  # noqa: BLE001  reported whole by the parent
+                pipe.send(f"{item.id}\n{traceback.format_exc()}")
+
+
+@dataclass
+class _Worker:
+    """One process, its pipe, what it was given and when it was last heard of."""
+
+    process: Any
+    pipe: Connection
+    pending: deque[Item] = field(default_factory=deque)
+    heard: float = field(default_factory=time.monotonic)
+    ready: bool = False
+
+
+def run_in_processes(
+    items: Sequence[Item], order: Order, jobs: int, timeout: float
+) -> Iterator[Row]:
+    """A row for every item, as they come in; raises ``SuiteDefect`` where the suite failed."""
+    pool = _Pool(items, order, timeout)
+    try:
+        yield from pool.rows(jobs)
+    finally:
+        pool.close()
+
+
+class _Pool:
+    """The workers of a run and the items that are left."""
+
+    def __init__(self, items: Sequence[Item], order: Order, timeout: float) -> None:
+        self.left: deque[Item] = deque(items)
+        self.order, self.timeout = order, timeout
+        self.workers: list[_Worker] = []
+        self.failures = 0
+
+    def rows(self, jobs: int) -> Iterator[Row]:
+        for _ in range(min(jobs, max(1, len(self.left)))):
+            self._start()
+        while self.workers:
+            ready = wait([w.pipe for w in self.workers], timeout=1.0)
+            for worker in [w for w in self.workers if w.pipe in ready]:
+                yield from self._receive(worker)
+            yield from self._overdue()
+
+    def close(self) -> None:
+        """Stop every process."""
+        for worker in self.workers:
+            self._stop(worker)
+        self.workers = []
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(self.order, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        self.workers.append(_Worker(process, ours))
+
+    def _stop(self, worker: _Worker) -> None:
+        worker.process.kill()
+        worker.process.join()
+        worker.pipe.close()
+
+    def _receive(self, worker: _Worker) -> Iterator[Row]:
+        worker.heard = time.monotonic()
+        try:
+            message = worker.pipe.recv()
+        except (EOFError, ConnectionError):
+            yield from self._lost(worker, Outcome.CRASH)
+            return
+        if isinstance(message, str) and message != "ready":
+            raise SuiteDefect(message)
+        if isinstance(message, Row):
+            worker.pending.popleft()
+            yield message
+        worker.ready = True
+        if not worker.pending:
+            self._feed(worker)
+
+    def _feed(self, worker: _Worker) -> None:
+        batch = [self.left.popleft() for _ in range(min(BATCH, len(self.left)))]
+        if not batch:
+            worker.pipe.send(None)
+            worker.process.join()
+            worker.pipe.close()
+            self.workers.remove(worker)
+            return
+        worker.pending.extend(batch)
+        worker.pipe.send(batch)
+
+    def _overdue(self) -> Iterator[Row]:
+        now = time.monotonic()
+        for worker in list(self.workers):
+            if now - worker.heard > (self.timeout if worker.ready else START):
+                yield from self._lost(worker, Outcome.TIMEOUT)
+
+    def _lost(self, worker: _Worker, outcome: Outcome) -> Iterator[Row]:
+        """Blame the item that the worker was at, and let a fresh worker do the rest."""
+        self._stop(worker)
+        self.workers.remove(worker)
+        if not worker.ready:
+            code = worker.process.exitcode
+            raise SuiteDefect(f"a worker ended (exit code {code}) before it had opened its device")
+        if worker.pending:
+            yield _blamed(worker.pending.popleft(), outcome, worker, self)
+        self.left.extendleft(reversed(worker.pending))
+        if self.left:
+            self._start()
+
+
+def _blamed(item: Item, outcome: Outcome, worker: _Worker, pool: _Pool) -> Row:
+    crashed = f"the process died with exit code {worker.process.exitcode}"
+    text = crashed if outcome is Outcome.CRASH else f"no answer within {pool.timeout:g} s"
+    op, call, dtypes = spoken(item)
+    found = profiles(item)
+    message = f"{call}: {text}\n  case {item.id}"
+    claimed = found <= pool.order.claims
+    return Row(
+        item.id, op, call, dtypes, tuple(sorted(found)), outcome, "execute", message, claimed
+    )

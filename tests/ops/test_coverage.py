@@ -1,0 +1,170 @@
+"""What the op table holds, counted: samples, choices, bad calls; and every dtype runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import ptir
+from comparing import assert_within, meaning
+from ptir.capture import run_program
+from ptir.errors import TypeRuleError
+from ptir.ir.graph import freeze, source
+from ptir.ir.program import Port, Program
+from ptir.ops import numerics as xp
+from ptir.ops.classes import ANY, COMMON, FLOAT, INTEGER, NUMERIC
+from ptir.ops.profiles import PROFILES, core_dtypes, primitives, profiles_of
+from ptir.ops.record import OPS, literal
+from ptir.types import DTYPES, dtype_of
+
+RECORDS = [pytest.param(record, id=name) for name, record in OPS.items()]
+RUNNABLE = [p for p in RECORDS if p.values[0].samples]
+
+
+@pytest.mark.parametrize("record", RUNNABLE)
+def test_op_has_two_samples_and_one_for_every_choice(record):
+    assert len(record.samples) >= 2
+    for attribute in record.attributes:
+        shown = {s.attributes.get(attribute.name, attribute.default) for s in record.samples}
+        assert set(attribute.choices) <= shown, attribute.name
+
+
+@pytest.mark.parametrize("record", RUNNABLE)
+def test_optional_attributes_are_given_and_left_out(record):
+    for attribute in record.attributes:
+        if attribute.default is not ptir.ops.record.REQUIRED:
+            given = {attribute.name in sample.attributes for sample in record.samples}
+            assert given == {True, False}, attribute.name
+
+
+def dtypes_in(sample) -> set[str]:
+    arrays = (*sample.operands, *sample.gives)
+    return {array.dtype for array in arrays}
+
+
+@pytest.mark.parametrize("record", RUNNABLE)
+def test_samples_show_wide_narrow_and_float_dtypes(record):
+    """A sample beyond bool, i32, u32 and f32 for every kind of dtype that the op takes."""
+    if record.regions:
+        return
+    allowed = {d for members in record.dtypes.values() for d in members}
+    shown = {DTYPES[name] for sample in record.samples for name in dtypes_in(sample)}
+    kinds = [{d.is_float for d in found - core_dtypes()} for found in (allowed, shown)]
+    assert kinds[0] <= kinds[1]
+
+
+def in_dtype(array, old, new):
+    """The operand with its elements in another dtype, where they were of the old one."""
+    return xp.cast(array, dtype=new) if dtype_of(array) == old else array
+
+
+def calls_in(record, dtype) -> Iterator[tuple]:
+    """The samples of an op, with the dtype of one operand changed throughout."""
+    for sample in record.samples:
+        arrays = [a.numpy() for a in sample.operands]
+        names = [record.operands[min(n, len(record.operands) - 1)] for n in range(len(arrays))]
+        for name, array in zip(names, arrays, strict=True):
+            if dtype not in record.dtypes[name]:
+                continue
+            old = dtype_of(array)
+            changed = [in_dtype(a, old, dtype) for a in arrays]
+            regions = tuple(
+                replace(
+                    region,
+                    inputs=tuple(
+                        t.with_dtype(dtype) if t.dtype == old else t for t in region.inputs
+                    ),
+                )
+                for region in sample.regions
+            )
+            yield changed, sample.attributes, regions
+        if not arrays and "dtype" in sample.attributes:
+            yield [], {**sample.attributes, "dtype": dtype}, ()
+        elif "value" in sample.attributes:
+            value = xp.cast(sample.attributes["value"].numpy(), dtype=dtype)
+            yield [], {"value": literal(value)}, ()
+
+
+def program(record, arrays, attributes, regions):
+    inputs = [source(ptir.types.TensorType(dtype_of(a), a.shape)) for a in arrays]
+    results = record.multi(*inputs, regions=regions, **attributes)
+    ports = tuple(Port(f"p{number}") for number in range(len(inputs)))
+    return Program(freeze(list(results), inputs), ports)
+
+
+OWN = {"width", "kind", "result dtype", "fit", "value", "dtypes", "match", "dtype", "predicate"}
+OWN |= {"condition", "inputs", "same dtype", "outputs"}
+EVERY = [
+    pytest.param(record, dtype, id=f"{name}-{dtype}")
+    for name, record in OPS.items()
+    for dtype in DTYPES.values()
+    if record.samples and any(dtype in members for members in record.dtypes.values())
+]
+
+
+@pytest.mark.parametrize(("record", "dtype"), EVERY)
+def test_every_dtype_of_the_record_runs_on_the_reference_backend(record, dtype):
+    """As a program: written, read again, through all passes, and run; the result is the meaning."""
+    backend = ptir.backend("ref")
+    ran = 0
+    for arrays, attributes, regions in calls_in(record, dtype):
+        try:
+            written = program(record, arrays, attributes, regions)
+        except TypeRuleError as error:
+            # a sample may ask for what only its own dtype has: a width, a kind, a target
+            assert error.label in OWN, error
+            continue
+        assert ptir.parse(str(written)) == written
+        named = {f"p{number}": array for number, array in enumerate(arrays)}
+        found = run_program(written, named, backend)
+        with np.errstate(all="ignore"):
+            wanted = meaning(record, arrays, record.bind(attributes), regions)
+        assert_within(record, found, [np.asarray(a) for a in wanted])
+        ran += 1
+    assert ran
+
+
+def test_dtype_classes():
+    assert len(ANY) == len(DTYPES) == 15
+    assert {d.name for d in ANY - COMMON} == {"f8e4m3fn", "f8e5m2"}
+    assert FLOAT | INTEGER == NUMERIC
+    f8 = {
+        name
+        for name, record in OPS.items()
+        if any(c >= ANY - COMMON for c in record.dtypes.values())
+    }
+    assert f8 >= {"cast", "bitcast", "constant", "reshape", "transpose", "slice", "pad", "take"}
+    assert not f8 & {"add", "compare", "select", "reduce", "sort", "iota", "dot_general"}
+
+
+def test_accuracy_of_each_dtype():
+    f16, bf16, f32, f64, i8 = (DTYPES[n] for n in ("f16", "bf16", "f32", "f64", "i8"))
+    expected = {
+        "exp": ("ulp:1", "ulp:3"),
+        "sqrt": ("rounded or ulp:1", "rounded or ulp:3"),
+        "div": ("rounded or ulp:1", "rounded or ulp:2.5"),
+        "add": ("rounded", "rounded"),
+        "dot_general": ("dot", "dot"),
+        "maximum": ("exact", "exact"),
+    }
+    for name, (narrow, wide) in expected.items():
+        found = [OPS[name].accuracy_of(d) for d in (f16, bf16, f32, f64)]
+        assert found == [narrow, narrow, wide, wide]
+    assert OPS["pow"].accuracy_of(i8) == OPS["dot_general"].accuracy_of(DTYPES["bool"]) == "exact"
+
+
+def test_profiles_of_calls():
+    kinds = {"f16", "bf16", "f64", "int8", "int64", "f8"}
+    by_dtype = {name: profiles_of(OPS["cast"], [d]) - {"core"} for name, d in DTYPES.items()}
+    assert set().union(*by_dtype.values()) == kinds
+    assert [n for n, p in by_dtype.items() if not p] == ["bool", "i32", "u32", "f32"]
+    assert by_dtype["u16"] == {"int8"} and by_dtype["i64"] == {"int64"}
+    assert profiles_of(OPS["sort"], [DTYPES["f16"], DTYPES["i32"]]) == {"sort", "f16"}
+    assert profiles_of(OPS["while"], []) == {"control-flow"}
+    assert {record.profile for record in OPS.values()} <= set(PROFILES)
+    assert all(text and "\n" not in text for text in PROFILES.values())
+    assert {record.name for record in primitives("sort")} == {"sort"}
+    assert primitives("rng") == ()

@@ -1,0 +1,152 @@
+"""Backends that must not get away with it, and honest ones that can do little."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+
+from ptir.backend.contract import BackendPass
+from ptir.errors import DeviceError
+from ptir.ir.graph import rebuild, repeat
+from ptir_testsuite.mutants import Correct
+
+
+class Little(Correct):
+    """Takes additions only and says so."""
+
+    name = "little"
+    claims = frozenset({"sort"})
+
+    def refusal(self, query, device):
+        return None if query.op == "add" else "only add is taken"
+
+
+class Nothing(Correct):
+    """Claims the core and takes nothing."""
+
+    name = "nothing"
+    claims = frozenset({"core"})
+
+    def refusal(self, query, device):
+        return "nothing is taken"
+
+
+class Modest(Correct):
+    """Says that it cannot add, and adds."""
+
+    name = "modest"
+
+    def refusal(self, query, device):
+        return "no addition" if query.op == "add" else super().refusal(query, device)
+
+    def compile(self, program, device, options):
+        self_refusal, self.refusal = self.refusal, super().refusal
+        try:
+            return super().compile(program, device, options)
+        finally:
+            self.refusal = self_refusal
+
+
+class Rude(Correct):
+    """Refuses by the predicate, and its compile raises something of its own."""
+
+    name = "rude"
+
+    def refusal(self, query, device):
+        return "no addition" if query.op == "add" else super().refusal(query, device)
+
+    def compile(self, program, device, options):
+        raise KeyError("add")
+
+
+class Failing(Correct):
+    """Loses its device when it multiplies."""
+
+    name = "failing"
+
+    def step(self, instruction, operands, device):
+        if instruction.op == "mul":
+            raise DeviceError("the device is gone")
+        return super().step(instruction, operands, device)
+
+
+class Fickle(Correct):
+    """Gives other bits every second time."""
+
+    name = "fickle"
+    turn = 0
+
+    def step(self, instruction, operands, device):
+        self.turn += 1
+        found = super().step(instruction, operands, device)
+        return tuple(np.asarray(r + r.dtype.type(self.turn % 2)) for r in found)
+
+
+class Zeros(Correct):
+    """Returns zeros for everything."""
+
+    name = "zeros"
+
+    def step(self, instruction, operands, device):
+        return tuple(np.zeros_like(r) for r in super().step(instruction, operands, device))
+
+
+class Dying(Correct):
+    """Takes the process with it when it negates an integer."""
+
+    name = "dying"
+
+    def step(self, instruction, operands, device):
+        if instruction.op == "neg" and operands[0].dtype == np.int32:
+            os._exit(7)
+        return super().step(instruction, operands, device)
+
+
+class Hanging(Correct):
+    """Never comes back from negating an integer."""
+
+    name = "hanging"
+
+    def step(self, instruction, operands, device):
+        while instruction.op == "neg" and operands[0].dtype == np.int32:
+            time.sleep(0.01)
+        return super().step(instruction, operands, device)
+
+
+class Flushing(Correct):
+    """Has no subnormal numbers."""
+
+    name = "flushing"
+
+    def step(self, instruction, operands, device):
+        found = super().step(instruction, [flushed(a) for a in operands], device)
+        return tuple(flushed(a) for a in found)
+
+
+def flushed(array):
+    """Subnormal numbers replaced by zeros of their sign."""
+    if array.dtype != np.float32:
+        return array
+    small = np.abs(array) < np.finfo(np.float32).tiny
+    return np.where(small, np.copysign(np.float32(0), array), array)
+
+
+class Swapping(Correct):
+    """Its own pass turns differences around."""
+
+    name = "swapping"
+
+    def passes(self):
+        return (BackendPass("swap", "pre", swap),)
+
+
+def swap(program):
+    """``a - b`` becomes ``b - a``."""
+    from dataclasses import replace
+
+    def visit(instruction, operands):
+        return repeat(instruction, operands[::-1]) if instruction.op == "sub" else None
+
+    return replace(program, main=rebuild(program.main, visit))

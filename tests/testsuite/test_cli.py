@@ -1,0 +1,63 @@
+"""The command: exit codes, output for people, and errors of usage."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from impostors import Nothing
+
+from ptir_testsuite.cli import main
+from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
+
+BASE = ("run", "--backend", "any", "--jobs", "0", "--programs", "0", "-k")
+
+
+def test_a_part_that_passes_ends_with_3(installed, capsys):
+    installed(Correct())
+    assert main([*BASE, "rsqrt"]) == 3
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1].startswith("attempted ") and out[-1].endswith("pass; incomplete: a part only")
+    assert any(line.startswith("rsqrt ") and line.endswith(" ULP") for line in out)
+
+
+def test_a_mismatch_ends_with_1_and_tells_everything(installed, capsys, tmp_path):
+    installed(Mutant(MUTANTS["rsqrt by one Newton step"]))
+    path = tmp_path / "rows.jsonl"
+    assert main([*BASE, "rsqrt and f32", "--json", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "mismatch [compare] rsqrt(f32[5]): the result is wrong in 1 of 5 elements" in out
+    assert "worst element [0]: expected 0.707106769, got 0.707108915; 35.8 ULP off" in out
+    assert "operand[0] = 2" in out and "not conformant" in out
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert "mismatch" in {row.get("outcome") for row in rows}
+
+
+def test_a_claimed_profile_that_is_skipped_ends_with_1(installed, capsys):
+    installed(Nothing())
+    assert main([*BASE, "rsqrt and sample"]) == 1
+    assert "unsupported [compile] nothing is taken" in capsys.readouterr().out
+
+
+def test_programs_alone_end_with_0(installed, capsys):
+    installed(Correct())
+    arguments = ["programs", "--backend", "any", "--jobs", "0", "--count", "5", "--seed", "9"]
+    assert main(arguments) == 0
+    assert "attempted 5/5: 5 pass; every program agrees" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["run"], 2, "Missing option '--backend'"),
+        (["run", "--backend", "no_such_backend"], 3, "no_such_backend"),
+        ([*BASE, "add and"], 2, "a word is missing"),
+        ([*BASE, "add", "--claims", "f61"], 2, "unknown profile 'f61' (nearest: f64, f16"),
+        (["walk"], 2, "No such command"),
+    ],
+)
+def test_usage_and_missing_devices_have_their_codes(arguments, code, text, capsys, installed):
+    if "any" in arguments:
+        installed(Correct())
+    assert main(arguments) == code
+    assert text in capsys.readouterr().err.replace("\n", " ")

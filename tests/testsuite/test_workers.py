@@ -1,0 +1,57 @@
+"""A crash or a hang costs one case, and the run goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptir.ops import OPS
+from ptir_testsuite.accuracy import Terms
+from ptir_testsuite.corpus import cases_of
+from ptir_testsuite.mutants import Correct
+from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.workers import Order, SuiteDefect, run_in_processes
+
+HERE = Path(__file__).parent
+
+
+def order(name, monkeypatch):
+    """A worker that imports the impostor and registers it by replacing the registry's ``get``."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=":")
+    monkeypatch.setenv("PTIR_TEST_IMPOSTOR", name)
+    return Order("any", ("impostor_worker",), Correct.claims, Terms())
+
+
+def results(name, monkeypatch, jobs, timeout):
+    cases = list(cases_of(OPS["neg"]))[:12]
+    rows = list(run_in_processes(cases, order(name, monkeypatch), jobs, timeout))
+    assert sorted(row.case for row in rows) == sorted(case.id for case in cases)
+    return {row.case: row for row in rows}, cases
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "text"),
+    [
+        ("Dying", Outcome.CRASH, "the process died with exit code 7"),
+        ("Hanging", Outcome.TIMEOUT, "no answer within 1 s"),
+    ],
+)
+def test_the_item_it_was_at_is_blamed_and_the_rest_still_runs(name, outcome, text, monkeypatch):
+    rows, cases = results(name, monkeypatch, jobs=1, timeout=1.0)
+    for case in cases:
+        integers = case.types[0].dtype.name == "i32"
+        assert rows[case.id].outcome is (outcome if integers else Outcome.PASS)
+        assert text in rows[case.id].message if integers else not rows[case.id].message
+    assert outcome in {row.outcome for row in rows.values()}
+
+
+def test_two_processes_share_the_work(monkeypatch):
+    rows, _ = results("Correct", monkeypatch, jobs=2, timeout=60.0)
+    assert {row.outcome for row in rows.values()} == {Outcome.PASS}
+
+
+def test_a_device_that_cannot_be_opened_is_no_outcome_of_a_case(monkeypatch):
+    broken = Order("any", ("no_such_module",), frozenset(), Terms())
+    with pytest.raises(SuiteDefect, match="before it had opened its device"):
+        list(run_in_processes(list(cases_of(OPS["neg"]))[:1], broken, 1, 5.0))
