@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from paper import compiled
-from random_programs import random_program
 
 import ptir
 from ptir import functional as F
@@ -13,6 +12,7 @@ from ptir.codegen.compile import Compiled
 from ptir.codegen.kernel import scratch_value
 from ptir.codegen.plan import Place
 from ptir.types import spec
+from random_programs import random_program
 
 
 class Memories:

@@ -93,7 +93,7 @@ def _prologue(graph: Graph, product: Group, by_exit: dict[int, Group]) -> Group 
     if group is None or not isinstance(group.detail, Rows) or not detail.is_streamed:
         return None
     rows = group.detail
-    same = (rows.count, rows.size) == (detail.rows, detail.panels.inputs)
+    same = (rows.count, rows.size) == (detail.rows, detail.inputs)
     fits = rows.count * rows.size <= HELD
     return group if same and fits and _unmoved(graph, detail.lhs, source) else None
 
