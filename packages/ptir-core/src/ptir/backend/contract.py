@@ -8,13 +8,14 @@ Level 1 backends subclass ``ptir.backend.Interpreter`` and write ``upload``, ``d
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ptir.ir.attributes import Attributes
-from ptir.ir.program import Program
+from ptir.ir.program import Block, Port, Program
 from ptir.types import TensorType
 
 if TYPE_CHECKING:
@@ -124,6 +125,21 @@ class BackendPass:
     run: Callable[[Program], Program] = field(compare=False)
 
 
+@dataclass(frozen=True)
+class Derivation:
+    """How a derived parameter is computed from stored ones: a block and the ports that feed it."""
+
+    block: Block
+    ports: tuple[Port, ...]
+
+
+def derived_name(derivation: Derivation) -> str:
+    """The port name of a derived parameter: equal derivations of equal ports share one."""
+    names = repr([port.name for port in derivation.ports])
+    content = derivation.block.digest + names.encode()
+    return f"derived:{hashlib.blake2b(content, digest_size=16).hexdigest()}"
+
+
 class Backend(ABC):
     """What every backend provides, whatever its level."""
 
@@ -180,6 +196,15 @@ class Backend(ABC):
     def passes(self) -> Sequence[BackendPass]:
         """Passes of the backend's own."""
         return ()
+
+    def param_resolver(
+        self, program: Program, device: Device
+    ) -> tuple[Program, Mapping[str, Derivation]]:
+        """``program`` reading its parameters in the form that the backend wants them resident in.
+
+        Runs last in the pipeline. Returns how the new parameter ports are derived, by name.
+        """
+        return program, {}
 
     def export(self, handle: Handle, device: Device) -> Any:
         """An object with ``__dlpack__`` that shares the handle's memory."""
