@@ -1,4 +1,4 @@
-"""Writes the pages that are generated from tables: ops.md, functionals.md and errors.md in docs/.
+"""Writes docs/ pages that are generated from tables: ops, functionals, errors and accuracy.
 
 Run `python scripts/generate_docs.py` after adding an op or an error; a test fails until then.
 """
@@ -20,6 +20,7 @@ from ptir.ops.implementations import FUNCTIONALS, PORTABLE, Functional
 from ptir.ops.profiles import PROFILES, primitives
 from ptir.ops.record import REQUIRED, Array, Sample
 from ptir.types import DTYPES, DType
+from ptir_testsuite import accuracy
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Written by scripts/generate_docs.py; edit the {table} instead. -->"
@@ -28,6 +29,26 @@ CLASSES = {
     getattr(classes, name): name.lower()
     for name in ("ANY", "COMMON", "NUMERIC", "FLOAT", "INTEGER", "INDEX", "BITS")
 }
+ACCURACY_INTRO = """
+# Accuracy
+
+What `ptir-conformance` holds float results to, read from the op records; bool and integers are
+always exact. NaN, infinities and zeros with their signs are compared before any tolerance.
+
+- `exact`: every bit, any NaN for a NaN. `rounded`: the number nearest to the exact result.
+- `ulp:N`: N units in the last place of the exact result. `rounded or ulp:N` is `rounded` for the
+  ops that a backend lists in `correctly_rounded`.
+- `dot`: sums in any order, as TOSA bounds them. With K roundings, unit roundoff u of the type that
+  sums are made in (f32 for f16 and bf16) and S the sum of the terms' magnitudes, every element is
+  within K u S / (1 - K u), then rounded to its dtype. Of {fewest} sums and more, errors in units of
+  u S have a mean of at most {bias:g} sqrt(K / count) and a mean square of at most {squares:g} K. An
+  element is left open where an order of summation may overflow on the way. Products are bounded
+  likewise; max and min of the same ops are exact.
+"""
+RELAXED = """
+A backend may be judged by another published column, chosen by name with `--relax NAME`; the report
+names it. No backend is treated otherwise because of what it is called.
+""".strip()
 OPS_INTRO = """
 # Ops
 
@@ -163,7 +184,31 @@ def pages() -> dict[str, str]:
         "ops.md": ops_page(),
         "functionals.md": functionals_page(),
         "errors.md": errors_page(),
+        "accuracy.md": accuracy_page(),
     }
+
+
+def accuracy_page() -> str:
+    """What every op's float results are held to, by dtype, and the named relaxations."""
+    head = NOTE.format(table="op records and ptir_testsuite/accuracy.py") + ACCURACY_INTRO.format(
+        bias=accuracy.BIAS, squares=accuracy.SQUARES, fewest=accuracy.FEWEST
+    )
+    floats = [d.name for d in DTYPES.values() if d.is_float]
+    table = [f"| op | {' | '.join(floats)} |", f"|---|{'---|' * len(floats)}"]
+    for name, row in accuracy.table(OPS.values()):
+        table.append(f"| {name} | {' | '.join(row.get(dtype, '') for dtype in floats)} |")
+    relaxed = [f"| `{r.name}` | {r.doc} |" for r in accuracy.RELAXATIONS.values()]
+    lines = [
+        *table,
+        "",
+        "## Relaxations",
+        "",
+        RELAXED,
+        "",
+        "| name | what it allows |",
+        "|---|---|",
+    ]
+    return "\n".join([head, *lines, *relaxed, ""])
 
 
 def errors_page() -> str:

@@ -23,7 +23,7 @@ from markdown_it import MarkdownIt
 PYTHON = "python"
 CONSOLE = ("console", "sh")
 MISSPELT = ("py", "python3", "pycon", "bash", "shell", "zsh")
-PROGRAMS = ("ptir", "python", "cat", "echo", "ls", "printf")
+PROGRAMS = ("ptir", "ptir-conformance", "python", "cat", "echo", "ls", "printf")
 
 
 class PageError(Exception):

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import json
 
 import numpy as np
 import pytest
 
 import ptir
-from comparing import assert_within, meaning
+from comparing import assert_same, assert_within, meaning
+from evaluation import evaluate
 from ptir.capture import run_program
 from ptir.errors import TypeRuleError
 from ptir.ir.graph import freeze, source
+from ptir.ir.jsonform import from_json, to_json
 from ptir.ir.program import Port, Program
-from ptir.ops import numerics as xp
 from ptir.ops.classes import ANY, COMMON, FLOAT, INTEGER, NUMERIC
 from ptir.ops.profiles import PROFILES, core_dtypes, primitives, profiles_of
 from ptir.ops.record import OPS, literal
+from ptir.rewrite.engine import rewrite
+from ptir.rewrite.rules import EXACT
 from ptir.types import DTYPES, dtype_of
+from sample_calls import FOR_ITS_OWN_DTYPE, calls_in
 
 RECORDS = [pytest.param(record, id=name) for name, record in OPS.items()]
 RUNNABLE = [p for p in RECORDS if p.values[0].samples]
@@ -56,38 +59,6 @@ def test_samples_show_wide_narrow_and_float_dtypes(record):
     assert kinds[0] <= kinds[1]
 
 
-def in_dtype(array, old, new):
-    """The operand with its elements in another dtype, where they were of the old one."""
-    return xp.cast(array, dtype=new) if dtype_of(array) == old else array
-
-
-def calls_in(record, dtype) -> Iterator[tuple]:
-    """The samples of an op, with the dtype of one operand changed throughout."""
-    for sample in record.samples:
-        arrays = [a.numpy() for a in sample.operands]
-        names = [record.operands[min(n, len(record.operands) - 1)] for n in range(len(arrays))]
-        for name, array in zip(names, arrays, strict=True):
-            if dtype not in record.dtypes[name]:
-                continue
-            old = dtype_of(array)
-            changed = [in_dtype(a, old, dtype) for a in arrays]
-            regions = tuple(
-                replace(
-                    region,
-                    inputs=tuple(
-                        t.with_dtype(dtype) if t.dtype == old else t for t in region.inputs
-                    ),
-                )
-                for region in sample.regions
-            )
-            yield changed, sample.attributes, regions
-        if not arrays and "dtype" in sample.attributes:
-            yield [], {**sample.attributes, "dtype": dtype}, ()
-        elif "value" in sample.attributes:
-            value = xp.cast(sample.attributes["value"].numpy(), dtype=dtype)
-            yield [], {"value": literal(value)}, ()
-
-
 def program(record, arrays, attributes, regions):
     inputs = [source(ptir.types.TensorType(dtype_of(a), a.shape)) for a in arrays]
     results = record.multi(*inputs, regions=regions, **attributes)
@@ -95,8 +66,6 @@ def program(record, arrays, attributes, regions):
     return Program(freeze(list(results), inputs), ports)
 
 
-OWN = {"width", "kind", "result dtype", "fit", "value", "dtypes", "match", "dtype", "predicate"}
-OWN |= {"condition", "inputs", "same dtype", "outputs"}
 EVERY = [
     pytest.param(record, dtype, id=f"{name}-{dtype}")
     for name, record in OPS.items()
@@ -115,9 +84,10 @@ def test_every_dtype_of_the_record_runs_on_the_reference_backend(record, dtype):
             written = program(record, arrays, attributes, regions)
         except TypeRuleError as error:
             # a sample may ask for what only its own dtype has: a width, a kind, a target
-            assert error.label in OWN, error
+            assert error.label in FOR_ITS_OWN_DTYPE, error
             continue
         assert ptir.parse(str(written)) == written
+        assert from_json(json.loads(json.dumps(to_json(written)))) == written
         named = {f"p{number}": array for number, array in enumerate(arrays)}
         found = run_program(written, named, backend)
         with np.errstate(all="ignore"):
@@ -125,6 +95,31 @@ def test_every_dtype_of_the_record_runs_on_the_reference_backend(record, dtype):
         assert_within(record, found, [np.asarray(a) for a in wanted])
         ran += 1
     assert ran
+
+
+FOLDED = [
+    p
+    for p in EVERY
+    if not p.values[0].regions and p.values[0].operands  # creation has nothing to fold
+]
+
+
+@pytest.mark.parametrize(("record", "dtype"), FOLDED)
+def test_constants_fold_to_the_meaning_in_every_dtype(record, dtype):
+    folds = 0
+    for arrays, attributes, _ in calls_in(record, dtype):
+        constants = [OPS["constant"](value=literal(array)) for array in arrays]
+        try:
+            results = record.multi(*constants, **attributes)
+        except TypeRuleError:
+            continue
+        counts: dict[str, int] = {}
+        block = rewrite(freeze(list(results), []), EXACT, counts)
+        with np.errstate(all="ignore"):
+            wanted = meaning(record, arrays, record.bind(attributes), ())
+        assert_same(evaluate(block, []), [np.asarray(a) for a in wanted])
+        folds += bool(counts)
+    assert folds or record.name == "broadcast_to"
 
 
 def test_dtype_classes():
@@ -154,6 +149,19 @@ def test_accuracy_of_each_dtype():
         found = [OPS[name].accuracy_of(d) for d in (f16, bf16, f32, f64)]
         assert found == [narrow, narrow, wide, wide]
     assert OPS["pow"].accuracy_of(i8) == OPS["dot_general"].accuracy_of(DTYPES["bool"]) == "exact"
+
+
+def test_extremes_are_exact_where_sums_are_not():
+    for name, kinds in (("reduce", {"max", "min"}), ("cumulative", {"max"})):
+        assert OPS[name].accuracy_of(DTYPES["bf16"]) == "dot"
+        for kind in ("sum", *kinds):
+            wanted = "exact" if kind in kinds else "dot"
+            assert OPS[name].accuracy_of(DTYPES["bf16"], {"kind": kind}) == wanted
+    for record in OPS.values():
+        choices = {c for a in record.attributes if a.name == "kind" for c in a.choices}
+        assert set(record.exact_kinds) <= choices
+        lost = (choices & {"max", "min"}) - set(record.exact_kinds)
+        assert not lost or record.accuracy == "exact", record.name
 
 
 def test_profiles_of_calls():

@@ -13,12 +13,13 @@ import pytest
 
 from comparing import assert_same, meaning, run_block, ulps
 from evaluation import awkward, awkward_values
-from ptir.errors import UnsupportedError
+from ptir.errors import TypeRuleError, UnsupportedError
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, freeze, source
 from ptir.ops.profiles import primitives
 from ptir.ops.record import OPS
 from ptir.types import DTYPES, I32, TensorType, dtype_of, spec
+from sample_calls import FOR_ITS_OWN_DTYPE, calls_in
 
 DECOMPOSED = [record for record in OPS.values() if record.decomposition is not None]
 ELEMENTWISE = [
@@ -41,13 +42,13 @@ def decomposed(record, types, attributes, regions=()):
     return block
 
 
-def both(record, arrays, attributes):
+def both(record, arrays, attributes, regions=()):
     """What the decomposition and the meaning give."""
     types = [TensorType(dtype_of(a), a.shape) for a in arrays]
-    block = decomposed(record, types, attributes)
+    block = decomposed(record, types, attributes, regions)
     bound = record.bind(attributes)
     with np.errstate(all="ignore"):
-        return run_block(block, arrays), meaning(record, arrays, bound, ())
+        return run_block(block, arrays), meaning(record, arrays, bound, regions)
 
 
 @pytest.mark.parametrize(("record", "dtype"), ELEMENTWISE, ids=lambda v: getattr(v, "name", ""))
@@ -218,6 +219,35 @@ def calls(record):
     if "elementwise" in record.traits:
         for dtype in record.dtypes[record.operands[0]]:
             yield (spec(dtype, 4),) * len(record.operands), {}, ()
+
+
+SAMPLED = [
+    pytest.param(record, dtype, id=f"{record.name}-{dtype}")
+    for record in DECOMPOSED
+    for dtype in DTYPES.values()
+    if any(dtype in members for members in record.dtypes.values())
+]
+
+
+@pytest.mark.parametrize(("record", "dtype"), SAMPLED)
+def test_decomposition_of_the_samples_in_every_dtype(record, dtype):
+    """Exact where the record is; within a coarse bound where sums or roundings may differ."""
+    compared = 0
+    for arrays, attributes, regions in calls_in(record, dtype):
+        try:
+            found, wanted = both(record, arrays, attributes, regions)
+        except TypeRuleError as error:
+            assert error.label in FOR_ITS_OWN_DTYPE, error
+            continue
+        for one, other in zip(found, wanted, strict=True):
+            accuracy = record.accuracy_of(dtype_of(other))
+            if accuracy == "exact" or accuracy.startswith("rounded"):
+                assert_same([one], [other])
+            else:
+                bound = 2.0**-6 if dtype_of(other).bits < 32 else 1e-6
+                np.testing.assert_allclose(one.astype("f8"), other.astype("f8"), rtol=bound)
+        compared += 1
+    assert compared
 
 
 def test_core_has_about_thirty_primitives():

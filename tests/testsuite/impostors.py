@@ -133,6 +133,22 @@ def flushed(array):
     return np.where(small, np.copysign(np.float32(0), array), array)
 
 
+class Fusing(Correct):
+    """Takes gelu whole, and computes its approximation whatever was asked for."""
+
+    name = "fusing"
+
+    def refusal(self, query, device):
+        return None if query.name == "gelu" else super().refusal(query, device)
+
+    def step(self, instruction, operands, device):
+        if instruction.op != "composite":
+            return super().step(instruction, operands, device)
+        (x,) = operands
+        inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+        return ((x / 2 * (1 + np.tanh(inner))).astype(np.float32),)
+
+
 class Swapping(Correct):
     """Its own pass turns differences around."""
 

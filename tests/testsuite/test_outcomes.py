@@ -85,7 +85,7 @@ def test_flushing_passes_only_where_it_is_named():
 
 def report(backend, installed, **wish):
     installed(backend)
-    wished = {"words": "neg", "jobs": 0, "programs": Programs(0)} | wish
+    wished = {"words": "rsqrt", "jobs": 0, "programs": Programs(0)} | wish
     return run(Wish("any", **wished))
 
 
@@ -107,7 +107,7 @@ def test_claiming_nothing_and_doing_nothing_is_no_success(installed):
 
 def test_a_part_of_the_corpus_never_makes_conformant(installed):
     found = report(Correct(), installed)
-    assert found.counts[Outcome.PASS] == len(found.rows) > 40
+    assert found.counts[Outcome.PASS] == len(found.rows) > 20
     assert found.exit_code == INCOMPLETE
     found.partial = False
     assert found.exit_code == CONFORMANT

@@ -131,27 +131,39 @@ def _reshaped(template: Template, shape: tuple[int, ...]) -> Template:
 
 
 def _shaped(op: Op, templates: Sequence[Template]) -> Iterator[Case]:
+    """Samples with every kind of values in every size; their variants, which are many, in turn."""
+    own = {t.key for t in from_samples(op)}
     seen: set[Any] = set()
     for template in templates:
         for variant in dtype_variants(op, template):
             if variant.key in seen:
                 continue
             seen.add(variant.key)
-            yield from _valued(variant, ("plain", "awkward", "ties"))
-            yield from _valued_sizes(variant, variant.key == template.key)
+            yield from _in_full(variant) if variant.key in own else _in_part(variant, len(seen))
+
+
+def _in_full(template: Template) -> Iterator[Case]:
+    yield from _valued(template, ("plain", "awkward", "ties"))
+    for change in SIZES_TRIED:
+        for variant in size_variants(template, change):
+            yield from _valued(variant, GROWN if change == "x17" else ("awkward",))
+
+
+def _in_part(template: Template, turn: int) -> Iterator[Case]:
+    """One kind of values, and one larger size of every third variant."""
+    yield from _valued(template, (("plain", "awkward", "ties")[turn % 3],))
+    if turn % 3 == 0:
+        for variant in size_variants(template, "x17")[:1]:
+            yield from _valued(variant, (GROWN[turn // 3 % 3],))
+
+
+GROWN: Final = ("plain", "ones", "ties")
+"""The values of large operands: ones and ties are where narrow sums and unstable orders show."""
 
 
 def _valued(template: Template, palettes: Sequence[str]) -> Iterator[Case]:
     for palette in palettes if template.types else ("plain",):
         yield _case(template, drawn(template, palette), palette)
-
-
-def _valued_sizes(template: Template, own: bool) -> Iterator[Case]:
-    """Other axis sizes: all of them in the sample's own dtypes, the larger ones in the others."""
-    for change in SIZES_TRIED if own else ("x17",):
-        for variant in size_variants(template, change):
-            palettes = ("plain", "ones", "ties") if change == "x17" else ("awkward",)
-            yield from _valued(variant, palettes)
 
 
 # --- wiring ---

@@ -1,4 +1,4 @@
-"""What can be run as one row of a report: cases, refusals, random programs, in one fixed order."""
+"""What can be run as one row of a report: cases, refusals, composites and random programs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache
 
 from ptir.ops import OPS
 from ptir_testsuite.case import Case
+from ptir_testsuite.composites import CALLS, CompositeCall, run_composite
 from ptir_testsuite.corpus import corpus
 from ptir_testsuite.execute import Setting, run_case
 from ptir_testsuite.outcomes import Row
@@ -15,12 +16,13 @@ from ptir_testsuite.programs import RandomProgram, run_program
 from ptir_testsuite.refusals import Refusal, refusals, run_refusal
 from ptir_testsuite.selection import Matches
 
-Item = Case | Refusal | RandomProgram
+Item = Case | Refusal | CompositeCall | RandomProgram
 
 
 def items(programs: int, seed: int = 0, first: int = 0) -> Iterator[Item]:
-    """The whole corpus, every refusal, then so many random programs."""
+    """The whole corpus, every refusal, the composites, then so many random programs."""
     yield from _derived(tuple((op.name, id(op)) for op in OPS.values()))
+    yield from composites()
     yield from random_programs(programs, seed, first)
 
 
@@ -28,6 +30,11 @@ def items(programs: int, seed: int = 0, first: int = 0) -> Iterator[Item]:
 def _derived(ops: tuple[tuple[str, int], ...]) -> tuple[Case | Refusal, ...]:
     """The corpus and the refusals of the ops that are defined now; deriving them takes seconds."""
     return (*corpus(), *refusals())
+
+
+def composites() -> Iterator[CompositeCall]:
+    """Every call of the table of composites."""
+    return (CompositeCall(name, n) for name, rows in CALLS.items() for n in range(len(rows)))
 
 
 def random_programs(count: int, seed: int = 0, first: int = 0) -> Iterator[RandomProgram]:
@@ -39,14 +46,16 @@ def profiles(item: Item) -> frozenset[str]:
     """The profiles that an item belongs to."""
     if isinstance(item, RandomProgram):  # which is drawn within whatever is claimed
         return frozenset()
+    if isinstance(item, CompositeCall):
+        return profiles_of(OPS["add"], names_of(item.dtypes))
     dtypes = item.dtypes if isinstance(item, Case) else ()
     return profiles_of(OPS[item.op], names_of(dtypes))
 
 
 def described(item: Item) -> str:
     """The text that ``-k`` searches: id, call, dtypes, origin and profiles."""
-    if isinstance(item, RandomProgram):
-        return item.id
+    if isinstance(item, RandomProgram | CompositeCall):
+        return f"{item.id} {' '.join(spoken(item)[2])}"
     if isinstance(item, Refusal):
         return f"{item.id} {item.text} {item.call.label} refusal"
     words = (item.id, item.call, *item.dtypes, item.origin, item.form, item.layout)
@@ -67,6 +76,8 @@ def run_item(item: Item, setting: Setting) -> Row:
     """Run one item."""
     if isinstance(item, RandomProgram):
         return run_program(item, setting)
+    if isinstance(item, CompositeCall):
+        return run_composite(item, setting)
     return run_case(item, setting) if isinstance(item, Case) else run_refusal(item, setting)
 
 
@@ -74,4 +85,6 @@ def spoken(item: Item) -> tuple[str, str, tuple[str, ...]]:
     """The op, the call for a reader and the dtypes of an item."""
     if isinstance(item, RandomProgram):
         return "program", item.id, ()
+    if isinstance(item, CompositeCall):
+        return item.name, item.id, item.dtypes
     return (item.op, item.call, item.dtypes) if isinstance(item, Case) else (item.op, item.text, ())

@@ -77,11 +77,12 @@ def run_refusal(refusal: Refusal, setting: Setting) -> Row:
 
 
 def _afterwards(refusal: Refusal, setting: Setting, row: Row) -> Row:
-    """The row after the next valid program: the op's own sample, else one of another op.
+    """The row after the next valid program: the op's own sample, else one of a primitive.
 
     A backend on which no valid program runs has not shown that it survives a refusal.
     """
-    for op in (OPS[refusal.op], *OPS.values()):
+    primitives = (op for op in OPS.values() if op.decomposition is None and not op.regions)
+    for op in (OPS[refusal.op], *primitives):
         case = next(sample_cases(op), None)
         found = run_case(case, setting) if case is not None else None
         if found is None or found.outcome is Outcome.UNSUPPORTED:

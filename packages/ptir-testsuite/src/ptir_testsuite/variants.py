@@ -22,7 +22,7 @@ from ptir.types import DTYPES, DType, TensorType
 from ptir_testsuite.floats import Array
 from ptir_testsuite.values import Draws, draw
 
-LARGEST: Final = 6000  # elements of a grown operand or result
+LARGEST: Final = 3000  # elements of a grown operand or result
 WIDEST: Final = 20  # combinations of operand dtypes up to which all of them are tried
 
 _REFUSED: Final = (PtirError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)

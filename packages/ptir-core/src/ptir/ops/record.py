@@ -228,6 +228,7 @@ class Op:
     bad_calls: tuple[BadCall, ...]
     traits: frozenset[str] = frozenset()
     accuracy: str = "exact"
+    exact_kinds: tuple[str, ...] = ()
     profile: str = "core"
     decomposition: Callable[..., Any] | None = None
     bounds: Bounds | None = None
@@ -239,13 +240,14 @@ class Op:
         """Whether the last operand name takes any number of operands."""
         return bool(self.operands) and self.operands[-1].endswith("*")
 
-    def accuracy_of(self, dtype: DType) -> str:
+    def accuracy_of(self, dtype: DType, attributes: Mapping[str, Any] | None = None) -> str:
         """The accuracy class of results computed in ``dtype``; see ``docs/ops.md``.
 
-        Bool and integers are exact. ``accuracy`` itself holds for f32 and f64; an ``ulp`` bound of
-        f16 and bf16, which are computed wider and rounded once, is 1.
+        Bool and integers are exact, and so are the op's ``exact_kinds`` where ``attributes`` tell.
+        ``accuracy`` itself holds for f32 and f64; an ``ulp`` bound of f16 and bf16, which are
+        computed wider and rounded once, is 1.
         """
-        if not dtype.is_float:
+        if not dtype.is_float or (attributes or {}).get("kind") in self.exact_kinds:
             return "exact"
         if dtype.bits >= F32.bits:
             return self.accuracy

@@ -49,6 +49,7 @@ reduce = define(
     meaning=lambda xp, operand, *, axes, kind: xp.reduce(operand, axes=axes, kind=kind),
     traits="reduction",
     accuracy="dot",
+    exact_kinds=("max", "min"),
     doc="""Fold axes away; the others keep their order.
 
     Starts from the identity, so folding nothing gives 0, 1, -inf or the lowest integer (max), +inf
@@ -178,6 +179,7 @@ cumulative = define(
     decomposition=_cumulative_decomposition,
     traits="scan",
     accuracy="dot",
+    exact_kinds=("max",),
     doc="""Running sum or maximum: element i folds elements 0 to i of its line.
 
     Integers wrap. Max is exact, propagates NaN onwards and orders -0 < +0. The order of float sums

@@ -156,6 +156,7 @@ reduce_window = define(
     decomposition=_reduce_window_decomposition,
     traits="reduction window",
     accuracy="dot",
+    exact_kinds=("max", "min"),
     doc="""Fold each window of a sliding window; the result has one element per window.
 
     The operand is spread by ``base_dilation``, then padded (or cropped, where negative) by ``low``

@@ -92,9 +92,9 @@ class Mutant(Correct):
         call = Call(instruction, tuple(operands), right)
         with np.errstate(all="ignore"):
             wrong = self.row.fault(call)
-        results = wrong if isinstance(wrong, tuple) else (wrong,)
-        pairs = zip(results, right, strict=True)
-        return tuple(np.asarray(w).astype(r.dtype).reshape(r.shape) for w, r in pairs)
+            results = wrong if isinstance(wrong, tuple) else (wrong,)
+            pairs = zip(results, right, strict=True)
+            return tuple(np.asarray(w).astype(r.dtype).reshape(r.shape) for w, r in pairs)
 
     def upload(self, array: Array, device: Device, *, borrow: bool = False) -> Array:
         """The array's elements, unless that is the fault."""

@@ -9,7 +9,10 @@ from ptir_testsuite.oracles import (
     elementwise,
     folds,
     movement,
+    places,
+    quantization,
     transcendental,
+    windows,
 )
 from ptir_testsuite.oracles.control import NoOracleError, run_block
 from ptir_testsuite.oracles.table import ORACLES, Given, Oracle, oracle
@@ -26,6 +29,9 @@ __all__ = [
     "folds",
     "movement",
     "oracle",
+    "places",
+    "quantization",
     "run_block",
     "transcendental",
+    "windows",
 ]

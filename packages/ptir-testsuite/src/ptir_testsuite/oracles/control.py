@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ptir.ir.program import Block, Instruction
 from ptir.ops import OPS
 from ptir_testsuite.expected import Expected, exactly
@@ -67,6 +69,22 @@ def _while(given: Given) -> list[Expected]:
             return _all(state)
         state = run_block(body, state)
     raise NoOracleError(f"the loop does not end within {LONGEST} turns")
+
+
+@oracle("scan")
+def _scan(given: Given) -> list[Expected]:
+    (region,), carried = given.regions, given["carries"]
+    carries, sequences = list(given.arrays[:carried]), given.arrays[carried:]
+    order = range(given["length"])
+    rows: dict[int, list[Array]] = {}
+    for row in reversed(order) if given["reverse"] else order:
+        found = run_block(region, [*carries, *(s[row] for s in sequences)])
+        carries, rows[row] = found[:carried], found[carried:]
+    stacked = [
+        np.array([rows[row][place] for row in order], type.dtype.numpy).reshape(type.shape)
+        for place, type in enumerate(given.results[carried:])
+    ]
+    return _all([*carries, *stacked])
 
 
 @oracle("composite")

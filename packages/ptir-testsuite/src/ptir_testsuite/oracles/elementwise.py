@@ -12,7 +12,7 @@ from typing import Any
 
 from ptir.types import DType, TensorType
 from ptir_testsuite.expected import Expected, from_outcomes
-from ptir_testsuite.floats import Array, Ratio, exponent_of, format_of, python_values
+from ptir_testsuite.floats import Array, Ratio, exponent_of, python_values
 from ptir_testsuite.oracles.table import Given, oracle
 
 Scalar = Callable[..., Any]
@@ -103,7 +103,8 @@ def _not(x: Any, dtype: DType) -> Any:
 
 
 @by_element("add")
-def _add(x: Any, y: Any, dtype: DType) -> Any:
+def added(x: Any, y: Any, dtype: DType) -> Any:
+    """The sum, not rounded yet."""
     if not dtype.is_float or not (math.isfinite(x) and math.isfinite(y)) or x == y == 0:
         return x + y
     (a, b), (c, d) = _ratio(x), _ratio(y)
@@ -112,11 +113,12 @@ def _add(x: Any, y: Any, dtype: DType) -> Any:
 
 @by_element("sub")
 def _sub(x: Any, y: Any, dtype: DType) -> Any:
-    return _add(x, -y, dtype)
+    return added(x, -y, dtype)
 
 
 @by_element("mul")
-def _mul(x: Any, y: Any, dtype: DType) -> Any:
+def multiplied(x: Any, y: Any, dtype: DType) -> Any:
+    """The product, not rounded yet."""
     if not dtype.is_float or not (math.isfinite(x) and math.isfinite(y)) or x == 0 or y == 0:
         return x * y
     (a, b), (c, d) = _ratio(x), _ratio(y)
@@ -125,7 +127,7 @@ def _mul(x: Any, y: Any, dtype: DType) -> Any:
 
 @by_element("div")
 def _div(x: Any, y: Any, dtype: DType) -> Any:
-    return _divide_floats(x, y) if dtype.is_float else _divide_integers(x, y)
+    return divided(x, y) if dtype.is_float else _divide_integers(x, y)
 
 
 def _divide_integers(x: int, y: int) -> int:
@@ -135,7 +137,8 @@ def _divide_integers(x: int, y: int) -> int:
     return quotient if (x < 0) == (y < 0) else -quotient
 
 
-def _divide_floats(x: float, y: float) -> Any:
+def divided(x: float, y: float) -> Any:
+    """The quotient of floats, not rounded yet."""
     if x != x or y != y or (x == 0 and y == 0) or (math.isinf(x) and math.isinf(y)):
         return math.nan
     sign = math.copysign(1.0, x) * math.copysign(1.0, y)
@@ -149,7 +152,7 @@ def _divide_floats(x: float, y: float) -> Any:
 
 @by_element("reciprocal")
 def _reciprocal(x: float, dtype: DType) -> Any:
-    return _divide_floats(1.0, x)
+    return divided(1.0, x)
 
 
 @by_element("rem")
@@ -304,8 +307,3 @@ def _bitcast(given: Given) -> list[Expected]:
 @oracle("stop_gradient")
 def _stop_gradient(given: Given) -> list[Expected]:
     return [Expected(given.arrays[0])]
-
-
-def largest_of(dtype: DType) -> float:
-    """The largest finite number of a float dtype."""
-    return format_of(dtype).largest

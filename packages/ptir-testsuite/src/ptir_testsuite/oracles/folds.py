@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptir.types import TensorType
+from ptir.types import DType, TensorType
 from ptir_testsuite.expected import Expected, exactly, from_outcomes
 from ptir_testsuite.floats import python_values, stored
 from ptir_testsuite.oracles.elementwise import greater, lesser
@@ -32,14 +32,20 @@ def _fold(group: list[Any], kind: str, type: TensorType) -> Any:
         return any(group) if kind == "any" else all(group)
     if kind in ("sum", "prod"):
         return sum(group) if kind == "sum" else math.prod(group)
-    return functools.reduce(EXTREME[kind], group) if group else _worst(kind, type)
+    return functools.reduce(EXTREME[kind], group) if group else _worst(kind, type.dtype)
 
 
 EXTREME: Final[dict[str, Callable[[Any, Any], Any]]] = {"max": greater, "min": lesser}
 
 
-def _worst(kind: str, type: TensorType) -> Any:
-    dtype = type.dtype
+def identity(kind: str, dtype: DType) -> Any:
+    """What a fold of nothing gives."""
+    if kind in ("max", "min"):
+        return _worst(kind, dtype)
+    return {"sum": 0, "prod": 1, "any": False, "all": True}[kind]
+
+
+def _worst(kind: str, dtype: DType) -> Any:
     if dtype.is_float:
         return -math.inf if kind == "max" else math.inf
     signed = dtype.kind == "int"

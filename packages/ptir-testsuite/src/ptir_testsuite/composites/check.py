@@ -1,0 +1,118 @@
+"""One composite on a target: taken whole where the backend claims it, and lowered in any case."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import ptir.functional  # noqa: F401  fills the table of functionals
+from ptir.backend import Options
+from ptir.backend.interpreter import query_of
+from ptir.errors import UnsupportedError
+from ptir.ir.program import Program
+from ptir.ops import OPS
+from ptir.passes.context import PassContext
+from ptir.passes.legalize import legalize
+from ptir_testsuite.composites.calls import CompositeCall
+from ptir_testsuite.composites.formulas import FIXED, FORMULAS, Found
+from ptir_testsuite.execute import Failed, Setting
+from ptir_testsuite.floats import FORMATS, Array, doubles
+from ptir_testsuite.outcomes import Outcome, Row
+from ptir_testsuite.profiles import names_of, profiles_of
+
+
+@dataclass(frozen=True)
+class _Form:
+    """One of the two ways to run a composite."""
+
+    name: str
+    program: Program
+
+
+def run_composite(item: CompositeCall, setting: Setting) -> Row:
+    """Run the call in both forms and compare each with the formula."""
+    start = time.perf_counter()
+    arrays = item.arrays()
+    program = item.program(arrays)
+    call = f"{item.name}({', '.join(map(str, program.inputs))})"
+    profiles = profiles_of(OPS["add"], names_of(item.dtypes))  # those of its dtypes, and core
+    row = Row(item.id, item.name, call, item.dtypes, tuple(sorted(profiles)), Outcome.PASS)
+    row = replace(row, claimed=profiles <= setting.claims)
+    try:
+        forms = _forms(program, setting)
+        shares = [_judged(form, item, arrays, setting) for form in forms]
+        row = replace(row, worst_share=max(shares), facts={"forms": [f.name for f in forms]})
+    except Failed as failed:
+        row = replace(row, outcome=failed.outcome, phase=failed.phase, message=failed.message)
+    except UnsupportedError as error:
+        row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
+    return replace(row, seconds=time.perf_counter() - start)
+
+
+def _forms(program: Program, setting: Setting) -> list[_Form]:
+    backend, device = setting.target.backend, setting.target.device
+    context = PassContext(backend, device)
+    forms = [_Form("lowered", legalize(program, context))]
+    query = query_of(program.main, program.main.instructions[0])
+    if backend.refusal(query, device) is None:
+        forms.append(_Form("claimed", program))
+    return forms
+
+
+def _judged(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting) -> float:
+    """The worst error as a share of its bound; raises ``Failed`` beyond it."""
+    found = _run(form, item, arrays, setting)
+    with np.errstate(all="ignore"):
+        wide = [doubles(a) if a.dtype.kind not in "biu" else a for a in arrays]
+        expected = FORMULAS[item.name](*wide, **item.row[1])
+        return _compared(form, item, doubles(found), expected)
+
+
+def _compared(form: _Form, item: CompositeCall, found: Array, expected: Found) -> float:
+    if found.shape != expected.result.shape:
+        text = f"the result has shape {found.shape}, not {expected.result.shape}"
+        raise Failed(Outcome.MISMATCH, "compare", f"{item.id} {form.name}: {text}")
+    if not found.size:
+        return 0.0
+    single = FORMATS["f32"]
+    steps = (FIXED + expected.roundings) * single.unit
+    bound = steps * expected.magnitude + (expected.magnitude > 0) * FIXED * single.tiny
+    error = np.where(found == expected.result, 0.0, np.abs(found - expected.result))
+    error = np.where(np.isnan(found) & np.isnan(expected.result), 0.0, error)
+    share = np.where(error == 0, 0.0, error / bound)
+    share = np.where(np.isnan(share), np.inf, share)
+    worst = tuple(int(i) for i in np.unravel_index(int(share.argmax()), share.shape))
+    if share[worst] > 1:
+        text = (
+            f"{item.name} {dict(item.row[1])}, {form.name}: wrong in {int((share > 1).sum())} of"
+            f" {share.size} elements\n  worst element {list(worst)}: expected"
+            f" {expected.result[worst]:.9g}, got {found[worst]:.9g}; error {error[worst]:.3g},"
+            f" bound {bound[worst]:.3g}\n  operands {', '.join(map(str, item.row[0]))}"
+            f"\n  case {item.id}"
+        )
+        raise Failed(Outcome.MISMATCH, "compare", text)
+    return float(share[worst])
+
+
+def _run(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting) -> Any:
+    backend, device = setting.target.backend, setting.target.device
+    try:
+        executable = backend.compile(form.program, device, Options())
+        handles = [backend.upload(a, device) for a in arrays]
+        results = executable.run(handles)
+        backend.synchronize(device)
+        found = backend.download(results[0], device)
+        after = [backend.download(h, device) for h in handles]
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        text = f"{item.id} {form.name}: {error.__class__.__name__}: {error}"
+        raise Failed(Outcome.ERROR, "execute", text) from error
+    for place, (now, before) in enumerate(zip(after, arrays, strict=True)):
+        if np.asarray(now).tobytes() != before.tobytes():
+            text = f"{item.id} {form.name}: operand {place} was changed by the run"
+            raise Failed(Outcome.MISMATCH, "execute", text)
+    return found

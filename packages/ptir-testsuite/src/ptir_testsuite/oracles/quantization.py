@@ -1,0 +1,90 @@
+"""Oracles of quantize and dequantize: value by value, every rounding by itself, bits packed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ptir.types import F32
+from ptir_testsuite.expected import Expected, exactly, from_outcomes
+from ptir_testsuite.floats import FORMATS, Array, doubles, rounded, stored
+from ptir_testsuite.oracles.elementwise import added, divided, multiplied
+from ptir_testsuite.oracles.table import Given, oracle
+
+Index = tuple[int, ...]
+
+
+def _single(outcome: Any) -> float:
+    """An outcome rounded to f32."""
+    return rounded(outcome, FORMATS["f32"]) if isinstance(outcome, tuple) else float(outcome)
+
+
+def _scale_at(scale: Array, index: Index, axis: int, group: int) -> float:
+    at = tuple(
+        i // group if a == axis else min(i, n - 1)
+        for a, (i, n) in enumerate(zip(index, scale.shape, strict=True))
+    )
+    return float(doubles(scale[at]))
+
+
+def _lines(shape: Index, axis: int) -> Iterator[tuple[Index, Index]]:
+    """The parts of an index before and after an axis, for every line along it."""
+    for before in np.ndindex(*shape[:axis]):
+        for after in np.ndindex(*shape[axis + 1 :]):
+            yield before, after
+
+
+def quantized(value: float, scale: float, bias: float, bits: int) -> int:
+    """The integer of one value: difference and quotient rounded in f32, then half to even."""
+    if scale == 0:
+        return 0
+    difference = _single(added(value, -bias, F32))
+    ratio = _single(divided(difference, scale))
+    if ratio != ratio:
+        return 0
+    top = (1 << bits) - 1
+    return top if ratio >= top else 0 if ratio <= 0 else round(ratio)
+
+
+@oracle("quantize")
+def _quantize(given: Given) -> list[Expected]:
+    operand, scale, bias = given.arrays
+    axis, group, bits = given["axis"], given["group"], given["bits"]
+    (result,) = given.results
+    out = np.zeros(result.shape, np.uint32)
+    for before, after in _lines(operand.shape, axis):
+        stream = 0
+        for i in range(operand.shape[axis]):
+            index = (*before, i, *after)
+            step, start = (_scale_at(x, index, axis, group) for x in (scale, bias))
+            value = quantized(float(doubles(operand[index])), step, start, bits)
+            stream |= value << (i * bits)
+        for word in range(result.shape[axis]):
+            out[(*before, word, *after)] = (stream >> (32 * word)) & 0xFFFFFFFF
+    return [exactly(stored(out, result.dtype, result.shape))]
+
+
+@oracle("dequantize")
+def _dequantize(given: Given) -> list[Expected]:
+    words, scale, bias = given.arrays
+    axis, group, bits = given["axis"], given["group"], given["bits"]
+    (result,) = given.results
+    outcomes = np.empty(result.shape, object)
+    for before, after in _lines(result.shape, axis):
+        line = [int(words[(*before, i, *after)]) for i in range(words.shape[axis])]
+        stream = sum(word << (32 * i) for i, word in enumerate(line))
+        for i in range(result.shape[axis]):
+            index = (*before, i, *after)
+            value = (stream >> (i * bits)) & ((1 << bits) - 1)
+            step, start = (_scale_at(x, index, axis, group) for x in (scale, bias))
+            outcomes[index] = _restored(float(value), step, start)
+    return [from_outcomes(outcomes.reshape(-1).tolist(), result)]
+
+
+def _restored(value: float, scale: float, bias: float) -> Any:
+    product = _single(multiplied(value, scale, F32))
+    total = _single(added(product, bias, F32))
+    return total.as_integer_ratio() if math.isfinite(total) and total else total

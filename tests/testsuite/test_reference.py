@@ -1,0 +1,13 @@
+"""The reference backend conforms: the whole corpus, every refusal, every composite."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptir_testsuite.items import items, run_item
+
+
+@pytest.mark.slow
+def test_the_reference_backend_conforms(setting):
+    failed = [row for item in items(0) if (row := run_item(item, setting)).failed]
+    assert not failed, f"{len(failed)} fail, the first: {failed[0].message}"
