@@ -32,6 +32,9 @@ class OpenCLDevice(KernelDevice):
         with self._errors("open"):
             self._context = cl.Context([device])
             self._queue = cl.CommandQueue(self._context)
+        self._options = ["-cl-std=CL1.2"]
+        if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
+            self._options.append("-cl-fp32-correctly-rounded-divide-sqrt")
         doubles = "cl_khr_fp64" in device.extensions.split()
         platform = device.platform
         self.dialect = OpenCLC(doubles)
@@ -40,12 +43,14 @@ class OpenCLDevice(KernelDevice):
             doubles=doubles,
             largest=device.max_mem_alloc_size,
             alignment=max(64, device.mem_base_addr_align // 8),
-            identity=f"{platform.name} {platform.version} {self._name} {device.driver_version}",
+            identity=" ".join(
+                (
+                    *(platform.name, platform.version, self._name, device.driver_version),
+                    *self._options,
+                )
+            ),
         )
         self._shares = bool(device.type & cl.device_type.CPU) or device.host_unified_memory
-        self._options = ["-cl-std=CL1.2"]
-        if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
-            self._options.append("-cl-fp32-correctly-rounded-divide-sqrt")
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:
@@ -101,6 +106,19 @@ class OpenCLDevice(KernelDevice):
             return cl.Program(self._context, source).build(self._options)
         except cl.RuntimeError as error:
             raise CompileError(f"opencl: build for {self._name!r} failed: {error}") from error
+
+    def binary(self, built: Any) -> bytes | None:
+        """What the driver made of the source."""
+        found: bytes = built.get_info(cl.program_info.BINARIES)[0]
+        return found or None
+
+    def load(self, source: str, binary: bytes) -> Any | None:
+        """The program again; drivers refuse what another version of them wrote."""
+        try:
+            program = cl.Program(self._context, self._context.devices, [binary])
+            return program.build(self._options)
+        except (cl.Error, ValueError):
+            return None
 
     def kernel(self, built: Any, name: str, arguments: int) -> Any:
         """A kernel object of its own, so that its arguments stay bound."""

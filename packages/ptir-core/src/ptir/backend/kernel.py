@@ -110,7 +110,7 @@ class Traits:
     alignment: int
     """Bytes that a part of an allocation must be aligned to."""
     identity: str
-    """Names the device, its driver and their versions: part of every cache key."""
+    """Names the device, its driver, their versions and the build options: part of cache keys."""
 
 
 class KernelDevice(ABC):
@@ -146,6 +146,14 @@ class KernelDevice(ABC):
     @abstractmethod
     def build(self, source: str) -> Any:
         """A source file built for the device; raises ``CompileError``."""
+
+    def binary(self, built: Any) -> bytes | None:
+        """A built source file as bytes to keep on disk, or None where there is no such thing."""
+        return None
+
+    def load(self, source: str, binary: bytes) -> Any | None:
+        """What ``binary`` was made from, or None where the driver does not take it any more."""
+        return None
 
     @abstractmethod
     def kernel(self, built: Any, name: str, arguments: int) -> Any:
