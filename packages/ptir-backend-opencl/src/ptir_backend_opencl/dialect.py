@@ -223,7 +223,8 @@ def _float(value: float, dtype: DType) -> str:
     if math.isnan(value):
         return f"({'double' if dtype == F64 else 'float'})NAN"
     if math.isinf(value):
-        return "(-INFINITY)" if value < 0 else "INFINITY"
+        sign = "-" if value < 0 else ""
+        return f"((double){sign}INFINITY)" if dtype == F64 else f"({sign}INFINITY)"
     text = value.hex() + suffix
     return f"({text})" if text.startswith("-") else text
 

@@ -23,14 +23,18 @@ from ptir.backend.contract import (
     Options,
     RunStats,
 )
+from ptir.backend.control import CONTROL
+from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen.compile import Compiled, compile_block
+from ptir.codegen.control import Host, HostProgram, is_cut
 from ptir.codegen.launches import KernelProgram, Step
 from ptir.codegen.memory import Pool, Resident
 from ptir.codegen.pack import pack
+from ptir.codegen.panels import UNPACK
 from ptir.codegen.plan import Place
 from ptir.codegen.support import refusal
-from ptir.ir.program import Program
+from ptir.ir.program import Block, Program
 from ptir.types import U8, TensorType, dtype_of
 
 if TYPE_CHECKING:
@@ -77,10 +81,40 @@ class KernelBackend(Backend):
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Fuse, write, build and plan ``program``; raises ``CompileError``."""
+        self._check(program.main, device)
+        if any(is_cut(i, options.check_indices) for i in program.main.instructions):
+            return HostProgram(program, self._host(device, options))
+        return self._straight(program, device, options)
+
+    def _straight(self, program: Program, device: Device, options: Options) -> Executable:
+        """A program without control flow."""
         opened = self.opened(device)
         with self._opening:
             compiled = compile_block(program.main, opened.device, options)
             return self._bound(program, compiled, opened)
+
+    def _host(self, device: Device, options: Options) -> Host:
+        """What control flow needs; the pieces of a program have nothing donated to them."""
+
+        def read(handle: Handle) -> Any:
+            self.stats(device).host_syncs += 1
+            return self.download(handle, device)
+
+        return Host(
+            lambda piece: self._straight(piece, device, Options()),
+            read,
+            lambda handle: self.copy(handle, device),
+            options.check_indices,
+        )
+
+    def _check(self, block: Block, device: Device) -> None:
+        """Raise ``UnsupportedError`` for the first op that ``refusal`` names."""
+        for instruction in block.instructions:
+            if instruction.op == "composite" and instruction.name == UNPACK:
+                continue  # made by ``param_resolver``
+            check_instruction(self, block, instruction, device)
+            for region in instruction.regions if instruction.op in CONTROL else ():
+                self._check(region, device)
 
     def _bound(self, program: Program, compiled: Compiled, opened: _Opened) -> Executable:
         """The compiled program with its fixed memories in place."""

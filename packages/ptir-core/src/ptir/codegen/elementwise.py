@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ptir.codegen.expr import Apply, Const, Expr, compare, constant, select
+from ptir.codegen.float8 import F8, from_f8, to_f8
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, U32, DType
 
 Rule = Callable[..., Expr]
@@ -155,6 +156,10 @@ def cast(target: DType, x: Expr) -> Expr:
     source = x.dtype
     if source == target:
         return x
+    if source in F8:
+        return cast(target, from_f8(x))
+    if target in F8:
+        return to_f8(target, _as_f32_to_odd(cast(F32, x) if source == BOOL else x))
     if source == BOOL:
         return select(x, constant(target, 1), constant(target, 0))
     if target == BOOL:
@@ -204,7 +209,9 @@ def _f64_to_odd(x: Expr) -> Expr:
 
 def cast_needs_doubles(source: DType, target: DType) -> bool:
     """Whether ``cast`` computes in f64 on the way."""
-    return target in NARROW and source.is_integer and source.bits == 64
+    if target in F8 and source == F64:
+        return True
+    return target in (*NARROW, *F8) and source.is_integer and source.bits == 64
 
 
 def _cast(target: DType, x: Expr, /, **_: Any) -> Expr:

@@ -129,21 +129,30 @@ def _concat(op: Operands, at: Coordinates) -> Expr:
     return result
 
 
-def _pad(op: Operands, at: Coordinates) -> Expr:
-    shape = op.types[0].shape
-    interior = op["interior"] or (0,) * len(at)
+def spread(
+    at: Sequence[Index], shape: Sequence[int], gaps: Sequence[int]
+) -> tuple[Expr, Coordinates]:
+    """Whether places along axes with ``gaps`` between elements hold one, and which one."""
     inside: Expr = constant(BOOL, -1)
     moved: list[Index] = []
-    for c, n, low, gap in zip(at, shape, op["low"], interior, strict=True):
-        local = c - low
-        inside = both(inside, _within(local, (n - 1) * (gap + 1) + 1))
-        local = limited(local, max(1, (n - 1) * (gap + 1) + 1))
+    for local, n, gap in zip(at, shape, gaps, strict=True):
+        extent = (n - 1) * (gap + 1) + 1
+        inside = both(inside, _within(local, extent))
+        local = limited(local, max(1, extent))
         if gap:
             on = compare("eq", Coordinate(I32, local % (gap + 1)), constant(I32, 0))
             inside = both(inside, on)
         moved.append(local // (gap + 1))
+    return inside, tuple(moved)
+
+
+def _pad(op: Operands, at: Coordinates) -> Expr:
+    shape = op.types[0].shape
+    interior = op["interior"] or (0,) * len(at)
+    local = [c - low for c, low in zip(at, op["low"], strict=True)]
+    inside, moved = spread(local, shape, interior)
     filler = op.at(1, ())
-    return filler if not op.types[0].size else select(inside, op.at(0, tuple(moved)), filler)
+    return filler if not op.types[0].size else select(inside, op.at(0, moved), filler)
 
 
 def _clamped_read(index: Expr, size: int) -> Index:

@@ -144,6 +144,11 @@ class _Planner:
         life = self.lives[operand]
         if any(value in group.exits for value in life.values):
             return False
+        loaded = list(self.reads[step])
+        for target in group.shares.values() if loaded else ():  # nothing is read to store nothing
+            loaded.remove(target)
+        if any(value in loaded for value in life.values):  # the kernel itself reads it as it was
+            return False
         if any(last.get(value, -1) > step for value in life.values):
             return False
         if life.place is None:

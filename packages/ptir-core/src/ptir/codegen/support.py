@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from ptir.backend.contract import OpQuery
+from ptir.backend.control import CONTROL
 from ptir.backend.kernel import Traits
 from ptir.codegen.elementwise import ELEMENTWISE, cast_needs_doubles
 from ptir.codegen.movement import MOVEMENT
-from ptir.types import DTYPES, F32, F64
-
-MOVED: Final = frozenset(DTYPES[name] for name in ("f8e4m3fn", "f8e5m2"))
-"""Element types that kernels only move."""
+from ptir.types import F32, F64
 
 COMPOSITES: Final = frozenset(("attention", "cache_update"))
 """Composites that are taken whole; every other one is fused from its lowering."""
 
-HEROES: Final = frozenset(("constant", "reduce", "arg_max", "dot_general", "sort"))
+HEROES: Final = frozenset(
+    (
+        *("constant", "reduce", "arg_max", "dot_general", "sort"),
+        *("reduce_window", "cumulative", "scatter_reduce"),
+    )
+)
 
 
 def refusal(query: OpQuery, traits: Traits) -> str | None:
@@ -26,8 +29,6 @@ def refusal(query: OpQuery, traits: Traits) -> str | None:
     for type in (*query.operands, *query.results):
         if type.dtype == F64 and not traits.doubles:
             return "the device has no f64"
-        if type.dtype in MOVED and query.op not in MOVEMENT and query.op != "constant":
-            return f"{type.dtype} is moved, not computed with"
         if type.nbytes > traits.largest:
             return f"{type} is larger than the largest allocation of {traits.largest} bytes"
     return _composite(query) if query.is_composite else _op(query, traits)
@@ -43,6 +44,8 @@ def _composite(query: OpQuery) -> str | None:
 
 
 def _op(query: OpQuery, traits: Traits) -> str | None:
+    if query.op in CONTROL:
+        return None
     if query.op not in ELEMENTWISE and query.op not in MOVEMENT and query.op not in HEROES:
         return f"{query.op} has no kernel family yet"
     if query.op == "dequantize" and query.attributes["bits"] == 3:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from ptir.codegen.families import attention, cache, dot, elements, fold, order, product, rows
+from ptir.codegen.families import (
+    attention,
+    cache,
+    dot,
+    elements,
+    fold,
+    order,
+    product,
+    rows,
+    running,
+    scatter,
+)
 from ptir.codegen.kernel import Family
 
 FAMILIES: Final[dict[str, Family]] = {
@@ -17,6 +28,8 @@ FAMILIES: Final[dict[str, Family]] = {
         rows.FAMILY,
         fold.FAMILY,
         order.FAMILY,
+        running.FAMILY,
+        scatter.FAMILY,
         elements.FAMILY,
     )
 }

@@ -1,29 +1,32 @@
-"""The fold family: reductions and arg-max along any axes, several outputs of a vector at a time.
+"""The fold family: reductions, arg-max and window reductions, a vector of outputs at a time.
 
 Serial schedule: an item owns a run of outputs; for each vector of them the folded elements are
 visited in order. This serves reductions that the row family leaves (along leading axes), whose
-neighbouring outputs read neighbouring elements.
+neighbouring outputs read neighbouring elements, and the windows of a sliding window.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ptir.codegen.elementwise import rounded
-from ptir.codegen.expr import Coordinate, Expr, Var, constant
+from ptir.codegen.expr import Coordinate, Expr, Var, constant, select
 from ptir.codegen.families.rows import COMBINE, identity, take_better
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.movement import spread
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
+from ptir.ops.sliding import slides
 from ptir.types import I32
 
 
 def match(graph: Graph, position: int) -> Group | None:
-    """Every reduction of numbers or masks, and every arg-max."""
+    """Every reduction of numbers or masks, along axes or in windows, and every arg-max."""
     made = graph.block.instructions[position]
-    if made.op not in ("reduce", "arg_max"):
+    if made.op not in ("reduce", "arg_max", "reduce_window"):
         return None
     return Group("fold", frozenset((position,)), made.operands, graph.results[position])
 
@@ -57,14 +60,36 @@ class _Fold:
         self._type = made.types[0]
         self._builder = site.builder()
         self.outputs = self._type.size
-        self.length = math.prod(self._shape[a] for a in self._axes)
+        if made.op == "reduce_window":
+            self.length = math.prod(made.attributes["window"])
+        else:
+            self.length = math.prod(self._shape[a] for a in self._axes)
 
     def _element(self, flat: Index) -> Expr:
+        """The folded element numbered ``j`` of an output."""
+        if self._made.op == "reduce_window":
+            return self._tap(flat)
         kept = iter(digits(flat, self._type.shape))
         inner = [self._shape[a] for a in sorted(self._axes)]
         folded = iter(digits(axis("j", self.length), inner))
         at = tuple(next(folded if a in self._axes else kept) for a in range(len(self._shape)))
         return self._builder.at(self._operand, at)
+
+    def _tap(self, flat: Index) -> Expr:
+        """What tap ``j`` of the window sees: an element, or the identity outside and in gaps."""
+        geometry: dict[str, Any] = {k: v for k, v in self._made.attributes.items() if k != "kind"}
+        window = digits(axis("j", self.length), geometry["window"])
+        places, found = digits(flat, self._type.shape), slides(self._shape, **geometry)
+        tapped = [
+            place * slide.stride + tap * slide.window_dilation - slide.low
+            for place, tap, slide in zip(places, window, found, strict=True)
+        ]
+        gaps = [slide.base_dilation - 1 for slide in found]
+        inside, at = spread(tapped, self._shape, gaps)
+        outside = identity(self._made.attributes["kind"], self._type.dtype)
+        if not math.prod(self._shape):
+            return outside
+        return select(inside, self._builder.at(self._operand, at), outside)
 
     def write(self, writer: Writer, flat: Index) -> None:
         """Fold one output, or one per lane."""
@@ -97,6 +122,8 @@ class _Fold:
 
 
 def _axes(made: Instruction) -> tuple[int, ...]:
+    if made.op == "reduce_window":
+        return ()
     if made.op == "arg_max":
         return (made.attributes["axis"],)
     return tuple(made.attributes["axes"])
