@@ -60,6 +60,9 @@ FUNCTIONS: Final = {
     "round": "rint",
 }
 
+ONE_BY_ONE: Final = frozenset(("sin", "cos"))
+"""Built-in functions called per lane: PoCL's vectors get small lanes wrong beside huge ones."""
+
 UNARY: Final = {"neg": "-", "not": "~"}
 
 NARROWING: Final = """\
@@ -145,6 +148,8 @@ class OpenCLC(Dialect):
             return self._whole(dtype, width, f"{args[0]} {BINARY[op]} {args[1]}")
         if op in UNARY:
             return self._whole(dtype, width, f"{UNARY[op]}{args[0]}")
+        if op in ONE_BY_ONE and width > 1:
+            return self.gathered(dtype, [f"{op}({self.lane(args[0], n)})" for n in range(width)])
         return f"{FUNCTIONS[op]}({', '.join(args)})"
 
     def _whole(self, dtype: DType, width: int, text: str) -> str:

@@ -83,9 +83,10 @@ class _Scatter:
             ranges = (("0", "1"), ("first", "last"))
         if self.grows:
             self._each(*ranges, self._widen)
-        batches = writer.loop(Axis("b", self.batches), *ranges[0])
-        with batches, writer.loop(Axis("p", self.places), "0", str(self.places)):
-            self._place(*ranges[1])
+        if self.places:
+            batches = writer.loop(Axis("b", self.batches), *ranges[0])
+            with batches, writer.loop(Axis("p", self.places), "0", str(self.places)):
+                self._place(*ranges[1])
         if self.grows:
             self._each(*ranges, self._narrow)
         scratch = (self.type.with_dtype(F32),) if self.grows else ()
