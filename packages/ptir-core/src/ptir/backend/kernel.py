@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ptir.errors import CompileError
 from ptir.types import DType
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ class KernelDevice(ABC):
 
     traits: Traits
     dialect: Dialect
+    options: str = ""
+    """What builds are asked for beside the source: part of every cache key."""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Memory:
@@ -146,6 +149,14 @@ class KernelDevice(ABC):
     @abstractmethod
     def build(self, source: str) -> Any:
         """A source file built for the device; raises ``CompileError``."""
+
+    def binary(self, built: Any) -> bytes | None:
+        """What ``restore`` needs to make ``built`` again, or None where that cannot be had."""
+        return None
+
+    def restore(self, binary: bytes) -> Any:
+        """What ``build`` made once; raises ``CompileError`` when the driver refuses it."""
+        raise CompileError("this device builds from source only")
 
     @abstractmethod
     def kernel(self, built: Any, name: str, arguments: int) -> Any:
