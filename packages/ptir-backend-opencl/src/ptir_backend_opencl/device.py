@@ -13,6 +13,7 @@ from ptir.backend.kernel import KernelDevice, Traits
 from ptir.errors import CompileError, OutOfMemory
 from ptir_backend_opencl.dialect import OpenCLC
 from ptir_backend_opencl.errors import RAISED, failed_build, typed
+from ptir_backend_opencl.platforms import shares_host_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +37,7 @@ class OpenCLDevice(KernelDevice):
             alignment=max(64, device.mem_base_addr_align // 8),
             identity=f"{platform.name} {platform.version} {self._name} {device.driver_version}",
         )
-        self._shares = bool(device.type & cl.device_type.CPU) or device.host_unified_memory
+        self._shares = shares_host_memory(device)
         self.options = "-cl-std=CL1.2"
         if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
             self.options += " -cl-fp32-correctly-rounded-divide-sqrt"

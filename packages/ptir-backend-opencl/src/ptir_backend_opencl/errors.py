@@ -24,7 +24,9 @@ LOST: Final = frozenset(
 RAISED: Final = (cl.Error, MemoryError)
 """What a PyOpenCL call raises when the driver or the host fails."""
 
-_KERNEL: Final = re.compile(r"__kernel\b[^({;]*?(?:__attribute__\s*\(\(.*?\)\)\)?\s*)?void\s+(\w+)", re.S)
+_KERNEL: Final = re.compile(
+    r"__kernel\b[^({;]*?(?:__attribute__\s*\(\(.*?\)\)\)?\s*)?void\s+(\w+)", re.S
+)
 _PLACE: Final = re.compile(r":(\d+):\d+:")
 
 
@@ -43,7 +45,9 @@ def typed(action: str, device: str, error: Exception) -> DeviceError:
 def failed_build(source: str, device: str, error: Exception) -> CompileError:
     """The build log's first error with the kernel that it is in."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = next((line for line in lines if "error" in line.lower()[:200] and _PLACE.search(line)), "")
+    first = next(
+        (line for line in lines if "error" in line.lower()[:200] and _PLACE.search(line)), ""
+    )
     first = first or next((line for line in lines if "error:" in line), lines[0] if lines else "")
     kernel = _kernel_at(source, _PLACE.search(first))
     where = f" in kernel {kernel!r}" if kernel else ""

@@ -11,9 +11,13 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
-ENVIRONMENT = "PTIR_CACHE_DIR"
+ENVIRONMENT: Final = "PTIR_CACHE_DIR"
 """The environment variable that names another folder."""
+
+PART: Final = ".part"
+"""The end of the name of a file that is being written."""
 
 
 def cache_folder() -> Path:
@@ -34,7 +38,7 @@ def replace_file(path: Path, content: bytes) -> None:
     leaves nothing behind then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=PART, delete=False) as part:
         try:
             part.write(content)
             part.close()

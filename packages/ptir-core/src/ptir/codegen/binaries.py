@@ -15,13 +15,12 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from ptir import events
-from ptir.backend.disk import ENVIRONMENT, cache_folder, replace_file
+from ptir.backend.disk import ENVIRONMENT, PART, cache_folder, replace_file
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen import panels
 from ptir.errors import CompileError
@@ -43,16 +42,6 @@ class Damaged(Exception):  # noqa: N818  not an error of the caller's
     """An entry that is not what was written."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One entry as ``ptir cache`` lists it."""
-
-    path: Path
-    nbytes: int
-    used: float
-    """When it was last read or written, in seconds since 1970."""
-
-
 def folder() -> Path:
     """Where the entries are."""
     return cache_folder() / "kernels"
@@ -68,29 +57,17 @@ def key_of(source: str, device: KernelDevice) -> str:
     return content.hexdigest()
 
 
-def entries() -> list[Entry]:
-    """All entries, the least recently used first."""
-    found = []
-    for path, status in _files():
-        if path.suffix == SUFFIX:
-            found.append(Entry(path, status.st_size, status.st_mtime))
-    return sorted(found, key=lambda entry: (entry.used, entry.path))
+def files() -> list[Path]:
+    """All files of this cache, those half written included."""
+    return [path for path, _ in _listed()]
 
 
-def _files() -> Iterator[tuple[Path, os.stat_result]]:
+def _listed() -> Iterator[tuple[Path, os.stat_result]]:
     with suppress(FileNotFoundError), os.scandir(folder()) as listing:
         for file in listing:
             with suppress(FileNotFoundError):  # another process was faster
-                yield Path(file.path), file.stat()
-
-
-def clear() -> list[Entry]:
-    """Remove every entry; returns what was there. Raises ``OSError``."""
-    removed = entries()
-    for path, _ in _files():
-        if path.suffix in (SUFFIX, ".part"):
-            path.unlink(missing_ok=True)
-    return removed
+                if file.name.endswith((SUFFIX, PART)):
+                    yield Path(file.path), file.stat()
 
 
 # --- one entry ---
@@ -130,16 +107,19 @@ def _checksum(binary: bytes) -> bytes:
 
 
 def _make_room(limit: int) -> None:
-    kept = entries()
-    total = sum(entry.nbytes for entry in kept)
-    for entry in kept[:-1]:
+    """Remove what was used least recently, and files that were never finished."""
+    kept = []
+    for path, status in _listed():
+        if path.suffix == SUFFIX:
+            kept.append((status.st_mtime_ns, status.st_size, path))
+        elif time.time() - status.st_mtime > ABANDONED:
+            path.unlink(missing_ok=True)
+    total = sum(size for _, size, _ in kept)
+    for _, size, path in sorted(kept)[:-1]:
         if total <= limit:
             break
-        entry.path.unlink(missing_ok=True)
-        total -= entry.nbytes
-    for path, status in _files():
-        if path.suffix == ".part" and time.time() - status.st_mtime > ABANDONED:
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        total -= size
 
 
 # --- building ---
