@@ -190,6 +190,16 @@ DAMAGED = {
 }
 
 
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
+    """A device or a pipe must stay what it is."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        with pytest.raises(CheckpointError, match="cannot be written: it is not a regular file"):
+            write_safetensors(path, [], {})
+    assert pipe.is_fifo() and [p.name for p in tmp_path.iterdir()] == ["pipe"]
+
+
 def test_a_file_cut_while_it_is_in_use_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
     """Reading pages beyond the end of a mapped file would end the process."""
     path = tmp_path / "x.safetensors"

@@ -58,7 +58,7 @@ def check(made: Compiled) -> None:
                 assert memories.holds(plan.places[value], value), f"%{value} is gone"
         for exit, operand in group.shares.items():
             assert memories.holds(plan.places[exit], operand), f"%{operand} is not under %{exit}"
-        for index, type in enumerate(group.scratch):
+        for index, type in enumerate(kernel.scratch):
             value = scratch_value(group, index)
             memories.write(plan.places[value], value, type.nbytes)
         for value in group.exits:

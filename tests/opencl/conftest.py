@@ -8,16 +8,14 @@ import pytest
 
 from ptir.backend import registry
 from ptir.backend.contract import Target
-from ptir.errors import BackendUnavailable
 
 
 @pytest.fixture(scope="session")
 def opencl() -> Target:
     """The first OpenCL device; ``PTIR_REQUIRE_BACKENDS=opencl`` makes its absence a failure."""
     required = os.environ.get("PTIR_REQUIRE_BACKENDS", "").split(",")
-    try:
-        return registry.get("opencl")
-    except BackendUnavailable as error:
-        if "opencl" in required:
-            pytest.fail(f"PTIR_REQUIRE_BACKENDS names opencl: {error}")
-        pytest.skip(str(error))
+    found = [status for status in registry.status_table() if status.name == "opencl"]
+    missing = not found or found[0].status == "unavailable"
+    if missing and "opencl" not in required:
+        pytest.skip(found[0].reason if found else "ptir-backend-opencl is not installed")
+    return registry.get("opencl")

@@ -106,19 +106,56 @@ def test_products_with_packed_weights(opencl: Target, rows: int, layout: str) ->
 def product(target: Target, x: Array, weight: Array, bias: Array, layout: str) -> Array:
     """relu(x @ weight + bias) with the weight as a parameter, which is what gets packed."""
 
-    store = ParamStore(ArraySource({"w": weight, "b": bias}), target)
+    def body(x: Any, weight: Any, bias: Any) -> Any:
+        return F.maximum(F.linear(x, weight, bias, layout=layout), 0.0)
 
-    def body(x: Any) -> Any:
-        linear = F.linear(x, parameter(store, "w"), parameter(store, "b"), layout=layout)
-        return F.maximum(linear, 0.0)
+    return with_parameters(target, body, x, weight, bias)
 
-    captured, _ = record_function(body, (spec("f32", *x.shape),), ("x",))
+
+def with_parameters(target: Target, body: Any, x: Array, *stored: Array) -> Array:
+    """``body(x, *parameters)``; at least one parameter must have been packed."""
+    names = [f"p{number}" for number in range(len(stored))]
+    store = ParamStore(ArraySource(dict(zip(names, stored, strict=True))), target)
+
+    def closed(x: Any) -> Any:
+        return body(x, *(parameter(store, name) for name in names))
+
+    captured, _ = record_function(closed, (spec("f32", *x.shape),), ("x",))
     plan = plan_for(captured.program, target)
     assert any(p.name.startswith("derived:") for p in plan.optimized.ports)
     handle = target.backend.upload(x, target.device)
     (result,) = plan.run([handle], plan.bind(captured.parameters))
     found: Array = target.backend.download(result, target.device)
     return found
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 9, 21])
+@pytest.mark.parametrize("layout", ["io", "oi"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("affine", [False, True])
+def test_products_with_quantized_weights(
+    opencl: Target, rows: int, layout: str, bits: int, affine: bool
+) -> None:
+    rng = np.random.default_rng(bits)
+    inputs, outputs, per, group = 64, 50, 32 // bits, 32
+    axis = 0 if layout == "io" else 1
+    values = rng.integers(0, 2**bits, (inputs, outputs))
+    words = np.zeros((inputs // per, outputs), np.uint32)
+    for k in range(inputs):
+        words[k // per] |= (values[k] << (k % per * bits)).astype(np.uint32)
+    scale = (rng.standard_normal((inputs // group, outputs)) * 0.1).astype(np.float32)
+    bias = rng.standard_normal(scale.shape).astype(np.float32) if affine else scale * -8
+    dense = values * np.repeat(scale, group, 0) + np.repeat(bias, group, 0)
+    x = normal(rows, inputs)
+
+    def body(x: Any, words: Any, scale: Any, bias: Any) -> Any:
+        given = bias if affine else scale * -8.0
+        weight = F.dequantize(words, scale, given, bits=bits, group=group, axis=axis)
+        return F.tanh(F.linear(x, weight, layout=layout))
+
+    stored = [p if axis == 0 else np.ascontiguousarray(p.T) for p in (words, scale, bias)]
+    found = with_parameters(opencl, body, x, *stored)
+    close(found, np.tanh(x.astype(np.float64) @ dense), 2e-4)
 
 
 @pytest.mark.parametrize(

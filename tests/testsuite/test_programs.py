@@ -91,4 +91,5 @@ def test_a_pass_that_changes_meaning_is_found_and_the_report_repeats_it():
 def test_a_wrong_op_is_found_inside_programs(name):
     wrong = [row for row in outcomes(Mutant(MUTANTS[name]), 400) if row.failed]
     assert wrong
-    assert f" = {MUTANTS[name].ops[0]} is wrong in" in wrong[0].message
+    named = f" = {MUTANTS[name].ops[0]} is wrong in"  # or the scan around it
+    assert any(named in row.message for row in wrong)

@@ -12,6 +12,10 @@ import pytest
 from click.testing import CliRunner
 from witnesses import MISSING, faulty, needs_onnx
 
+from ptir.backend import Device, OpQuery
+from ptir.backend.contract import Target
+from ptir.ops.profiles import core_dtypes
+from ptir_backend_ref import RefBackend
 from ptir_testsuite.witness import onnx_nodes, principles
 from ptir_testsuite.witness.__main__ import main
 from ptir_testsuite.witness.report import Report, Row
@@ -76,6 +80,10 @@ FAULTS = {
     "arg_max takes the last": ("arg_max", lambda y, x: y * 0 + x[0].shape[1] - 1, "test_argmax*"),
     "cast truncates": ("cast", lambda y, x: np.trunc(y.astype("f8")), "test_cast_FLOAT_to_FLOAT16"),
     "take off by one": ("take", lambda y, x: np.roll(y, 1), "test_gather_[01]"),
+    "gather off by one": ("gather", lambda y, x: np.roll(y, 1), "test_gather_elements*"),
+    "scatter drops": ("scatter_reduce", lambda y, x: x[0], "test_scatternd*"),
+    "windows scaled": ("reduce_window", lambda y, x: y * (1 + 1e-5), "test_averagepool_1d*"),
+    "patches mixed": ("extract_patches", lambda y, x: y[..., ::-1, :], "test_convtranspose*"),
     "zeros in the pad": ("pad", lambda y, x: y * (y != 1.2), "test_constant_pad"),
     "remainder of Python": ("rem", lambda y, x: np.mod(*x), "test_mod_int64_fmod"),
 }
@@ -104,6 +112,27 @@ def test_a_case_that_agrees_in_spite_of_a_principle_is_an_error(monkeypatch):
     monkeypatch.setitem(principles.ONNX, "test_abs", "of no reason")
     (row,) = onnx_nodes.run(REF, "test_abs").rows
     assert (row.outcome, row.reason) == ("failed", onnx_nodes.STALE)
+
+
+class CoreOnly(RefBackend):
+    """Takes no dtype beyond the core's and no composite."""
+
+    def refusal(self, query: OpQuery, device: Device) -> str | None:
+        types = (*query.operands, *query.results)
+        wide = [t.dtype.name for t in types if t.dtype not in core_dtypes()]
+        reason = f"{wide[0]} is not taken here" if wide else super().refusal(query, device)
+        return "composites are not taken here" if query.is_composite else reason
+
+
+def test_what_a_backend_refuses_is_attempted_and_no_pass():
+    backend = CoreOnly()
+    target = Target(backend, backend.devices()[0])
+    assert onnx_nodes.run(target, "test_gelu_*").remainder == {}
+    report = onnx_nodes.run(target, "test_cast_FLOAT_to_DOUBLE")
+    (row,) = report.rows
+    assert (row.outcome, row.reason) == ("refused", onnx_nodes.REFUSED)
+    assert "f64" in row.detail or "cast" in row.detail
+    assert (report.attempted, report.passed, report.exit_code) == (1, 0, 3)
 
 
 def test_a_selection_is_incomplete_and_no_selection_is_no_success():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyopencl as cl
 
 from ptir.backend.kernel import KernelDevice, Traits
-from ptir.errors import CompileError, OutOfMemory
+from ptir.errors import OutOfMemory
 from ptir_backend_opencl.dialect import OpenCLC
 from ptir_backend_opencl.errors import RAISED, failed_build, typed
 from ptir_backend_opencl.platforms import shares_host_memory
@@ -27,6 +27,9 @@ class OpenCLDevice(KernelDevice):
         with self._errors("open"):
             self._context = cl.Context([device])
             self._queue = cl.CommandQueue(self._context)
+        self._options = ["-cl-std=CL1.2"]
+        if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
+            self._options.append("-cl-fp32-correctly-rounded-divide-sqrt")
         doubles = "cl_khr_fp64" in device.extensions.split()
         platform = device.platform
         self.dialect = OpenCLC(doubles)
@@ -35,12 +38,14 @@ class OpenCLDevice(KernelDevice):
             doubles=doubles,
             largest=device.max_mem_alloc_size,
             alignment=max(64, device.mem_base_addr_align // 8),
-            identity=f"{platform.name} {platform.version} {self._name} {device.driver_version}",
+            identity=" ".join(
+                (
+                    *(platform.name, platform.version, self._name, device.driver_version),
+                    *self._options,
+                )
+            ),
         )
         self._shares = shares_host_memory(device)
-        self.options = "-cl-std=CL1.2"
-        if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
-            self.options += " -cl-fp32-correctly-rounded-divide-sqrt"
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:
@@ -101,19 +106,18 @@ class OpenCLDevice(KernelDevice):
             (found,) = built.get_info(cl.program_info.BINARIES)
         return bytes(found) or None
 
-    def restore(self, binary: bytes) -> Any:
-        """A program from its binary."""
+    def load(self, source: str, binary: bytes) -> Any | None:
+        """A program from its binary; drivers refuse what another version of them wrote."""
         try:
             program = cl.Program(self._context, self._context.devices, [binary])
             return self._quietly_built(program)
-        except cl.Error as error:
-            said = next(iter(str(error).splitlines()), "")
-            raise CompileError(f"opencl: {self._name!r} refuses a binary: {said}") from error
+        except (cl.Error, ValueError):
+            return None
 
     def _quietly_built(self, program: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.CompilerWarning)  # some drivers log every build
-            return program.build(self.options.split())
+            return program.build(self._options)
 
     def kernel(self, built: Any, name: str, arguments: int) -> Any:
         """A kernel object of its own, so that its arguments stay bound."""

@@ -7,7 +7,8 @@ bit, the whole composite where ``composites`` claims it, the meaning itself ever
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -18,6 +19,7 @@ import numpy as np
 from ptir.backend import Device, Executable, Interpreter, MemoryStats, OpQuery, Options, RunStats
 from ptir.backend.control import CONTROL
 from ptir.backend.interpreter import StepFunction
+from ptir.errors import OutOfMemory
 from ptir.ir import Instruction, Program
 from ptir.ops import OPS
 from ptir.ops import numerics as xp
@@ -109,7 +111,8 @@ class RefBackend(Interpreter):
 
     def copy(self, handle: Array, device: Device) -> Array:
         """A C-contiguous copy, not counted as traffic."""
-        made = np.array(handle, order="C", copy=True)
+        with allocating():
+            made = np.array(handle, order="C", copy=True)
         self._memory.count(made)
         return made
 
@@ -140,8 +143,18 @@ class RefProgram(Executable):
         """Run the steps in order; floating point raises no warnings."""
         with self.lock:
             self.stats.kernels_launched += self.kernels
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), allocating():
             return self.bound.run(inputs)
+
+
+@contextmanager
+def allocating() -> Iterator[None]:
+    """What NumPy raises where memory is short, as the contract's error."""
+    try:
+        yield
+    except MemoryError as error:
+        said = f"ref: {error or 'out of memory'}"
+        raise OutOfMemory(f"{said}; use smaller shapes or a narrower dtype") from None
 
 
 def _counted(run: StepFunction, count: Callable[[Array], None], results: int) -> StepFunction:

@@ -61,7 +61,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     where = _PUBLIC.get(name)
     if where is None:
-        raise AttributeError(f"module 'ptir' has no attribute {name!r}")
+        from ptir.errors import unknown_name
+
+        raise AttributeError(unknown_name("name of ptir", name, __all__))
     module, _, attribute = where.partition(":")
     value = getattr(importlib.import_module(module), attribute or name)
     globals()[name] = value

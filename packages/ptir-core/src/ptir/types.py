@@ -105,11 +105,15 @@ F16, BF16, F32, F64 = DTYPES["f16"], DTYPES["bf16"], DTYPES["f32"], DTYPES["f64"
 I64, U8, I8, U64 = DTYPES["i64"], DTYPES["u8"], DTYPES["i8"], DTYPES["u64"]
 
 
-def dtype(name: str | DType) -> DType:
-    """The element type called ``name``; raises ``TypeRuleError`` with the nearest names."""
+def dtype(name: Any) -> DType:
+    """The element type called ``name``; raises ``TypeRuleError`` with the nearest names.
+
+    NumPy's names and dtypes (``"float32"``, ``np.float32``) are taken too.
+    """
     if isinstance(name, DType):
         return name
-    found = DTYPES.get(name)
+    called = name if isinstance(name, str) else getattr(name, "__name__", getattr(name, "name", ""))
+    found = DTYPES.get(called) or _by_numpy_name().get(called)
     if found is None:
         raise TypeRuleError(unknown_name("dtype", str(name), DTYPES))
     return found
@@ -178,6 +182,6 @@ def parse_type(text: str) -> TensorType:
 
 def spec(element: str | DType, *shape: int) -> TensorType:
     """A tensor type from an element type name and axis sizes: ``spec("f32", 2, 3)``."""
-    if any(size < 0 for size in shape):
-        raise TypeRuleError(f"spec({element}, {shape}): axis sizes must be >= 0")
+    if not all(hasattr(size, "__index__") and size >= 0 for size in shape):
+        raise TypeRuleError(f"spec({element}, {shape}): axis sizes must be integers >= 0")
     return TensorType(dtype(element), tuple(int(size) for size in shape))

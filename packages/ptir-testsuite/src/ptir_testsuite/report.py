@@ -34,6 +34,7 @@ class Report:
     praise: str = "conformant"
     rows: list[Row] = field(default_factory=list[Row])
     samples_only: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
     @property
     def counts(self) -> Counter[Outcome]:
@@ -95,6 +96,9 @@ def show(report: Report, console: Console) -> None:
     if report.samples_only:
         names = ", ".join(report.samples_only)
         console.print(f"samples only (no oracle says more about them): {names}")
+    if report.unchecked:
+        names = ", ".join(report.unchecked)
+        console.print(f"not checked (no formula for the composite): {names}")
     facts = [f"{key} {value}" for key, value in report.header.items() if isinstance(value, str)]
     console.print("; ".join(facts))
     console.print(headline(report))

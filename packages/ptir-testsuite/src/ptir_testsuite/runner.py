@@ -11,8 +11,10 @@ from typing import Any
 from ptir.backend import Target, registry
 from ptir.ir.program import VERSION
 from ptir.ops import OPS
+from ptir.ops.implementations import FUNCTIONALS
 from ptir_testsuite.accuracy import Terms, accuracy_hash
 from ptir_testsuite.case import Case
+from ptir_testsuite.composites import FORMULAS
 from ptir_testsuite.corpus import corpus_hash, judged
 from ptir_testsuite.execute import Setting
 from ptir_testsuite.items import Item, items, random_programs, run_item, selected
@@ -122,7 +124,10 @@ def empty_report(
     lacking = tuple(op.name for op in OPS.values() if op.samples and not judged(op))
     total = sum(1 for _ in selected(iter(everything), wish.claims, None))
     praise = "every program agrees" if wish.programs.alone else "conformant"
-    return Report(header, total, len(chosen), bool(wish.words), praise, samples_only=lacking)
+    unchecked = tuple(sorted(set(FUNCTIONALS) - set(FORMULAS)))
+    report = Report(header, total, len(chosen), bool(wish.words), praise)
+    report.samples_only, report.unchecked = lacking, unchecked
+    return report
 
 
 def suite_version() -> str:

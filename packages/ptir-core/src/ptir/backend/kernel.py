@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ptir.errors import CompileError
 from ptir.types import DType
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ class Traits:
     alignment: int
     """Bytes that a part of an allocation must be aligned to."""
     identity: str
-    """Names the device, its driver and their versions: part of every cache key."""
+    """Names the device, its driver, their versions and the build options: part of cache keys."""
 
 
 class KernelDevice(ABC):
@@ -119,8 +118,6 @@ class KernelDevice(ABC):
 
     traits: Traits
     dialect: Dialect
-    options: str = ""
-    """What builds are asked for beside the source: part of every cache key."""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Memory:
@@ -151,12 +148,12 @@ class KernelDevice(ABC):
         """A source file built for the device; raises ``CompileError``."""
 
     def binary(self, built: Any) -> bytes | None:
-        """What ``restore`` needs to make ``built`` again, or None where that cannot be had."""
+        """A built source file as bytes to keep on disk, or None where there is no such thing."""
         return None
 
-    def restore(self, binary: bytes) -> Any:
-        """What ``build`` made once; raises ``CompileError`` when the driver refuses it."""
-        raise CompileError("this device builds from source only")
+    def load(self, source: str, binary: bytes) -> Any | None:
+        """What ``binary`` was made from, or None where the driver does not take it any more."""
+        return None
 
     @abstractmethod
     def kernel(self, built: Any, name: str, arguments: int) -> Any:

@@ -1,4 +1,4 @@
-"""``tensor[key]``: integers, slices, ``None``, ``...`` and one integer tensor, as ops."""
+"""``tensor[key]``: integers, slices, ``None``, ``...`` and one integer tensor or array, as ops."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from ptir.errors import TypeRuleError
 def index(tensor: Tensor, key: Any) -> Tensor:
     """The part of ``tensor`` that ``key`` selects, under NumPy's rules for basic indexing.
 
-    Out-of-range integers raise ``IndexError``; an integer tensor gathers along its axis with
-    indices clamped into range.
+    Out-of-range integers raise ``IndexError``, in lists and arrays too, where negative ones count
+    from the end; an integer tensor gathers along its axis with indices clamped into range.
     """
     from ptir.capture.lazy import call
 
     keys = _expanded(tensor, key if isinstance(key, tuple) else (key,))
+    axes = [i for i, k in enumerate(keys) if k is not None]
+    for axis, at in enumerate(axes):
+        if isinstance(keys[at], list) or _is_array(keys[at]):
+            keys[at] = _places(keys[at], tensor.shape[axis], tensor)
     if sum(isinstance(k, Tensor) for k in keys) > 1:
         raise TypeRuleError(f"index of {tensor.type}: at most one tensor index")
     starts, limits, strides = [], [], []
@@ -53,6 +57,30 @@ def _expanded(tensor: Tensor, keys: tuple[Any, ...]) -> list[Any]:
         raise IndexError(f"index of {tensor.type}: more than one '...'")
     at = dots[0] if dots else len(keys)
     return [*keys[:at], *fill, *keys[at + 1 :]]
+
+
+def _is_array(key: Any) -> bool:
+    import numpy as np
+
+    return isinstance(key, np.ndarray) and key.ndim > 0
+
+
+def _places(key: Any, size: int, tensor: Tensor) -> Tensor:
+    """A list or array of indices as a tensor, checked against the axis."""
+    import numpy as np
+
+    from ptir.capture.lazy import call
+    from ptir.ops.record import literal
+
+    places = np.asarray(key, dtype=None if len(key) else np.int64)
+    if places.dtype.kind not in "iu":
+        raise TypeRuleError(f"index of {tensor.type}: {key!r} does not hold integers")
+    for number in places.flat:
+        if not -size <= number < size:
+            message = f"index {number} is out of range for {tensor.type} (axis of size {size})"
+            raise IndexError(message)
+    wide = places.astype(np.int64) % max(size, 1)
+    return call("constant", value=literal(wide.astype(np.int32 if size < 2**31 else np.int64)))
 
 
 def _window(key: Any, size: int, tensor: Tensor) -> tuple[int, int, int, bool]:

@@ -35,6 +35,10 @@ def capture(function: Callable[..., Any], *specs: TensorType) -> Program:
 
     Raises ``CaptureError`` when the function reads a tensor's value.
     """
+    for one in specs:
+        if not isinstance(one, TensorType):
+            kind = type(one).__name__
+            raise TypeRuleError(f"capture: {kind} is not a type; write ptir.spec('f32', 2, 3)")
     return record(function, specs, _port_names(function, len(specs)))[0].program
 
 

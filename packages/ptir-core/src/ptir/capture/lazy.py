@@ -17,10 +17,11 @@ from ptir.backend import registry
 from ptir.backend.buffer import Buffer
 from ptir.backend.contract import Backend, Target
 from ptir.capture.build import build, payload_of, pending_nodes, source_refs, target_of
+from ptir.capture.host import host_array
 from ptir.capture.plan import Parameter, plan_for
 from ptir.capture.tensor import Tensor
 from ptir.capture.trace import Symbol, tracing
-from ptir.errors import CaptureError, TypeRuleError
+from ptir.errors import CaptureError, UsageError
 from ptir.ir.graph import SOURCE, Node, Ref, source
 from ptir.ops.record import op
 from ptir.params.store import ParamStore
@@ -70,6 +71,9 @@ def default_target(backend: Any = None) -> Target:
         return backend
     if isinstance(backend, Backend):
         return Target(backend, backend.devices()[0])
+    if backend is not None and not isinstance(backend, str):
+        kind = type(backend).__name__
+        raise UsageError(f"backend is {kind}; give a name such as 'ref' or 'opencl:0', or a target")
     name = backend or os.environ.get("PTIR_BACKEND")
     return registry.get(name) if name else _best()
 
@@ -82,35 +86,16 @@ def _best() -> Target:
 def tensor(value: Any, dtype: str | DType | None = None, backend: Any = None) -> Tensor:
     """A tensor with the elements of ``value``: a NumPy array, nested lists, or a DLPack object.
 
-    NumPy dtypes are kept; Python floats become f32, ints i32. The elements are copied.
+    NumPy dtypes are kept; Python floats become f32, ints i32 (an error if they do not fit).
+    ``dtype`` asks for another element type, under the rules of the op ``cast``. The elements are
+    copied. Raises ``TypeRuleError``.
     """
-    import numpy as np
-
     if isinstance(value, Tensor):
         return value if dtype is None else value.astype(dtype)
+    array = host_array(value, None if dtype is None else dtype_named(dtype))
     target = default_target(backend)
-    array = host_array(value) if dtype is None else np.asarray(host_array(value))
-    if dtype is not None:
-        array = array.astype(dtype_named(dtype).numpy)
     handle = target.backend.upload(array, target.device)
     return from_handle(handle, TensorType(dtype_of(array), tuple(array.shape)), target)
-
-
-def host_array(value: Any) -> Any:
-    """``value`` as a NumPy array in PTIR's default element types."""
-    import numpy as np
-
-    if isinstance(value, np.ndarray | np.generic):
-        return np.asarray(value)
-    if isinstance(value, Tensor):
-        return value.numpy()
-    if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
-    array = np.asarray(value)
-    if array.dtype == object:
-        raise TypeRuleError(f"tensor({type(value).__name__}): not a rectangular array of numbers")
-    default = {"f": "f32", "i": "i32", "b": "bool"}.get(array.dtype.kind)
-    return array.astype(dtype_named(default).numpy) if default else array
 
 
 def from_handle(handle: Any, type: TensorType, target: Target, shared: bool = False) -> Tensor:

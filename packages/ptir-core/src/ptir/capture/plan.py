@@ -175,7 +175,8 @@ def run_program(
     (``ref``, ``opencl:0``) or a Target; None picks the best. Returns NumPy arrays; raises
     ``UsageError`` when an array is missing or has another type than its port.
     """
-    from ptir.capture.lazy import default_target, host_array
+    from ptir.capture.host import host_array
+    from ptir.capture.lazy import default_target
     from ptir.types import TensorType, dtype_of
 
     arrays = {}

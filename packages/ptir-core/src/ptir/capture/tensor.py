@@ -134,6 +134,20 @@ class Tensor:
             f"Tensor({self.type}, {self.numpy()})" if readable(self.ref) else f"Tensor({self.type})"
         )
 
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else repr(self)
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        from ptir.capture.lazy import buffer_of, tensor
+
+        return tensor(self.numpy(), backend=buffer_of(self.ref).target)
+
+    def __reduce__(self) -> Any:
+        """Pickled by value; it is unpickled on the default backend."""
+        from ptir.capture.lazy import tensor
+
+        return tensor, (self.numpy(),)
+
     __hash__ = object.__hash__
 
     # Arithmetic.
@@ -237,8 +251,13 @@ class Tensor:
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
         return _compare("ne", self, other)  # type: ignore[no-any-return]
 
-    def __matmul__(self, other: Tensor) -> Tensor:
-        return matmul(self, other)
+    def __matmul__(self, other: Any) -> Tensor:
+        right = _lifted(other)
+        return matmul(self, right) if isinstance(right, Tensor) else NotImplemented
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        left = _lifted(other)
+        return matmul(left, self) if isinstance(left, Tensor) else NotImplemented
 
     def __getitem__(self, key: Any) -> Tensor:
         from ptir.capture.indexing import index
@@ -249,8 +268,14 @@ class Tensor:
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in row-major order in another shape; one size may be -1."""
-        sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return _call("reshape", self, shape=self._resolve(tuple(int(s) for s in sizes)))
+        return _call("reshape", self, shape=self._resolve(self._sizes("reshape", shape)))
+
+    def _sizes(self, name: str, given: tuple[Any, ...]) -> tuple[int, ...]:
+        """The sizes that were given one by one or as one sequence."""
+        sizes = given[0] if len(given) == 1 and isinstance(given[0], Sequence) else given
+        if not all(hasattr(size, "__index__") for size in sizes):
+            raise TypeRuleError(f"{name}({self.type}): sizes {tuple(sizes)} are not integers")
+        return tuple(int(size) for size in sizes)
 
     def _resolve(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
         if sizes.count(-1) != 1:
@@ -264,12 +289,12 @@ class Tensor:
 
     def transpose(self, *axes: int) -> Tensor:
         """The axes in the given order, reversed without arguments; negative axes count back."""
-        order = tuple(a % self.ndim for a in axes) if axes else tuple(range(self.ndim))[::-1]
+        order = tuple(self._axis("transpose", a) for a in axes or range(self.ndim)[::-1])
         return _call("transpose", self, permutation=order)
 
     def broadcast_to(self, *shape: Any) -> Tensor:
         """The elements repeated to ``shape`` under NumPy's broadcasting rule."""
-        sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        sizes = self._sizes("broadcast_to", shape)
         return self if sizes == self.shape else _call("broadcast_to", self, shape=sizes)
 
     def astype(self, dtype: str | DType) -> Tensor:
@@ -314,21 +339,38 @@ class Tensor:
         mean = total / float(self.size // max(total.size, 1))
         return mean.astype(self.dtype) if self.dtype.is_float else mean
 
-    def argmax(self, axis: int = -1) -> Tensor:
-        """Index (i32) of the first maximum along ``axis``; a NaN counts as the maximum."""
-        return _call("arg_max", self, axis=axis % max(self.ndim, 1))
+    def argmax(self, axis: int | None = -1) -> Tensor:
+        """Index (i32) of the first maximum along ``axis``; a NaN counts as the maximum.
 
-    def argmin(self, axis: int = -1) -> Tensor:
+        None looks at all elements in row-major order.
+        """
+        if axis is None:
+            return self.reshape(self.size).argmax(0)
+        return _call("arg_max", self, axis=self._axis("argmax", axis))
+
+    def _axis(self, name: str, axis: Any) -> int:
+        whole = hasattr(axis, "__index__") and not isinstance(axis, bool)
+        if not whole or not -self.ndim <= axis < self.ndim:
+            rule = f"an integer in {-self.ndim} .. {self.ndim - 1}" if self.ndim else "none"
+            raise TypeRuleError(
+                f"{name}({self.type}): axis {axis!r} is out of range; it has {rule}"
+            )
+        return int(axis) % self.ndim
+
+    def argmin(self, axis: int | None = -1) -> Tensor:
         """Index (i32) of the first minimum along ``axis``; a NaN counts as the minimum."""
-        return _call("arg_min", self, axis=axis % max(self.ndim, 1))
+        if axis is None:
+            return self.reshape(self.size).argmin(0)
+        return _call("arg_min", self, axis=self._axis("argmin", axis))
 
     def _reduce(self, kind: str, axis: int | Sequence[int] | None, keepdims: bool) -> Tensor:
-        chosen = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-        for a in chosen:
-            if not -self.ndim <= a < self.ndim:
-                raise TypeRuleError(f"{kind}({self.type}): axis {a} is out of range")
-        axes = tuple(sorted({a % self.ndim for a in chosen}))
-        result = _call("reduce", self, axes=axes, kind=kind)
+        chosen = range(self.ndim) if axis is None else axis
+        listed = (
+            chosen if isinstance(chosen, Sequence) and not isinstance(chosen, str) else [chosen]
+        )
+        axes = tuple(sorted({self._axis(kind, a) for a in listed}))
+        logical = {"max": "any", "min": "all"} if self.dtype == BOOL else {}
+        result = _call("reduce", self, axes=axes, kind=logical.get(kind, kind))
         if not keepdims:
             return result
         return result.reshape(tuple(1 if i in axes else s for i, s in enumerate(self.shape)))

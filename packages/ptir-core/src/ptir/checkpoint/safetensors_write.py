@@ -54,7 +54,12 @@ def write_safetensors(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of ``path`` when the block ends, and vanishes if it fails."""
+    """A new file that takes the place of ``path`` when the block ends, and vanishes if it fails.
+
+    What is no regular file (a device, a folder) is never replaced.
+    """
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path}: cannot be written: it is not a regular file")
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         file = part.open("xb")

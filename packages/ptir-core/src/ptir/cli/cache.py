@@ -42,7 +42,7 @@ def kinds() -> tuple[Kind, ...]:
 @shared_options
 def command(shared: Shared, action: str) -> None:
     """List what is cached with its size, clear it, or print where it is (PTIR_CACHE_DIR)."""
-    from ptir.backend.disk import cache_folder
+    from ptir.backend.folders import cache_folder
 
     folder = cache_folder()
     if action == "path":

@@ -19,7 +19,7 @@ from typing import Final
 
 import click
 
-from ptir.errors import PtirError, unknown_name
+from ptir.errors import PtirError, UsageError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = list(sys.argv[1:] if argv is None else argv)
+        _open_streams()
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             code = group.main(args, prog_name="ptir", standalone_mode=False)
@@ -139,9 +140,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return _reader_gone()
+    except OSError as error:
+        where = error.filename or "the output"
+        click.echo(f"error: {where}: {error.strerror or error}", err=True)
+        return 1
     except Exception as error:  # noqa: BLE001  the last guard: every failure is one clear message
         return _failed(error)
     return code if isinstance(code, int) else 0
+
+
+def _open_streams() -> None:
+    """Give stdin and stderr that the shell closed something empty; stdout is the result's."""
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115  for the process
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        raise UsageError("stdout is closed, so there is nowhere to write the result")
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

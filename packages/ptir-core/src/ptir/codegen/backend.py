@@ -25,6 +25,7 @@ from ptir.backend.contract import (
 )
 from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen.compile import Compiled, compile_block
+from ptir.codegen.control import ControlProgram, has_control
 from ptir.codegen.launches import KernelProgram, Step
 from ptir.codegen.memory import Pool, Resident
 from ptir.codegen.pack import pack
@@ -77,6 +78,10 @@ class KernelBackend(Backend):
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Fuse, write, build and plan ``program``; raises ``CompileError``."""
+        if has_control(program.main):
+            return ControlProgram(
+                program, self, device, lambda part: self.compile(part, device, Options())
+            )
         opened = self.opened(device)
         with self._opening:
             compiled = compile_block(program.main, opened.device, options)

@@ -13,21 +13,22 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from ptir import events
-from ptir.backend.disk import ENVIRONMENT, PART, cache_folder, replace_file
+from ptir.backend.folders import ENVIRONMENT, PART, cache_folder, replace_file
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen import panels
-from ptir.errors import CompileError
 
 FORMAT: Final = 1
 MAGIC: Final = b"ptir-kernels %d\n" % FORMAT
 SUFFIX: Final = ".kernels"
+SWITCH: Final = "PTIR_KERNEL_CACHE"
+"""The environment variable that turns the cache off with 0."""
 LIMIT: Final = 512 << 20
 """Most bytes of all entries."""
 ABANDONED: Final = 3600.0
@@ -47,11 +48,11 @@ def folder() -> Path:
     return cache_folder() / "kernels"
 
 
-def key_of(source: str, device: KernelDevice) -> str:
+def key_of(device: KernelDevice, source: str) -> str:
     """The name of the entry for ``source`` on ``device``."""
-    parts = (f"{FORMAT}.{panels.VERSION}", device.traits.identity, device.options, source)
+    versions = f"{FORMAT}.{panels.VERSION}"
     content = hashlib.blake2b(digest_size=20)
-    for part in parts:
+    for part in (versions, device.dialect.name, device.traits.identity, source):
         encoded = part.encode()
         content.update(len(encoded).to_bytes(8, "little") + encoded)
     return content.hexdigest()
@@ -73,8 +74,8 @@ def _listed() -> Iterator[tuple[Path, os.stat_result]]:
 # --- one entry ---
 
 
-def load(key: str) -> bytes | None:
-    """The binary under ``key``, or None; raises ``Damaged`` and removes what is damaged."""
+def read(key: str) -> bytes | None:
+    """The binary under ``key``, or None where there is none; raises ``Damaged``."""
     path = folder() / (key + SUFFIX)
     try:
         content = path.read_bytes()
@@ -83,23 +84,16 @@ def load(key: str) -> bytes | None:
     start = len(MAGIC) + _CHECKSUM
     binary = content[start:]
     if content[:start] != MAGIC + _checksum(binary):
-        discard(key)
         raise Damaged(f"{path} is damaged")
     with suppress(OSError):  # a folder that may only be read
         os.utime(path)
     return binary
 
 
-def store(key: str, binary: bytes, limit: int = LIMIT) -> None:
+def write(key: str, binary: bytes, limit: int = LIMIT) -> None:
     """Keep ``binary`` and make room for it; raises ``OSError``."""
     replace_file(folder() / (key + SUFFIX), MAGIC + _checksum(binary) + binary)
     _make_room(limit)
-
-
-def discard(key: str) -> None:
-    """Remove an entry that is of no use."""
-    with suppress(OSError):
-        (folder() / (key + SUFFIX)).unlink()
 
 
 def _checksum(binary: bytes) -> bytes:
@@ -124,57 +118,75 @@ def _make_room(limit: int) -> None:
 
 # --- building ---
 
-_built: WeakKeyDictionary[KernelDevice, OrderedDict[str, Any]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[KernelDevice, OrderedDict[str, Any]] = WeakKeyDictionary()
 _lock = threading.RLock()
 
 
-def build(source: str, device: KernelDevice) -> Any:
-    """``source`` built for ``device``: from this process, from disk, or now.
+def built(device: KernelDevice, source: str) -> Any:
+    """``source`` built for ``device``: by this process before, from disk, or now.
 
-    Raises ``CompileError``.
+    With ``PTIR_KERNEL_CACHE=0`` it is always built now. Raises ``CompileError``.
     """
-    key = key_of(source, device)
+    if os.environ.get(SWITCH) == "0":
+        return _announced(device, source, False, lambda: device.build(source))
+    key = key_of(device, source)
     with _lock:
-        known = _built.setdefault(device, OrderedDict())
+        known = _known.setdefault(device, OrderedDict())
         if key not in known:
-            known[key] = _restored_or_built(key, source, device)
+            known[key] = _from_disk(device, source, key) or _new(device, source, key)
             if len(known) > REMEMBERED:
                 known.popitem(last=False)
         known.move_to_end(key)
         return known[key]
 
 
-def _restored_or_built(key: str, source: str, device: KernelDevice) -> Any:
+def forget() -> None:
+    """Let this process forget what it built, as a new one would."""
+    with _lock:
+        _known.clear()
+
+
+def _announced(
+    device: KernelDevice, source: str, restored: bool, make: Callable[[], Any | None]
+) -> Any | None:
+    """What ``make`` gives, timed and told to whoever listens."""
     began = time.perf_counter()
-    found = _restored(key, device)
-    restored = found is not None
-    if not restored:
-        found = device.build(source)
-        _keep(key, found, device)
-    seconds = time.perf_counter() - began
-    events.emit(events.KernelsBuilt(key, device.traits.identity, seconds, restored))
-    return found
+    made = make()
+    if made is not None:
+        seconds = time.perf_counter() - began
+        name = key_of(device, source)
+        events.emit(events.KernelsBuilt(name, device.traits.identity, seconds, restored))
+    return made
 
 
-def _restored(key: str, device: KernelDevice) -> Any | None:
+def _from_disk(device: KernelDevice, source: str, key: str) -> Any | None:
     try:
-        binary = load(key)
-        return None if binary is None else device.restore(binary)
-    except (Damaged, CompileError) as error:
-        discard(key)
-        warnings.warn(f"kernel cache: {error}; its kernels are built again", stacklevel=5)
+        binary = read(key)
+        if binary is None:
+            return None
+        found = _announced(device, source, True, lambda: device.load(source, binary))
+        if found is None:
+            raise Damaged(f"{folder() / (key + SUFFIX)} is refused by the driver")
+        return found
+    except Damaged as problem:
+        warnings.warn(f"kernel cache: {problem}; its kernels are built again", stacklevel=2)
         return None
 
 
-def _keep(key: str, built: Any, device: KernelDevice) -> None:
-    binary = device.binary(built)
-    if binary is None:
-        return
+def _new(device: KernelDevice, source: str, key: str) -> Any:
+    made = _announced(device, source, False, lambda: device.build(source))
+    binary = device.binary(made)
+    if binary is not None:
+        _keep(key, binary)
+    return made
+
+
+def _keep(key: str, binary: bytes) -> None:
     try:
-        store(key, binary)
+        write(key, binary)
     except OSError as error:
         warnings.warn(
             f"kernel cache: {folder()} cannot be written ({error.strerror}); kernels are built"
             f" again by every process; set {ENVIRONMENT} to a folder of yours",
-            stacklevel=5,
+            stacklevel=2,
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen.binaries import build
+from ptir.codegen.binaries import built
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
@@ -72,8 +72,8 @@ def compile_block(block: Block, device: KernelDevice, options: Options) -> Compi
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
     plan = plan_memory(fused, reads, scratch, options, device.traits.alignment)
     names, source = _source(kernels, device)
-    built = build(source, device) if names else None
-    return Compiled(fused, kernels, plan, source, names, built)
+    program = built(device, source) if any(names) else None
+    return Compiled(fused, kernels, plan, source, names, program)
 
 
 def _reads(kernel: Kernel | None) -> tuple[int, ...]:

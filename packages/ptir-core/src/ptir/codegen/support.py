@@ -16,7 +16,9 @@ MOVED: Final = frozenset(DTYPES[name] for name in ("f8e4m3fn", "f8e5m2"))
 COMPOSITES: Final = frozenset(("attention", "cache_update"))
 """Composites that are taken whole; every other one is fused from its lowering."""
 
-HEROES: Final = frozenset(("constant", "reduce", "arg_max", "dot_general", "sort"))
+HEROES: Final = frozenset(
+    ("constant", "reduce", "arg_max", "dot_general", "sort", "scatter_reduce", "cond", "while")
+)
 
 
 def refusal(query: OpQuery, traits: Traits) -> str | None:

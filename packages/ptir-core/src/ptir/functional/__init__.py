@@ -6,6 +6,7 @@ The elementwise functions (``exp``, ``maximum``, ...) come from the op table; se
 from collections.abc import Callable
 
 from ptir.capture import Tensor
+from ptir.errors import unknown_name
 from ptir.functional.activation import gelu, silu, swiglu
 from ptir.functional.arrays import arange, concat, full, stack, take, top_k
 from ptir.functional.attention import attention, cache_update
@@ -69,7 +70,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Callable[..., Tensor]:
     if name not in ELEMENTWISE:
-        raise AttributeError(f"module 'ptir.functional' has no attribute {name!r}")
+        raise AttributeError(unknown_name("functional", name, __dir__()))
     return ELEMENTWISE[name]
 
 

@@ -55,6 +55,11 @@ def top_k(tensor: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _promoted(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     if not tensors:
         raise type_error(name, (), "no tensors given; at least one is needed")
+    for number, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor):
+            kind = type(tensor).__name__
+            message = f"tensors[{number}] is {kind}, not a Tensor; make one with ptir.tensor()"
+            raise type_error(name, (), message)
     common = tensors[0].dtype
     for tensor in tensors[1:]:
         common = promote(common, tensor.dtype)

@@ -38,7 +38,7 @@ class Literal:
         """The literal that holds a NumPy array's elements."""
         import numpy as np
 
-        dense = np.ascontiguousarray(array)
+        dense = np.ascontiguousarray(array, np.asarray(array).dtype.newbyteorder("<"))
         return Literal(TensorType(dtype_of(dense), tuple(array.shape)), dense.tobytes())
 
     def numpy(self) -> np.ndarray[Any, Any]:

@@ -17,7 +17,6 @@ from ptir.ops.record import (
     Call,
     bad,
     define,
-    dtypes,
     literal,
     op,
     refusals,
@@ -30,12 +29,11 @@ _bool, _f16 = partial(Array, "bool"), partial(Array, "f16")
 _i8, _i64 = partial(Array, "i8"), partial(Array, "i64")
 _NAN, _INF = float("nan"), float("inf")
 _SCATTER = {"operand": ANY, "indices": INDEX, "updates": ANY}
-_FOLDED = NUMERIC | dtypes("f16", "bf16")
 
 
 def _require_fold(call: Call, kind: str) -> None:
     found = call.types[0].dtype
-    holds = kind == "replace" or found in _FOLDED
+    holds = kind == "replace" or found in NUMERIC
     call.require(holds, "kind", f"kind {kind} does not take {found}")
 
 
@@ -261,7 +259,7 @@ def _identity(kind: str, element: Any) -> Any:
 segment_reduce = define(
     "segment_reduce",
     "operand segment_ids",
-    dtypes={"operand": _FOLDED, "segment_ids": INDEX},
+    dtypes={"operand": NUMERIC, "segment_ids": INDEX},
     attributes=(
         Attribute("segments", "how many segments there are: the first axis of the result"),
         Attribute("kind", "the fold", choices=("sum", "prod", "max", "min")),
@@ -319,7 +317,7 @@ segment_reduce = define(
     bad_calls=(
         *refusals(
             "operand segment_ids",
-            {"operand": _FOLDED, "segment_ids": INDEX},
+            {"operand": NUMERIC, "segment_ids": INDEX},
             "f32[3]",
             "i32[3]",
             segments=2,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ptir.backend.contract import Executable, Handle, OpQuery, Options
-from ptir.backend.disk import cache_folder, replace_file
+from ptir.backend.folders import cache_folder, replace_file
 from ptir.errors import UnsupportedError, UsageError
 from ptir.ir.program import Program
 from ptir.passes.context import PassContext

@@ -197,8 +197,6 @@ def _limit(model: Model, prompt: list[int], max_tokens: int | None) -> int:
     """How many tokens may follow ``prompt``; raises ``UsageError`` when they do not fit."""
     if not prompt:
         raise UsageError("the prompt is empty; give at least one token")
-    if max_tokens is not None and max_tokens < 0:
-        raise UsageError(f"max_tokens {max_tokens}: must be >= 0")
     room = model.context - len(prompt)
     wanted = 1 if max_tokens is None else max_tokens
     if wanted > room:

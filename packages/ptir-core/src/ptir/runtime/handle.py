@@ -72,6 +72,9 @@ class Model:
             if self.tokenizer is None:
                 raise UsageError(f"model {self.name!r} has no tokenizer; give token ids")
             return self.tokenizer.encode(prompt)
+        if not isinstance(prompt, Sequence | np.ndarray):
+            kind = type(prompt).__name__
+            raise UsageError(f"a prompt is {kind}; give a text or a list of token ids")
         size = int(self.checkpoint.config["vocab_size"])
         for index in prompt:
             if not isinstance(index, Integral) or not 0 <= index < size:
@@ -100,9 +103,10 @@ class Model:
 
         if isinstance(prompts, str):
             raise UsageError("run: prompts must be a list of prompts, not one text")
-        if logprobs is not None and logprobs < 0:
-            raise UsageError(f"logprobs {logprobs}: must be >= 0")
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        for name, value in (("logprobs", logprobs), ("max_tokens", max_tokens)):
+            if value is not None and not (isinstance(value, Integral) and value >= 0):
+                raise UsageError(f"{name} {value!r}: must be >= 0, an integer")
+        stops = (stop,) if isinstance(stop, str) else _stop_texts(stop)
         if stops and self.tokenizer is None:
             raise UsageError(f"model {self.name!r} has no tokenizer; stop texts need one")
         options = _sampling(sampling)
@@ -191,6 +195,12 @@ class Model:
         kind = self.checkpoint.config.get("model_type")
         able = ", ".join(self.capabilities)
         raise UnsupportedError(f"model {self.name!r} ({kind}) cannot {capability}; it can {able}")
+
+
+def _stop_texts(stop: Any) -> tuple[str, ...]:
+    if not isinstance(stop, Sequence) or not all(isinstance(one, str) for one in stop):
+        raise UsageError(f"stop {stop!r}: must be a text or a list of texts")
+    return tuple(stop)
 
 
 def _sampling(given: Mapping[str, Any]) -> SamplingOptions:

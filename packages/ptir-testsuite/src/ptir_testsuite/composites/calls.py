@@ -62,6 +62,8 @@ class CompositeCall:
             array[:, :, -1] = np.nan
         elif special == "offset":
             array = array + np.float32(100)
+        elif special == "bits":
+            array = draw(parse_type(text), "bits", draws)
         return array
 
     def program(self, arrays: list[Array]) -> Program:
@@ -78,6 +80,15 @@ class CompositeCall:
 
 _ATTENTION: Final = {"scale": 0.25, "causal": True, "window": None, "soft_cap": None}
 _QKV: Final = ("f32[2,4,3,8]", "f32[2,2,7,8]", "f32[2,2,7,8]")
+_CONV: Final = {
+    "strides": (1, 1),
+    "low": (0, 0),
+    "high": (0, 0),
+    "dilation": (1, 1),
+    "groups": 1,
+    "layout": "hwio",
+}
+_POOL: Final = {"window": (2, 3), "strides": (2, 1), "low": (0, 0), "high": (0, 0)}
 _ROPE: Final = {"theta": 10000.0, "layout": "half", "rotary": 8}
 
 CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
@@ -112,6 +123,33 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
         (
             ("f32[2,3,3,5]", "f32[5]", "f32[5]", "f32[5]", "f32[5] positive"),
             {"epsilon": 1e-5},
+        ),
+    ],
+    "conv2d": [
+        (("f32[2,7,5,3]", "f32[3,2,3,4]", "f32[4]"), _CONV),
+        (("f32[1,7,6,4]", "f32[6,2,3,3]"), _CONV | {"layout": "oihw", "groups": 2}),
+        (
+            ("f32[1,9,8,2]", "bf16[3,3,2,5]"),
+            _CONV | {"strides": (2, 3), "low": (1, 0), "high": (2, 1), "dilation": (2, 1)},
+        ),
+        (("f32[2,5,5,6]", "f32[3,3,1,6]", "f32[6]"), _CONV | {"groups": 6, "low": (1, 1)}),
+    ],
+    "max_pool2d": [
+        (("f32[2,5,7,3]",), _POOL | {"dilation": (1, 1)}),
+        (("f32[1,6,6,2]",), _POOL | {"dilation": (2, 1), "low": (1, 0), "high": (0, 1)}),
+    ],
+    "avg_pool2d": [
+        (("f32[2,5,7,3]",), _POOL | {"count_include_pad": True, "low": (1, 1)}),
+        (("f32[2,5,7,3]",), _POOL | {"count_include_pad": False, "low": (1, 1), "high": (1, 0)}),
+    ],
+    "quantized_linear": [
+        (
+            ("f32[3,24]", "u32[5,3] bits", "f32[5,3]", "f32[5,3]", "f32[5]"),
+            {"bits": 4, "group": 8},
+        ),
+        (
+            ("f32[2,2,32]", "u32[7,3] bits", "f16[7,2]", "bf16[7,2]"),
+            {"bits": 3, "group": 16},
         ),
     ],
     "softmax": [

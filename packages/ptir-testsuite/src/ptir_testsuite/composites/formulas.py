@@ -33,7 +33,9 @@ Formula = Callable[..., Found]
 FORMULAS: Final[dict[str, Formula]] = {}
 
 
-def _formula(name: str) -> Callable[[Formula], Formula]:
+def formula(name: str) -> Callable[[Formula], Formula]:
+    """Make the function below the formula of the functional called ``name``."""
+
     def add(function: Formula) -> Formula:
         FORMULAS[name] = function
         return function
@@ -44,14 +46,37 @@ def _formula(name: str) -> Callable[[Formula], Formula]:
 _erf: Final = np.vectorize(math.erf, otypes=[np.float64])
 
 
-@_formula("linear")
+@formula("linear")
 def _linear(x: Array, weight: Array, bias: Any = 0.0, *, layout: str) -> Found:
     matrix = weight.T if layout == "oi" else weight
     size = np.abs(x) @ np.abs(matrix) + np.abs(bias)
     return Found(x @ matrix + bias, size, len(matrix))
 
 
-@_formula("embedding")
+@formula("quantized_linear")
+def _quantized_linear(
+    x: Array,
+    words: Array,
+    scale: Array,
+    bias_groups: Array,
+    bias: Any = 0.0,
+    *,
+    bits: int,
+    group: int,
+) -> Found:
+    size = x.shape[-1]
+    values = np.zeros((len(words), size))
+    for row, line in enumerate(words.tolist()):
+        stream = sum(word << (32 * i) for i, word in enumerate(line))
+        for i in range(size):
+            values[row, i] = (stream >> (i * bits)) & ((1 << bits) - 1)
+    factor, shift = (np.repeat(a, group, axis=1) for a in (scale, bias_groups))
+    whole = np.abs(values * factor) + np.abs(shift)
+    found = _linear(x, values * factor + shift, bias, layout="oi")
+    return Found(found.result, np.abs(x) @ whole.T + np.abs(bias), found.roundings + 2)
+
+
+@formula("embedding")
 def _embedding(table: Array, ids: Array) -> Found:
     return _exact(table[np.clip(ids, 0, len(table) - 1)])
 
@@ -60,7 +85,7 @@ def _exact(result: Array) -> Found:
     return Found(result, np.zeros(result.shape))
 
 
-@_formula("gelu")
+@formula("gelu")
 def _gelu(x: Array, *, approximate: str) -> Found:
     if approximate == "none":
         return Found(x / 2 * (1 + _erf(x / math.sqrt(2))), np.abs(x))
@@ -68,19 +93,19 @@ def _gelu(x: Array, *, approximate: str) -> Found:
     return Found(x / 2 * (1 + np.tanh(inner)), np.abs(x))
 
 
-@_formula("silu")
+@formula("silu")
 def _silu(x: Array) -> Found:
     result = x / (1 + np.exp(-x))
     return Found(result, np.abs(result), float(np.abs(x).max(initial=0.0)))
 
 
-@_formula("swiglu")
+@formula("swiglu")
 def _swiglu(gate: Array, up: Array) -> Found:
     bent = _silu(gate)
     return Found(bent.result * up, np.abs(bent.result * up), bent.roundings)
 
 
-@_formula("layer_norm")
+@formula("layer_norm")
 def _layer_norm(x: Array, weight: Array, bias: Array, *, epsilon: float) -> Found:
     mean = x.mean(-1, keepdims=True)
     scale = 1 / np.sqrt(np.square(x - mean).mean(-1, keepdims=True) + epsilon)
@@ -90,13 +115,13 @@ def _layer_norm(x: Array, weight: Array, bias: Array, *, epsilon: float) -> Foun
     return Found(result, size, x.shape[-1] * (1 + spread))
 
 
-@_formula("rms_norm")
+@formula("rms_norm")
 def _rms_norm(x: Array, weight: Array, *, epsilon: float) -> Found:
     result = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + epsilon) * weight
     return Found(result, np.abs(result), x.shape[-1])
 
 
-@_formula("batch_norm")
+@formula("batch_norm")
 def _batch_norm(
     x: Array, weight: Array, bias: Array, mean: Array, variance: Array, *, epsilon: float
 ) -> Found:
@@ -105,7 +130,7 @@ def _batch_norm(
     return Found((x - mean) * factor + bias, size)
 
 
-@_formula("softmax")
+@formula("softmax")
 def _softmax(x: Array, *, axis: int) -> Found:
     top = x.max(axis=axis, keepdims=True, initial=-np.inf)
     top = np.where(top == -np.inf, 0.0, top)
@@ -116,7 +141,7 @@ def _softmax(x: Array, *, axis: int) -> Found:
     return Found(result, result, float(depth.max(initial=0.0)) + x.shape[axis])
 
 
-@_formula("rope")
+@formula("rope")
 def _rope(x: Array, positions: Array, *, theta: float, layout: str, rotary: int) -> Found:
     half = rotary // 2
     rates = np.array([np.float32(theta ** (-2 * i / rotary)) for i in range(half)], np.float64)
@@ -135,7 +160,7 @@ def _rope(x: Array, positions: Array, *, theta: float, layout: str, rotary: int)
     return Found(result, size)
 
 
-@_formula("cache_update")
+@formula("cache_update")
 def _cache_update(cache: Array, new: Array, start: Array, count: Array) -> Found:
     result = cache.copy()
     for row in range(len(cache)):
@@ -146,7 +171,7 @@ def _cache_update(cache: Array, new: Array, start: Array, count: Array) -> Found
     return _exact(result)
 
 
-@_formula("attention")
+@formula("attention")
 def _attention(
     q: Array,
     k: Array,

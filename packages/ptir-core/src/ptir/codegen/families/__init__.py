@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from ptir.codegen.families import attention, cache, dot, elements, fold, order, product, rows
+from ptir.codegen.families import (
+    attention,
+    cache,
+    dot,
+    elements,
+    fold,
+    order,
+    product,
+    rows,
+    scatter,
+)
 from ptir.codegen.kernel import Family
 
 FAMILIES: Final[dict[str, Family]] = {
@@ -17,6 +27,7 @@ FAMILIES: Final[dict[str, Family]] = {
         rows.FAMILY,
         fold.FAMILY,
         order.FAMILY,
+        scatter.FAMILY,
         elements.FAMILY,
     )
 }

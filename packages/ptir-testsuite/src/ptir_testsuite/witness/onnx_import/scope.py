@@ -57,6 +57,7 @@ class Scope:
         self.feeds = feeds
         self.outer = outer
         self.values: dict[str, Tensor | None] = {"": None}
+        self.known: dict[tuple[int, int], tuple[Tensor, Array]] = {}
 
     def lookup(self, name: str) -> Tensor | None:
         """The value called ``name``, here or in a graph around this one."""
@@ -68,11 +69,14 @@ class Scope:
 
     def static(self, tensor: Tensor) -> Array:
         """The value that ``tensor`` has in this case, as the op records define it."""
-        try:
-            block = freeze([tensor.ref], self.inputs)
-        except CaptureError as error:
-            raise NotImported(Reason.SHAPE, "a shape changes inside a loop") from error
-        return evaluate(block, self.feeds)[0]
+        key = tensor.ref.key
+        if key not in self.known:
+            try:
+                block = freeze([tensor.ref], self.inputs)
+            except CaptureError as error:
+                raise NotImported(Reason.SHAPE, "a shape changes inside a loop") from error
+            self.known[key] = tensor, evaluate(block, self.feeds)[0]
+        return self.known[key][1]
 
     def literal(self, value: int) -> Tensor:
         """An i64 scalar."""
@@ -113,7 +117,7 @@ class Scope:
         version = self.opset.get(raw.domain, 1)
         build = builder(raw.op_type, version)
         operands = tuple(self.lookup(name) for name in raw.input)
-        node = Node(raw.op_type, version, operands, attributes(raw), len(raw.output), self, raw)
+        node = Node(raw.op_type, version, operands, attributes(raw), len(raw.output), self)
         results = None if build is None else build(node)
         if results is None:
             self._body(raw, version)

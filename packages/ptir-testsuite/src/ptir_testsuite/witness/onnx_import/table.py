@@ -58,7 +58,6 @@ class Node:
     attributes: dict[str, Any]
     results: int
     scope: Scope
-    raw: Any
 
     def __getitem__(self, index: int) -> Tensor:
         """An input that must be there."""
