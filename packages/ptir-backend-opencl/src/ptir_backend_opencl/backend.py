@@ -1,21 +1,28 @@
-"""The backend: which OpenCL devices there are, best first, and how one is opened."""
+"""The backend: the devices that were found, opened when asked for, and advice when one fails."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from ptir.backend import Device
-from ptir.backend.contract import DeviceKind
+from ptir.backend.contract import Finding
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen import KernelBackend
-from ptir.errors import BackendUnavailable
+from ptir_backend_opencl import drivers, platforms
 
-HINT = (
-    "install a driver: `apt-get install pocl-opencl-icd` (CPU), intel-opencl-icd,"
-    " mesa-opencl-icd or rocm-opencl-runtime (GPU)"
+REMEDIES = (
+    (
+        "unknown target CPU",
+        "this PoCL is too old for the CPU (the one from pip is): `pip uninstall"
+        " pocl-binary-distribution`, then `apt-get install pocl-opencl-icd` or `pip install"
+        " 'ptir-backend-opencl[cpu]'`",
+    ),
+    ("clCreateContext", "the driver is installed but does not start; update or reinstall it"),
+    ("clBuildProgram", "the driver's compiler fails; update the driver, or use another device"),
 )
+"""What an error holds, and what to do then."""
 
 
 class OpenCLBackend(KernelBackend):
@@ -25,28 +32,26 @@ class OpenCLBackend(KernelBackend):
 
     @cached_property
     def _found(self) -> list[tuple[Device, Any]]:
-        """The devices with what PyOpenCL calls them, in the order of preference."""
-        import pyopencl as cl
-
-        try:
-            platforms = cl.get_platforms()
-        except cl.Error as error:
-            raise BackendUnavailable(f"opencl: no platform: {error}; {HINT}") from error
-        ranked: list[tuple[int, int, str, Any]] = []
-        for order, platform in enumerate(platforms):
-            for device in _devices(platform):
-                kind = kind_of(device)
-                rank = ("discrete", "integrated", "cpu").index(kind)
-                ranked.append((rank, order, kind, device))
-        ranked.sort(key=lambda entry: entry[:2])
-        return [
-            (Device(number, device.name.strip(), _kind(kind), _detail(device)), device)
-            for number, (_, _, kind, device) in enumerate(ranked)
-        ]
+        return platforms.found()
 
     def devices(self) -> Sequence[Device]:
-        """Discrete GPUs, integrated GPUs, CPUs; in the platforms' order within each."""
+        """Discrete GPUs, integrated GPUs, CPUs; raises ``BackendUnavailable`` with the fix."""
         return tuple(device for device, _ in self._found)
+
+    def capabilities(self, device: Device) -> Mapping[str, Any]:
+        """What the driver says about the device."""
+        return platforms.capabilities(self._found[device.index][1])
+
+    def findings(self) -> Sequence[Finding]:
+        """Every registered driver and whether it loads."""
+        return [
+            Finding(str(driver.icd), driver.problem or f"{driver.library} loads", driver.fix)
+            for driver in drivers.drivers()
+        ]
+
+    def remedy(self, problem: str) -> str | None:
+        """The fix for problems that OpenCL drivers are known for."""
+        return next((fix for sign, fix in REMEDIES if sign in problem), None)
 
     def open(self, device: Device) -> KernelDevice:
         """A context and a queue on the device."""
@@ -55,39 +60,7 @@ class OpenCLBackend(KernelBackend):
         return OpenCLDevice(self._found[device.index][1])
 
 
-def _devices(platform: Any) -> list[Any]:
-    import pyopencl as cl
-
-    try:
-        return list(platform.get_devices())
-    except cl.Error:  # a platform without devices says so with an error
-        return []
-
-
-def kind_of(device: Any) -> str:
-    """``discrete``, ``integrated`` or ``cpu``."""
-    import pyopencl as cl
-
-    if not device.type & (cl.device_type.GPU | cl.device_type.ACCELERATOR):
-        return "cpu"
-    return "integrated" if device.host_unified_memory else "discrete"
-
-
-def _kind(kind: str) -> DeviceKind:
-    kinds: dict[str, DeviceKind] = {
-        "discrete": "discrete",
-        "integrated": "integrated",
-        "cpu": "cpu",
-    }
-    return kinds[kind]
-
-
-def _detail(device: Any) -> str:
-    return f"{device.platform.name.strip()}, {device.version.strip()}"
-
-
 def backend() -> OpenCLBackend:
-    """The instance; PyOpenCL must be importable."""
-    import pyopencl  # noqa: F401  says at once, and with the cause, when it is not
-
+    """The instance; PyOpenCL must be installed, and is imported when devices are asked for."""
+    platforms.require_pyopencl()
     return OpenCLBackend()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -9,19 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyopencl as cl
 
 from ptir.backend.kernel import KernelDevice, Traits
-from ptir.errors import CompileError, DeviceError, DeviceLost, OutOfMemory
+from ptir.errors import OutOfMemory
 from ptir_backend_opencl.dialect import OpenCLC
+from ptir_backend_opencl.errors import RAISED, failed_build, typed
+from ptir_backend_opencl.platforms import shares_host_memory
 
 if TYPE_CHECKING:
     import numpy as np
-
-FULL = {
-    cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE,
-    cl.status_code.OUT_OF_RESOURCES,
-    cl.status_code.OUT_OF_HOST_MEMORY,
-    cl.status_code.INVALID_BUFFER_SIZE,
-}
-LOST = {cl.status_code.DEVICE_NOT_AVAILABLE, cl.status_code.INVALID_COMMAND_QUEUE}
 
 
 class OpenCLDevice(KernelDevice):
@@ -50,25 +45,23 @@ class OpenCLDevice(KernelDevice):
                 )
             ),
         )
-        self._shares = bool(device.type & cl.device_type.CPU) or device.host_unified_memory
+        self._shares = shares_host_memory(device)
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:
         """Turn what PyOpenCL raises into the errors of the contract."""
         try:
             yield
-        except (cl.Error, MemoryError) as error:
-            raise self._typed(action, error) from error
-
-    def _typed(self, action: str, error: Exception) -> DeviceError:
-        code = getattr(error, "code", None)
-        message = f"opencl: {action} on {self._name!r} failed: {str(error).strip()}"
-        if code in FULL or isinstance(error, MemoryError):
-            return OutOfMemory(f"{message}; use a smaller batch, context or dtype")
-        return (DeviceLost if code in LOST else DeviceError)(message)
+        except RAISED as error:
+            raise typed(action, self._name, error) from error
 
     def allocate(self, nbytes: int) -> Any:
         """A buffer that kernels read and write."""
+        if nbytes > self.traits.largest:
+            raise OutOfMemory(
+                f"opencl: {self._name!r} holds at most {self.traits.largest} bytes in one piece,"
+                f" {nbytes} are needed; use a smaller batch, context or dtype, or another device"
+            )
         with self._errors(f"allocation of {nbytes} bytes"):
             return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
 
@@ -101,38 +94,53 @@ class OpenCLDevice(KernelDevice):
             cl.enqueue_copy(self._queue, destination, source, byte_count=nbytes)
 
     def build(self, source: str) -> Any:
-        """A built program; the driver's log is in the error."""
+        """A built program; the first error of the driver's log is in the error."""
         try:
-            return cl.Program(self._context, source).build(self._options)
+            return self._quietly_built(cl.Program(self._context, source))
         except cl.RuntimeError as error:
-            raise CompileError(f"opencl: build for {self._name!r} failed: {error}") from error
+            raise failed_build(source, self._name, error) from error
 
     def binary(self, built: Any) -> bytes | None:
-        """What the driver made of the source."""
-        found: bytes = built.get_info(cl.program_info.BINARIES)[0]
-        return found or None
+        """The driver's binary of a program."""
+        with self._errors("reading of a binary"):
+            (found,) = built.get_info(cl.program_info.BINARIES)
+        return bytes(found) or None
 
     def load(self, source: str, binary: bytes) -> Any | None:
-        """The program again; drivers refuse what another version of them wrote."""
+        """A program from its binary; drivers refuse what another version of them wrote."""
         try:
             program = cl.Program(self._context, self._context.devices, [binary])
-            return program.build(self._options)
+            return self._quietly_built(program)
         except (cl.Error, ValueError):
             return None
 
+    def _quietly_built(self, program: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cl.CompilerWarning)  # some drivers log every build
+            return program.build(self._options)
+
     def kernel(self, built: Any, name: str, arguments: int) -> Any:
         """A kernel object of its own, so that its arguments stay bound."""
-        kernel = cl.Kernel(built, name)
+        with self._errors(f"making of kernel {name}"):
+            kernel = cl.Kernel(built, name)
         assert kernel.num_args == arguments
         return kernel
 
     def bind(self, kernel: Any, position: int, memory: Any) -> None:
         """Set one argument."""
-        kernel.set_arg(position, memory)
+        try:
+            kernel.set_arg(position, memory)
+        except RAISED as error:
+            action = f"argument {position} of kernel {kernel.function_name}"
+            raise typed(action, self._name, error) from error
 
     def launch(self, kernel: Any, items: int) -> None:
         """Queue ``items`` work-groups of one."""
-        cl.enqueue_nd_range_kernel(self._queue, kernel, (items,), (1,))
+        try:
+            cl.enqueue_nd_range_kernel(self._queue, kernel, (items,), (1,))
+        except RAISED as error:
+            action = f"launch of kernel {kernel.function_name}"
+            raise typed(action, self._name, error) from error
 
     def finish(self) -> None:
         """Wait for the queue."""

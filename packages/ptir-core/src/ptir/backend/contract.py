@@ -50,6 +50,15 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """Something that a backend looked at for ``ptir doctor``; ``fix`` is empty when it is well."""
+
+    what: str
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
 class OpQuery:
     """One concrete application of an op or composite, as the capability predicate sees it."""
 
@@ -192,6 +201,18 @@ class Backend(ABC):
     def stats(self, device: Device) -> RunStats:
         """The counters of ``device``."""
         return RunStats()
+
+    def capabilities(self, device: Device) -> Mapping[str, Any]:
+        """Facts about ``device`` for people and scripts, by name: JSON values only."""
+        return {}
+
+    def findings(self) -> Sequence[Finding]:
+        """What the backend depends on and how it is, for ``ptir doctor``."""
+        return ()
+
+    def remedy(self, problem: str) -> str | None:
+        """The fix for a problem that the backend knows, given the message, or None."""
+        return None
 
     def passes(self) -> Sequence[BackendPass]:
         """Passes of the backend's own."""

@@ -147,7 +147,7 @@ def sample_inputs(types: Iterable[TensorType]) -> list[Any]:
 
 def choices() -> list[Choice]:
     """All remembered choices, oldest first; raises ``UsageError`` for a file that is damaged."""
-    path = _file()
+    path = choices_file()
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -164,13 +164,14 @@ def choices() -> list[Choice]:
     return found
 
 
-def _file() -> Path:
+def choices_file() -> Path:
+    """Where the choices are kept."""
     return cache_folder() / "implementations.json"
 
 
 def _write(kept: Sequence[Choice]) -> None:
     """Replace the file in one step, so that a reader sees the old list or the new one."""
-    path = _file()
+    path = choices_file()
     text = json.dumps({"choices": [asdict(choice) for choice in kept]}, indent=1)
     try:
         replace_file(path, text.encode())
