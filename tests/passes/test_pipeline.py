@@ -25,7 +25,7 @@ def program() -> Program:
 def test_order_is_the_one_of_the_design() -> None:
     assert [stage.name for stage in PIPELINE] == [
         *("canonicalize", "share", "prune", "backend pre", "select", "legalize", "fold"),
-        *("canonicalize", "share", "prune", "backend cleanup"),
+        *("canonicalize", "share", "prune", "backend cleanup", "resolve parameters"),
     ]
 
 

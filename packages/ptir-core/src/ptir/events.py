@@ -42,6 +42,16 @@ class ProgramCompiled(Event):
 
 
 @dataclass(frozen=True)
+class KernelsBuilt(Event):
+    """A source file of kernels was built, or restored from the cache on disk."""
+
+    key: str
+    device: str
+    seconds: float
+    restored: bool
+
+
+@dataclass(frozen=True)
 class ProgramRun(Event):
     """A compiled program was submitted to its device."""
 

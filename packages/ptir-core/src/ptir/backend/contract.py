@@ -8,13 +8,14 @@ Level 1 backends subclass ``ptir.backend.Interpreter`` and write ``upload``, ``d
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ptir.ir.attributes import Attributes
-from ptir.ir.program import Program
+from ptir.ir.program import Block, Port, Program
 from ptir.types import TensorType
 
 if TYPE_CHECKING:
@@ -46,6 +47,15 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.backend.name}:{self.device.index} ({self.device.name})"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a backend looked at for ``ptir doctor``; ``fix`` is empty when it is well."""
+
+    what: str
+    found: str
+    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,6 +134,21 @@ class BackendPass:
     run: Callable[[Program], Program] = field(compare=False)
 
 
+@dataclass(frozen=True)
+class Derivation:
+    """How a derived parameter is computed from stored ones: a block and the ports that feed it."""
+
+    block: Block
+    ports: tuple[Port, ...]
+
+
+def derived_name(derivation: Derivation) -> str:
+    """The port name of a derived parameter: equal derivations of equal ports share one."""
+    names = repr([port.name for port in derivation.ports])
+    content = derivation.block.digest + names.encode()
+    return f"derived:{hashlib.blake2b(content, digest_size=16).hexdigest()}"
+
+
 class Backend(ABC):
     """What every backend provides, whatever its level."""
 
@@ -177,9 +202,30 @@ class Backend(ABC):
         """The counters of ``device``."""
         return RunStats()
 
+    def capabilities(self, device: Device) -> Mapping[str, Any]:
+        """Facts about ``device`` for people and scripts, by name: JSON values only."""
+        return {}
+
+    def findings(self) -> Sequence[Finding]:
+        """What the backend depends on and how it is, for ``ptir doctor``."""
+        return ()
+
+    def remedy(self, problem: str) -> str | None:
+        """The fix for a problem that the backend knows, given the message, or None."""
+        return None
+
     def passes(self) -> Sequence[BackendPass]:
         """Passes of the backend's own."""
         return ()
+
+    def param_resolver(
+        self, program: Program, device: Device
+    ) -> tuple[Program, Mapping[str, Derivation]]:
+        """``program`` reading its parameters in the form that the backend wants them resident in.
+
+        Runs last in the pipeline. Returns how the new parameter ports are derived, by name.
+        """
+        return program, {}
 
     def export(self, handle: Handle, device: Device) -> Any:
         """An object with ``__dlpack__`` that shares the handle's memory."""

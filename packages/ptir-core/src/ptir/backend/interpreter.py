@@ -69,13 +69,20 @@ def unmarked(instruction: Instruction) -> Instruction:
 def check_supported(backend: Backend, block: Block, device: Device) -> None:
     """Raise ``UnsupportedError`` for the first instruction that the backend refuses."""
     for instruction in block.instructions:
-        query = query_of(block, instruction)
-        _check(backend, query, device)
+        check_instruction(backend, block, instruction, device)
         if instruction.op in CONTROL:
+            query = query_of(block, instruction)
             for step, types in helper_steps(instruction, query.operands):
                 _check(backend, OpQuery(step.op, step.attributes, types, step.types), device)
             for region in instruction.regions:
                 check_supported(backend, region, device)
+
+
+def check_instruction(
+    backend: Backend, block: Block, instruction: Instruction, device: Device
+) -> None:
+    """Raise ``UnsupportedError`` where the backend refuses an instruction of ``block``."""
+    _check(backend, query_of(block, instruction), device)
 
 
 def _check(backend: Backend, query: OpQuery, device: Device) -> None:

@@ -42,8 +42,15 @@ class BackendStatus:
     def record(self) -> dict[str, Any]:
         """The status as ``ptir backends --json`` prints it."""
         names = ("name", "distribution", "version", "status", "reason")
-        devices = [asdict(device) for device in self.devices]
+        devices = [asdict(d) | {"capabilities": self.capabilities(d)} for d in self.devices]
         return {name: getattr(self, name) for name in names} | {"devices": devices}
+
+    def capabilities(self, device: Device) -> dict[str, Any]:
+        """What the backend says about one of its devices; raises ``PluginError``."""
+        if self.backend is None:
+            return {}
+        with guard("capabilities()"):
+            return dict(self.backend.capabilities(device))
 
 
 @dataclass(frozen=True)
@@ -189,8 +196,9 @@ def _with_foreign(message: str) -> str:
 def get(text: str) -> Target:
     """The target written as ``NAME`` or ``NAME:DEVICE``.
 
-    DEVICE is an index or a part of the device's name in any case; without it the backend's first
-    device is meant. Raises ``BackendUnavailable`` when there is no such backend or device.
+    DEVICE is an index or a part of the device's name, else of its detail, in any case; without it
+    the backend's first device is meant. Raises ``BackendUnavailable`` when there is no such
+    backend or device.
     """
     name, _, device = text.partition(":")
     backend, devices = _working(name)
@@ -205,12 +213,17 @@ def pick_device(name: str, devices: tuple[Device, ...], wanted: str) -> Device:
     found = [d for d in devices if str(d.index) == wanted]
     found = found or [d for d in devices if d.name.lower() == part]
     found = found or [d for d in devices if part in d.name.lower()]
+    found = found or [d for d in devices if part in d.detail.lower()]
     if len(found) == 1:
         return found[0]
-    listing = ", ".join(f"{d.index} ({d.name})" for d in found or devices)
+    listing = ", ".join(f"{d.index} ({_described(d)})" for d in found or devices)
     if found:
         raise BackendUnavailable(f"{name}: {wanted!r} means several devices: {listing}")
     raise BackendUnavailable(f"{name}: no device {wanted!r}; it has {listing}")
+
+
+def _described(device: Device) -> str:
+    return f"{device.name}, {device.detail}" if device.detail else device.name
 
 
 def rank(name: str, device: Device) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptir.cli import show
-from ptir.cli.model import dtype_option, model_argument, open_model
+from ptir.cli.model import dtype_option, model_argument, open_model, quant_option
 from ptir.cli.shared import Shared, session, shared_options
 
 if TYPE_CHECKING:
@@ -28,13 +28,20 @@ if TYPE_CHECKING:
 @click.option("-n", "--n-gen", type=click.IntRange(0), default=64, show_default=True)
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @dtype_option
+@quant_option
 @shared_options
 def command(
-    shared: Shared, model: str, n_prompt: int, n_gen: int, repetitions: int, dtype: str
+    shared: Shared,
+    model: str,
+    n_prompt: int,
+    n_gen: int,
+    repetitions: int,
+    dtype: str,
+    quant: str | None,
 ) -> None:
     """Measure MODEL: tokens per second of a prompt (ppN) and of decoding (tgN)."""
     with session(shared):
-        loaded = open_model(shared, model, dtype)
+        loaded = open_model(shared, model, dtype, quant)
         room = loaded.context
         if max(n_prompt, n_gen + 1) > room:
             raise click.UsageError(f"-p {n_prompt} -n {n_gen} do not fit the context of {room}")
@@ -50,13 +57,13 @@ def command(
         "backend": loaded.target.backend.name,
         "device": loaded.target.device.name,
         "dtype": dtype,
-        "quant": None,
+        "quant": quant,
         "rows": rows,
     }
     if shared.json:
         show.value(report)
         return
-    lines = [(model, report["backend"], dtype, r["test"], *_cells(r)) for r in rows]
+    lines = [(model, report["backend"], quant or dtype, r["test"], *_cells(r)) for r in rows]
     show.table(("model", "backend", "dtype", "test", "tok/s", "spread", "of bandwidth"), lines)
 
 

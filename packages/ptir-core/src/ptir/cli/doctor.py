@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from ptir import plugins
+from ptir.backend.contract import Device
 from ptir.backend.entries import foreign_ptir, guard
 from ptir.backend.probe import probe
 from ptir.backend.registry import BackendStatus, pip_line, status_table
@@ -110,12 +111,54 @@ def _backend_checks(table: list[tuple[BackendStatus, list[str | None]]]) -> Iter
         for device, reason in zip(status.devices, reasons, strict=True):
             where = f"{what}:{device.index}"
             works = Check(where, f"{device.name} ({device.kind}) ran the probe program")
-            trouble = f"check the driver of {device.name}, or name another device with --backend"
-            yield (
-                works
-                if reason is None
-                else replace(works, found=f"{device.name}: {one_line(reason)}", fix=trouble)
-            )
+            if reason is None:
+                yield works
+                yield from _capabilities(status, device, where)
+            else:
+                fix = _device_fix(status, device, reason)
+                yield replace(works, found=f"{device.name}: {one_line(reason)}", fix=fix)
+        yield from _findings(status)
+
+
+def _capabilities(status: BackendStatus, device: Device, where: str) -> Iterator[Check]:
+    """What the device can do, on one line."""
+    try:
+        known = status.capabilities(device)
+    except PluginError as error:
+        yield Check(f"{where} capabilities", str(error), _fix(replace(status, status="broken")))
+        return
+    if known:
+        listed = ", ".join(f"{name} {_plain(value)}" for name, value in known.items())
+        yield Check(f"{where} capabilities", listed)
+
+
+def _plain(value: Any) -> str:
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
+
+
+def _device_fix(status: BackendStatus, device: Device, reason: str) -> str:
+    assert status.backend is not None
+    general = f"check the driver of {device.name}, or name another device with --backend"
+    try:
+        with guard("remedy()"):
+            return status.backend.remedy(reason) or general
+    except PluginError as error:
+        return f"{general} ({error})"
+
+
+def _findings(status: BackendStatus) -> Iterator[Check]:
+    """What the backend says about what it depends on."""
+    what = f"backend {status.name}"
+    if status.backend is None:
+        return
+    try:
+        with guard("findings()"):
+            found = [(f.what, f.found, f.fix) for f in status.backend.findings()]
+    except PluginError as error:
+        yield Check(what, str(error), _fix(replace(status, status="broken")))
+        return
+    for name, said, fix in found:
+        yield Check(f"{what}: {name}", one_line(said), fix)
 
 
 def _fix(status: BackendStatus | PluginStatus) -> str:

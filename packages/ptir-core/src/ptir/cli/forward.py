@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ptir.cli import show
-from ptir.cli.model import dtype_option, model_argument, open_model, prompt_text
+from ptir.cli.model import (
+    dtype_option,
+    model_argument,
+    open_model,
+    prompt_text,
+    quant_option,
+)
 from ptir.cli.shared import Shared, session, shared_options
 
 if TYPE_CHECKING:
@@ -33,6 +39,7 @@ PROGRAMS: Final = (".ptir", ".json")
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write an archive.")
 @dtype_option
+@quant_option
 @shared_options
 def command(
     shared: Shared,
@@ -43,6 +50,7 @@ def command(
     inputs: tuple[Path, ...],
     out: Path | None,
     dtype: str,
+    quant: str | None,
 ) -> None:
     """Compute the logits of every position of a text with MODEL.
 
@@ -61,7 +69,7 @@ def command(
         raise click.UsageError("give the input once: a text or --tokens")
     given = _ids(tokens) if tokens is not None else prompt_text(prompt, prompt_option)
     with session(shared):
-        loaded = open_model(shared, model, dtype)
+        loaded = open_model(shared, model, dtype, quant)
         ids = loaded.encode(given)
         outputs = {"logits": loaded.forward(ids)}
     metadata = {"model": model, "token_ids": ",".join(map(str, ids))}

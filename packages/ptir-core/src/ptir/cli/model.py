@@ -22,12 +22,21 @@ dtype_option: Callable[[Any], Any] = click.option(
 )
 
 
-def open_model(shared: Shared, model: str, dtype: str) -> Model:
+quant_option: Callable[[Any], Any] = click.option(
+    "--quant",
+    type=click.Choice(["int8", "int4"]),
+    help="Quantize the weights while they load, groups of 32 rounded to nearest.",
+)
+
+
+def open_model(shared: Shared, model: str, dtype: str, quant: str | None = None) -> Model:
     """Load ``model`` on the target of ``--backend``; ``--seed`` also seeds random weights."""
     from ptir.cli.shared import open_target
     from ptir.runtime import load_model
 
-    return load_model(model, backend=open_target(shared), dtype=dtype, seed=shared.seed or 0)
+    return load_model(
+        model, backend=open_target(shared), dtype=dtype, quant=quant, seed=shared.seed or 0
+    )
 
 
 def prompt_text(argument: str | None, option: str | None) -> str:

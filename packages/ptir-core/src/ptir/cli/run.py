@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptir.cli import show
-from ptir.cli.model import dtype_option, model_argument, open_model, prompt_text
+from ptir.cli.model import (
+    dtype_option,
+    model_argument,
+    open_model,
+    prompt_text,
+    quant_option,
+)
 from ptir.cli.progress import prefill_progress
 from ptir.cli.shared import Shared, session, shared_options
 
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--logprobs", type=click.IntRange(0, 100), help="Record the N best (with --json).")
 @click.option("--ignore-eos", is_flag=True, help="Do not end at the end-of-text token.")
 @dtype_option
+@quant_option
 @shared_options
 def command(
     shared: Shared,
@@ -39,6 +46,7 @@ def command(
     prompt: str | None,
     prompt_option: str | None,
     dtype: str,
+    quant: str | None,
     max_tokens: int | None,
     temp: float,
     stop: tuple[str, ...],
@@ -51,7 +59,7 @@ def command(
     """
     text = prompt_text(prompt, prompt_option)
     with session(shared):
-        loaded = open_model(shared, model, dtype)
+        loaded = open_model(shared, model, dtype, quant)
         seed = shared.seed if shared.seed is not None else _fresh_seed()
         with prefill_progress() as progress:
             run = loaded.run(

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ptir.capture import Tensor, call
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
 from ptir.types import F32
 
 STORAGE = "f32|f16|bf16"
+
+
+@dataclass(frozen=True)
+class QuantizedWeight:
+    """A weight in words with a scale per group, as ``linear`` and ``embedding`` take it.
+
+    The bias of a group is its scale times ``-zero``; groups lie along ``axis``.
+    """
+
+    words: Tensor
+    scale: Tensor
+    axis: int
+    bits: int
+    group: int
+    zero: int
+
+    def dense(self) -> Tensor:
+        """The weight as f32: recorded where it is used, computed by whoever reads it."""
+        bias = self.scale * float(-self.zero)
+        how = {"axis": self.axis, "bits": self.bits, "group": self.group, "dtype": F32}
+        return call("dequantize", self.words, self.scale, bias, **how)
+
+
+Weight = Tensor | QuantizedWeight
+"""What ``linear`` and ``embedding`` take as weights."""
+
+
+def _dense(weight: Weight) -> Tensor:
+    return weight.dense() if isinstance(weight, QuantizedWeight) else weight
 
 
 @functional("linear", "x @ weight + bias over the last axis of x")
@@ -23,7 +54,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: st
     return result if bias is None else result + bias
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str = "io") -> Tensor:
+def linear(x: Tensor, weight: Weight, bias: Tensor | None = None, *, layout: str = "io") -> Tensor:
     """``x @ weight + bias`` over the last axis: x f32[..., K] gives f32[..., N].
 
     The weight is [K, N] in layout "io" and [N, K] in layout "oi"; it may be stored as f32, f16 or
@@ -31,7 +62,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str
     """
     axes = {"io": "K,N", "oi": "N,K"}.get(layout, "K,N")
     signature = f"x[...,K] weight:{STORAGE}[{axes}] bias[N]"
-    operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+    operands = {"x": x, "weight": _dense(weight)} | ({} if bias is None else {"bias": bias})
     checked = Checked("linear", signature, **operands)
     checked.choice("layout", layout, ("io", "oi"))
     return composite("linear", *operands.values(), layout=layout)
@@ -42,12 +73,13 @@ def _embedding(table: Tensor, ids: Tensor) -> Tensor:
     return call("take", table, ids, axis=0).astype(F32)
 
 
-def embedding(table: Tensor, ids: Tensor) -> Tensor:
+def embedding(table: Weight, ids: Tensor) -> Tensor:
     """Row ``ids[...]`` of ``table`` [V, D] as f32[..., D].
 
     The table may be stored as f32, f16 or bf16; ids are i32 of any shape and clamp to 0 .. V - 1.
     Raises ``TypeRuleError``.
     """
+    table = _dense(table)
     checked = Checked("embedding", f"table:{STORAGE}[V,D] ids:i32[...]", table=table, ids=ids)
     checked.require(checked["V"] > 0, "table", "table has no rows; at least one is needed")
     return composite("embedding", table, ids)

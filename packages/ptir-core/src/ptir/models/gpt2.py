@@ -138,12 +138,13 @@ class GPT2(Module):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = Config.of(config)
-        self.wte = Embedding(self.config.vocab_size, self.config.n_embd)
+        tied = bool(config.get("tie_word_embeddings", True))
+        self.wte = Embedding(self.config.vocab_size, self.config.n_embd, is_head=tied)
         self.wpe = Embedding(self.config.n_positions, self.config.n_embd)
         self.h = [Block(self.config, layer) for layer in range(self.config.n_layer)]
         self.ln_f = LayerNorm(self.config.n_embd, epsilon=self.config.epsilon)
         self.lm_head: Linear | None = None
-        if not config.get("tie_word_embeddings", True):
+        if not tied:
             self.lm_head = Linear(self.config.n_embd, self.config.vocab_size, bias=False)
 
     def cache_types(self, batch: int, capacity: int) -> tuple[tuple[TensorType, TensorType], ...]:

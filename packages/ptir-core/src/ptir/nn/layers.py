@@ -11,7 +11,7 @@ class Linear(Module):
     """``x @ weight.T + bias`` with weight ``[outputs, inputs]``, as PyTorch stores it."""
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
-        self.weight = param(outputs, inputs)
+        self.weight = param(outputs, inputs, inputs=1)
         self.bias = param(outputs) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ class Conv1D(Module):
     """``x @ weight + bias`` with weight ``[inputs, outputs]``, as GPT-2 checkpoints store it."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        self.weight = param(inputs, outputs)
+        self.weight = param(inputs, outputs, inputs=0)
         self.bias = param(outputs)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -32,10 +32,10 @@ class Conv1D(Module):
 
 
 class Embedding(Module):
-    """Rows of ``weight`` ``[count, size]`` by index."""
+    """Rows of ``weight`` ``[count, size]`` by index; ``is_head`` where rows are multiplied too."""
 
-    def __init__(self, count: int, size: int) -> None:
-        self.weight = param(count, size)
+    def __init__(self, count: int, size: int, *, is_head: bool = False) -> None:
+        self.weight = param(count, size, inputs=1 if is_head else None)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Rows of the table: i32[...] to f32[...,size]."""

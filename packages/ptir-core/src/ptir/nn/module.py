@@ -21,14 +21,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Declared:
-    """A parameter that a layer needs, by type; stored floats of other widths are accepted."""
+    """A parameter that a layer needs, by type; stored floats of other widths are accepted.
+
+    ``inputs`` is the axis of a weight's inputs where rows are multiplied with it: such a weight
+    may be quantized.
+    """
 
     type: TensorType
+    inputs: int | None = None
 
 
-def param(*shape: int) -> Tensor:
-    """Declare a parameter of a layer; after ``bind`` the attribute is a tensor of this shape."""
-    return cast("Tensor", Declared(TensorType(F32, shape)))
+def param(*shape: int, inputs: int | None = None) -> Tensor:
+    """Declare a parameter of a layer; after ``bind`` the attribute is a tensor of this shape.
+
+    ``inputs`` names the axis of the inputs of a weight that only ``linear`` and ``embedding`` read.
+    """
+    return cast("Tensor", Declared(TensorType(F32, shape), inputs))
 
 
 _outputs: ContextVar[dict[str, Tensor] | None] = ContextVar("ptir_outputs", default=None)
@@ -71,6 +79,16 @@ class Module:
                 found[prefix + name] = value.type
             elif isinstance(value, Module):
                 found |= value.parameters(f"{prefix}{name}.")
+        return found
+
+    def weights(self, prefix: str = "") -> dict[str, int]:
+        """The weights that may be quantized, by checkpoint key, with the axis of their inputs."""
+        found: dict[str, int] = {}
+        for name, value in self._members():
+            if isinstance(value, Declared) and value.inputs is not None:
+                found[prefix + name] = value.inputs
+            elif isinstance(value, Module):
+                found |= value.weights(f"{prefix}{name}.")
         return found
 
     def bind(self, resolve: Callable[[str], Tensor], prefix: str = "") -> Self:

@@ -7,10 +7,7 @@ keyed by functional, operand types, attributes, backend and device.
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ptir.backend.contract import Executable, Handle, OpQuery, Options
+from ptir.backend.folders import cache_folder, replace_file
 from ptir.errors import UnsupportedError, UsageError
 from ptir.ir.program import Program
 from ptir.passes.context import PassContext
@@ -147,20 +145,9 @@ def sample_inputs(types: Iterable[TensorType]) -> list[Any]:
 # --- the file ---
 
 
-def cache_folder() -> Path:
-    """Where ptir keeps what it can compute again: ``PTIR_CACHE_DIR``, else the platform's place."""
-    if chosen := os.environ.get("PTIR_CACHE_DIR"):
-        return Path(chosen)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "ptir/Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library/Caches/ptir"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ptir"
-
-
 def choices() -> list[Choice]:
     """All remembered choices, oldest first; raises ``UsageError`` for a file that is damaged."""
-    path = _file()
+    path = choices_file()
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -177,21 +164,17 @@ def choices() -> list[Choice]:
     return found
 
 
-def _file() -> Path:
+def choices_file() -> Path:
+    """Where the choices are kept."""
     return cache_folder() / "implementations.json"
 
 
 def _write(kept: Sequence[Choice]) -> None:
     """Replace the file in one step, so that a reader sees the old list or the new one."""
-    path = _file()
+    path = choices_file()
     text = json.dumps({"choices": [asdict(choice) for choice in kept]}, indent=1)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, suffix=".part", delete=False
-        ) as part:
-            part.write(text)
-        os.replace(part.name, path)
+        replace_file(path, text.encode())
     except OSError as error:
         said = f"{path}: cannot be written ({error.strerror}); the choice is not remembered"
         warnings.warn(f"{said}; set PTIR_CACHE_DIR to a folder of yours", stacklevel=2)

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ptir.backend.contract import Backend, Device
-from ptir.ir.program import Block, Port, Program
+from ptir.backend.contract import Backend, Derivation, Device
+from ptir.ir.program import Program
 from ptir.ops.implementations import Overrides
-
-
-@dataclass(frozen=True)
-class Derivation:
-    """How a derived parameter is computed from stored ones: a block and the ports that feed it."""
-
-    block: Block
-    ports: tuple[Port, ...]
 
 
 @dataclass
@@ -34,3 +26,5 @@ class PassContext:
 
 
 Pass = Callable[[Program, PassContext], Program]
+
+__all__ = ["Derivation", "Pass", "PassContext"]

@@ -7,13 +7,13 @@ which cost nothing where they are.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 
+from ptir.backend.contract import Derivation, derived_name
 from ptir.ir.graph import Node, Ref, freeze, inline, source
 from ptir.ir.program import Port, Program
 from ptir.ops.record import op
-from ptir.passes.context import Derivation, PassContext
+from ptir.passes.context import PassContext
 
 
 def fold(program: Program, context: PassContext) -> Program:
@@ -36,11 +36,10 @@ def _derive(value: Ref, inputs: Sequence[Ref], context: PassContext) -> Port:
     leaves = {node.serial for node in _below([value]) if node.is_source}
     used = [ref for ref in inputs if ref.node.serial in leaves]
     ports: tuple[Port, ...] = tuple(ref.node.payload for ref in used)
-    block = freeze([value], used)
-    names = repr([port.name for port in ports])
-    digest = hashlib.blake2b(block.digest + names.encode(), digest_size=16).hexdigest()
-    context.derived[f"derived:{digest}"] = Derivation(block, ports)
-    return Port(f"derived:{digest}", "parameter")
+    derivation = Derivation(freeze([value], used), ports)
+    name = derived_name(derivation)
+    context.derived[name] = derivation
+    return Port(name, "parameter")
 
 
 def _replaced(

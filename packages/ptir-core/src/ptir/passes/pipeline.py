@@ -18,6 +18,7 @@ from ptir.passes.context import Pass, PassContext
 from ptir.passes.fold import fold
 from ptir.passes.legalize import legalize
 from ptir.passes.prune import prune
+from ptir.passes.resolve import resolve
 from ptir.passes.select import select
 from ptir.passes.share import share
 from ptir.rewrite.rules import rules
@@ -71,6 +72,7 @@ PIPELINE: Final[tuple[Stage, ...]] = (
     Stage("share", share),
     Stage("prune", prune),
     Stage("backend cleanup", point="cleanup"),
+    Stage("resolve parameters", resolve),
 )
 
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ptir.backend.contract import Target
+from ptir.capture import Tensor
 from ptir.capture.lazy import default_target, parameter
 from ptir.checkpoint import (
     BpeFiles,
@@ -16,7 +18,9 @@ from ptir.checkpoint import (
     ties_embeddings,
 )
 from ptir.errors import CheckpointError, UsageError, unknown_name
+from ptir.functional.linear import QuantizedWeight
 from ptir.models import ModelDefinition, definition
+from ptir.params.quantized import QuantizedSource, parts, quantization
 from ptir.params.source import ParamSource, RenamedSource
 from ptir.params.store import ParamStore
 from ptir.runtime.handle import Model
@@ -34,13 +38,15 @@ def load_model(
     *,
     backend: Any = None,
     dtype: str = "f32",
+    quant: str | None = None,
     seed: int = 0,
     overrides: Mapping[str, str] | None = None,
 ) -> Model:
     """Open a model; parameters are read when the first program needs them.
 
     ``model`` is a spec (``demo``, a folder, a file, a hub id, ``random:NAME``), ``dtype`` the
-    storage type of floating-point parameters on the device, ``seed`` the one of random weights.
+    storage type of floating-point parameters on the device, ``quant`` a quantization (``int8`` or
+    ``int4``) of the weights that rows are multiplied with, ``seed`` the one of random weights.
     ``overrides`` add to those in the checkpoint's config (``ptir_overrides``); policies that are
     in force when the model runs (``with ptir.overrides(...)``) win over both. Raises
     ``CheckpointError``, ``UsageError`` or ``BackendUnavailable``.
@@ -56,8 +62,7 @@ def load_model(
     ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
     check_parameters(module.parameters(), source, ignore=ignored, where=checkpoint.path)
     target = default_target(backend)
-    store = ParamStore(source, target, storage)
-    bound = module.bind(lambda name: parameter(store, name))
+    store, bound = _bound(module, source, target, storage, quant)
     policies = {**_configured_overrides(config), **(overrides or {})}
     return Model(
         name=os.fspath(model),
@@ -70,6 +75,27 @@ def load_model(
         overrides=policies,
         load_seconds=time.perf_counter() - began,
     )
+
+
+def _bound(
+    module: Any, source: ParamSource, target: Target, storage: DType, quant: str | None
+) -> tuple[ParamStore, Any]:
+    """The store and the module with its parameters, some of them quantized while they load."""
+    if quant is None:
+        store = ParamStore(source, target, storage)
+        return store, module.bind(lambda name: parameter(store, name))
+    how, weights = quantization(quant), module.weights()
+    quantized = QuantizedSource(source, how, weights)
+    packed = ParamStore(quantized, target, storage, quantized.exact)
+
+    def resolve(name: str) -> Tensor | QuantizedWeight:
+        if name not in weights:
+            return parameter(packed, name)
+        both = parts(name, how)
+        words, scale = parameter(packed, both.words), parameter(packed, both.scale)
+        return QuantizedWeight(words, scale, weights[name], how.bits, how.group, how.zero)
+
+    return packed, module.bind(resolve)
 
 
 def _storage(name: str) -> DType:

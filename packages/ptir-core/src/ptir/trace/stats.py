@@ -10,6 +10,7 @@ from typing import Any, Final
 from ptir.events import (
     Event,
     ImplementationChosen,
+    KernelsBuilt,
     ParameterLoaded,
     PassRun,
     ProgramCompiled,
@@ -36,7 +37,7 @@ class ProfileRow:
     total: Total
 
 
-KINDS: Final = ("pass", "compile", "run", "load")
+KINDS: Final = ("pass", "compile", "build", "restore", "run", "load")
 
 
 class StatsSink(Sink):
@@ -55,6 +56,9 @@ class StatsSink(Sink):
                     self._add("pass", event.name, event.seconds)
                 case ProgramCompiled():
                     self._add("compile", event.captured.digest[:8], event.seconds)
+                case KernelsBuilt():
+                    kind = "restore" if event.restored else "build"
+                    self._add(kind, event.key[:8], event.seconds)
                 case ProgramRun():
                     self._add("run", event.program.digest[:8], event.seconds)
                 case ParameterLoaded():
@@ -77,6 +81,9 @@ class StatsSink(Sink):
         return {
             "programs_compiled": by_kind["compile"].count,
             "compile_seconds": by_kind["compile"].seconds,
+            "kernel_files_built": by_kind["build"].count,
+            "kernel_files_restored": by_kind["restore"].count,
+            "build_seconds": by_kind["build"].seconds + by_kind["restore"].seconds,
             "pass_seconds": by_kind["pass"].seconds,
             "programs_run": by_kind["run"].count,
             "run_seconds": by_kind["run"].seconds,

@@ -1,0 +1,155 @@
+"""One OpenCL device as the kernel generator uses it: memory, builds, launches, typed errors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyopencl as cl
+
+from ptir.backend.kernel import KernelDevice, Traits
+from ptir.errors import OutOfMemory
+from ptir_backend_opencl.dialect import OpenCLC
+from ptir_backend_opencl.errors import RAISED, failed_build, typed
+from ptir_backend_opencl.platforms import shares_host_memory
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class OpenCLDevice(KernelDevice):
+    """A context, a queue that runs in order, and what the driver says about the device."""
+
+    def __init__(self, device: Any) -> None:
+        self._name = device.name.strip()
+        with self._errors("open"):
+            self._context = cl.Context([device])
+            self._queue = cl.CommandQueue(self._context)
+        self._options = ["-cl-std=CL1.2"]
+        if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
+            self._options.append("-cl-fp32-correctly-rounded-divide-sqrt")
+        doubles = "cl_khr_fp64" in device.extensions.split()
+        platform = device.platform
+        self.dialect = OpenCLC(doubles)
+        self.traits = Traits(
+            units=device.max_compute_units,
+            doubles=doubles,
+            largest=device.max_mem_alloc_size,
+            alignment=max(64, device.mem_base_addr_align // 8),
+            identity=" ".join(
+                (
+                    *(platform.name, platform.version, self._name, device.driver_version),
+                    *self._options,
+                )
+            ),
+        )
+        self._shares = shares_host_memory(device)
+
+    @contextmanager
+    def _errors(self, action: str) -> Iterator[None]:
+        """Turn what PyOpenCL raises into the errors of the contract."""
+        try:
+            yield
+        except RAISED as error:
+            raise typed(action, self._name, error) from error
+
+    def allocate(self, nbytes: int) -> Any:
+        """A buffer that kernels read and write."""
+        if nbytes > self.traits.largest:
+            raise OutOfMemory(
+                f"opencl: {self._name!r} holds at most {self.traits.largest} bytes in one piece,"
+                f" {nbytes} are needed; use a smaller batch, context or dtype, or another device"
+            )
+        with self._errors(f"allocation of {nbytes} bytes"):
+            return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
+
+    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
+        """A sub-buffer."""
+        with self._errors("sub-buffer"):
+            return memory.get_sub_region(offset, nbytes)
+
+    def borrow(self, array: np.ndarray[Any, Any]) -> Any | None:
+        """The host's memory on devices that share it."""
+        if not self._shares or array.ctypes.data % self.traits.alignment:
+            return None
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
+        with self._errors("use of host memory"):
+            return cl.Buffer(self._context, flags, hostbuf=array)
+
+    def write(self, memory: Any, array: np.ndarray[Any, Any]) -> None:
+        """A blocking write."""
+        with self._errors("upload"):
+            cl.enqueue_copy(self._queue, memory, _bytes(array))
+
+    def read(self, memory: Any, array: np.ndarray[Any, Any]) -> None:
+        """A blocking read."""
+        with self._errors("download"):
+            cl.enqueue_copy(self._queue, _bytes(array), memory)
+
+    def copy(self, source: Any, destination: Any, nbytes: int) -> None:
+        """A copy in the queue."""
+        with self._errors("copy"):
+            cl.enqueue_copy(self._queue, destination, source, byte_count=nbytes)
+
+    def build(self, source: str) -> Any:
+        """A built program; the first error of the driver's log is in the error."""
+        try:
+            return self._quietly_built(cl.Program(self._context, source))
+        except cl.RuntimeError as error:
+            raise failed_build(source, self._name, error) from error
+
+    def binary(self, built: Any) -> bytes | None:
+        """The driver's binary of a program."""
+        with self._errors("reading of a binary"):
+            (found,) = built.get_info(cl.program_info.BINARIES)
+        return bytes(found) or None
+
+    def load(self, source: str, binary: bytes) -> Any | None:
+        """A program from its binary; drivers refuse what another version of them wrote."""
+        try:
+            program = cl.Program(self._context, self._context.devices, [binary])
+            return self._quietly_built(program)
+        except (cl.Error, ValueError):
+            return None
+
+    def _quietly_built(self, program: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cl.CompilerWarning)  # some drivers log every build
+            return program.build(self._options)
+
+    def kernel(self, built: Any, name: str, arguments: int) -> Any:
+        """A kernel object of its own, so that its arguments stay bound."""
+        with self._errors(f"making of kernel {name}"):
+            kernel = cl.Kernel(built, name)
+        assert kernel.num_args == arguments
+        return kernel
+
+    def bind(self, kernel: Any, position: int, memory: Any) -> None:
+        """Set one argument."""
+        try:
+            kernel.set_arg(position, memory)
+        except RAISED as error:
+            action = f"argument {position} of kernel {kernel.function_name}"
+            raise typed(action, self._name, error) from error
+
+    def launch(self, kernel: Any, items: int) -> None:
+        """Queue ``items`` work-groups of one."""
+        try:
+            cl.enqueue_nd_range_kernel(self._queue, kernel, (items,), (1,))
+        except RAISED as error:
+            action = f"launch of kernel {kernel.function_name}"
+            raise typed(action, self._name, error) from error
+
+    def finish(self) -> None:
+        """Wait for the queue."""
+        with self._errors("run"):
+            self._queue.finish()
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> Any:
+    """The array's bytes, whatever its dtype."""
+    import numpy as np
+
+    return array.reshape(-1).view(np.uint8)

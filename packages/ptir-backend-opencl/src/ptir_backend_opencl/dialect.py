@@ -1,0 +1,298 @@
+"""How OpenCL C spells what the kernel generator writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ptir.backend.kernel import Argument, Dialect
+from ptir.types import BF16, BOOL, F16, F64, DType
+
+TYPES: Final = {
+    "bool": "int",  # carried as a mask
+    "i8": "char",
+    "i16": "short",
+    "i32": "int",
+    "i64": "long",
+    "u8": "uchar",
+    "u16": "ushort",
+    "u32": "uint",
+    "u64": "ulong",
+    "f16": "float",  # carried as f32
+    "bf16": "float",
+    "f32": "float",
+    "f64": "double",
+    "f8e4m3fn": "uchar",  # only moved
+    "f8e5m2": "uchar",
+}
+
+STORAGE: Final = TYPES | {"bool": "uchar", "f16": "half", "bf16": "ushort"}
+
+BINARY: Final = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shift_left": "<<",
+    "shift_right": ">>",
+}
+
+RELATIONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+FUNCTIONS: Final = {
+    "abs": "fabs",
+    "exp": "exp",
+    "expm1": "expm1",
+    "log": "log",
+    "log1p": "log1p",
+    "sqrt": "sqrt",
+    "sin": "sin",
+    "cos": "cos",
+    "tanh": "tanh",
+    "erf": "erf",
+    "pow": "pow",
+    "floor": "floor",
+    "ceil": "ceil",
+    "round": "rint",
+}
+
+ONE_BY_ONE: Final = frozenset(("sin", "cos"))
+"""Built-in functions called per lane: PoCL's vectors get small lanes wrong beside huge ones."""
+
+UNARY: Final = {"neg": "-", "not": "~"}
+
+NARROWING: Final = """\
+float{n} to_bf16{n}(float{n} x) {{
+  uint{n} u = as_uint{n}(x);
+  u = select(u + 0x7fffu + ((u >> 16) & 1u), u | 0x400000u, {isnan});
+  return as_float{n}(u & 0xffff0000u);
+}}
+float{n} to_f16{n}(float{n} x) {{
+  ushort t[{width}];
+  vstore_half{n}_rte(x, 0, (half *)t);
+  return vload_half{n}(0, (half *)t);
+}}
+ushort{n} f16_bits{n}(float{n} x) {{
+  ushort t[{width}];
+  vstore_half{n}_rte(x, 0, (half *)t);
+  return {load};
+}}
+float{n} bits_f16{n}(ushort{n} x) {{
+  ushort t[{width}];
+  {store};
+  return vload_half{n}(0, (half *)t);
+}}
+"""
+"""f32 rounded to 16 bits, half to even, and widened again; ``half`` arithmetic is not needed."""
+
+PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
+    NARROWING.format(n=n, width=n or 1, isnan=f"as_uint{n}({isnan})", load=load, store=store)
+    for n, isnan, load, store in (
+        ("", "-isnan(x)", "t[0]", "t[0] = x"),
+        ("16", "isnan(x)", "vload16(0, t)", "vstore16(x, 0, t)"),
+    )
+)
+
+DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+
+
+class OpenCLC(Dialect):
+    """OpenCL C 1.2."""
+
+    name = "opencl-c"
+    lanes = 16
+
+    def __init__(self, doubles: bool) -> None:
+        self._doubles = doubles
+
+    def type(self, dtype: DType, width: int = 1) -> str:
+        """``float``, ``int16``, ..."""
+        return TYPES[dtype.name] + (str(width) if width > 1 else "")
+
+    def literal(self, dtype: DType, value: float | int) -> str:
+        """Exact: floats in hexadecimal."""
+        if dtype == BOOL:
+            return "-1" if value else "0"
+        if dtype.is_float and dtype.bits > 8:
+            return _float(float(value), dtype)
+        suffix = {"u32": "u", "i64": "l", "u64": "ul"}.get(dtype.name, "")
+        if value == -(1 << (dtype.bits - 1)) and dtype.bits >= 32:
+            return f"({value + 1}{suffix}-1)"
+        return f"{value}{suffix}" if value >= 0 else f"({value}{suffix})"
+
+    def splat(self, dtype: DType, width: int, text: str) -> str:
+        """A cast of the scalar to the vector type."""
+        return f"({self.type(dtype, width)})({text})"
+
+    def gathered(self, dtype: DType, texts: Sequence[str]) -> str:
+        """A vector literal."""
+        return f"({self.type(dtype, len(texts))})({', '.join(texts)})"
+
+    def lane(self, text: str, number: int) -> str:
+        """A component."""
+        return f"{text}.s{number:x}"
+
+    def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+        """Operators, built-in functions, and the conversions between masks and numbers."""
+        if op in SPECIAL:
+            return SPECIAL[op](self, dtype, of, width, args)
+        if op in RELATIONS:
+            return self._mask(f"{args[0]} {RELATIONS[op]} {args[1]}", of, width)
+        if op == "mul" and width == 1 and dtype.bits < 32 and dtype.is_integer:
+            args = [f"(uint){arg}" for arg in args]  # a product of shorts may not fit an int
+        if op in BINARY:
+            return self._whole(dtype, width, f"{args[0]} {BINARY[op]} {args[1]}")
+        if op in UNARY:
+            return self._whole(dtype, width, f"{UNARY[op]}{args[0]}")
+        if op in ONE_BY_ONE and width > 1:
+            return self.gathered(dtype, [f"{op}({self.lane(args[0], n)})" for n in range(width)])
+        return f"{FUNCTIONS[op]}({', '.join(args)})"
+
+    def _whole(self, dtype: DType, width: int, text: str) -> str:
+        """A scalar integer narrower than ``int`` was promoted: bring it back."""
+        narrow = width == 1 and dtype.bits < 32 and not dtype.is_float and dtype != BOOL
+        return f"({self.type(dtype)})({text})" if narrow else f"({text})"
+
+    def _mask(self, text: str, of: DType, width: int) -> str:
+        """A relation as a 32-bit mask; vectors give -1, as wide as what was compared."""
+        if width == 1:
+            return f"(-({text}))"
+        bits = 32 if of in (F16, BF16, BOOL) else of.bits
+        return f"({text})" if bits == 32 else f"convert_int{width}({text})"
+
+    def load(self, dtype: DType, width: int, buffer: str, index: str) -> str:
+        """A load, widened to what carries it."""
+        if dtype == F16:
+            return f"vload_half{_n(width)}(0, {buffer} + {index})"
+        at = f"vload{width}(0, {buffer} + {index})" if width > 1 else f"{buffer}[{index}]"
+        if dtype == BF16:
+            return f"as_float{_n(width)}(convert_uint{_n(width)}({at}) << 16)"
+        if dtype == BOOL:
+            return f"(-convert_int{_n(width)}({at}))"
+        return at
+
+    def store(self, dtype: DType, width: int, buffer: str, index: str, text: str) -> str:
+        """A store of what carries the value, narrowed."""
+        n = _n(width)
+        if dtype == F16:
+            return f"vstore_half{n}_rte({text}, 0, {buffer} + {index});"
+        if dtype == BF16:
+            text = f"convert_ushort{n}(as_uint{n}({text}) >> 16)"
+        if dtype == BOOL:
+            text = f"convert_uchar{n}({text} & 1)"
+        if width > 1:
+            return f"vstore{width}({text}, 0, {buffer} + {index});"
+        return f"{buffer}[{index}] = {text};"
+
+    def private(self, array: str, size: int) -> str:
+        """An array of floats of the work-item."""
+        return f"float {array}[{size}] __attribute__((aligned(64)));"
+
+    def private_load(self, width: int, array: str, index: str) -> str:
+        """Like a load from a buffer."""
+        return f"vload{width}(0, {array} + {index})" if width > 1 else f"{array}[{index}]"
+
+    def private_store(self, width: int, array: str, index: str, text: str) -> str:
+        """Like a store to a buffer."""
+        if width > 1:
+            return f"vstore{width}({text}, 0, {array} + {index});"
+        return f"{array}[{index}] = {text};"
+
+    def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
+        """A kernel of work-groups of one: an item is a tile."""
+        listed = ", ".join(
+            f"__global {'' if a.written else 'const '}{STORAGE[a.dtype.name]} *{a.name}"
+            for a in arguments
+        )
+        return (
+            "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\n"
+            f"void {name}({listed}) {{\n"
+            f"  const int item = get_global_id(0);\n{body}\n}}"
+        )
+
+    def prelude(self) -> str:
+        """Nothing is contracted but what says ``fma``."""
+        return (DOUBLES if self._doubles else "") + PRELUDE
+
+
+def _n(width: int) -> str:
+    return str(width) if width > 1 else ""
+
+
+def _float(value: float, dtype: DType) -> str:
+    suffix = "" if dtype == F64 else "f"
+    if math.isnan(value):
+        return f"({'double' if dtype == F64 else 'float'})NAN"
+    if math.isinf(value):
+        sign = "-" if value < 0 else ""
+        return f"((double){sign}INFINITY)" if dtype == F64 else f"({sign}INFINITY)"
+    text = value.hex() + suffix
+    return f"({text})" if text.startswith("-") else text
+
+
+Spelling = Callable[[OpenCLC, DType, DType, int, Sequence[str]], str]
+
+
+def _rem(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    return f"fmod({args[0]}, {args[1]})" if dtype.is_float else f"({args[0]} % {args[1]})"
+
+
+def _select(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    mask, on_true, on_false = args
+    if width == 1:
+        return f"({mask} ? {on_true} : {on_false})"
+    bits = 32 if dtype in (F16, BF16, BOOL) else dtype.bits
+    kind = {8: "char", 16: "short", 32: "int", 64: "long"}[bits]
+    wide = mask if bits == 32 else f"convert_{kind}{width}({mask})"
+    return f"select({on_false}, {on_true}, {wide})"
+
+
+def _convert(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    if TYPES[dtype.name] == TYPES[of.name]:
+        return args[0]
+    saturate = "_sat" if of.is_float and not dtype.is_float else ""
+    return f"convert_{d.type(dtype, width)}{saturate}({args[0]})"
+
+
+def _bits(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    """The carrier's bits, or between 16-bit types those of the stored value."""
+    text, n = args[0], _n(width)
+    if dtype.bits != 16 or of.bits != 16:
+        return f"as_{d.type(dtype, width)}({text})"
+    if of == F16:
+        text = f"f16_bits{n}({text})"
+    elif of == BF16:
+        text = f"convert_ushort{n}(as_uint{n}({text}) >> 16)"
+    else:
+        text = f"as_ushort{n}({text})"
+    if dtype == F16:
+        return f"bits_f16{n}({text})"
+    if dtype == BF16:
+        return f"as_float{n}(convert_uint{n}({text}) << 16)"
+    return f"as_{d.type(dtype, width)}({text})"
+
+
+def _fma(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    """Contracted for floats; integers wrap."""
+    if dtype.is_float:
+        return f"fma({', '.join(args)})"
+    product = d.apply("mul", dtype, of, width, args[:2])
+    return d.apply("add", dtype, of, width, [product, args[2]])
+
+
+def _narrow(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    return f"{'to_f16' if dtype == F16 else 'to_bf16'}{_n(width)}({args[0]})"
+
+
+SPECIAL: Final[dict[str, Spelling]] = {
+    "rem": _rem,
+    "fma": _fma,
+    "select": _select,
+    "convert": _convert,
+    "bits": _bits,
+    "narrow": _narrow,
+}

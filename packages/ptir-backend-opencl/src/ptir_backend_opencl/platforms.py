@@ -1,0 +1,128 @@
+"""Which OpenCL devices there are, best first, and what each can do."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any, Final
+
+from ptir.backend import Device
+from ptir.backend.contract import DeviceKind
+from ptir.errors import BackendUnavailable
+from ptir_backend_opencl import drivers
+
+ORDER: Final[tuple[DeviceKind, ...]] = ("discrete", "integrated", "cpu")
+
+
+def require_pyopencl() -> None:
+    """Raise ``BackendUnavailable`` where PyOpenCL is not installed; imports nothing."""
+    if find_spec("pyopencl") is None:
+        raise BackendUnavailable("opencl: PyOpenCL is not installed; pip install pyopencl")
+
+
+def found() -> list[tuple[Device, Any]]:
+    """The devices with what PyOpenCL calls them, in the order of preference.
+
+    Discrete GPUs, integrated GPUs, CPUs; the one with more memory first, and among CPUs Intel's
+    runtime before others. Raises ``BackendUnavailable`` with the fix when there is none.
+    """
+    with drivers.registered():
+        listed = [device for platform in _platforms() for device in _devices(platform)]
+    usable = [device for device in listed if device.available and device.compiler_available]
+    if not usable:
+        raise BackendUnavailable(_none_usable(listed))
+    usable.sort(key=_preference)
+    return [
+        (Device(number, _name(device), kind_of(device), _detail(device)), device)
+        for number, device in enumerate(usable)
+    ]
+
+
+def _platforms() -> list[Any]:
+    require_pyopencl()
+    try:
+        import pyopencl as cl
+    except (ImportError, OSError) as error:
+        raise BackendUnavailable(
+            f"opencl: PyOpenCL cannot be imported ({error}); `pip install --force-reinstall"
+            " pyopencl`, which brings its own loader, or `apt-get install ocl-icd-libopencl1`"
+        ) from error
+    try:
+        return list(cl.get_platforms())
+    except cl.Error as error:
+        raise BackendUnavailable(f"opencl: {_no_platform()}") from error
+
+
+def _no_platform() -> str:
+    tried = drivers.drivers()
+    if not tried:
+        return f"no driver is registered in {drivers.vendors()}; {drivers.INSTALL}"
+    broken = [f"{d.icd} {d.problem}; {d.fix}" for d in tried if d.problem]
+    listed = ", ".join(str(driver.icd) for driver in tried)
+    return "; ".join(broken) or f"no platform, though drivers are registered ({listed})"
+
+
+def _devices(platform: Any) -> list[Any]:
+    import pyopencl as cl
+
+    try:
+        return list(platform.get_devices())
+    except cl.Error:  # a platform without devices says so with an error
+        return []
+
+
+def _none_usable(listed: list[Any]) -> str:
+    if not listed:
+        return f"opencl: the platforms have no device; {drivers.INSTALL}"
+    names = ", ".join(_name(device) for device in listed)
+    return f"opencl: no device is available with a compiler ({names}); {drivers.INSTALL}"
+
+
+def _preference(device: Any) -> tuple[int, bool, int, str]:
+    kind = kind_of(device)
+    other = kind == "cpu" and "intel" not in device.platform.name.lower()
+    return ORDER.index(kind), other, -device.global_mem_size, _name(device)
+
+
+def kind_of(device: Any) -> DeviceKind:
+    """``discrete``, ``integrated`` or ``cpu``."""
+    import pyopencl as cl
+
+    if not device.type & (cl.device_type.GPU | cl.device_type.ACCELERATOR):
+        return "cpu"
+    return "integrated" if device.host_unified_memory else "discrete"
+
+
+def _name(device: Any) -> str:
+    return str(device.name).strip().rstrip("\0")
+
+
+def _detail(device: Any) -> str:
+    return f"{device.platform.name.strip()}, {device.version.strip()}"
+
+
+def capabilities(device: Any) -> dict[str, Any]:
+    """What the driver says about a device, under names that stay."""
+    import pyopencl as cl
+
+    extensions = set(device.extensions.split())
+    subgroups = bool(extensions & {"cl_khr_subgroups", "cl_intel_subgroups"})
+    return {
+        "platform": device.platform.name.strip(),
+        "opencl": device.version.strip(),
+        "driver": device.driver_version.strip(),
+        "fp16": "cl_khr_fp16" in extensions,
+        "fp64": "cl_khr_fp64" in extensions,
+        "subgroups": subgroups,
+        "compute_units": device.max_compute_units,
+        "work_group_size": device.max_work_group_size,
+        "local_memory_bytes": device.local_mem_size,
+        "local_memory_dedicated": device.local_mem_type == cl.device_local_mem_type.LOCAL,
+        "memory_bytes": device.global_mem_size,
+        "largest_allocation_bytes": device.max_mem_alloc_size,
+        "shares_host_memory": shares_host_memory(device),
+    }
+
+
+def shares_host_memory(device: Any) -> bool:
+    """Whether kernels can read the host's memory where it is."""
+    return kind_of(device) != "discrete"

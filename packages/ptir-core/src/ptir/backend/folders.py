@@ -1,0 +1,49 @@
+"""The cache folder, defined once: where it is, and how files in it are replaced.
+
+Everything in it can be computed again. Each kind of content has a place of its own: kernels of
+``ptir.codegen`` in ``kernels``, timed choices of ``ptir.passes`` in ``implementations.json``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+ENVIRONMENT: Final = "PTIR_CACHE_DIR"
+"""The environment variable that names another folder."""
+
+PART: Final = ".part"
+"""The end of the name of a file that is being written."""
+
+
+def cache_folder() -> Path:
+    """Where ptir keeps what it can compute again: ``PTIR_CACHE_DIR``, else the platform's place."""
+    if chosen := os.environ.get(ENVIRONMENT):
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "ptir/Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/ptir"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ptir"
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write ``content`` in one step: whoever reads sees the old file or the new one, whole.
+
+    Processes may write the same path at the same time; the last one wins. Raises ``OSError`` and
+    leaves nothing behind then.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=PART, delete=False) as part:
+        try:
+            part.write(content)
+            part.close()
+            os.replace(part.name, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(part.name)
+            raise

@@ -1,0 +1,172 @@
+"""Level 2 of the contract: a dialect and a device, from which core makes everything else.
+
+A *dialect* says how one C-like language spells kernels, types, literals, vectors and scalar ops.
+A *device* allocates, copies, builds and launches. ``ptir.codegen`` writes fused kernels in the
+dialect, plans memory, caches binaries and replays them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptir.types import DType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Memory = Any
+"""Whatever the device calls a piece of its memory."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One buffer argument of a kernel: its name, element type, and whether it is written."""
+
+    name: str
+    dtype: DType
+    written: bool
+
+
+class Dialect(ABC):
+    """How a C-like language is spelled. Texts are expressions unless said otherwise.
+
+    Values of f16 and bf16 are carried as f32; bool is carried as a 32-bit mask, 0 or all ones.
+    ``width`` is 1 or a number of lanes.
+    """
+
+    name: str
+    lanes: int = 16
+    """Lanes of a wide value."""
+
+    @abstractmethod
+    def type(self, dtype: DType, width: int = 1) -> str:
+        """The type that carries values of ``dtype``."""
+
+    @abstractmethod
+    def literal(self, dtype: DType, value: float | int) -> str:
+        """A scalar constant, exact to the bit (NaN's payload aside)."""
+
+    @abstractmethod
+    def splat(self, dtype: DType, width: int, text: str) -> str:
+        """A scalar in every lane."""
+
+    @abstractmethod
+    def gathered(self, dtype: DType, texts: Sequence[str]) -> str:
+        """A wide value from one scalar per lane."""
+
+    @abstractmethod
+    def lane(self, text: str, number: int) -> str:
+        """One lane of a wide variable."""
+
+    @abstractmethod
+    def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+        """A scalar op (``codegen.expr.SCALAR_OPS``) lane by lane.
+
+        ``dtype`` is the result's type and ``of`` the first operand's.
+        """
+
+    @abstractmethod
+    def load(self, dtype: DType, width: int, buffer: str, index: str) -> str:
+        """Elements from ``index`` on, as carried."""
+
+    @abstractmethod
+    def store(self, dtype: DType, width: int, buffer: str, index: str, text: str) -> str:
+        """A statement that writes elements from ``index`` on."""
+
+    @abstractmethod
+    def private_load(self, width: int, array: str, index: str) -> str:
+        """Elements of a private f32 array."""
+
+    @abstractmethod
+    def private_store(self, width: int, array: str, index: str, text: str) -> str:
+        """A statement that writes elements of a private f32 array."""
+
+    @abstractmethod
+    def private(self, array: str, size: int) -> str:
+        """A statement that declares a private f32 array."""
+
+    @abstractmethod
+    def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
+        """A whole kernel. ``body`` finds its number in ``item``."""
+
+    @abstractmethod
+    def prelude(self) -> str:
+        """What stands before the kernels of a source file."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What schedules need to know about a device."""
+
+    units: int
+    """Work-items that run at the same time at full speed."""
+    doubles: bool
+    """Whether f64 can be computed with."""
+    largest: int
+    """Bytes of the largest single allocation."""
+    alignment: int
+    """Bytes that a part of an allocation must be aligned to."""
+    identity: str
+    """Names the device, its driver, their versions and the build options: part of cache keys."""
+
+
+class KernelDevice(ABC):
+    """One device: memory, builds and launches. Raises only errors of ``ptir.errors``."""
+
+    traits: Traits
+    dialect: Dialect
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> Memory:
+        """Fresh memory; raises ``OutOfMemory``."""
+
+    @abstractmethod
+    def part(self, memory: Memory, offset: int, nbytes: int) -> Memory:
+        """A part of an allocation as memory of its own; ``offset`` is aligned."""
+
+    @abstractmethod
+    def borrow(self, array: np.ndarray[Any, Any]) -> Memory | None:
+        """Memory that shares a contiguous host array, or None where that cannot be."""
+
+    @abstractmethod
+    def write(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
+        """Copy a contiguous host array to the start of ``memory``; done when it returns."""
+
+    @abstractmethod
+    def read(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
+        """Copy the start of ``memory`` into a contiguous host array; done when it returns."""
+
+    @abstractmethod
+    def copy(self, source: Memory, destination: Memory, nbytes: int) -> None:
+        """Queue a copy on the device."""
+
+    @abstractmethod
+    def build(self, source: str) -> Any:
+        """A source file built for the device; raises ``CompileError``."""
+
+    def binary(self, built: Any) -> bytes | None:
+        """A built source file as bytes to keep on disk, or None where there is no such thing."""
+        return None
+
+    def load(self, source: str, binary: bytes) -> Any | None:
+        """What ``binary`` was made from, or None where the driver does not take it any more."""
+        return None
+
+    @abstractmethod
+    def kernel(self, built: Any, name: str, arguments: int) -> Any:
+        """A kernel of a built file, with ``arguments`` buffers of its own to be bound."""
+
+    @abstractmethod
+    def bind(self, kernel: Any, position: int, memory: Memory) -> None:
+        """Make ``memory`` the kernel's argument at ``position`` until bound again."""
+
+    @abstractmethod
+    def launch(self, kernel: Any, items: int) -> None:
+        """Queue ``items`` work-items of a kernel whose arguments are all bound."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Wait for everything queued; raises ``DeviceError``."""

@@ -1,0 +1,101 @@
+"""``ptir cache``: what is kept on disk to be faster the next time, its size, and its removal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from ptir.cli import show
+from ptir.cli.shared import Shared, shared_options
+from ptir.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of content: its files now, and the most bytes they may take together."""
+
+    name: str
+    what: str
+    files: Callable[[], list[Path]]
+    limit: int | None
+
+
+def kinds() -> tuple[Kind, ...]:
+    """Everything that ptir caches."""
+    from ptir.codegen import binaries
+    from ptir.passes.benchmark import choices_file
+
+    def timed() -> list[Path]:
+        return [path for path in [choices_file()] if path.exists()]
+
+    return (
+        Kind("kernels", "built kernels by device", binaries.files, binaries.LIMIT),
+        Kind("implementations", "which implementation was fastest", timed, None),
+    )
+
+
+@click.command()
+@click.argument("action", type=click.Choice(["list", "clear", "path"]), default="list")
+@shared_options
+def command(shared: Shared, action: str) -> None:
+    """List what is cached with its size, clear it, or print where it is (PTIR_CACHE_DIR)."""
+    from ptir.backend.folders import cache_folder
+
+    folder = cache_folder()
+    if action == "path":
+        show.value({"path": str(folder)}) if shared.json else show.text(str(folder))
+        return
+    found = [(kind, _sizes(kind.files())) for kind in kinds()]
+    if action == "clear":
+        for _, sizes in found:
+            _remove(list(sizes))
+    total = sum(sum(sizes.values()) for _, sizes in found)
+    files = sum(len(sizes) for _, sizes in found)
+    if shared.json:
+        rows = [
+            {
+                "name": kind.name,
+                "files": len(sizes),
+                "bytes": sum(sizes.values()),
+                "limit_bytes": kind.limit,
+            }
+            for kind, sizes in found
+        ]
+        show.value({"path": str(folder), "cleared": action == "clear", "kinds": rows})
+    elif action == "clear":
+        show.text(f"removed {files} files, {_mebibytes(total)}, from {folder}")
+    else:
+        columns = ("kind", "files", "size", "at most", "what")
+        show.table(columns, [_row(kind, sizes) for kind, sizes in found])
+        show.note(f"in {folder}; `ptir cache clear` removes them")
+
+
+def _sizes(files: list[Path]) -> dict[Path, int]:
+    """Each file's bytes; other processes may remove one at any time."""
+    sizes = {}
+    for path in files:
+        try:
+            sizes[path] = path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return sizes
+
+
+def _remove(files: list[Path]) -> None:
+    for path in files:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be removed ({error.strerror})") from error
+
+
+def _row(kind: Kind, sizes: dict[Path, int]) -> tuple[str, ...]:
+    limit = "" if kind.limit is None else _mebibytes(kind.limit)
+    return kind.name, str(len(sizes)), _mebibytes(sum(sizes.values())), limit, kind.what
+
+
+def _mebibytes(nbytes: int) -> str:
+    return f"{nbytes / (1 << 20):.1f} MiB"

@@ -1,0 +1,6 @@
+"""The kernel generator: programs to fused kernels in any C-like dialect. See docs/codegen.md."""
+
+from ptir.codegen.backend import KernelBackend
+from ptir.codegen.memory import Resident
+
+__all__ = ["KernelBackend", "Resident"]

@@ -1,0 +1,184 @@
+"""Programs with control flow: straight-line blocks become kernels, the host chooses among them.
+
+A block is cut at its conds, whiles and scans; what lies between is compiled like any program. The
+host reads the flag of a cond and of every turn of a while (counted as ``host_syncs``); a scan runs
+its region a known number of times and reads nothing. With ``check_indices`` a block is also cut in
+front of every op that has indices to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ptir.backend.contract import Executable, Handle
+from ptir.backend.control import CONTROL
+from ptir.ir.graph import freeze, source
+from ptir.ir.program import Block, Instruction, Port, Program
+from ptir.ops.record import OPS
+
+Slots = list[Any]
+Run = Callable[[Slots], None]
+
+
+def is_cut(instruction: Instruction, checked: bool) -> bool:
+    """Whether a block is cut at an instruction."""
+    return instruction.op in CONTROL or (checked and OPS[instruction.op].bounds is not None)
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the host side of control flow asks of the backend."""
+
+    compile: Callable[[Program], Executable]
+    """A straight-line program, compiled."""
+    read: Callable[[Handle], Any]
+    """The elements behind a handle; a host sync."""
+    copy: Callable[[Handle], Handle]
+    checked: bool
+
+
+class HostProgram(Executable):
+    """A program whose blocks are chosen by the host."""
+
+    def __init__(self, program: Program, host: Host) -> None:
+        self.program = program
+        self._host = host
+        self._block = HostBlock(program.main, host)
+
+    def run(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
+        """Run the blocks; an output that is an input, or another output, is copied."""
+        taken = {id(handle) for handle in inputs}
+        results: list[Handle] = []
+        for handle in self._block(*inputs):
+            own = self._host.copy(handle) if id(handle) in taken else handle
+            taken.add(id(own))
+            results.append(own)
+        return tuple(results)
+
+
+class HostBlock:
+    """A block as straight-line pieces and control flow; callable with its inputs' handles."""
+
+    def __init__(self, block: Block, host: Host, trips: int | None = None) -> None:
+        self._host, self._size, self._outputs = host, len(block.types), block.outputs
+        self._trips = trips
+        self._steps: list[tuple[Run, tuple[int, ...]]] = []
+        steps = list(self._parts(block))
+        last = {v: n for n, (_, used) in enumerate(steps) for v in used}
+        for number, (run, _) in enumerate(steps):
+            dead = (v for v, n in last.items() if n == number and v not in block.outputs)
+            self._steps.append((run, tuple(dead)))
+
+    def __call__(self, *inputs: Handle) -> tuple[Handle, ...]:
+        """The outputs' handles; values are dropped after their last reader."""
+        slots: Slots = [None] * self._size
+        slots[: len(inputs)] = inputs
+        for run, dead in self._steps:
+            run(slots)
+            for value in dead:
+                slots[value] = None
+        return tuple(slots[v] for v in self._outputs)
+
+    def _parts(self, block: Block) -> Iterator[tuple[Run, tuple[int, ...]]]:
+        """Each step with the values that it reads or makes."""
+        waiting: list[tuple[tuple[int, ...], Instruction]] = []
+        for results, instruction in block.numbered():
+            if is_cut(instruction, self._host.checked):
+                if waiting:
+                    yield self._straight(block, waiting)
+                    waiting = []
+                if instruction.op in CONTROL:
+                    run = self._controlled(block, instruction)
+                    yield _stored(run, instruction.operands, results)
+                    continue
+                yield self._check(block, instruction), instruction.operands
+            waiting.append((results, instruction))
+        if waiting:
+            yield self._straight(block, waiting)
+
+    def _straight(
+        self, block: Block, part: Sequence[tuple[tuple[int, ...], Instruction]]
+    ) -> tuple[Run, tuple[int, ...]]:
+        """Instructions without control flow, as a program of their own."""
+        made = {v for results, _ in part for v in results}
+        inside = {id(instruction) for _, instruction in part}
+        read = [v for _, i in part for v in i.operands]
+        inputs = tuple(dict.fromkeys(v for v in read if v not in made))
+        wanted = set(block.outputs)
+        for instruction in block.instructions:
+            if id(instruction) not in inside:
+                wanted.update(instruction.operands)
+        outputs = tuple(v for v in sorted(made) if v in wanted)
+        numbers = {v: n for n, v in enumerate((*inputs, *(v for r, _ in part for v in r)))}
+        instructions = tuple(
+            replace(i, operands=tuple(numbers[v] for v in i.operands)) for _, i in part
+        )
+        types = tuple(block.types[v] for v in inputs)
+        main = Block(types, instructions, tuple(numbers[v] for v in outputs))
+        ports = tuple(Port(f"v{v}") for v in inputs)
+        executable = self._host.compile(Program(main, ports))
+        return _stored(lambda *handles: executable.run(handles), inputs, outputs)
+
+    def _check(self, block: Block, instruction: Instruction) -> Run:
+        """A look at the indices of an instruction; raises ``DeviceError`` for one outside."""
+        from ptir.ops.numerics import check_places
+
+        bounds = OPS[instruction.op].bounds
+        assert bounds is not None
+        types = [block.types[v] for v in instruction.operands]
+        operand, greatest = bounds(types, instruction.attributes)
+        value = instruction.operands[operand]
+
+        def run(slots: Slots) -> None:
+            check_places(instruction.op, self._host.read(slots[value]), greatest)
+
+        return run
+
+    def _controlled(self, block: Block, instruction: Instruction) -> Callable[..., Any]:
+        """A function of the operands' handles that gives the results'."""
+        if instruction.op == "scan":
+            return self._scan(block, instruction)
+        read, trips = self._host.read, self._trips
+        regions = instruction.regions if trips is None else instruction.regions[1:]
+        first, second = (HostBlock(regions[n], self._host) for n in (0, -1))
+
+        def cond(predicate: Handle, *operands: Handle) -> tuple[Handle, ...]:
+            return (first if bool(read(predicate)) else second)(*operands)
+
+        def loop(*state: Handle) -> tuple[Handle, ...]:
+            while bool(read(first(*state)[0])):
+                state = second(*state)
+            return state
+
+        def counted(*state: Handle) -> tuple[Handle, ...]:
+            for _ in range(trips or 0):
+                state = second(*state)
+            return state
+
+        if instruction.op == "cond":
+            return cond
+        return loop if trips is None else counted
+
+    def _scan(self, block: Block, instruction: Instruction) -> Callable[..., Any]:
+        """The scan's decomposition, its while run as often as there are rows."""
+        inputs = [source(block.types[v]) for v in instruction.operands]
+        decomposition = OPS["scan"].decomposition
+        assert decomposition is not None
+        results = decomposition(*inputs, regions=instruction.regions, **instruction.attributes)
+        frozen = freeze(list(results), inputs)
+        return HostBlock(frozen, self._host, trips=instruction.attributes["length"])
+
+
+def _stored(
+    run: Callable[..., Sequence[Handle]], operands: Sequence[int], results: Sequence[int]
+) -> tuple[Run, tuple[int, ...]]:
+    """``run`` on the operands' slots, its results put into theirs."""
+
+    def step(slots: Slots) -> None:
+        found = run(*(slots[v] for v in operands))
+        for value, handle in zip(results, found, strict=True):
+            slots[value] = handle
+
+    return step, (*operands, *results)

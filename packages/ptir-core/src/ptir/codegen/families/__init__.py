@@ -1,0 +1,35 @@
+"""The kernel families, in the order in which they are asked for a hero: one row each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ptir.codegen.families import (
+    attention,
+    cache,
+    dot,
+    elements,
+    fold,
+    order,
+    product,
+    rows,
+    running,
+    scatter,
+)
+from ptir.codegen.kernel import Family
+
+FAMILIES: Final[dict[str, Family]] = {
+    family.name: family
+    for family in (
+        attention.FAMILY,
+        cache.FAMILY,
+        product.FAMILY,
+        dot.FAMILY,
+        rows.FAMILY,
+        fold.FAMILY,
+        order.FAMILY,
+        running.FAMILY,
+        scatter.FAMILY,
+        elements.FAMILY,
+    )
+}

@@ -1,0 +1,309 @@
+"""The attention family: softmax of masked query-key products, applied to the values.
+
+Keys are visited in blocks of 16 with a running maximum and sum (Dao et al. 2022), only those that
+a query sees, so that nothing beyond a row's length is ever read. With a single query position the
+new keys and values are appended by the item that owns their head, in the same kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ptir.codegen.expr import (
+    Apply,
+    Cell,
+    Coordinate,
+    Expr,
+    Var,
+    as_index,
+    compare,
+    constant,
+    select,
+)
+from ptir.codegen.families.cache import append, is_update
+from ptir.codegen.graph import Graph
+from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
+from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.writer import Writer
+from ptir.types import F32, I32, I64
+
+BLOCK: Final = 16
+"""Keys whose scores are held at once: one per lane."""
+
+
+@dataclass(frozen=True)
+class Attending:
+    """One attention call and the cache updates that run in its kernel, by result."""
+
+    position: int
+    updates: tuple[int, ...] = ()
+
+
+def match(graph: Graph, position: int) -> Group | None:
+    """The group of an attention composite."""
+    made = graph.block.instructions[position]
+    if made.op != "composite" or made.name != "attention":
+        return None
+    updates = _updates(graph, position)
+    attention = Attending(position, updates)
+    results = [graph.results[p][0] for p in updates]
+    shares = {
+        result: graph.block.instructions[p].operands[0]
+        for p, result in zip(updates, results, strict=True)
+    }
+    heroes = frozenset((position, *updates))
+    exit = graph.last_view(graph.results[position][0])
+    members = heroes | _between(graph, graph.results[position][0], exit)
+    reads = {v for p in heroes for v in graph.block.instructions[p].operands} - set(results)
+    exits = (exit, *results)
+    exact = tuple(shares.values()) if updates else made.operands[1:3]
+    return Group("attention", members, tuple(sorted(reads)), exits, attention, exact, shares)
+
+
+def _between(graph: Graph, value: int, view: int) -> set[int]:
+    """The positions of the views between two values."""
+    found: set[int] = set()
+    while view != value:
+        found.add(graph.maker[view])
+        view = graph.block.instructions[graph.maker[view]].operands[0]
+    return found
+
+
+def _updates(graph: Graph, position: int) -> tuple[int, ...]:
+    """The updates that make its keys and values, where one item can own all that they write."""
+    made = graph.block.instructions[position]
+    q, k, v = made.operands[:3]
+    positions = [graph.maker.get(value, -1) for value in (k, v)]
+    owned = all(
+        p >= 0
+        and is_update(graph.block.instructions[p])
+        and graph.readers[value] == [position]
+        and graph.type(graph.block.instructions[p].operands[1]).shape[2] == 1
+        for p, value in zip(positions, (k, v), strict=True)
+    )
+    return tuple(positions) if owned and k != v and graph.type(q).shape[2] == 1 else ()
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """An item owns whole key heads of a row, or runs of queries."""
+    attention = _Attention(group, site)
+    return attention.kernel()
+
+
+class _Attention:
+    def __init__(self, group: Group, site: Site) -> None:
+        self.group, self.site = group, site
+        self.graph = site.graph
+        detail: Attending = group.detail
+        self.made = self.graph.block.instructions[detail.position]
+        self.updates = detail.updates
+        self.writer: Writer = site.writer()
+        self.builder = site.builder()
+        self.B, self.H, self.T, self.D = self.graph.type(self.made.operands[0]).shape
+        self.G, self.C = self.graph.type(self.made.operands[1]).shape[1:3]
+        self.lanes = site.dialect.lanes
+        self.whole = self.D // self.lanes if self.D % self.lanes == 0 else 0
+
+    def __getitem__(self, name: str) -> Any:
+        return self.made.attributes[name]
+
+    def kernel(self) -> Kernel:
+        """A loop over heads or queries, in order."""
+        writer = self.writer
+        outer = self.B * self.G if self.updates else self.B * self.H * self.T
+        work = self.B * self.H * self.T * self.C * self.D // 2
+        items = self.site.items(outer, work)
+        writer.share(outer, items)
+        writer.line(writer.dialect.private("s", BLOCK))
+        writer.line(writer.dialect.private("q", self.D))
+        with writer.loop(Axis("e", outer), "first", "last"):
+            if self.updates:
+                self._owned(axis("e", outer))
+            else:
+                self._query(*digits(axis("e", outer), (self.B, self.H, self.T)))
+        return finished(self.group, writer, items)
+
+    def _owned(self, entry: Index) -> None:
+        """Append a key head's new entries, then attend with every query head that uses it."""
+        row, head = digits(entry, (self.B, self.G))
+        for position, result in zip(self.updates, self.group.exits[1:], strict=True):
+            made = self.graph.block.instructions[position]
+            with self.writer.block(""):
+                append(self.writer, self.builder, made, result, (row, head, number(0)))
+        share = self.H // self.G
+        with self.writer.loop(Axis("g", share), "0", str(share)):
+            self._query(row, head * share + axis("g", share), number(0))
+
+    def _query(self, row: Index, head: Index, step: Index) -> None:
+        """One query: its scores block by block, and the values weighed by them."""
+        writer = self.writer
+        low, high = self._range(row, step)
+        at = (row, head, step)
+        self._each(
+            lambda place: self._put(
+                "q", place, self.builder.at(self.made.operands[0], (*at, place))
+            )
+        )
+        names = [writer.name("o") for _ in range(self.whole or self.D)]
+        wide = bool(self.whole)
+        zero = writer.dialect.literal(F32, 0.0)
+        start = writer.dialect.splat(F32, self.lanes, zero) if wide else zero
+        for name in names:
+            writer.line(f"{writer.type(F32, wide)} {name} = {start};")
+        writer.line(f"float most = {writer.dialect.literal(F32, -math.inf)}, total = {zero};")
+        group = head // (self.H // self.G)
+        with writer.block(f"for (int j = {low}; j < {high}; j += {BLOCK})"):
+            writer.line(f"const int n = {high} - j < {BLOCK} ? {high} - j : {BLOCK};")
+            self._scores(row, group)
+            self._weigh(row, group, names, wide)
+        writer.line(
+            f"const float by = total == {zero} ? {writer.dialect.literal(F32, 1.0)} : total;"
+        )
+        self._result(at, names, wide)
+
+    def _range(self, row: Index, step: Index) -> tuple[str, str]:
+        """The first key that the query sees and the one after the last, as variables."""
+        writer = self.writer
+        start, length = (self.builder.at(v, (row,)) for v in self.made.operands[3:5])
+        long = [Apply(I64, "convert", x) for x in (start, length)]
+        here = Apply(I64, "add", long[0], Coordinate(I64, step))
+        one, capacity = constant(I64, 1), constant(I64, self.C)
+        high = select(compare("lt", long[1], capacity), long[1], capacity)
+        if self["causal"]:
+            after = Apply(I64, "add", here, one)
+            high = select(compare("lt", after, high), after, high)
+        low: Expr = constant(I64, 0)
+        if self["window"] is not None:
+            first = Apply(I64, "sub", here, constant(I64, self["window"] - 1))
+            low = select(compare("gt", first, low), first, low)
+            low = select(compare("lt", low, capacity), low, capacity)
+        high = select(compare("gt", high, constant(I64, 0)), high, constant(I64, 0))
+        bounds = [Apply(I32, "convert", x) for x in (low, high)]
+        return writer.scalar(bounds[0]), writer.scalar(bounds[1])
+
+    def _key(self, row: Index, group: Index, operand: int, place: Index) -> Expr:
+        """Element ``place`` of the key or value at position ``j + jj``."""
+        position = as_index(Var(I32, "(j + jj)"), 0, self.C - 1)
+        return self.builder.at(self.made.operands[operand], (row, group, position, place))
+
+    def _scores(self, row: Index, group: Index) -> None:
+        """The scores of ``n`` keys into ``s``; what is left of the block is -inf."""
+        writer = self.writer
+        infinity = writer.dialect.literal(F32, -math.inf)
+        with writer.block(f"for (int jj = 0; jj < {BLOCK}; ++jj)"):
+            with writer.block("if (jj < n)"):
+                found = self._dot(row, group)
+                writer.line(writer.dialect.private_store(1, "s", "jj", found))
+            with writer.block("else"):
+                writer.line(writer.dialect.private_store(1, "s", "jj", infinity))
+
+    def _dot(self, row: Index, group: Index) -> str:
+        """The query times one key."""
+        writer, wide = self.writer, bool(self.whole)
+        zero = writer.dialect.literal(F32, 0.0)
+        width = self.lanes if wide else 1
+        start = writer.dialect.splat(F32, width, zero) if wide else zero
+        name = writer.name("d")
+        writer.line(f"{writer.type(F32, wide)} {name} = {start};")
+
+        def body(place: Index) -> None:
+            factors = (Cell(F32, "q", place), self._key(row, group, 1, place))
+            a, b = (writer.wide(x) if wide else writer.scalar(x) for x in factors)
+            writer.line(f"{name} = {writer.dialect.apply('fma', F32, F32, width, [a, b, name])};")
+
+        self._each(body)
+        return writer.folded("add", F32, name) if wide else name
+
+    def _weigh(self, row: Index, group: Index, names: list[str], wide: bool) -> None:
+        """Turn the scores of a block into weights and add the values, rescaling what was there."""
+        writer, lane = self.writer, Axis("lane", self.lanes)
+        with writer.lanes(lane):
+            score: Expr = Cell(F32, "s", axis("lane", self.lanes))
+            score = Apply(F32, "mul", score, constant(F32, self["scale"]))
+            if self["soft_cap"] is not None:
+                cap = constant(F32, self["soft_cap"])
+                bent = Apply(F32, "tanh", Apply(F32, "div", score, cap))
+                inside = compare("lt", Coordinate(I32, axis("lane", self.lanes)), Var(I32, "n"))
+                score = select(inside, Apply(F32, "mul", bent, cap), constant(F32, -math.inf))
+            score_name = writer.let(F32, True, writer.wide(score))
+        greatest = self._greatest(score_name)
+        writer.line(f"const float now = {greatest} > most ? {greatest} : most;")
+        now, zero = Var(F32, "now"), constant(F32, 0.0)
+        shift = select(compare("eq", now, constant(F32, -math.inf)), zero, now)
+        kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, "most"), shift))
+        writer.line(f"const float keep = {writer.scalar(kept)};")
+        with writer.lanes(lane):
+            weights = Apply(F32, "exp", Apply(F32, "sub", Var(F32, score_name, True), shift))
+            weight_name = writer.let(F32, True, writer.wide(weights))
+        writer.line(writer.dialect.private_store(self.lanes, "s", "0", weight_name))
+        writer.line(f"total = total * keep + {writer.folded('add', F32, weight_name)};")
+        writer.line("most = now;")
+        self._add_values(row, group, names, wide)
+
+    def _greatest(self, name: str) -> str:
+        """The greatest score of a block; NaN shows up in the sum instead."""
+        parts: list[Expr] = [Var(F32, self.writer.dialect.lane(name, i)) for i in range(self.lanes)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [
+                select(compare("gt", parts[i], parts[i + half]), parts[i], parts[i + half])
+                for i in range(half)
+            ]
+        return self.writer.scalar(parts[0])
+
+    def _add_values(self, row: Index, group: Index, names: list[str], wide: bool) -> None:
+        writer = self.writer
+        width = self.lanes if wide else 1
+        keep = writer.dialect.splat(F32, width, "keep") if wide else "keep"
+        for name in names:
+            writer.line(f"{name} = {name} * {keep};")
+        with writer.block("for (int jj = 0; jj < n; ++jj)"):
+            weight = writer.let(F32, False, writer.dialect.private_load(1, "s", "jj"))
+            factor = writer.dialect.splat(F32, width, weight) if wide else weight
+            for place, name in enumerate(names):
+                value = self._key(row, group, 2, self._place(place))
+                with writer.lanes(Axis("lane", self.lanes) if wide else None):
+                    text = writer.wide(value) if wide else writer.scalar(value)
+                fma = writer.dialect.apply("fma", F32, F32, width, [factor, text, name])
+                writer.line(f"{name} = {fma};")
+
+    def _place(self, number_: int) -> Index:
+        if not self.whole:
+            return number(number_)
+        return axis("lane", self.lanes) + number_ * self.lanes
+
+    def _result(self, at: tuple[Index, ...], names: list[str], wide: bool) -> None:
+        writer, value = self.writer, self.group.exits[0]
+        detail: Attending = self.group.detail
+        hero, shape = self.graph.results[detail.position][0], self.graph.type(value).shape
+        for place, name in enumerate(names):
+            found = Apply(F32, "div", Var(F32, name, wide), Var(F32, "by"))
+            with writer.lanes(Axis("lane", self.lanes) if wide else None):
+                here = self.graph.through(hero, value, (*at, self._place(place)))
+                writer.store(value, F32, flatten(here, shape), found)
+
+    def _each(self, body: Any) -> None:
+        """Call ``body`` with every place of a head: whole vectors, or single elements."""
+        writer = self.writer
+        if self.whole:
+            lane = Axis("lane", self.lanes)
+            with writer.loop(Axis("v", self.whole), "0", str(self.whole)), writer.lanes(lane):
+                body(axis("v", self.whole) * self.lanes + axis("lane", self.lanes))
+            return
+        with writer.loop(Axis("u", self.D), "0", str(self.D)):
+            body(axis("u", self.D))
+
+    def _put(self, array: str, place: Index, expr: Expr) -> None:
+        writer = self.writer
+        if writer.lane is None:
+            text = writer.scalar(expr)
+            writer.line(writer.dialect.private_store(1, array, writer.index(place), text))
+            return
+        first = writer.index(place - axis("lane", self.lanes))
+        text = writer.wide(expr)
+        writer.line(writer.dialect.private_store(self.lanes, array, first, text))
+
+
+FAMILY = Family("attention", match, write)

@@ -1,0 +1,219 @@
+"""The dot family: contractions of anything with anything, batched or not, without packing.
+
+Serial schedule: an item owns rows of the result. Lanes run along the right operand's free axis
+where its neighbours lie side by side, else along the contracted axis, else nothing is wide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ptir.codegen.elementwise import cast, rounded
+from ptir.codegen.expr import Expr, Load, Var, constant, walk
+from ptir.codegen.families.rows import WIDEST
+from ptir.codegen.graph import Builder, Graph, Unfusible, follows
+from ptir.codegen.index import Axis, Index, axis, digits, number
+from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.regions import exits
+from ptir.codegen.writer import Writer
+from ptir.ir.program import Instruction
+from ptir.types import DType
+
+
+def match(graph: Graph, position: int) -> Group | None:
+    """Every contraction, with what follows it element by element."""
+    made = graph.block.instructions[position]
+    if made.op != "dot_general":
+        return None
+    found = graph.results[position][0]
+    size = graph.type(found).size
+
+    def joins(reader: int) -> bool:
+        after = graph.block.instructions[reader]
+        return follows(after) and after.types[0].size == size
+
+    members, exit = frozenset((position,)), found
+    for value, inside in exits(graph, (found,), joins):
+        region = frozenset((position, *inside))
+        if not _aligned(graph, found, value, region):
+            break
+        members, exit = region, value
+    inner = {v for p in members for v in graph.results[p]}
+    reads = {v for p in members for v in graph.block.instructions[p].operands} - inner
+    return Group("dot", members, tuple(sorted(reads)), (exit,), position, made.operands)
+
+
+def _aligned(graph: Graph, hero: int, value: int, members: frozenset[int]) -> bool:
+    """Whether the epilogue reads the contraction exactly where the kernel holds it."""
+    inside = {v for p in members for v in graph.results[p]}
+    type = graph.type(hero)
+    columns = math.prod(_free_sizes(graph, hero))
+    whole, left = divmod(columns, WIDEST)
+    row = axis("r", type.size // columns if columns else 0)
+    places = [axis("n", columns), axis("v", whole) * WIDEST + axis("lane", WIDEST)]
+    for place in (*places, axis("n", left) + whole * WIDEST):
+        flat = row * columns + place
+        held = (digits(flat, type.shape), Var(type.dtype, "acc"))
+        try:
+            builder = Builder(graph, lambda v: v not in inside, {hero: held})
+            builder.at(value, digits(flat, graph.type(value).shape))
+        except Unfusible:
+            return False
+    return True
+
+
+def _free_sizes(graph: Graph, hero: int) -> list[int]:
+    """The sizes of the right operand's free axes: the columns of the result."""
+    made = graph.instruction(hero)
+    assert made is not None
+    taken = (*made.attributes["rhs_batch"], *made.attributes["rhs_contract"])
+    shape = graph.type(made.operands[1]).shape
+    return [n for a, n in enumerate(shape) if a not in taken]
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """A loop over rows of the result, inside it one over columns."""
+    return _Dot(group, site).kernel()
+
+
+class _Dot:
+    def __init__(self, group: Group, site: Site) -> None:
+        self.group, self.site, self.graph = group, site, site.graph
+        self.made: Instruction = self.graph.block.instructions[group.detail]
+        self.writer: Writer = site.writer()
+        inside = {v for p in group.members for v in self.graph.results[p]}
+        self.builder = site.builder()
+        self.builder.stored = lambda v: v not in inside and site.stored(v)
+        self.hero = self.graph.results[group.detail][0]
+        self.shapes = [self.graph.type(v).shape for v in self.made.operands]
+        attributes = self.made.attributes
+        self.batch = (attributes["lhs_batch"], attributes["rhs_batch"])
+        self.contract = (attributes["lhs_contract"], attributes["rhs_contract"])
+        self.depth = math.prod(self.shapes[0][a] for a in self.contract[0])
+        self.columns = math.prod(self._free(1))
+        result = self.made.types[0]
+        self.dtype: DType = result.dtype
+        self.rows = result.size // self.columns if self.columns else 0
+        self.lanes = site.dialect.lanes
+        self.lane = Axis("lane", self.lanes)
+
+    def _free(self, side: int) -> list[int]:
+        taken = (*self.batch[side], *self.contract[side])
+        return [n for a, n in enumerate(self.shapes[side]) if a not in taken]
+
+    def element(self, side: int, row: Index, column: Index, depth: Index) -> Expr:
+        """An operand's element for a row and a column of the result."""
+        batch = [self.shapes[0][a] for a in self.batch[0]]
+        split = digits(row, [*batch, *self._free(0)])
+        free = iter(split[len(batch) :] if side == 0 else digits(column, self._free(1)))
+        inner = digits(depth, [self.shapes[0][a] for a in self.contract[0]])
+        places: list[Index] = []
+        for a in range(len(self.shapes[side])):
+            if a in self.batch[side]:
+                places.append(split[self.batch[side].index(a)])
+            elif a in self.contract[side]:
+                places.append(inner[self.contract[side].index(a)])
+            else:
+                places.append(next(free))
+        found = self.builder.at(self.made.operands[side], tuple(places))
+        return cast(self.dtype, found)
+
+    def kernel(self) -> Kernel:
+        """Lanes along columns, along the contraction, or not at all."""
+        writer = self.writer
+        items = self.site.items(self.rows, self.rows * self.columns * self.depth)
+        writer.share(self.rows, items)
+        with writer.loop(Axis("r", self.rows), "first", "last"):
+            row = axis("r", self.rows)
+            if self._straight(1, along_columns=True):
+                self._wide_columns(row)
+            else:
+                self._single_columns(row)
+        return finished(self.group, writer, items)
+
+    def _straight(self, side: int, along_columns: bool) -> bool:
+        """Whether an operand's neighbours along the columns or the depth lie side by side."""
+        size = self.columns if along_columns else self.depth
+        if size < self.lanes:
+            return False
+        run = axis("v", size // self.lanes) * self.lanes + axis("lane", self.lanes)
+        row, other = axis("r", self.rows), axis("k", self.depth)
+        place = (run, other) if along_columns else (axis("n", self.columns), run)
+        found = self.element(side, row, *place)
+        loads = [node for node in walk(found) if isinstance(node, Load)]
+        return all(node.index.coefficient(self.lane) in (0, 1) for node in loads)
+
+    def _wide_columns(self, row: Index) -> None:
+        writer, whole = self.writer, self.columns // self.lanes
+        with writer.loop(Axis("v", whole), "0", str(whole)), writer.lanes(self.lane):
+            column = axis("v", whole) * self.lanes + axis("lane", self.lanes)
+            self._one(row, column, True, self._sum(row, column, True))
+        left = self.columns - whole * self.lanes
+        if left:
+            with writer.loop(Axis("n", left), "0", str(left)):
+                column = axis("n", left) + whole * self.lanes
+                self._one(row, column, False, self._sum(row, column, False))
+
+    def _single_columns(self, row: Index) -> None:
+        writer = self.writer
+        deep = all(self._straight(side, along_columns=False) for side in (0, 1))
+        with writer.loop(Axis("n", self.columns), "0", str(self.columns)):
+            column = axis("n", self.columns)
+            found = self._deep_sum if deep else lambda r, c: self._sum(r, c, False)
+            self._one(row, column, False, found(row, column))
+
+    def _one(self, row: Index, column: Index, wide: bool, name: str) -> None:
+        """The epilogue and the store of one result, or one per lane."""
+        (exit,) = self.group.exits
+        flat = row * self.columns + column
+        total = rounded(self.dtype, Var(self.dtype, name, wide))
+        held = (digits(flat, self.graph.type(self.hero).shape), total)
+        type = self.graph.type(exit)
+        expr = self.builder.holding({self.hero: held}).at(exit, digits(flat, type.shape))
+        self.writer.store(exit, type.dtype, flat, expr)
+
+    def _sum(self, row: Index, column: Index, wide: bool) -> str:
+        """The sum over the depth in one variable, lanes along columns if ``wide``."""
+        name = self._start(wide)
+        if self.depth:
+            with self.writer.loop(Axis("k", self.depth), "0", str(self.depth)):
+                self._add(name, row, column, axis("k", self.depth), wide)
+        return name
+
+    def _deep_sum(self, row: Index, column: Index) -> str:
+        """The sum over the depth a vector at a time, its lanes combined at the end."""
+        writer, whole = self.writer, self.depth // self.lanes
+        with writer.lanes(self.lane):
+            wide = self._start(True)
+            with writer.loop(Axis("k", whole), "0", str(whole)):
+                depth = axis("k", whole) * self.lanes + axis("lane", self.lanes)
+                self._add(wide, row, column, depth, True)
+        with writer.lanes(None):
+            name = writer.name("acc")
+            folded = writer.folded("add", self.dtype, wide)
+            writer.line(f"{writer.type(self.dtype, False)} {name} = {folded};")
+            for place in range(whole * self.lanes, self.depth):
+                with writer.block(""):
+                    self._add(name, row, column, number(place), False)
+        return name
+
+    def _start(self, wide: bool) -> str:
+        writer = self.writer
+        name = writer.name("acc")
+        zero = constant(self.dtype, 0)
+        text = writer.wide(zero) if wide else writer.scalar(zero)
+        writer.line(f"{writer.type(self.dtype, wide)} {name} = {text};")
+        return name
+
+    def _add(self, name: str, row: Index, column: Index, depth: Index, wide: bool) -> None:
+        writer = self.writer
+        factors = [self.element(side, row, column, depth) for side in (0, 1)]
+        spelled: Callable[[Expr], str] = writer.wide if wide else writer.scalar
+        a, b = map(spelled, factors)
+        width = self.lanes if wide else 1
+        text = writer.dialect.apply("fma", self.dtype, self.dtype, width, [a, b, name])
+        writer.line(f"{name} = {text};")
+
+
+FAMILY = Family("dot", match, write)

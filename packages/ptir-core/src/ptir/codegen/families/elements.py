@@ -1,0 +1,85 @@
+"""The map family: elementwise ops, views and lookups fused into one expression per element.
+
+Serial schedule: an item owns a run of elements, a whole vector of lanes at a time; what is left
+over at the end of the value is done one by one.
+"""
+
+from __future__ import annotations
+
+from ptir.codegen.expr import Expr, Load, walk
+from ptir.codegen.graph import Graph
+from ptir.codegen.index import ZERO, Axis, Index, axis, digits, number
+from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.writer import Writer
+from ptir.types import TensorType
+
+COST = 4
+"""Elementary operations that one element is taken for."""
+
+
+def group(graph: Graph, value: int) -> Group:
+    """The kernel that stores ``value``, everything before it inlined."""
+    made = graph.maker[value]
+    return Group("map", frozenset((made,)), graph.block.instructions[made].operands, (value,))
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """One loop over the elements of the only exit, or one over runs and one inside."""
+    element = Elements(group, site)
+    writer = site.writer()
+    pieces = element.runs if element.run else element.type.size // element.lanes
+    items = site.items(pieces, element.type.size * COST)
+    writer.share(pieces, items)
+    if element.run:
+        with writer.loop(Axis("o", element.runs), "first", "last"):
+            element.write(writer, axis("o", element.runs) * element.run, element.run, None)
+    else:
+        element.write(writer, ZERO, element.type.size, ("first", "last"))
+    return finished(group, writer, items)
+
+
+class Elements:
+    """The exit of a map kernel, element by element; ``run`` is 0 when it is one long run."""
+
+    def __init__(self, group: Group, site: Site) -> None:
+        (self.value,) = group.exits
+        self.type: TensorType = site.graph.type(self.value)
+        self.lanes = site.dialect.lanes
+        self._builder = site.builder()
+        self._builder.stored = lambda v: v != self.value and site.stored(v)
+        self.run = self._run()
+        self.runs = self.type.size // self.run if self.run else 1
+
+    def at(self, flat: Index) -> Expr:
+        """The element at a flat position."""
+        return self._builder.at(self.value, digits(flat, self.type.shape))
+
+    def _run(self) -> int:
+        """The last axis where only along it consecutive lanes read consecutive elements."""
+        vectors = self.type.size // self.lanes
+        if not vectors or self.type.shape[-1] < self.lanes:
+            return 0
+        flat = self.at(axis("v", vectors) * self.lanes + axis("lane", self.lanes))
+        loads = [node for node in walk(flat) if isinstance(node, Load)]
+        lane = Axis("lane", self.lanes)
+        straight = all(node.index.coefficient(lane) in (0, 1) for node in loads)
+        return 0 if straight else self.type.shape[-1]
+
+    def write(self, writer: Writer, begin: Index, size: int, part: tuple[str, str] | None) -> None:
+        """Elements from ``begin`` on: whole vectors (a part of them), then what is left over."""
+        vectors = size // self.lanes
+        first, last = part or ("0", str(vectors))
+        if vectors:
+            with writer.loop(Axis("v", vectors), first, last):
+                flat = begin + axis("v", vectors) * self.lanes + axis("lane", self.lanes)
+                with writer.lanes(Axis("lane", self.lanes)):
+                    writer.store(self.value, self.type.dtype, flat, self.at(flat))
+        left = range(vectors * self.lanes, size)
+        if left:
+            with writer.block(f"if ({last} == {vectors})" if part else ""):
+                for place in left:
+                    flat = begin + number(place)
+                    writer.store(self.value, self.type.dtype, flat, self.at(flat))
+
+
+FAMILY = Family("map", lambda graph, position: None, write)

@@ -1,0 +1,132 @@
+"""The fold family: reductions, arg-max and window reductions, a vector of outputs at a time.
+
+Serial schedule: an item owns a run of outputs; for each vector of them the folded elements are
+visited in order. This serves reductions that the row family leaves (along leading axes), whose
+neighbouring outputs read neighbouring elements, and the windows of a sliding window.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ptir.codegen.elementwise import rounded
+from ptir.codegen.expr import Coordinate, Expr, Var, constant, select
+from ptir.codegen.families.rows import COMBINE, identity, take_better
+from ptir.codegen.graph import Graph
+from ptir.codegen.index import Axis, Index, axis, digits, number
+from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.movement import spread
+from ptir.codegen.writer import Writer
+from ptir.ir.program import Instruction
+from ptir.ops.sliding import slides
+from ptir.types import I32
+
+
+def match(graph: Graph, position: int) -> Group | None:
+    """Every reduction of numbers or masks, along axes or in windows, and every arg-max."""
+    made = graph.block.instructions[position]
+    if made.op not in ("reduce", "arg_max", "reduce_window"):
+        return None
+    return Group("fold", frozenset((position,)), made.operands, graph.results[position])
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """A loop over outputs, inside it one over what is folded."""
+    (position,) = group.members
+    fold = _Fold(site, site.graph.block.instructions[position], group.exits[0])
+    writer = site.writer()
+    lanes = site.dialect.lanes
+    vectors = fold.outputs // lanes
+    items = site.items(vectors, fold.outputs * fold.length * 4)
+    writer.share(vectors, items)
+    if vectors:
+        with writer.loop(Axis("v", vectors), "first", "last"), writer.lanes(Axis("lane", lanes)):
+            fold.write(writer, axis("v", vectors) * lanes + axis("lane", lanes))
+    if fold.outputs % lanes:
+        with writer.block(f"if (last == {vectors})"):
+            for place in range(vectors * lanes, fold.outputs):
+                with writer.block(""):
+                    fold.write(writer, number(place))
+    return finished(group, writer, items)
+
+
+class _Fold:
+    def __init__(self, site: Site, made: Instruction, value: int) -> None:
+        self._made, self._value = made, value
+        self._operand = made.operands[0]
+        self._shape = site.graph.type(self._operand).shape
+        self._axes = _axes(made)
+        self._type = made.types[0]
+        self._builder = site.builder()
+        self.outputs = self._type.size
+        if made.op == "reduce_window":
+            self.length = math.prod(made.attributes["window"])
+        else:
+            self.length = math.prod(self._shape[a] for a in self._axes)
+
+    def _element(self, flat: Index) -> Expr:
+        """The folded element numbered ``j`` of an output."""
+        if self._made.op == "reduce_window":
+            return self._tap(flat)
+        kept = iter(digits(flat, self._type.shape))
+        inner = [self._shape[a] for a in sorted(self._axes)]
+        folded = iter(digits(axis("j", self.length), inner))
+        at = tuple(next(folded if a in self._axes else kept) for a in range(len(self._shape)))
+        return self._builder.at(self._operand, at)
+
+    def _tap(self, flat: Index) -> Expr:
+        """What tap ``j`` of the window sees: an element, or the identity outside and in gaps."""
+        geometry: dict[str, Any] = {k: v for k, v in self._made.attributes.items() if k != "kind"}
+        window = digits(axis("j", self.length), geometry["window"])
+        places, found = digits(flat, self._type.shape), slides(self._shape, **geometry)
+        tapped = [
+            place * slide.stride + tap * slide.window_dilation - slide.low
+            for place, tap, slide in zip(places, window, found, strict=True)
+        ]
+        gaps = [slide.base_dilation - 1 for slide in found]
+        inside, at = spread(tapped, self._shape, gaps)
+        outside = identity(self._made.attributes["kind"], self._type.dtype)
+        if not math.prod(self._shape):
+            return outside
+        return select(inside, self._builder.at(self._operand, at), outside)
+
+    def write(self, writer: Writer, flat: Index) -> None:
+        """Fold one output, or one per lane."""
+        wide = writer.lane is not None
+        if self._made.op == "arg_max":
+            self._write_arg(writer, flat, wide)
+            return
+        dtype, kind = self._type.dtype, self._made.attributes["kind"]
+        name = writer.name("acc")
+        spelled = writer.wide if wide else writer.scalar
+        writer.line(f"{writer.type(dtype, wide)} {name} = {spelled(identity(kind, dtype))};")
+        if self.length:
+            with writer.loop(Axis("j", self.length), "0", str(self.length)):
+                found = COMBINE[kind](dtype, Var(dtype, name, wide), self._element(flat))
+                writer.line(f"{name} = {spelled(found)};")
+        writer.store(self._value, dtype, flat, rounded(dtype, Var(dtype, name, wide)))
+
+    def _write_arg(self, writer: Writer, flat: Index, wide: bool) -> None:
+        """The place of the first NaN, else of the first greatest element."""
+        dtype = self._builder.graph.type(self._operand).dtype
+        names = [writer.name("best"), writer.name("place")]
+        spelled = writer.wide if wide else writer.scalar
+        starts = (identity("max", dtype), constant(I32, 0))
+        for name, start in zip(names, starts, strict=True):
+            writer.line(f"{writer.type(start.dtype, wide)} {name} = {spelled(start)};")
+        with writer.loop(Axis("j", self.length), "0", str(self.length)):
+            index = Coordinate(I32, axis("j", self.length))
+            take_better(writer, names, dtype, wide, self._element(flat), index)
+        writer.store(self._value, I32, flat, Var(I32, names[1], wide))
+
+
+def _axes(made: Instruction) -> tuple[int, ...]:
+    if made.op == "reduce_window":
+        return ()
+    if made.op == "arg_max":
+        return (made.attributes["axis"],)
+    return tuple(made.attributes["axes"])
+
+
+FAMILY = Family("fold", match, write)

@@ -1,0 +1,57 @@
+"""What the generator can compile: the capability predicate of every kernel-level backend."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ptir.backend.contract import OpQuery
+from ptir.backend.control import CONTROL
+from ptir.backend.kernel import Traits
+from ptir.codegen.elementwise import ELEMENTWISE, cast_needs_doubles
+from ptir.codegen.movement import MOVEMENT
+from ptir.types import F32, F64
+
+COMPOSITES: Final = frozenset(("attention", "cache_update"))
+"""Composites that are taken whole; every other one is fused from its lowering."""
+
+HEROES: Final = frozenset(
+    (
+        *("constant", "reduce", "arg_max", "dot_general", "sort"),
+        *("reduce_window", "cumulative", "scatter_reduce"),
+    )
+)
+
+
+def refusal(query: OpQuery, traits: Traits) -> str | None:
+    """Why the generator cannot compile one op, or None."""
+    if query.is_composite and query.name not in COMPOSITES:
+        return f"{query.name} is fused from its lowering"
+    for type in (*query.operands, *query.results):
+        if type.dtype == F64 and not traits.doubles:
+            return "the device has no f64"
+        if type.nbytes > traits.largest:
+            return f"{type} is larger than the largest allocation of {traits.largest} bytes"
+    return _composite(query) if query.is_composite else _op(query, traits)
+
+
+def _composite(query: OpQuery) -> str | None:
+    floats = {t.dtype for t in query.operands if t.dtype.is_float}
+    if floats != {F32}:
+        return f"{query.name} is taken whole for f32 only"
+    if not query.results[0].size or not all(t.size for t in query.operands):
+        return f"{query.name} of nothing is left to its lowering"
+    return None
+
+
+def _op(query: OpQuery, traits: Traits) -> str | None:
+    if query.op in CONTROL:
+        return None
+    if query.op not in ELEMENTWISE and query.op not in MOVEMENT and query.op not in HEROES:
+        return f"{query.op} has no kernel family yet"
+    if query.op == "dequantize" and query.attributes["bits"] == 3:
+        return "values of 3 bits may span two words; they are decomposed"
+    if query.op == "cast" and not traits.doubles:
+        source, target = query.operands[0].dtype, query.results[0].dtype
+        if cast_needs_doubles(source, target):
+            return f"a cast from {source} to {target} is computed in f64"
+    return None

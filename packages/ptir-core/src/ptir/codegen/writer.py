@@ -1,0 +1,224 @@
+"""Writes the body of one kernel: statements, loops, and expressions with common parts shared.
+
+A body asks for the value of an expression either for one element (*scalar*) or for all lanes at
+once (*wide*, while a lane axis is set). Parts that do not depend on the lane stay scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ptir.backend.kernel import Argument, Dialect
+from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Load, Var, substitute
+from ptir.codegen.index import Axis, Index, number, replaced, spelled
+from ptir.types import I32, DType
+
+
+@dataclass(frozen=True)
+class Text:
+    """An expression in the dialect, and whether it holds a value per lane."""
+
+    text: str
+    dtype: DType
+    wide: bool
+
+
+class Writer:
+    """The body of one kernel under construction, and the buffers that it turned out to use."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.lane: Axis | None = None
+        self.arguments: dict[int, Argument] = {}
+        self._lines: list[str] = []
+        self._depth = 1
+        self._scopes: list[dict[tuple[Expr, Axis | None], Text]] = [{}]
+        self._names = 0
+
+    # --- statements ---
+
+    def line(self, text: str) -> None:
+        """Add one statement."""
+        self._lines.append("  " * self._depth + text)
+
+    @contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        """Statements in braces behind ``header``; values named inside are forgotten after it."""
+        self.line(f"{header} {{")
+        self._depth += 1
+        self._scopes.append({})
+        yield
+        self._scopes.pop()
+        self._depth -= 1
+        self.line("}")
+
+    @contextmanager
+    def loop(self, axis: Axis, first: str, end: str, step: int = 1) -> Iterator[None]:
+        """A loop of ``axis`` from ``first`` up to ``end``; steps of whole lanes set the lane."""
+        name = axis.name
+        with self.block(f"for (int {name} = {first}; {name} < {end}; {name} += {step})"):
+            yield
+
+    @contextmanager
+    def lanes(self, lane: Axis | None) -> Iterator[None]:
+        """Values asked for inside hold one element per value of ``lane``."""
+        before, self.lane = self.lane, lane
+        yield
+        self.lane = before
+
+    def share(self, pieces: int, items: int) -> None:
+        """Declare ``first`` and ``last``: the item's part of ``pieces`` among ``items``."""
+        for name, item in (("first", "item"), ("last", "(item + 1)")):
+            self.line(
+                f"const int {name} = {item} * {pieces // items} + min({item}, {pieces % items});"
+            )
+
+    def name(self, prefix: str = "t") -> str:
+        """A fresh variable name."""
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def let(self, dtype: DType, wide: bool, text: str) -> str:
+        """Declare a variable that holds ``text``; returns its name."""
+        name = self.name()
+        self.line(f"const {self.type(dtype, wide)} {name} = {text};")
+        return name
+
+    def body(self) -> str:
+        """Everything written so far."""
+        return "\n".join(self._lines)
+
+    # --- names of buffers ---
+
+    def buffer(self, value: int, dtype: DType, written: bool = False) -> str:
+        """The argument that holds the value numbered ``value``."""
+        known = self.arguments.get(value)
+        if known is None or (written and not known.written):
+            self.arguments[value] = Argument(f"b{len(self.arguments)}", dtype, written)
+            if known is not None:
+                self.arguments[value] = Argument(known.name, dtype, True)
+        return self.arguments[value].name
+
+    # --- expressions ---
+
+    def type(self, dtype: DType, wide: bool) -> str:
+        """The type of a variable."""
+        return self.dialect.type(dtype, self.dialect.lanes if wide else 1)
+
+    def scalar(self, expr: Expr) -> str:
+        """The value of an expression for one element."""
+        with self.lanes(None):
+            return self.value(expr).text
+
+    def wide(self, expr: Expr) -> str:
+        """The value of an expression in every lane."""
+        return self.widened(self.value(expr))
+
+    def widened(self, text: Text) -> str:
+        """``text`` in every lane."""
+        if text.wide:
+            return text.text
+        return self.dialect.splat(text.dtype, self.dialect.lanes, text.text)
+
+    def value(self, expr: Expr) -> Text:
+        """The value of an expression, per lane where it depends on the lane."""
+        lane = self.lane if self.lane in expr.axes or expr.wide else None
+        for scope in reversed(self._scopes):
+            known = scope.get((expr, lane))
+            if known is not None:
+                return known
+        made = self._spelled(expr, lane)
+        if isinstance(expr, Apply | Load | Cell):
+            made = Text(self.let(expr.dtype, made.wide, made.text), expr.dtype, made.wide)
+        self._scopes[-1][(expr, lane)] = made
+        return made
+
+    def index(self, index: Index) -> str:
+        """An index as the text of an integer."""
+        return spelled(index, self.scalar)
+
+    def _spelled(self, expr: Expr, lane: Axis | None) -> Text:
+        match expr:
+            case Const():
+                return Text(self.dialect.literal(expr.dtype, expr.value), expr.dtype, False)
+            case Var():
+                return Text(expr.name, expr.dtype, expr.wide)
+            case Coordinate():
+                return self._coordinate(expr, lane)
+            case Load() | Cell():
+                return self._element(expr, lane)
+            case Apply():
+                return self._applied(expr)
+        raise AssertionError(expr)
+
+    def _applied(self, expr: Apply) -> Text:
+        found = [self.value(arg) for arg in expr.args]
+        wide = any(text.wide for text in found)
+        texts = [self.widened(text) if wide else text.text for text in found]
+        width = self.dialect.lanes if wide else 1
+        of = expr.args[1 if expr.op == "select" else 0].dtype
+        return Text(self.dialect.apply(expr.op, expr.dtype, of, width, texts), expr.dtype, wide)
+
+    def _coordinate(self, expr: Coordinate, lane: Axis | None) -> Text:
+        if lane is None:
+            one = self.dialect.apply("convert", expr.dtype, I32, 1, [self.index(expr.index)])
+            return Text(one, expr.dtype, False)
+        return self._per_lane(expr, lane)
+
+    def _element(self, expr: Load | Cell, lane: Axis | None) -> Text:
+        if lane is None:
+            return Text(self._read(expr, 1), expr.dtype, False)
+        if expr.index.coefficient(lane) != 1:
+            return self._per_lane(expr, lane)
+        first = replaced(expr.index, {lane: number(0)})
+        at = type(expr)(expr.dtype, expr.key[2], first)
+        return Text(self._read(at, self.dialect.lanes), expr.dtype, True)
+
+    def _read(self, expr: Load | Cell, width: int) -> str:
+        if isinstance(expr, Cell):
+            return self.dialect.private_load(width, expr.array, self.index(expr.index))
+        buffer = self.buffer(expr.source, expr.dtype)
+        return self.dialect.load(expr.dtype, width, buffer, self.index(expr.index))
+
+    def _per_lane(self, expr: Expr, lane: Axis) -> Text:
+        """One scalar per lane, put together."""
+        each = [
+            self.scalar(substitute(expr, {lane: number(place)}))
+            for place in range(self.dialect.lanes)
+        ]
+        return Text(self.dialect.gathered(expr.dtype, each), expr.dtype, True)
+
+    # --- stores ---
+
+    def store(self, value: int, dtype: DType, index: Index, expr: Expr) -> None:
+        """Write an element, or one per lane while a lane is set."""
+        lane = self.lane
+        buffer = self.buffer(value, dtype, written=True)
+        if lane is None:
+            self.line(self.dialect.store(dtype, 1, buffer, self.index(index), self.scalar(expr)))
+            return
+        text = self.wide(expr)
+        if index.coefficient(lane) == 1:
+            first = self.index(replaced(index, {lane: number(0)}))
+            self.line(self.dialect.store(dtype, self.dialect.lanes, buffer, first, text))
+            return
+        self._scatter(buffer, dtype, index, self.let(dtype, True, text), lane)
+
+    def _scatter(self, buffer: str, dtype: DType, index: Index, name: str, lane: Axis) -> None:
+        for place in range(self.dialect.lanes):
+            at = self.index(replaced(index, {lane: number(place)}))
+            one = self.dialect.lane(name, place)
+            self.line(self.dialect.store(dtype, 1, buffer, at, one))
+
+    def folded(self, op: str, dtype: DType, name: str) -> str:
+        """All lanes of a wide variable combined with ``op``, pairwise, in a fixed order."""
+        parts = [self.dialect.lane(name, place) for place in range(self.dialect.lanes)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [self._combined(op, dtype, parts[i], parts[i + half]) for i in range(half)]
+        return parts[0]
+
+    def _combined(self, op: str, dtype: DType, a: str, b: str) -> str:
+        return self.let(dtype, False, self.dialect.apply(op, dtype, dtype, 1, [a, b]))

@@ -1,0 +1,147 @@
+"""Weights quantized while they are loaded: round to nearest, symmetric, in groups along the inputs.
+
+A quantized weight appears as two parameters: its values in u32 words (the packing of the op
+``quantize``) and a bf16 scale per group. The bias of a group is its scale times a fixed zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ptir.errors import QuantizationError, unknown_name
+from ptir.params.source import Array, Counters, ParamSource
+from ptir.types import BF16, U32, TensorType
+
+
+@dataclass(frozen=True)
+class Format:
+    """How weights are quantized: bits of a value, values that share a scale, and the zero point."""
+
+    name: str
+    bits: int
+    group: int
+
+    @property
+    def zero(self) -> int:
+        """The value that stands for 0: the bias is the scale times its negative."""
+        return int(2 ** (self.bits - 1))
+
+
+FORMATS: Final[dict[str, Format]] = {
+    one.name: one for one in (Format("int8", 8, 32), Format("int4", 4, 32))
+}
+
+
+def quantization(name: str) -> Format:
+    """The format called ``name``; raises ``QuantizationError`` with the nearest names."""
+    if name not in FORMATS:
+        raise QuantizationError(unknown_name("quantization", name, FORMATS))
+    return FORMATS[name]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The names of the two parameters that stand for a quantized weight."""
+
+    words: str
+    scale: str
+
+
+def parts(name: str, format: Format) -> Parts:
+    """The names behind the weight called ``name``."""
+    return Parts(f"{name}:{format.name}.words", f"{name}:{format.name}.scale")
+
+
+class QuantizedSource:
+    """Another source's parameters, and the quantized parts of some of its weights.
+
+    ``axes`` maps the weights to quantize to the axis of their inputs, which the group must divide.
+    """
+
+    def __init__(self, source: ParamSource, format: Format, axes: Mapping[str, int]) -> None:
+        self.counters = Counters()
+        self._source, self._format = source, format
+        self._of: dict[str, tuple[str, int, str]] = {}
+        for name, axis in axes.items():
+            size = source.type(name).shape[axis]
+            if size % format.group:
+                raise QuantizationError(
+                    f"{name!r}: {format.name} takes groups of {format.group} inputs, which do not"
+                    f" divide {size}; choose another quantization"
+                )
+            both = parts(name, format)
+            self._of[both.words] = name, axis, "words"
+            self._of[both.scale] = name, axis, "scale"
+
+    @property
+    def exact(self) -> frozenset[str]:
+        """The names whose stored type is the one that programs see."""
+        return frozenset(self._of)
+
+    def names(self) -> tuple[str, ...]:
+        """The other source's names, each quantized weight's replaced by its parts."""
+        gone = {name for name, _, _ in self._of.values()}
+        kept = tuple(name for name in self._source.names() if name not in gone)
+        return (*kept, *self._of)
+
+    def type(self, name: str) -> TensorType:
+        """The stored type of a parameter or a part."""
+        if name not in self._of:
+            return self._source.type(name)
+        base, axis, part = self._of[name]
+        shape = list(self._source.type(base).shape)
+        if part == "words":
+            shape[axis] = shape[axis] * self._format.bits // 32
+            return TensorType(U32, tuple(shape))
+        shape[axis] //= self._format.group
+        return TensorType(BF16, tuple(shape))
+
+    def read(self, name: str) -> Array:
+        """The values; a part is computed from its weight every time."""
+        if name not in self._of:
+            return self._source.read(name)
+        base, axis, part = self._of[name]
+        words, scale = round_to_nearest(self._source.read(base), axis, self._format)
+        found = words if part == "words" else scale
+        self.counters.record(name, found.nbytes)
+        return found
+
+    def release(self, name: str) -> None:
+        """Release the weight behind a part, or the parameter."""
+        self._source.release(self._of[name][0] if name in self._of else name)
+
+
+def round_to_nearest(weight: Array, axis: int, format: Format) -> tuple[Array, Array]:
+    """Words and bf16 scales of a matrix, its inputs along ``axis``.
+
+    The scale makes the entry of greatest size exact: at the lower end for 4 bits, where there is
+    one value more, at 127 for 8 bits. Raises ``QuantizationError`` for weights that are not finite.
+    """
+    import numpy as np
+
+    rows = np.moveaxis(np.asarray(weight, np.float32), axis, -1)
+    if not np.isfinite(rows).all():
+        raise QuantizationError("a weight holds NaN or infinity; it cannot be quantized")
+    groups = rows.reshape(*rows.shape[:-1], rows.shape[-1] // format.group, format.group)
+    scale = _scales(groups, format).astype(BF16.numpy)
+    step = scale.astype(np.float32)[..., None]
+    ratio = np.divide(groups, step, out=np.zeros_like(groups), where=step != 0)
+    zero = format.zero
+    values = np.clip(np.rint(ratio) + zero, 0, 2 * zero - 1).astype(np.uint32)
+    per = 32 // format.bits
+    lines = values.reshape(*rows.shape[:-1], rows.shape[-1] // per, per)
+    shifts = (np.arange(per) * format.bits).astype(np.uint32)
+    words = np.bitwise_or.reduce(lines << shifts, axis=-1)
+    return tuple(np.ascontiguousarray(np.moveaxis(x, -1, axis)) for x in (words, scale))  # type: ignore[return-value]
+
+
+def _scales(groups: Array, format: Format) -> Array:
+    import numpy as np
+
+    place = np.abs(groups).argmax(-1)[..., None]
+    greatest: Array = np.take_along_axis(groups, place, -1)[..., 0]
+    if format.bits == 8:
+        return np.abs(greatest) / 127
+    return greatest / -format.zero

@@ -1,0 +1,13 @@
+"""Lets the backend say in which form parameters are to be resident (packed, say)."""
+
+from __future__ import annotations
+
+from ptir.ir.program import Program
+from ptir.passes.context import PassContext
+
+
+def resolve(program: Program, context: PassContext) -> Program:
+    """``program`` reading the parameters that the backend derives from the stored ones."""
+    resolved, derived = context.backend.param_resolver(program, context.device)
+    context.derived.update(derived)
+    return resolved

@@ -1,0 +1,89 @@
+"""A kernel-level backend without a device: programs are fused, written and planned, not run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ptir.backend.contract import Device, Options, Target
+from ptir.backend.kernel import KernelDevice, Traits
+from ptir.codegen import KernelBackend
+from ptir.codegen.compile import Compiled, compile_block
+from ptir.ir.program import Program
+from ptir.ops.implementations import active_overrides
+from ptir.passes.context import PassContext
+from ptir.passes.pipeline import optimize
+from ptir_backend_opencl.dialect import OpenCLC
+
+DEVICE = Device(0, "paper", "cpu")
+
+
+class PaperDevice(KernelDevice):
+    """Allocates byte arrays and builds nothing."""
+
+    traits = Traits(units=2, doubles=True, largest=1 << 32, alignment=128, identity="paper")
+    dialect = OpenCLC(doubles=True)
+
+    def allocate(self, nbytes: int) -> Any:
+        return bytearray(nbytes)
+
+    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
+        return memoryview(memory)[offset : offset + nbytes]
+
+    def borrow(self, array: Any) -> Any:
+        return array
+
+    def write(self, memory: Any, array: Any) -> None:
+        """Nothing is kept."""
+
+    def read(self, memory: Any, array: Any) -> None:
+        """Nothing is known."""
+
+    def copy(self, source: Any, destination: Any, nbytes: int) -> None:
+        """Nothing is moved."""
+
+    def build(self, source: str) -> Any:
+        return source
+
+    def kernel(self, built: Any, name: str, arguments: int) -> Any:
+        return name
+
+    def bind(self, kernel: Any, position: int, memory: Any) -> None:
+        """Nothing is launched."""
+
+    def launch(self, kernel: Any, items: int) -> None:
+        """Nothing is launched."""
+
+    def finish(self) -> None:
+        """Nothing was queued."""
+
+
+class PaperBackend(KernelBackend):
+    """One paper device."""
+
+    name = "paper"
+
+    def devices(self) -> Sequence[Device]:
+        return (DEVICE,)
+
+    def open(self, device: Device) -> KernelDevice:
+        return PaperDevice()
+
+
+BACKEND = PaperBackend()
+TARGET = Target(BACKEND, DEVICE)
+
+
+def optimized(program: Program) -> Program:
+    """``program`` as the generator gets it."""
+    return optimize(program, PassContext(BACKEND, DEVICE, active_overrides()))
+
+
+def compiled(program: Program, options: Options | None = None) -> Compiled:
+    """What the generator makes of ``program``."""
+    return compile_block(optimized(program).main, PaperDevice(), options or Options())
+
+
+def families(made: Compiled) -> list[str]:
+    """The family of each kernel, in the order in which they run."""
+    return [kernel.family for kernel in made.kernels if kernel is not None]

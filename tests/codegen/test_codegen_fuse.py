@@ -1,0 +1,104 @@
+"""Fusion: which instructions share a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from paper import TARGET, compiled, families
+
+import ptir
+from ptir import functional as F
+from ptir.capture import call
+from ptir.capture.plan import plan_for
+from ptir.cli.dump import step_program
+from ptir.codegen.launches import Launch
+from ptir.types import spec
+
+WIDE = spec("f32", 64, 128)
+
+
+def kernels(function: Any, *types: Any) -> list[str]:
+    return families(compiled(ptir.capture(function, *types)))
+
+
+def test_elementwise_ops_and_views_are_one_kernel() -> None:
+    def body(x: Any) -> Any:
+        return (F.tanh(x * 2.0).transpose(1, 0)[::-1] + 1.0).reshape(-1)
+
+    assert kernels(body, WIDE) == ["map"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: F.softmax(x * 0.5),
+        lambda x: F.layer_norm(x, x[0], x[1], epsilon=1e-5),
+        lambda x: F.rms_norm(x, x[0], epsilon=1e-5) + x,
+        lambda x: (x - x.max(axis=1, keepdims=True)).argmax(1),
+    ],
+    ids=["softmax", "layer_norm", "rms_norm", "arg_max"],
+)
+def test_a_row_program_is_one_kernel(body: Any) -> None:
+    assert kernels(body, WIDE) == ["rows"]
+
+
+def test_a_contraction_takes_in_what_follows_it() -> None:
+    def body(x: Any, y: Any) -> Any:
+        return F.gelu(x @ y + 1.0) * x[:, :1]
+
+    assert kernels(body, spec("f32", 8, 8), spec("f32", 8, 8)) == ["dot"]
+
+
+def test_a_result_with_two_readers_is_stored_once() -> None:
+    def body(x: Any) -> Any:
+        y = F.exp(x).sum(axis=1, keepdims=True)
+        return F.tanh(x) * y, (F.tanh(x).transpose(1, 0)).sum(axis=1)
+
+    made = compiled(ptir.capture(body, WIDE))
+    shared = [k.group.exits for k in made.kernels if k is not None and k.family == "map"]
+    assert len(shared) == 1
+
+
+def test_a_cheap_value_is_computed_again_in_every_kernel() -> None:
+    def body(x: Any) -> Any:
+        y = x + 1.0
+        return y.sum(axis=1), y.transpose(1, 0).max(axis=1)
+
+    assert "map" not in kernels(body, WIDE)
+
+
+def running(x: Any) -> Any:
+    return call("cumulative", x, axis=1, kind="sum")
+
+
+def test_running_sums_do_not_grow_with_every_step() -> None:
+    made = compiled(ptir.capture(running, spec("f32", 1, 4096)))
+    assert max(len(k.body) for k in made.kernels if k is not None) < 20_000
+
+
+def decode() -> list[Launch]:
+    loaded = ptir.load_model("random:gpt2-tiny", backend=TARGET)
+    steps = plan_for(step_program(loaded, 1, 1, 64), TARGET).executable.steps
+    return [step for step in steps if isinstance(step, Launch)]
+
+
+def test_a_decode_step_of_gpt2_is_five_kernels_a_layer() -> None:
+    found = [step.kernel.family for step in decode() if step.kernel is not None]
+    layer = ["product", "attention", "product", "product", "product"]
+    assert found == ["map", *layer, *layer, "product"]
+
+
+def test_weights_are_read_in_panels_wherever_they_are_read() -> None:
+    loaded = ptir.load_model("random:gpt2-tiny", backend=TARGET)
+    plan = plan_for(step_program(loaded, 1, 1, 64), TARGET)
+    ports = [p.name for p in plan.optimized.ports if p.kind == "parameter"]
+    assert "wte.weight" not in ports
+    packed = [
+        t
+        for t, p in zip(plan.optimized.inputs, plan.optimized.ports, strict=True)
+        if p.name.startswith("derived:")
+    ]
+    assert len(packed) == 1 + 4 * 2
+    assert sum(np.prod(t.shape) for t in packed) < 1.02 * 50257 * 64 + 2 * 12 * 64 * 64

@@ -1,0 +1,21 @@
+"""The OpenCL device under test; without one the tests are skipped, unless it is required."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ptir.backend import registry
+from ptir.backend.contract import Target
+
+
+@pytest.fixture(scope="session")
+def opencl() -> Target:
+    """The first OpenCL device; ``PTIR_REQUIRE_BACKENDS=opencl`` makes its absence a failure."""
+    required = os.environ.get("PTIR_REQUIRE_BACKENDS", "").split(",")
+    found = [status for status in registry.status_table() if status.name == "opencl"]
+    missing = not found or found[0].status == "unavailable"
+    if missing and "opencl" not in required:
+        pytest.skip(found[0].reason if found else "ptir-backend-opencl is not installed")
+    return registry.get("opencl")

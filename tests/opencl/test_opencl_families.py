@@ -1,0 +1,269 @@
+"""Every kernel family against NumPy in f64, at sizes around the vector and the tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ptir
+from ptir import functional as F
+from ptir.backend.contract import Target
+from ptir.capture import call
+from ptir.capture.jit import record as record_function
+from ptir.capture.lazy import parameter, record, tensor
+from ptir.capture.plan import plan_for, run_program
+from ptir.errors import UnsupportedError
+from ptir.ir.graph import freeze, source
+from ptir.ir.program import Port, Program
+from ptir.ops import OPS
+from ptir.params.source import ArraySource
+from ptir.params.store import ParamStore
+from ptir.types import spec
+
+Array = np.ndarray[Any, Any]
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def run(target: Target, function: Any, *arrays: Array) -> Any:
+    inputs = [tensor(array, backend=target) for array in arrays]
+    result = ptir.jit(function)(*inputs)
+    return tuple(r.numpy() for r in result) if isinstance(result, tuple) else result.numpy()
+
+
+def close(found: Array, wanted: Array, tolerance: float = 1e-5) -> None:
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_every_sample_of_every_op_that_is_taken(opencl: Target) -> None:
+    taken = 0
+    for op in OPS.values():
+        for sample in op.samples[:2]:
+            if sample.regions or not sample.operands:
+                continue
+            inputs = [source(a.type) for a in sample.operands]
+            ports = tuple(Port(f"x{i}") for i in range(len(inputs)))
+            results = op.multi(*inputs, **sample.attributes)
+            program = Program(freeze(list(results), inputs), ports)
+            arrays = {p.name: a.numpy() for p, a in zip(ports, sample.operands, strict=True)}
+            try:
+                found = run_program(program, arrays, opencl)
+            except UnsupportedError:
+                continue
+            taken += 1
+            for result, wanted in zip(found, sample.gives, strict=True):
+                expected = wanted.numpy()
+                assert result.dtype == expected.dtype, op.name
+                close(result.astype(np.float64), expected.astype(np.float64), 2e-6)
+    assert taken > 80
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 47, 160])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_softmax_and_norms(opencl: Target, rows: int, size: int) -> None:
+    x, w, b = normal(rows, size), normal(size, seed=1), normal(size, seed=2)
+    wide = x.astype(np.float64)
+    e = np.exp(wide - wide.max(1, keepdims=True))
+    close(run(opencl, F.softmax, x), e / e.sum(1, keepdims=True))
+    centred = wide - wide.mean(1, keepdims=True)
+    norm = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * w + b
+    found = run(opencl, lambda x, w, b: F.layer_norm(x, w, b, epsilon=1e-5), x, w, b)
+    close(found, norm, 1e-4)
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 2), (0, 1, 2), (1, 2)])
+@pytest.mark.parametrize("kind", ["sum", "max", "min", "prod"])
+def test_reductions_along_any_axes(opencl: Target, axes: tuple[int, ...], kind: str) -> None:
+    x = normal(3, 18, 21) * 0.1 + 1
+    found = run(opencl, lambda x: call("reduce", x, axes=axes, kind=kind), x)
+    wanted = getattr(np, kind)(x.astype(np.float64), axis=axes)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_arg_max_takes_the_first_nan_then_the_first_greatest(opencl: Target, axis: int) -> None:
+    x = np.round(normal(37, 53) * 2)
+    x[5, 40], x[5, 50], x[30, 7] = np.nan, np.nan, np.nan
+    found = run(opencl, lambda x: x.argmax(axis), x)
+    assert np.array_equal(found, np.argmax(x, axis))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 21])
+@pytest.mark.parametrize("layout", ["io", "oi"])
+def test_products_with_packed_weights(opencl: Target, rows: int, layout: str) -> None:
+    weight, bias = normal(72, 86, seed=1), normal(86, seed=2)
+    stored = weight if layout == "io" else np.ascontiguousarray(weight.T)
+    x = normal(rows, 72)
+    found = product(opencl, x, stored, bias, layout)
+    close(found, np.maximum(x.astype(np.float64) @ weight + bias, 0), 1e-4)
+
+
+def product(target: Target, x: Array, weight: Array, bias: Array, layout: str) -> Array:
+    """relu(x @ weight + bias) with the weight as a parameter, which is what gets packed."""
+
+    def body(x: Any, weight: Any, bias: Any) -> Any:
+        return F.maximum(F.linear(x, weight, bias, layout=layout), 0.0)
+
+    return with_parameters(target, body, x, weight, bias)
+
+
+def with_parameters(target: Target, body: Any, x: Array, *stored: Array) -> Array:
+    """``body(x, *parameters)``; at least one parameter must have been packed."""
+    names = [f"p{number}" for number in range(len(stored))]
+    store = ParamStore(ArraySource(dict(zip(names, stored, strict=True))), target)
+
+    def closed(x: Any) -> Any:
+        return body(x, *(parameter(store, name) for name in names))
+
+    captured, _ = record_function(closed, (spec("f32", *x.shape),), ("x",))
+    plan = plan_for(captured.program, target)
+    assert any(p.name.startswith("derived:") for p in plan.optimized.ports)
+    handle = target.backend.upload(x, target.device)
+    (result,) = plan.run([handle], plan.bind(captured.parameters))
+    found: Array = target.backend.download(result, target.device)
+    return found
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 9, 21])
+@pytest.mark.parametrize("layout", ["io", "oi"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("affine", [False, True])
+def test_products_with_quantized_weights(
+    opencl: Target, rows: int, layout: str, bits: int, affine: bool
+) -> None:
+    rng = np.random.default_rng(bits)
+    inputs, outputs, per, group = 64, 50, 32 // bits, 32
+    axis = 0 if layout == "io" else 1
+    values = rng.integers(0, 2**bits, (inputs, outputs))
+    words = np.zeros((inputs // per, outputs), np.uint32)
+    for k in range(inputs):
+        words[k // per] |= (values[k] << (k % per * bits)).astype(np.uint32)
+    scale = (rng.standard_normal((inputs // group, outputs)) * 0.1).astype(np.float32)
+    bias = rng.standard_normal(scale.shape).astype(np.float32) if affine else scale * -8
+    dense = values * np.repeat(scale, group, 0) + np.repeat(bias, group, 0)
+    x = normal(rows, inputs)
+
+    def body(x: Any, words: Any, scale: Any, bias: Any) -> Any:
+        given = bias if affine else scale * -8.0
+        weight = F.dequantize(words, scale, given, bits=bits, group=group, axis=axis)
+        return F.tanh(F.linear(x, weight, layout=layout))
+
+    stored = [p if axis == 0 else np.ascontiguousarray(p.T) for p in (words, scale, bias)]
+    found = with_parameters(opencl, body, x, *stored)
+    close(found, np.tanh(x.astype(np.float64) @ dense), 2e-4)
+
+
+@pytest.mark.parametrize(
+    ("letters", "a", "b"),
+    [
+        ("mk,kn->mn", (5, 33), (33, 40)),
+        ("mk,nk->mn", (5, 33), (7, 33)),
+        ("bmk,bkn->bmn", (2, 3, 17), (2, 17, 16)),
+        ("bhqd,bhkd->bhqk", (2, 2, 3, 8), (2, 2, 5, 8)),
+        ("km,kn->mn", (4, 3), (4, 19)),
+    ],
+)
+def test_contractions(opencl: Target, letters: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    left, right, _ = letters.replace("->", ",").split(",")
+    batch = [c for c in left if c in right and c in letters.split("->")[1]]
+    inner = [c for c in left if c in right and c not in batch]
+    attributes = {
+        "lhs_batch": tuple(left.index(c) for c in batch),
+        "rhs_batch": tuple(right.index(c) for c in batch),
+        "lhs_contract": tuple(left.index(c) for c in inner),
+        "rhs_contract": tuple(right.index(c) for c in inner),
+    }
+    x, y = normal(*a), normal(*b, seed=1)
+    found = run(opencl, lambda x, y: call("dot_general", x, y, **attributes), x, y)
+    close(found, np.einsum(letters, x.astype(np.float64), y.astype(np.float64)), 1e-4)
+
+
+def attention(q: Array, k: Array, v: Array, start: Array, length: Array, **how: Any) -> Array:
+    """Attention in f64, query by query."""
+    B, H, T, D = q.shape
+    result = np.zeros(q.shape)
+    for b in range(B):
+        for h in range(H):
+            for t in range(T):
+                g, here = h // (H // k.shape[1]), start[b] + t
+                seen = [
+                    j
+                    for j in range(min(length[b], k.shape[2]))
+                    if (not how.get("causal", True) or j <= here)
+                    and (how.get("window") is None or j > here - how["window"])
+                ]
+                if not seen:
+                    continue
+                keys, values = (x[b, g, seen].astype(np.float64) for x in (k, v))
+                scores = keys @ q[b, h, t].astype(np.float64) * D**-0.5
+                if how.get("soft_cap"):
+                    scores = np.tanh(scores / how["soft_cap"]) * how["soft_cap"]
+                weights = np.exp(scores - scores.max())
+                result[b, h, t] = weights / weights.sum() @ values
+    return result
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"causal": False}, {"window": 5}, {"soft_cap": 1.5}, {"window": 3, "soft_cap": 2.0}]
+)
+@pytest.mark.parametrize(
+    ("heads", "groups", "steps", "size"), [(4, 2, 5, 16), (2, 2, 1, 8), (3, 1, 21, 32)]
+)
+def test_attention(
+    opencl: Target, heads: int, groups: int, steps: int, size: int, how: dict[str, Any]
+) -> None:
+    capacity = 40
+    q = normal(2, heads, steps, size)
+    k, v = normal(2, groups, capacity, size, seed=1), normal(2, groups, capacity, size, seed=2)
+    start, length = np.array([0, 17], np.int32), np.array([steps, 17 + steps], np.int32)
+    for row in range(2):
+        k[row, :, length[row] :], v[row, :, length[row] :] = np.nan, np.nan
+
+    def body(q: Any, k: Any, v: Any, start: Any, length: Any) -> Any:
+        return F.attention(q, k, v, start=start, length=length, **how)
+
+    found = run(opencl, body, q, k, v, start, length)
+    close(found, attention(q, k, v, start, length, **how), 1e-4)
+
+
+def test_a_query_that_sees_nothing_gives_zero(opencl: Target) -> None:
+    q, k = normal(1, 1, 2, 16), np.full((1, 1, 8, 16), np.nan, np.float32)
+    none = np.zeros(1, np.int32)
+    body = lambda q, k, s, n: F.attention(q, k, k, start=s, length=n)  # noqa: E731
+    assert not run(opencl, body, q, k, none, none).any()
+
+
+@pytest.mark.parametrize("start", [-2, 0, 6, 9, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("count", [0, 2, 3, 100, -1])
+def test_cache_update_writes_what_it_should_and_nothing_else(
+    opencl: Target, start: int, count: int
+) -> None:
+    cache, new = normal(1, 2, 8, 20), normal(1, 2, 3, 20, seed=1)
+    wanted = cache.copy()
+    for t in range(3):
+        if t < count and 0 <= start + t < 8:
+            wanted[:, :, start + t] = new[:, :, t]
+    rows = [np.array([n], np.int32) for n in (start, count)]
+    assert np.array_equal(run(opencl, F.cache_update, cache, new, *rows), wanted)
+
+
+def sorted_lines(x: Any, descending: bool) -> tuple[Any, Any]:
+    values, places = record(OPS["sort"].multi(x.ref, axis=1, descending=descending))
+    return values, places
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 64, 1000])
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorting_is_stable_with_nan_last(opencl: Target, size: int, descending: bool) -> None:
+    x = np.round(normal(3, size) * 3)
+    x[:, size // 2] = np.nan
+    keys = np.where(np.isnan(x), np.inf, -x if descending else x)
+    order = np.argsort(keys, axis=1, kind="stable")
+    values, places = run(opencl, lambda x: sorted_lines(x, descending), x)
+    assert np.array_equal(places, order)
+    assert np.array_equal(values, np.take_along_axis(x, order, 1), equal_nan=True)
