@@ -15,7 +15,10 @@ from ptir.backend.contract import Target
 from ptir.capture.lazy import tensor
 from ptir.capture.plan import plan_for, run_program
 from ptir.errors import CaptureError, UnsupportedError
-from ptir.types import spec
+from ptir.ir.graph import freeze, source
+from ptir.ir.program import Port, Program
+from ptir.ops import OPS
+from ptir.types import DTYPES, spec
 from random_programs import COLUMNS, ROWS, random_program
 
 REF = Target(ptir_backend_ref.backend, ptir_backend_ref.backend.devices()[0])
@@ -124,9 +127,33 @@ def test_a_repeated_run_gives_the_same_bits(opencl: Target) -> None:
 
 
 def test_what_has_no_kernel_is_refused_by_name(opencl: Target) -> None:
-    program = ptir.capture(lambda x: x.astype("f8e5m2"), spec("f32", 3))
-    with pytest.raises(UnsupportedError, match=r"opencl: cast\(f32\[3\]\): f8e5m2"):
+    x = source(spec("f32", 3))
+    call = OPS["custom_call"].multi(x, target="nobody.nothing.v1", results=("f32[3]",))
+    program = Program(freeze(list(call), [x]), (Port("x"),))
+    with pytest.raises(UnsupportedError, match=r"opencl: custom_call\(f32\[3\]\)"):
         run_program(program, {"x": np.zeros(3, np.float32)}, opencl)
+
+
+@pytest.mark.parametrize("dtype", ["f8e4m3fn", "f8e5m2", "bf16", "f16"])
+@pytest.mark.parametrize("wide", ["f32", "f64"])
+def test_casts_to_narrow_floats_round_once(opencl: Target, dtype: str, wide: str) -> None:
+    narrow, bits = DTYPES[dtype].numpy, DTYPES[dtype].bits
+    codes = np.arange(1 << min(bits, 12), dtype=f"u{bits // 8}") << (bits - min(bits, 12))
+    with np.errstate(invalid="ignore"):  # NaN
+        exact = codes.view(narrow).astype(np.float64)
+    exact = np.unique(exact[np.isfinite(exact)])
+    middle = (exact[1:] + exact[:-1]) / 2
+    near = np.concatenate([np.nextafter(middle, s * np.inf) for s in (-1, 1)])
+    ends = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-9, 448.0, 464.0, 465.0, 61440.0, 65520.0]
+    with np.errstate(over="ignore"):
+        x = np.concatenate([exact, middle, near, ends]).astype(DTYPES[wide].numpy)
+    program = ptir.capture(lambda x: x.astype(dtype), spec(wide, *x.shape))
+    (found,), (wanted,) = (run_program(program, {"x": x}, t) for t in (opencl, REF))
+    back = ptir.capture(lambda x: x.astype("f32"), spec(dtype, *x.shape))
+    (widened,) = run_program(back, {"x": wanted}, opencl)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
+    np.testing.assert_array_equal(widened, wanted.astype(np.float32))
 
 
 def test_nothing_runs_elsewhere(opencl: Target) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ptir.codegen.expr import Apply, Const, Expr, compare, constant, select
+from ptir.codegen.float8 import LAYOUTS, narrowed, widened
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, U32, DType
 
 Rule = Callable[..., Expr]
@@ -155,6 +156,10 @@ def cast(target: DType, x: Expr) -> Expr:
     source = x.dtype
     if source == target:
         return x
+    if source in LAYOUTS:
+        return cast(target, widened(x))
+    if target in LAYOUTS:
+        return narrowed(target, _as_f32_to_odd(cast(F32, x) if source == BOOL else x))
     if source == BOOL:
         return select(x, constant(target, 1), constant(target, 0))
     if target == BOOL:
@@ -173,6 +178,8 @@ def _as_f32_to_odd(x: Expr) -> Expr:
     if source.is_integer:
         wide = F64 if source.bits == 64 else F32
         x = Apply(wide, "convert", _shortened(x, wide) if source.bits >= 32 else x)
+    if x.dtype in NARROW:
+        return Apply(F32, "convert", x)
     return _f64_to_odd(x) if x.dtype == F64 else x
 
 
@@ -204,7 +211,8 @@ def _f64_to_odd(x: Expr) -> Expr:
 
 def cast_needs_doubles(source: DType, target: DType) -> bool:
     """Whether ``cast`` computes in f64 on the way."""
-    return target in NARROW and source.is_integer and source.bits == 64
+    short = target in NARROW or target in LAYOUTS
+    return short and source.is_integer and source.bits == 64
 
 
 def _cast(target: DType, x: Expr, /, **_: Any) -> Expr:

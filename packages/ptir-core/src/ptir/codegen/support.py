@@ -13,6 +13,11 @@ from ptir.types import DTYPES, F32, F64
 MOVED: Final = frozenset(DTYPES[name] for name in ("f8e4m3fn", "f8e5m2"))
 """Element types that kernels only move."""
 
+MOVING: Final = frozenset(
+    ("constant", "cast", "bitcast", "stop_gradient", "scatter_reduce", "cond", "while")
+)
+"""Ops besides movement that take those."""
+
 COMPOSITES: Final = frozenset(("attention", "cache_update"))
 """Composites that are taken whole; every other one is fused from its lowering."""
 
@@ -28,7 +33,7 @@ def refusal(query: OpQuery, traits: Traits) -> str | None:
     for type in (*query.operands, *query.results):
         if type.dtype == F64 and not traits.doubles:
             return "the device has no f64"
-        if type.dtype in MOVED and query.op not in MOVEMENT and query.op != "constant":
+        if type.dtype in MOVED and query.op not in MOVEMENT and query.op not in MOVING:
             return f"{type.dtype} is moved, not computed with"
         if type.nbytes > traits.largest:
             return f"{type} is larger than the largest allocation of {traits.largest} bytes"
