@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import click
@@ -28,7 +29,7 @@ def command(shared: Shared, name: str | None) -> None:
     elif name:
         show.text("\n".join(explanation(chosen[0])))
     else:
-        show.table(("op", "operands", "attributes", "meaning"), map(_row, chosen))
+        show.table(("op", "profile", "meaning"), map(_row, chosen))
 
 
 def record(one: Op) -> dict[str, Any]:
@@ -58,8 +59,10 @@ def _names(members: DTypeClass) -> list[str]:
 
 
 def _row(one: Op) -> tuple[str, ...]:
-    attributes = ", ".join(a.name for a in one.attributes)
-    return one.name, ", ".join(one.operands), attributes, inspect.cleandoc(one.doc).split("\n")[0]
+    attributes = f"; {', '.join(a.name for a in one.attributes)}" if one.attributes else ""
+    call = f"{one.name}({', '.join(one.operands)}{attributes})"
+    doc = " ".join(inspect.cleandoc(one.doc).split())
+    return call, one.profile, re.split(r"(?<=[\w)`\]])[.:;]\s", doc)[0].rstrip(".")
 
 
 def explanation(one: Op) -> list[str]:

@@ -26,7 +26,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, err: bool
         grid.add_column(column, header_style="bold", overflow="fold")
     for row in rows:
         grid.add_row(*(str(cell) for cell in row))
-    _console(err).print(grid)
+    console = _console(err)
+    if console.is_terminal:
+        console.print(grid)
+        return
+    with console.capture() as printed:
+        console.print(grid)
+    lines = (line.rstrip() for line in printed.get().splitlines())
+    click.echo("\n".join(lines), err=err)
 
 
 def _console(err: bool) -> Console:

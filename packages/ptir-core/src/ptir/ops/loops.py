@@ -140,6 +140,7 @@ scan = define(
     meaning=_run_scan,
     decomposition=_scan_decomposition,
     traits="control",
+    profile="control-flow",
     doc="""The region run once for each row of the sequences, handing the carries from run to run.
 
     It takes the carries, then one row (first axis) of each sequence; it gives the next carries,
