@@ -75,7 +75,7 @@ def test_a_damaged_file_is_built_again(opencl: Target, kernels: Path, built: lis
 def test_the_cache_can_be_left_alone(
     opencl: Target, kernels: Path, built: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PTIR_KERNEL_CACHE", "0")
+    monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")
     for _ in range(2):
         run(opencl, program(2.0))
     assert len(built) == 2

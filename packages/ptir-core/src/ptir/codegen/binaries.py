@@ -8,7 +8,6 @@ take is built again.
 from __future__ import annotations
 
 import hashlib
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from ptir.backend.folders import cache_folder, replace_file
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen.panels import VERSION
+from ptir.switches import switched_on
 
 
 def folder() -> Path:
@@ -26,9 +26,9 @@ def folder() -> Path:
 def built(device: KernelDevice, source: str) -> Any:
     """``source`` built for the device, from disk where it can be; raises ``CompileError``.
 
-    With ``PTIR_KERNEL_CACHE=0`` nothing is read or written.
+    With ``PTIR_REBUILD_KERNELS=1`` nothing is read or written.
     """
-    if os.environ.get("PTIR_KERNEL_CACHE") == "0":
+    if switched_on("PTIR_REBUILD_KERNELS"):
         return device.build(source)
     path = folder() / _name(device, source)
     found = _read(path)
