@@ -124,9 +124,9 @@ _lock = threading.RLock()
 def built(device: KernelDevice, source: str) -> Any:
     """``source`` built for ``device``: by this process before, from disk, or now.
 
-    With ``PTIR_NO_KERNEL_CACHE=1`` it is always built now. Raises ``CompileError``.
+    With ``PTIR_REBUILD_KERNELS=1`` it is always built now. Raises ``CompileError``.
     """
-    if switched_on("PTIR_NO_KERNEL_CACHE"):
+    if switched_on("PTIR_REBUILD_KERNELS"):
         return _announced(device, source, False, lambda: device.build(source))
     key = key_of(device, source)
     with _lock:
