@@ -132,7 +132,7 @@ def test_an_entry_that_the_driver_refuses_is_built_again(kernels: Path) -> None:
 def test_the_switch_leaves_the_disk_alone(
     kernels: Path, heard: list[events.KernelsBuilt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PTIR_KERNEL_CACHE", "0")
+    monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")
     device = Press()
     for _ in range(2):
         binaries.built(device, SOURCE)

@@ -11,6 +11,7 @@ SWITCHES: Final = {
     "PTIR_EAGER": "run every op at once instead of recording it",
     "PTIR_VERIFY": "check every type rule again after every pass",
     "PTIR_CHECK_INDICES": "raise where an index is outside instead of clamping it",
+    "PTIR_REBUILD_KERNELS": "build kernels again instead of keeping them on disk",
     "PTIR_DEBUG": "show the traceback of an error",
 }
 
