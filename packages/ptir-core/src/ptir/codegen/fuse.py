@@ -135,8 +135,9 @@ def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
     """Values that are written to memory: exits, outputs, and what is dear and shared."""
     stored = {value for group in heroes for value in group.exits}
     stored |= {value for value in graph.outputs if value in graph.maker}
+    made = frozenset(stored)
     for group in heroes:
-        stored |= _exact(graph, group)
+        stored |= _exact(graph, group, made)
     consumers: dict[int, set[int]] = {}
     for number, group in enumerate(heroes):
         for value in group.reads:
@@ -154,12 +155,16 @@ def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
     return stored
 
 
-def _exact(graph: Graph, group: Group) -> set[int]:
-    """Operands that a kernel reads too often, or too directly, to compute them while reading."""
+def _exact(graph: Graph, group: Group, made: frozenset[int]) -> set[int]:
+    """Operands that a kernel reads too often, or too directly, to compute them while reading.
+
+    ``made`` are what heroes store: what they are views of may exist inside of a kernel only.
+    """
     shared = set(group.shares.values())
-    found = shared | {graph.behind_views(value) for value in group.exact if value not in shared}
+    exact = (value for value in group.exact if value not in shared)
+    found = shared | {graph.behind_views(value, made) for value in exact}
     if isinstance(group.detail, Product) and not group.detail.is_streamed:
-        found.add(rows_in_memory(graph, group.detail))
+        found.add(rows_in_memory(graph, group.detail, made))
     return {value for value in found if value in graph.maker}
 
 
