@@ -54,7 +54,12 @@ class Graph:
 
     def behind_views(self, value: int, stop: Collection[int] = ()) -> int:
         """The value that free ops of one operand make ``value`` from, or one of ``stop`` before."""
-        while value not in stop and (made := self.instruction(value)) is not None and is_free(made) and made.operands:
+        while (
+            value not in stop
+            and (made := self.instruction(value)) is not None
+            and is_free(made)
+            and made.operands
+        ):
             value = made.operands[0]
         return value
 
