@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import islice
 from typing import Any
 
 from ptir.backend import Target, registry
@@ -17,7 +18,15 @@ from ptir_testsuite.case import Case
 from ptir_testsuite.composites import FORMULAS
 from ptir_testsuite.corpus import corpus_hash, judged
 from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import Item, items, random_programs, run_item, selected
+from ptir_testsuite.items import (
+    BATCH,
+    Item,
+    items,
+    random_programs,
+    rehearse,
+    run_item,
+    selected,
+)
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.report import Report
 from ptir_testsuite.selection import selection
@@ -81,7 +90,7 @@ def run(wish: Wish, progress: Progress | None = None) -> Report:
 
 def setting_of(target: Target, wish: Wish) -> Setting:
     """What the target is held to: its own claims unless the wish narrows them."""
-    claims = target.backend.claims if wish.claims is None else wish.claims
+    claims = target.backend.claimed(target.device) if wish.claims is None else wish.claims
     return Setting(target, claims, Terms(target.backend.correctly_rounded, wish.relaxations))
 
 
@@ -100,7 +109,11 @@ def _rows(chosen: Sequence[Item], setting: Setting, wish: Wish) -> Iterator[Row]
 
 def run_here(chosen: Iterable[Item], setting: Setting) -> Iterator[Row]:
     """A row for every item, run in this process."""
-    return (run_item(item, setting) for item in chosen)
+    waiting = iter(chosen)
+    while batch := list(islice(waiting, BATCH)):
+        rehearse(batch, setting)
+        for item in batch:
+            yield run_item(item, setting)
 
 
 def empty_report(

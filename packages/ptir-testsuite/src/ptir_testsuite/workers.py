@@ -19,10 +19,9 @@ from typing import Any, Final
 from ptir.backend import Target, registry
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import Item, profiles, run_item, spoken
+from ptir_testsuite.items import BATCH, Item, profiles, rehearse, run_item, spoken
 from ptir_testsuite.outcomes import Outcome, Row
 
-BATCH: Final = 32
 START: Final = 120.0  # seconds in which a worker must have opened its device
 
 
@@ -52,6 +51,7 @@ def serve(order: Order, pipe: Connection) -> None:
     setting = order.setting()
     pipe.send("ready")
     while (batch := pipe.recv()) is not None:
+        rehearse(batch, setting)
         for item in batch:
             try:
                 pipe.send(run_item(item, setting))

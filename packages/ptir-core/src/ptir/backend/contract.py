@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -76,6 +77,10 @@ class OpQuery:
     def is_composite(self) -> bool:
         """Whether the query asks about taking a composite whole."""
         return self.op == "composite"
+
+
+class Rehearsed(BaseException):
+    """A program was compiled as far as a rehearsal goes (see ``Backend.rehearsal``)."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +206,17 @@ class Backend(ABC):
     def stats(self, device: Device) -> RunStats:
         """The counters of ``device``."""
         return RunStats()
+
+    def claimed(self, device: Device) -> frozenset[str]:
+        """The profiles claimed for one device: ``claims``, less what it lacks."""
+        return self.claims
+
+    def rehearsal(self, device: Device) -> AbstractContextManager[None] | None:
+        """A context in which programs are compiled in vain, so that they build together after it.
+
+        ``compile`` may raise ``Rehearsed`` inside. None where it would bring nothing.
+        """
+        return None
 
     def capabilities(self, device: Device) -> Mapping[str, Any]:
         """Facts about ``device`` for people and scripts, by name: JSON values only."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,9 @@ from ptir.codegen.pack import pack
 from ptir.codegen.panels import UNPACK
 from ptir.codegen.plan import Place
 from ptir.codegen.support import refusal
+from ptir.codegen.together import rehearsal
 from ptir.ir.program import Block, Program
+from ptir.ops.profiles import PROFILES
 from ptir.types import U8, TensorType, dtype_of
 
 if TYPE_CHECKING:
@@ -72,6 +75,16 @@ class KernelBackend(Backend):
     def refusal(self, query: OpQuery, device: Device) -> str | None:
         """Why the generator cannot compile an op for ``device``, or None."""
         return refusal(query, self.opened(device).device.traits)
+
+    def claimed(self, device: Device) -> frozenset[str]:
+        """Every profile of the op set, f64 where the device computes in it."""
+        missing = set() if self.opened(device).device.traits.doubles else {"f64"}
+        return frozenset(PROFILES) - {"extension"} - missing
+
+    def rehearsal(self, device: Device) -> AbstractContextManager[None] | None:
+        """Builds together what is compiled in it, where the device can."""
+        opened = self.opened(device)
+        return rehearsal(opened.device) if opened.device.widest else None
 
     def param_resolver(
         self, program: Program, device: Device

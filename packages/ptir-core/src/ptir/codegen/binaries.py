@@ -139,6 +139,21 @@ def built(device: KernelDevice, source: str) -> Any:
         return known[key]
 
 
+def is_known(device: KernelDevice, source: str) -> bool:
+    """Whether this process has built ``source`` for ``device``."""
+    with _lock:
+        return key_of(device, source) in _known.get(device, ())
+
+
+def remember(device: KernelDevice, source: str, made: Any) -> None:
+    """Have ``built`` give ``made`` for ``source`` in this process."""
+    with _lock:
+        known = _known.setdefault(device, OrderedDict())
+        known[key_of(device, source)] = made
+        if len(known) > REMEMBERED:
+            known.popitem(last=False)
+
+
 def forget() -> None:
     """Let this process forget what it built, as a new one would."""
     with _lock:

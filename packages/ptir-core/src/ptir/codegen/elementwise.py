@@ -175,16 +175,16 @@ def cast(target: DType, x: Expr) -> Expr:
 def _as_f32_to_odd(x: Expr) -> Expr:
     """A number as f32, its last bit set where inexact: rounding it again then rounds once."""
     source = x.dtype
+    if source.is_integer and source.bits == 64:
+        return _wide_to_odd(x)
     if source.is_integer:
-        wide = F64 if source.bits == 64 else F32
-        x = Apply(wide, "convert", _shortened(x, wide) if source.bits >= 32 else x)
+        x = Apply(F32, "convert", _shortened(x) if source.bits == 32 else x)
     return _f64_to_odd(x) if x.dtype == F64 else x
 
 
-def _shortened(x: Expr, wide: DType) -> Expr:
-    """An integer that ``wide`` holds exactly: of a large one, the low bits become a single one."""
-    dtype = x.dtype
-    digits = 24 if wide == F32 else 53
+def _shortened(x: Expr) -> Expr:
+    """A 32-bit integer that f32 holds: of a large one, the low bits become a single one."""
+    dtype, digits = x.dtype, 24
     low = constant(dtype, (1 << (dtype.bits - digits)) - 1)
     one = constant(dtype, 1 << (dtype.bits - digits))
     lost = compare("ne", Apply(dtype, "and", x, low), zero(dtype))
@@ -197,21 +197,29 @@ def _shortened(x: Expr, wide: DType) -> Expr:
     return select(large, short, x)
 
 
+def _wide_to_odd(x: Expr) -> Expr:
+    """A 64-bit integer as f32; what rounds up beyond all integers may stay rounded up."""
+    nearest = Apply(F32, "convert", x)
+    back = Apply(x.dtype, "convert", nearest)
+    away = compare("gt", back, x)
+    if x.dtype.kind == "int":
+        negative = compare("lt", x, zero(x.dtype))
+        away = select(negative, compare("lt", back, x), away)
+    return _made_odd(nearest, away, compare("ne", back, x))
+
+
 def _f64_to_odd(x: Expr) -> Expr:
     nearest = Apply(F32, "convert", x)
     back = Apply(F64, "convert", nearest)
     away = compare("gt", Apply(F64, "abs", back), Apply(F64, "abs", x))
+    return _made_odd(nearest, away, compare("ne", back, x))
+
+
+def _made_odd(nearest: Expr, away: Expr, inexact: Expr) -> Expr:
+    """An f32 moved towards zero where it was rounded ``away``, odd where it is inexact."""
     one, none = constant(U32, 1), constant(U32, 0)
     bits = Apply(U32, "sub", Apply(U32, "bits", nearest), select(away, one, none))
-    inexact = compare("ne", back, x)
     return Apply(F32, "bits", Apply(U32, "or", bits, select(inexact, one, none)))
-
-
-def cast_needs_doubles(source: DType, target: DType) -> bool:
-    """Whether ``cast`` computes in f64 on the way."""
-    if target in F8 and source == F64:
-        return True
-    return target in (*NARROW, *F8) and source.is_integer and source.bits == 64
 
 
 def _cast(target: DType, x: Expr, /, **_: Any) -> Expr:

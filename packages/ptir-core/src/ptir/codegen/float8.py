@@ -52,7 +52,7 @@ def to_f8(target: DType, x: Expr) -> Expr:
     odd = _masked(Apply(U32, "shift_right", size, constant(U32, drop)), 1)
     half = Apply(U32, "add", odd, constant(U32, (1 << (drop - 1)) - 1))
     rounded = Apply(U32, "shift_right", Apply(U32, "add", size, half), constant(U32, drop))
-    code = Apply(U32, "sub", rounded, constant(U32, (127 - bias) << MANTISSA[target]))
+    code: Expr = Apply(U32, "sub", rounded, constant(U32, (127 - bias) << MANTISSA[target]))
     code = select(compare("ge", code, constant(U32, BEYOND[target])), _word(BEYOND, target), code)
     # below the least normal number, a float whose last bit is worth the least step does it
     magic = 2.0 ** (1 - bias - MANTISSA[target] + 23)

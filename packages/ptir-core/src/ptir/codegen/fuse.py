@@ -18,6 +18,9 @@ from ptir.codegen.graph import CHEAP, Graph, is_free, is_map, weight
 from ptir.codegen.kernel import Group
 from ptir.ir.program import Block
 
+DEEP = 64
+"""Most instructions that one element of a map goes through."""
+
 
 @dataclass(frozen=True)
 class Fused:
@@ -135,8 +138,9 @@ def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
     """Values that are written to memory: exits, outputs, and what is dear and shared."""
     stored = {value for group in heroes for value in group.exits}
     stored |= {value for value in graph.outputs if value in graph.maker}
+    made = frozenset(stored)
     for group in heroes:
-        stored |= _exact(graph, group)
+        stored |= _exact(graph, group, made)
     consumers: dict[int, set[int]] = {}
     for number, group in enumerate(heroes):
         for value in group.reads:
@@ -148,19 +152,43 @@ def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
         if isinstance(group.detail, Product) and group.detail.prologue is not None
         for p in group.detail.prologue.members
     }
+    stored |= _deep(graph, stored, claimed)
     for position in reversed(range(len(graph.block.instructions))):
         if position not in claimed:
             _settle(graph, position, stored, consumers, claimed)
     return stored
 
 
-def _exact(graph: Graph, group: Group) -> set[int]:
-    """Operands that a kernel reads too often, or too directly, to compute them while reading."""
+def _exact(graph: Graph, group: Group, made: frozenset[int]) -> set[int]:
+    """Operands that a kernel reads too often, or too directly, to compute them while reading.
+
+    ``made`` are what heroes store: what they are views of may exist inside of a kernel only.
+    """
     shared = set(group.shares.values())
-    found = shared | {graph.behind_views(value) for value in group.exact if value not in shared}
+    exact = (value for value in group.exact if value not in shared)
+    found = shared | {graph.behind_views(value, made) for value in exact}
     if isinstance(group.detail, Product) and not group.detail.is_streamed:
-        found.add(rows_in_memory(graph, group.detail))
+        found.add(rows_in_memory(graph, group.detail, made))
     return {value for value in found if value in graph.maker}
+
+
+def _deep(graph: Graph, stored: set[int], claimed: set[int]) -> set[int]:
+    """Values at which long chains are cut, so that expressions stay readable and builds short."""
+    found: set[int] = set()
+    depths: dict[int, int] = {}
+    for position, made in enumerate(graph.block.instructions):
+        if position in claimed or not is_map(made):
+            continue
+        (value,) = graph.results[position]
+        steps = made.types[0].dtype.bits if made.op == "pow" else 1
+        depth = steps + max((depths.get(operand, 0) for operand in made.operands), default=0)
+        if value in stored:
+            depth = 0
+        elif depth > DEEP * (4 if is_free(made) else 1):
+            found.add(value)
+            depth = 0
+        depths[value] = depth
+    return found
 
 
 def _settle(

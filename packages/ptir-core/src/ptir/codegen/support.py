@@ -7,7 +7,7 @@ from typing import Final
 from ptir.backend.contract import OpQuery
 from ptir.backend.control import CONTROL
 from ptir.backend.kernel import Traits
-from ptir.codegen.elementwise import ELEMENTWISE, cast_needs_doubles
+from ptir.codegen.elementwise import ELEMENTWISE
 from ptir.codegen.movement import MOVEMENT
 from ptir.types import F32, F64
 
@@ -50,8 +50,4 @@ def _op(query: OpQuery, traits: Traits) -> str | None:
         return f"{query.op} has no kernel family yet"
     if query.op == "dequantize" and query.attributes["bits"] == 3:
         return "values of 3 bits may span two words; they are decomposed"
-    if query.op == "cast" and not traits.doubles:
-        source, target = query.operands[0].dtype, query.results[0].dtype
-        if cast_needs_doubles(source, target):
-            return f"a cast from {source} to {target} is computed in f64"
     return None

@@ -117,7 +117,7 @@ class _Scatter:
         self.writer.store(self.held, dtype, flat, FOLD[self.kind](dtype, before, update))
 
     def _each(
-        self, batches: Sequence[str], columns: Sequence[str], body: Callable[[Index], None]
+        self, batches: tuple[str, str], columns: tuple[str, str], body: Callable[[Index], None]
     ) -> None:
         """Call ``body`` with the place of every element of the item's part."""
         rows = [self.type.shape[a] for a in self.axes]
