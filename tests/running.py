@@ -140,6 +140,7 @@ def command(
     for name in [name for name in os.environ if name.startswith("PTIR_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PTIR_BACKEND", "ref")
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path / "cache"))
     forget()
 
     def run(*arguments: object, stdin: bytes = b"") -> Done:

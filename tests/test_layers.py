@@ -12,7 +12,18 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "packages" / "ptir-core" / "src"
 ROOMS = (
-    *("errors", "events", "types", "ir", "ops", "params", "rewrite", "backend", "codegen"),
+    *(
+        "errors",
+        "switches",
+        "events",
+        "types",
+        "ir",
+        "ops",
+        "params",
+        "rewrite",
+        "backend",
+        "codegen",
+    ),
     *("passes", "capture", "functional", "nn", "models", "checkpoint", "text", "vision"),
     *("runtime", "trace", "plugins", "cli"),
 )

@@ -134,6 +134,18 @@ def test_reference_backend_is_an_entry_point(wheel: Build) -> None:
     assert declared.split("\n")[:2] == ["[ptir.backends]", "ref = ptir_backend_ref:backend"]
 
 
+def test_opencl_backend_is_an_entry_point_and_brings_a_cpu_runtime_when_asked(
+    wheel: Build,
+) -> None:
+    declared = dist_info(wheel("ptir-backend-opencl"), "entry_points.txt")
+    assert declared.split("\n")[:2] == ["[ptir.backends]", "opencl = ptir_backend_opencl:backend"]
+    required = metadata(wheel("ptir-backend-opencl")).get_all("Requires-Dist", [])
+    always = [line for line in required if "extra ==" not in line]
+    extra = [line.split(";")[0] for line in required if 'extra == "cpu"' in line.replace("'", '"')]
+    assert [line.split(">")[0] for line in always] == [f"ptir-core=={version()}", "pyopencl"]
+    assert extra == ["intel-cmplr-lib-rt", "intel-opencl-rt"]
+
+
 def test_nobody_is_told_to_install_the_foreign_distribution() -> None:
     pages = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]
     pages += REPOSITORY.glob("packages/*/README.md")

@@ -220,3 +220,44 @@ def test_doctor_without_a_working_backend_exits_with_3(site: Site, capsys: Captu
     assert "the probe program gave" in found.out
     assert "fix backend bad:0: check the driver" in found.out
     assert "error [PTIR-402]" in found.err
+
+
+@pytest.mark.parametrize("method", ["capabilities", "findings", "remedy"])
+def test_a_backend_that_fails_to_describe_itself_is_a_line_and_no_more(
+    method: str, site: Site, capsys: Capture
+) -> None:
+    base = "WrongBackend" if method == "remedy" else "TinyBackend"
+    body = f"class Odd({base}):\n    def {method}(self, *_):\n        1 / 0"
+    site.backend("odd", f"{TINY}\n{body}\nbackend = Odd()\n")
+    site.backend("good", TINY)
+    assert main(["doctor"]) == 0
+    assert f"{method}() failed: ZeroDivisionError" in capsys.readouterr().out
+    assert main(["backends", "--json"]) == 0
+    status = {row["name"]: row["status"] for row in json.loads(capsys.readouterr().out)}
+    assert status == {"good": "ok", "odd": "broken" if method == "capabilities" else "ok"}
+
+
+def test_doctor_shows_what_a_backend_says_about_itself(site: Site, capsys: Capture) -> None:
+    body = """
+from ptir.backend.contract import Finding
+class Told(TinyBackend):
+    def capabilities(self, device):
+        return {"fp16": True, "lanes": 8}
+    def findings(self):
+        return [Finding("library", "is old", "upgrade the library"), Finding("cable", "is in")]
+class Ill(WrongBackend):
+    def remedy(self, problem):
+        return "turn it off and on" if "probe program gave" in problem else None
+"""
+    site.backend("told", f"{TINY}\n{body}\nbackend = Told()\n")
+    site.backend("ill", f"{TINY}\n{body}\nbackend = Ill()\n")
+    assert main(["doctor"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "ok backend told:0 capabilities fp16 yes, lanes 8" in lines
+    assert "!! backend told: library is old" in lines
+    assert "ok backend told: cable is in" in lines
+    assert "fix backend told: library: upgrade the library" in lines
+    assert "fix backend ill:0: turn it off and on" in lines
+    assert main(["backends", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["told"]["devices"][0]["capabilities"] == {"fp16": True, "lanes": 8}

@@ -117,6 +117,7 @@ def test_a_cache_that_is_two_inputs_at_once_is_copied_first() -> None:
     made = compiled(ptir.capture(lambda c, n, s, k: F.cache_update(c, n, s, k), *types), options)
     check(made)
     assert made.plan.outputs == (Place("output", 0),)
+    assert [copy.source for copy in made.plan.copies[0]] == [Place("input", 0)]
 
 
 def test_a_cache_that_is_read_again_later_is_copied_first() -> None:

@@ -1,7 +1,11 @@
-"""Built kernels on disk: loaded again, and built again when they cannot be."""
+"""Built kernels of a real driver on disk: loaded again by a process that did not build them."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
-from ptir.errors import CompileError
+from ptir.codegen import binaries
 from ptir.ir.program import Program
 from ptir.types import spec
 
@@ -41,6 +45,8 @@ def program(factor: float) -> Program:
 
 
 def run(target: Target, program: Program) -> Any:
+    """The result and what it should be, as a process that built nothing yet computes it."""
+    binaries.forget()
     executable = target.backend.compile(program, target.device, Options())
     x = np.linspace(-1, 1, 40, dtype=np.float32)
     (result,) = executable.run([target.backend.upload(x, target.device)])
@@ -62,29 +68,48 @@ def test_another_source_is_another_file(opencl: Target, kernels: Path, built: li
     assert len(built) == len(list(kernels.iterdir())) == 2
 
 
-def test_a_damaged_file_is_built_again(opencl: Target, kernels: Path, built: list[str]) -> None:
+def test_what_the_driver_does_not_take_is_built_again(
+    opencl: Target, kernels: Path, built: list[str]
+) -> None:
     run(opencl, program(2.0))
     (file,) = kernels.iterdir()
-    file.write_bytes(b"not a program")
-    found, wanted = run(opencl, program(2.0))
+    binaries.write(file.stem, b"not a program")
+    with pytest.warns(UserWarning, match="refused by the driver"):
+        found, wanted = run(opencl, program(2.0))
     np.testing.assert_allclose(found, wanted * 2, rtol=1e-6)
     assert len(built) == 2
-    assert file.read_bytes() != b"not a program"
+    assert b"not a program" not in file.read_bytes()
 
 
-def test_the_cache_can_be_left_alone(
-    opencl: Target, kernels: Path, built: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PTIR_KERNEL_CACHE", "0")
-    for _ in range(2):
-        run(opencl, program(2.0))
-    assert len(built) == 2
-    assert not kernels.exists()
+def ptir_command(folder: Path, *arguments: str) -> Any:
+    environment = {**os.environ, "PTIR_CACHE_DIR": str(folder)}
+    code = "import sys\nfrom ptir.cli.main import main\nsys.exit(main())"
+    command = [sys.executable, "-c", code, *arguments, "--json", "--backend", "opencl"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
 
 
-def test_a_source_that_does_not_build_says_what_the_driver_said(opencl: Target) -> None:
-    device = opencl.backend.opened(opencl.device).device
-    with pytest.raises(CompileError, match="undeclared"):
-        device.build("__kernel void k(__global float *x) { x[0] = nobody; }")
-    found, wanted = run(opencl, program(5.0))
-    np.testing.assert_allclose(found, wanted * 5, rtol=1e-6)
+def statistic(said: str, name: str) -> int:
+    (line,) = (line for line in said.splitlines() if line.startswith(f"{name} "))
+    return int(line.split()[1])
+
+
+@pytest.mark.slow
+def test_after_a_warm_up_no_process_builds_anything(opencl: Target, tmp_path: Path) -> None:
+    first, _ = ptir_command(tmp_path, "warmup", "demo", "--tokens", "40")
+    assert first["capacities"] == [64]
+    assert first["kernel_files_built"] > 0 and first["kernel_files_restored"] == 0
+    runs = (
+        ("run", "demo", "-p", "ROMEO:", "-n", "5", "--temp", "0"),
+        ("run", "demo", "-p", "ROMEO: " * 9, "-n", "5", "--temp", "0.7", "--top-k", "9"),
+    )
+    for arguments in runs:
+        _, said = ptir_command(tmp_path, *arguments, "--stats")
+        assert statistic(said, "kernel_files_built") == 0
+        assert statistic(said, "kernel_files_restored") > 0
+    again, _ = ptir_command(tmp_path, "warmup", "demo", "--tokens", "40")
+    assert (again["kernel_files_built"], again["kernel_files_restored"]) == (
+        0,
+        first["kernel_files_built"],
+    )

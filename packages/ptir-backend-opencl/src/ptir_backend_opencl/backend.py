@@ -44,10 +44,13 @@ class OpenCLBackend(KernelBackend):
 
     def findings(self) -> Sequence[Finding]:
         """Every registered driver and whether it loads."""
-        return [
+        found = [
             Finding(str(driver.icd), driver.problem or f"{driver.library} loads", driver.fix)
             for driver in drivers.drivers()
         ]
+        if runtime := drivers.intel_runtime():
+            found.append(Finding("Intel's runtime from pip", str(runtime / drivers.INTEL_LIBRARY)))
+        return found
 
     def remedy(self, problem: str) -> str | None:
         """The fix for problems that OpenCL drivers are known for."""

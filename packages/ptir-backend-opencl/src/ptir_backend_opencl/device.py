@@ -51,7 +51,7 @@ class OpenCLDevice(KernelDevice):
         with self._errors("open"):
             self._context = cl.Context([device])
             self._queue = cl.CommandQueue(self._context)
-        self._options = ["-cl-std=CL1.2"]
+        self._options = ["-cl-std=CL1.2", "-w"]
         if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
             self._options.append("-cl-fp32-correctly-rounded-divide-sqrt")
         doubles = "cl_khr_fp64" in extensions(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -66,7 +67,8 @@ def _platforms() -> list[Any]:
 def _no_platform() -> str:
     tried = drivers.drivers()
     if not tried:
-        return f"no driver is registered in {drivers.vendors()}; {drivers.INSTALL}"
+        where = f" in {drivers.vendors()}" if sys.platform == "linux" else ""
+        return f"no driver is registered{where}; {drivers.INSTALL}"
     broken = [f"{d.icd} {d.problem}; {d.fix}" for d in tried if d.problem]
     listed = ", ".join(str(driver.icd) for driver in tried)
     return "; ".join(broken) or f"no platform, though drivers are registered ({listed})"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any, Final, Literal
 
@@ -42,7 +42,10 @@ class BackendStatus:
     def record(self) -> dict[str, Any]:
         """The status as ``ptir backends --json`` prints it."""
         names = ("name", "distribution", "version", "status", "reason")
-        devices = [asdict(d) | {"capabilities": self.capabilities(d)} for d in self.devices]
+        try:
+            devices = [asdict(d) | {"capabilities": self.capabilities(d)} for d in self.devices]
+        except PluginError as error:
+            return replace(self, status="broken", reason=str(error), devices=()).record()
         return {name: getattr(self, name) for name in names} | {"devices": devices}
 
     def capabilities(self, device: Device) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from ptir.errors import CaptureError, UsageError
 from ptir.ir.graph import SOURCE, Node, Ref, source
 from ptir.ops.record import op
 from ptir.params.store import ParamStore
+from ptir.switches import switched_on
 from ptir.types import DType, TensorType, dtype_of
 from ptir.types import dtype as dtype_named
 
@@ -33,7 +34,7 @@ _flush_lock = threading.RLock()
 
 def eager() -> bool:
     """Whether ``PTIR_EAGER=1`` asks for every op to run at once."""
-    return os.environ.get("PTIR_EAGER", "") == "1"
+    return switched_on("PTIR_EAGER")
 
 
 def call_multi(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:

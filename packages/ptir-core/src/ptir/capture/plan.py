@@ -5,7 +5,6 @@ The key holds the program itself, so a hit is verified by equality, not only by 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -21,6 +20,7 @@ from ptir.ops.implementations import Overrides, active_overrides
 from ptir.params.store import ParamStore
 from ptir.passes.context import Derivation, PassContext
 from ptir.passes.pipeline import optimize, pipeline_key
+from ptir.switches import switched_on
 
 CAPACITY: Final = 1024
 
@@ -163,7 +163,7 @@ def plan_for(program: Program, target: Target, options: Options | None = None) -
 
 def checks_indices() -> bool:
     """Whether ``PTIR_CHECK_INDICES=1`` asks for an error where an index is outside."""
-    return os.environ.get("PTIR_CHECK_INDICES") == "1"
+    return switched_on("PTIR_CHECK_INDICES")
 
 
 def run_program(

@@ -1,7 +1,7 @@
 """``ptir bench``: prompt processing and decoding speed, in the conventions of llama-bench.
 
 A test ``pp512`` runs a prompt of 512 random tokens, ``tg64`` decodes 64 tokens. Each is warmed up
-once and repeated; on a CPU, decoding is bracketed by a read-bandwidth probe of the host.
+once and repeated; decoding is bracketed by a probe of memory bandwidth (see ``cli.bandwidth``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptir.cli import show
+from ptir.cli.bandwidth import probe_of
 from ptir.cli.model import dtype_option, model_argument, open_model, quant_option
 from ptir.cli.shared import Shared, session, shared_options
 
@@ -85,6 +86,10 @@ class Bench:
         names = model.store.source.names()
         self._weights = sum(model.store.type(name).nbytes for name in names)
 
+    @functools.cached_property
+    def _probe(self) -> Callable[[], float]:
+        return probe_of(self._model.target)
+
     def _session(self, capacity: int) -> Any:
         from ptir.runtime.session import Session
 
@@ -114,17 +119,17 @@ class Bench:
     ) -> dict[str, Any]:
         """One row of the report."""
         target = self._model.target
-        probed = test.startswith("tg") and target.device.kind in ("cpu", "reference")
-        probe = read_bandwidth if probed else lambda: 0.0
+        probed = test.startswith("tg")
         with self._model.policies():
             work(count)
+            memory = target.backend.memory_stats(target.device)  # the probe takes some too
+            probe = self._probe if probed else lambda: 0.0
             speeds, shares = [], []
             for _ in range(repetitions):
                 before = probe()
                 speeds.append(count / work(count))
                 if probed:
                     shares.append(speeds[-1] * self._weights / ((before + probe()) / 2))
-        memory = target.backend.memory_stats(target.device)
         return {
             "test": test,
             "tokens_per_second": {
@@ -136,21 +141,3 @@ class Bench:
             "bandwidth_share": statistics.median(shares) if probed else None,
             "peak_memory_bytes": memory.peak_bytes if memory else None,
         }
-
-
-def read_bandwidth() -> float:
-    """Bytes per second of the best of three matrix-vector products over 256 MB on the host."""
-    matrix, vector = _operands()
-    best = float("inf")
-    for _ in range(3):
-        began = time.perf_counter()
-        matrix @ vector
-        best = min(best, time.perf_counter() - began)
-    return float(matrix.nbytes / best)
-
-
-@functools.cache
-def _operands() -> tuple[Any, Any]:
-    import numpy as np
-
-    return np.ones((8192, 8192), np.float32), np.ones(8192, np.float32)

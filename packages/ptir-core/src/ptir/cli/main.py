@@ -20,6 +20,7 @@ from typing import Final
 import click
 
 from ptir.errors import PtirError, UsageError, unknown_name
+from ptir.switches import SWITCHES, switched_on
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = list(sys.argv[1:] if argv is None else argv)
         _open_streams()
+        for name in SWITCHES:
+            switched_on(name)
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             code = group.main(args, prog_name="ptir", standalone_mode=False)

@@ -23,12 +23,11 @@ from ptir import events
 from ptir.backend.folders import ENVIRONMENT, PART, cache_folder, replace_file
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen import panels
+from ptir.switches import switched_on
 
 FORMAT: Final = 1
 MAGIC: Final = b"ptir-kernels %d\n" % FORMAT
 SUFFIX: Final = ".kernels"
-SWITCH: Final = "PTIR_KERNEL_CACHE"
-"""The environment variable that turns the cache off with 0."""
 LIMIT: Final = 512 << 20
 """Most bytes of all entries."""
 ABANDONED: Final = 3600.0
@@ -125,9 +124,9 @@ _lock = threading.RLock()
 def built(device: KernelDevice, source: str) -> Any:
     """``source`` built for ``device``: by this process before, from disk, or now.
 
-    With ``PTIR_KERNEL_CACHE=0`` it is always built now. Raises ``CompileError``.
+    With ``PTIR_REBUILD_KERNELS=1`` it is always built now. Raises ``CompileError``.
     """
-    if os.environ.get(SWITCH) == "0":
+    if switched_on("PTIR_REBUILD_KERNELS"):
         return _announced(device, source, False, lambda: device.build(source))
     key = key_of(device, source)
     with _lock:

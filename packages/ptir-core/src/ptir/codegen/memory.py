@@ -58,12 +58,14 @@ class Pool:
         """Memory of at least one byte, perhaps used before."""
         size = max(1, nbytes)
         with self._lock:
-            self._live += size
-            self._peak = max(self._peak, self._live + self._spare)
             if self._free[size]:
                 self._spare -= size
-                return self._free[size].pop()
-            return self._device.allocate(size)
+                memory = self._free[size].pop()
+            else:
+                memory = self._device.allocate(size)
+            self._live += size
+            self._peak = max(self._peak, self._live + self._spare)
+            return memory
 
     def release(self, memory: Memory, nbytes: int) -> None:
         """Take memory back."""

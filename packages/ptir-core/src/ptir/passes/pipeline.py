@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from ptir.passes.resolve import resolve
 from ptir.passes.select import select
 from ptir.passes.share import share
 from ptir.rewrite.rules import rules
+from ptir.switches import switched_on
 
 PLUGGED: Final[dict[str, BackendPass]] = {}
 """The passes of plugins by their owner, in the order in which they were added."""
@@ -91,7 +91,7 @@ def optimize(
     With ``PTIR_VERIFY=1`` it is verified in between; ``VerifyError`` names the pass that broke it.
     Raises ``UnsupportedError`` for what the backend cannot run.
     """
-    checked = os.environ.get("PTIR_VERIFY") == "1"
+    checked = switched_on("PTIR_VERIFY")
     for stage in pipeline:
         for name, run in stage.passes(context):
             before, program = program, _run(name, run, program, context)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from ptir.ir.program import Block
 from ptir.ops.record import op
 from ptir.rewrite.constants import SMALL_BYTES, computed, known, uniform
 from ptir.rewrite.rule import Maker, NodeRule, Plain, node_rule
+from ptir.switches import switched_on
 from ptir.types import BOOL, F32, I32, TensorType, spec
 
 _NEVER: Final = frozenset({"constant", "iota", "broadcast_to", "custom_call"})
@@ -22,7 +22,7 @@ def _foldable(node: Node) -> bool:
     record = op(node.op)
     if node.op in _NEVER or record.regions or not node.operands:
         return False
-    if record.bounds is not None and os.environ.get("PTIR_CHECK_INDICES") == "1":
+    if record.bounds is not None and switched_on("PTIR_CHECK_INDICES"):
         return False
     given = sum(operand.type.nbytes for operand in node.operands)
     return sum(t.nbytes for t in node.types) <= max(SMALL_BYTES, given)

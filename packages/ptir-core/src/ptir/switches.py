@@ -1,0 +1,26 @@
+"""Environment variables that switch something on: 1 is on; 0, empty or unset is off."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from ptir.errors import UsageError, unknown_name
+
+SWITCHES: Final = {
+    "PTIR_EAGER": "run every op at once instead of recording it",
+    "PTIR_VERIFY": "check every type rule again after every pass",
+    "PTIR_CHECK_INDICES": "raise where an index is outside instead of clamping it",
+    "PTIR_REBUILD_KERNELS": "build kernels again instead of keeping them on disk",
+    "PTIR_DEBUG": "show the traceback of an error",
+}
+
+
+def switched_on(name: str) -> bool:
+    """Whether the switch called ``name`` is on; raises ``UsageError`` for any other value."""
+    if name not in SWITCHES:
+        raise UsageError(unknown_name("switch", name, SWITCHES))
+    text = os.environ.get(name, "")
+    if text not in ("", "0", "1"):
+        raise UsageError(f"{name}={text}: set it to 1 ({SWITCHES[name]}) or to 0")
+    return text == "1"

@@ -1,0 +1,103 @@
+"""``ptir cache`` and ``ptir warmup``: what they list, remove, compile and refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ptir
+from ptir.capture.plan import PLANS
+from ptir.codegen import binaries
+from ptir.errors import UsageError
+from ptir.passes.benchmark import choices_file
+from ptir.runtime.session import capacity_for
+from ptir.runtime.steps import chunk_sizes
+from ptir.runtime.warmup import capacities, prompts, warm_up
+from running import REF, Command, command
+
+__all__ = ["command"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def filled() -> int:
+    binaries.write("a", b"x" * 100)
+    binaries.write("b", b"y" * 200)
+    choices_file().write_text('{"choices": []}')
+    return sum(path.stat().st_size for path in binaries.files())
+
+
+def test_cache_lists_what_is_there(folder: Path, command: Command) -> None:
+    kernels = filled()
+    value = command("cache", "--json").value
+    assert (value["path"], value["cleared"]) == (str(folder), False)
+    assert value["kinds"] == [
+        {"name": "kernels", "files": 2, "bytes": kernels, "limit_bytes": binaries.LIMIT},
+        {"name": "implementations", "files": 1, "bytes": 15, "limit_bytes": None},
+    ]
+    assert "kernels" in command("cache").out
+
+
+def test_cache_clear_removes_all_of_it_and_nothing_else(folder: Path, command: Command) -> None:
+    filled()
+    foreign = [folder / "kernels" / "notes.txt", folder / "mine"]
+    for path in foreign:
+        path.write_text("keep")
+    assert f"removed 3 files, 0.0 MiB, from {folder}" in command("cache", "clear").out
+    assert sorted(p for p in folder.rglob("*") if p.is_file()) == sorted(foreign)
+    assert command("cache", "clear", "--json").value["kinds"][0]["files"] == 0
+
+
+def test_cache_of_a_new_machine_is_empty(folder: Path, command: Command) -> None:
+    assert [kind["files"] for kind in command("cache", "--json").value["kinds"]] == [0, 0]
+    assert command("cache", "path").out.strip() == str(folder)
+    assert command("cache", "path", "--json").value == {"path": str(folder)}
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("context", [1, 50, 64, 100, 300, 1024, 5000, 9000])
+def test_warm_up_covers_every_length(context: int) -> None:
+    lengths = range(1, context + 1)
+    assert set(capacities(context)) == {capacity_for(length, context) for length in lengths}
+    for capacity in capacities(context):
+        reachable = {size for n in range(1, capacity + 1) for size, _ in chunk_sizes(n)}
+        assert {size for n in prompts(capacity) for size, _ in chunk_sizes(n)} == reachable
+        assert max(prompts(capacity)) <= capacity
+
+
+def test_a_run_after_the_warm_up_compiles_no_program() -> None:
+    model = ptir.load_model("random:gpt2-tiny", backend=REF)
+    done = warm_up(model)
+    assert done.programs > 0
+    assert (done.kernel_files_built, done.kernel_files_restored) == (0, 0)
+    assert done.capacities == capacities(model.context)
+    before = PLANS.compiled
+    for length in range(1, model.context, 7):
+        for options in ({"temperature": 0.0}, {"temperature": 0.9, "top_k": 3, "seed": 1}):
+            model.generate([1] * length, max_tokens=1, **options)
+            model.generate([1] * length, max_tokens=min(2, model.context - length), **options)
+    assert PLANS.compiled == before
+
+
+def test_warm_up_command_says_what_it_did(command: Command) -> None:
+    PLANS.clear()
+    where = ("--backend", "ref", "--tokens", "20")
+    value = command("warmup", "random:gpt2-tiny", *where, "--json").value
+    assert value["capacities"] == [64] and value["programs"] > 0
+    assert set(value) == {
+        *("model", "backend", "device", "capacities", "programs"),
+        *("kernel_files_built", "kernel_files_restored", "seconds"),
+    }
+    assert "kernel files built" in command("warmup", "random:gpt2-tiny", *where).out
+
+
+@pytest.mark.parametrize("tokens", [0, 10_000])
+def test_warm_up_refuses_lengths_that_do_not_fit(tokens: int) -> None:
+    model = ptir.load_model("random:gpt2-tiny", backend=REF)
+    with pytest.raises(UsageError, match=f"{tokens} tokens: must be from 1 to the context"):
+        warm_up(model, tokens)

@@ -1,0 +1,125 @@
+"""What can go wrong on a device: typed errors that name it, and a device that works afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ptir
+from ptir import functional as F
+from ptir.backend.contract import Target
+from ptir.capture.lazy import tensor
+from ptir.errors import (
+    CompileError,
+    DeviceError,
+    DeviceLost,
+    OutOfMemory,
+    PtirError,
+    UnsupportedError,
+)
+from ptir.types import U8, TensorType
+
+cl = pytest.importorskip("pyopencl")
+
+
+def still_works(target: Target) -> None:
+    x = np.arange(6, dtype=np.float32)
+    found = ptir.jit(lambda x: x * 2.0 + 1.0)(tensor(x, backend=target)).numpy()
+    np.testing.assert_array_equal(found, x * 2 + 1)
+
+
+def driver_error(code: str) -> Exception:
+    record = cl._cl._ErrorRecord(
+        msg=f"clSomething failed: {code}", code=getattr(cl.status_code, code), routine="clSomething"
+    )
+    kind = cl.MemoryError if code.startswith(("MEM", "OUT")) else cl.RuntimeError
+    error: Exception = kind(record)
+    return error
+
+
+def raising(error: Exception) -> Any:
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    return fails
+
+
+def test_a_value_larger_than_the_largest_allocation_is_refused_by_op(opencl: Target) -> None:
+    largest = opencl.backend.opened(opencl.device).device.traits.largest
+    elements = largest // 4 + 1
+    one = tensor(np.ones(1, np.float32), backend=opencl)
+    words = (
+        rf"broadcast_to\(f32\[\]\): f32\[{elements}\] is larger than the largest .* {largest} bytes"
+    )
+    with pytest.raises(UnsupportedError, match=words):
+        ptir.jit(lambda x: x + F.full((elements,), 2.0))(one).numpy()
+    still_works(opencl)
+
+
+def test_memory_larger_than_the_largest_allocation_is_refused_by_name(opencl: Target) -> None:
+    opened = opencl.backend.opened(opencl.device)
+    largest = opened.device.traits.largest
+    before = opencl.backend.memory_stats(opencl.device).live_bytes
+    with pytest.raises(OutOfMemory, match=f"at most {largest} bytes in one piece, ") as said:
+        opened.pool.allocate(TensorType(U8, (largest + 1,)))
+    assert opencl.device.name in str(said.value)
+    assert opencl.backend.memory_stats(opencl.device).live_bytes == before
+    still_works(opencl)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("MEM_OBJECT_ALLOCATION_FAILURE", OutOfMemory),
+        ("OUT_OF_RESOURCES", OutOfMemory),
+        ("DEVICE_NOT_AVAILABLE", DeviceLost),
+        ("INVALID_COMMAND_QUEUE", DeviceLost),
+        ("INVALID_VALUE", DeviceError),
+    ],
+)
+def test_a_failing_launch_is_typed_and_the_next_program_runs(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch, code: str, error: type[PtirError]
+) -> None:
+    work = ptir.jit(lambda x: x * 3.0)
+    x = tensor(np.ones(5, np.float32), backend=opencl)
+    with monkeypatch.context() as patch:
+        patch.setattr(cl, "enqueue_nd_range_kernel", raising(driver_error(code)))
+        with pytest.raises(DeviceError, match=rf"launch of kernel \w+ on .*{code}") as said:
+            work(x).numpy()
+    assert type(said.value) is error
+    assert opencl.device.name in str(said.value)
+    np.testing.assert_array_equal(work(x).numpy(), np.full(5, 3.0))
+    still_works(opencl)
+
+
+def test_a_failing_allocation_leaves_the_counters_right(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = opencl.backend.memory_stats(opencl.device).live_bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(cl, "Buffer", raising(driver_error("MEM_OBJECT_ALLOCATION_FAILURE")))
+        with pytest.raises(OutOfMemory, match=r"allocation of 40028 bytes .*smaller batch"):
+            opencl.backend.upload(np.ones(10007, np.float32), opencl.device)
+    assert opencl.backend.memory_stats(opencl.device).live_bytes == before
+    still_works(opencl)
+
+
+def test_a_failed_build_names_the_kernel_and_the_first_error(opencl: Target) -> None:
+    device = opencl.backend.opened(opencl.device).device
+    lines = [
+        "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))",
+        "void good_0(__global float *x) { x[0] = 1; }",
+        "",
+        "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))",
+        "void bad_1(__global float *x) {",
+        "  x[0] = nobody;",
+        "  x[1] = nothing;",
+        "}",
+    ]
+    with pytest.raises(CompileError, match=r"in kernel 'bad_1': .*undeclared.*'nobody'") as said:
+        device.build("\n".join(lines))
+    assert opencl.device.name in str(said.value)
+    assert "nothing" not in str(said.value)
+    still_works(opencl)
