@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,9 +52,11 @@ class Graph:
         position = self.maker.get(value)
         return None if position is None else self.block.instructions[position]
 
-    def behind_views(self, value: int) -> int:
-        """The value that free ops of one operand make ``value`` from."""
+    def behind_views(self, value: int, stop: Collection[int] = ()) -> int:
+        """The value that free ops of one operand make ``value`` from, or one of ``stop`` before."""
         while (made := self.instruction(value)) is not None and is_free(made) and made.operands:
+            if value in stop:
+                break
             value = made.operands[0]
         return value
 

@@ -135,9 +135,12 @@ def _aligned(
     return True
 
 
-def rows_in_memory(graph: Graph, product: Product) -> int:
-    """The value to store so that each row of activations lies in memory without gaps."""
-    base = graph.behind_views(product.lhs)
+def rows_in_memory(graph: Graph, product: Product, made: frozenset[int]) -> int:
+    """The value to store so that each row of activations lies in memory without gaps.
+
+    ``made`` are the values that kernels store anyway.
+    """
+    base = graph.behind_views(product.lhs, made)
     builder = Builder(graph, lambda value: value == base)
     size = product.inputs
     flat = axis("m", product.rows) * size + axis("k", size)
