@@ -313,9 +313,6 @@ def digits(flat: Index, shape: Iterable[int]) -> tuple[Index, ...]:
             found.append(ZERO)
             continue
         quotient = flat // step if step else ZERO
-        if not size:  # there is no such place: nothing will be read
-            found.append(ZERO)
-            continue
         found.append(quotient if position == 0 and flat.high < step * size else quotient % size)
     return tuple(found)
 
