@@ -20,6 +20,8 @@ from ptir.errors import CaptureError, UnsupportedError
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Port, Program
 from ptir.ops import OPS
+from ptir.passes.context import PassContext
+from ptir.passes.legalize import legalize
 from ptir.types import DTYPES, spec
 from random_programs import COLUMNS, ROWS, random_program
 
@@ -156,6 +158,38 @@ def test_casts_to_narrow_floats_round_once(opencl: Target, dtype: str, wide: str
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
     np.testing.assert_array_equal(widened, wanted.astype(np.float32))
+
+
+@pytest.mark.parametrize("how", ["portable", "default"])
+def test_composites_also_run_from_their_lowerings(opencl: Target, how: str) -> None:
+    q, k, v = (rng(seed).standard_normal((1, 2, 3, 4), np.float32) for seed in range(3))
+    policy = {"attention": "force=portable"} if how == "portable" else {}
+    with ptir.overrides(policy):
+        program = ptir.capture(
+            lambda q, k, v: F.attention(q, k, v), *(spec("f32", 1, 2, 3, 4),) * 3
+        )
+        plain = legalize(program, PassContext(opencl.backend, opencl.device))
+        executable = opencl.backend.compile(plain, opencl.device, Options())
+        found = executable.run([opencl.backend.upload(x, opencl.device) for x in (q, k, v)])
+        (wanted,) = run_program(program, {"q": q, "k": k, "v": v}, REF)
+    np.testing.assert_allclose(
+        opencl.backend.download(found[0], opencl.device), wanted, rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("shape", [(0, 8, 4), (3, 0, 4), (3, 8, 0)])
+def test_empty_axes_are_no_trouble(opencl: Target, shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    program = ptir.capture(
+        lambda x, w, b: F.softmax(F.linear(x, w, b), axis=0),
+        *(spec("f32", m, k), spec("f32", k, n), spec("f32", n)),
+    )
+    arrays = {
+        port.name: np.ones(type.shape, np.float32)
+        for port, type in zip(program.ports, program.inputs, strict=True)
+    }
+    (found,), (wanted,) = (run_program(program, arrays, t) for t in (opencl, REF))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_nothing_runs_elsewhere(opencl: Target) -> None:

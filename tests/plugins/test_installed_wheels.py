@@ -79,6 +79,7 @@ def test_json_has_exactly_the_promised_fields(installed: Path) -> None:
         assert cause in by_name[name]["reason"]
         assert by_name[name]["devices"] == []
     device = {"index": 0, "name": "Tiny One", "kind": "reference", "detail": ""}
+    device["capabilities"] = {}
     assert by_name["good"]["devices"] == [device]
 
 

@@ -84,9 +84,14 @@ def test_statistics_add_up_and_the_profile_is_sorted() -> None:
         happen()
         happen()
         events.emit(events.ParameterLoaded("wte", 64, 0.125))
+        events.emit(events.KernelsBuilt("0123456789", "paper", 0.0625, False))
+        events.emit(events.KernelsBuilt("0123456789", "paper", 0.03125, True))
     assert stats.summary() == {
         "programs_compiled": 2,
         "compile_seconds": 2.0,
+        "kernel_files_built": 1,
+        "kernel_files_restored": 1,
+        "build_seconds": 0.09375,
         "pass_seconds": 1.5,
         "programs_run": 2,
         "run_seconds": 4.0,
@@ -96,7 +101,7 @@ def test_statistics_add_up_and_the_profile_is_sorted() -> None:
     }
     rows = [(row.kind, row.name, row.total.seconds) for row in stats.profile()]
     assert rows[0] == ("run", SECOND.digest[:8], 4.0)
-    assert [seconds for *_, seconds in rows] == [4.0, 2.0, 1.0, 0.5, 0.125]
+    assert [seconds for *_, seconds in rows] == [4.0, 2.0, 1.0, 0.5, 0.125, 0.0625, 0.03125]
 
 
 def test_nobody_listens_after_the_block_even_when_it_fails() -> None:

@@ -13,7 +13,7 @@ from ptir.backend.kernel import KernelDevice, Traits
 from ptir.errors import OutOfMemory
 from ptir_backend_opencl.dialect import LIBRARY, OpenCLC
 from ptir_backend_opencl.errors import RAISED, failed_build, typed
-from ptir_backend_opencl.platforms import shares_host_memory
+from ptir_backend_opencl.platforms import extensions, shares_host_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +54,7 @@ class OpenCLDevice(KernelDevice):
         self._options = ["-cl-std=CL1.2", "-w"]
         if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
             self._options.append("-cl-fp32-correctly-rounded-divide-sqrt")
-        doubles = "cl_khr_fp64" in device.extensions.split()
+        doubles = "cl_khr_fp64" in extensions(device)
         platform = device.platform
         self.dialect = OpenCLC(doubles)
         self.traits = Traits(

@@ -102,6 +102,8 @@ LIBRARY: Final = "library"
 """The name of the kernel that stands for several."""
 
 DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+NO_DOUBLES: Final = "#define double this_device_has_no_double\n"
+"""So that a kernel that slips through fails on every driver, also on one that has them."""
 
 
 class OpenCLC(Dialect):
@@ -228,7 +230,7 @@ class OpenCLC(Dialect):
 
     def prelude(self) -> str:
         """Nothing is contracted but what says ``fma``."""
-        return (DOUBLES if self._doubles else "") + PRELUDE
+        return (DOUBLES if self._doubles else NO_DOUBLES) + PRELUDE
 
 
 def _pointer(argument: Argument) -> str:

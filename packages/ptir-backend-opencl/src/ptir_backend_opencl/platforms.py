@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.util import find_spec
 from typing import Any, Final
 
 from ptir.backend import Device
 from ptir.backend.contract import DeviceKind
-from ptir.errors import BackendUnavailable
+from ptir.errors import BackendUnavailable, UsageError, unknown_name
 from ptir_backend_opencl import drivers
+
+WITHOUT: Final = "PTIR_OPENCL_WITHOUT"
+"""The environment variable that names, with commas, features to do without."""
+FEATURES: Final[dict[str, tuple[str, ...]]] = {
+    "fp16": ("cl_khr_fp16",),
+    "fp64": ("cl_khr_fp64",),
+    "subgroups": ("cl_khr_subgroups", "cl_intel_subgroups"),
+    "large-groups": (),
+}
+"""What can be done without, and the extensions that go; ``large-groups`` are those above 256."""
 
 ORDER: Final[tuple[DeviceKind, ...]] = ("discrete", "integrated", "cpu")
 
@@ -55,7 +67,8 @@ def _platforms() -> list[Any]:
 def _no_platform() -> str:
     tried = drivers.drivers()
     if not tried:
-        return f"no driver is registered in {drivers.vendors()}; {drivers.INSTALL}"
+        where = f" in {drivers.vendors()}" if sys.platform == "linux" else ""
+        return f"no driver is registered{where}; {drivers.INSTALL}"
     broken = [f"{d.icd} {d.problem}; {d.fix}" for d in tried if d.problem]
     listed = ", ".join(str(driver.icd) for driver in tried)
     return "; ".join(broken) or f"no platform, though drivers are registered ({listed})"
@@ -100,21 +113,41 @@ def _detail(device: Any) -> str:
     return f"{device.platform.name.strip()}, {device.version.strip()}"
 
 
+def lacking() -> frozenset[str]:
+    """What devices are said to lack; raises ``UsageError`` for a word that means nothing."""
+    words = (word.strip() for word in os.environ.get(WITHOUT, "").split(","))
+    found = frozenset(word for word in words if word)
+    for word in sorted(found - set(FEATURES)):
+        raise UsageError(f"{WITHOUT}: {unknown_name('feature', word, tuple(FEATURES))}")
+    return found
+
+
+def extensions(device: Any) -> frozenset[str]:
+    """The device's extensions, less those of what it is said to lack."""
+    hidden = {name for word in lacking() for name in FEATURES[word]}
+    return frozenset(device.extensions.split()) - hidden
+
+
+def work_group_size(device: Any) -> int:
+    """Work-items of the largest work-group."""
+    most = int(device.max_work_group_size)
+    return min(most, 256) if "large-groups" in lacking() else most
+
+
 def capabilities(device: Any) -> dict[str, Any]:
     """What the driver says about a device, under names that stay."""
     import pyopencl as cl
 
-    extensions = set(device.extensions.split())
-    subgroups = bool(extensions & {"cl_khr_subgroups", "cl_intel_subgroups"})
+    has = extensions(device)
     return {
         "platform": device.platform.name.strip(),
         "opencl": device.version.strip(),
         "driver": device.driver_version.strip(),
-        "fp16": "cl_khr_fp16" in extensions,
-        "fp64": "cl_khr_fp64" in extensions,
-        "subgroups": subgroups,
+        "fp16": "cl_khr_fp16" in has,
+        "fp64": "cl_khr_fp64" in has,
+        "subgroups": bool(has & set(FEATURES["subgroups"])),
         "compute_units": device.max_compute_units,
-        "work_group_size": device.max_work_group_size,
+        "work_group_size": work_group_size(device),
         "local_memory_bytes": device.local_mem_size,
         "local_memory_dedicated": device.local_mem_type == cl.device_local_mem_type.LOCAL,
         "memory_bytes": device.global_mem_size,

@@ -50,8 +50,12 @@ def serve(order: Order, pipe: Connection) -> None:
     """The loop of a worker: batches in, rows out, until it is told to stop."""
     setting = order.setting()
     pipe.send("ready")
-    while (batch := pipe.recv()) is not None:
-        rehearse(batch, setting)
+    while (order_of_batch := pipe.recv()) is not None:
+        batch, together = order_of_batch
+        if together:
+            pipe.send("rehearsing")
+            rehearse(batch, setting)
+            pipe.send("ready")
         for item in batch:
             try:
                 pipe.send(run_item(item, setting))
@@ -68,6 +72,7 @@ class _Worker:
     pending: deque[Item] = field(default_factory=deque)
     heard: float = field(default_factory=time.monotonic)
     ready: bool = False
+    rehearsing: bool = False
 
 
 def run_in_processes(
@@ -89,6 +94,7 @@ class _Pool:
         self.order, self.timeout = order, timeout
         self.workers: list[_Worker] = []
         self.failures = 0
+        self.together = True
 
     def rows(self, jobs: int) -> Iterator[Row]:
         for _ in range(min(jobs, max(1, len(self.left)))):
@@ -125,8 +131,9 @@ class _Pool:
         except (EOFError, ConnectionError):
             yield from self._lost(worker, Outcome.CRASH)
             return
-        if isinstance(message, str) and message != "ready":
+        if isinstance(message, str) and message not in ("ready", "rehearsing"):
             raise SuiteDefect(message)
+        worker.rehearsing = message == "rehearsing"
         if isinstance(message, Row):
             worker.pending.popleft()
             yield message
@@ -143,12 +150,13 @@ class _Pool:
             self.workers.remove(worker)
             return
         worker.pending.extend(batch)
-        worker.pipe.send(batch)
+        worker.pipe.send((batch, self.together))
 
     def _overdue(self) -> Iterator[Row]:
         now = time.monotonic()
         for worker in list(self.workers):
-            if now - worker.heard > (self.timeout if worker.ready else START):
+            slow = worker.rehearsing or not worker.ready
+            if now - worker.heard > (max(START, self.timeout) if slow else self.timeout):
                 yield from self._lost(worker, Outcome.TIMEOUT)
 
     def _lost(self, worker: _Worker, outcome: Outcome) -> Iterator[Row]:
@@ -158,7 +166,9 @@ class _Pool:
         if not worker.ready:
             code = worker.process.exitcode
             raise SuiteDefect(f"a worker ended (exit code {code}) before it had opened its device")
-        if worker.pending:
+        if worker.rehearsing:  # nobody knows at which item: from now on each is built on its own
+            self.together = False
+        elif worker.pending:
             yield _blamed(worker.pending.popleft(), outcome, worker, self)
         self.left.extendleft(reversed(worker.pending))
         if self.left:

@@ -91,7 +91,7 @@ def _absorbed(graph: Graph, heroes: list[Group]) -> list[Group]:
 def _prologue(graph: Graph, product: Group, by_exit: dict[int, Group]) -> Group | None:
     """The row program whose rows are the activations of a product of few rows."""
     detail: Product = product.detail
-    source = graph.behind_views(detail.lhs)
+    source = graph.behind_views(detail.lhs, by_exit)
     group = by_exit.get(source)
     if group is None or not isinstance(group.detail, Rows) or not detail.is_streamed:
         return None
@@ -137,8 +137,8 @@ def _with_prologue(group: Group, prologue: Group) -> Group:
 def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
     """Values that are written to memory: exits, outputs, and what is dear and shared."""
     stored = {value for group in heroes for value in group.exits}
-    stored |= {value for value in graph.outputs if value in graph.maker}
     made = frozenset(stored)
+    stored |= {value for value in graph.outputs if value in graph.maker}
     for group in heroes:
         stored |= _exact(graph, group, made)
     consumers: dict[int, set[int]] = {}
@@ -160,13 +160,10 @@ def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
 
 
 def _exact(graph: Graph, group: Group, made: frozenset[int]) -> set[int]:
-    """Operands that a kernel reads too often, or too directly, to compute them while reading.
-
-    ``made`` are what heroes store: what they are views of may exist inside of a kernel only.
-    """
+    """Operands that a kernel reads too often, or too directly, to compute them while reading."""
     shared = set(group.shares.values())
-    exact = (value for value in group.exact if value not in shared)
-    found = shared | {graph.behind_views(value, made) for value in exact}
+    plain = (value for value in group.exact if value not in shared)
+    found = shared | {graph.behind_views(value, made) for value in plain}
     if isinstance(group.detail, Product) and not group.detail.is_streamed:
         found.add(rows_in_memory(graph, group.detail, made))
     return {value for value in found if value in graph.maker}

@@ -54,12 +54,9 @@ class Graph:
 
     def behind_views(self, value: int, stop: Collection[int] = ()) -> int:
         """The value that free ops of one operand make ``value`` from, or one of ``stop`` before."""
-        while (
-            value not in stop
-            and (made := self.instruction(value)) is not None
-            and is_free(made)
-            and made.operands
-        ):
+        while (made := self.instruction(value)) is not None and is_free(made) and made.operands:
+            if value in stop:
+                break
             value = made.operands[0]
         return value
 

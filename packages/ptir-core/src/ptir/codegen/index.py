@@ -309,10 +309,10 @@ def digits(flat: Index, shape: Iterable[int]) -> tuple[Index, ...]:
     step = math.prod(sizes)
     for position, size in enumerate(sizes):
         step = step // size if size else 0
-        quotient = flat // step if step else ZERO
-        if not size:  # there is no such place: nothing will be read
+        if size <= 1:  # nothing has coordinates in an empty shape
             found.append(ZERO)
             continue
+        quotient = flat // step if step else ZERO
         found.append(quotient if position == 0 and flat.high < step * size else quotient % size)
     return tuple(found)
 

@@ -43,11 +43,12 @@ class Pool:
     def __init__(self, device: KernelDevice) -> None:
         self._device = device
         self._free: defaultdict[int, list[Memory]] = defaultdict(list)
-        self._spare = 0
+        self._spare, self._most_spare = 0, SPARE
         self._live = 0
         self._peak = 0
         self._retired: list[object] = []
         self._waiting = 0
+        self._patience = RETIRED  # handles may die after this module's names, when Python ends
         self._lock = threading.RLock()
 
     def allocate(self, type: TensorType) -> Resident:
@@ -72,7 +73,7 @@ class Pool:
         size = max(1, nbytes)
         with self._lock:
             self._live -= size
-            if self._spare + size <= SPARE:
+            if self._spare + size <= self._most_spare:
                 self._free[size].append(memory)
                 self._spare += size
             else:
@@ -83,7 +84,7 @@ class Pool:
         with self._lock:
             self._retired.append(things)
             self._waiting += nbytes
-            if self._waiting > RETIRED:
+            if self._waiting > self._patience:
                 self._device.finish()
                 self.settled()
 

@@ -138,7 +138,7 @@ def _aligned(
 def rows_in_memory(graph: Graph, product: Product, made: frozenset[int]) -> int:
     """The value to store so that each row of activations lies in memory without gaps.
 
-    Views are looked through as far as what other kernels have ``made``.
+    ``made`` are the values that kernels store anyway.
     """
     base = graph.behind_views(product.lhs, made)
     builder = Builder(graph, lambda value: value == base)
