@@ -72,17 +72,17 @@ float{n} to_bf16{n}(float{n} x) {{
   return as_float{n}(u & 0xffff0000u);
 }}
 float{n} to_f16{n}(float{n} x) {{
-  ushort t[{width}];
+  ushort t[{width}] __attribute__((aligned(64)));
   vstore_half{n}_rte(x, 0, (half *)t);
   return vload_half{n}(0, (half *)t);
 }}
 ushort{n} f16_bits{n}(float{n} x) {{
-  ushort t[{width}];
+  ushort t[{width}] __attribute__((aligned(64)));
   vstore_half{n}_rte(x, 0, (half *)t);
   return {load};
 }}
 float{n} bits_f16{n}(ushort{n} x) {{
-  ushort t[{width}];
+  ushort t[{width}] __attribute__((aligned(64)));
   {store};
   return vload_half{n}(0, (half *)t);
 }}
@@ -184,8 +184,10 @@ class OpenCLC(Dialect):
     def store(self, dtype: DType, width: int, buffer: str, index: str, text: str) -> str:
         """A store of what carries the value, narrowed."""
         n = _n(width)
+        if dtype == F16 and width > 1:  # PoCL's wide vstore_half faults where lines are not aligned
+            return f"vstore{n}(f16_bits{n}({text}), 0, (__global ushort *)({buffer} + {index}));"
         if dtype == F16:
-            return f"vstore_half{n}_rte({text}, 0, {buffer} + {index});"
+            return f"vstore_half_rte({text}, 0, {buffer} + {index});"
         if dtype == BF16:
             text = f"convert_ushort{n}(as_uint{n}({text}) >> 16)"
         if dtype == BOOL:
