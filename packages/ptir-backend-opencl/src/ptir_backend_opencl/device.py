@@ -13,7 +13,12 @@ from ptir.backend.kernel import KernelDevice, Traits
 from ptir.errors import OutOfMemory
 from ptir_backend_opencl.dialect import LIBRARY, OpenCLC
 from ptir_backend_opencl.errors import RAISED, failed_build, typed
-from ptir_backend_opencl.platforms import extensions, shares_host_memory
+from ptir_backend_opencl.platforms import (
+    chain_memories,
+    extensions,
+    shares_host_memory,
+    yields_threads,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,12 +61,13 @@ class OpenCLDevice(KernelDevice):
             self._options.append("-cl-fp32-correctly-rounded-divide-sqrt")
         doubles = "cl_khr_fp64" in extensions(device)
         platform = device.platform
-        self.dialect = OpenCLC(doubles)
+        self.dialect = OpenCLC(doubles, yields_threads(device))
         self.traits = Traits(
             units=device.max_compute_units,
             doubles=doubles,
             largest=device.max_mem_alloc_size,
             alignment=max(64, device.mem_base_addr_align // 8),
+            memories=chain_memories(device),
             identity=" ".join(
                 (
                     *(platform.name, platform.version, self._name, device.driver_version),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from ptir.backend.kernel import Argument, Dialect
+from ptir.backend.kernel import Argument, Dialect, Staying
 from ptir.types import BF16, BOOL, F16, F64, DType
 
 TYPES: Final = {
@@ -106,14 +107,32 @@ NO_DOUBLES: Final = "#define double this_device_has_no_double\n"
 """So that a kernel that slips through fails on every driver, also on one that has them."""
 
 
+STAYING: Final = Staying(
+    function="void",
+    table="__constant int {0}[] = {{{1}}};",
+    claim="atomic_inc({0})",
+    announce="mem_fence(CLK_GLOBAL_MEM_FENCE); atomic_add({0}, {1});",
+    seen="(*(volatile __global int *)({0}))",
+    pause="",
+    fence="mem_fence(CLK_GLOBAL_MEM_FENCE);",
+)
+
+
+YIELD: Final = '__asm__ volatile("syscall" : : "a"(24L) : "rcx", "r11", "memory");'
+"""``sched_yield`` of Linux on x86-64, for drivers that compile assembly for the host's threads."""
+
+
 class OpenCLC(Dialect):
-    """OpenCL C 1.2."""
+    """OpenCL C 1.2. ``yields``: kernels may give way to another thread (``YIELD``)."""
 
     name = "opencl-c"
     lanes = 16
+    staying = STAYING
 
-    def __init__(self, doubles: bool) -> None:
+    def __init__(self, doubles: bool, yields: bool = False) -> None:
         self._doubles = doubles
+        if yields:
+            self.staying = replace(STAYING, pause=YIELD)
 
     def type(self, dtype: DType, width: int = 1) -> str:
         """``float``, ``int16``, ..."""
@@ -215,8 +234,8 @@ class OpenCLC(Dialect):
         functions: list[str] = []
         cases: list[str] = []
         for number, (arguments, body) in enumerate(parts):
-            listed = "".join(f"{_pointer(a)}{a.name}, " for a in arguments)
-            given = "".join(f"({_pointer(a)})a{n}, " for n, a in enumerate(arguments))
+            listed = "".join(f"{self.pointer(a)}{a.name}, " for a in arguments)
+            given = "".join(f"({self.pointer(a)})a{n}, " for n, a in enumerate(arguments))
             functions.append(f"void part_{number}({listed}const int item) {{\n{body}\n}}")
             cases.append(f"    case {number}: part_{number}({given}item); break;")
         buffers = "".join(f", __global char *a{n}" for n in range(widest))
@@ -225,19 +244,19 @@ class OpenCLC(Dialect):
         body = f"  const int item = get_global_id(0);\n  switch (which) {{\n{chosen}\n  }}\n}}"
         return "\n\n".join((*functions, head + body))
 
+    def pointer(self, argument: Argument) -> str:
+        """A pointer to global memory."""
+        constant = "" if argument.written else "const "
+        return f"__global {constant}{STORAGE[argument.dtype.name]} *"
+
     def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
         """A kernel of work-groups of one: an item is a tile."""
-        listed = ", ".join(f"{_pointer(a)}{a.name}" for a in arguments)
+        listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)
         return f"{KERNEL}void {name}({listed}) {{\n  const int item = get_global_id(0);\n{body}\n}}"
 
     def prelude(self) -> str:
         """Nothing is contracted but what says ``fma``."""
         return (DOUBLES if self._doubles else NO_DOUBLES) + PRELUDE
-
-
-def _pointer(argument: Argument) -> str:
-    constant = "" if argument.written else "const "
-    return f"__global {constant}{STORAGE[argument.dtype.name]} *"
 
 
 def _n(width: int) -> str:

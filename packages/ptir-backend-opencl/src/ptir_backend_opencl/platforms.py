@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from platform import machine
 from typing import Any, Final
 
 from ptir.backend import Device
@@ -19,8 +20,14 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "fp64": ("cl_khr_fp64",),
     "subgroups": ("cl_khr_subgroups", "cl_intel_subgroups"),
     "large-groups": (),
+    "chains": (),
 }
-"""What can be done without, and the extensions that go; ``large-groups`` are those above 256."""
+"""What can be done without, and the extensions that go.
+
+``large-groups`` are work-groups above 256; ``chains`` are kernels that run in one launch.
+"""
+POINTER: Final = 8
+"""Bytes of a buffer among the arguments of a kernel."""
 
 ORDER: Final[tuple[DeviceKind, ...]] = ("discrete", "integrated", "cpu")
 
@@ -134,6 +141,19 @@ def work_group_size(device: Any) -> int:
     return min(most, 256) if "large-groups" in lacking() else most
 
 
+def chain_memories(device: Any) -> int:
+    """Most buffers of a kernel that is a chain; 0 where kernels are launched one by one."""
+    if kind_of(device) != "cpu" or "chains" in lacking():
+        return 0
+    return int(device.max_parameter_size) // POINTER
+
+
+def yields_threads(device: Any) -> bool:
+    """Whether kernels are compiled by Clang into threads of Linux on x86-64, as PoCL does."""
+    host = (sys.platform, machine())
+    return host == ("linux", "x86_64") and "pocl" in device.version.lower()
+
+
 def capabilities(device: Any) -> dict[str, Any]:
     """What the driver says about a device, under names that stay."""
     import pyopencl as cl
@@ -152,6 +172,7 @@ def capabilities(device: Any) -> dict[str, Any]:
         "local_memory_dedicated": device.local_mem_type == cl.device_local_mem_type.LOCAL,
         "memory_bytes": device.global_mem_size,
         "largest_allocation_bytes": device.max_mem_alloc_size,
+        "chain_memories": chain_memories(device),
         "shares_host_memory": shares_host_memory(device),
     }
 

@@ -30,6 +30,31 @@ class Argument:
     written: bool
 
 
+@dataclass(frozen=True)
+class Staying:
+    """How workers that stay from phase to phase are spelled: templates of what they do.
+
+    ``{0}`` is the address of a 32-bit counter in the device's memory (a pointer as ``pointer``
+    gives it).
+    """
+
+    function: str
+    """What stands before the name of a function that gives nothing back."""
+    table: str
+    """A table of constants at the top of a file: its name, its numbers."""
+    claim: str
+    """An expression: adds one to the counter and gives what it was."""
+    announce: str
+    """A statement: what was written before is visible to whoever sees the counter, to which
+    ``{1}`` is added."""
+    seen: str
+    """An expression: the counter as it is now."""
+    pause: str
+    """A statement that gives way to other threads; nothing where that cannot be."""
+    fence: str
+    """A statement: what others wrote before they announced it is visible from here on."""
+
+
 class Dialect(ABC):
     """How a C-like language is spelled. Texts are expressions unless said otherwise.
 
@@ -40,6 +65,8 @@ class Dialect(ABC):
     name: str
     lanes: int = 16
     """Lanes of a wide value."""
+    staying: Staying | None = None
+    """How chains of kernels are spelled, where they are (``codegen.chains``)."""
 
     @abstractmethod
     def type(self, dtype: DType, width: int = 1) -> str:
@@ -89,6 +116,10 @@ class Dialect(ABC):
         """A statement that declares a private f32 array."""
 
     @abstractmethod
+    def pointer(self, argument: Argument) -> str:
+        """The type of a buffer argument, ready for its name to follow."""
+
+    @abstractmethod
     def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
         """A whole kernel. ``body`` finds its number in ``item``."""
 
@@ -119,6 +150,8 @@ class Traits:
     """Bytes that a part of an allocation must be aligned to."""
     identity: str
     """Names the device, its driver, their versions and the build options: part of cache keys."""
+    memories: int = 0
+    """Most buffers of a kernel that is a chain; 0: kernels are launched one by one."""
 
 
 class KernelDevice(ABC):

@@ -131,6 +131,8 @@ class KernelBackend(Backend):
 
     def _bound(self, program: Program, compiled: Compiled, opened: _Opened) -> Executable:
         """The compiled program with its fixed memories in place."""
+        import numpy as np
+
         device, plan = opened.device, compiled.plan
         constants = [self._constant(compiled, value, opened) for value in plan.constants]
         arena = opened.pool.allocate(TensorType(U8, (plan.arena,)))
@@ -145,12 +147,17 @@ class KernelBackend(Backend):
             return parts[key]
 
         steps: list[Step] = []
+        counters: list[Resident] = []
         for step in compiled.steps(device):
             for position, place in enumerate(step.places()):
                 if place.kind in ("constant", "arena"):
-                    step.bind(position, fixed(place, compiled.nbytes(step, position)))
+                    step.bind(position, fixed(place, step.nbytes(position)))
+                elif place.kind == "counters":
+                    zeros = np.zeros(step.nbytes(position), np.uint8)
+                    counters.append(self._uploaded(zeros, opened))
+                    step.bind(position, counters[-1].memory)
             steps.append(step)
-        held = (arena, *constants, *parts.values())
+        held = (arena, *constants, *counters, *parts.values())
         return KernelProgram(program, opened.pool, opened.stats, steps, plan.outputs, held)
 
     def _constant(self, compiled: Compiled, value: int, opened: _Opened) -> Resident:

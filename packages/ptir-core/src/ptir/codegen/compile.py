@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ptir.backend.contract import Options
-from ptir.backend.kernel import KernelDevice
-from ptir.codegen import together
+from ptir.backend.kernel import Argument, KernelDevice
 from ptir.codegen.binaries import built
+from ptir.codegen.chains import Chain, Phase, chained, function, phases
+from ptir.codegen.chains import kernel as chain_text
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
 from ptir.codegen.launches import Launch, Step, Transfer
-from ptir.codegen.plan import MemoryPlan, plan_memory
+from ptir.codegen.plan import MemoryPlan, Place, plan_memory
 from ptir.codegen.together import kernel_of
 from ptir.ir.program import Block
 
@@ -27,35 +28,46 @@ class Compiled:
     kernels: tuple[Kernel | None, ...]
     """One per group; None where there is nothing to store."""
     plan: MemoryPlan
+    chains: tuple[Chain, ...]
+    """The kernels as they are launched, in order."""
     source: str
     names: tuple[str, ...]
+    """The name of each chain in the source."""
     built: Any
 
     def steps(self, device: KernelDevice) -> Iterator[Step]:
         """Everything that one run queues, in order, still unbound."""
-        for number, kernel in enumerate(self.kernels):
-            yield from self._copies(number, device)
-            if kernel is None:
-                continue
+        last = 0
+        for chain, name in zip(self.chains, self.names, strict=True):
+            yield from self._copies(range(last, chain.kernels[0] + 1), device)
+            last = chain.kernels[-1] + 1
+            yield self._launch(chain, name, device)
+        yield from self._copies(range(last, len(self.kernels) + 1), device)
+
+    def _launch(self, chain: Chain, name: str, device: KernelDevice) -> Step:
+        kernels = [k for n in chain.kernels if (k := self.kernels[n]) is not None]
+        if len(kernels) == 1:
+            (kernel,) = kernels
             places = [self.plan.places[value] for value in kernel.values]
-            made = kernel_of(device, self.built, self.names[number], len(places))
-            step = Launch(device, made, kernel.items, places)
-            step.kernel = kernel
-            yield step
-        yield from self._copies(len(self.kernels), device)
+            sizes = [self._nbytes(kernel, value) for value in kernel.values]
+            made = kernel_of(device, self.built, name, len(places))
+            return Launch(device, made, kernel.items, places, sizes, kernels)
+        places = [*chain.memories, Place("counters", 0)]
+        sizes = [self.plan.arena if p.kind == "arena" else 0 for p in chain.memories]
+        made = kernel_of(device, self.built, name, len(places))
+        workers = device.traits.units
+        return Launch(device, made, workers, places, [*sizes, chain.counters.nbytes], kernels)
 
-    def _copies(self, number: int, device: KernelDevice) -> Iterator[Step]:
-        for copy in self.plan.copies[number]:
-            if copy.nbytes:
-                yield Transfer(device, copy.source, copy.target, copy.nbytes)
+    def _copies(self, steps: range, device: KernelDevice) -> Iterator[Step]:
+        for step in steps:
+            for copy in self.plan.copies[step]:
+                if copy.nbytes:
+                    yield Transfer(device, copy.source, copy.target, copy.nbytes)
 
-    def nbytes(self, step: Step, position: int) -> int:
-        """The bytes behind an argument of a step."""
-        if isinstance(step, Transfer):
-            return step.nbytes
-        assert isinstance(step, Launch) and step.kernel is not None
-        value, group = step.kernel.values[position], step.kernel.group
-        scratch = {scratch_value(group, n): type for n, type in enumerate(step.kernel.scratch)}
+    def _nbytes(self, kernel: Kernel, value: int) -> int:
+        """The bytes behind an argument of a kernel."""
+        group = kernel.group
+        scratch = {scratch_value(group, n): type for n, type in enumerate(kernel.scratch)}
         type = scratch[value] if value in scratch else self.fused.graph.type(value)
         return max(1, type.nbytes)
 
@@ -73,10 +85,10 @@ def compile_block(block: Block, device: KernelDevice, options: Options) -> Compi
     reads = [_reads(kernel) for kernel in kernels]
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
     plan = plan_memory(fused, reads, scratch, options, device.traits.alignment)
-    names, source = _source(kernels, device)
-    together.notice(device, source, {n: k for n, k in zip(names, kernels, strict=True) if k})
-    program = built(device, source) if any(names) else None
-    return Compiled(fused, kernels, plan, source, names, program)
+    chains = chained(kernels, plan, device.dialect, device.traits)
+    names, source = _source(kernels, chains, plan, device)
+    program = built(device, source) if names else None
+    return Compiled(fused, kernels, plan, chains, source, names, program)
 
 
 def _reads(kernel: Kernel | None) -> tuple[int, ...]:
@@ -89,19 +101,58 @@ def _reads(kernel: Kernel | None) -> tuple[int, ...]:
 
 
 def _source(
-    kernels: tuple[Kernel | None, ...], device: KernelDevice
+    kernels: Sequence[Kernel | None],
+    chains: Sequence[Chain],
+    plan: MemoryPlan,
+    device: KernelDevice,
 ) -> tuple[tuple[str, ...], str]:
-    """Each kernel's name and the source file; kernels of equal text are written once."""
-    known: dict[str, str] = {}
-    texts = [device.dialect.prelude()]
-    names: list[str] = []
-    for kernel in kernels:
-        if kernel is None:
-            names.append("")
-            continue
-        text = kernel.text(device.dialect, "NAME")
-        if text not in known:
-            known[text] = f"{kernel.family}_{len(known)}"
-            texts.append(kernel.text(device.dialect, known[text]))
-        names.append(known[text])
-    return tuple(names), "\n\n".join(texts)
+    """The name of each chain and the source file; what has equal text is written once."""
+    source = _Source(device)
+    for chain in chains:
+        found = [k for n in chain.kernels if (k := kernels[n]) is not None]
+        if len(found) == 1:
+            source.kernel(found[0])
+        else:
+            functions = [source.function(kernel) for kernel in found]
+            source.chain(chain, phases(chain, kernels, plan, functions))
+    return tuple(source.names), "\n\n".join(source.texts)
+
+
+class _Source:
+    """A source file under construction."""
+
+    def __init__(self, device: KernelDevice) -> None:
+        self.dialect, self.workers = device.dialect, device.traits.units
+        self.texts = [device.dialect.prelude()]
+        self.names: list[str] = []
+        self._known: dict[str, str] = {}
+        self._functions: list[tuple[str, Sequence[Argument]]] = []
+        self._numbers: dict[str, int] = {}
+
+    def kernel(self, kernel: Kernel) -> None:
+        """A kernel that is launched alone."""
+        text = kernel.text(self.dialect, "NAME")
+        if text not in self._known:
+            self._known[text] = f"{kernel.family}_{len(self._known)}"
+            self.texts.append(kernel.text(self.dialect, self._known[text]))
+        self.names.append(self._known[text])
+
+    def function(self, kernel: Kernel) -> int:
+        """The number of the function that a kernel is in a chain."""
+        staying = self.dialect.staying
+        assert staying is not None
+        text = function(self.dialect, staying, "NAME", kernel)
+        if text not in self._numbers:
+            name = f"{kernel.family}_phase_{len(self._numbers)}"
+            self._numbers[text] = len(self._functions)
+            self._functions.append((name, kernel.arguments))
+            self.texts.append(function(self.dialect, staying, name, kernel))
+        return self._numbers[text]
+
+    def chain(self, chain: Chain, made: Sequence[Phase]) -> None:
+        """A chain that is one kernel."""
+        staying, name = self.dialect.staying, f"chain_{len(self.names)}"
+        assert staying is not None
+        text = chain_text(self.dialect, staying, name, chain, made, self._functions, self.workers)
+        self.texts.append(text)
+        self.names.append(name)

@@ -48,11 +48,14 @@ def scratch_value(group: Group, number: int) -> int:
 class Kernel:
     """One kernel ready to be built, and the values bound to its arguments, in order.
 
-    ``scratch`` are memories that it needs while it runs (see ``scratch_value``).
+    ``head`` is what every item would do in the same way, ``each`` is done by every item; a worker
+    that does several items may do the head once. ``scratch`` are memories that it needs while it
+    runs (see ``scratch_value``).
     """
 
     family: str
-    body: str
+    head: str
+    each: str
     arguments: tuple[Argument, ...]
     values: tuple[int, ...]
     items: int
@@ -62,6 +65,11 @@ class Kernel:
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""
         return dialect.kernel(name, self.arguments, self.body)
+
+    @property
+    def body(self) -> str:
+        """All that one item does."""
+        return f"{self.head}\n{self.each}" if self.head else self.each
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,7 @@ class Site:
 
 LEAST_WORK = 1 << 13
 """Elementary operations below which another work-item does not pay."""
+
 SPREAD = 4
 """Work-items per unit, so that a late one delays little."""
 
@@ -99,7 +108,8 @@ def finished(
     """The kernel that ``writer`` holds."""
     values: Iterable[int] = writer.arguments
     arguments = tuple(writer.arguments.values())
-    return Kernel(group.family, writer.body(), arguments, tuple(values), items, group, scratch)
+    head, each = writer.parts()
+    return Kernel(group.family, head, each, arguments, tuple(values), items, group, scratch)
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,16 @@ from ptir.ir.program import Program
 class Step(ABC):
     """One thing to queue."""
 
-    kernels = 0
+    launches = 0
     """Kernels that one run launches."""
 
     @abstractmethod
     def places(self) -> Sequence[Place]:
         """The memories it uses, by argument position."""
+
+    @abstractmethod
+    def nbytes(self, position: int) -> int:
+        """The bytes behind an argument that lies in memory of the program's own."""
 
     @abstractmethod
     def bind(self, position: int, memory: Memory) -> None:
@@ -41,22 +45,32 @@ class Step(ABC):
 
 
 class Launch(Step):
-    """A kernel and its number of items."""
+    """A kernel of the device, its number of items, and what was written into it."""
 
-    kernels = 1
+    launches = 1
 
     def __init__(
-        self, device: KernelDevice, kernel: Any, items: int, places: Sequence[Place]
+        self,
+        device: KernelDevice,
+        kernel: Any,
+        items: int,
+        places: Sequence[Place],
+        sizes: Sequence[int],
+        kernels: Sequence[Kernel],
     ) -> None:
         self._device, self._kernel, self._items = device, kernel, items
-        self._places = places
+        self._places, self._sizes = places, sizes
         self._held: list[Memory] = [None] * len(places)
-        self.kernel: Kernel | None = None
-        """What was launched, for those who explain a program."""
+        self.kernels = kernels
+        """What runs in it, one after the other, for those who explain a program."""
 
     def places(self) -> Sequence[Place]:
         """One memory per kernel argument."""
         return self._places
+
+    def nbytes(self, position: int) -> int:
+        """The bytes of the value, the arena or the counters."""
+        return self._sizes[position]
 
     def bind(self, position: int, memory: Memory) -> None:
         """Set a kernel argument, unless it is that memory already."""
@@ -73,7 +87,7 @@ class Transfer(Step):
     """A copy from one memory to another."""
 
     def __init__(self, device: KernelDevice, source: Place, target: Place, nbytes: int) -> None:
-        self._device, self.nbytes = device, nbytes
+        self._device, self._nbytes = device, nbytes
         self._places = (source, target)
         self._held: list[Memory] = [None, None]
 
@@ -81,13 +95,17 @@ class Transfer(Step):
         """The source and the target."""
         return self._places
 
+    def nbytes(self, position: int) -> int:
+        """The bytes that are copied."""
+        return self._nbytes
+
     def bind(self, position: int, memory: Memory) -> None:
         """Use another source or target."""
         self._held[position] = memory
 
     def run(self) -> None:
         """Queue the copy."""
-        self._device.copy(self._held[0], self._held[1], self.nbytes)
+        self._device.copy(self._held[0], self._held[1], self._nbytes)
 
 
 class KernelProgram(Executable):
@@ -107,7 +125,7 @@ class KernelProgram(Executable):
         self._steps = tuple(steps)
         self._outputs = tuple(outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
-        self._kernels = sum(step.kernels for step in steps)
+        self._kernels = sum(step.launches for step in steps)
         self._inputs = self._users("input")
         self._results = self._users("output")
         self._lock = threading.Lock()

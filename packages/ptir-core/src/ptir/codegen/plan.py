@@ -17,12 +17,12 @@ from ptir.codegen.graph import Graph
 from ptir.codegen.kernel import Group, scratch_value
 from ptir.types import TensorType
 
-Kind = Literal["input", "output", "arena", "constant"]
+Kind = Literal["input", "output", "arena", "constant", "counters"]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A memory: an input or output by number, a byte offset of the arena, or a constant."""
+    """A memory: an input, output or constant by number, an offset in the arena, or counters."""
 
     kind: Kind
     number: int

@@ -36,6 +36,7 @@ class Writer:
         self._depth = 1
         self._scopes: list[dict[tuple[Expr, Axis | None], Text]] = [{}]
         self._names = 0
+        self._shared = 0
 
     # --- statements ---
 
@@ -69,7 +70,11 @@ class Writer:
         self.lane = before
 
     def share(self, pieces: int, items: int) -> None:
-        """Declare ``first`` and ``last``: the item's part of ``pieces`` among ``items``."""
+        """Declare ``first`` and ``last``: the item's part of ``pieces`` among ``items``.
+
+        What was written before is the kernel's *head*: it must not depend on the item.
+        """
+        self._shared = len(self._lines)
         for name, item in (("first", "item"), ("last", "(item + 1)")):
             self.line(
                 f"const int {name} = {item} * {pieces // items} + min({item}, {pieces % items});"
@@ -86,9 +91,10 @@ class Writer:
         self.line(f"const {self.type(dtype, wide)} {name} = {text};")
         return name
 
-    def body(self) -> str:
-        """Everything written so far."""
-        return "\n".join(self._lines)
+    def parts(self) -> tuple[str, str]:
+        """What is the same for every item, and what each item does."""
+        head, each = self._lines[: self._shared], self._lines[self._shared :]
+        return "\n".join(head), "\n".join(each)
 
     # --- names of buffers ---
 

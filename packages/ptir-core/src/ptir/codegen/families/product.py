@@ -311,12 +311,24 @@ class _Streamed(_Writing):
             row = axis("m", rows)
             with writer.loop(Axis("h", groups), "0", str(groups)):
                 group = axis("h", groups)
-                writer.line(f"{writer.type(F32, False)} sum = {writer.dialect.literal(F32, 0.0)};")
-                with writer.loop(Axis("i", size), "0", str(size)):
-                    one = self._input(private, row, group * size + axis("i", size))
-                    writer.line(f"sum += {writer.scalar(one)};")
+                found = self._sum(private, row, group * size, size)
                 at = writer.index(row * groups + group)
-                writer.line(writer.dialect.private_store(1, "sums", at, "sum"))
+                writer.line(writer.dialect.private_store(1, "sums", at, found))
+
+    def _sum(self, private: bool, row: Index, first: Index, size: int) -> str:
+        """The sum of a group of activations: its vectors, then their lanes."""
+        writer, whole = self.writer, size // LANES
+        parts = [self._input(private, row, first + place) for place in range(whole * LANES, size)]
+        total = [writer.scalar(part) for part in parts]
+        if whole:
+            with writer.lanes(Axis("lane", LANES)):
+                vectors = [
+                    writer.wide(self._input(private, row, first + v * LANES + axis("lane", LANES)))
+                    for v in range(whole)
+                ]
+                name = writer.let(F32, True, " + ".join(vectors))
+            total.append(writer.folded("add", F32, name))
+        return " + ".join(total)
 
     def _groups(self, quantized: Quantized, private: bool, panel: Index) -> None:
         """A panel group by group: words times activations, scaled once."""
