@@ -98,8 +98,6 @@ PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
 )
 
 KERNEL: Final = "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\n"
-LIBRARY: Final = "library"
-"""The name of the kernel that stands for several."""
 
 DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
 NO_DOUBLES: Final = "#define double this_device_has_no_double\n"
@@ -209,21 +207,6 @@ class OpenCLC(Dialect):
         if width > 1:
             return f"vstore{width}({text}, 0, {array} + {index});"
         return f"{array}[{index}] = {text};"
-
-    def library(self, parts: Sequence[tuple[Sequence[Argument], str]], widest: int) -> str:
-        """A function for each kernel, and a kernel that calls the one it is told."""
-        functions: list[str] = []
-        cases: list[str] = []
-        for number, (arguments, body) in enumerate(parts):
-            listed = "".join(f"{_pointer(a)}{a.name}, " for a in arguments)
-            given = "".join(f"({_pointer(a)})a{n}, " for n, a in enumerate(arguments))
-            functions.append(f"void part_{number}({listed}const int item) {{\n{body}\n}}")
-            cases.append(f"    case {number}: part_{number}({given}item); break;")
-        buffers = "".join(f", __global char *a{n}" for n in range(widest))
-        chosen = "\n".join(cases)
-        head = f"{KERNEL}void {LIBRARY}(const int which{buffers}) {{\n"
-        body = f"  const int item = get_global_id(0);\n  switch (which) {{\n{chosen}\n  }}\n}}"
-        return "\n\n".join((*functions, head + body))
 
     def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
         """A kernel of work-groups of one: an item is a tile."""

@@ -19,9 +19,10 @@ from typing import Any, Final
 from ptir.backend import Target, registry
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import BATCH, Item, profiles, rehearse, run_item, spoken
+from ptir_testsuite.items import Item, profiles, run_item, spoken
 from ptir_testsuite.outcomes import Outcome, Row
 
+BATCH: Final = 64  # items that a worker is given at a time
 START: Final = 120.0  # seconds in which a worker must have opened its device
 
 
@@ -50,12 +51,7 @@ def serve(order: Order, pipe: Connection) -> None:
     """The loop of a worker: batches in, rows out, until it is told to stop."""
     setting = order.setting()
     pipe.send("ready")
-    while (order_of_batch := pipe.recv()) is not None:
-        batch, together = order_of_batch
-        if together:
-            pipe.send("rehearsing")
-            rehearse(batch, setting)
-            pipe.send("ready")
+    while (batch := pipe.recv()) is not None:
         for item in batch:
             try:
                 pipe.send(run_item(item, setting))
@@ -72,7 +68,6 @@ class _Worker:
     pending: deque[Item] = field(default_factory=deque)
     heard: float = field(default_factory=time.monotonic)
     ready: bool = False
-    rehearsing: bool = False
 
 
 def run_in_processes(
@@ -94,7 +89,6 @@ class _Pool:
         self.order, self.timeout = order, timeout
         self.workers: list[_Worker] = []
         self.failures = 0
-        self.together = True
 
     def rows(self, jobs: int) -> Iterator[Row]:
         for _ in range(min(jobs, max(1, len(self.left)))):
@@ -131,9 +125,8 @@ class _Pool:
         except (EOFError, ConnectionError):
             yield from self._lost(worker, Outcome.CRASH)
             return
-        if isinstance(message, str) and message not in ("ready", "rehearsing"):
+        if isinstance(message, str) and message != "ready":
             raise SuiteDefect(message)
-        worker.rehearsing = message == "rehearsing"
         if isinstance(message, Row):
             worker.pending.popleft()
             yield message
@@ -150,13 +143,12 @@ class _Pool:
             self.workers.remove(worker)
             return
         worker.pending.extend(batch)
-        worker.pipe.send((batch, self.together))
+        worker.pipe.send(batch)
 
     def _overdue(self) -> Iterator[Row]:
         now = time.monotonic()
         for worker in list(self.workers):
-            slow = worker.rehearsing or not worker.ready
-            if now - worker.heard > (max(START, self.timeout) if slow else self.timeout):
+            if now - worker.heard > (self.timeout if worker.ready else max(START, self.timeout)):
                 yield from self._lost(worker, Outcome.TIMEOUT)
 
     def _lost(self, worker: _Worker, outcome: Outcome) -> Iterator[Row]:
@@ -166,9 +158,7 @@ class _Pool:
         if not worker.ready:
             code = worker.process.exitcode
             raise SuiteDefect(f"a worker ended (exit code {code}) before it had opened its device")
-        if worker.rehearsing:  # nobody knows at which item: from now on each is built on its own
-            self.together = False
-        elif worker.pending:
+        if worker.pending:
             yield _blamed(worker.pending.popleft(), outcome, worker, self)
         self.left.extendleft(reversed(worker.pending))
         if self.left:

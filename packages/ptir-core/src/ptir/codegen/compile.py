@@ -8,14 +8,12 @@ from typing import Any
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen import together
 from ptir.codegen.binaries import built
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
 from ptir.codegen.launches import Launch, Step, Transfer
 from ptir.codegen.plan import MemoryPlan, plan_memory
-from ptir.codegen.together import kernel_of
 from ptir.ir.program import Block
 
 
@@ -38,7 +36,7 @@ class Compiled:
             if kernel is None:
                 continue
             places = [self.plan.places[value] for value in kernel.values]
-            made = kernel_of(device, self.built, self.names[number], len(places))
+            made = device.kernel(self.built, self.names[number], len(places))
             step = Launch(device, made, kernel.items, places)
             step.kernel = kernel
             yield step
@@ -74,7 +72,6 @@ def compile_block(block: Block, device: KernelDevice, options: Options) -> Compi
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
     plan = plan_memory(fused, reads, scratch, options, device.traits.alignment)
     names, source = _source(kernels, device)
-    together.notice(device, source, {n: k for n, k in zip(names, kernels, strict=True) if k})
     program = built(device, source) if any(names) else None
     return Compiled(fused, kernels, plan, source, names, program)
 
