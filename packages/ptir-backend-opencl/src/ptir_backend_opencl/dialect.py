@@ -62,6 +62,8 @@ FUNCTIONS: Final = {
 
 ONE_BY_ONE: Final = frozenset(("sin", "cos"))
 """Built-in functions called per lane: PoCL's vectors get small lanes wrong beside huge ones."""
+DOUBLES_ONE_BY_ONE: Final = ONE_BY_ONE | {"pow", "rem"}
+"""The same for f64: PoCL's ``pow`` mixes its lanes up there, and its ``fmod`` may not return."""
 
 UNARY: Final = {"neg": "-", "not": "~"}
 
@@ -142,6 +144,9 @@ class OpenCLC(Dialect):
 
     def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
         """Operators, built-in functions, and the conversions between masks and numbers."""
+        if width > 1 and op in (DOUBLES_ONE_BY_ONE if dtype == F64 else ONE_BY_ONE):
+            lanes = ([self.lane(f"({arg})", n) for arg in args] for n in range(width))
+            return self.gathered(dtype, [self.apply(op, dtype, of, 1, lane) for lane in lanes])
         if op in SPECIAL:
             return SPECIAL[op](self, dtype, of, width, args)
         if op in RELATIONS:
@@ -152,8 +157,6 @@ class OpenCLC(Dialect):
             return self._whole(dtype, width, f"{args[0]} {BINARY[op]} {args[1]}")
         if op in UNARY:
             return self._whole(dtype, width, f"{UNARY[op]}{args[0]}")
-        if op in ONE_BY_ONE and width > 1:
-            return self.gathered(dtype, [f"{op}({self.lane(args[0], n)})" for n in range(width)])
         return f"{FUNCTIONS[op]}({', '.join(args)})"
 
     def _whole(self, dtype: DType, width: int, text: str) -> str:
