@@ -23,6 +23,7 @@ from ptir_testsuite.items import Item, profiles, run_item, spoken
 from ptir_testsuite.outcomes import Outcome, Row
 
 BATCH: Final = 64  # items that a worker is given at a time
+LOOK: Final = 1.0  # seconds between two looks at what the workers say
 START: Final = 120.0  # seconds in which a worker must have opened its device
 
 
@@ -61,12 +62,12 @@ def serve(order: Order, pipe: Connection) -> None:
 
 @dataclass
 class _Worker:
-    """One process, its pipe, what it was given and when it was last heard of."""
+    """One process, its pipe, what it was given and for how long it has said nothing."""
 
     process: Any
     pipe: Connection
     pending: deque[Item] = field(default_factory=deque)
-    heard: float = field(default_factory=time.monotonic)
+    silent: float = 0.0
     ready: bool = False
 
 
@@ -88,13 +89,13 @@ class _Pool:
         self.left: deque[Item] = deque(items)
         self.order, self.timeout = order, timeout
         self.workers: list[_Worker] = []
-        self.failures = 0
+        self.looked = time.monotonic()
 
     def rows(self, jobs: int) -> Iterator[Row]:
         for _ in range(min(jobs, max(1, len(self.left)))):
             self._start()
         while self.workers:
-            ready = wait([w.pipe for w in self.workers], timeout=1.0)
+            ready = wait([w.pipe for w in self.workers], timeout=LOOK)
             for worker in [w for w in self.workers if w.pipe in ready]:
                 yield from self._receive(worker)
             yield from self._overdue()
@@ -119,7 +120,7 @@ class _Pool:
         worker.pipe.close()
 
     def _receive(self, worker: _Worker) -> Iterator[Row]:
-        worker.heard = time.monotonic()
+        worker.silent = 0.0
         try:
             message = worker.pipe.recv()
         except (EOFError, ConnectionError):
@@ -146,9 +147,16 @@ class _Pool:
         worker.pipe.send(batch)
 
     def _overdue(self) -> Iterator[Row]:
+        """Give up workers that were silent too long while somebody listened.
+
+        Where this process itself was held up (a machine put to sleep, a slow reader of the rows),
+        a worker may well have spoken: such a time counts as a single look.
+        """
         now = time.monotonic()
+        passed, self.looked = min(now - self.looked, LOOK), now
         for worker in list(self.workers):
-            if now - worker.heard > (self.timeout if worker.ready else max(START, self.timeout)):
+            worker.silent += passed
+            if worker.silent > (self.timeout if worker.ready else max(START, self.timeout)):
                 yield from self._lost(worker, Outcome.TIMEOUT)
 
     def _lost(self, worker: _Worker, outcome: Outcome) -> Iterator[Row]:
