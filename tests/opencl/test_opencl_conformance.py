@@ -23,7 +23,7 @@ from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.case import Case
 from ptir_testsuite.corpus import corpus
 from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import BATCH, Item, composites, random_programs, rehearse, run_item
+from ptir_testsuite.items import Item, composites, random_programs, run_item
 from ptir_testsuite.outcomes import Outcome, Row
 
 PER_OP: Final = 3
@@ -36,13 +36,8 @@ def setting(target: Target) -> Setting:
 
 
 def outcomes(items: Sequence[Item], target: Target) -> list[Row]:
-    found: list[Row] = []
     held = setting(target)
-    for start in range(0, len(items), BATCH):
-        batch = items[start : start + BATCH]
-        rehearse(batch, held)
-        found += [run_item(item, held) for item in batch]
-    return found
+    return [run_item(item, held) for item in items]
 
 
 @pytest.fixture(scope="module")

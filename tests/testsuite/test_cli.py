@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from impostors import Nothing
 
+from ptir.switches import switched_on
 from ptir_testsuite.cli import main
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
 
@@ -44,6 +46,32 @@ def test_programs_alone_end_with_0(installed, capsys):
     arguments = ["programs", "--backend", "any", "--jobs", "0", "--count", "5", "--seed", "9"]
     assert main(arguments) == 0
     assert "attempted 5/5: 5 pass; every program agrees" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "rebuilds"),
+    [
+        ({}, True),
+        ({"PTIR_CACHE_DIR": "somewhere"}, False),
+        ({"PTIR_REBUILD_KERNELS": "0"}, False),
+    ],
+)
+def test_kernels_are_built_anew_unless_a_folder_for_them_is_named(
+    installed, monkeypatch, given, rebuilds
+):
+    seen = set()
+
+    class Watched(Correct):
+        def compile(self, program, device, options):
+            seen.add(switched_on("PTIR_REBUILD_KERNELS"))
+            return super().compile(program, device, options)
+
+    plain = {name: v for name, v in os.environ.items() if not name.startswith("PTIR_")}
+    monkeypatch.setattr(os, "environ", {**plain, **given})
+    installed(Watched())
+    assert main([*BASE, "rsqrt and sample"]) == 3
+    assert seen == {rebuilds}
+    assert os.environ == {**plain, **given}
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,12 @@ def test_rows_and_denominators_are_in_the_report(installed, tmp_path):
     assert {"id", "op", "outcome", "phase", "worst_ulp"} <= set(rows[0])
 
 
+def test_a_sum_of_nothing_is_no_share_of_its_bound(installed, tmp_path):
+    found = report(Correct(), installed, words="dot_general and f64[0]")
+    assert {row.worst_share for row in found.rows} == {0.0}
+    found.write(tmp_path / "rows.jsonl")
+
+
 @pytest.mark.parametrize("claims", [frozenset({"core"}), frozenset({"core", "f16"})])
 def test_claims_narrow_the_run_to_whole_profiles(installed, claims):
     found = report(Correct(), installed, claims=claims)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,15 @@ def test_the_item_it_was_at_is_blamed_and_the_rest_still_runs(name, outcome, tex
         assert rows[case.id].outcome is (outcome if integers else Outcome.PASS)
         assert text in rows[case.id].message if integers else not rows[case.id].message
     assert outcome in {row.outcome for row in rows.values()}
+
+
+def test_a_slow_reader_of_the_rows_is_not_the_fault_of_a_case(monkeypatch):
+    cases = list(cases_of(OPS["neg"]))[:6]
+    found = []
+    for row in run_in_processes(cases, order("Correct", monkeypatch), 2, 1.0):
+        found.append(row.outcome)
+        time.sleep(1.5)
+    assert found == [Outcome.PASS] * len(cases)
 
 
 def test_two_processes_share_the_work(monkeypatch):

@@ -11,7 +11,7 @@ import pyopencl as cl
 
 from ptir.backend.kernel import KernelDevice, Traits
 from ptir.errors import OutOfMemory
-from ptir_backend_opencl.dialect import LIBRARY, OpenCLC
+from ptir_backend_opencl.dialect import OpenCLC
 from ptir_backend_opencl.errors import RAISED, failed_build, typed
 from ptir_backend_opencl.platforms import (
     chain_memories,
@@ -24,32 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-WIDEST = 16
-"""Buffers of a library's kernel."""
-
-
-class _Member:
-    """A kernel object of a library, with the number of the kernel that it is."""
-
-    __slots__ = ("function_name", "kernel")
-
-    def __init__(self, kernel: Any, number: int, arguments: int) -> None:
-        import numpy as np
-
-        self.kernel, self.function_name = kernel, f"{LIBRARY}:{number}"
-        kernel.set_arg(0, np.int32(number))
-        for position in range(arguments, WIDEST):
-            kernel.set_arg(1 + position, None)
-
-    def set_arg(self, position: int, memory: Any) -> None:
-        """Set a buffer."""
-        self.kernel.set_arg(1 + position, memory)
-
-
 class OpenCLDevice(KernelDevice):
     """A context, a queue that runs in order, and what the driver says about the device."""
-
-    widest = WIDEST
 
     def __init__(self, device: Any) -> None:
         self._name = device.name.strip()
@@ -156,11 +132,6 @@ class OpenCLDevice(KernelDevice):
         assert kernel.num_args == arguments
         return kernel
 
-    def member(self, library: Any, number: int, arguments: int) -> Any:
-        """A kernel object of the library that is told its number once."""
-        with self._errors(f"making of kernel {LIBRARY}:{number}"):
-            return _Member(cl.Kernel(library, LIBRARY), number, arguments)
-
     def bind(self, kernel: Any, position: int, memory: Any) -> None:
         """Set one argument."""
         try:
@@ -171,9 +142,8 @@ class OpenCLDevice(KernelDevice):
 
     def launch(self, kernel: Any, items: int) -> None:
         """Queue ``items`` work-groups of one."""
-        made = kernel.kernel if type(kernel) is _Member else kernel
         try:
-            cl.enqueue_nd_range_kernel(self._queue, made, (items,), (1,))
+            cl.enqueue_nd_range_kernel(self._queue, kernel, (items,), (1,))
         except RAISED as error:
             action = f"launch of kernel {kernel.function_name}"
             raise typed(action, self._name, error) from error

@@ -63,6 +63,8 @@ FUNCTIONS: Final = {
 
 ONE_BY_ONE: Final = frozenset(("sin", "cos"))
 """Built-in functions called per lane: PoCL's vectors get small lanes wrong beside huge ones."""
+DOUBLES_ONE_BY_ONE: Final = ONE_BY_ONE | {"pow", "rem"}
+"""The same for f64: PoCL's ``pow`` mixes its lanes up there, and its ``fmod`` may not return."""
 
 UNARY: Final = {"neg": "-", "not": "~"}
 
@@ -99,8 +101,6 @@ PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
 )
 
 KERNEL: Final = "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\n"
-LIBRARY: Final = "library"
-"""The name of the kernel that stands for several."""
 
 DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
 NO_DOUBLES: Final = "#define double this_device_has_no_double\n"
@@ -163,6 +163,9 @@ class OpenCLC(Dialect):
 
     def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
         """Operators, built-in functions, and the conversions between masks and numbers."""
+        if width > 1 and op in (DOUBLES_ONE_BY_ONE if dtype == F64 else ONE_BY_ONE):
+            lanes = ([self.lane(f"({arg})", n) for arg in args] for n in range(width))
+            return self.gathered(dtype, [self.apply(op, dtype, of, 1, lane) for lane in lanes])
         if op in SPECIAL:
             return SPECIAL[op](self, dtype, of, width, args)
         if op in RELATIONS:
@@ -173,8 +176,6 @@ class OpenCLC(Dialect):
             return self._whole(dtype, width, f"{args[0]} {BINARY[op]} {args[1]}")
         if op in UNARY:
             return self._whole(dtype, width, f"{UNARY[op]}{args[0]}")
-        if op in ONE_BY_ONE and width > 1:
-            return self.gathered(dtype, [f"{op}({self.lane(args[0], n)})" for n in range(width)])
         return f"{FUNCTIONS[op]}({', '.join(args)})"
 
     def _whole(self, dtype: DType, width: int, text: str) -> str:
@@ -229,6 +230,7 @@ class OpenCLC(Dialect):
             return f"vstore{width}({text}, 0, {array} + {index});"
         return f"{array}[{index}] = {text};"
 
+<<<<<<< HEAD
     def library(self, parts: Sequence[tuple[Sequence[Argument], str]], widest: int) -> str:
         """A function for each kernel, and a kernel that calls the one it is told."""
         functions: list[str] = []
@@ -249,6 +251,8 @@ class OpenCLC(Dialect):
         constant = "" if argument.written else "const "
         return f"__global {constant}{STORAGE[argument.dtype.name]} *"
 
+=======
+>>>>>>> wip-conf
     def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
         """A kernel of work-groups of one: an item is a tile."""
         listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)

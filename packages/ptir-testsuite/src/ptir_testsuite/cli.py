@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
+from ptir.backend.folders import ENVIRONMENT
 from ptir.errors import BackendUnavailable, PtirError, UsageError
 from ptir_testsuite.accuracy import RELAXATIONS
 from ptir_testsuite.outcomes import Row
@@ -19,6 +22,8 @@ from ptir_testsuite.profiles import parse_claims
 from ptir_testsuite.report import DEFECT, INCOMPLETE, show
 from ptir_testsuite.runner import Programs, Wish, run
 from ptir_testsuite.workers import SuiteDefect
+
+REBUILD: Final = "PTIR_REBUILD_KERNELS"
 
 
 @click.group("ptir-conformance", context_settings={"help_option_names": ["-h", "--help"]})
@@ -76,12 +81,29 @@ def _wish(options: dict[str, Any], programs: Programs) -> Wish:
 
 
 def _finished(wish: Wish, path: Path | None) -> int:
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with _built_anew(), Progress(console=Console(stderr=True), transient=True) as bar:
         report = run(wish, _Bar(bar))
+    show(report, _console())
     if path is not None:
         report.write(path)
-    show(report, _console())
     return report.exit_code
+
+
+@contextmanager
+def _built_anew() -> Iterator[None]:
+    """Unless told where to keep them, built kernels are neither kept on disk nor taken from it.
+
+    The verdict is about what the driver makes of the sources now, and thousands of small kernels
+    must not drive those of somebody's models out of the cache.
+    """
+    if ENVIRONMENT in os.environ or REBUILD in os.environ:
+        yield
+        return
+    os.environ[REBUILD] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[REBUILD]
 
 
 class _Bar:

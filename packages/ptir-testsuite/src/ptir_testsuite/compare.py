@@ -118,8 +118,9 @@ class _Floats:
         return Verdict(None, float(self.errors[counted].max()) if counted.any() else 0.0)
 
     def _share(self, counted: Array) -> float:
-        allowed = self.allowed() + self.unit / 2
-        return float((np.abs(self.error) / allowed)[counted].max()) if counted.any() else 0.0
+        allowed = self.allowed() + self.unit / 2  # 0 for a sum of nothing, which is then exact
+        share = np.where(self.error == 0, 0.0, np.abs(self.error) / allowed)
+        return float(share[counted].max()) if counted.any() else 0.0
 
     def _within(self) -> Array:
         """Elements off by no more than the bound; never where NaN or exact zeros are involved."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from functools import cache
-from typing import Final
 
-from ptir.backend.contract import Rehearsed
 from ptir.ops import OPS
 from ptir_testsuite.case import Case
 from ptir_testsuite.composites import CALLS, CompositeCall, run_composite
@@ -18,9 +15,6 @@ from ptir_testsuite.profiles import names_of, profiles_of
 from ptir_testsuite.programs import RandomProgram, run_program
 from ptir_testsuite.refusals import Refusal, refusals, run_refusal
 from ptir_testsuite.selection import Matches
-
-BATCH: Final = 64
-"""Items that are rehearsed together."""
 
 Item = Case | Refusal | CompositeCall | RandomProgram
 
@@ -85,20 +79,6 @@ def run_item(item: Item, setting: Setting) -> Row:
     if isinstance(item, CompositeCall):
         return run_composite(item, setting)
     return run_case(item, setting) if isinstance(item, Case) else run_refusal(item, setting)
-
-
-def rehearse(batch: Sequence[Item], setting: Setting) -> None:
-    """Let a backend that can build what a batch needs at once; each item is then run on its own.
-
-    What goes wrong here is left to the item's own run, which meets it again.
-    """
-    rehearsal = setting.target.backend.rehearsal(setting.target.device)
-    if rehearsal is None:
-        return
-    with rehearsal:
-        for item in batch:
-            with suppress(Rehearsed, Exception):
-                run_item(item, setting)
 
 
 def spoken(item: Item) -> tuple[str, str, tuple[str, ...]]:

@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from itertools import islice
 from typing import Any
 
 from ptir.backend import Target, registry
@@ -19,11 +18,9 @@ from ptir_testsuite.composites import FORMULAS
 from ptir_testsuite.corpus import corpus_hash, judged
 from ptir_testsuite.execute import Setting
 from ptir_testsuite.items import (
-    BATCH,
     Item,
     items,
     random_programs,
-    rehearse,
     run_item,
     selected,
 )
@@ -109,11 +106,7 @@ def _rows(chosen: Sequence[Item], setting: Setting, wish: Wish) -> Iterator[Row]
 
 def run_here(chosen: Iterable[Item], setting: Setting) -> Iterator[Row]:
     """A row for every item, run in this process."""
-    waiting = iter(chosen)
-    while batch := list(islice(waiting, BATCH)):
-        rehearse(batch, setting)
-        for item in batch:
-            yield run_item(item, setting)
+    return (run_item(item, setting) for item in chosen)
 
 
 def empty_report(

@@ -19,9 +19,11 @@ from typing import Any, Final
 from ptir.backend import Target, registry
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import BATCH, Item, profiles, rehearse, run_item, spoken
+from ptir_testsuite.items import Item, profiles, run_item, spoken
 from ptir_testsuite.outcomes import Outcome, Row
 
+BATCH: Final = 64  # items that a worker is given at a time
+LOOK: Final = 1.0  # seconds between two looks at what the workers say
 START: Final = 120.0  # seconds in which a worker must have opened its device
 
 
@@ -50,12 +52,7 @@ def serve(order: Order, pipe: Connection) -> None:
     """The loop of a worker: batches in, rows out, until it is told to stop."""
     setting = order.setting()
     pipe.send("ready")
-    while (order_of_batch := pipe.recv()) is not None:
-        batch, together = order_of_batch
-        if together:
-            pipe.send("rehearsing")
-            rehearse(batch, setting)
-            pipe.send("ready")
+    while (batch := pipe.recv()) is not None:
         for item in batch:
             try:
                 pipe.send(run_item(item, setting))
@@ -65,14 +62,13 @@ def serve(order: Order, pipe: Connection) -> None:
 
 @dataclass
 class _Worker:
-    """One process, its pipe, what it was given and when it was last heard of."""
+    """One process, its pipe, what it was given and for how long it has said nothing."""
 
     process: Any
     pipe: Connection
     pending: deque[Item] = field(default_factory=deque)
-    heard: float = field(default_factory=time.monotonic)
+    silent: float = 0.0
     ready: bool = False
-    rehearsing: bool = False
 
 
 def run_in_processes(
@@ -93,14 +89,13 @@ class _Pool:
         self.left: deque[Item] = deque(items)
         self.order, self.timeout = order, timeout
         self.workers: list[_Worker] = []
-        self.failures = 0
-        self.together = True
+        self.looked = time.monotonic()
 
     def rows(self, jobs: int) -> Iterator[Row]:
         for _ in range(min(jobs, max(1, len(self.left)))):
             self._start()
         while self.workers:
-            ready = wait([w.pipe for w in self.workers], timeout=1.0)
+            ready = wait([w.pipe for w in self.workers], timeout=LOOK)
             for worker in [w for w in self.workers if w.pipe in ready]:
                 yield from self._receive(worker)
             yield from self._overdue()
@@ -125,15 +120,14 @@ class _Pool:
         worker.pipe.close()
 
     def _receive(self, worker: _Worker) -> Iterator[Row]:
-        worker.heard = time.monotonic()
+        worker.silent = 0.0
         try:
             message = worker.pipe.recv()
         except (EOFError, ConnectionError):
             yield from self._lost(worker, Outcome.CRASH)
             return
-        if isinstance(message, str) and message not in ("ready", "rehearsing"):
+        if isinstance(message, str) and message != "ready":
             raise SuiteDefect(message)
-        worker.rehearsing = message == "rehearsing"
         if isinstance(message, Row):
             worker.pending.popleft()
             yield message
@@ -150,13 +144,19 @@ class _Pool:
             self.workers.remove(worker)
             return
         worker.pending.extend(batch)
-        worker.pipe.send((batch, self.together))
+        worker.pipe.send(batch)
 
     def _overdue(self) -> Iterator[Row]:
+        """Give up workers that were silent too long while somebody listened.
+
+        Where this process itself was held up (a machine put to sleep, a slow reader of the rows),
+        a worker may well have spoken: such a time counts as a single look.
+        """
         now = time.monotonic()
+        passed, self.looked = min(now - self.looked, LOOK), now
         for worker in list(self.workers):
-            slow = worker.rehearsing or not worker.ready
-            if now - worker.heard > (max(START, self.timeout) if slow else self.timeout):
+            worker.silent += passed
+            if worker.silent > (self.timeout if worker.ready else max(START, self.timeout)):
                 yield from self._lost(worker, Outcome.TIMEOUT)
 
     def _lost(self, worker: _Worker, outcome: Outcome) -> Iterator[Row]:
@@ -166,9 +166,7 @@ class _Pool:
         if not worker.ready:
             code = worker.process.exitcode
             raise SuiteDefect(f"a worker ended (exit code {code}) before it had opened its device")
-        if worker.rehearsing:  # nobody knows at which item: from now on each is built on its own
-            self.together = False
-        elif worker.pending:
+        if worker.pending:
             yield _blamed(worker.pending.popleft(), outcome, worker, self)
         self.left.extendleft(reversed(worker.pending))
         if self.left:

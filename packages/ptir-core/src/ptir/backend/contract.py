@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -77,10 +76,6 @@ class OpQuery:
     def is_composite(self) -> bool:
         """Whether the query asks about taking a composite whole."""
         return self.op == "composite"
-
-
-class Rehearsed(BaseException):
-    """A program was compiled as far as a rehearsal goes (see ``Backend.rehearsal``)."""
 
 
 @dataclass(frozen=True)
@@ -210,13 +205,6 @@ class Backend(ABC):
     def claimed(self, device: Device) -> frozenset[str]:
         """The profiles claimed for one device: ``claims``, less what it lacks."""
         return self.claims
-
-    def rehearsal(self, device: Device) -> AbstractContextManager[None] | None:
-        """A context in which programs are compiled in vain, so that they build together after it.
-
-        ``compile`` may raise ``Rehearsed`` inside. None where it would bring nothing.
-        """
-        return None
 
     def capabilities(self, device: Device) -> Mapping[str, Any]:
         """Facts about ``device`` for people and scripts, by name: JSON values only."""

@@ -127,14 +127,6 @@ class Dialect(ABC):
     def prelude(self) -> str:
         """What stands before the kernels of a source file."""
 
-    def library(self, parts: Sequence[tuple[Sequence[Argument], str]], widest: int) -> str:
-        """Kernels, given as arguments and body, as one that is told which of them to be.
-
-        Its first argument is the number, then come ``widest`` buffers. Only for devices that say
-        how many buffers (``KernelDevice.widest``).
-        """
-        raise NotImplementedError(f"{self.name} has no libraries")
-
 
 @dataclass(frozen=True)
 class Traits:
@@ -159,8 +151,6 @@ class KernelDevice(ABC):
 
     traits: Traits
     dialect: Dialect
-    widest: int = 0
-    """Most buffers of a kernel in a library (``Dialect.library``); 0: libraries are not built."""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Memory:
@@ -201,10 +191,6 @@ class KernelDevice(ABC):
     @abstractmethod
     def kernel(self, built: Any, name: str, arguments: int) -> Any:
         """A kernel of a built file, with ``arguments`` buffers of its own to be bound."""
-
-    def member(self, library: Any, number: int, arguments: int) -> Any:
-        """What ``kernel`` gives, for the kernel numbered ``number`` of a built library."""
-        raise NotImplementedError("this device builds no libraries")
 
     @abstractmethod
     def bind(self, kernel: Any, position: int, memory: Memory) -> None:

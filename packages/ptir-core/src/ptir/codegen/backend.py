@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,6 @@ from ptir.codegen.pack import pack
 from ptir.codegen.panels import UNPACK
 from ptir.codegen.plan import Place
 from ptir.codegen.support import refusal
-from ptir.codegen.together import rehearsal
 from ptir.ir.program import Block, Program
 from ptir.ops.profiles import PROFILES
 from ptir.types import U8, TensorType, dtype_of
@@ -80,11 +78,6 @@ class KernelBackend(Backend):
         """Every profile of the op set, f64 where the device computes in it."""
         missing = set() if self.opened(device).device.traits.doubles else {"f64"}
         return frozenset(PROFILES) - {"extension"} - missing
-
-    def rehearsal(self, device: Device) -> AbstractContextManager[None] | None:
-        """Builds together what is compiled in it, where the device can."""
-        opened = self.opened(device)
-        return rehearsal(opened.device) if opened.device.widest else None
 
     def param_resolver(
         self, program: Program, device: Device

@@ -124,34 +124,20 @@ _lock = threading.RLock()
 def built(device: KernelDevice, source: str) -> Any:
     """``source`` built for ``device``: by this process before, from disk, or now.
 
-    With ``PTIR_REBUILD_KERNELS=1`` it is always built now. Raises ``CompileError``.
+    With ``PTIR_REBUILD_KERNELS=1`` the disk is left alone. Raises ``CompileError``.
     """
-    if switched_on("PTIR_REBUILD_KERNELS"):
-        return _announced(device, source, False, lambda: device.build(source))
     key = key_of(device, source)
     with _lock:
         known = _known.setdefault(device, OrderedDict())
         if key not in known:
-            known[key] = _from_disk(device, source, key) or _new(device, source, key)
+            if switched_on("PTIR_REBUILD_KERNELS"):
+                known[key] = _announced(device, source, False, lambda: device.build(source))
+            else:
+                known[key] = _from_disk(device, source, key) or _new(device, source, key)
             if len(known) > REMEMBERED:
                 known.popitem(last=False)
         known.move_to_end(key)
         return known[key]
-
-
-def is_known(device: KernelDevice, source: str) -> bool:
-    """Whether this process has built ``source`` for ``device``."""
-    with _lock:
-        return key_of(device, source) in _known.get(device, ())
-
-
-def remember(device: KernelDevice, source: str, made: Any) -> None:
-    """Have ``built`` give ``made`` for ``source`` in this process."""
-    with _lock:
-        known = _known.setdefault(device, OrderedDict())
-        known[key_of(device, source)] = made
-        if len(known) > REMEMBERED:
-            known.popitem(last=False)
 
 
 def forget() -> None:

@@ -16,7 +16,6 @@ from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
 from ptir.codegen.launches import Launch, Step, Transfer
 from ptir.codegen.plan import MemoryPlan, Place, plan_memory
-from ptir.codegen.together import kernel_of
 from ptir.ir.program import Block
 
 
@@ -50,11 +49,11 @@ class Compiled:
             (kernel,) = kernels
             places = [self.plan.places[value] for value in kernel.values]
             sizes = [self._nbytes(kernel, value) for value in kernel.values]
-            made = kernel_of(device, self.built, name, len(places))
+            made = device.kernel(self.built, name, len(places))
             return Launch(device, made, kernel.items, places, sizes, kernels)
         places = [*chain.memories, Place("counters", 0)]
         sizes = [self.plan.arena if p.kind == "arena" else 0 for p in chain.memories]
-        made = kernel_of(device, self.built, name, len(places))
+        made = device.kernel(self.built, name, len(places))
         workers = device.traits.units
         return Launch(device, made, workers, places, [*sizes, chain.counters.nbytes], kernels)
 

@@ -17,9 +17,12 @@ from ptir.backend.control import CONTROL
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.record import OPS
+from ptir.types import TensorType
 
 Slots = list[Any]
 Run = Callable[[Slots], None]
+Called = Callable[..., Sequence[Handle]]
+Loop = Callable[[Instruction, "Host"], Called]
 
 
 def is_cut(instruction: Instruction, checked: bool) -> bool:
@@ -61,9 +64,10 @@ class HostProgram(Executable):
 class HostBlock:
     """A block as straight-line pieces and control flow; callable with its inputs' handles."""
 
-    def __init__(self, block: Block, host: Host, trips: int | None = None) -> None:
+    def __init__(self, block: Block, host: Host, loop: Loop | None = None) -> None:
+        """``loop`` says how the block's own whiles are run (default: by their conditions)."""
         self._host, self._size, self._outputs = host, len(block.types), block.outputs
-        self._trips = trips
+        self._loop = loop or _asked
         self._steps: list[tuple[Run, tuple[int, ...]]] = []
         steps = list(self._parts(block))
         last = {v: n for n, (_, used) in enumerate(steps) for v in used}
@@ -97,6 +101,13 @@ class HostBlock:
             waiting.append((results, instruction))
         if waiting:
             yield self._straight(block, waiting)
+
+    def _controlled(self, block: Block, instruction: Instruction) -> Called:
+        """What runs a cond, a while or a scan."""
+        if instruction.op == "scan":
+            types = [block.types[value] for value in instruction.operands]
+            return _scan(types, instruction, self._host)
+        return (_cond if instruction.op == "cond" else self._loop)(instruction, self._host)
 
     def _straight(
         self, block: Block, part: Sequence[tuple[tuple[int, ...], Instruction]]
@@ -136,43 +147,60 @@ class HostBlock:
 
         return run
 
-    def _controlled(self, block: Block, instruction: Instruction) -> Callable[..., Any]:
-        """A function of the operands' handles that gives the results'."""
-        if instruction.op == "scan":
-            return self._scan(block, instruction)
-        read, trips = self._host.read, self._trips
-        regions = instruction.regions if trips is None else instruction.regions[1:]
-        first, second = (HostBlock(regions[n], self._host) for n in (0, -1))
 
-        def cond(predicate: Handle, *operands: Handle) -> tuple[Handle, ...]:
-            return (first if bool(read(predicate)) else second)(*operands)
+# --- control flow: functions of the operands' handles that give the results' ---
+
+
+def _cond(instruction: Instruction, host: Host) -> Called:
+    """The region that the flag chooses."""
+    on_true, on_false = (HostBlock(region, host) for region in instruction.regions)
+
+    def cond(predicate: Handle, *operands: Handle) -> tuple[Handle, ...]:
+        return (on_true if bool(host.read(predicate)) else on_false)(*operands)
+
+    return cond
+
+
+def _asked(instruction: Instruction, host: Host) -> Called:
+    """A while that reads its flag before every turn."""
+    condition, turn = (HostBlock(region, host) for region in instruction.regions)
+
+    def loop(*state: Handle) -> tuple[Handle, ...]:
+        while bool(host.read(condition(*state)[0])):
+            state = turn(*state)
+        return state
+
+    return loop
+
+
+def _counted(turns: int) -> Loop:
+    """Whiles whose number of turns is known: their condition is never computed."""
+
+    def counted(instruction: Instruction, host: Host) -> Called:
+        turn = HostBlock(instruction.regions[1], host)
 
         def loop(*state: Handle) -> tuple[Handle, ...]:
-            while bool(read(first(*state)[0])):
-                state = second(*state)
+            for _ in range(turns):
+                state = turn(*state)
             return state
 
-        def counted(*state: Handle) -> tuple[Handle, ...]:
-            for _ in range(trips or 0):
-                state = second(*state)
-            return state
+        return loop
 
-        if instruction.op == "cond":
-            return cond
-        return loop if trips is None else counted
+    return counted
 
-    def _scan(self, block: Block, instruction: Instruction) -> Callable[..., Any]:
-        """The scan's decomposition, its while run as often as there are rows."""
-        inputs = [source(block.types[v]) for v in instruction.operands]
-        decomposition = OPS["scan"].decomposition
-        assert decomposition is not None
-        results = decomposition(*inputs, regions=instruction.regions, **instruction.attributes)
-        frozen = freeze(list(results), inputs)
-        return HostBlock(frozen, self._host, trips=instruction.attributes["length"])
+
+def _scan(types: Sequence[TensorType], instruction: Instruction, host: Host) -> Called:
+    """The scan's decomposition: a while, which turns as often as there are rows."""
+    inputs = [source(type) for type in types]
+    decomposition = OPS["scan"].decomposition
+    assert decomposition is not None
+    results = decomposition(*inputs, regions=instruction.regions, **instruction.attributes)
+    frozen = freeze(list(results), inputs)
+    return HostBlock(frozen, host, _counted(instruction.attributes["length"]))
 
 
 def _stored(
-    run: Callable[..., Sequence[Handle]], operands: Sequence[int], results: Sequence[int]
+    run: Called, operands: Sequence[int], results: Sequence[int]
 ) -> tuple[Run, tuple[int, ...]]:
     """``run`` on the operands' slots, its results put into theirs."""
 

@@ -1,0 +1,67 @@
+"""Each lane of a wide value is what it would be alone: where drivers' vectors are known to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+import ptir
+from ptir import functional as F
+from ptir.backend.contract import Target
+from ptir.capture.lazy import tensor
+
+LARGE: Final = (1.7976931348623157e308, 1e300, 1e17, 37.25, 3.0, 1.5, 1.0, 0.5, 0.1)
+SMALL: Final = (1e-5, 1e-300, 2.2250738585072014e-308, 1.1e-308, 5e-324, 0.0)
+VALUES: Final = (*LARGE, *SMALL, *(-x for x in (*LARGE, *SMALL)), np.inf, -np.inf, np.nan)
+
+
+def run(function: Callable[..., Any], target: Target, *arrays: Any) -> Any:
+    return ptir.jit(function)(*(tensor(array, backend=target) for array in arrays)).numpy()
+
+
+@pytest.mark.parametrize(("function", "meaning"), [(F.pow, np.power), (F.rem, np.fmod)])
+def test_doubles_of_every_size_side_by_side(
+    opencl: Target, function: Callable[..., Any], meaning: Callable[..., Any]
+) -> None:
+    """PoCL's pow of vectors of f64 gives a lane its neighbour's case; its fmod may not return."""
+    if "f64" not in opencl.backend.claimed(opencl.device):
+        pytest.skip("the device has no f64")
+    pairs = np.array(list(product(VALUES, VALUES)))
+    a, b = np.random.default_rng(0).permutation(pairs).T.copy()
+    with np.errstate(all="ignore"):
+        wanted = meaning(a, b)
+    found = run(function, opencl, a, b)
+    np.testing.assert_allclose(found, wanted, rtol=16 * 2.0**-52, atol=5e-324)
+
+
+@pytest.mark.parametrize("function", [F.sin, F.cos])
+def test_angles_of_every_size_side_by_side(opencl: Target, function: Callable[..., Any]) -> None:
+    """PoCL's sin and cos of vectors lose small angles beside huge ones."""
+    angles = np.float32([x for x in VALUES if 1e-30 < abs(x) < 1e30])
+    angles = np.random.default_rng(0).permutation(np.repeat(angles, 40))
+    wanted = {F.sin: np.sin, F.cos: np.cos}[function](angles.astype(np.float64))
+    np.testing.assert_allclose(run(function, opencl, angles), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [16, 17, 37, 47])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_lines_of_16_bits_begin_anywhere(opencl: Target, dtype: str, columns: int) -> None:
+    """A line of a row program is stored 16 elements at a time, wherever it begins."""
+    x = np.random.default_rng(0).standard_normal((5, columns)).astype(np.float16)
+
+    def centered(x: Any) -> Any:
+        y = x.astype(dtype)
+        return (y - y.max(axis=1, keepdims=True)).astype("f32")
+
+    def stored(x: Any) -> Any:
+        y = x.astype(dtype)
+        return y - y.max(axis=1, keepdims=True)
+
+    wide, narrow = run(centered, opencl, x), run(stored, opencl, x)
+    assert np.array_equal(narrow.astype(np.float32), wide)
+    if dtype == "f16":
+        assert np.array_equal(narrow, x - x.max(axis=1, keepdims=True))
