@@ -80,6 +80,19 @@ def test_a_process_reads_an_entry_once(kernels: Path, heard: list[events.Kernels
     assert (device.builds, len(heard)) == (2, 2)
 
 
+def test_a_process_forgets_what_it_used_least_recently(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binaries, "REMEMBERED", 2)
+    device = Press()
+    binaries.built(device, "old")
+    binaries.built(device, "middle")
+    binaries.built(device, "old")  # used again
+    binaries.remember(device, "new", "new")
+    known = [source for source in ("old", "middle", "new") if binaries.is_known(device, source)]
+    assert known == ["old", "new"]
+
+
 def test_every_part_of_the_key_counts(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, other, dialect = Press(), Press(), Press()
     other.traits = replace(plain.traits, identity="paper, next driver")

@@ -131,12 +131,10 @@ def built(device: KernelDevice, source: str) -> Any:
     key = key_of(device, source)
     with _lock:
         known = _known.setdefault(device, OrderedDict())
-        if key not in known:
-            known[key] = _from_disk(device, source, key) or _new(device, source, key)
-            if len(known) > REMEMBERED:
-                known.popitem(last=False)
-        known.move_to_end(key)
-        return known[key]
+        if key in known:
+            known.move_to_end(key)
+            return known[key]
+        return _keep_known(known, key, _from_disk(device, source, key) or _new(device, source, key))
 
 
 def is_known(device: KernelDevice, source: str) -> bool:
@@ -148,10 +146,16 @@ def is_known(device: KernelDevice, source: str) -> bool:
 def remember(device: KernelDevice, source: str, made: Any) -> None:
     """Have ``built`` give ``made`` for ``source`` in this process."""
     with _lock:
-        known = _known.setdefault(device, OrderedDict())
-        known[key_of(device, source)] = made
-        if len(known) > REMEMBERED:
-            known.popitem(last=False)
+        _keep_known(_known.setdefault(device, OrderedDict()), key_of(device, source), made)
+
+
+def _keep_known(known: OrderedDict[str, Any], key: str, made: Any) -> Any:
+    """``made``, kept as the newest; what was used least recently goes when there are too many."""
+    known[key] = made
+    known.move_to_end(key)
+    if len(known) > REMEMBERED:
+        known.popitem(last=False)
+    return made
 
 
 def forget() -> None:
