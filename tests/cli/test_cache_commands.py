@@ -8,7 +8,7 @@ import pytest
 
 import ptir
 from ptir.capture.plan import PLANS
-from ptir.codegen import binaries
+from ptir.codegen import binaries, tuned
 from ptir.errors import UsageError
 from ptir.passes.benchmark import choices_file
 from ptir.runtime.session import capacity_for
@@ -29,15 +29,18 @@ def filled() -> int:
     binaries.write("a", b"x" * 100)
     binaries.write("b", b"y" * 200)
     choices_file().write_text('{"choices": []}')
+    tuned.file().write_text('{"format": 1, "devices": {}}')
     return sum(path.stat().st_size for path in binaries.files())
 
 
 def test_cache_lists_what_is_there(folder: Path, command: Command) -> None:
     kernels = filled()
+    tiles = tuned.file().stat().st_size
     value = command("cache", "--json").value
     assert (value["path"], value["cleared"]) == (str(folder), False)
     assert value["kinds"] == [
         {"name": "kernels", "files": 2, "bytes": kernels, "limit_bytes": binaries.LIMIT},
+        {"name": "tiles", "files": 1, "bytes": tiles, "limit_bytes": None},
         {"name": "implementations", "files": 1, "bytes": 15, "limit_bytes": None},
     ]
     assert "kernels" in command("cache").out
@@ -48,13 +51,13 @@ def test_cache_clear_removes_all_of_it_and_nothing_else(folder: Path, command: C
     foreign = [folder / "kernels" / "notes.txt", folder / "mine"]
     for path in foreign:
         path.write_text("keep")
-    assert f"removed 3 files, 0.0 MiB, from {folder}" in command("cache", "clear").out
+    assert f"removed 4 files, 0.0 MiB, from {folder}" in command("cache", "clear").out
     assert sorted(p for p in folder.rglob("*") if p.is_file()) == sorted(foreign)
     assert command("cache", "clear", "--json").value["kinds"][0]["files"] == 0
 
 
 def test_cache_of_a_new_machine_is_empty(folder: Path, command: Command) -> None:
-    assert [kind["files"] for kind in command("cache", "--json").value["kinds"]] == [0, 0]
+    assert [kind["files"] for kind in command("cache", "--json").value["kinds"]] == [0, 0, 0]
     assert command("cache", "path").out.strip() == str(folder)
     assert command("cache", "path", "--json").value == {"path": str(folder)}
     assert not folder.exists()

@@ -13,7 +13,7 @@ from ptir.backend.kernel import KernelDevice, Traits
 from ptir.errors import OutOfMemory
 from ptir_backend_opencl.dialect import LIBRARY, OpenCLC
 from ptir_backend_opencl.errors import RAISED, failed_build, typed
-from ptir_backend_opencl.platforms import extensions, shares_host_memory
+from ptir_backend_opencl.platforms import class_of, extensions, shares_host_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +68,7 @@ class OpenCLDevice(KernelDevice):
                     *self._options,
                 )
             ),
+            device_class=class_of(device),
         )
         self._shares = shares_host_memory(device)
 

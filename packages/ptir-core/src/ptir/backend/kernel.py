@@ -119,6 +119,8 @@ class Traits:
     """Bytes that a part of an allocation must be aligned to."""
     identity: str
     """Names the device, its driver, their versions and the build options: part of cache keys."""
+    device_class: str = "cpu-avx512"
+    """The row of ``codegen.tiles.TILES`` that schedules start from."""
 
 
 class KernelDevice(ABC):

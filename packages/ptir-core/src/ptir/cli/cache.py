@@ -25,7 +25,7 @@ class Kind:
 
 def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
-    from ptir.codegen import binaries
+    from ptir.codegen import binaries, tuned
     from ptir.passes.benchmark import choices_file
 
     def timed() -> list[Path]:
@@ -33,6 +33,7 @@ def kinds() -> tuple[Kind, ...]:
 
     return (
         Kind("kernels", "built kernels by device", binaries.files, binaries.LIMIT),
+        Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),
     )
 

@@ -16,6 +16,7 @@ from ptir.codegen.kernel import Kernel, Site, scratch_value
 from ptir.codegen.launches import Launch, Step, Transfer
 from ptir.codegen.plan import MemoryPlan, plan_memory
 from ptir.codegen.together import kernel_of
+from ptir.codegen.tuned import chosen
 from ptir.ir.program import Block
 
 
@@ -63,7 +64,7 @@ class Compiled:
 def compile_block(block: Block, device: KernelDevice, options: Options) -> Compiled:
     """Fuse ``block``, write its kernels and build them; raises ``CompileError``."""
     fused = fuse(block)
-    site = Site(fused.graph, fused.is_stored, device.dialect, device.traits)
+    site = Site(fused.graph, fused.is_stored, device.dialect, device.traits, chosen(device))
     kernels = tuple(
         FAMILIES[group.family].write(group, site)
         if any(fused.graph.type(value).size for value in group.exits)

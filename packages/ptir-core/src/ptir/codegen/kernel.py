@@ -8,6 +8,7 @@ from typing import Any
 
 from ptir.backend.kernel import Argument, Dialect, Traits
 from ptir.codegen.graph import Builder, Graph
+from ptir.codegen.tiles import Tiles
 from ptir.codegen.writer import Writer
 from ptir.types import TensorType
 
@@ -66,12 +67,16 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Site:
-    """What a family may look at while it writes: the graph, what is stored, and the device."""
+    """What a family may look at while it writes: the graph, what is stored, and the device.
+
+    ``tiles`` are the numbers that its schedules use on this device.
+    """
 
     graph: Graph
     stored: Callable[[int], bool]
     dialect: Dialect
     traits: Traits
+    tiles: Tiles
 
     def builder(self) -> Builder:
         """Expressions over what is stored."""
@@ -83,14 +88,8 @@ class Site:
 
     def items(self, pieces: int, work: int) -> int:
         """Work-items for ``pieces`` equal pieces of ``work`` elementary operations in all."""
-        most = max(1, work // LEAST_WORK)
-        return max(1, min(pieces, self.traits.units * SPREAD, most))
-
-
-LEAST_WORK = 1 << 13
-"""Elementary operations below which another work-item does not pay."""
-SPREAD = 4
-"""Work-items per unit, so that a late one delays little."""
+        most = max(1, work // self.tiles.least_work)
+        return max(1, min(pieces, self.traits.units * self.tiles.spread, most))
 
 
 def finished(
