@@ -13,9 +13,8 @@ from ptir.codegen.binaries import built
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
-from ptir.codegen.launches import Launch, Step, Transfer
 from ptir.codegen.plan import MemoryPlan, plan_memory
-from ptir.codegen.together import kernel_of
+from ptir.codegen.recipe import Call, Part, Recipe
 from ptir.codegen.tuned import chosen
 from ptir.ir.program import Block
 
@@ -32,31 +31,34 @@ class Compiled:
     names: tuple[str, ...]
     built: Any
 
-    def steps(self, device: KernelDevice) -> Iterator[Step]:
-        """Everything that one run queues, in order, still unbound."""
-        for number, kernel in enumerate(self.kernels):
-            yield from self._copies(number, device)
-            if kernel is None:
-                continue
-            places = [self.plan.places[value] for value in kernel.values]
-            made = kernel_of(device, self.built, self.names[number], len(places))
-            step = Launch(device, made, kernel.items, places)
-            step.kernel = kernel
-            yield step
-        yield from self._copies(len(self.kernels), device)
+    def recipe(self) -> Recipe:
+        """All that is needed to run it."""
+        constants = (self.fused.graph.instruction(value) for value in self.plan.constants)
+        return Recipe(
+            self.source,
+            tuple(self._calls()),
+            self.plan.outputs,
+            self.plan.arena,
+            tuple(made.attributes["value"] for made in constants if made is not None),
+        )
 
-    def _copies(self, number: int, device: KernelDevice) -> Iterator[Step]:
+    def _calls(self) -> Iterator[Call]:
+        """Everything that one run queues, in order."""
+        for number, kernel in enumerate(self.kernels):
+            yield from self._copies(number)
+            if kernel is not None:
+                parts = (Part(self.plan.places[v], self._nbytes(kernel, v)) for v in kernel.values)
+                yield Call(self.names[number], kernel.items, tuple(parts))
+        yield from self._copies(len(self.kernels))
+
+    def _copies(self, number: int) -> Iterator[Call]:
         for copy in self.plan.copies[number]:
             if copy.nbytes:
-                yield Transfer(device, copy.source, copy.target, copy.nbytes)
+                yield Call("", 0, (Part(copy.source, copy.nbytes), Part(copy.target, copy.nbytes)))
 
-    def nbytes(self, step: Step, position: int) -> int:
-        """The bytes behind an argument of a step."""
-        if isinstance(step, Transfer):
-            return step.nbytes
-        assert isinstance(step, Launch) and step.kernel is not None
-        value, group = step.kernel.values[position], step.kernel.group
-        scratch = {scratch_value(group, n): type for n, type in enumerate(step.kernel.scratch)}
+    def _nbytes(self, kernel: Kernel, value: int) -> int:
+        """The bytes behind an argument of a kernel."""
+        scratch = {scratch_value(kernel.group, n): type for n, type in enumerate(kernel.scratch)}
         type = scratch[value] if value in scratch else self.fused.graph.type(value)
         return max(1, type.nbytes)
 

@@ -15,9 +15,10 @@ from typing import Any
 
 from ptir.backend.contract import Executable, Handle, RunStats
 from ptir.backend.kernel import KernelDevice, Memory
-from ptir.codegen.kernel import Kernel
 from ptir.codegen.memory import Pool
 from ptir.codegen.plan import Place
+from ptir.codegen.recipe import Call
+from ptir.codegen.together import kernel_of
 from ptir.ir.program import Program
 
 
@@ -51,8 +52,6 @@ class Launch(Step):
         self._device, self._kernel, self._items = device, kernel, items
         self._places = places
         self._held: list[Memory] = [None] * len(places)
-        self.kernel: Kernel | None = None
-        """What was launched, for those who explain a program."""
 
     def places(self) -> Sequence[Place]:
         """One memory per kernel argument."""
@@ -73,7 +72,7 @@ class Transfer(Step):
     """A copy from one memory to another."""
 
     def __init__(self, device: KernelDevice, source: Place, target: Place, nbytes: int) -> None:
-        self._device, self.nbytes = device, nbytes
+        self._device, self._nbytes = device, nbytes
         self._places = (source, target)
         self._held: list[Memory] = [None, None]
 
@@ -87,7 +86,17 @@ class Transfer(Step):
 
     def run(self) -> None:
         """Queue the copy."""
-        self._device.copy(self._held[0], self._held[1], self.nbytes)
+        self._device.copy(self._held[0], self._held[1], self._nbytes)
+
+
+def step_of(device: KernelDevice, built: Any, call: Call) -> Step:
+    """The step of a call, still unbound; ``built`` is the recipe's source file."""
+    places = [part.place for part in call.parts]
+    if call.kernel:
+        kernel = kernel_of(device, built, call.kernel, len(places))
+        return Launch(device, kernel, call.items, places)
+    source, target = call.parts
+    return Transfer(device, source.place, target.place, source.nbytes)
 
 
 class KernelProgram(Executable):
