@@ -75,7 +75,8 @@ def compile_block(block: Block, device: KernelDevice, options: Options) -> Compi
     )
     reads = [_reads(kernel) for kernel in kernels]
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
-    plan = plan_memory(fused, reads, scratch, options, device.traits.alignment)
+    over = [kernel.over if kernel else frozenset[int]() for kernel in kernels]
+    plan = plan_memory(fused, reads, scratch, over, options, device.traits.alignment)
     names, source = _source(kernels, device)
     together.notice(device, source, {n: k for n, k in zip(names, kernels, strict=True) if k})
     program = built(device, source) if any(names) else None

@@ -49,7 +49,8 @@ def scratch_value(group: Group, number: int) -> int:
 class Kernel:
     """One kernel ready to be built, and the values bound to its arguments, in order.
 
-    ``scratch`` are memories that it needs while it runs (see ``scratch_value``).
+    ``scratch`` are memories that it needs while it runs (see ``scratch_value``). The exit may be
+    written over an operand in ``over``: element i of that is read only to write element i.
     """
 
     family: str
@@ -59,6 +60,7 @@ class Kernel:
     items: int
     group: Group
     scratch: tuple[TensorType, ...] = ()
+    over: frozenset[int] = frozenset()
 
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""
@@ -93,12 +95,17 @@ class Site:
 
 
 def finished(
-    group: Group, writer: Writer, items: int, scratch: tuple[TensorType, ...] = ()
+    group: Group,
+    writer: Writer,
+    items: int,
+    scratch: tuple[TensorType, ...] = (),
+    over: frozenset[int] = frozenset(),
 ) -> Kernel:
     """The kernel that ``writer`` holds."""
     values: Iterable[int] = writer.arguments
     arguments = tuple(writer.arguments.values())
-    return Kernel(group.family, writer.body(), arguments, tuple(values), items, group, scratch)
+    body = writer.body()
+    return Kernel(group.family, body, arguments, tuple(values), items, group, scratch, over)
 
 
 @dataclass(frozen=True)
