@@ -24,6 +24,8 @@ CODE = "import sys\nfrom ptir.cli.main import main\nsys.exit(main())"
 
 def ptir(*arguments: str, cache: Path) -> str:
     environment = {**os.environ, "PTIR_CACHE_DIR": str(cache)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its byte code
+    environment["PYTHONPYCACHEPREFIX"] = str(cache / "bytecode")
     command = [sys.executable, "-c", CODE, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return done.stdout

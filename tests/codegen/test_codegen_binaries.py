@@ -80,6 +80,19 @@ def test_a_process_reads_an_entry_once(kernels: Path, heard: list[events.Kernels
     assert (device.builds, len(heard)) == (2, 2)
 
 
+def test_a_process_forgets_what_it_used_least_recently(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binaries, "REMEMBERED", 2)
+    device = Press()
+    binaries.built(device, "old")
+    binaries.built(device, "middle")
+    binaries.built(device, "old")  # used again
+    binaries.built(device, "new")
+    known = [source for source in ("old", "middle", "new") if binaries.is_known(device, source)]
+    assert known == ["old", "new"]
+
+
 def test_every_part_of_the_key_counts(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, other, dialect = Press(), Press(), Press()
     other.traits = replace(plain.traits, identity="paper, next driver")
@@ -96,7 +109,7 @@ def test_every_part_of_the_key_counts(kernels: Path, monkeypatch: pytest.MonkeyP
     [
         lambda content: b"",
         lambda content: content[:-1],
-        lambda content: content[: len(binaries.MAGIC) + 3],
+        lambda content: content[: len(binaries.KEPT.magic) + 3],
         lambda content: content[:-1] + bytes([content[-1] ^ 1]),
         lambda content: content.replace(b"kernels 1", b"kernels 0", 1),
     ],
@@ -156,17 +169,17 @@ def test_a_folder_that_cannot_be_is_a_warning_and_no_more(tmp_path: Path, kernel
 def test_the_least_recently_used_leave_first(kernels: Path) -> None:
     now = time.time()
     for number, name in enumerate(("old", "older", "new")):
-        binaries.write(name, b"x" * 1000)
+        binaries.KEPT.write(name, b"x" * 1000)
         os.utime(kernels / f"{name}.kernels", (now - 100, now - 100 * (3 - number)))
-    assert binaries.read("old") == b"x" * 1000  # used: now the newest
+    assert binaries.KEPT.read("old") == b"x" * 1000  # used: now the newest
     size = (kernels / "new.kernels").stat().st_size
-    binaries.write("last", b"y" * 1000, limit=3 * size)
+    binaries.KEPT.write("last", b"y" * 1000, limit=3 * size)
     assert {path.stem for path in kernels.iterdir()} == {"old", "new", "last"}
 
 
 def test_one_entry_may_be_larger_than_the_limit(kernels: Path) -> None:
-    binaries.write("small", b"x")
-    binaries.write("large", b"y" * 1000, limit=10)
+    binaries.KEPT.write("small", b"x")
+    binaries.KEPT.write("large", b"y" * 1000, limit=10)
     assert [path.stem for path in kernels.iterdir()] == ["large"]
 
 
@@ -176,7 +189,7 @@ def test_files_that_were_never_finished_leave_after_a_while(kernels: Path) -> No
     for path in (old, young):
         path.write_bytes(b"half")
     os.utime(old, (0, 0))
-    binaries.write("entry", b"x")
+    binaries.KEPT.write("entry", b"x")
     assert {path.name for path in kernels.iterdir()} == {"b.part", "entry.kernels"}
 
 
@@ -184,8 +197,8 @@ WRITER = """
 import sys
 from ptir.codegen import binaries
 for n in range(60):
-    binaries.write(f"k{n % 5}", bytes([n % 5]) * 40000, limit=130000)
-    found = binaries.read(f"k{(n + 1) % 5}")
+    binaries.KEPT.write(f"k{n % 5}", bytes([n % 5]) * 40000, limit=130000)
+    found = binaries.KEPT.read(f"k{(n + 1) % 5}")
     assert found is None or found == bytes([(n + 1) % 5]) * 40000
 """
 

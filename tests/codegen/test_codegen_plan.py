@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from paper import compiled
 
@@ -11,7 +14,7 @@ from ptir.backend.contract import Options
 from ptir.codegen.compile import Compiled
 from ptir.codegen.kernel import scratch_value
 from ptir.codegen.plan import Place
-from ptir.types import spec
+from ptir.types import BF16, F32, I32, spec
 from random_programs import random_program
 
 
@@ -56,6 +59,10 @@ def check(made: Compiled) -> None:
         for value in kernel.values:
             if value >= 0 and value not in group.exits:
                 assert memories.holds(plan.places[value], value), f"%{value} is gone"
+        for value in kernel.values:
+            for exit in group.exits if value >= 0 and value not in group.exits else ():
+                same = overlap(made, value, exit)
+                assert not same or value in kernel.over, f"%{exit} is written over %{value}"
         for exit, operand in group.shares.items():
             assert memories.holds(plan.places[exit], operand), f"%{operand} is not under %{exit}"
         for index, type in enumerate(kernel.scratch):
@@ -66,6 +73,15 @@ def check(made: Compiled) -> None:
     _copy(made, memories, len(made.kernels))
     for value, place in zip(graph.block.outputs, plan.outputs, strict=True):
         assert memories.holds(place, value), f"output %{value} is gone"
+
+
+def overlap(made: Compiled, value: int, exit: int) -> bool:
+    """Whether two values lie in common memory, which for cache updates is meant."""
+    first, second = (made.plan.places[each] for each in (value, exit))
+    if first.kind != "arena" or second.kind != "arena":
+        return first == second
+    sizes = [max(1, made.fused.graph.type(each).nbytes) for each in (value, exit)]
+    return first.number < second.number + sizes[1] and second.number < first.number + sizes[0]
 
 
 def _written(made: Compiled) -> set[int]:
@@ -151,3 +167,77 @@ def test_memories_that_do_not_live_at_once_share_the_arena() -> None:
     made = compiled(ptir.capture(chain, spec("f32", 32, 32)))
     check(made)
     assert made.plan.arena == 2 * 32 * 32 * 4
+
+
+SQUARE = spec("f32", 32, 32)
+
+
+def test_a_map_in_the_arena_is_written_over_what_it_reads() -> None:
+    def body(x: Any, y: Any) -> Any:
+        first = x @ y
+        halves = first.sum(axis=0), first * first.sum(axis=0)  # two kernels read the product
+        return halves[0], halves[1].transpose(1, 0) @ x
+
+    made = compiled(ptir.capture(body, SQUARE, SQUARE))
+    check(made)
+    (kernel,) = (kernel for kernel in made.kernels if kernel is not None and kernel.over)
+    (exit,), (operand,) = kernel.group.exits, kernel.over
+    assert made.plan.places[exit] == made.plan.places[operand]
+    assert made.plan.arena < 2 * SQUARE.nbytes
+
+
+def test_a_map_is_not_written_over_what_has_fewer_bytes() -> None:
+    def body(x: Any, y: Any) -> Any:
+        first = F.cast(x @ y, dtype=BF16)
+        sums = first.sum(axis=0)
+        return sums, (F.cast(first, dtype=F32) * F.cast(sums, dtype=F32)).transpose(1, 0) @ x
+
+    made = compiled(ptir.capture(body, SQUARE, SQUARE))
+    check(made)
+    assert [kernel.family for kernel in made.kernels if kernel is not None].count("map") == 1
+    assert not any(kernel.over for kernel in made.kernels if kernel is not None)
+
+
+@pytest.mark.parametrize("donated", [False, True])
+def test_a_donated_input_becomes_the_output_of_a_map(donated: bool) -> None:
+    options = Options(donated=frozenset((0,) if donated else ()))
+    made = compiled(ptir.capture(lambda x, y: x * 2.0 + y, SQUARE, SQUARE), options)
+    check(made)
+    assert made.plan.outputs == (Place("input", 0) if donated else Place("output", 0),)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: x.transpose(1, 0) * 2.0,
+        lambda x: x[::-1] + x,
+        lambda x: x[:, :1] + x,
+        lambda x: F.cast(x, dtype=I32),
+        lambda x: (x * 2.0).reshape(1024),
+        lambda x: (x * 2.0)[:16],
+        lambda x: (x * 2.0, x),
+        lambda x: (x * 2.0, x.sum(axis=0)),
+    ],
+    ids=["turned", "reversed", "spread", "other dtype", "reshaped", "part", "kept", "read later"],
+)
+def test_a_donated_input_that_is_still_needed_is_not_written_over(body: Any) -> None:
+    made = compiled(ptir.capture(body, SQUARE), Options(donated=frozenset((0,))))
+    check(made)
+    assert made.plan.outputs[0] == Place("output", 0)
+
+
+def test_inputs_that_may_be_one_handle_are_not_written_over() -> None:
+    options = Options(donated=frozenset((0, 1)), aliases=((0, 1),))
+    made = compiled(ptir.capture(lambda x, y: x * 2.0 + y, SQUARE, SQUARE), options)
+    check(made)
+    assert made.plan.outputs == (Place("output", 0),)
+
+
+def test_a_planted_takeover_of_what_is_read_elsewhere_is_found() -> None:
+    made = compiled(ptir.capture(lambda x: x[::-1] + x, SQUARE), Options(donated=frozenset((0,))))
+    (kernel,) = made.kernels
+    assert kernel is not None and not kernel.over
+    places = {**made.plan.places, kernel.group.exits[0]: Place("input", 0)}
+    planted = replace(made, plan=replace(made.plan, places=places))
+    with pytest.raises(AssertionError, match="is written over %0"):
+        check(planted)

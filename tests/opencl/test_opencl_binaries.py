@@ -15,8 +15,13 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
-from ptir.codegen import binaries
+from ptir.capture import call
+from ptir.codegen import backend as backends
+from ptir.codegen import binaries, recipe
 from ptir.ir.program import Program
+from ptir.ops.implementations import active_overrides
+from ptir.passes.context import PassContext
+from ptir.passes.pipeline import optimize
 from ptir.types import spec
 
 
@@ -73,12 +78,41 @@ def test_what_the_driver_does_not_take_is_built_again(
 ) -> None:
     run(opencl, program(2.0))
     (file,) = kernels.iterdir()
-    binaries.write(file.stem, b"not a program")
+    binaries.KEPT.write(file.stem, b"not a program")
     with pytest.warns(UserWarning, match="refused by the driver"):
         found, wanted = run(opencl, program(2.0))
     np.testing.assert_allclose(found, wanted * 2, rtol=1e-6)
     assert len(built) == 2
     assert b"not a program" not in file.read_bytes()
+
+
+def test_a_program_runs_from_its_recipe(
+    opencl: Target, kernels: Path, built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constants, copies, scratch memory and the arena are all as they were when it was made."""
+    monkeypatch.setattr(recipe, "LEAST", 1)
+    table = np.arange(40, dtype=np.float32)
+
+    def body(x: Any) -> Any:
+        y = F.softmax(x + table)
+        sums = call("cumulative", y, axis=0, kind="sum")
+        return y, y.reshape(1, 40) @ sums.reshape(40, 1), x, x
+
+    context = PassContext(opencl.backend, opencl.device, active_overrides())
+    program = optimize(ptir.capture(body, spec("f32", 40)), context)
+    x = np.linspace(-1, 1, 40, dtype=np.float32)
+
+    def results() -> list[bytes]:
+        binaries.forget()
+        executable = opencl.backend.compile(program, opencl.device, Options())
+        found = executable.run([opencl.backend.upload(x, opencl.device)])
+        return [opencl.backend.download(each, opencl.device).tobytes() for each in found]
+
+    first = results()
+    assert first[2] == first[3] == x.tobytes()
+    monkeypatch.setattr(backends, "compile_block", None)
+    assert results() == first
+    assert len(built) == 1
 
 
 def ptir_command(folder: Path, *arguments: str) -> Any:

@@ -11,7 +11,8 @@ from comparing import assert_same, assert_within, meaning, run_block
 from ptir import ops
 from ptir.errors import PluginError, TypeRuleError
 from ptir.ir.graph import Ref, freeze, source
-from ptir.ops.record import ANY, OPS, define
+from ptir.ops.classes import ANY
+from ptir.ops.record import OPS, define
 from ptir.types import TensorType, dtype_of, parse_type
 
 RECORDS = [pytest.param(record, id=name) for name, record in OPS.items()]

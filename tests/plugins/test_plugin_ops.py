@@ -37,7 +37,8 @@ HYPOT2 = textwrap.dedent('''
     """x*x + y*y as an op."""
 
     from ptir import ops
-    from ptir.ops.record import NUMERIC, Array, define, refusals, sample
+    from ptir.ops.classes import NUMERIC
+    from ptir.ops.record import Array, define, refusals, sample
     from ptir.plugins import hookimpl
 
     TWO = ("x", "y")

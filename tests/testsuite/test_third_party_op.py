@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from suite_settings import setting_of
 
-from ptir.ops.record import FLOAT, OPS, Array, Attribute, BadCall, Sample, define, listed
+from ptir.ops.classes import FLOAT, listed
+from ptir.ops.record import OPS, Array, Attribute, BadCall, Sample, define
 from ptir_testsuite.corpus import cases_of
 from ptir_testsuite.execute import run_case
 from ptir_testsuite.mutants import Correct, Mutant, Row

@@ -15,6 +15,7 @@ from ptir_backend_opencl.dialect import OpenCLC
 from ptir_backend_opencl.errors import RAISED, failed_build, typed
 from ptir_backend_opencl.platforms import (
     chain_memories,
+    class_of,
     extensions,
     shares_host_memory,
     yields_threads,
@@ -50,6 +51,7 @@ class OpenCLDevice(KernelDevice):
                     *self._options,
                 )
             ),
+            device_class=class_of(device),
         )
         self._shares = shares_host_memory(device)
 

@@ -230,29 +230,11 @@ class OpenCLC(Dialect):
             return f"vstore{width}({text}, 0, {array} + {index});"
         return f"{array}[{index}] = {text};"
 
-<<<<<<< HEAD
-    def library(self, parts: Sequence[tuple[Sequence[Argument], str]], widest: int) -> str:
-        """A function for each kernel, and a kernel that calls the one it is told."""
-        functions: list[str] = []
-        cases: list[str] = []
-        for number, (arguments, body) in enumerate(parts):
-            listed = "".join(f"{self.pointer(a)}{a.name}, " for a in arguments)
-            given = "".join(f"({self.pointer(a)})a{n}, " for n, a in enumerate(arguments))
-            functions.append(f"void part_{number}({listed}const int item) {{\n{body}\n}}")
-            cases.append(f"    case {number}: part_{number}({given}item); break;")
-        buffers = "".join(f", __global char *a{n}" for n in range(widest))
-        chosen = "\n".join(cases)
-        head = f"{KERNEL}void {LIBRARY}(const int which{buffers}) {{\n"
-        body = f"  const int item = get_global_id(0);\n  switch (which) {{\n{chosen}\n  }}\n}}"
-        return "\n\n".join((*functions, head + body))
-
     def pointer(self, argument: Argument) -> str:
         """A pointer to global memory."""
         constant = "" if argument.written else "const "
         return f"__global {constant}{STORAGE[argument.dtype.name]} *"
 
-=======
->>>>>>> wip-conf
     def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
         """A kernel of work-groups of one: an item is a tile."""
         listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)

@@ -112,6 +112,13 @@ def kind_of(device: Any) -> DeviceKind:
     return "integrated" if device.host_unified_memory else "discrete"
 
 
+def class_of(device: Any) -> str:
+    """The row of ``ptir.codegen.tiles.TILES``; CPUs are told apart by their vectors' width."""
+    if kind_of(device) != "cpu":
+        return "gpu"
+    return {16: "cpu-avx512", 8: "cpu-avx2"}.get(device.native_vector_width_float, "cpu-neon")
+
+
 def _name(device: Any) -> str:
     return str(device.name).strip().rstrip("\0")
 

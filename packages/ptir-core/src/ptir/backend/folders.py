@@ -1,7 +1,8 @@
 """The cache folder, defined once: where it is, and how files in it are replaced.
 
 Everything in it can be computed again. Each kind of content has a place of its own: kernels of
-``ptir.codegen`` in ``kernels``, timed choices of ``ptir.passes`` in ``implementations.json``.
+``ptir.codegen`` in ``kernels`` and its measured tiles in ``tiles.json``, timed choices of
+``ptir.passes`` in ``implementations.json``.
 """
 
 from __future__ import annotations

@@ -144,6 +144,8 @@ class Traits:
     """Names the device, its driver, their versions and the build options: part of cache keys."""
     memories: int = 0
     """Most buffers of a kernel that is a chain; 0: kernels are launched one by one."""
+    device_class: str = "cpu-avx512"
+    """The row of ``codegen.tiles.TILES`` that schedules start from."""
 
 
 class KernelDevice(ABC):

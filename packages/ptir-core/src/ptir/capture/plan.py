@@ -15,7 +15,7 @@ from typing import Any, Final
 from ptir import events
 from ptir.backend.contract import Executable, Handle, Options, Target
 from ptir.errors import UsageError
-from ptir.ir.program import Port, Program
+from ptir.ir.program import Block, Port, Program
 from ptir.ops.implementations import Overrides, active_overrides
 from ptir.params.store import ParamStore
 from ptir.passes.context import Derivation, PassContext
@@ -54,34 +54,8 @@ class Plan:
             for p in ports
             if p.name not in self.derived
         }
-        return tuple(
-            stored[p.name] if p.name in stored else self._derive(p.name, parameters) for p in ports
-        )
-
-    def _derive(self, name: str, parameters: Mapping[str, Parameter]) -> Handle:
-        derivation = self.derived[name]
-        origin = self._origin(name, parameters)
-
-        def compute() -> Handle:
-            ports = tuple(Port(port.name) for port in derivation.ports)
-            program = Program(derivation.block, ports)
-            handles = [self._operand(port.name, parameters) for port in ports]
-            executable = self.target.backend.compile(program, self.target.device, Options())
-            return executable.run(handles)[0]
-
-        return origin.store.derive(origin.name, name, str(self.target), compute)
-
-    def _operand(self, name: str, parameters: Mapping[str, Parameter]) -> Handle:
-        """What a derivation reads: another derived parameter, or a stored one, not kept for it."""
-        if name in self.derived:
-            return self._derive(name, parameters)
-        return parameters[name].store.handle(parameters[name].name, keep=False)
-
-    def _origin(self, name: str, parameters: Mapping[str, Parameter]) -> Parameter:
-        """The first stored parameter that a derived one comes from; its store keeps the result."""
-        while name in self.derived:
-            name = self.derived[name].ports[0].name
-        return parameters[name]
+        deriving = _Deriving(self.derived, self.target, parameters)
+        return tuple(stored[p.name] if p.name in stored else deriving.handle(p.name) for p in ports)
 
     def run(self, inputs: Sequence[Handle], parameters: Sequence[Handle]) -> tuple[Handle, ...]:
         """Run on the handles of the captured program's inputs and of ``bind``'s parameters."""
@@ -94,6 +68,44 @@ class Plan:
         backend, device = self.target.backend.name, self.target.device.name
         events.emit(events.ProgramRun(self.optimized, backend, device, seconds))
         return outputs
+
+
+@dataclass(frozen=True)
+class _Deriving:
+    """Computes derived parameters; those that are derived alike share an executable."""
+
+    derived: Mapping[str, Derivation]
+    target: Target
+    parameters: Mapping[str, Parameter]
+    executables: dict[Block, Executable] = field(default_factory=dict[Block, Executable])
+
+    def handle(self, name: str) -> Handle:
+        """The handle of a derived parameter, computed now if it is not resident."""
+        origin = self._origin(name)
+        return origin.store.derive(
+            origin.name, name, str(self.target), lambda: self._computed(self.derived[name])
+        )
+
+    def _computed(self, derivation: Derivation) -> Handle:
+        handles = [self._operand(port.name) for port in derivation.ports]
+        block = derivation.block
+        if block not in self.executables:
+            program = Program(block, tuple(Port(port.name) for port in derivation.ports))
+            backend, device = self.target.backend, self.target.device
+            self.executables[block] = backend.compile(program, device, Options())
+        return self.executables[block].run(handles)[0]
+
+    def _operand(self, name: str) -> Handle:
+        """What a derivation reads: another derived parameter, or a stored one, not kept for it."""
+        if name in self.derived:
+            return self.handle(name)
+        return self.parameters[name].store.handle(self.parameters[name].name, keep=False)
+
+    def _origin(self, name: str) -> Parameter:
+        """The first stored parameter that a derived one comes from; its store keeps the result."""
+        while name in self.derived:
+            name = self.derived[name].ports[0].name
+        return self.parameters[name]
 
 
 PlanKey = tuple[Program, str, int, Options, Overrides, str]

@@ -25,14 +25,16 @@ class Kind:
 
 def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
-    from ptir.codegen import binaries
+    from ptir.codegen import binaries, recipe, tuned
     from ptir.passes.benchmark import choices_file
 
     def timed() -> list[Path]:
         return [path for path in [choices_file()] if path.exists()]
 
     return (
-        Kind("kernels", "built kernels by device", binaries.files, binaries.LIMIT),
+        Kind("kernels", "built kernels by device", binaries.KEPT.files, binaries.KEPT.limit),
+        Kind("recipes", "compiled programs", recipe.KEPT.files, recipe.KEPT.limit),
+        Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),
     )
 

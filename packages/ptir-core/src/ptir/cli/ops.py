@@ -12,7 +12,8 @@ from ptir.cli import show
 from ptir.cli.shared import Shared, shared_options
 from ptir.errors import UsageError, unknown_name
 from ptir.ops import OPS, Op, op
-from ptir.ops.record import REQUIRED, Array, Attribute, DTypeClass, Sample
+from ptir.ops.classes import DTypeClass
+from ptir.ops.record import REQUIRED, Array, Attribute, Sample
 from ptir.types import DTYPES, DType
 
 

@@ -26,13 +26,15 @@ from ptir.backend.contract import (
 from ptir.backend.control import CONTROL
 from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
-from ptir.codegen.compile import Compiled, compile_block
+from ptir.codegen import recipe as recipes
+from ptir.codegen.binaries import built
+from ptir.codegen.compile import compile_block
 from ptir.codegen.control import Host, HostProgram, is_cut
-from ptir.codegen.launches import KernelProgram, Step
+from ptir.codegen.launches import KernelProgram, Step, step_of
 from ptir.codegen.memory import Pool, Resident
 from ptir.codegen.pack import pack
 from ptir.codegen.panels import UNPACK
-from ptir.codegen.plan import Place
+from ptir.codegen.recipe import Part, Recipe
 from ptir.codegen.support import refusal
 from ptir.ir.program import Block, Program
 from ptir.ops.profiles import PROFILES
@@ -96,8 +98,7 @@ class KernelBackend(Backend):
         """A program without control flow."""
         opened = self.opened(device)
         with self._opening:
-            compiled = compile_block(program.main, opened.device, options)
-            return self._bound(program, compiled, opened)
+            return self._bound(program, _recipe(program.main, opened.device, options), opened)
 
     def _host(self, device: Device, options: Options) -> Host:
         """What control flow needs; the pieces of a program have nothing donated to them."""
@@ -122,41 +123,39 @@ class KernelBackend(Backend):
             for region in instruction.regions if instruction.op in CONTROL else ():
                 self._check(region, device)
 
-    def _bound(self, program: Program, compiled: Compiled, opened: _Opened) -> Executable:
-        """The compiled program with its fixed memories in place."""
+    def _bound(self, program: Program, recipe: Recipe, opened: _Opened) -> Executable:
+        """The compiled program with its fixed memories in place; raises ``CompileError``."""
         import numpy as np
 
-        device, plan = opened.device, compiled.plan
-        constants = [self._constant(compiled, value, opened) for value in plan.constants]
-        arena = opened.pool.allocate(TensorType(U8, (plan.arena,)))
+        device = opened.device
+        constants = [self._uploaded(value.numpy(), opened) for value in recipe.constants]
+        arena = opened.pool.allocate(TensorType(U8, (recipe.arena,)))
         parts: dict[tuple[int, int], Memory] = {}
 
-        def fixed(place: Place, nbytes: int) -> Memory:
-            if place.kind == "constant":
-                return constants[place.number].memory
-            key = (place.number, nbytes)
+        def fixed(part: Part) -> Memory:
+            number = part.place.number
+            if part.place.kind == "constant":
+                return constants[number].memory
+            key = (number, part.nbytes)
             if key not in parts:
-                parts[key] = device.part(arena.memory, place.number, nbytes)
+                parts[key] = device.part(arena.memory, number, part.nbytes)
             return parts[key]
 
+        named = any(call.kernel for call in recipe.calls)
+        made = built(device, recipe.source) if named else None
         steps: list[Step] = []
         counters: list[Resident] = []
-        for step in compiled.steps(device):
-            for position, place in enumerate(step.places()):
-                if place.kind in ("constant", "arena"):
-                    step.bind(position, fixed(place, step.nbytes(position)))
-                elif place.kind == "counters":
-                    zeros = np.zeros(step.nbytes(position), np.uint8)
-                    counters.append(self._uploaded(zeros, opened))
+        for call in recipe.calls:
+            step = step_of(device, made, call)
+            for position, part in enumerate(call.parts):
+                if part.place.kind in ("constant", "arena"):
+                    step.bind(position, fixed(part))
+                elif part.place.kind == "counters":
+                    counters.append(self._uploaded(np.zeros(part.nbytes, np.uint8), opened))
                     step.bind(position, counters[-1].memory)
             steps.append(step)
         held = (arena, *constants, *counters, *parts.values())
-        return KernelProgram(program, opened.pool, opened.stats, steps, plan.outputs, held)
-
-    def _constant(self, compiled: Compiled, value: int, opened: _Opened) -> Resident:
-        made = compiled.fused.graph.instruction(value)
-        assert made is not None
-        return self._uploaded(made.attributes["value"].numpy(), opened)
+        return KernelProgram(program, opened.pool, opened.stats, steps, recipe.outputs, held)
 
     def upload(
         self, array: np.ndarray[Any, Any], device: Device, *, borrow: bool = False
@@ -212,3 +211,14 @@ class KernelBackend(Backend):
     def stats(self, device: Device) -> RunStats:
         """The counters of the device."""
         return self.opened(device).stats
+
+
+def _recipe(block: Block, device: KernelDevice, options: Options) -> Recipe:
+    """What ``block`` comes down to: kept by an earlier process, or made now."""
+    key = recipes.key_of(block, device, options)
+    recipe = recipes.found(key) if key else None
+    if recipe is None:
+        recipe = compile_block(block, device, options).recipe()
+        if key:
+            recipes.keep(key, recipe)
+    return recipe

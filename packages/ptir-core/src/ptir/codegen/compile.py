@@ -14,8 +14,9 @@ from ptir.codegen.chains import kernel as chain_text
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
-from ptir.codegen.launches import Launch, Step, Transfer
 from ptir.codegen.plan import MemoryPlan, Place, plan_memory
+from ptir.codegen.recipe import Call, Part, Recipe
+from ptir.codegen.tuned import chosen
 from ptir.ir.program import Block
 
 
@@ -33,40 +34,48 @@ class Compiled:
     names: tuple[str, ...]
     """The name of each chain in the source."""
     built: Any
+    workers: int
+    """Work-items of a chain."""
 
-    def steps(self, device: KernelDevice) -> Iterator[Step]:
-        """Everything that one run queues, in order, still unbound."""
+    def recipe(self) -> Recipe:
+        """All that is needed to run it."""
+        constants = (self.fused.graph.instruction(value) for value in self.plan.constants)
+        return Recipe(
+            self.source,
+            tuple(self._calls()),
+            self.plan.outputs,
+            self.plan.arena,
+            tuple(made.attributes["value"] for made in constants if made is not None),
+        )
+
+    def _calls(self) -> Iterator[Call]:
+        """Everything that one run queues, in order."""
         last = 0
         for chain, name in zip(self.chains, self.names, strict=True):
-            yield from self._copies(range(last, chain.kernels[0] + 1), device)
+            yield from self._copies(range(last, chain.kernels[0] + 1))
             last = chain.kernels[-1] + 1
-            yield self._launch(chain, name, device)
-        yield from self._copies(range(last, len(self.kernels) + 1), device)
+            yield self._launch(chain, name)
+        yield from self._copies(range(last, len(self.kernels) + 1))
 
-    def _launch(self, chain: Chain, name: str, device: KernelDevice) -> Step:
-        kernels = [k for n in chain.kernels if (k := self.kernels[n]) is not None]
-        if len(kernels) == 1:
-            (kernel,) = kernels
-            places = [self.plan.places[value] for value in kernel.values]
-            sizes = [self._nbytes(kernel, value) for value in kernel.values]
-            made = device.kernel(self.built, name, len(places))
-            return Launch(device, made, kernel.items, places, sizes, kernels)
-        places = [*chain.memories, Place("counters", 0)]
-        sizes = [self.plan.arena if p.kind == "arena" else 0 for p in chain.memories]
-        made = device.kernel(self.built, name, len(places))
-        workers = device.traits.units
-        return Launch(device, made, workers, places, [*sizes, chain.counters.nbytes], kernels)
+    def _launch(self, chain: Chain, name: str) -> Call:
+        kernel = self.kernels[chain.kernels[0]]
+        assert kernel is not None
+        if len(chain.kernels) == 1:
+            parts = (Part(self.plan.places[v], self._nbytes(kernel, v)) for v in kernel.values)
+            return Call(name, kernel.items, tuple(parts))
+        sizes = [self.plan.arena if place.kind == "arena" else 0 for place in chain.memories]
+        memories = (Part(p, size) for p, size in zip(chain.memories, sizes, strict=True))
+        counters = Part(Place("counters", 0), chain.counters.nbytes)
+        return Call(name, self.workers, (*memories, counters))
 
-    def _copies(self, steps: range, device: KernelDevice) -> Iterator[Step]:
-        for step in steps:
-            for copy in self.plan.copies[step]:
-                if copy.nbytes:
-                    yield Transfer(device, copy.source, copy.target, copy.nbytes)
+    def _copies(self, steps: range) -> Iterator[Call]:
+        for copy in (copy for step in steps for copy in self.plan.copies[step]):
+            if copy.nbytes:
+                yield Call("", 0, (Part(copy.source, copy.nbytes), Part(copy.target, copy.nbytes)))
 
     def _nbytes(self, kernel: Kernel, value: int) -> int:
         """The bytes behind an argument of a kernel."""
-        group = kernel.group
-        scratch = {scratch_value(group, n): type for n, type in enumerate(kernel.scratch)}
+        scratch = {scratch_value(kernel.group, n): type for n, type in enumerate(kernel.scratch)}
         type = scratch[value] if value in scratch else self.fused.graph.type(value)
         return max(1, type.nbytes)
 
@@ -74,7 +83,7 @@ class Compiled:
 def compile_block(block: Block, device: KernelDevice, options: Options) -> Compiled:
     """Fuse ``block``, write its kernels and build them; raises ``CompileError``."""
     fused = fuse(block)
-    site = Site(fused.graph, fused.is_stored, device.dialect, device.traits)
+    site = Site(fused.graph, fused.is_stored, device.dialect, device.traits, chosen(device))
     kernels = tuple(
         FAMILIES[group.family].write(group, site)
         if any(fused.graph.type(value).size for value in group.exits)
@@ -83,11 +92,13 @@ def compile_block(block: Block, device: KernelDevice, options: Options) -> Compi
     )
     reads = [_reads(kernel) for kernel in kernels]
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
-    plan = plan_memory(fused, reads, scratch, options, device.traits.alignment)
+    over = [kernel.over if kernel else frozenset[int]() for kernel in kernels]
+    plan = plan_memory(fused, reads, scratch, over, options, device.traits.alignment)
     chains = chained(kernels, plan, device.dialect, device.traits)
     names, source = _source(kernels, chains, plan, device)
     program = built(device, source) if names else None
-    return Compiled(fused, kernels, plan, chains, source, names, program)
+    workers = device.traits.units
+    return Compiled(fused, kernels, plan, chains, source, names, program, workers)
 
 
 def _reads(kernel: Kernel | None) -> tuple[int, ...]:

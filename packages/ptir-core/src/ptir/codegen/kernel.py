@@ -8,6 +8,7 @@ from typing import Any
 
 from ptir.backend.kernel import Argument, Dialect, Traits
 from ptir.codegen.graph import Builder, Graph
+from ptir.codegen.tiles import Tiles
 from ptir.codegen.writer import Writer
 from ptir.types import TensorType
 
@@ -50,7 +51,8 @@ class Kernel:
 
     ``head`` is what every item would do in the same way, ``each`` is done by every item; a worker
     that does several items may do the head once. ``scratch`` are memories that it needs while it
-    runs (see ``scratch_value``).
+    runs (see ``scratch_value``). The exit may be written over an operand in ``over``: element i of
+    that is read only to write element i.
     """
 
     family: str
@@ -61,6 +63,7 @@ class Kernel:
     items: int
     group: Group
     scratch: tuple[TensorType, ...] = ()
+    over: frozenset[int] = frozenset()
 
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""
@@ -74,12 +77,16 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Site:
-    """What a family may look at while it writes: the graph, what is stored, and the device."""
+    """What a family may look at while it writes: the graph, what is stored, and the device.
+
+    ``tiles`` are the numbers that its schedules use on this device.
+    """
 
     graph: Graph
     stored: Callable[[int], bool]
     dialect: Dialect
     traits: Traits
+    tiles: Tiles
 
     def builder(self) -> Builder:
         """Expressions over what is stored."""
@@ -91,25 +98,23 @@ class Site:
 
     def items(self, pieces: int, work: int) -> int:
         """Work-items for ``pieces`` equal pieces of ``work`` elementary operations in all."""
-        most = max(1, work // LEAST_WORK)
-        return max(1, min(pieces, self.traits.units * SPREAD, most))
-
-
-LEAST_WORK = 1 << 13
-"""Elementary operations below which another work-item does not pay."""
-
-SPREAD = 4
-"""Work-items per unit, so that a late one delays little."""
+        most = max(1, work // self.tiles.least_work)
+        return max(1, min(pieces, self.traits.units * self.tiles.spread, most))
 
 
 def finished(
-    group: Group, writer: Writer, items: int, scratch: tuple[TensorType, ...] = ()
+    group: Group,
+    writer: Writer,
+    items: int,
+    scratch: tuple[TensorType, ...] = (),
+    over: frozenset[int] = frozenset(),
 ) -> Kernel:
     """The kernel that ``writer`` holds."""
     values: Iterable[int] = writer.arguments
     arguments = tuple(writer.arguments.values())
     head, each = writer.parts()
-    return Kernel(group.family, head, each, arguments, tuple(values), items, group, scratch)
+    made = tuple(values)
+    return Kernel(group.family, head, each, arguments, made, items, group, scratch, over)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import Any
 
 from ptir.backend.contract import Executable, Handle, RunStats
 from ptir.backend.kernel import KernelDevice, Memory
-from ptir.codegen.kernel import Kernel
 from ptir.codegen.memory import Pool
 from ptir.codegen.plan import Place
+from ptir.codegen.recipe import Call
 from ptir.ir.program import Program
 
 
@@ -32,10 +32,6 @@ class Step(ABC):
         """The memories it uses, by argument position."""
 
     @abstractmethod
-    def nbytes(self, position: int) -> int:
-        """The bytes behind an argument that lies in memory of the program's own."""
-
-    @abstractmethod
     def bind(self, position: int, memory: Memory) -> None:
         """Use ``memory`` for an argument from now on."""
 
@@ -45,32 +41,20 @@ class Step(ABC):
 
 
 class Launch(Step):
-    """A kernel of the device, its number of items, and what was written into it."""
+    """A kernel and its number of items."""
 
     launches = 1
 
     def __init__(
-        self,
-        device: KernelDevice,
-        kernel: Any,
-        items: int,
-        places: Sequence[Place],
-        sizes: Sequence[int],
-        kernels: Sequence[Kernel],
+        self, device: KernelDevice, kernel: Any, items: int, places: Sequence[Place]
     ) -> None:
         self._device, self._kernel, self._items = device, kernel, items
-        self._places, self._sizes = places, sizes
+        self._places = places
         self._held: list[Memory] = [None] * len(places)
-        self.kernels = kernels
-        """What runs in it, one after the other, for those who explain a program."""
 
     def places(self) -> Sequence[Place]:
         """One memory per kernel argument."""
         return self._places
-
-    def nbytes(self, position: int) -> int:
-        """The bytes of the value, the arena or the counters."""
-        return self._sizes[position]
 
     def bind(self, position: int, memory: Memory) -> None:
         """Set a kernel argument, unless it is that memory already."""
@@ -95,10 +79,6 @@ class Transfer(Step):
         """The source and the target."""
         return self._places
 
-    def nbytes(self, position: int) -> int:
-        """The bytes that are copied."""
-        return self._nbytes
-
     def bind(self, position: int, memory: Memory) -> None:
         """Use another source or target."""
         self._held[position] = memory
@@ -106,6 +86,16 @@ class Transfer(Step):
     def run(self) -> None:
         """Queue the copy."""
         self._device.copy(self._held[0], self._held[1], self._nbytes)
+
+
+def step_of(device: KernelDevice, built: Any, call: Call) -> Step:
+    """The step of a call, still unbound; ``built`` is the recipe's source file."""
+    places = [part.place for part in call.parts]
+    if call.kernel:
+        kernel = device.kernel(built, call.kernel, len(places))
+        return Launch(device, kernel, call.items, places)
+    source, target = call.parts
+    return Transfer(device, source.place, target.place, source.nbytes)
 
 
 class KernelProgram(Executable):

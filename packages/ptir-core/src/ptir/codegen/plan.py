@@ -2,7 +2,8 @@
 
 Intermediates share one arena, packed by how long they live. An exit that is written into an
 operand's memory (a cache) takes that memory over where nobody reads the operand later, and is
-copied first where somebody does or where it is not ours to overwrite.
+copied first where somebody does or where it is not ours to overwrite. The exit of a map takes over
+the memory of an operand that it reads element by element and that nobody reads later.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class _Planner:
     """The stored values that each step reads."""
     scratch: list[tuple[TensorType, ...]]
     """The memories that each step needs while it runs."""
+    over: list[frozenset[int]]
+    """The operands that each step may write its exit over."""
     lives: dict[int, _Life] = field(default_factory=dict[int, _Life])
     copies: list[list[Copy]] = field(default_factory=list[list[Copy]])
     pending: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
@@ -124,27 +127,30 @@ class _Planner:
             value = scratch_value(group, number)
             self.lives[value] = _Life([value], max(1, type.nbytes), step, step)
         for value in group.exits:
-            operand = group.shares.get(value)
+            shared = group.shares.get(value)
             end = max(step, last.get(value, step))
-            if operand is None:
-                nbytes = max(1, self.graph.type(value).nbytes)
-                self.lives[value] = _Life([value], nbytes, step, end)
-            elif self._may_take_over(operand, step, last, group):
-                life = self.lives[operand]
-                life.values.append(value)
-                life.last = max(life.last, end)
-                self.lives[value] = life
+            operands = sorted(self.over[step]) if shared is None else [shared]
+            for operand in operands:
+                if self._may_take_over(operand, value, step, last, group):
+                    life = self.lives[operand]
+                    life.values.append(value)
+                    life.last = max(life.last, end)
+                    self.lives[value] = life
+                    break
             else:
                 nbytes = max(1, self.graph.type(value).nbytes)
                 self.lives[value] = _Life([value], nbytes, step, end)
-                self.pending.append((step, operand, value))
+                if shared is not None:
+                    self.pending.append((step, shared, value))
 
-    def _may_take_over(self, operand: int, step: int, last: dict[int, int], group: Group) -> bool:
-        """Whether nobody needs the operand's memory as it is after ``step``."""
+    def _may_take_over(
+        self, operand: int, exit: int, step: int, last: dict[int, int], group: Group
+    ) -> bool:
+        """Whether nobody needs the operand's memory as it is after ``step``, or during it."""
         life = self.lives[operand]
         if any(value in group.exits for value in life.values):
             return False
-        loaded = list(self.reads[step])
+        loaded = [value for value in self.reads[step] if value not in self.over[step]]
         for target in group.shares.values() if loaded else ():  # nothing is read to store nothing
             loaded.remove(target)
         if any(value in loaded for value in life.values):  # the kernel itself reads it as it was
@@ -153,8 +159,8 @@ class _Planner:
             return False
         if life.place is None:
             return True
-        shared = any(operand in group for group in self.options.aliases)
-        return life.place.kind == "input" and operand in self.options.donated and not shared
+        same = self.graph.type(operand) == self.graph.type(exit)  # it may become an output
+        return same and self._is_given(life)
 
     def _outputs(self, end: int) -> tuple[Place, ...]:
         """The place of each output; what is not a memory of its own is copied at the end."""
@@ -217,8 +223,12 @@ def plan_memory(
     fused: Fused,
     reads: Iterable[tuple[int, ...]],
     scratch: Iterable[tuple[TensorType, ...]],
+    over: Iterable[frozenset[int]],
     options: Options,
     alignment: int,
 ) -> MemoryPlan:
-    """The plan for kernels that read these stored values and need this scratch, by group."""
-    return _Planner(fused, options, alignment, list(reads), list(scratch)).plan()
+    """The plan for kernels that read these stored values and need this scratch, by group.
+
+    ``over`` are the operands that each may write its only exit over, where nobody needs them later.
+    """
+    return _Planner(fused, options, alignment, list(reads), list(scratch), list(over)).plan()

@@ -16,7 +16,8 @@ from ptir.capture.promote import broadcast_shapes
 from ptir.capture.tensor import Scalar, unify
 from ptir.errors import unknown_name
 from ptir.functional.arrays import full
-from ptir.ops.record import OPS, Op, dtypes, type_error
+from ptir.ops.classes import dtypes
+from ptir.ops.record import OPS, Op, type_error
 
 _BOOL = dtypes("bool")
 

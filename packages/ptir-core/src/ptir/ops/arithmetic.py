@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf, nan
 
 from ptir.ir.graph import Ref
+from ptir.ops.classes import NUMERIC
 from ptir.ops.elementwise import (
     LAST,
     bf16,
@@ -25,7 +26,7 @@ from ptir.ops.elementwise import (
     u32,
     u64,
 )
-from ptir.ops.record import NUMERIC, op, sample
+from ptir.ops.record import op, sample
 
 
 def _minimum(a: Ref, b: Ref) -> Ref:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from ptir.ops.record import NUMERIC, Array, Attribute, Call, bad, define, refusals, sample
+from ptir.ops.classes import NUMERIC
+from ptir.ops.record import Array, Attribute, Call, bad, define, refusals, sample
 from ptir.types import DTYPES, F16, F32, F64, I32, U32, DType, TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")

@@ -13,18 +13,8 @@ from typing import Any, NoReturn
 
 from ptir.errors import TypeRuleError, UnsupportedError
 from ptir.ir.program import Block
-from ptir.ops.record import (
-    ANY,
-    Array,
-    Attribute,
-    BadCall,
-    Call,
-    Sample,
-    bad,
-    define,
-    dtypes,
-    refusals,
-)
+from ptir.ops.classes import ANY, dtypes
+from ptir.ops.record import Array, Attribute, BadCall, Call, Sample, bad, define, refusals
 from ptir.types import BOOL, F32, TensorType, parse_type
 
 _f32, _bool = partial(Array, "f32"), partial(Array, "bool")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf, nan
 
+from ptir.ops.classes import ANY, BOOL_ONLY, DTypeClass, listed
 from ptir.ops.elementwise import (
     LAST,
     TINY,
@@ -26,17 +27,7 @@ from ptir.ops.elementwise import (
     u32,
     u64,
 )
-from ptir.ops.record import (
-    ANY,
-    BOOL_ONLY,
-    Attribute,
-    BadCall,
-    Call,
-    DTypeClass,
-    bad,
-    listed,
-    sample,
-)
+from ptir.ops.record import Attribute, BadCall, Call, bad, sample
 from ptir.types import (
     BF16,
     BOOL,

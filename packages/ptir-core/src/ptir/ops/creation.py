@@ -5,17 +5,8 @@ from __future__ import annotations
 import struct
 
 from ptir.ir.attributes import Literal
-from ptir.ops.record import (
-    ANY,
-    NUMERIC,
-    Array,
-    Attribute,
-    Call,
-    bad,
-    define,
-    listed,
-    sample,
-)
+from ptir.ops.classes import ANY, NUMERIC, listed
+from ptir.ops.record import Array, Attribute, Call, bad, define, sample
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, I8, I32, I64, U32, U64, DType, TensorType
 
 SHAPE = Attribute("shape", "axis sizes of the result, each >= 0")

@@ -10,20 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ptir.ops.record import (
-    F8,
-    Array,
-    Attribute,
-    BadCall,
-    Call,
-    DTypeClass,
-    Op,
-    Sample,
-    bad,
-    define,
-    listed,
-    sample,
-)
+from ptir.ops.classes import F8, DTypeClass, listed
+from ptir.ops.record import Array, Attribute, BadCall, Call, Op, Sample, bad, define, sample
 from ptir.types import BOOL, DTYPES, TensorType
 
 

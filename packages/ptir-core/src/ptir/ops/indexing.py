@@ -8,19 +8,9 @@ from __future__ import annotations
 from functools import partial
 
 from ptir.ir.graph import Ref
+from ptir.ops.classes import ANY, INDEX
 from ptir.ops.fill import full, highest, positions, scalar
-from ptir.ops.record import (
-    ANY,
-    INDEX,
-    Array,
-    Attribute,
-    Call,
-    bad,
-    define,
-    op,
-    refusals,
-    sample,
-)
+from ptir.ops.record import Array, Attribute, Call, bad, define, op, refusals, sample
 from ptir.types import I32, I64, TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")

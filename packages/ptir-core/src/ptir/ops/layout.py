@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from ptir.ir.graph import Ref
+from ptir.ops.classes import ANY
 from ptir.ops.fill import full, positions
-from ptir.ops.record import ANY, Array, Attribute, Call, bad, define, op, refusals, sample
+from ptir.ops.record import Array, Attribute, Call, bad, define, op, refusals, sample
 from ptir.types import I32, TensorType
 
 _f32, _i32, _u64 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u64")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf, nan
 
+from ptir.ops.classes import BITS, BOOL_ONLY, COMMON, INTEGER
 from ptir.ops.elementwise import (
     bf16,
     binary,
@@ -27,19 +28,7 @@ from ptir.ops.elementwise import (
     u32,
     u64,
 )
-from ptir.ops.record import (
-    BITS,
-    BOOL_ONLY,
-    COMMON,
-    INTEGER,
-    Array,
-    Attribute,
-    Call,
-    bad,
-    define,
-    refusals,
-    sample,
-)
+from ptir.ops.record import Array, Attribute, Call, bad, define, refusals, sample
 from ptir.types import TensorType
 
 

@@ -7,23 +7,13 @@ from typing import Any
 
 from ptir.ir.graph import Ref, freeze, inline, source
 from ptir.ir.program import Block
+from ptir.ops.classes import ANY
 from ptir.ops.control import Types, listed, require_inputs
 from ptir.ops.control import while_ as while_op
 from ptir.ops.indexing import dynamic_update_slice, take
 from ptir.ops.layout import broadcast_to, reshape
 from ptir.ops.movement import concat
-from ptir.ops.record import (
-    ANY,
-    Array,
-    Attribute,
-    BadCall,
-    Call,
-    Sample,
-    define,
-    literal,
-    op,
-    refusals,
-)
+from ptir.ops.record import Array, Attribute, BadCall, Call, Sample, define, literal, op, refusals
 from ptir.types import F32, I32, TensorType
 
 _f32 = partial(Array, "f32")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from ptir.ir.graph import Ref
+from ptir.ops.classes import ANY
 from ptir.ops.layout import broadcast_to, reshape
-from ptir.ops.record import ANY, Array, Attribute, Call, bad, define, refusals, sample
+from ptir.ops.record import Array, Attribute, Call, bad, define, refusals, sample
 from ptir.types import TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")

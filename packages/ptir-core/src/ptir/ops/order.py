@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from ptir.ir.graph import Ref
+from ptir.ops.classes import NUMERIC
 from ptir.ops.movement import slice as slice_op
-from ptir.ops.record import NUMERIC, Array, Attribute, Call, bad, define, op, refusals, sample
+from ptir.ops.record import Array, Attribute, Call, bad, define, op, refusals, sample
 from ptir.types import I32, TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")

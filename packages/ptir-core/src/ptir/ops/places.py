@@ -10,12 +10,11 @@ from functools import partial
 from typing import Any
 
 from ptir.ir.graph import Ref
+from ptir.ops.classes import ANY, INDEX
 from ptir.ops.indexing import take
 from ptir.ops.layout import broadcast_to, reshape, transpose
 from ptir.ops.movement import slice as slice_op
 from ptir.ops.record import (
-    ANY,
-    INDEX,
     Array,
     Attribute,
     BadCall,

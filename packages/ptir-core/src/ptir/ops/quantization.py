@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from ptir.ir.attributes import Literal
 from ptir.ir.graph import Ref
+from ptir.ops.classes import dtypes
 from ptir.ops.layout import broadcast_to, reshape
 from ptir.ops.movement import pad
 from ptir.ops.movement import slice as slice_op
-from ptir.ops.record import Array, Attribute, Call, bad, define, dtypes, op, refusals, sample
+from ptir.ops.record import Array, Attribute, Call, bad, define, op, refusals, sample
 from ptir.ops.reduction import reduce
 from ptir.types import BF16, F16, F32, U32, DType, TensorType
 

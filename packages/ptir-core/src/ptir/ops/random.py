@@ -7,9 +7,10 @@ from typing import Final
 
 from ptir.errors import UnsupportedError
 from ptir.ir.graph import Ref
+from ptir.ops.classes import dtypes
 from ptir.ops.creation import SHAPE
 from ptir.ops.fill import full, like
-from ptir.ops.record import Array, Call, bad, define, dtypes, op, sample
+from ptir.ops.record import Array, Call, bad, define, op, sample
 from ptir.types import U32, TensorType
 
 ROUNDS: Final = 10

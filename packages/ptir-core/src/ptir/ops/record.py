@@ -18,20 +18,7 @@ from ptir.errors import PluginError, TypeRuleError, unknown_name
 from ptir.ir.attributes import Attributes, Literal
 from ptir.ir.graph import Ref, emit
 from ptir.ir.program import Block
-from ptir.ops.classes import ANY as ANY
-from ptir.ops.classes import BITS as BITS
-from ptir.ops.classes import BOOL_ONLY as BOOL_ONLY
-from ptir.ops.classes import COMMON as COMMON
-from ptir.ops.classes import F8 as F8
-from ptir.ops.classes import FLOAT as FLOAT
-from ptir.ops.classes import INDEX as INDEX
-from ptir.ops.classes import INTEGER as INTEGER
-from ptir.ops.classes import NUMERIC as NUMERIC
-from ptir.ops.classes import SIGNED as SIGNED
-from ptir.ops.classes import UNSIGNED as UNSIGNED
-from ptir.ops.classes import DTypeClass as DTypeClass
-from ptir.ops.classes import dtypes as dtypes
-from ptir.ops.classes import listed as listed
+from ptir.ops.classes import DTypeClass, listed
 from ptir.types import DTYPES, F32, DType, TensorType, parse_type
 
 REQUIRED: Final = object()

@@ -5,19 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from ptir.ir.graph import Ref
+from ptir.ops.classes import COMMON, NUMERIC
 from ptir.ops.fill import lowest, scalar
-from ptir.ops.record import (
-    COMMON,
-    NUMERIC,
-    Array,
-    Attribute,
-    Call,
-    bad,
-    define,
-    op,
-    refusals,
-    sample,
-)
+from ptir.ops.record import Array, Attribute, Call, bad, define, op, refusals, sample
 from ptir.types import BOOL, F32, TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")

@@ -6,22 +6,10 @@ from functools import partial
 from typing import Any
 
 from ptir.ir.graph import Ref
+from ptir.ops.classes import ANY, INDEX, NUMERIC
 from ptir.ops.layout import broadcast_to, reshape
 from ptir.ops.places import AXES, BATCH, address_bad_calls, addressed, place_bounds
-from ptir.ops.record import (
-    ANY,
-    INDEX,
-    NUMERIC,
-    Array,
-    Attribute,
-    Call,
-    bad,
-    define,
-    literal,
-    op,
-    refusals,
-    sample,
-)
+from ptir.ops.record import Array, Attribute, Call, bad, define, literal, op, refusals, sample
 from ptir.types import TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")

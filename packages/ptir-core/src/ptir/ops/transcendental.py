@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import inf, nan
 
+from ptir.ops.classes import FLOAT
 from ptir.ops.elementwise import bf16, f16, f32, f64, unary
-from ptir.ops.record import FLOAT
 
 unary(
     "exp",

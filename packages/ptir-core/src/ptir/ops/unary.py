@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import inf, nan
 
 from ptir.ir.graph import Ref
+from ptir.ops.classes import ANY, BITS, FLOAT, NUMERIC
 from ptir.ops.elementwise import (
     LAST,
     TINY,
@@ -30,7 +31,7 @@ from ptir.ops.elementwise import (
     unary,
 )
 from ptir.ops.fill import like
-from ptir.ops.record import ANY, BITS, FLOAT, NUMERIC, op
+from ptir.ops.record import op
 from ptir.types import F32
 
 # --- decompositions ---

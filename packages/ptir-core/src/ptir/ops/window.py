@@ -10,22 +10,11 @@ from typing import Any, Final
 
 from ptir.ir.attributes import Literal
 from ptir.ir.graph import Ref
+from ptir.ops.classes import ANY, BITS, NUMERIC
 from ptir.ops.layout import broadcast_to, reshape
 from ptir.ops.movement import concat, pad
 from ptir.ops.movement import slice as slice_op
-from ptir.ops.record import (
-    ANY,
-    BITS,
-    NUMERIC,
-    Array,
-    Attribute,
-    Call,
-    bad,
-    define,
-    op,
-    refusals,
-    sample,
-)
+from ptir.ops.record import Array, Attribute, Call, bad, define, op, refusals, sample
 from ptir.ops.sliding import Slide, slides
 from ptir.types import BOOL, F32, DType, TensorType
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from ptir.codegen.expr import (
     Apply,
@@ -28,9 +28,6 @@ from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.writer import Writer
 from ptir.types import F32, I32, I64
-
-BLOCK: Final = 16
-"""Keys whose scores are held at once: one per lane."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +101,8 @@ class _Attention:
         self.B, self.H, self.T, self.D = self.graph.type(self.made.operands[0]).shape
         self.G, self.C = self.graph.type(self.made.operands[1]).shape[1:3]
         self.lanes = site.dialect.lanes
+        self.keys = site.tiles.keys
+        assert self.keys == self.lanes, "scores are held one per lane"
         self.whole = self.D // self.lanes if self.D % self.lanes == 0 else 0
 
     def __getitem__(self, name: str) -> Any:
@@ -116,7 +115,7 @@ class _Attention:
         work = self.B * self.H * self.T * self.C * self.D // 2
         items = self.site.items(outer, work)
         writer.share(outer, items)
-        writer.line(writer.dialect.private("s", BLOCK))
+        writer.line(writer.dialect.private("s", self.keys))
         writer.line(writer.dialect.private("q", self.D))
         with writer.loop(Axis("e", outer), "first", "last"):
             if self.updates:
@@ -154,8 +153,8 @@ class _Attention:
             writer.line(f"{writer.type(F32, wide)} {name} = {start};")
         writer.line(f"float most = {writer.dialect.literal(F32, -math.inf)}, total = {zero};")
         group = head // (self.H // self.G)
-        with writer.block(f"for (int j = {low}; j < {high}; j += {BLOCK})"):
-            writer.line(f"const int n = {high} - j < {BLOCK} ? {high} - j : {BLOCK};")
+        with writer.block(f"for (int j = {low}; j < {high}; j += {self.keys})"):
+            writer.line(f"const int n = {high} - j < {self.keys} ? {high} - j : {self.keys};")
             self._scores(row, group)
             self._weigh(row, group, names, wide)
         writer.line(
@@ -192,7 +191,7 @@ class _Attention:
         """The scores of ``n`` keys into ``s``; what is left of the block is -inf."""
         writer = self.writer
         infinity = writer.dialect.literal(F32, -math.inf)
-        with writer.block(f"for (int jj = 0; jj < {BLOCK}; ++jj)"):
+        with writer.block(f"for (int jj = 0; jj < {self.keys}; ++jj)"):
             with writer.block("if (jj < n)"):
                 found = self._dot(row, group)
                 writer.line(writer.dialect.private_store(1, "s", "jj", found))

@@ -35,7 +35,7 @@ def write(group: Group, site: Site) -> Kernel:
             element.write(writer, axis("o", element.runs) * element.run, element.run, None)
     else:
         element.write(writer, ZERO, element.type.size, ("first", "last"))
-    return finished(group, writer, items)
+    return finished(group, writer, items, over=element.over())
 
 
 class Elements:
@@ -49,6 +49,26 @@ class Elements:
         self._builder.stored = lambda v: v != self.value and site.stored(v)
         self.run = self._run()
         self.runs = self.type.size // self.run if self.run else 1
+        self._elsewhere: set[int] = set()
+        self._loaded: set[int] = set()
+
+    def over(self) -> frozenset[int]:
+        """The operands of the exit's size and type that were read only where the exit is written.
+
+        To be asked when all is written.
+        """
+        graph = self._builder.graph
+        types = {value: graph.type(value) for value in self._loaded - self._elsewhere}
+        exit = (self.type.dtype, self.type.size)
+        return frozenset(value for value, type in types.items() if (type.dtype, type.size) == exit)
+
+    def _store(self, writer: Writer, flat: Index) -> None:
+        """Write the element at a flat position."""
+        expr = self.at(flat)
+        for node in walk(expr):
+            if isinstance(node, Load):
+                (self._loaded if node.index == flat else self._elsewhere).add(node.source)
+        writer.store(self.value, self.type.dtype, flat, expr)
 
     def at(self, flat: Index) -> Expr:
         """The element at a flat position."""
@@ -73,13 +93,13 @@ class Elements:
             with writer.loop(Axis("v", vectors), first, last):
                 flat = begin + axis("v", vectors) * self.lanes + axis("lane", self.lanes)
                 with writer.lanes(Axis("lane", self.lanes)):
-                    writer.store(self.value, self.type.dtype, flat, self.at(flat))
+                    self._store(writer, flat)
         left = range(vectors * self.lanes, size)
         if left:
             with writer.block(f"if ({last} == {vectors})" if part else ""):
                 for place in left:
                     flat = begin + number(place)
-                    writer.store(self.value, self.type.dtype, flat, self.at(flat))
+                    self._store(writer, flat)
 
 
 FAMILY = Family("map", lambda graph, position: None, write)

@@ -25,8 +25,6 @@ from ptir.types import F32, I32, TensorType
 
 FEW: Final = 8
 """Most rows that are streamed rather than blocked."""
-TILE: Final = (8, 3)
-"""Rows and panels of a blocked tile."""
 HELD: Final = 16384
 """Most activations that an item keeps to itself."""
 
@@ -168,6 +166,7 @@ class _Writing:
         self.builder = site.builder()
         self.builder.stored = lambda v: v not in inside and site.stored(v)
         self.hero = self.graph.results[self.product.position][0]
+        self.tiles = site.tiles
 
     def items(self, pieces: int) -> int:
         """Items for ``pieces`` equal pieces of the whole product."""
@@ -278,7 +277,7 @@ class _Streamed(_Writing):
 
     def _panel(self, private: bool, panel: Index) -> None:
         writer, rows = self.writer, self.product.rows
-        chains = max(1, 4 // rows)
+        chains = max(1, self.tiles.chains // rows)
         while self.panels.inputs % (chains * self.panels.per):
             chains //= 2
         step = max(chains, 1) * self.panels.per
@@ -346,7 +345,7 @@ class _Streamed(_Writing):
         writer, rows = self.writer, self.product.rows
         output = panel * LANES + axis("lane", LANES)
         groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
-        chains = max(1, 4 // rows)
+        chains = max(1, self.tiles.chains // rows)
         raise_by = UNIT[quantized.bits] - (quantized.zero or 0.0)
         sums = {m: Cell(F32, "sums", number(m * groups) + group) for m in range(rows)}
         for m in range(rows):
@@ -413,7 +412,7 @@ class _Blocked(_Writing):
     def kernel(self) -> Kernel:
         """An item per run of panel groups."""
         writer, count = self.writer, self.panels.count
-        wide = TILE[1]
+        wide = self.tiles.panels
         whole, left = divmod(count, wide)
         groups = whole + (left > 0)
         items = self.items(groups)
@@ -445,7 +444,7 @@ class _Blocked(_Writing):
     def _held(self, panel: int, input: Index) -> Index:
         """Where a weight of the item's group is in the scratch memory."""
         item = Index({Axis("item", 1 << 16): 1})
-        place = item * (TILE[1] * self._depth) + (panel * self._depth)
+        place = item * (self.tiles.panels * self._depth) + (panel * self._depth)
         return (place + input) * LANES + axis("lane", LANES)
 
     def _dequantize(self, quantized: Quantized, panel: Index, number_: int) -> None:
@@ -467,12 +466,13 @@ class _Blocked(_Writing):
 
     def _rows(self, panel: Index, panels: int) -> None:
         """Every row times one group of panels."""
-        whole, left = divmod(self.product.rows, TILE[0])
+        tall = self.tiles.rows
+        whole, left = divmod(self.product.rows, tall)
         with self.writer.loop(Axis("t", whole), "0", str(whole)):
-            self._tile(axis("t", whole) * TILE[0], TILE[0], panel, panels)
+            self._tile(axis("t", whole) * tall, tall, panel, panels)
         if left:
             with self.writer.block(""):
-                self._tile(number(whole * TILE[0]), left, panel, panels)
+                self._tile(number(whole * tall), left, panel, panels)
 
     def _tile(self, row: Index, rows: int, panel: Index, panels: int) -> None:
         """A tile of outputs in registers, finished at once."""

@@ -1,0 +1,176 @@
+"""What a compiled program comes down to: a source file, launches and copies, and where things lie.
+
+A recipe is plain data, so it is kept on disk too: a later process that compiles the same program
+takes it from there and neither fuses nor writes. Its key holds everything that compiling looks at:
+the program, the options, the device, the tiles, and the state of the code that compiles.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from ptir.backend.contract import Options
+from ptir.backend.kernel import KernelDevice
+from ptir.codegen import kept, panels
+from ptir.codegen.kept import Damaged, Kept
+from ptir.codegen.plan import Place
+from ptir.codegen.tuned import chosen
+from ptir.ir.attributes import Literal
+from ptir.ir.program import Block
+from ptir.switches import switched_on
+from ptir.types import parse_type
+
+FORMAT: Final = 1
+KEPT: Final = Kept("recipes", FORMAT, limit=64 << 20)
+LEAST: Final = 64
+"""Instructions from which a program's recipe is kept: smaller ones are compiled as fast as read."""
+LARGEST: Final = 1 << 20
+"""Most bytes of all constants of a kept recipe."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A memory that a step uses, and how many bytes of it."""
+
+    place: Place
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """One step: a kernel by name with its items and arguments, or a copy, which has no name."""
+
+    kernel: str
+    items: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that is needed to bind and run a program on the device that it was compiled for."""
+
+    source: str
+    calls: tuple[Call, ...]
+    outputs: tuple[Place, ...]
+    arena: int
+    constants: tuple[Literal, ...]
+
+    def encoded(self) -> bytes:
+        """The recipe as JSON."""
+        fields = {
+            "source": self.source,
+            "calls": [[c.kernel, c.items, *map(_part, c.parts)] for c in self.calls],
+            "outputs": [_place(place) for place in self.outputs],
+            "arena": self.arena,
+            "constants": [[str(c.type), base64.b85encode(c.data).decode()] for c in self.constants],
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @staticmethod
+    def decoded(text: bytes) -> Recipe:
+        """What ``encoded`` gave; else a ``ValueError``, ``TypeError`` or ``KeyError``."""
+        fields = json.loads(text)
+        return Recipe(
+            fields["source"],
+            tuple(
+                Call(kernel, items, tuple(Part(Place(kind, n), size) for kind, n, size in parts))
+                for kernel, items, *parts in fields["calls"]
+            ),
+            tuple(Place(kind, number) for kind, number in fields["outputs"]),
+            fields["arena"],
+            tuple(
+                Literal(parse_type(type), base64.b85decode(data))
+                for type, data in fields["constants"]
+            ),
+        )
+
+
+def _place(place: Place) -> list[Any]:
+    return [place.kind, place.number]
+
+
+def _part(part: Part) -> list[Any]:
+    return [*_place(part.place), part.nbytes]
+
+
+# --- on disk ---
+
+
+def found(key: str) -> Recipe | None:
+    """The recipe that an earlier process kept, or None. A damaged one is a warning."""
+    try:
+        entry = KEPT.read(key)
+        return None if entry is None else _decoded(key, entry)
+    except Damaged as problem:
+        warnings.warn(f"recipe cache: {problem}; the program is compiled again", stacklevel=2)
+        return None
+
+
+def _decoded(key: str, entry: bytes) -> Recipe:
+    try:
+        return Recipe.decoded(entry)
+    except (ValueError, TypeError, KeyError) as error:
+        raise Damaged(f"{KEPT.path(key)} is no recipe ({error})") from error
+
+
+def keep(key: str, recipe: Recipe) -> None:
+    """Let later processes find ``recipe``."""
+    if sum(len(constant.data) for constant in recipe.constants) <= LARGEST:
+        KEPT.keep(key, recipe.encoded(), "recipe cache", "programs are compiled again")
+
+
+def key_of(block: Block, device: KernelDevice, options: Options) -> str | None:
+    """What a recipe is kept under, or None where it is not worth it or code cannot be told."""
+    if len(block.instructions) < LEAST or switched_on("PTIR_REBUILD_KERNELS"):
+        return None
+    types = (type(device), type(device.dialect))
+    code = [_state(name) for name in sorted({"ptir", *(_package(made) for made in types)})]
+    if None in code:
+        return None
+    return kept.key_of(
+        f"{FORMAT}.{panels.VERSION}",
+        *(state for state in code if state is not None),
+        *(f"{made.__module__}.{made.__qualname__}" for made in types),
+        repr(sorted(vars(device.dialect).items())),
+        repr(device.traits),
+        repr(chosen(device)),
+        repr((sorted(options.donated), options.aliases, options.check_indices)),
+        block.digest.hex(),
+    )
+
+
+def _package(made: type) -> str:
+    return made.__module__.partition(".")[0]
+
+
+@cache
+def _state(package: str) -> str | None:
+    """The sizes and times of change of a package's files: other code has another state.
+
+    None where the code is not in files. Taken once a process, whose code does not change.
+    """
+    origin = getattr(sys.modules[package], "__file__", None)
+    if origin is None or not os.path.exists(origin):
+        return None
+    path = Path(origin)
+    files = sorted(_python_files(path.parent)) if path.name == "__init__.py" else [path]
+    states = ((str(f), (s := f.stat()).st_size, s.st_mtime_ns) for f in files)
+    return kept.key_of(*(repr(state) for state in states))
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    with os.scandir(folder) as listing:
+        for entry in listing:
+            if entry.is_dir():
+                yield from _python_files(Path(entry.path))
+            elif entry.name.endswith(".py"):
+                yield Path(entry.path)

@@ -1,0 +1,46 @@
+"""The numbers that schedules are written with: **table** ``TILES``, one row per class of device.
+
+A row says how much of a product an item holds in registers and how finely work is cut. What is
+measured on a device (``ptir warmup --tune``) takes the place of its row; nothing else changes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ptir.errors import PluginError, unknown_name
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What one device is written for."""
+
+    rows: int = 8
+    """Rows of a blocked product's tile."""
+    panels: int = 3
+    """Panels of 16 outputs of a blocked product's tile; ``rows * panels`` vectors are held."""
+    chains: int = 4
+    """Sums that a streamed product keeps apart, all rows together, to hide an addition's delay."""
+    keys: int = 16
+    """Keys whose scores attention holds at once: as many as a vector has lanes."""
+    spread: int = 4
+    """Work-items per unit, so that a late one delays little."""
+    least_work: int = 1 << 13
+    """Elementary operations below which another work-item does not pay."""
+
+
+TILES: Final[dict[str, Tiles]] = {
+    "cpu-avx512": Tiles(),  # 32 registers of 16 lanes: 24 sums, 3 weights, 1 factor
+    "cpu-avx2": Tiles(rows=6, panels=1),  # 16 registers of 8 lanes, so a vector is two of them
+    "cpu-neon": Tiles(rows=6, panels=1),  # 32 registers of 4 lanes, so a vector is four of them
+    "gpu": Tiles(rows=4, panels=1),  # an item has few registers, and there are many items
+}
+"""By class of device (``Traits.device_class``)."""
+
+
+def tiles_of(device_class: str) -> Tiles:
+    """The row of a class; raises ``PluginError`` with the nearest ones."""
+    if device_class not in TILES:
+        raise PluginError(unknown_name("class of device", device_class, TILES))
+    return TILES[device_class]

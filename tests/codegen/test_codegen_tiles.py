@@ -1,0 +1,112 @@
+"""The tiles of schedules: the table, what is measured, and what kernels are written with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from paper import PaperDevice, compiled, optimized
+
+import ptir
+from ptir import functional as F
+from ptir.backend.contract import Options
+from ptir.codegen import tuned
+from ptir.codegen.compile import compile_block
+from ptir.codegen.tiles import TILES, Tiles, tiles_of
+from ptir.errors import PluginError
+from ptir.ir.program import Port, Program
+from ptir.types import spec
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
+    return tmp_path / "tiles.json"
+
+
+class Again(PaperDevice):
+    """The same device in another process."""
+
+
+def test_a_device_starts_from_the_row_of_its_class() -> None:
+    device = PaperDevice()
+    device.traits = replace(device.traits, device_class="cpu-avx2")
+    assert tuned.chosen(device) == TILES["cpu-avx2"] != TILES["cpu-avx512"]
+
+
+def test_an_unknown_class_is_an_error_with_the_nearest_one() -> None:
+    with pytest.raises(PluginError, match=r"cpu-avx51.*cpu-avx512"):
+        tiles_of("cpu-avx51")
+
+
+def test_what_was_measured_is_used_by_the_next_process_on_the_same_driver_only() -> None:
+    best = Tiles(rows=5, chains=2)
+    tuned.choose(PaperDevice(), best)
+    assert tuned.chosen(Again()) == best
+    other = Again()
+    other.traits = replace(other.traits, identity="paper, next driver")
+    assert tuned.chosen(other) == Tiles()
+    tuned.choose(other, Tiles(rows=7))
+    assert set(tuned.choices()) == {"paper", "paper, next driver"}
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "devices": {"paper": {"rows": 0}}}'])
+def test_a_damaged_file_is_a_warning_that_names_it(file: Path, text: str) -> None:
+    file.write_text(text)
+    with pytest.warns(UserWarning, match=r"tiles\.json: not a list of measured tiles"):
+        assert tuned.chosen(PaperDevice()) == Tiles()
+
+
+@pytest.mark.parametrize("change", [{"rows": None}, {"depth": 4}])
+def test_a_choice_with_other_fields_is_of_another_version(
+    file: Path, change: dict[str, int | None]
+) -> None:
+    tuned.choose(PaperDevice(), Tiles(rows=5))
+    found = json.loads(file.read_text())
+    for name, value in change.items():
+        found["devices"]["paper"][name] = value
+        if value is None:
+            del found["devices"]["paper"][name]
+    file.write_text(json.dumps(found))
+    assert tuned.chosen(Again()) == Tiles()
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "not-a-folder").write_text("")
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path / "not-a-folder" / "x"))
+    device = PaperDevice()
+    with pytest.warns(UserWarning, match=r"tiles\.json.*PTIR_CACHE_DIR"):
+        tuned.choose(device, Tiles(rows=5))
+    assert tuned.chosen(device) == Tiles(rows=5)
+
+
+def product(rows: int) -> Program:
+    types = (spec("f32", rows, 64), spec("f32", 64, 96))
+    program = ptir.capture(lambda x, weight: F.linear(x, weight, layout="io"), *types)
+    ports = (Port("x"), Port("weight", "parameter"))
+    return Program(program.main, ports, program.version)
+
+
+@pytest.mark.parametrize(
+    ("rows", "changed"),
+    [
+        (1, Tiles(chains=2)),
+        (40, Tiles(rows=5)),
+        (40, Tiles(panels=2)),
+        (40, Tiles(least_work=1 << 30)),
+    ],
+)
+def test_kernels_are_written_with_the_tiles_of_their_device(rows: int, changed: Tiles) -> None:
+    program = optimized(product(rows)).main
+    plain, other = PaperDevice(), PaperDevice()
+    other.traits = replace(other.traits, identity="other")
+    tuned.choose(other, changed)
+    first, second = (compile_block(program, device, Options()) for device in (plain, other))
+    assert [k.family for k in first.kernels if k] == ["product"]
+    launches = [(made.source, [k.items for k in made.kernels if k]) for made in (first, second)]
+    assert launches[0] != launches[1]
+    assert first.source == compiled(product(rows)).source
