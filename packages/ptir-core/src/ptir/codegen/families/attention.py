@@ -8,6 +8,7 @@ new keys and values are appended by the item that owns their head, in the same k
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from ptir.codegen.expr import (
     constant,
     select,
 )
+from ptir.codegen.families.attention_tiles import Parts, QueryTile
 from ptir.codegen.families.cache import append, is_update
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
@@ -109,20 +111,71 @@ class _Attention:
         return self.made.attributes[name]
 
     def kernel(self) -> Kernel:
-        """A loop over heads or queries, in order."""
+        """A loop over heads, or over tiles of queries, in order."""
         writer = self.writer
-        outer = self.B * self.G if self.updates else self.B * self.H * self.T
+        tiles, left = (0, self.T) if self.updates else divmod(self.T, self.lanes)
+        entries = 1 if self.updates else tiles + (left > 0 if tiles else left)
+        heads = self.G if self.updates else self.H
+        outer = self.B * heads * entries
         work = self.B * self.H * self.T * self.C * self.D // 2
         items = self.site.items(outer, work)
         writer.share(outer, items)
-        writer.line(writer.dialect.private("s", self.keys))
-        writer.line(writer.dialect.private("q", self.D))
+        if left:
+            writer.line(writer.dialect.private("s", self.keys))
+            writer.line(writer.dialect.private("q", self.D))
+        if tiles:
+            QueryTile.declare(writer, self.D)
         with writer.loop(Axis("e", outer), "first", "last"):
+            row, head, entry = digits(axis("e", outer), (self.B, heads, entries))
             if self.updates:
                 self._owned(axis("e", outer))
+            elif tiles:
+                self._tiles(row, head, entry, tiles, left)
             else:
-                self._query(*digits(axis("e", outer), (self.B, self.H, self.T)))
+                self._query(row, head, entry)
         return finished(self.group, writer, items)
+
+    def _tiles(self, row: Index, head: Index, entry: Index, tiles: int, left: int) -> None:
+        """A tile of queries; the last entry is the queries that fill no tile, one by one."""
+        writer = self.writer
+        at = writer.let(I32, False, writer.index(entry))
+        with writer.block(f"if ({at} < {tiles})" if left else ""):
+            first = axis(at, tiles) * self.lanes
+            QueryTile(writer, self._parts(row, head), first).write(
+                lambda step, place, found: self._store((row, head, step, place), found)
+            )
+        if left:
+            with writer.block("else"), writer.loop(Axis("t", left), "0", str(left)):
+                self._query(row, head, axis("t", left) + tiles * self.lanes)
+
+    def _parts(self, row: Index, head: Index) -> Parts:
+        """What a tile needs to know."""
+        q, k, v = self.made.operands[:3]
+        group = head // (self.H // self.G)
+
+        def element(operand: int) -> Callable[[Expr, Index], Expr]:
+            def at(position: Expr, place: Index) -> Expr:
+                where = as_index(position, 0, self.C - 1)
+                return self.builder.at(operand, (row, group, where, place))
+
+            return at
+
+        return Parts(
+            self.D,
+            lambda step, place: self.builder.at(q, (row, head, step, place)),
+            element(k),
+            element(v),
+            lambda step: self._seen(row, step),
+            self._score,
+        )
+
+    def _score(self, product: Expr) -> Expr:
+        """A product of query and key, scaled and bent."""
+        score: Expr = Apply(F32, "mul", product, constant(F32, self["scale"]))
+        if self["soft_cap"] is None:
+            return score
+        cap = constant(F32, self["soft_cap"])
+        return Apply(F32, "mul", Apply(F32, "tanh", Apply(F32, "div", score, cap)), cap)
 
     def _owned(self, entry: Index) -> None:
         """Append a key head's new entries, then attend with every query head that uses it."""
@@ -138,7 +191,7 @@ class _Attention:
     def _query(self, row: Index, head: Index, step: Index) -> None:
         """One query: its scores block by block, and the values weighed by them."""
         writer = self.writer
-        low, high = self._range(row, step)
+        low, high = (writer.scalar(bound) for bound in self._seen(row, step))
         at = (row, head, step)
         self._each(
             lambda place: self._put(
@@ -162,9 +215,8 @@ class _Attention:
         )
         self._result(at, names, wide)
 
-    def _range(self, row: Index, step: Index) -> tuple[str, str]:
-        """The first key that the query sees and the one after the last, as variables."""
-        writer = self.writer
+    def _seen(self, row: Index, step: Index) -> tuple[Expr, Expr]:
+        """The first key that a query sees and the one after the last."""
         start, length = (self.builder.at(v, (row,)) for v in self.made.operands[3:5])
         long = [Apply(I64, "convert", x) for x in (start, length)]
         here = Apply(I64, "add", long[0], Coordinate(I64, step))
@@ -179,8 +231,7 @@ class _Attention:
             low = select(compare("gt", first, low), first, low)
             low = select(compare("lt", low, capacity), low, capacity)
         high = select(compare("gt", high, constant(I64, 0)), high, constant(I64, 0))
-        bounds = [Apply(I32, "convert", x) for x in (low, high)]
-        return writer.scalar(bounds[0]), writer.scalar(bounds[1])
+        return Apply(I32, "convert", low), Apply(I32, "convert", high)
 
     def _key(self, row: Index, group: Index, operand: int, place: Index) -> Expr:
         """Element ``place`` of the key or value at position ``j + jj``."""
@@ -219,13 +270,9 @@ class _Attention:
         """Turn the scores of a block into weights and add the values, rescaling what was there."""
         writer, lane = self.writer, Axis("lane", self.lanes)
         with writer.lanes(lane):
-            score: Expr = Cell(F32, "s", axis("lane", self.lanes))
-            score = Apply(F32, "mul", score, constant(F32, self["scale"]))
-            if self["soft_cap"] is not None:
-                cap = constant(F32, self["soft_cap"])
-                bent = Apply(F32, "tanh", Apply(F32, "div", score, cap))
-                inside = compare("lt", Coordinate(I32, axis("lane", self.lanes)), Var(I32, "n"))
-                score = select(inside, Apply(F32, "mul", bent, cap), constant(F32, -math.inf))
+            score = self._score(Cell(F32, "s", axis("lane", self.lanes)))
+            inside = compare("lt", Coordinate(I32, axis("lane", self.lanes)), Var(I32, "n"))
+            score = select(inside, score, constant(F32, -math.inf))
             score_name = writer.let(F32, True, writer.wide(score))
         greatest = self._greatest(score_name)
         writer.line(f"const float now = {greatest} > most ? {greatest} : most;")
@@ -274,14 +321,18 @@ class _Attention:
         return axis("lane", self.lanes) + number_ * self.lanes
 
     def _result(self, at: tuple[Index, ...], names: list[str], wide: bool) -> None:
-        writer, value = self.writer, self.group.exits[0]
-        detail: Attending = self.group.detail
-        hero, shape = self.graph.results[detail.position][0], self.graph.type(value).shape
         for place, name in enumerate(names):
             found = Apply(F32, "div", Var(F32, name, wide), Var(F32, "by"))
-            with writer.lanes(Axis("lane", self.lanes) if wide else None):
-                here = self.graph.through(hero, value, (*at, self._place(place)))
-                writer.store(value, F32, flatten(here, shape), found)
+            with self.writer.lanes(Axis("lane", self.lanes) if wide else None):
+                self._store((*at, self._place(place)), found)
+
+    def _store(self, at: tuple[Index, ...], found: Expr) -> None:
+        """Write one element, or one per lane, where the views behind the call put it."""
+        value = self.group.exits[0]
+        detail: Attending = self.group.detail
+        hero, shape = self.graph.results[detail.position][0], self.graph.type(value).shape
+        here = self.graph.through(hero, value, at)
+        self.writer.store(value, F32, flatten(here, shape), found)
 
     def _each(self, body: Any) -> None:
         """Call ``body`` with every place of a head: whole vectors, or single elements."""
