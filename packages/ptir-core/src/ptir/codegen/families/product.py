@@ -418,7 +418,7 @@ class _Blocked(_Writing):
         items = self.items(groups)
         writer.share(groups, items)
         scratch: tuple[TensorType, ...] = ()
-        if self.product.quantized is not None:
+        if self.is_unpacked:
             scratch = (TensorType(F32, (items * self._depth * wide * LANES,)),)
         with writer.loop(Axis("g", groups), "first", "last"):
             if whole:
@@ -436,10 +436,18 @@ class _Blocked(_Writing):
     def _group(self, panel: Index, panels: int) -> None:
         """A group of panels, made floats once for all rows if they are not."""
         quantized = self.product.quantized
-        if quantized is not None:
-            for p in range(panels):
+        for p in range(panels if self.is_unpacked else 0):
+            if quantized is not None:
                 self._dequantize(quantized, panel + p, p)
+            else:
+                self._widen(panel + p, p)
         self._rows(panel, panels)
+
+    @property
+    def is_unpacked(self) -> bool:
+        """Whether weights become floats in scratch memory before the rows pass."""
+        tiles = self.product.rows // self.tiles.rows
+        return self.product.quantized is not None or (self.panels.dtype != F32 and tiles >= FEW)
 
     def _held(self, panel: int, input: Index) -> Index:
         """Where a weight of the item's group is in the scratch memory."""
@@ -464,6 +472,16 @@ class _Blocked(_Writing):
                     input = group * quantized.group + (w * quantized.per + place)
                     writer.store(source, F32, self._held(number_, input), value)
 
+    def _widen(self, panel: Index, number_: int) -> None:
+        """One panel of 16-bit weights as floats into the scratch memory."""
+        writer, source, per = self.writer, scratch_value(self.group, 0), self.panels.per
+        output, words = panel * LANES + axis("lane", LANES), self._depth // per
+        with writer.loop(Axis("k", words), "0", str(words)), writer.lanes(Axis("lane", LANES)):
+            for inner in range(per):
+                input = axis("k", words) * per + inner
+                found = self.weight(output, input)
+                writer.store(source, F32, self._held(number_, input), found)
+
     def _rows(self, panel: Index, panels: int) -> None:
         """Every row times one group of panels."""
         tall = self.tiles.rows
@@ -481,7 +499,7 @@ class _Blocked(_Writing):
         names = [[f"a{m}_{p}" for p in range(panels)] for m in range(rows)]
         for name in (name for line in names for name in line):
             writer.line(f"{writer.type(F32, True)} {name} = {zero};")
-        per = 1 if self.product.quantized is not None else self.panels.per
+        per = 1 if self.is_unpacked else self.panels.per
         steps = self._depth // per
         with writer.loop(Axis("k", steps), "0", str(steps)), writer.lanes(Axis("lane", LANES)):
             for inner in range(per):
@@ -501,7 +519,7 @@ class _Blocked(_Writing):
                 writer.line(f"{name} = {_fma(writer, factor, weight, name)};")
 
     def _weight(self, panel: Index, number_: int, input: Index) -> Expr:
-        if self.product.quantized is not None:
+        if self.is_unpacked:
             return Load(F32, scratch_value(self.group, 0), self._held(number_, input))
         return self.weight((panel + number_) * LANES + axis("lane", LANES), input)
 
