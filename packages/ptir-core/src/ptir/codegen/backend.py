@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ptir.backend.contract import (
@@ -29,6 +30,7 @@ from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen.compile import Compiled, compile_block
 from ptir.codegen.control import Host, HostProgram, is_cut
+from ptir.codegen.explain import explain
 from ptir.codegen.launches import KernelProgram, Step
 from ptir.codegen.memory import Pool, Resident
 from ptir.codegen.pack import pack
@@ -151,7 +153,9 @@ class KernelBackend(Backend):
                     step.bind(position, fixed(place, compiled.nbytes(step, position)))
             steps.append(step)
         held = (arena, *constants, *parts.values())
-        return KernelProgram(program, opened.pool, opened.stats, steps, plan.outputs, held)
+        made = KernelProgram(program, opened.pool, opened.stats, steps, plan.outputs, held)
+        made.explained = partial(explain, compiled)
+        return made
 
     def _constant(self, compiled: Compiled, value: int, opened: _Opened) -> Resident:
         made = compiled.fused.graph.instruction(value)

@@ -9,11 +9,13 @@ recorded graph, can take the place of many.
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir.backend.contract import Executable, Handle, RunStats
+from ptir.backend.explanation import Explanation
 from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen.kernel import Kernel
 from ptir.codegen.memory import Pool
@@ -111,6 +113,7 @@ class KernelProgram(Executable):
         self._inputs = self._users("input")
         self._results = self._users("output")
         self._lock = threading.Lock()
+        self.explained: Callable[[], Explanation] | None = None
 
     def _users(self, kind: str) -> tuple[tuple[int, Step, int], ...]:
         """The arguments that are inputs or outputs: number, step and argument position."""
@@ -131,19 +134,43 @@ class KernelProgram(Executable):
 
     def run(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
         """Queue one run."""
-        types = self.program.outputs
         with self._lock:
-            results = [
-                inputs[place.number]
-                if place.kind == "input"
-                else self._pool.allocate(types[place.number])
-                for place in self._outputs
-            ]
-            for number, step, position in self._inputs:
-                step.bind(position, inputs[number].memory)
-            for number, step, position in self._results:
-                step.bind(position, results[number].memory)
+            results = self._bound(inputs)
             for step in self._steps:
                 step.run()
             self._stats.kernels_launched += self._kernels
-        return tuple(results)
+        return results
+
+    def timed(
+        self, inputs: Sequence[Handle], wait: Callable[[], None]
+    ) -> tuple[tuple[Handle, ...], tuple[float, ...]]:
+        """One run, and the seconds of each step with waiting for it."""
+        seconds: list[float] = []
+        with self._lock:
+            results = self._bound(inputs)
+            for step in self._steps:
+                began = time.perf_counter()
+                step.run()
+                wait()
+                seconds.append(time.perf_counter() - began)
+            self._stats.kernels_launched += self._kernels
+        return results, tuple(seconds)
+
+    def explain(self) -> Explanation | None:
+        """The steps as parts."""
+        return self.explained() if self.explained else None
+
+    def _bound(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
+        """The outputs of a run, they and the inputs bound to the steps that use them."""
+        types = self.program.outputs
+        results = tuple(
+            inputs[place.number]
+            if place.kind == "input"
+            else self._pool.allocate(types[place.number])
+            for place in self._outputs
+        )
+        for number, step, position in self._inputs:
+            step.bind(position, inputs[number].memory)
+        for number, step, position in self._results:
+            step.bind(position, results[number].memory)
+        return results
