@@ -59,6 +59,15 @@ class StepReport:
         return sum(part.kind == "kernel" for part in self.explanation.parts)
 
 
+def weights_read(plan: Plan) -> int | None:
+    """Bytes of parameters that one run of ``plan`` reads, or None where nobody can tell."""
+    explanation = plan.executable.explain()
+    if explanation is None:
+        return None
+    layered = Layered(plan.optimized, explanation, plan.derived, frozenset())
+    return sum(w.moved.weights * s.count for s in layered.sections() for w in s.works)
+
+
 def explain_decode(model: Model, position: int, repeats: int) -> StepReport:
     """A decode step of one row after ``position`` tokens, timed whole and by parts."""
     session = _session(model, position + 3 + 2 * repeats)
