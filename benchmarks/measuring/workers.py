@@ -10,8 +10,9 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 
 class Worker:
@@ -44,14 +45,17 @@ class Worker:
             self._died()
         return json.loads(line)
 
-    def _died(self) -> None:
-        code = self._process.wait()
+    def _died(self) -> NoReturn:
+        self.close()
+        code = self._process.returncode
         raise RuntimeError(f"the {self.kind} worker ended with code {code}: see above")
 
     def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        """End the process and wait for it."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
         self._process.wait()
 
 

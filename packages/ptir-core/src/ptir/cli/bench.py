@@ -54,13 +54,14 @@ def command(
         if n_gen:
             tests.append((f"tg{n_gen}", n_gen, bench.decode))
         rows = [bench.row(name, count, work, repetitions) for name, count, work in tests]
-    report = {
+    probe = bench.probed()
+    report: dict[str, Any] = {
         "model": model,
         "backend": loaded.target.backend.name,
         "device": loaded.target.device.name,
         "dtype": dtype,
         "quant": quant,
-        "probe": bench.probed(),
+        "probe": probe,
         "rows": rows,
     }
     if shared.json:
@@ -68,7 +69,7 @@ def command(
         return
     lines = [(model, report["backend"], quant or dtype, r["test"], *_cells(r)) for r in rows]
     show.table(("model", "backend", "dtype", "test", "tok/s", "spread", "of bandwidth"), lines)
-    if probe := report["probe"]:
+    if probe is not None:
         speed = probe["bytes_per_second"] / 1e9
         show.text(f"\nbandwidth: {speed:.1f} GB/s in the median ({probe['kind']})")
 
