@@ -1,6 +1,6 @@
 """The speed table: GPT-2 124M in four weight formats, beside the bars, llama.cpp and the reference.
 
-Every peer runs in a process of its own. Rounds alternate between peers, each decode figure stands
+Every peer runs in a process of its own. Peers alternate, every sixteen decoded tokens stand
 between two probes of read bandwidth, and ratios are taken within a round; the table shows medians
 and spreads. llama.cpp is left out, and said to be, where it is not installed
 (``pip install llama-cpp-python gguf``, some minutes of building).
@@ -26,7 +26,13 @@ from measuring.others import Others
 from measuring.workers import Worker
 
 PROMPT, DECODED, VOCABULARY = 512, 64, 50257
+PIECES = 4
+"""Pieces of decoding in a round: peers alternate and bandwidth is probed in between."""
 SECTIONS = ("models", "rows", "cold")
+
+
+IDLE = 0.05
+"""The most of the processors that others may take from figures that count."""
 
 
 def tokens(count: int) -> list[int]:
@@ -42,8 +48,6 @@ def has_llama() -> bool:
 
 def model_rows(given: argparse.Namespace, name: str, folder: Path) -> list[Row]:
     """All figures of one weight format."""
-    from ptir.cli.bandwidth import host_probe
-
     dtype, quant = FORMATS[name]
     ours = Worker("ptir", backend=given.backend, dtype=dtype, quant=quant)
     peers = {"ptir": ours}
@@ -53,30 +57,49 @@ def model_rows(given: argparse.Namespace, name: str, folder: Path) -> list[Row]:
         path = write_files(folder, [name])[name]
         peers["llama.cpp"] = Worker("llama.cpp", path=str(path), threads=given.threads)
     reference = Worker("ptir", backend="ref", dtype=dtype, quant=quant) if given.reference else None
-    probe = host_probe()
     seconds: dict[str, dict[str, list[float]]] = {
         peer: {"decode": [], "prefill": [], "probe": []} for peer in (*peers, "ref")
     }
     for number in range(given.rounds + 1):  # the first one warms up
-        for peer, worker in peers.items():
-            before = probe.bandwidth()
-            decode = worker.call("decode", tokens(DECODED + 1))
-            after = probe.bandwidth()
-            prefill = worker.call("prefill", tokens(PROMPT))
-            if number:
-                found = seconds[peer]
-                found["decode"].append(decode)
-                found["probe"].append((before + after) / 2)
-                found["prefill"].append(prefill)
+        decoded = decode_round(peers)
+        prefills = {peer: worker.call("prefill", tokens(PROMPT)) for peer, worker in peers.items()}
+        for peer in peers if number else ():
+            found = seconds[peer]
+            found["decode"].append(decoded[peer][0])
+            found["probe"].append(decoded[peer][1])
+            found["prefill"].append(prefills[peer])
         if reference and number < 3:
             prefill = reference.call("prefill", tokens(PROMPT))
             if number:
                 seconds["ref"]["prefill"].append(prefill)
     facts = {peer: worker.call("facts") for peer, worker in peers.items()}
-    launches = ours.call("replay", tokens(DECODED + 1))
+    launches = ours.call("replay", tokens(DECODED))
     for worker in (*peers.values(), *([reference] if reference else [])):
         worker.close()
     return _rows(name, seconds, facts, launches)
+
+
+def decode_round(peers: dict[str, Worker]) -> dict[str, tuple[float, float]]:
+    """Each peer's seconds for the whole decoding, and the bandwidth meanwhile, as its time saw it.
+
+    What a peer could have read is the sum over its pieces of seconds times bandwidth around them.
+    """
+    from ptir.cli.bandwidth import host_probe
+
+    probe, piece = host_probe(), tokens(DECODED // PIECES)
+    spent = dict.fromkeys(peers, 0.0)
+    readable = dict.fromkeys(peers, 0.0)
+    for worker in peers.values():
+        worker.call("begin", piece[0])
+    before = probe.bandwidth()
+    for _ in range(PIECES):
+        for peer, worker in peers.items():
+            seconds = worker.call("decode", piece)
+            after = probe.bandwidth()
+            spent[peer] += seconds
+            readable[peer] += seconds * (before + after) / 2
+            before = after
+    return {peer: (spent[peer], readable[peer] / spent[peer]) for peer in peers}
 
 
 def _rows(
@@ -176,7 +199,10 @@ def main() -> None:
         if (taken := others.share()) is not None:
             more.append(Row(more[0].subject, "processors taken by others", [taken], "%"))
         rows.extend(more)
-        print(bars.table(more), end="\n\n", flush=True)
+        print(bars.table(more))
+        if taken is not None and taken > IDLE:
+            print(f"! others took {taken:.0%} of the processors: measure again")
+        print(flush=True)
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder or Path(scratch)

@@ -151,12 +151,15 @@ class Llama:
         self._evaluate(tokens)
         return time.perf_counter() - began
 
-    def decode(self, tokens: list[int]) -> float:
-        """Seconds for evaluating the tokens after the first one by one."""
+    def begin(self, token: int) -> None:
+        """Start a sequence of one token, which ``decode`` continues."""
         self._clear()
-        self._evaluate(tokens[:1])
+        self._evaluate([token])
+
+    def decode(self, tokens: list[int]) -> float:
+        """Seconds for evaluating the tokens one by one."""
         began = time.perf_counter()
-        for token in tokens[1:]:
+        for token in tokens:
             self._evaluate([token])
         return time.perf_counter() - began
 

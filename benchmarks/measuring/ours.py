@@ -33,14 +33,17 @@ class Ours:
         session.prefill([tokens])
         return time.perf_counter() - began
 
-    def decode(self, tokens: list[int]) -> float:
-        """Seconds for as many greedy tokens as there are behind the first."""
+    def begin(self, token: int) -> None:
+        """Start a sequence of one token, which ``decode`` continues."""
         session = self._fresh()
-        session.pick(session.prefill([tokens[:1]]))
+        session.pick(session.prefill([[token]]))
+
+    def decode(self, tokens: list[int]) -> float:
+        """Seconds for as many greedy tokens as are given."""
         active = np.ones(1, np.bool_)
         began = time.perf_counter()
-        for _ in tokens[1:]:
-            session.advance(active)
+        for _ in tokens:
+            self._session.advance(active)
         return time.perf_counter() - began
 
     def _decoding(self) -> Any:
@@ -65,6 +68,7 @@ class Ours:
 
     def replay(self, tokens: list[int]) -> list[float]:
         """Processor seconds that the submitting thread spends on each launch, by decode step."""
+        self.begin(tokens[0])
         executable = self._decoding().executable
         launches = sum(part.kind == "kernel" for part in executable.explain().parts)
         kind, spent = type(executable), list[float]()
