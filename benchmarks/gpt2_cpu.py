@@ -22,17 +22,16 @@ from typing import Any
 
 import numpy as np
 
+from ptir.cli.bandwidth import host_probe
+
 PREFILL = 512
 DECODE = 48
 CONTEXT = 64
 
 
 def probe_bandwidth() -> float:
-    """Read bandwidth in GB/s: a float32 matrix-vector product over 256 MB, the best of three."""
-    matrix = probe_bandwidth.__dict__.setdefault("matrix", np.ones((8192, 8192), np.float32))
-    vector = np.ones(8192, np.float32)
-    times = [_timed(lambda: matrix @ vector) for _ in range(3)]
-    return float(matrix.nbytes / min(times) / 1e9)
+    """Read bandwidth in GB/s (see ``ptir.cli.bandwidth``)."""
+    return host_probe().bandwidth() / 1e9
 
 
 def _timed(work: Callable[[], Any]) -> float:

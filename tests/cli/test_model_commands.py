@@ -380,7 +380,7 @@ def test_every_pass_over_the_demo_is_verified_when_asked(
 
 def test_bench_reports_speeds_in_the_promised_shape(command: Command) -> None:
     value = command("bench", "demo", "-p", 8, "-n", 2, "-r", 1, "--json").value
-    assert set(value) == {"model", "backend", "device", "dtype", "quant", "rows"}
+    assert set(value) == {"model", "backend", "device", "dtype", "quant", "probe", "rows"}
     assert (value["model"], value["backend"], value["dtype"], value["quant"]) == (
         "demo",
         "ref",
@@ -393,6 +393,7 @@ def test_bench_reports_speeds_in_the_promised_shape(command: Command) -> None:
             "test",
             "tokens_per_second",
             "bandwidth_share",
+            "weight_bytes_per_token",
             "peak_memory_bytes",
         }
         speed = row["tokens_per_second"]
@@ -401,8 +402,16 @@ def test_bench_reports_speeds_in_the_promised_shape(command: Command) -> None:
     prompt, decoding = value["rows"]
     assert prompt["bandwidth_share"] is None
     assert decoding["bandwidth_share"] > 0
+    stored = ptir.load_model("demo", backend=REF).store
+    positions = stored.type("wpe.weight").nbytes
+    everything = sum(stored.type(name).nbytes for name in stored.source.names())
+    read = decoding["weight_bytes_per_token"]
+    assert everything - positions < read <= everything - positions + 2 * 4 * 192
+    assert "threads reading" in value["probe"]["kind"]
+    assert value["probe"]["bytes_per_second"] > 0
     table = command("bench", "random:gpt2-tiny", "-p", 8, "-n", 0, "-r", 2).out
     assert "pp8" in table
+    assert "bandwidth:" not in table
     assert "tg" not in table
 
 

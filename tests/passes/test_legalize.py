@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from evaluation import awkward, evaluate, same_bits
+from ptir.backend.explanation import functional_of
 from ptir.backend.interpreter import check_supported
 from ptir.errors import UnsupportedError
 from ptir.ir.graph import freeze, source
@@ -150,4 +151,14 @@ def test_inlined_instructions_point_at_the_call(context: PassContext) -> None:
     main = freeze([OPS["composite"].multi(x, regions=(lowering,), name="e")[0]], [x])
     here = replace(main, instructions=(replace(main.instructions[0], location="model.py:7"),))
     after = legalize(Program(here, (Port("x"),)), context)
-    assert after.main.instructions[0].location == "model.py:7"
+    assert after.main.instructions[0].location == "model.py:7 in e"
+
+
+def test_inlined_instructions_name_the_outermost_functional(context: PassContext) -> None:
+    x, middle, inner = source(F), source(F), source(F)
+    lowest = freeze([OPS["exp"](inner)], [inner])
+    low = freeze([OPS["composite"].multi(middle, regions=(lowest,), name="low")[0]], [middle])
+    main = freeze([OPS["composite"].multi(x, regions=(low,), name="high")[0]], [x])
+    after = legalize(Program(main, (Port("x"),)), context)
+    (made,) = after.main.instructions
+    assert (made.op, functional_of(made)) == ("exp", "high")

@@ -18,6 +18,7 @@ import numpy as np
 
 from ptir.backend import Device, Executable, Interpreter, MemoryStats, OpQuery, Options, RunStats
 from ptir.backend.control import CONTROL
+from ptir.backend.explanation import Explanation
 from ptir.backend.interpreter import StepFunction
 from ptir.errors import OutOfMemory
 from ptir.ir import Instruction, Program
@@ -145,6 +146,19 @@ class RefProgram(Executable):
             self.stats.kernels_launched += self.kernels
         with np.errstate(all="ignore"), allocating():
             return self.bound.run(inputs)
+
+    def explain(self) -> Explanation | None:
+        """Every op."""
+        return self.bound.explain()
+
+    def timed(
+        self, inputs: Sequence[Array], wait: Callable[[], None]
+    ) -> tuple[tuple[Array, ...], tuple[float, ...]]:
+        """``run``, and the seconds of every op."""
+        with self.lock:
+            self.stats.kernels_launched += self.kernels
+        with np.errstate(all="ignore"), allocating():
+            return self.bound.timed(inputs, wait)
 
 
 @contextmanager

@@ -6,7 +6,8 @@ test. Sinks that write dumps and profiles live in ``ptir.trace``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -53,12 +54,16 @@ class KernelsBuilt(Event):
 
 @dataclass(frozen=True)
 class ProgramRun(Event):
-    """A compiled program was submitted to its device."""
+    """A compiled program was submitted to its device.
+
+    ``parts`` are the seconds of its parts, each waited for, inside ``timing_parts``.
+    """
 
     program: Program
     backend: str
     device: str
     seconds: float
+    parts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,25 @@ def subscribe(listener: Listener) -> Callable[[], None]:
 def listening() -> bool:
     """Whether anyone listens (to skip building an expensive event)."""
     return bool(_listeners)
+
+
+_timing = 0
+
+
+@contextmanager
+def timing_parts() -> Iterator[None]:
+    """Inside, while anyone listens, programs run part by part and ``ProgramRun`` says how long."""
+    global _timing
+    _timing += 1
+    try:
+        yield
+    finally:
+        _timing -= 1
+
+
+def times_parts() -> bool:
+    """Whether programs run part by part."""
+    return _timing > 0
 
 
 def emit(event: Event) -> None:

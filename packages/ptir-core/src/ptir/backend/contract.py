@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from ptir.backend.explanation import Explanation
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Port, Program
 from ptir.types import TensorType
@@ -123,6 +124,19 @@ class Executable(ABC):
 
         Outputs alias nothing but declared donations. Raises ``DeviceError``.
         """
+
+    def explain(self) -> Explanation | None:
+        """What one run does, part by part, or None where the backend cannot tell."""
+        return None
+
+    def timed(
+        self, inputs: Sequence[Handle], wait: Callable[[], None]
+    ) -> tuple[tuple[Handle, ...], tuple[float, ...]]:
+        """``run``, waiting after each part: the outputs and the seconds of ``explain``'s parts.
+
+        ``wait`` waits for the device. Without parts to tell apart, there are no seconds.
+        """
+        return self.run(inputs), ()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ The backend writes ``upload``, ``download`` and ``step``. Core owns the order, l
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,14 @@ from typing import Any
 
 from ptir.backend.contract import Backend, Device, Executable, Handle, OpQuery, Options
 from ptir.backend.control import CONTROL, bind_control, handed_on, helper_steps
+from ptir.backend.explanation import (
+    UPDATES,
+    Access,
+    Explanation,
+    Part,
+    read_sizes,
+    written_bytes,
+)
 from ptir.errors import UnsupportedError
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Instruction, Program
@@ -116,6 +125,50 @@ class InterpretedProgram(Executable):
         """Run the steps in order on ``inputs``."""
         return self.runner(*inputs)
 
+    def timed(
+        self, inputs: Sequence[Handle], wait: Callable[[], None]
+    ) -> tuple[tuple[Handle, ...], tuple[float, ...]]:
+        """One run, and the seconds of each op."""
+        seconds: list[float] = []
+
+        def timing(step: Step, operands: Sequence[Handle]) -> Any:
+            began = time.perf_counter()
+            results = step.run(*operands)
+            wait()
+            seconds.append(time.perf_counter() - began)
+            return results
+
+        return self.runner(*inputs, call=timing), tuple(seconds)
+
+    def explain(self) -> Explanation:
+        """Every op as a part of its own."""
+        block = self.program.main
+        numbered = enumerate(block.numbered())
+        made = ((n, r, i) for n, (r, i) in numbered if i.op != "constant")
+        return Explanation(tuple(_part(block, *one) for one in made))
+
+
+def _part(block: Block, position: int, results: Sequence[int], instruction: Instruction) -> Part:
+    """One op: it reads its operands and writes its results, unless it is a view."""
+    types = [block.types[v] for v in instruction.operands]
+    if instruction.op != "composite" and "view" in OPS[instruction.op].traits:
+        return Part("op", instruction.op, (position,), (), ())
+    sizes = read_sizes(instruction, types, instruction.types[0].size)
+    reads = [
+        Access(value, -(-size * type.nbytes // max(1, type.size)))
+        for value, size, type in zip(instruction.operands, sizes, types, strict=True)
+    ]
+    if instruction.name in UPDATES:
+        target = instruction.operands[0]
+        written = Access(target, written_bytes(block, instruction, block.types[results[0]]))
+        return Part("op", instruction.name, (position,), tuple(reads[1:]), (written,))
+    writes = tuple(Access(value, block.types[value].nbytes) for value in results)
+    return Part("op", instruction.name, (position,), tuple(reads), writes)
+
+
+def _called(step: Step, operands: Sequence[Handle]) -> Any:
+    return step.run(*operands)
+
 
 class BlockRunner:
     """A block bound to steps; callable with its inputs' handles."""
@@ -177,14 +230,16 @@ class BlockRunner:
 
         return checked
 
-    def __call__(self, *inputs: Handle) -> tuple[Handle, ...]:
+    def __call__(
+        self, *inputs: Handle, call: Callable[[Step, Sequence[Handle]], Any] = _called
+    ) -> tuple[Handle, ...]:
         """The outputs' handles; intermediates are dropped after their last reader."""
         slots: list[Any] = [None] * self._size
         slots[: len(inputs)] = inputs
         for number, handle in self._constants:
             slots[number] = handle
         for step in self._steps:
-            results = step.run(*[slots[v] for v in step.operands])
+            results = call(step, [slots[v] for v in step.operands])
             if len(step.results) == 1:
                 slots[step.results[0]] = results
             else:

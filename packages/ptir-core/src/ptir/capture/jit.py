@@ -112,6 +112,11 @@ class Jitted(Generic[P, R]):
         """How many signatures have been captured."""
         return len(self._replays)
 
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans of the signatures captured so far, oldest first."""
+        return tuple(replay.plan for replay in self._replays.values())
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Replay the function for these arguments, capturing it first if they are new."""
         if tracing():

@@ -42,6 +42,7 @@ class Plan:
     executable: Executable
     target: Target
     derived: Mapping[str, Derivation] = field(repr=False)
+    donated: frozenset[int] = frozenset()
 
     def bind(self, parameters: Mapping[str, Parameter]) -> tuple[Handle, ...]:
         """Handles for the optimized program's parameter ports, loading what is not resident.
@@ -61,13 +62,20 @@ class Plan:
         """Run on the handles of the captured program's inputs and of ``bind``'s parameters."""
         if not events.listening():
             return self.executable.run([*inputs, *parameters])
+        parts: tuple[float, ...] = ()
         began = time.perf_counter()
-        outputs = self.executable.run([*inputs, *parameters])
-        self.target.backend.synchronize(self.target.device)
+        if events.times_parts():
+            outputs, parts = self.executable.timed([*inputs, *parameters], self._wait)
+        else:
+            outputs = self.executable.run([*inputs, *parameters])
+        self._wait()
         seconds = time.perf_counter() - began
         backend, device = self.target.backend.name, self.target.device.name
-        events.emit(events.ProgramRun(self.optimized, backend, device, seconds))
+        events.emit(events.ProgramRun(self.optimized, backend, device, seconds, parts))
         return outputs
+
+    def _wait(self) -> None:
+        self.target.backend.synchronize(self.target.device)
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,8 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
         seconds = time.perf_counter() - began
         backend, device = target.backend.name, target.device.name
         events.emit(events.ProgramCompiled(program, optimized, backend, device, seconds))
-    return Plan(program, optimized, executable, target, dict(context.derived))
+    derived = dict(context.derived)
+    return Plan(program, optimized, executable, target, derived, options.donated)
 
 
 def plan_for(program: Program, target: Target, options: Options | None = None) -> Plan:

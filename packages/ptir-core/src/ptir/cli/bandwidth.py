@@ -1,43 +1,79 @@
-"""Probes of memory bandwidth, to say which share of it decoding reaches in the same minute."""
+"""Probes of memory bandwidth, to say which share of it decoding reaches in the same minute.
+
+Where the host computes, as many threads as there are processors each take the largest of their own
+many numbers: NumPy's loop is vector code that waits for memory alone and holds no lock. On a device
+with memory of its own, a program doubles a matrix in place.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Target
 
 SIDE = 8192
-"""Rows and columns of the f32 matrix that is read or updated: 256 MB, more than caches hold."""
-REPEATS = 3
+"""Rows and columns of the f32 matrix that is doubled on a device: 256 MB."""
+READ = 1 << 29
+"""Bytes that the host's threads read together: more than caches hold."""
+LEAST = 1 << 25
+"""Bytes that one thread reads at least."""
+REPEATS = 4
 
 
-def probe_of(target: Target) -> Callable[[], float]:
-    """The probe for ``target``, in bytes per second: of the host where it computes, else of it."""
+class Probe(Protocol):
+    """Measures bandwidth; ``kind`` says how."""
+
+    @property
+    def kind(self) -> str:
+        """What is done, for people."""
+        ...
+
+    def bandwidth(self) -> float:
+        """Bytes per second, the best of several runs."""
+        ...
+
+
+def probe_of(target: Target) -> Probe:
+    """The probe for ``target``: of the host where it computes, else of the device."""
     if target.device.kind in ("cpu", "reference"):
-        return read_bandwidth
-    return DeviceProbe(target).bandwidth
-
-
-def read_bandwidth() -> float:
-    """The best of several matrix-vector products on the host, each reading the matrix once."""
-    matrix, vector = _operands()
-    best = float("inf")
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        matrix @ vector
-        best = min(best, time.perf_counter() - began)
-    return float(matrix.nbytes / best)
+        return host_probe()
+    return DeviceProbe(target)
 
 
 @functools.cache
-def _operands() -> tuple[Any, Any]:
-    import numpy as np
+def host_probe() -> HostProbe:
+    """The only probe of the host, whose memory is kept."""
+    usable = getattr(os, "sched_getaffinity", None)
+    return HostProbe(len(usable(0)) if usable else os.cpu_count() or 1)
 
-    return np.ones((SIDE, SIDE), np.float32), np.ones(SIDE, np.float32)
+
+class HostProbe:
+    """Reads the host's memory with several threads at once."""
+
+    def __init__(self, threads: int, nbytes: int = READ) -> None:
+        import numpy as np
+
+        self._each = max(nbytes // threads, min(LEAST, nbytes))
+        self._parts = [np.ones(self._each // 4, np.float32) for _ in range(threads)]
+        self._pool = ThreadPoolExecutor(threads)
+        self.kind = f"{threads} threads reading {self._each / 1e6:.0f} MB each"
+        self.bandwidth()
+
+    def bandwidth(self) -> float:
+        """The best of several runs, each of which reads everything once."""
+        import numpy as np
+
+        def read() -> None:
+            for _ in self._pool.map(np.max, self._parts):
+                pass
+
+        return self._each * len(self._parts) / _shortest(read)
 
 
 class DeviceProbe:
@@ -62,6 +98,7 @@ class DeviceProbe:
         self._executable = target.backend.compile(program, target.device, options)
         self._handle = target.backend.upload(np.zeros((side, side), np.float32), target.device)
         self._nbytes = 2 * 4 * side * side
+        self.kind = f"a kernel that reads and writes {self._nbytes / 2e6:.0f} MB"
         self._run()
 
     def _run(self) -> None:
@@ -70,9 +107,14 @@ class DeviceProbe:
 
     def bandwidth(self) -> float:
         """The best of several runs."""
-        best = float("inf")
-        for _ in range(REPEATS):
-            began = time.perf_counter()
-            self._run()
-            best = min(best, time.perf_counter() - began)
-        return self._nbytes / best
+        return self._nbytes / _shortest(self._run)
+
+
+def _shortest(work: Callable[[], None]) -> float:
+    """The seconds of the fastest of several runs."""
+    best = float("inf")
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - began)
+    return best

@@ -2,6 +2,7 @@
 
 A test ``pp512`` runs a prompt of 512 random tokens, ``tg64`` decodes 64 tokens. Each is warmed up
 once and repeated; decoding is bracketed by a probe of memory bandwidth (see ``cli.bandwidth``).
+Its share of that bandwidth is the bytes of the weights that a step reads, times steps per second.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptir.cli import show
-from ptir.cli.bandwidth import probe_of
+from ptir.cli.bandwidth import Probe, probe_of
 from ptir.cli.model import dtype_option, model_argument, open_model, quant_option
 from ptir.cli.shared import Shared, session, shared_options
 
@@ -53,12 +54,14 @@ def command(
         if n_gen:
             tests.append((f"tg{n_gen}", n_gen, bench.decode))
         rows = [bench.row(name, count, work, repetitions) for name, count, work in tests]
-    report = {
+    probe = bench.probed()
+    report: dict[str, Any] = {
         "model": model,
         "backend": loaded.target.backend.name,
         "device": loaded.target.device.name,
         "dtype": dtype,
         "quant": quant,
+        "probe": probe,
         "rows": rows,
     }
     if shared.json:
@@ -66,6 +69,9 @@ def command(
         return
     lines = [(model, report["backend"], quant or dtype, r["test"], *_cells(r)) for r in rows]
     show.table(("model", "backend", "dtype", "test", "tok/s", "spread", "of bandwidth"), lines)
+    if probe is not None:
+        speed = probe["bytes_per_second"] / 1e9
+        show.text(f"\nbandwidth: {speed:.1f} GB/s in the median ({probe['kind']})")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, str, str]:
@@ -83,12 +89,34 @@ class Bench:
         self._model = model
         size = int(model.checkpoint.config["vocab_size"])
         self._tokens = np.random.default_rng(0).integers(0, size, model.context).tolist()
-        names = model.store.source.names()
-        self._weights = sum(model.store.type(name).nbytes for name in names)
+        self._bandwidths: list[float] = []
 
     @functools.cached_property
-    def _probe(self) -> Callable[[], float]:
+    def _probe(self) -> Probe:
         return probe_of(self._model.target)
+
+    def _bandwidth(self) -> float:
+        """One reading of the probe."""
+        self._bandwidths.append(self._probe.bandwidth())
+        return self._bandwidths[-1]
+
+    def probed(self) -> dict[str, Any] | None:
+        """How bandwidth was probed and what the median was; None where nothing was decoded."""
+        if not self._bandwidths:
+            return None
+        median = statistics.median(self._bandwidths)
+        return {"kind": self._probe.kind, "bytes_per_second": median}
+
+    def weight_bytes(self, count: int) -> int:
+        """Bytes of weights that a step of ``decode(count)`` reads: all, where nobody can tell."""
+        from ptir.runtime.explain import weights_read
+        from ptir.runtime.session import capacity_for
+
+        capacity = capacity_for(count + 1, self._model.context)
+        plans = self._model.steps.advance(1, capacity).plans
+        known = weights_read(plans[-1]) if plans else None
+        store = self._model.store
+        return known or sum(store.type(name).nbytes for name in store.source.names())
 
     def _session(self, capacity: int) -> Any:
         from ptir.runtime.session import Session
@@ -123,13 +151,13 @@ class Bench:
         with self._model.policies():
             work(count)
             memory = target.backend.memory_stats(target.device)  # the probe takes some too
-            probe = self._probe if probed else lambda: 0.0
+            weights = self.weight_bytes(count) if probed else 0
             speeds, shares = [], []
             for _ in range(repetitions):
-                before = probe()
+                before = self._bandwidth() if probed else 0.0
                 speeds.append(count / work(count))
                 if probed:
-                    shares.append(speeds[-1] * self._weights / ((before + probe()) / 2))
+                    shares.append(speeds[-1] * weights / ((before + self._bandwidth()) / 2))
         return {
             "test": test,
             "tokens_per_second": {
@@ -139,5 +167,6 @@ class Bench:
                 "samples": speeds,
             },
             "bandwidth_share": statistics.median(shares) if probed else None,
+            "weight_bytes_per_token": weights if probed else None,
             "peak_memory_bytes": memory.peak_bytes if memory else None,
         }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 UNWRAPPED = 10_000
 
@@ -26,14 +26,24 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, err: bool
         grid.add_column(column, header_style="bold", overflow="fold")
     for row in rows:
         grid.add_row(*(str(cell) for cell in row))
+    rich(grid, err=err)
+
+
+def rich(shown: RenderableType, *, err: bool = False) -> None:
+    """Print a renderable of rich; without a terminal, as plain lines however long."""
     console = _console(err)
     if console.is_terminal:
-        console.print(grid)
+        console.print(shown)
         return
     with console.capture() as printed:
-        console.print(grid)
+        console.print(shown)
     lines = (line.rstrip() for line in printed.get().splitlines())
     click.echo("\n".join(lines), err=err)
+
+
+def width() -> int:
+    """The columns of the terminal; very many where stdout is none."""
+    return _console(False).width
 
 
 def _console(err: bool) -> Console:

@@ -10,6 +10,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ptir.backend.contract import (
@@ -24,12 +25,14 @@ from ptir.backend.contract import (
     RunStats,
 )
 from ptir.backend.control import CONTROL
+from ptir.backend.explanation import Explanation
 from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen import recipe as recipes
 from ptir.codegen.binaries import built
 from ptir.codegen.compile import compile_block
 from ptir.codegen.control import Host, HostProgram, is_cut
+from ptir.codegen.explain import explain
 from ptir.codegen.launches import KernelProgram, Step, step_of
 from ptir.codegen.memory import Pool, Resident
 from ptir.codegen.pack import pack
@@ -98,7 +101,17 @@ class KernelBackend(Backend):
         """A program without control flow."""
         opened = self.opened(device)
         with self._opening:
-            return self._bound(program, _recipe(program.main, opened.device, options), opened)
+            made = self._bound(program, _recipe(program.main, opened.device, options), opened)
+
+        @cache
+        def apart() -> tuple[KernelProgram, Explanation]:
+            """The program with every kernel launched by itself, and what is in it."""
+            with self._opening:
+                found = compile_block(program.main, opened.device, options, apart=True)
+                return self._bound(program, found.recipe(), opened), explain(found)
+
+        made.apart = apart
+        return made
 
     def _host(self, device: Device, options: Options) -> Host:
         """What control flow needs; the pieces of a program have nothing donated to them."""
@@ -123,7 +136,7 @@ class KernelBackend(Backend):
             for region in instruction.regions if instruction.op in CONTROL else ():
                 self._check(region, device)
 
-    def _bound(self, program: Program, recipe: Recipe, opened: _Opened) -> Executable:
+    def _bound(self, program: Program, recipe: Recipe, opened: _Opened) -> KernelProgram:
         """The compiled program with its fixed memories in place; raises ``CompileError``."""
         import numpy as np
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.backend.kernel import Argument, Dialect, Staying, Traits
+from ptir.backend.kernel import Argument, Dialect, Staying
 from ptir.codegen.kernel import Kernel
 from ptir.codegen.plan import MemoryPlan, Place
 from ptir.types import I32, U8, TensorType
@@ -53,10 +53,13 @@ def whole(place: Place) -> Place:
 
 
 def chained(
-    kernels: Sequence[Kernel | None], plan: MemoryPlan, dialect: Dialect, traits: Traits
+    kernels: Sequence[Kernel | None], plan: MemoryPlan, dialect: Dialect, most: int
 ) -> tuple[Chain, ...]:
-    """The kernels of a program as chains, in order; copies and too many memories end a chain."""
-    most = traits.memories - 1 if dialect.staying is not None else 0
+    """The kernels of a program as chains, in order.
+
+    A copy ends a chain, and so does more than ``most`` memories, the counters among them.
+    """
+    most = most - 1 if dialect.staying is not None else 0
     found: list[Chain] = []
     numbers: list[int] = []
     memories: dict[Place, None] = {}

@@ -80,8 +80,13 @@ class Compiled:
         return max(1, type.nbytes)
 
 
-def compile_block(block: Block, device: KernelDevice, options: Options) -> Compiled:
-    """Fuse ``block``, write its kernels and build them; raises ``CompileError``."""
+def compile_block(
+    block: Block, device: KernelDevice, options: Options, *, apart: bool = False
+) -> Compiled:
+    """Fuse ``block``, write its kernels and build them; raises ``CompileError``.
+
+    ``apart`` launches every kernel by itself, also where the device has chains.
+    """
     fused = fuse(block)
     site = Site(fused.graph, fused.is_stored, device.dialect, device.traits, chosen(device))
     kernels = tuple(
@@ -94,7 +99,8 @@ def compile_block(block: Block, device: KernelDevice, options: Options) -> Compi
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
     over = [kernel.over if kernel else frozenset[int]() for kernel in kernels]
     plan = plan_memory(fused, reads, scratch, over, options, device.traits.alignment)
-    chains = chained(kernels, plan, device.dialect, device.traits)
+    most = 0 if apart else device.traits.memories
+    chains = chained(kernels, plan, device.dialect, most)
     names, source = _source(kernels, chains, plan, device)
     program = built(device, source) if names else None
     workers = device.traits.units

@@ -9,11 +9,13 @@ recorded graph, can take the place of many.
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir.backend.contract import Executable, Handle, RunStats
+from ptir.backend.explanation import Explanation
 from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen.memory import Pool
 from ptir.codegen.plan import Place
@@ -119,6 +121,8 @@ class KernelProgram(Executable):
         self._inputs = self._users("input")
         self._results = self._users("output")
         self._lock = threading.Lock()
+        self.apart: Callable[[], tuple[KernelProgram, Explanation]] | None = None
+        """The same program with every kernel launched by itself, and what is in it."""
 
     def _users(self, kind: str) -> tuple[tuple[int, Step, int], ...]:
         """The arguments that are inputs or outputs: number, step and argument position."""
@@ -139,19 +143,45 @@ class KernelProgram(Executable):
 
     def run(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
         """Queue one run."""
-        types = self.program.outputs
         with self._lock:
-            results = [
-                inputs[place.number]
-                if place.kind == "input"
-                else self._pool.allocate(types[place.number])
-                for place in self._outputs
-            ]
-            for number, step, position in self._inputs:
-                step.bind(position, inputs[number].memory)
-            for number, step, position in self._results:
-                step.bind(position, results[number].memory)
+            results = self._bound(inputs)
             for step in self._steps:
                 step.run()
             self._stats.kernels_launched += self._kernels
-        return tuple(results)
+        return results
+
+    def timed(
+        self, inputs: Sequence[Handle], wait: Callable[[], None]
+    ) -> tuple[tuple[Handle, ...], tuple[float, ...]]:
+        """One run with every kernel launched by itself, and the seconds of each."""
+        if self.apart is not None:
+            return self.apart()[0].timed(inputs, wait)
+        seconds: list[float] = []
+        with self._lock:
+            results = self._bound(inputs)
+            for step in self._steps:
+                began = time.perf_counter()
+                step.run()
+                wait()
+                seconds.append(time.perf_counter() - began)
+            self._stats.kernels_launched += self._kernels
+        return results, tuple(seconds)
+
+    def explain(self) -> Explanation | None:
+        """The kernels and copies as parts."""
+        return self.apart()[1] if self.apart else None
+
+    def _bound(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
+        """The outputs of a run, they and the inputs bound to the steps that use them."""
+        types = self.program.outputs
+        results = tuple(
+            inputs[place.number]
+            if place.kind == "input"
+            else self._pool.allocate(types[place.number])
+            for place in self._outputs
+        )
+        for number, step, position in self._inputs:
+            step.bind(position, inputs[number].memory)
+        for number, step, position in self._results:
+            step.bind(position, results[number].memory)
+        return results

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ptir.backend.explanation import inside
 from ptir.backend.interpreter import check_supported, query_of
 from ptir.ir.graph import Ref, freeze, inline, rebuild, repeat, source
 from ptir.ir.program import Block, Instruction, Program
@@ -41,7 +42,8 @@ class _Legalizer:
         if self._location:
             instruction = replace(instruction, location=self._location)
         if _to_inline(instruction):
-            inner = _Legalizer(self._context, self._within, instruction.location)
+            where = inside(instruction.location, instruction.name)
+            inner = _Legalizer(self._context, self._within, where)
             return inline(instruction.regions[0], operands, inner.visit)
         alone = _alone(instruction, operands)
         decomposed = None if self._accepts(alone) else _decomposed(alone)

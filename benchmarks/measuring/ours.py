@@ -1,0 +1,89 @@
+"""ptir as a peer: GPT-2 of random weights on a backend, in one weight format."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+CONTEXT = 1024
+
+
+class Ours:
+    """A loaded model. Every session has room for the whole context, as peers have."""
+
+    def __init__(self, backend: str, dtype: str, quant: str | None) -> None:
+        import ptir
+
+        self.model = ptir.load_model("random:gpt2", backend=backend, dtype=dtype, quant=quant)
+        self._session: Any = None
+
+    def _fresh(self) -> Any:
+        from ptir.runtime.session import Session
+
+        self._session = None  # its cache goes before the next one comes
+        self._session = Session.of(self.model, 1, CONTEXT)
+        return self._session
+
+    def prefill(self, tokens: list[int]) -> float:
+        """Seconds for a prompt, up to the logits of the last token."""
+        session = self._fresh()
+        began = time.perf_counter()
+        session.prefill([tokens])
+        return time.perf_counter() - began
+
+    def begin(self, token: int) -> None:
+        """Start a sequence of one token, which ``decode`` continues."""
+        session = self._fresh()
+        session.pick(session.prefill([[token]]))
+
+    def decode(self, tokens: list[int]) -> float:
+        """Seconds for as many greedy tokens as are given."""
+        active = np.ones(1, np.bool_)
+        began = time.perf_counter()
+        for _ in tokens:
+            self._session.advance(active)
+        return time.perf_counter() - began
+
+    def _decoding(self) -> Any:
+        return self.model.steps.advance(1, self._session.capacity).plans[-1]
+
+    def facts(self) -> dict[str, Any]:
+        """After decoding: the weights that one token reads, and memory over what is needed."""
+        from ptir.runtime.explain import weights_read
+
+        target, plan = self.model.target, self._decoding()
+        ports = zip(plan.optimized.ports, plan.optimized.inputs, strict=True)
+        parameters = sum(type.nbytes for port, type in ports if port.kind == "parameter")
+        caches = self.model.module.cache_types(1, self._session.capacity)
+        cache = sum(type.nbytes for pair in caches for type in pair)
+        memory = target.backend.memory_stats(target.device)
+        return {
+            "weight_bytes": weights_read(plan) or parameters,
+            "device": target.device.name,
+            "peak_bytes": memory.peak_bytes if memory else None,
+            "parameters_and_cache": parameters + cache,
+        }
+
+    def replay(self, tokens: list[int]) -> list[float]:
+        """Processor seconds that the submitting thread spends on each launch, by decode step."""
+        self.begin(tokens[0])
+        executable = self._decoding().executable
+        launches = sum(part.kind == "kernel" for part in executable.explain().parts)
+        kind, spent = type(executable), list[float]()
+        run = kind.run
+
+        def counted(self: Any, inputs: Any) -> Any:
+            began = time.thread_time()
+            outputs = run(self, inputs)
+            if self is executable:
+                spent.append((time.thread_time() - began) / max(1, launches))
+            return outputs
+
+        kind.run = counted  # type: ignore[method-assign]
+        try:
+            self.decode(tokens)
+        finally:
+            kind.run = run  # type: ignore[method-assign]
+        return spent

@@ -1,0 +1,86 @@
+"""How an executable describes one run: its parts, what each computes and the bytes it moves.
+
+A part is whatever the backend queues or calls as one thing: a fused kernel, a copy, a single op.
+``ptir explain`` prints it. Values and instructions are those of the executable's own program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from ptir.ir.program import Block, Instruction
+from ptir.types import TensorType
+
+Kind = Literal["kernel", "copy", "op"]
+
+SELECTING: Final = frozenset(("take", "slice", "dynamic_slice", "embedding"))
+"""What reads no more elements of its first operand than its result has."""
+UPDATES: Final = {"cache_update": 1, "scatter_reduce": 2, "dynamic_update_slice": 1}
+"""What writes in place no more than one of its operands has, by that operand's number."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes read or written of one value. What is written in place goes by the operand's number."""
+
+    value: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a run. ``members`` are the positions of the instructions that it computes."""
+
+    kind: Kind
+    name: str
+    """The kernel's family, or the op's name."""
+    members: tuple[int, ...]
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    items: int = 1
+    """Work-items of a kernel."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that one run does, in order, and the memory that intermediates share."""
+
+    parts: tuple[Part, ...]
+    arena_bytes: int | None = None
+    """None where intermediates are allocated one by one."""
+
+
+def read_sizes(
+    instruction: Instruction, operands: Sequence[TensorType], needed: int
+) -> tuple[int, ...]:
+    """How many elements of each operand are read to compute ``needed`` elements of the result."""
+    whole = max(1, instruction.types[0].size)
+    sizes = [-(-type.size * needed // whole) for type in operands]
+    if instruction.name in SELECTING and sizes:
+        sizes[0] = needed
+    return tuple(min(size, type.size) for size, type in zip(sizes, operands, strict=True))
+
+
+def written_bytes(block: Block, instruction: Instruction, result: TensorType) -> int:
+    """The bytes that an in-place ``instruction`` writes of its result."""
+    updates = UPDATES.get(instruction.name)
+    if updates is None:
+        return result.nbytes
+    return min(result.nbytes, block.types[instruction.operands[updates]].nbytes)
+
+
+def functional_of(instruction: Instruction) -> str:
+    """What the model called it: the functional that it was inlined from, else its own name."""
+    _, found, functional = instruction.location.rpartition(INSIDE)
+    return functional if found and instruction.op != "composite" else instruction.name
+
+
+INSIDE: Final = " in "
+"""What stands in a location between the caller's line and the functional inlined there."""
+
+
+def inside(location: str, functional: str) -> str:
+    """The location of what ``functional`` is inlined to; the outermost functional counts."""
+    return location if INSIDE in location else f"{location}{INSIDE}{functional}"

@@ -1,0 +1,289 @@
+"""``ptir explain``: what one step of a model does on a backend, layer by layer.
+
+Kernels with what is fused into each, the bytes that each moves, how long each takes, the memory
+that the step needs, and whether anything ran elsewhere. Equal layers are shown once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ptir.cli import show
+from ptir.cli.model import dtype_option, model_argument, open_model, quant_option
+from ptir.cli.shared import Shared, session, shared_options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ptir.runtime import Model
+    from ptir.runtime.explain import StepReport
+    from ptir.runtime.layers import Section, Work
+
+
+@click.command()
+@model_argument
+@click.option("--prefill", type=click.IntRange(1), help="Explain a prompt of N tokens instead.")
+@click.option(
+    "--position",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Tokens that are in the cache before a decode step.",
+)
+@click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
+@dtype_option
+@quant_option
+@shared_options
+def command(
+    shared: Shared,
+    model: str,
+    prefill: int | None,
+    position: int,
+    repetitions: int,
+    dtype: str,
+    quant: str | None,
+) -> None:
+    """Show what a decode step of MODEL runs: kernels, bytes and time by layer.
+
+    The step is run: its launches, and what ran elsewhere, are counted. The time of a part is taken
+    alone, with waiting for it, so that all parts take longer together than the step does.
+    """
+    from ptir.runtime.explain import explain_decode, explain_prefill
+
+    with session(shared):
+        loaded = open_model(shared, model, dtype, quant)
+        with loaded.policies():
+            report = (
+                explain_decode(loaded, position, repetitions)
+                if prefill is None
+                else explain_prefill(loaded, prefill, repetitions)
+            )
+    if shared.json:
+        show.value(_json(loaded, quant or dtype, report))
+    else:
+        _print(loaded, quant or dtype, report)
+
+
+# --- JSON ---
+
+
+def _json(model: Model, dtype: str, report: StepReport) -> dict[str, Any]:
+    moved = _moved(report)
+    return {
+        "model": model.name,
+        "backend": model.target.backend.name,
+        "device": model.target.device.name,
+        "dtype": dtype,
+        "step": report.step,
+        "tokens": report.tokens,
+        "position": report.position,
+        "cache_capacity": report.capacity,
+        "kernels": report.kernels,
+        "kernels_per_layer": kernels_per_layer(report),
+        "parts": len(report.explanation.parts),
+        "bytes": asdict(moved) | {"total": moved.total},
+        "arena_bytes": report.explanation.arena_bytes,
+        "peak_memory_bytes": report.memory.peak_bytes if report.memory else None,
+        "parameter_bytes": report.resident,
+        "cache_bytes": report.cache,
+        "packed": asdict(report.packed),
+        "ops_elsewhere": ops_elsewhere(report),
+        "unaccounted_ops": list(report.elsewhere),
+        "counted": asdict(report.counted),
+        "seconds": report.seconds,
+        "sections": [
+            {"layers": list(s.layers), "parts": [_work_json(work) for work in s.works]}
+            for s in report.sections
+        ],
+    }
+
+
+def _work_json(work: Work) -> dict[str, Any]:
+    bytes_moved = asdict(work.moved) | {"total": work.moved.total}
+    return asdict(work) | {"moved": bytes_moved}
+
+
+def ops_elsewhere(report: StepReport) -> int:
+    """Ops that did not run on the device: counted by the backend, or in no part of the run."""
+    return report.counted.host_fallback_ops + len(report.elsewhere)
+
+
+def kernels_per_layer(report: StepReport) -> int:
+    """Kernels of the layer that has most."""
+    layers = [s for s in report.sections if s.layers]
+    return max((sum(w.kind == "kernel" for w in s.works) for s in layers), default=0)
+
+
+def _moved(report: StepReport) -> Any:
+    from ptir.runtime.layers import Moved
+
+    works = (work.moved for s in report.sections for work in s.works for _ in range(s.count))
+    return sum(works, Moved())
+
+
+# --- for people ---
+
+WIDE = 100
+"""Columns from which there is room for the parameters, and for the cache apart from the rest."""
+
+
+def _print(model: Model, dtype: str, report: StepReport) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    where = model.target
+    show.rich(Text(_title(model, dtype, report), style="bold"))
+    show.rich(Text(f"{where.backend.name}:{where.device.index} {where.device.name}", style="dim"))
+    show.rich(Text())
+    show.rich(_parts(report, wide=show.width() >= WIDE))
+    show.rich(Text())
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, said in _facts(report):
+        facts.add_row(name, said)
+    show.rich(facts)
+
+
+def _parts(report: StepReport, *, wide: bool) -> Table:
+    """The table of parts: one line each, under a line for their layers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, padding=(0, 2 if wide else 1, 0, 0))
+    grid.add_column("", style="cyan", no_wrap=True)
+    grid.add_column("computes", overflow="fold")
+    if wide:
+        grid.add_column("with", style="dim", overflow="fold")
+    sizes = ("weights", "cache", "other") if wide else ("weights", "other")
+    for column in (*sizes, "time", "share", "GB/s"):
+        grid.add_column(column, justify="right", no_wrap=True)
+    whole = _one_by_one(report)
+    for section in report.sections:
+        heading = (Text(text, style="bold") for text in _heading(section))
+        grid.add_row(*heading)
+        for work in section.works:
+            grid.add_row(*_cells(work, section.count, whole, wide))
+    return grid
+
+
+def _one_by_one(report: StepReport) -> float:
+    """The seconds of all parts, each waited for."""
+    return sum((w.seconds or 0.0) * s.count for s in report.sections for w in s.works)
+
+
+def _title(model: Model, dtype: str, report: StepReport) -> str:
+    what = (
+        f"one token at position {report.position}"
+        if report.step == "decode"
+        else f"{report.tokens} tokens"
+    )
+    return f"{model.name} {dtype}: {report.step}, {what}, cache of {report.capacity}"
+
+
+def _heading(section: Section) -> tuple[str, str]:
+    """How many layers, and which."""
+    if not section.layers:
+        return "once", "outside the layers"
+    first, last = section.layers[0], section.layers[-1]
+    return f"{section.count} ×", first if first == last else f"{first} … {last}"
+
+
+def _cells(work: Work, count: int, whole: float, wide: bool) -> Iterator[str]:
+    yield f"  {work.name}"
+    yield "" if work.fused == (work.name,) else ", ".join(dict.fromkeys(work.fused))
+    if wide:
+        yield " ".join(dict.fromkeys(map(_layer_name, work.parameters)))
+    yield size(work.moved.weights)
+    if wide:
+        yield size(work.moved.cache)
+    yield size(work.moved.other + (0 if wide else work.moved.cache))
+    if work.seconds is None:
+        yield from ("", "", "")
+        return
+    yield duration(work.seconds)
+    yield f"{work.seconds * count / whole:.0%}"
+    rate = work.moved.total / work.seconds / 1e9
+    yield f"{rate:.1f}" if work.moved.total >= TELLING else ""
+
+
+TELLING = 1 << 18
+"""Bytes from which a rate says something."""
+
+
+def _layer_name(parameter: str) -> str:
+    """``attn.c_attn`` of ``attn.c_attn.weight`` and of ``attn.c_attn.weight:int4.words``."""
+    stem = parameter.partition(":")[0]
+    return stem.rpartition(".")[0] or stem
+
+
+def _facts(report: StepReport) -> Iterator[tuple[str, str]]:
+    moved, counted = _moved(report), report.counted
+    yield "runs", _runs(report)
+    yield (
+        "moves",
+        f"{size(moved.total)}: weights {size(moved.weights)}, cache at most {size(moved.cache)},"
+        f" other {size(moved.other)}",
+    )
+    rate = moved.total / report.seconds / 1e9
+    yield (
+        "takes",
+        f"{duration(report.seconds)}, which is {rate:.1f} GB/s;"
+        f" its parts one by one {duration(_one_by_one(report))}",
+    )
+    yield "memory", _memory(report)
+    packed = report.packed
+    if packed.count:
+        held = f"{packed.count} parameters, {size(packed.nbytes)}"
+        yield "packed", f"{held}, computed from stored ones when they load"
+    yield (
+        "elsewhere",
+        f"{ops_elsewhere(report)} ops; {counted.host_syncs} host syncs,"
+        f" {size(counted.bytes_uploaded) or '0 B'} to the device,"
+        f" {size(counted.bytes_downloaded) or '0 B'} back",
+    )
+
+
+def _runs(report: StepReport) -> str:
+    parts, counted = report.explanation.parts, report.counted.kernels_launched
+    if not report.kernels:
+        return f"{len(parts)} ops one by one; {counted} launches counted"
+    copies = sum(part.kind == "copy" for part in parts)
+    return (
+        f"{report.kernels} kernels, {kernels_per_layer(report)} in a layer, and {copies} copies;"
+        f" {counted} launches counted, which may run several kernels each"
+    )
+
+
+def _memory(report: StepReport) -> str:
+    arena = report.explanation.arena_bytes
+    held = f"parameters {size(report.resident)}, cache {size(report.cache)}"
+    shared = "" if arena is None else f", arena {size(arena) or '0 B'}"
+    if report.memory is None:
+        return f"{held}{shared}; the backend counts none"
+    peak = report.memory.peak_bytes
+    ratio = peak / (report.resident + report.cache)
+    return f"{held}{shared}; peak {size(peak)}, {ratio:.2f} × (parameters + cache)"
+
+
+def size(nbytes: int) -> str:
+    """Bytes in the largest decimal unit that keeps them above one; nothing for zero."""
+    if not nbytes:
+        return ""
+    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if nbytes >= factor:
+            return f"{nbytes / factor:.{0 if nbytes >= 100 * factor else 1}f} {unit}"
+    return f"{nbytes} B"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in a unit that fits."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.{2 if seconds < 1e-2 else 1}f} ms"
+    return f"{seconds:.2f} s"

@@ -1,0 +1,100 @@
+"""What a compiled program does, kernel by kernel: what is fused into each, the bytes it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptir.backend.explanation import Access, Explanation, Part, read_sizes, written_bytes
+from ptir.codegen.compile import Compiled
+from ptir.codegen.fuse import Fused
+from ptir.codegen.kernel import Group, Kernel
+from ptir.codegen.plan import Copy, Place
+
+
+def explain(compiled: Compiled) -> Explanation:
+    """The parts of one run, in the order of ``Compiled.steps``."""
+    return Explanation(tuple(_parts(compiled)), compiled.plan.arena)
+
+
+def _parts(compiled: Compiled) -> Iterator[Part]:
+    plan = compiled.plan
+    owners = {place: value for value, place in reversed(plan.places.items())}
+    for number, kernel in enumerate(compiled.kernels):
+        yield from (_copied(copy, owners) for copy in plan.copies[number] if copy.nbytes)
+        if kernel is not None:
+            yield _launched(compiled.fused, kernel)
+    yield from (_copied(copy, owners) for copy in plan.copies[-1] if copy.nbytes)
+
+
+def _copied(copy: Copy, owners: dict[Place, int]) -> Part:
+    """A copy; memory that no value lies in is an output that repeats another value."""
+    source = owners[copy.source]
+    target = owners.get(copy.target, source)
+    reads, writes = Access(source, copy.nbytes), Access(target, copy.nbytes)
+    return Part("copy", "copy", (), (reads,), (writes,))
+
+
+def _launched(fused: Fused, kernel: Kernel) -> Part:
+    group = kernel.group
+    needed, inlined = _needed(fused, group)
+    members = {*group.members, *_absorbed(group), *inlined}
+    members |= _passed(fused, group, members)
+    types = fused.graph.block.types
+    reads = tuple(
+        Access(value, -(-elements * types[value].nbytes // max(1, types[value].size)))
+        for value, elements in sorted(needed.items())
+        if value not in group.exits
+    )
+    writes = tuple(_written(fused, group, value) for value in group.exits)
+    return Part("kernel", kernel.family, tuple(sorted(members)), reads, writes, kernel.items)
+
+
+def _absorbed(group: Group) -> frozenset[int]:
+    """The instructions of a row program that runs inside a product."""
+    prologue: Group | None = getattr(group.detail, "prologue", None)
+    return prologue.members if prologue is not None else frozenset()
+
+
+def _needed(fused: Fused, group: Group) -> tuple[dict[int, int], set[int]]:
+    """Elements read of each value in memory, and the instructions inlined on the way to it."""
+    graph = fused.graph
+    held: dict[int, int] = {}
+    inlined: set[int] = set()
+    seen: dict[int, int] = {}
+    pending = [(value, graph.type(value).size) for value in group.reads]
+    while pending:
+        value, needed = pending.pop()
+        if seen.get(value, -1) >= needed:
+            continue
+        seen[value] = needed
+        made = graph.instruction(value)
+        if made is None or fused.is_stored(value):
+            held[value] = max(held.get(value, 0), needed)
+            continue
+        inlined.add(graph.maker[value])
+        types = [graph.type(operand) for operand in made.operands]
+        pending.extend(zip(made.operands, read_sizes(made, types, needed), strict=True))
+    return held, inlined
+
+
+def _passed(fused: Fused, group: Group, members: set[int]) -> set[int]:
+    """What a kernel need not compute because it reads what lies behind: the panels of a weight."""
+    graph = fused.graph
+    found: set[int] = set()
+    pending = [v for position in members for v in graph.block.instructions[position].operands]
+    while pending:
+        value = pending.pop()
+        position = graph.maker.get(value)
+        if position is None or fused.is_stored(value) or position in found | members:
+            continue
+        found.add(position)
+        pending.extend(graph.block.instructions[position].operands)
+    return found
+
+
+def _written(fused: Fused, group: Group, value: int) -> Access:
+    made = fused.graph.instruction(value)
+    if value not in group.shares or made is None:
+        return Access(value, fused.graph.type(value).nbytes)
+    nbytes = written_bytes(fused.graph.block, made, fused.graph.type(value))
+    return Access(group.shares[value], nbytes)

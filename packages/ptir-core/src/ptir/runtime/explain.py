@@ -1,0 +1,181 @@
+"""What one step of a language model does on its target: run it, count, and time it part by part."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ptir import events
+from ptir.backend.contract import MemoryStats, RunStats
+from ptir.backend.explanation import Explanation
+from ptir.capture.plan import Plan
+from ptir.errors import UnsupportedError, UsageError
+from ptir.runtime.layers import Layered, Section
+from ptir.runtime.session import Session
+from ptir.runtime.steps import chunk_sizes
+
+if TYPE_CHECKING:
+    from ptir.runtime.handle import Model
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Parameters kept in a form of their own, and the bytes of that form."""
+
+    count: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One step of a model: its parts by layer, and what was counted and timed while it ran."""
+
+    step: str
+    tokens: int
+    position: int
+    capacity: int
+    sections: tuple[Section, ...]
+    explanation: Explanation
+    elsewhere: tuple[str, ...]
+    """Ops that no part accounts for."""
+    counted: RunStats
+    """What the backend counted during one step."""
+    seconds: float
+    """Of a whole step, the median."""
+    memory: MemoryStats | None
+    resident: int
+    """Bytes of the parameters that the step reads, as they are resident."""
+    cache: int
+    """Bytes of the cache."""
+    packed: Packed
+
+    @property
+    def kernels(self) -> int:
+        """Kernels of one step, by its description; a launch may run several."""
+        return sum(part.kind == "kernel" for part in self.explanation.parts)
+
+
+def weights_read(plan: Plan) -> int | None:
+    """Bytes of parameters that one run of ``plan`` reads, or None where nobody can tell."""
+    explanation = plan.executable.explain()
+    if explanation is None:
+        return None
+    layered = Layered(plan.optimized, explanation, plan.derived, frozenset())
+    return sum(w.moved.weights * s.count for s in layered.sections() for w in s.works)
+
+
+def explain_decode(model: Model, position: int, repeats: int) -> StepReport:
+    """A decode step of one row after ``position`` tokens, timed whole and by parts."""
+    session = _session(model, position + 3 + 2 * repeats)
+    session.pick(session.prefill([_tokens(model, position)]))
+    active = np.ones(1, np.bool_)
+    measured = _measured(model, lambda: session.advance(active), repeats)
+    plan = model.steps.advance(1, session.capacity).plans[-1]
+    return _report(model, "decode", 1, position, session, plan, measured)
+
+
+def explain_prefill(model: Model, length: int, repeats: int) -> StepReport:
+    """The first chunk of a prompt of ``length`` tokens."""
+    session = _session(model, length)
+    size, real = chunk_sizes(length)[0]
+    prompt = _tokens(model, real)
+    measured = _measured(model, lambda: session.prefill([prompt]), repeats)
+    plan = model.steps.extend(1, session.capacity).plans[-1]
+    return _report(model, "prefill", size, 0, session, plan, measured)
+
+
+def _session(model: Model, needed: int) -> Session:
+    if needed > model.context:
+        raise UsageError(f"{needed} tokens do not fit the context of {model.context}; use fewer")
+    return Session.of(model, 1, needed)
+
+
+def _tokens(model: Model, count: int) -> list[int]:
+    size = int(model.checkpoint.config["vocab_size"])
+    tokens: list[int] = np.random.default_rng(0).integers(0, size, count).tolist()
+    return tokens
+
+
+@dataclass(frozen=True)
+class _Measured:
+    counted: RunStats
+    seconds: float
+    parts: tuple[float, ...]
+    memory: MemoryStats | None
+
+
+def _measured(model: Model, step: Callable[[], object], repeats: int) -> _Measured:
+    """Counters of one step, its seconds, and its parts' seconds: medians after one warm-up."""
+    backend, device = model.target.backend, model.target.device
+    runs: list[events.ProgramRun] = []
+
+    def listen(event: events.Event) -> None:
+        if isinstance(event, events.ProgramRun):
+            runs.append(event)
+
+    step()
+    backend.synchronize(device)
+    before = RunStats(**vars(backend.stats(device)))
+    step()
+    backend.synchronize(device)
+    after = backend.stats(device)
+    counted = RunStats(**{name: n - getattr(before, name) for name, n in vars(after).items()})
+    memory = backend.memory_stats(device)
+    remove = events.subscribe(listen)
+    try:
+        for _ in range(repeats):
+            step()
+        whole = [run.seconds for run in runs]
+        runs.clear()
+        with events.timing_parts():
+            for _ in range(repeats):
+                step()
+    finally:
+        remove()
+    columns = zip(*(run.parts for run in runs), strict=True)
+    parts = tuple(statistics.median(column) for column in columns)
+    return _Measured(counted, statistics.median(whole), parts, memory)
+
+
+def _report(
+    model: Model,
+    step: str,
+    tokens: int,
+    position: int,
+    session: Session,
+    plan: Plan,
+    measured: _Measured,
+) -> StepReport:
+    explanation = plan.executable.explain()
+    if explanation is None:
+        raise UnsupportedError(
+            f"{model.target.backend.name} does not say what a run of this program does (the host"
+            " drives its control flow, or the backend lacks Executable.explain); `ptir dump"
+            " --optimized` shows the program"
+        )
+    caches = model.module.cache_types(1, session.capacity)
+    program, inputs = plan.optimized, [p for p in plan.optimized.ports if p.kind == "input"]
+    donated = frozenset(n for n in plan.donated if n < len(inputs))
+    layered = Layered(program, explanation, plan.derived, donated, measured.parts)
+    ports = list(zip(program.ports, program.inputs, strict=True))
+    parameters = [(p.name, t.nbytes) for p, t in ports if p.kind == "parameter"]
+    packed = [nbytes for name, nbytes in parameters if name in plan.derived]
+    return StepReport(
+        step,
+        tokens,
+        position,
+        session.capacity,
+        layered.sections(),
+        explanation,
+        layered.unaccounted,
+        measured.counted,
+        measured.seconds,
+        measured.memory,
+        sum(nbytes for _, nbytes in parameters),
+        sum(type.nbytes for pair in caches for type in pair),
+        Packed(len(packed), sum(packed)),
+    )

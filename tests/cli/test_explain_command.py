@@ -1,0 +1,93 @@
+"""``ptir explain``: its JSON, its table, and that what ran elsewhere is counted."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+import ptir
+from ptir.cli import explain as command_module
+from ptir.cli import show
+from ptir.runtime.explain import explain_decode
+from running import REF, Command, command
+
+__all__ = ["command"]
+
+
+def test_json_says_what_was_run_and_counted(command: Command) -> None:
+    value = command("explain", "demo", "--position", 8, "-r", 1, "--json").value
+    assert (value["step"], value["tokens"], value["position"]) == ("decode", 1, 8)
+    assert value["ops_elsewhere"] == 0
+    assert value["unaccounted_ops"] == []
+    assert value["counted"]["kernels_launched"] > 0
+    parts = [part for section in value["sections"] for part in section["parts"]]
+    assert all(part["seconds"] > 0 for part in parts)
+    total = sum(
+        part["moved"]["total"] * max(1, len(section["layers"]))
+        for section in value["sections"]
+        for part in section["parts"]
+    )
+    assert total == value["bytes"]["total"]
+
+
+def test_without_a_terminal_the_table_is_plain_lines(command: Command) -> None:
+    out = command("explain", "demo", "--position", 8, "-r", 1).out
+    lines = out.splitlines()
+    assert lines[0] == "demo f32: decode, one token at position 8, cache of 64"
+    assert any(line.split()[:4] == ["6", "×", "h.0", "…"] for line in lines)
+    assert "\x1b" not in out
+    assert lines[-1].startswith("elsewhere  0 ops;")
+
+
+def test_prefill_explains_a_prompt(command: Command) -> None:
+    out = command("explain", "demo", "--prefill", 20, "-r", 1).out
+    assert out.startswith("demo f32: prefill, 32 tokens, cache of 64")
+
+
+def test_ops_that_ran_elsewhere_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ptir.load_model("demo", backend=REF)
+    explain_decode(model, 8, 1)
+    (plan,) = model.steps.advance(1, 64).plans
+    kind = type(plan.executable)
+    run = kind.run
+
+    def falling_back(self: object, inputs: object) -> object:
+        REF.backend.stats(REF.device).host_fallback_ops += 3
+        return run(self, inputs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kind, "run", falling_back)
+    assert command_module.ops_elsewhere(explain_decode(model, 8, 1)) == 3
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_table_fits_a_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    console = Console(width=columns, force_terminal=True, color_system=None, highlight=False)
+    monkeypatch.setattr(show, "_console", lambda err: console)
+    report = explain_decode(ptir.load_model("demo", backend=REF), 8, 1)
+    with console.capture() as printed:
+        console.print(command_module._parts(report, wide=columns >= command_module.WIDE))
+    lines = printed.get().splitlines()
+    assert max(map(len, lines)) <= columns
+    assert not any(line.rstrip().endswith("…") for line in lines if "×" not in line)
+    assert any("attention" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "said"), [(0, ""), (12, "12 B"), (3072, "3.1 kB"), (497_767_808, "498 MB")]
+)
+def test_bytes_are_said_briefly(nbytes: int, said: str) -> None:
+    assert command_module.size(nbytes) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(2.5e-5, "25 µs"), (4e-3, "4.00 ms"), (0.0181, "18.1 ms"), (2.0, "2.00 s")],
+)
+def test_seconds_are_said_briefly(seconds: float, said: str) -> None:
+    assert command_module.duration(seconds) == said
+
+
+def test_help_names_the_step() -> None:
+    assert "decode step" in CliRunner().invoke(command_module.command, ["--help"]).output

@@ -1,0 +1,69 @@
+"""What the benchmarks compare and how: verdicts, names of weights, workers. No time is asserted."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ptir
+from running import REF
+
+FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def measuring(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Modules of the benchmarks' package by name."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return lambda name: importlib.import_module(f"measuring.{name}")
+
+
+def test_a_bar_is_met_from_the_right_side(measuring: Any) -> None:
+    bars = measuring("bars")
+    share = [bars.Row("f32", "share", [s], "%", 0.78).verdict for s in (0.77, 0.78, 0.9)]
+    assert share == ["short", "pass", "pass"]
+    cost = [bars.Row("f32", "cost", [c], "us", 3.0, True).verdict for c in (2.9, 3.0, 3.1)]
+    assert cost == ["pass", "pass", "short"]
+    assert bars.Row("f32", "speed", [1.0]).verdict == ""
+
+
+def test_the_table_says_medians_spreads_and_bars(measuring: Any) -> None:
+    bars = measuring("bars")
+    rows = [
+        bars.Row("f32", "decode", [100.0, 90.0, 95.0], "tok/s"),
+        bars.Row("f32", "share", [0.5, 0.9, 0.79], "%", 0.78),
+    ]
+    _, decode, share = bars.table(rows).splitlines()
+    assert decode.split() == ["f32", "decode", "95.0", "tok/s", "90.0", "to", "100.0", "tok/s"]
+    assert share.split() == ["share", "79%", "50%", "to", "90%", ">=", "78%", "pass"]
+
+
+def test_every_format_has_every_bar(measuring: Any) -> None:
+    bars = measuring("bars")
+    for table in (bars.SHARE, bars.DECODE_LLAMA, bars.PREFILL_LLAMA):
+        assert set(table) == set(bars.FORMATS)
+    assert set(measuring("llama").FORMATS) == set(bars.FORMATS)
+
+
+def test_every_parameter_of_gpt2_has_a_name_of_its_own_for_llama_cpp(measuring: Any) -> None:
+    names = list(ptir.load_model("random:gpt2-tiny", backend=REF).checkpoint.source.names())
+    found = [measuring("llama").gguf_name(name) for name in names]
+    assert len(set(found)) == len(names)
+    assert measuring("llama").gguf_name("h.11.mlp.c_proj.bias") == "blk.11.ffn_down.bias"
+    assert measuring("llama").gguf_name("wte.weight") == "token_embd.weight"
+
+
+def test_a_worker_answers_calls_and_its_end_is_an_error(measuring: Any) -> None:
+    workers = measuring("workers")
+    worker = workers.Worker("ptir", backend="ref", dtype="f32", quant=None)
+    assert worker.call("prefill", [1, 2, 3]) > 0
+    with pytest.raises(RuntimeError, match=r"the ptir worker ended with code \d+: see above"):
+        worker.call("no_such_figure")
+
+
+def test_others_take_nothing_less_than_nothing(measuring: Any) -> None:
+    share = measuring("others").Others().share()
+    assert share is None or 0 <= share <= 1.5
