@@ -7,6 +7,7 @@ from typing import Final
 from ptir.codegen.families import (
     attention,
     cache,
+    convolution,
     dot,
     elements,
     fold,
@@ -23,6 +24,7 @@ FAMILIES: Final[dict[str, Family]] = {
     for family in (
         attention.FAMILY,
         cache.FAMILY,
+        convolution.FAMILY,
         product.FAMILY,
         dot.FAMILY,
         rows.FAMILY,
