@@ -111,6 +111,7 @@ class OpenCLC(Dialect):
 
     name = "opencl-c"
     lanes = 16
+    rolled = "__attribute__((opencl_unroll_hint(1)))"
 
     def __init__(self, doubles: bool) -> None:
         self._doubles = doubles

@@ -40,6 +40,8 @@ class Dialect(ABC):
     name: str
     lanes: int = 16
     """Lanes of a wide value."""
+    rolled: str = ""
+    """What stands in front of a loop that the compiler must leave as it is."""
 
     @abstractmethod
     def type(self, dtype: DType, width: int = 1) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ptir.codegen.index import Index
 from ptir.codegen.panels import LANES, Panels
@@ -114,7 +114,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class PackedFilters:
-    """The packed form of the weight of a convolution; see ``panels.Panels``, which it is made of."""
+    """The packed form of a convolution's weight, made of ``panels.Panels``."""
 
     panels: Panels
     filters: Filters
@@ -192,13 +192,12 @@ def _contraction(
     given = _contracted(made.attributes, types[lhs].rank, types[weight].rank, spatial)
     if given is None or not 1 <= spatial <= SPATIAL:
         return None
-    found = slides(types[x].shape[1:-1], **dict(patches.attributes.items()))
+    geometry: dict[str, Any] = dict(patches.attributes.items())
+    found = slides(types[x].shape[1:-1], **geometry)
     return _made(types[x], (x, weight), found, types[weight].shape, given, 1)
 
 
-def _contracted(
-    attributes: Attributes, lhs: int, rhs: int, spatial: int
-) -> tuple[int, ...] | None:
+def _contracted(attributes: Attributes, lhs: int, rhs: int, spatial: int) -> tuple[int, ...] | None:
     """The roles of the right operand's axes where only its outputs are left over."""
     wanted = set(range(lhs - spatial - 1, lhs))
     if attributes["lhs_batch"] or set(attributes["lhs_contract"]) != wanted or rhs != spatial + 2:
@@ -231,5 +230,3 @@ def _made(
         spatial,
         roles,
     )
-
-

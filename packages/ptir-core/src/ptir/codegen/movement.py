@@ -159,7 +159,8 @@ def _pad(op: Operands, at: Coordinates) -> Expr:
 def _extract_patches(op: Operands, at: Coordinates) -> Expr:
     """What each tap of each window sees: an element, or zero outside and in gaps."""
     shape, spatial = op.types[0].shape, op.types[0].rank - 2
-    found = slides(shape[1:-1], **dict(op.instruction.attributes.items()))
+    geometry: dict[str, Any] = dict(op.instruction.attributes.items())
+    found = slides(shape[1:-1], **geometry)
     tapped = [
         place * slide.stride + tap * slide.window_dilation - slide.low
         for place, tap, slide in zip(at[1 : spatial + 1], at[spatial + 1 : -1], found, strict=True)

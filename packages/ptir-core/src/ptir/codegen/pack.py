@@ -1,7 +1,8 @@
 """Weights in panels: which parameters are packed, as derived parameters of the program.
 
-A parameter that a contraction or convolution multiplies with is replaced everywhere by ``unpack`` of its
-packed form, so that it is resident once; what else reads it (an embedding) reads the panels.
+A parameter that a contraction multiplies rows with, or a convolution windows, is replaced
+everywhere by ``unpack`` of its packed form, so that it is resident once; what else reads it (an
+embedding) reads the panels.
 """
 
 from __future__ import annotations

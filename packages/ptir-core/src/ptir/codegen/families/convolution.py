@@ -1,7 +1,7 @@
 """The convolution family: implicit matrix products with packed weights, and what comes after.
 
-Here is what a convolution is to the generator and how its work is cut up; ``convolving`` writes
-the kernels. Serial schedule: an item owns blocks of output rows and panels of outputs. It copies
+Here is what joins a convolution and how its work is cut up; ``convolution_tiles`` writes the
+kernels. Serial schedule: an item owns blocks of output rows and panels of outputs. It copies
 the operand's rows with their padding to scratch memory of its own (unless nothing is padded), in
 which every tap of every window is a fixed distance away, and goes through tiles of neighbouring
 pixels and two panels in registers.
@@ -207,7 +207,7 @@ def _cost(shape: Convolution, one: Cut, units: int) -> float:
 
 def write(group: Group, site: Site) -> Kernel:
     """The schedule for depthwise convolutions, or the one for all others."""
-    from ptir.codegen.families.convolving import Dense, Depthwise
+    from ptir.codegen.families.convolution_tiles import Dense, Depthwise
 
     detail: Detail = group.detail
     return (Depthwise if detail.shape.is_depthwise else Dense)(group, site).kernel()
