@@ -11,7 +11,6 @@ from opencl_runs import Array, close, normal, run, with_parameters
 from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.capture import call
-from ptir.capture.lazy import record
 from ptir.capture.plan import run_program
 from ptir.errors import UnsupportedError
 from ptir.ir.graph import freeze, source
@@ -212,20 +211,3 @@ def test_cache_update_writes_what_it_should_and_nothing_else(
             wanted[:, :, start + t] = new[:, :, t]
     rows = [np.array([n], np.int32) for n in (start, count)]
     assert np.array_equal(run(opencl, F.cache_update, cache, new, *rows), wanted)
-
-
-def sorted_lines(x: Any, descending: bool) -> tuple[Any, Any]:
-    values, places = record(OPS["sort"].multi(x.ref, axis=1, descending=descending))
-    return values, places
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 64, 1000])
-@pytest.mark.parametrize("descending", [False, True])
-def test_sorting_is_stable_with_nan_last(opencl: Target, size: int, descending: bool) -> None:
-    x = np.round(normal(3, size) * 3)
-    x[:, size // 2] = np.nan
-    keys = np.where(np.isnan(x), np.inf, -x if descending else x)
-    order = np.argsort(keys, axis=1, kind="stable")
-    values, places = run(opencl, lambda x: sorted_lines(x, descending), x)
-    assert np.array_equal(places, order)
-    assert np.array_equal(values, np.take_along_axis(x, order, 1), equal_nan=True)
