@@ -18,7 +18,7 @@ COMPOSITES: Final = frozenset(("attention", "cache_update", NAME))
 HEROES: Final = frozenset(
     (
         *("constant", "reduce", "arg_max", "dot_general", "sort", "top_k"),
-        *("reduce_window", "cumulative", "scatter_reduce"),
+        *("reduce_window", "cumulative", "scatter_reduce", "rng_bits"),
     )
 )
 
