@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expr import Load, Var, walk
+from ptir.codegen.epilogue import epilogue
+from ptir.codegen.expr import Load, walk
 from ptir.codegen.filters import Convolution, convolution
-from ptir.codegen.graph import Builder, Graph, Unfusible, follows
-from ptir.codegen.index import Index, axis, digits, flatten
+from ptir.codegen.graph import Builder, Graph
+from ptir.codegen.index import Index, axis, flatten
 from ptir.codegen.kernel import Family, Group, Kernel, Site
 from ptir.codegen.panels import LANES, UNPACK, Panels, panels_of
-from ptir.codegen.regions import exits
-from ptir.types import F32
 
 PIXELS: Final = 14
 """Pixels of a tile: with two panels, 28 sums stay in registers."""
@@ -49,24 +48,12 @@ def match(graph: Graph, position: int) -> Group | None:
         return None
     packed, panels = _packed(graph, shape)
     detail = Detail(position, shape, packed, panels)
-    hero = graph.results[position][0]
-
-    def joins(reader: int) -> bool:
-        after = graph.block.instructions[reader]
-        return follows(after) and after.types[0].size == made.types[0].size
-
-    members, exit = frozenset((position,)), hero
-    for value, inside in exits(graph, (hero,), joins):
-        region = frozenset((position, *inside))
-        if not _aligned(graph, shape, hero, value, region):
-            break
-        members, exit = region, value
-    inner = {v for p in members for v in graph.results[p]}
-    operands = {v for p in members if p != position for v in graph.block.instructions[p].operands}
+    pixels = axis("m", made.types[0].size // shape.outputs) * shape.outputs
+    found = epilogue(graph, position, (pixels + output for output in _outputs(shape)))
     weight = shape.weight if packed is None else packed
-    reads = {v for v in (shape.x, weight, shape.bias) if v is not None} | operands - inner
+    reads = {v for v in (shape.x, weight, shape.bias) if v is not None} | found.reads
     exact = () if packed is None else (packed,)
-    return Group("convolution", members, tuple(sorted(reads)), (exit,), detail, exact)
+    return Group("convolution", found.members, tuple(sorted(reads)), (found.exit,), detail, exact)
 
 
 def _packed(graph: Graph, shape: Convolution) -> tuple[int | None, Panels | None]:
@@ -92,23 +79,6 @@ def _packed(graph: Graph, shape: Convolution) -> tuple[int | None, Panels | None
     if fits and same and [(load.source, load.index) for load in loads] == [(packed, place)]:
         return packed, panels
     return None, None
-
-
-def _aligned(
-    graph: Graph, shape: Convolution, hero: int, value: int, members: frozenset[int]
-) -> bool:
-    """Whether the epilogue reads the convolution exactly where the kernel holds it."""
-    inside = {v for p in members for v in graph.results[p]}
-    pixels = graph.type(hero).size // shape.outputs
-    for output in _outputs(shape):
-        flat = axis("m", pixels) * shape.outputs + output
-        held = (digits(flat, graph.type(hero).shape), Var(F32, "acc"))
-        try:
-            builder = Builder(graph, lambda v: v not in inside, {hero: held})
-            builder.at(value, digits(flat, graph.type(value).shape))
-        except Unfusible:
-            return False
-    return True
 
 
 def _outputs(shape: Convolution) -> Iterator[Index]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from ptir.codegen.elementwise import cast
+from ptir.codegen.epilogue import builder_of
 from ptir.codegen.expr import Const, Expr, Load, constant
 from ptir.codegen.families.convolution import Cut, Detail, columns_in, cut
 from ptir.codegen.filters import Convolution
@@ -26,14 +27,12 @@ class Parts:
     """One convolution while it is written, and where its factors come from."""
 
     def __init__(self, group: Group, site: Site) -> None:
-        self.group, self.site, self.graph = group, site, site.graph
+        self.group, self.site = group, site
         self.detail: Detail = group.detail
         self.shape: Convolution = self.detail.shape
         self.writer: Writer = site.writer()
-        inside = {v for p in group.members for v in self.graph.results[p]}
-        self.builder = site.builder()
-        self.builder.stored = lambda v: v not in inside and site.stored(v)
-        self.hero = self.graph.results[self.detail.position][0]
+        self.builder = builder_of(group, site)
+        self.hero = site.graph.results[self.detail.position][0]
         self.slabs = self.shape.batch * self.shape.places[0]
         results = math.prod(self.shape.places) * self.shape.batch * self.shape.outputs
         work = results * self.shape.inputs // LANES

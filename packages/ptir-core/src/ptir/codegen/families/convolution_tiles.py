@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ptir.codegen.epilogue import store
 from ptir.codegen.expr import Apply, Expr, Load, Var
 from ptir.codegen.families.convolution_parts import LANE, Parts
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits, flatten, number, replaced
@@ -168,10 +169,7 @@ class _Convolving(Parts):
         if self.shape.bias is not None:
             total = Apply(F32, "add", total, self.builder.at(self.shape.bias, (output,)))
         flat = pixel * self.shape.outputs + output
-        held = (digits(flat, self.graph.type(self.hero).shape), total)
-        type = self.graph.type(exit)
-        expr = self.builder.holding({self.hero: held}).at(exit, digits(flat, type.shape))
-        self.writer.store(exit, type.dtype, flat, expr)
+        store(self.writer, self.builder, (self.hero, total), exit, flat)
 
     def add(self, name: str, x: str, weight: str) -> None:
         """One product more, in every lane."""

@@ -6,14 +6,15 @@ in order in registers. What follows element by element (a float from the bits) j
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
+from ptir.codegen.epilogue import builder_of, epilogue, store
 from ptir.codegen.expr import Apply, Coordinate, Expr, Var, constant
-from ptir.codegen.graph import Builder, Graph, Unfusible, follows
-from ptir.codegen.index import Axis, Index, axis, digits, number
+from ptir.codegen.graph import Graph
+from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.panels import LANES
-from ptir.codegen.regions import exits
 from ptir.codegen.writer import Writer
 from ptir.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS
 from ptir.types import I32, U32, U64
@@ -29,38 +30,18 @@ def match(graph: Graph, position: int) -> Group | None:
     made = graph.block.instructions[position]
     if made.op != "rng_bits":
         return None
-    hero = graph.results[position][0]
-    size = made.types[0].size
-
-    def joins(reader: int) -> bool:
-        after = graph.block.instructions[reader]
-        return follows(after) and after.types[0].size == size
-
-    members, exit = frozenset((position,)), hero
-    for value, inside in exits(graph, (hero,), joins):
-        region = frozenset((position, *inside))
-        if not _aligned(graph, hero, value, region):
-            break
-        members, exit = region, value
-    inner = {v for p in members for v in graph.results[p]}
-    reads = {v for p in members for v in graph.block.instructions[p].operands} - inner
-    return Group("random", members, tuple(sorted(reads)), (exit,), position)
+    found = epilogue(graph, position, _places(made.types[0].size))
+    reads = tuple(sorted({*made.operands, *found.reads}))
+    return Group("random", found.members, reads, (found.exit,), position)
 
 
-def _aligned(graph: Graph, hero: int, value: int, members: frozenset[int]) -> bool:
-    """Whether the epilogue reads the words exactly where the kernel holds them."""
-    inside = {v for p in members for v in graph.results[p]}
-    type = graph.type(hero)
-    whole, left = divmod(type.size, LANES * WORDS)
-    places = [axis("v", whole) * (LANES * WORDS) + n * LANES + axis("lane", LANES) for n in (0, 1)]
-    for flat in (*(places if whole else ()), *map(number, range(type.size - left, type.size))):
-        held = (digits(flat, type.shape), Var(type.dtype, "word"))
-        try:
-            builder = Builder(graph, lambda v: v not in inside, {hero: held})
-            builder.at(value, digits(flat, graph.type(value).shape))
-        except Unfusible:
-            return False
-    return True
+def _places(size: int) -> Iterator[Index]:
+    """The flat positions at which words are held: whole vectors, and single ones at the end."""
+    whole, left = divmod(size, LANES * WORDS)
+    if whole:
+        for part in range(WORDS):
+            yield axis("v", whole) * (LANES * WORDS) + part * LANES + axis("lane", LANES)
+    yield from map(number, range(size - left, size))
 
 
 def write(group: Group, site: Site) -> Kernel:
@@ -70,14 +51,12 @@ def write(group: Group, site: Site) -> Kernel:
 
 class _Words:
     def __init__(self, group: Group, site: Site) -> None:
-        self.group, self.site, self.graph = group, site, site.graph
+        self.group, self.site = group, site
         self.made = site.graph.block.instructions[group.detail]
         self.hero = site.graph.results[group.detail][0]
         self.size = self.made.types[0].size
         self.writer: Writer = site.writer()
-        inside = {v for p in group.members for v in self.graph.results[p]}
-        self.builder = site.builder()
-        self.builder.stored = lambda v: v not in inside and site.stored(v)
+        self.builder = builder_of(group, site)
 
     def kernel(self) -> Kernel:
         """Whole runs are shared out; the last item writes the rest."""
@@ -118,10 +97,7 @@ class _Words:
 
     def _store(self, flat: Index, word: Expr) -> None:
         (exit,) = self.group.exits
-        held = (digits(flat, self.made.types[0].shape), word)
-        type = self.graph.type(exit)
-        expr = self.builder.holding({self.hero: held}).at(exit, digits(flat, type.shape))
-        self.writer.store(exit, type.dtype, flat, expr)
+        store(self.writer, self.builder, (self.hero, word), exit, flat)
 
     def _philox(self, block: Index) -> list[Expr]:
         """The four words of a block; block numbers fit 32 bits."""
