@@ -123,3 +123,29 @@ def test_random_floats_are_one_kernel() -> None:
         return (call("rng_bits", key, shape=(100,)) >> 8).astype("f32") * 2.0**-24
 
     assert kernels(body, spec("u32", 2)) == ["random"]
+
+
+SQUARE = spec("f32", 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("body", "family"),
+    [
+        (lambda x, y: (x @ y) * (y @ x), "dot"),
+        (lambda x, y: x.sum(axis=0) * y.sum(axis=0), "fold"),
+        (lambda x, y: x.sum(axis=1) * y.max(axis=0), "rows"),
+        (lambda x, y: F.where(x.sum(axis=1) > 0.0, y.argmax(0), 1), "fold"),
+    ],
+    ids=["dots", "folds", "rows and fold", "arg_max"],
+)
+def test_what_two_heroes_lead_to_joins_one_of_them(body: Any, family: str) -> None:
+    found = kernels(body, SQUARE, SQUARE)
+    assert len(found) == 2 and family in found
+
+
+def test_two_convolutions_are_added_in_the_second() -> None:
+    def body(x: Any, weight: Any) -> Any:
+        return F.conv2d(x, weight) + F.conv2d(x * 2.0, weight)
+
+    types = spec("f32", 1, 8, 8, 16), spec("f32", 1, 1, 16, 16)
+    assert kernels(body, *types) == ["convolution"] * 2
