@@ -124,3 +124,11 @@ def test_what_is_chosen_from_is_computed_on_the_way(opencl: Target) -> None:
     x = normal(2, 400)
     values, places = run(opencl, lambda x: call_multi("top_k", x * -2.0, k=5), x)
     same((values, places), x * -2, ordered(x * -2, 1, True)[:, :5], 1)
+
+
+def test_one_element_that_differs_in_one_digit_moves_to_the_front(opencl: Target) -> None:
+    x = np.full((4, 100), 0x01010101, np.int32)
+    for digit in range(4):
+        x[digit, 99] -= 1 << 8 * digit
+    found = run(opencl, lambda x: call_multi("sort", x, axis=1, descending=False), x)
+    same(found, x, ordered(x, 1, False), 1)
