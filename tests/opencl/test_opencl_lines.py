@@ -78,3 +78,11 @@ def test_pooling_and_what_follows_it(opencl: Target, channels: int) -> None:
 def test_averages_over_leading_axes(opencl: Target) -> None:
     x = normal(2, 7, 7, 40)
     close(run(opencl, lambda x: x.mean(axis=(1, 2)), x), x.astype(np.float64).mean((1, 2)))
+
+
+def test_patches_of_every_geometry(opencl: Target) -> None:
+    x = normal(2, 7, 9, 3)
+    how = {"strides": (1, 2), "low": (-1, 2), "high": (2, 0)}
+    how |= {"base_dilation": (2, 1), "window_dilation": (2, 3), "window": (2, 3)}
+    found = run(opencl, lambda x: call("extract_patches", x, **how), x)
+    assert np.array_equal(found, numerics.extract_patches(x, **how))
