@@ -168,7 +168,7 @@ def _cost(shape: Convolution, one: Cut, units: int) -> float:
     pixels = one.rows * shape.places[2]
     weights = one.tiles * one.panels * shape.inputs
     block = one.block(shape) if one.copied else 0
-    copying = 3 * block / LANES
+    copying = (2 if one.pitch == shape.channels else 4) * block / LANES
     far = 2 * weights if shape.inputs * shape.outputs > NEAR else 0
     again = one.tiles * block / 8 if block > NEAR else 0
     each = pixels * weights + copying + far + again

@@ -180,7 +180,7 @@ class Parts:
     ) -> None:
         """Columns that hold elements, from the first one on, as many as there are."""
         shape, (first, count) = self.shape, part
-        if not shape.is_depthwise and self.cut.pitch == shape.channels:
+        if self.cut.pitch == shape.channels:  # all of them, without anything between pixels
 
             def flat(place: Index) -> None:
                 column, channel = digits(place, (count, shape.channels))

@@ -171,6 +171,23 @@ class _Convolving(Parts):
         flat = pixel * self.shape.outputs + output
         store(self.writer, self.builder, (self.hero, total), exit, flat)
 
+    def ahead(self, expr: Expr, width: int, known: dict[Index, str]) -> str:
+        """A load, in a loop over ``k`` or not, a short distance from a place that is known before.
+
+        Compilers do not find that out by themselves where places are sums of many variables.
+        """
+        assert isinstance(expr, Load)
+        index = replaced(expr.index, {LANE: ZERO})
+        run = next(
+            (atom for atom in index.terms if isinstance(atom, Axis) and atom.name == "k"), None
+        )
+        near = Index({run: index.terms[run]} if run is not None else {}, index.constant)
+        writer, far = self.writer, index - near
+        if far not in known:
+            known[far] = writer.let(I32, False, writer.index(far))
+        buffer = f"({writer.buffer(expr.source, F32)} + {known[far]})"
+        return writer.dialect.load(F32, width, buffer, writer.index(near))
+
     def add(self, name: str, x: str, weight: str) -> None:
         """One product more, in every lane."""
         text = self.writer.dialect.apply("fma", F32, F32, LANES, [x, weight, name])
@@ -216,26 +233,9 @@ class Dense(_Convolving):
             self._run(
                 run,
                 names,
-                [self._ahead(x, 1, known) for x in xs],
-                [self._ahead(weight, LANES, known) for weight in weights],
+                [self.ahead(x, 1, known) for x in xs],
+                [self.ahead(weight, LANES, known) for weight in weights],
             )
-
-    def _ahead(self, expr: Expr, width: int, known: dict[Index, str]) -> str:
-        """A load inside the loop over ``k``, as a short distance from a place known before it.
-
-        Compilers do not find that out by themselves where places are sums of many variables.
-        """
-        assert isinstance(expr, Load)
-        index = replaced(expr.index, {LANE: ZERO})
-        run = next(
-            (atom for atom in index.terms if isinstance(atom, Axis) and atom.name == "k"), None
-        )
-        near = Index({run: index.terms[run]} if run is not None else {}, index.constant)
-        writer, far = self.writer, index - near
-        if far not in known:
-            known[far] = writer.let(I32, False, writer.index(far))
-        buffer = f"({writer.buffer(expr.source, F32)} + {known[far]})"
-        return writer.dialect.load(F32, width, buffer, writer.index(near))
 
     def _run(
         self, size: int, names: Sequence[Sequence[str]], xs: Sequence[str], weights: Sequence[str]
@@ -293,9 +293,17 @@ class Depthwise(_Convolving):
             writer.block(""),
             writer.lanes(LANE),
         ):
+            known: dict[Index, str] = {}
+            loaded: dict[str, str] = {}
+
+            def load(expr: Expr) -> str:
+                text = self.ahead(expr, LANES, known)
+                if text not in loaded:
+                    loaded[text] = writer.let(F32, True, text)
+                return loaded[text]
+
             for c in range(shape.taps[2]):
                 taps = (a, b, number(c))
-                weight = self.weight(group, panel, 0, flatten(taps, shape.taps))
-                text = writer.wide(weight)
+                weight = load(self.weight(group, panel, 0, flatten(taps, shape.taps)))
                 for (row, column), (name,) in zip(places, names, strict=True):
-                    self.add(name, writer.wide(self.element(row, column, taps, channel)), text)
+                    self.add(name, load(self.element(row, column, taps, channel)), weight)
