@@ -10,7 +10,7 @@ from paper import TARGET, compiled, families
 
 import ptir
 from ptir import functional as F
-from ptir.capture import call
+from ptir.capture import call, call_multi
 from ptir.capture.plan import plan_for
 from ptir.cli.dump import step_program
 from ptir.types import spec
@@ -96,3 +96,50 @@ def test_weights_are_read_in_panels_wherever_they_are_read() -> None:
     ]
     assert len(packed) == 1 + 4 * 2
     assert sum(np.prod(t.shape) for t in packed) < 1.02 * 50257 * 64 + 2 * 12 * 64 * 64
+
+
+@pytest.mark.parametrize(
+    ("body", "family"),
+    [
+        (lambda x: F.avg_pool2d(x, 2), "fold"),
+        (lambda x: F.maximum(F.max_pool2d(x, 2), 0.0), "fold"),
+        (lambda x: x.mean(axis=(1, 2)), "fold"),
+        (lambda x: call_multi("top_k", x * 2.0, k=3)[0], "order"),
+    ],
+    ids=["avg_pool", "max_pool_relu", "mean", "top_k"],
+)
+def test_what_follows_or_precedes_a_hero_costs_no_kernel(body: Any, family: str) -> None:
+    assert kernels(body, spec("f32", 1, 8, 8, 32)) == [family]
+
+
+def test_random_floats_are_one_kernel() -> None:
+    def body(key: Any) -> Any:
+        return (call("rng_bits", key, shape=(100,)) >> 8).astype("f32") * 2.0**-24
+
+    assert kernels(body, spec("u32", 2)) == ["random"]
+
+
+SQUARE = spec("f32", 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("body", "family"),
+    [
+        (lambda x, y: (x @ y) * (y @ x), "dot"),
+        (lambda x, y: x.sum(axis=0) * y.sum(axis=0), "fold"),
+        (lambda x, y: x.sum(axis=1) * y.max(axis=0), "rows"),
+        (lambda x, y: F.where(x.sum(axis=1) > 0.0, y.argmax(0), 1), "fold"),
+    ],
+    ids=["dots", "folds", "rows and fold", "arg_max"],
+)
+def test_what_two_heroes_lead_to_joins_one_of_them(body: Any, family: str) -> None:
+    found = kernels(body, SQUARE, SQUARE)
+    assert len(found) == 2 and family in found
+
+
+def test_two_convolutions_are_added_in_the_second() -> None:
+    def body(x: Any, weight: Any) -> Any:
+        return F.conv2d(x, weight) + F.conv2d(x * 2.0, weight)
+
+    types = spec("f32", 1, 8, 8, 16), spec("f32", 1, 1, 16, 16)
+    assert kernels(body, *types) == ["convolution"] * 2

@@ -6,38 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opencl_runs import Array, close, normal, run, with_parameters
 
-import ptir
 from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.capture import call
-from ptir.capture.jit import record as record_function
-from ptir.capture.lazy import parameter, record, tensor
-from ptir.capture.plan import plan_for, run_program
+from ptir.capture.plan import run_program
 from ptir.errors import UnsupportedError
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Port, Program
 from ptir.ops import OPS
-from ptir.params.source import ArraySource
-from ptir.params.store import ParamStore
-from ptir.types import spec
-
-Array = np.ndarray[Any, Any]
-
-
-def normal(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape, np.float32)
-
-
-def run(target: Target, function: Any, *arrays: Array) -> Any:
-    inputs = [tensor(array, backend=target) for array in arrays]
-    result = ptir.jit(function)(*inputs)
-    return tuple(r.numpy() for r in result) if isinstance(result, tuple) else result.numpy()
-
-
-def close(found: Array, wanted: Array, tolerance: float = 1e-5) -> None:
-    assert found.shape == wanted.shape
-    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
 
 
 def test_every_sample_of_every_op_that_is_taken(opencl: Target) -> None:
@@ -110,23 +88,6 @@ def product(target: Target, x: Array, weight: Array, bias: Array, layout: str) -
         return F.maximum(F.linear(x, weight, bias, layout=layout), 0.0)
 
     return with_parameters(target, body, x, weight, bias)
-
-
-def with_parameters(target: Target, body: Any, x: Array, *stored: Array) -> Array:
-    """``body(x, *parameters)``; at least one parameter must have been packed."""
-    names = [f"p{number}" for number in range(len(stored))]
-    store = ParamStore(ArraySource(dict(zip(names, stored, strict=True))), target)
-
-    def closed(x: Any) -> Any:
-        return body(x, *(parameter(store, name) for name in names))
-
-    captured, _ = record_function(closed, (spec("f32", *x.shape),), ("x",))
-    plan = plan_for(captured.program, target)
-    assert any(p.name.startswith("derived:") for p in plan.optimized.ports)
-    handle = target.backend.upload(x, target.device)
-    (result,) = plan.run([handle], plan.bind(captured.parameters))
-    found: Array = target.backend.download(result, target.device)
-    return found
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8, 9, 21])
@@ -250,20 +211,3 @@ def test_cache_update_writes_what_it_should_and_nothing_else(
             wanted[:, :, start + t] = new[:, :, t]
     rows = [np.array([n], np.int32) for n in (start, count)]
     assert np.array_equal(run(opencl, F.cache_update, cache, new, *rows), wanted)
-
-
-def sorted_lines(x: Any, descending: bool) -> tuple[Any, Any]:
-    values, places = record(OPS["sort"].multi(x.ref, axis=1, descending=descending))
-    return values, places
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 64, 1000])
-@pytest.mark.parametrize("descending", [False, True])
-def test_sorting_is_stable_with_nan_last(opencl: Target, size: int, descending: bool) -> None:
-    x = np.round(normal(3, size) * 3)
-    x[:, size // 2] = np.nan
-    keys = np.where(np.isnan(x), np.inf, -x if descending else x)
-    order = np.argsort(keys, axis=1, kind="stable")
-    values, places = run(opencl, lambda x: sorted_lines(x, descending), x)
-    assert np.array_equal(places, order)
-    assert np.array_equal(values, np.take_along_axis(x, order, 1), equal_nan=True)

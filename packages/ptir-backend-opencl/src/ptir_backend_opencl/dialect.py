@@ -128,6 +128,7 @@ class OpenCLC(Dialect):
     name = "opencl-c"
     lanes = 16
     staying = STAYING
+    rolled = "__attribute__((opencl_unroll_hint(1)))"
 
     def __init__(self, doubles: bool, yields: bool = False) -> None:
         self._doubles = doubles

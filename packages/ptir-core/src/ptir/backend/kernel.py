@@ -67,6 +67,8 @@ class Dialect(ABC):
     """Lanes of a wide value."""
     staying: Staying | None = None
     """How chains of kernels are spelled, where they are (``codegen.chains``)."""
+    rolled: str = ""
+    """What stands in front of a loop that the compiler must leave as it is."""
 
     @abstractmethod
     def type(self, dtype: DType, width: int = 1) -> str:

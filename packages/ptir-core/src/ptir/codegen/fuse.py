@@ -58,7 +58,7 @@ def _is_constant(graph: Graph, value: int) -> bool:
 def _heroes(graph: Graph) -> list[Group]:
     """A group for each hero that no earlier group took in; families are asked in table order."""
     found: list[Group] = []
-    taken: set[int] = set()
+    taken = graph.taken
     for family in FAMILIES.values():
         for position in range(len(graph.block.instructions)):
             group = None if position in taken else family.match(graph, position)

@@ -34,6 +34,8 @@ class Graph:
     """The positions of the instructions that read a value, each once, in order."""
     results: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     """The values that each instruction defines."""
+    taken: set[int] = field(default_factory=set[int])
+    """The positions of the instructions that kernels have already taken in."""
 
     def __post_init__(self) -> None:
         for position, (results, instruction) in enumerate(self.block.numbered()):

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ptir.codegen.elementwise import cast
-from ptir.codegen.expr import Apply, Coordinate, Expr, as_index, compare, constant, select
+from ptir.codegen.expr import Apply, Const, Coordinate, Expr, as_index, compare, constant, select
 from ptir.codegen.index import ZERO, Index, digits, flatten
 from ptir.ir.program import Instruction
+from ptir.ops.sliding import slides
 from ptir.types import BOOL, F32, I32, U32, TensorType
 
 Coordinates = tuple[Index, ...]
@@ -155,6 +156,22 @@ def _pad(op: Operands, at: Coordinates) -> Expr:
     return filler if not op.types[0].size else select(inside, op.at(0, moved), filler)
 
 
+def _extract_patches(op: Operands, at: Coordinates) -> Expr:
+    """What each tap of each window sees: an element, or zero outside and in gaps."""
+    shape, spatial = op.types[0].shape, op.types[0].rank - 2
+    geometry: dict[str, Any] = dict(op.instruction.attributes.items())
+    found = slides(shape[1:-1], **geometry)
+    tapped = [
+        place * slide.stride + tap * slide.window_dilation - slide.low
+        for place, tap, slide in zip(at[1 : spatial + 1], at[spatial + 1 : -1], found, strict=True)
+    ]
+    gaps = [slide.base_dilation - 1 for slide in found]
+    inside, moved = spread(tapped, shape[1:-1], gaps)
+    dtype = op.type.dtype
+    filler = Const(dtype, 0) if dtype.bits == 8 else constant(dtype, 0)
+    return select(inside, op.at(0, (at[0], *moved, at[-1])), filler)
+
+
 def _clamped_read(index: Expr, size: int) -> Index:
     """An index operand's element forced into ``0 .. size - 1``."""
     if index.dtype.bits < I32.bits:  # the size may not fit: widen first
@@ -235,6 +252,7 @@ MOVEMENT: Final[dict[str, Callable[[Operands, Coordinates], Expr]]] = {
     "tile": _tile,
     "concat": _concat,
     "pad": _pad,
+    "extract_patches": _extract_patches,
     "take": _take,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,

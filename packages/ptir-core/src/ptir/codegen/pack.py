@@ -1,7 +1,8 @@
 """Weights in panels: which parameters are packed, as derived parameters of the program.
 
-A parameter that a contraction multiplies rows with is replaced everywhere by ``unpack`` of its
-packed form, so that it is resident once; what else reads it (an embedding) reads the panels.
+A parameter that a contraction multiplies rows with, or a convolution windows, is replaced
+everywhere by ``unpack`` of its packed form, so that it is resident once; what else reads it (an
+embedding) reads the panels.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ptir.backend.contract import Derivation, derived_name
+from ptir.codegen.filters import PackedFilters, convolution, packed_filters
 from ptir.codegen.panels import LANES, Panels
 from ptir.ir.graph import Ref, freeze, inline, source
 from ptir.ir.program import Block, Instruction, Port, Program
@@ -46,13 +48,16 @@ def pack(program: Program) -> tuple[Program, Mapping[str, Derivation]]:
     return Program(freeze(outputs, sources), tuple(ports), program.version), derived
 
 
-def _wanted(program: Program) -> dict[int, Panels]:
+def _wanted(program: Program) -> dict[int, Panels | PackedFilters]:
     """The packed form of each parameter that is worth packing, by input number."""
     block = program.main
     parameters = {n for n, port in enumerate(program.ports) if port.kind == "parameter"}
-    found: dict[int, Panels] = {}
+    found: dict[int, Panels | PackedFilters] = {}
     makers = {v: instruction for results, instruction in block.numbered() for v in results}
     for instruction in block.instructions:
+        for value, filters in _filters(block, makers, instruction):
+            if value in parameters:
+                found.setdefault(value, filters)
         contract = _contracted(block, instruction)
         if contract is None:
             continue
@@ -60,6 +65,22 @@ def _wanted(program: Program) -> dict[int, Panels]:
             if value in parameters:
                 found.setdefault(value, panels)
     return found
+
+
+def _filters(
+    block: Block, makers: Mapping[int, Instruction], instruction: Instruction
+) -> Iterator[tuple[int, PackedFilters]]:
+    """The weight of a convolution, where it may be packed."""
+    shape = convolution(instruction, block.types, makers.get)
+    if shape is None:
+        return
+    made, weight = makers.get(shape.weight), shape.weight
+    if made is not None and made.op == "cast":
+        weight = made.operands[0]
+    type = block.types[weight]
+    filters = packed_filters(type, shape) if type.dtype in PACKED and type.size else None
+    if filters is not None:
+        yield weight, filters
 
 
 def _contracted(block: Block, instruction: Instruction) -> int | None:

@@ -18,14 +18,14 @@ def exits(
     """Values that everything computed from ``values`` so far leads to, the nearest first.
 
     Each comes with the positions of the instructions up to it. An instruction is taken in when
-    ``joins(position)``; the search ends at the first one that may not be.
+    ``joins(position)``; the search ends at the first one that may not be, or that is taken.
     """
     open_readers = {value: len(graph.readers.get(value, ())) for value in values}
     pending = sorted({p for value in values for p in graph.readers.get(value, ())})
     queued, members = set(pending), list[int]()
     while pending and len(members) < LIMIT:
         position = heapq.heappop(pending)
-        if not joins(position):
+        if position in graph.taken or not joins(position):
             return
         members.append(position)
         for operand in set(graph.block.instructions[position].operands):

@@ -8,16 +8,17 @@ from ptir.backend.contract import OpQuery
 from ptir.backend.control import CONTROL
 from ptir.backend.kernel import Traits
 from ptir.codegen.elementwise import ELEMENTWISE
+from ptir.codegen.filters import NAME, STORED
 from ptir.codegen.movement import MOVEMENT
 from ptir.types import F32, F64
 
-COMPOSITES: Final = frozenset(("attention", "cache_update"))
+COMPOSITES: Final = frozenset(("attention", "cache_update", NAME))
 """Composites that are taken whole; every other one is fused from its lowering."""
 
 HEROES: Final = frozenset(
     (
-        *("constant", "reduce", "arg_max", "dot_general", "sort"),
-        *("reduce_window", "cumulative", "scatter_reduce"),
+        *("constant", "reduce", "arg_max", "dot_general", "sort", "top_k"),
+        *("reduce_window", "cumulative", "scatter_reduce", "rng_bits"),
     )
 )
 
@@ -36,7 +37,7 @@ def refusal(query: OpQuery, traits: Traits) -> str | None:
 
 def _composite(query: OpQuery) -> str | None:
     floats = {t.dtype for t in query.operands if t.dtype.is_float}
-    if floats != {F32}:
+    if floats != {F32} and not (query.name == NAME and floats <= set(STORED)):
         return f"{query.name} is taken whole for f32 only"
     if not query.results[0].size or not all(t.size for t in query.operands):
         return f"{query.name} of nothing is left to its lowering"

@@ -56,10 +56,16 @@ class Writer:
         self.line("}")
 
     @contextmanager
-    def loop(self, axis: Axis, first: str, end: str, step: int = 1) -> Iterator[None]:
-        """A loop of ``axis`` from ``first`` up to ``end``; steps of whole lanes set the lane."""
+    def loop(
+        self, axis: Axis, first: str, end: str, step: int = 1, rolled: bool = False
+    ) -> Iterator[None]:
+        """A loop of ``axis`` from ``first`` up to ``end``.
+
+        Where large bodies are nested, compilers that unroll what is ``rolled`` take minutes.
+        """
         name = axis.name
-        with self.block(f"for (int {name} = {first}; {name} < {end}; {name} += {step})"):
+        header = f"for (int {name} = {first}; {name} < {end}; {name} += {step})"
+        with self.block(f"{self.dialect.rolled} {header}".strip() if rolled else header):
             yield
 
     @contextmanager

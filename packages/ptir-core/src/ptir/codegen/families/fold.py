@@ -8,11 +8,13 @@ neighbouring outputs read neighbouring elements, and the windows of a sliding wi
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from ptir.codegen.elementwise import rounded
+from ptir.codegen.epilogue import builder_of, epilogue, store
 from ptir.codegen.expr import Coordinate, Expr, Var, constant, select
-from ptir.codegen.families.rows import COMBINE, identity, take_better
+from ptir.codegen.families.rows import COMBINE, WIDEST, identity, take_better
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
@@ -28,13 +30,22 @@ def match(graph: Graph, position: int) -> Group | None:
     made = graph.block.instructions[position]
     if made.op not in ("reduce", "arg_max", "reduce_window"):
         return None
-    return Group("fold", frozenset((position,)), made.operands, graph.results[position])
+    found = epilogue(graph, position, _places(made.types[0].size))
+    reads = tuple(sorted({*made.operands, *found.reads}))
+    return Group("fold", found.members, reads, (found.exit,), position)
+
+
+def _places(size: int) -> Iterator[Index]:
+    """The flat positions at which results are held: whole vectors, and single ones at the end."""
+    whole, left = divmod(size, WIDEST)
+    if whole:
+        yield axis("v", whole) * WIDEST + axis("lane", WIDEST)
+    yield from map(number, range(size - left, size))
 
 
 def write(group: Group, site: Site) -> Kernel:
     """A loop over outputs, inside it one over what is folded."""
-    (position,) = group.members
-    fold = _Fold(site, site.graph.block.instructions[position], group.exits[0])
+    fold = _Fold(group, site)
     writer = site.writer()
     lanes = site.dialect.lanes
     vectors = fold.outputs // lanes
@@ -52,13 +63,14 @@ def write(group: Group, site: Site) -> Kernel:
 
 
 class _Fold:
-    def __init__(self, site: Site, made: Instruction, value: int) -> None:
-        self._made, self._value = made, value
+    def __init__(self, group: Group, site: Site) -> None:
+        made = self._made = site.graph.block.instructions[group.detail]
+        (self._hero,), (self._exit,) = site.graph.results[group.detail], group.exits
         self._operand = made.operands[0]
         self._shape = site.graph.type(self._operand).shape
         self._axes = _axes(made)
         self._type = made.types[0]
-        self._builder = site.builder()
+        self._builder = builder_of(group, site)
         self.outputs = self._type.size
         if made.op == "reduce_window":
             self.length = math.prod(made.attributes["window"])
@@ -105,7 +117,10 @@ class _Fold:
             with writer.loop(Axis("j", self.length), "0", str(self.length)):
                 found = COMBINE[kind](dtype, Var(dtype, name, wide), self._element(flat))
                 writer.line(f"{name} = {spelled(found)};")
-        writer.store(self._value, dtype, flat, rounded(dtype, Var(dtype, name, wide)))
+        self._store(writer, flat, rounded(dtype, Var(dtype, name, wide)))
+
+    def _store(self, writer: Writer, flat: Index, result: Expr) -> None:
+        store(writer, self._builder, (self._hero, result), self._exit, flat)
 
     def _write_arg(self, writer: Writer, flat: Index, wide: bool) -> None:
         """The place of the first NaN, else of the first greatest element."""
@@ -118,7 +133,7 @@ class _Fold:
         with writer.loop(Axis("j", self.length), "0", str(self.length)):
             index = Coordinate(I32, axis("j", self.length))
             take_better(writer, names, dtype, wide, self._element(flat), index)
-        writer.store(self._value, I32, flat, Var(I32, names[1], wide))
+        self._store(writer, flat, Var(I32, names[1], wide))
 
 
 def _axes(made: Instruction) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """The running family: folds of everything up to each element of a line.
 
 Serial schedule: an item owns whole lines, a vector of neighbouring ones at a time where the axis
-is not the last; along a line the fold goes on from element to element.
+is not the last. Along a single line, 16 elements at a time are folded in four steps (each lane
+takes in the one 1, 2, 4 and 8 lanes before it), and the total so far comes in last.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 
 from ptir.codegen.elementwise import rounded
-from ptir.codegen.expr import Var, constant
+from ptir.codegen.expr import Const, Expr, Var, constant
 from ptir.codegen.families.rows import COMBINE, identity
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, digits
@@ -27,45 +28,107 @@ def match(graph: Graph, position: int) -> Group | None:
 
 def write(group: Group, site: Site) -> Kernel:
     """A loop over lines, or over vectors of neighbouring lines, inside it one along the line."""
-    (position,) = group.members
-    made = site.graph.block.instructions[position]
-    shape, along = made.types[0].shape, made.attributes["axis"]
-    inner, writer = math.prod(shape[along + 1 :]), site.writer()
-    lines, lanes = math.prod(shape) // shape[along], site.dialect.lanes
-    whole = inner % lanes == 0  # a vector of lines must not cross into the next block
-    pieces = lines // lanes if whole else lines
-    items = site.items(pieces, math.prod(shape) * 4)
-    writer.share(pieces, items)
-    with writer.loop(Axis("p", pieces), "first", "last"):
+    return _Running(group, site).kernel()
+
+
+class _Running:
+    def __init__(self, group: Group, site: Site) -> None:
+        (position,) = group.members
+        self.group, self.site = group, site
+        self.made = site.graph.block.instructions[position]
+        self.dtype, self.shape = self.made.types[0].dtype, self.made.types[0].shape
+        along: int = self.made.attributes["axis"] % len(self.shape)
+        self.kind = self.made.attributes["kind"]
+        self.size, self.inner = self.shape[along], math.prod(self.shape[along + 1 :])
+        self.writer: Writer = site.writer()
+        self.builder = site.builder()
+        self.lanes = site.dialect.lanes
+        self.lane = Axis("lane", self.lanes)
+
+    def kernel(self) -> Kernel:
+        """Lines are shared out, or vectors of them."""
+        writer, lines = self.writer, math.prod(self.shape) // self.size
+        beside = self.inner % self.lanes == 0  # a vector of lines must not cross into the next
+        pieces = lines // self.lanes if beside else lines
+        items = self.site.items(pieces, math.prod(self.shape) * 4)
+        writer.share(pieces, items)
+        with writer.loop(Axis("p", pieces), "first", "last"):
+            if beside:
+                with writer.lanes(self.lane):
+                    lane = axis("lane", self.lanes)
+                    self._line(axis("p", pieces) * self.lanes + lane, self.start(), 0)
+            elif self.inner == 1:
+                self._long(axis("p", pieces))
+            else:
+                self._line(axis("p", pieces), self.start(), 0)
+        return finished(self.group, writer, items)
+
+    def start(self) -> Const:
+        """What nothing folds to; for sums of floats -0, so that a first -0 stays."""
+        if self.kind == "sum" and self.dtype.is_float:
+            return constant(self.dtype, -0.0)
+        return identity(self.kind, self.dtype)
+
+    def _at(self, line: Index, place: Index) -> Index:
+        begin = (line // self.inner) * (self.size * self.inner) + line % self.inner
+        return begin + place * self.inner
+
+    def _element(self, flat: Index) -> Expr:
+        return self.builder.at(self.made.operands[0], digits(flat, self.shape))
+
+    def _combined(self, a: Expr, b: Expr) -> Expr:
+        return COMBINE[self.kind](self.dtype, a, b)
+
+    def _held(self, start: Expr) -> str:
+        """A variable that grows, one per lane while there are lanes."""
+        writer, wide = self.writer, self.writer.lane is not None
+        name, text = writer.name("acc"), writer.wide(start) if wide else writer.scalar(start)
+        writer.line(f"{writer.type(self.dtype, wide)} {name} = {text};")
+        return name
+
+    def _line(self, line: Index, start: Expr, begin: int) -> None:
+        """One line, or one per lane, element by element from ``begin`` on."""
+        writer, wide = self.writer, self.writer.lane is not None
+        name, left = self._held(start), self.size - begin
+        with writer.loop(Axis("j", left), "0", str(left)):
+            flat = self._at(line, axis("j", left) + begin)
+            found = self._combined(Var(self.dtype, name, wide), self._element(flat))
+            writer.line(f"{name} = {writer.wide(found) if wide else writer.scalar(found)};")
+            # a new name each turn: variables of expressions never change
+            total = Var(self.dtype, writer.let(self.dtype, wide, name), wide)
+            writer.store(self.group.exits[0], self.dtype, flat, rounded(self.dtype, total))
+
+    def _long(self, line: Index) -> None:
+        """One line whose elements lie side by side, a vector at a time."""
+        writer, whole = self.writer, self.size // self.lanes
+        start: Expr = self.start()
         if whole:
-            with writer.lanes(Axis("lane", lanes)):
-                _line(group, site, writer, axis("p", pieces) * lanes + axis("lane", lanes))
-        else:
-            _line(group, site, writer, axis("p", pieces))
-    return finished(group, writer, items)
+            name = self._held(start)
+            with writer.loop(Axis("v", whole), "0", str(whole)), writer.lanes(self.lane):
+                place = axis("v", whole) * self.lanes + axis("lane", self.lanes)
+                flat = self._at(line, place)
+                before = Var(self.dtype, writer.let(self.dtype, False, name))
+                found = self._combined(before, self._prefix(writer.wide(self._element(flat))))
+                total = writer.let(self.dtype, True, writer.wide(found))
+                result = rounded(self.dtype, Var(self.dtype, total, True))
+                writer.store(self.group.exits[0], self.dtype, flat, result)
+                writer.line(f"{name} = {writer.dialect.lane(total, self.lanes - 1)};")
+            start = Var(self.dtype, writer.let(self.dtype, False, name))
+        if self.size % self.lanes:
+            self._line(line, start, whole * self.lanes)
 
-
-def _line(group: Group, site: Site, writer: Writer, line: Index) -> None:
-    """Fold along one line, or one per lane, and store every step."""
-    (position,) = group.members
-    made = site.graph.block.instructions[position]
-    type, along, kind = made.types[0], made.attributes["axis"], made.attributes["kind"]
-    size, inner = type.shape[along], math.prod(type.shape[along + 1 :])
-    dtype, wide, name = type.dtype, writer.lane is not None, writer.name("acc")
-    start = identity(kind, dtype)
-    if kind == "sum" and dtype.is_float:
-        start = constant(dtype, -0.0)  # so that a first -0 stays
-    spelled = writer.wide if wide else writer.scalar
-    writer.line(f"{writer.type(dtype, wide)} {name} = {spelled(start)};")
-    base = (line // inner) * (size * inner) + line % inner
-    with writer.loop(Axis("j", size), "0", str(size)):
-        flat = base + axis("j", size) * inner
-        element = site.builder().at(made.operands[0], digits(flat, type.shape))
-        held = Var(dtype, name, wide)
-        writer.line(f"{name} = {spelled(COMBINE[kind](dtype, held, element))};")
-        # a new name each turn: variables of expressions never change
-        total = Var(dtype, writer.let(dtype, wide, name), wide)
-        writer.store(group.exits[0], dtype, flat, rounded(dtype, total))
+    def _prefix(self, text: str) -> Expr:
+        """The fold of each lane with all lanes before it."""
+        writer, dtype, step = self.writer, self.dtype, 1
+        name = writer.let(dtype, True, text)
+        nothing = writer.dialect.literal(dtype, self.start().value)
+        while step < self.lanes:
+            lanes = [writer.dialect.lane(name, n) for n in range(self.lanes - step)]
+            moved = writer.dialect.gathered(dtype, [*(nothing,) * step, *lanes])
+            earlier = Var(dtype, writer.let(dtype, True, moved), True)
+            found = writer.wide(self._combined(earlier, Var(dtype, name, True)))
+            name, step = writer.let(dtype, True, found), step * 2
+        return Var(dtype, name, True)
 
 
 FAMILY = Family("running", match, write)

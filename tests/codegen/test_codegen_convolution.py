@@ -1,0 +1,122 @@
+"""Convolutions in the generator: what is one kernel, what is packed, and how work is cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from paper import PaperDevice, compiled, families
+
+import ptir
+from ptir import functional as F
+from ptir.capture import call
+from ptir.codegen.families.convolution import Detail, cut
+from ptir.codegen.filters import PackedFilters
+from ptir.codegen.pack import pack
+from ptir.ir.program import Port, Program
+from ptir.types import spec
+
+IMAGE = spec("f32", 2, 14, 14, 32)
+FILTERS = spec("f32", 3, 3, 32, 64)
+
+
+def kernels(function: Any, *types: Any) -> list[str]:
+    return families(compiled(ptir.capture(function, *types)))
+
+
+def test_bias_batch_norm_relu_and_residual_join_a_convolution() -> None:
+    def body(x: Any, weight: Any, vector: Any, skip: Any) -> Any:
+        made = F.conv2d(x, weight, vector, padding=1)
+        return F.maximum(F.batch_norm(made, *(vector,) * 4) + skip, 0.0)
+
+    types = (IMAGE, FILTERS, spec("f32", 64), spec("f32", 2, 14, 14, 64))
+    assert kernels(body, *types) == ["map", "convolution"]  # the map: 64 factors
+
+
+@pytest.mark.parametrize("groups", [2, 32])
+def test_grouped_and_depthwise_convolutions_are_one_kernel(groups: int) -> None:
+    weight = spec("f32", 3, 3, 32 // groups, 32)
+    made = kernels(lambda x, w: F.conv2d(x, w, groups=groups, padding=1), IMAGE, weight)
+    assert made == ["convolution"]
+
+
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_patches_times_weights_are_one_kernel(spatial: int) -> None:
+    def body(x: Any, weight: Any) -> Any:
+        patches = call("extract_patches", x, window=(2,) * spatial, low=(1,) * spatial)
+        inner = tuple(range(spatial + 1, 2 * spatial + 2))
+        return call(
+            "dot_general",
+            patches,
+            weight,
+            lhs_contract=inner,
+            rhs_contract=tuple(range(spatial + 1)),
+        )
+
+    types = spec("f32", 1, *(9,) * spatial, 16), spec("f32", *(2,) * spatial, 16, 32)
+    assert kernels(body, *types) == ["convolution"]
+
+
+def stored(function: Any, *types: Any) -> Program:
+    """A program whose inputs but the first are parameters."""
+    program = ptir.capture(function, *types)
+    first, *rest = program.ports
+    ports = (first, *(Port(port.name, "parameter") for port in rest))
+    return Program(program.main, ports, program.version)
+
+
+def test_a_packed_weight_is_read_where_it_is() -> None:
+    program = stored(lambda x, w: F.conv2d(x, w, padding=1), IMAGE, FILTERS)
+    assert len(pack(program)[1]) == 1
+    (kernel,) = compiled(program).kernels
+    assert kernel is not None
+    detail: Detail = kernel.group.detail
+    assert detail.panels is not None and detail.packed == 1
+    assert kernel.scratch[1].size == 1  # no panels of its own
+
+
+def test_a_depthwise_weight_is_packed_by_channels() -> None:
+    weight = spec("f32", 32, 1, 3, 3)
+    program = stored(lambda x, w: F.conv2d(x, w, groups=32, layout="oihw"), IMAGE, weight)
+    packed, _ = pack(program)
+    assert packed.inputs[1].shape == (2, 9, 16, 1)
+
+
+def test_filters_that_fill_no_panel_stay_as_they_are() -> None:
+    program = stored(lambda x, w: F.conv2d(x, w), IMAGE, spec("f32", 3, 3, 32, 8))
+    assert pack(program)[1] == {}
+
+
+def test_an_operand_without_padding_is_not_copied() -> None:
+    def scratch(padding: int) -> int:
+        program = ptir.capture(lambda x, w: F.conv2d(x, w, padding=padding), IMAGE, FILTERS)
+        (kernel,) = compiled(program).kernels
+        assert kernel is not None
+        return kernel.scratch[0].size
+
+    assert scratch(0) == 1 < scratch(1)
+
+
+@pytest.mark.parametrize("size", [7, 14, 56])
+def test_work_is_cut_into_as_many_pieces_as_are_wanted(size: int) -> None:
+    weight = spec("f32", 3, 3, 512, 512)
+    program = ptir.capture(
+        lambda x, w: F.conv2d(x, w, padding=1), spec("f32", 1, size, size, 512), weight
+    )
+    (kernel,) = compiled(program).kernels
+    assert kernel is not None
+    one = cut(kernel.group.detail.shape, PaperDevice.traits.units, 8, copied=True)
+    assert one.row_pieces * one.tile_pieces >= 8
+    assert one.rows * one.row_pieces >= size and one.tiles * one.tile_pieces >= 16
+
+
+def test_packing_and_unpacking_name_each_other() -> None:
+    program = stored(lambda x, w: F.conv2d(x, w), IMAGE, FILTERS)
+    from ptir.codegen.filters import convolution, packed_filters
+
+    shape = convolution(program.main.instructions[0], program.main.types, {}.get)
+    assert shape is not None
+    form = packed_filters(FILTERS, shape)
+    assert isinstance(form, PackedFilters)
+    assert form.block().output_types == (form.packed,)
+    assert form.block().types[0] == FILTERS
