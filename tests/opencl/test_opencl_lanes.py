@@ -69,6 +69,15 @@ def test_lines_of_16_bits_begin_anywhere(opencl: Target, dtype: str, columns: in
         assert np.array_equal(narrow, x - x.max(axis=1, keepdims=True))
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_the_greatest_of_complements(opencl: Target, name: str, dtype: str) -> None:
+    """Intel's compiler gives what lay in a register for the greater of two single complements."""
+    x = np.array([[3, 5], [2, 1], [4, 4]], dtype)
+    found = run(lambda x: getattr(F.not_(x), name)(axis=1), opencl, x)
+    assert np.array_equal(found, getattr(~x, name)(axis=1))
+
+
 SAME_IN_EVERY_LINE: Final = """\
 import numpy as np
 import ptir

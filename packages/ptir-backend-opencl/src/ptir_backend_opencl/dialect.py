@@ -65,7 +65,8 @@ ONE_BY_ONE: Final = frozenset(("sin", "cos"))
 DOUBLES_ONE_BY_ONE: Final = ONE_BY_ONE | {"pow", "rem"}
 """The same for f64: PoCL's ``pow`` mixes its lanes up there, and its ``fmod`` may not return."""
 
-UNARY: Final = {"neg": "-", "not": "~"}
+ONES: Final = "-(get_work_dim() > 0)"
+"""Minus one, which no compiler sees: Intel's gets the greater of two complements wrong."""
 
 NARROWING: Final = """\
 float{n} to_bf16{n}(float{n} x) {{
@@ -155,9 +156,17 @@ class OpenCLC(Dialect):
             args = [f"(uint){arg}" for arg in args]  # a product of shorts may not fit an int
         if op in BINARY:
             return self._whole(dtype, width, f"{args[0]} {BINARY[op]} {args[1]}")
-        if op in UNARY:
-            return self._whole(dtype, width, f"{UNARY[op]}{args[0]}")
+        if op == "neg":
+            return self._whole(dtype, width, f"-{args[0]}")
+        if op == "not":
+            return self._complement(dtype, width, args[0])
         return f"{FUNCTIONS[op]}({', '.join(args)})"
+
+    def _complement(self, dtype: DType, width: int, text: str) -> str:
+        """Of a single integer as wide as a register, without telling the compiler."""
+        if width == 1 and dtype.is_integer and dtype.bits >= 32:
+            return f"({text} ^ ({self.type(dtype)})({ONES}))"
+        return self._whole(dtype, width, f"~{text}")
 
     def _whole(self, dtype: DType, width: int, text: str) -> str:
         """A scalar integer narrower than ``int`` was promoted: bring it back."""
