@@ -78,6 +78,17 @@ def test_the_greatest_of_complements(opencl: Target, name: str, dtype: str) -> N
     assert np.array_equal(found, getattr(~x, name)(axis=1))
 
 
+@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_what_wrapped_to_nothing_divides_as_nothing(opencl: Target, dtype: str, count: int) -> None:
+    """A compiler that may assume that signed numbers do not overflow sees no zero in x + x."""
+    least = np.iinfo(dtype).min
+    x = np.full(count, least, dtype)
+    for zero in (lambda x: x + x, lambda x: x - (-x), lambda x: x * 2, lambda x: x * x):
+        assert (run(lambda x, zero=zero: F.div(x, zero(x)), opencl, x) == -1).all()
+    assert (run(lambda x: F.maximum(F.abs(x), -x), opencl, x) == least).all()
+
+
 SAME_IN_EVERY_LINE: Final = """\
 import numpy as np
 import ptir

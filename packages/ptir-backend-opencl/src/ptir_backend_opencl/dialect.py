@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ptir.backend.kernel import Argument, Dialect
-from ptir.types import BF16, BOOL, F16, F64, DType
+from ptir.types import BF16, BOOL, DTYPES, F16, F64, DType
 
 TYPES: Final = {
     "bool": "int",  # carried as a mask
@@ -64,6 +64,9 @@ ONE_BY_ONE: Final = frozenset(("sin", "cos"))
 """Built-in functions called per lane: PoCL's vectors get small lanes wrong beside huge ones."""
 DOUBLES_ONE_BY_ONE: Final = ONE_BY_ONE | {"pow", "rem"}
 """The same for f64: PoCL's ``pow`` mixes its lanes up there, and its ``fmod`` may not return."""
+
+WRAPPING: Final = frozenset(("add", "sub", "mul", "neg"))
+"""What may overflow: a compiler takes for granted that it does not where numbers have signs."""
 
 ONES: Final = "-(get_work_dim() > 0)"
 """Minus one, which no compiler sees: Intel's gets the greater of two complements wrong."""
@@ -148,6 +151,8 @@ class OpenCLC(Dialect):
         if width > 1 and op in (DOUBLES_ONE_BY_ONE if dtype == F64 else ONE_BY_ONE):
             lanes = ([self.lane(f"({arg})", n) for arg in args] for n in range(width))
             return self.gathered(dtype, [self.apply(op, dtype, of, 1, lane) for lane in lanes])
+        if op in WRAPPING and dtype.kind == "int" and dtype.bits >= 32:
+            return self._wrapped(op, dtype, width, args)
         if op in SPECIAL:
             return SPECIAL[op](self, dtype, of, width, args)
         if op in RELATIONS:
@@ -161,6 +166,12 @@ class OpenCLC(Dialect):
         if op == "not":
             return self._complement(dtype, width, args[0])
         return f"{FUNCTIONS[op]}({', '.join(args)})"
+
+    def _wrapped(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
+        """Computed without signs, where overflow is defined."""
+        plain = DTYPES[f"u{dtype.bits}"]
+        bits = [f"as_{self.type(plain, width)}({arg})" for arg in args]
+        return f"as_{self.type(dtype, width)}({self.apply(op, plain, plain, width, bits)})"
 
     def _complement(self, dtype: DType, width: int, text: str) -> str:
         """Of a single integer as wide as a register, without telling the compiler."""
