@@ -8,6 +8,8 @@ import pytest
 
 from ptir.backend import registry
 from ptir.backend.contract import Target
+from ptir_testsuite.case import Case
+from ptir_testsuite.corpus import corpus
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +21,18 @@ def opencl() -> Target:
     if missing and "opencl" not in required:
         pytest.skip(found[0].reason if found else "ptir-backend-opencl is not installed")
     return registry.get("opencl")
+
+
+@pytest.fixture(scope="session")
+def cases() -> dict[str, list[Case]]:
+    """The conformance suite's corpus by op."""
+    found: dict[str, list[Case]] = {}
+    for case in corpus():
+        found.setdefault(case.op, []).append(case)
+    return found
+
+
+@pytest.fixture
+def built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels neither kept on disk nor taken from it, as in a conformance run."""
+    monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")

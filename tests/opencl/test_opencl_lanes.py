@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import product
 from typing import Any, Final
@@ -65,3 +67,51 @@ def test_lines_of_16_bits_begin_anywhere(opencl: Target, dtype: str, columns: in
     assert np.array_equal(narrow.astype(np.float32), wide)
     if dtype == "f16":
         assert np.array_equal(narrow, x - x.max(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_the_greatest_of_complements(opencl: Target, name: str, dtype: str) -> None:
+    """Intel's compiler gives what lay in a register for the greater of two single complements."""
+    x = np.array([[3, 5], [2, 1], [4, 4]], dtype)
+    found = run(lambda x: getattr(F.not_(x), name)(axis=1), opencl, x)
+    assert np.array_equal(found, getattr(~x, name)(axis=1))
+
+
+@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_what_wrapped_to_nothing_divides_as_nothing(opencl: Target, dtype: str, count: int) -> None:
+    """A compiler that may assume that signed numbers do not overflow sees no zero in x + x."""
+    least = np.iinfo(dtype).min
+    x = np.full(count, least, dtype)
+    for zero in (lambda x: x + x, lambda x: x - (-x), lambda x: x * 2, lambda x: x * x):
+        assert (run(lambda x, zero=zero: F.div(x, zero(x)), opencl, x) == -1).all()
+    assert (run(lambda x: F.maximum(F.abs(x), -x), opencl, x) == least).all()
+
+
+SAME_IN_EVERY_LINE: Final = """\
+import numpy as np
+import ptir
+from ptir import functional as F
+from ptir.backend import registry
+from ptir.capture.lazy import tensor
+
+def chosen(x):  # a compiler sees that it is 1.5 everywhere, core does not
+    most = x.max(axis=1, keepdims=True)
+    always = (most >= 0).broadcast_to(x.shape)
+    return F.where(always, F.full(x.shape, 1.5, "f16"), x.astype("f16"))
+
+x = tensor(np.arange(5 * 37, dtype=np.uint8).reshape(5, 37), backend=registry.get("opencl"))
+assert (ptir.jit(chosen)(x).numpy() == 1.5).all()
+"""
+
+
+def test_a_value_known_before_the_loop_is_stored_anywhere(opencl: Target) -> None:
+    """PoCL stores a wide half that it holds in a register as if every line were aligned.
+
+    That ends the process, so another one is asked.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", SAME_IN_EVERY_LINE], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr}"

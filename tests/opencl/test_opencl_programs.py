@@ -23,7 +23,6 @@ from ptir.ops import OPS
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
 from ptir.types import DTYPES, spec
-from ptir_backend_opencl.dialect import OpenCLC
 from random_programs import COLUMNS, ROWS, random_program
 
 REF = Target(ptir_backend_ref.backend, ptir_backend_ref.backend.devices()[0])
@@ -224,9 +223,3 @@ def aligned(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     whole = np.empty(nbytes + 4096, np.uint8)
     skip = -whole.ctypes.data % 4096
     return whole[skip : skip + nbytes].view(np.float32).reshape(shape)
-
-
-def test_wide_f16_is_stored_as_words_of_any_alignment() -> None:
-    """PoCL's own wide store of half takes any place for aligned, and faults where it is not."""
-    written = OpenCLC(doubles=False).store(DTYPES["f16"], 16, "b", "i", "x")
-    assert written == "vstore16(f16_bits16(x), 0, (__global ushort *)(b + i));"

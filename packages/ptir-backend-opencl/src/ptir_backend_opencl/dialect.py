@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from ptir.backend.kernel import Argument, Dialect, Staying
-from ptir.types import BF16, BOOL, F16, F64, DType
+from ptir.types import BF16, BOOL, DTYPES, F16, F64, DType
 
 TYPES: Final = {
     "bool": "int",  # carried as a mask
@@ -66,7 +66,11 @@ ONE_BY_ONE: Final = frozenset(("sin", "cos"))
 DOUBLES_ONE_BY_ONE: Final = ONE_BY_ONE | {"pow", "rem"}
 """The same for f64: PoCL's ``pow`` mixes its lanes up there, and its ``fmod`` may not return."""
 
-UNARY: Final = {"neg": "-", "not": "~"}
+WRAPPING: Final = frozenset(("add", "sub", "mul", "neg"))
+"""What may overflow: a compiler takes for granted that it does not where numbers have signs."""
+
+ONES: Final = "-(get_work_dim() > 0)"
+"""Minus one, which no compiler sees: Intel's gets the greater of two complements wrong."""
 
 NARROWING: Final = """\
 float{n} to_bf16{n}(float{n} x) {{
@@ -167,6 +171,8 @@ class OpenCLC(Dialect):
         if width > 1 and op in (DOUBLES_ONE_BY_ONE if dtype == F64 else ONE_BY_ONE):
             lanes = ([self.lane(f"({arg})", n) for arg in args] for n in range(width))
             return self.gathered(dtype, [self.apply(op, dtype, of, 1, lane) for lane in lanes])
+        if op in WRAPPING and dtype.kind == "int" and dtype.bits >= 32:
+            return self._wrapped(op, dtype, width, args)
         if op in SPECIAL:
             return SPECIAL[op](self, dtype, of, width, args)
         if op in RELATIONS:
@@ -175,9 +181,23 @@ class OpenCLC(Dialect):
             args = [f"(uint){arg}" for arg in args]  # a product of shorts may not fit an int
         if op in BINARY:
             return self._whole(dtype, width, f"{args[0]} {BINARY[op]} {args[1]}")
-        if op in UNARY:
-            return self._whole(dtype, width, f"{UNARY[op]}{args[0]}")
+        if op == "neg":
+            return self._whole(dtype, width, f"-{args[0]}")
+        if op == "not":
+            return self._complement(dtype, width, args[0])
         return f"{FUNCTIONS[op]}({', '.join(args)})"
+
+    def _wrapped(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
+        """Computed without signs, where overflow is defined."""
+        plain = DTYPES[f"u{dtype.bits}"]
+        bits = [f"as_{self.type(plain, width)}({arg})" for arg in args]
+        return f"as_{self.type(dtype, width)}({self.apply(op, plain, plain, width, bits)})"
+
+    def _complement(self, dtype: DType, width: int, text: str) -> str:
+        """Of a single integer as wide as a register, without telling the compiler."""
+        if width == 1 and dtype.is_integer and dtype.bits >= 32:
+            return f"({text} ^ ({self.type(dtype)})({ONES}))"
+        return self._whole(dtype, width, f"~{text}")
 
     def _whole(self, dtype: DType, width: int, text: str) -> str:
         """A scalar integer narrower than ``int`` was promoted: bring it back."""

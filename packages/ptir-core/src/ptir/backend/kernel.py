@@ -94,7 +94,8 @@ class Dialect(ABC):
     def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
         """A scalar op (``codegen.expr.SCALAR_OPS``) lane by lane.
 
-        ``dtype`` is the result's type and ``of`` the first operand's.
+        ``dtype`` is the result's type and ``of`` the first operand's. Integers wrap: where a
+        language leaves the overflow of signed ones open, they are computed as unsigned.
         """
 
     @abstractmethod

@@ -1,0 +1,25 @@
+"""Parts of the conformance suite's corpus, run on a target as users' programs are: one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ptir.backend.contract import Target
+from ptir_testsuite.accuracy import Terms
+from ptir_testsuite.case import Case
+from ptir_testsuite.execute import Setting
+from ptir_testsuite.items import Item, run_item
+from ptir_testsuite.outcomes import Row
+
+
+def outcomes(items: Iterable[Item], target: Target) -> list[Row]:
+    """A row for every item, held to what the backend claims."""
+    backend = target.backend
+    claims = backend.claimed(target.device)
+    held = Setting(target, claims, Terms(backend.correctly_rounded, ()))
+    return [run_item(item, held) for item in items]
+
+
+def spread(items: Sequence[Case], count: int) -> list[Case]:
+    """``count`` items, evenly spread."""
+    return [items[len(items) * n // count] for n in range(min(count, len(items)))]
