@@ -13,7 +13,12 @@ from ptir.backend.kernel import KernelDevice, Traits
 from ptir.errors import OutOfMemory
 from ptir_backend_opencl.dialect import LIBRARY, OpenCLC
 from ptir_backend_opencl.errors import RAISED, failed_build, typed
-from ptir_backend_opencl.platforms import class_of, extensions, shares_host_memory
+from ptir_backend_opencl.platforms import (
+    class_of,
+    extensions,
+    largest_allocation,
+    shares_host_memory,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +65,7 @@ class OpenCLDevice(KernelDevice):
         self.traits = Traits(
             units=device.max_compute_units,
             doubles=doubles,
-            largest=device.max_mem_alloc_size,
+            largest=largest_allocation(device),
             alignment=max(64, device.mem_base_addr_align // 8),
             identity=" ".join(
                 (

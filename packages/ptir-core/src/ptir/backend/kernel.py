@@ -122,6 +122,11 @@ class Traits:
     device_class: str = "cpu-avx512"
     """The row of ``codegen.tiles.TILES`` that schedules start from."""
 
+    @property
+    def piece(self) -> int:
+        """Bytes of the largest allocation that ends at an aligned place."""
+        return self.largest // self.alignment * self.alignment
+
 
 class KernelDevice(ABC):
     """One device: memory, builds and launches. Raises only errors of ``ptir.errors``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from ptir.codegen.launches import KernelProgram, Step, step_of
 from ptir.codegen.memory import Pool, Resident
 from ptir.codegen.pack import pack
 from ptir.codegen.panels import UNPACK
+from ptir.codegen.parts import InPieces, in_pieces
 from ptir.codegen.recipe import Part, Recipe
 from ptir.codegen.support import refusal
 from ptir.codegen.together import rehearsal
@@ -91,12 +92,17 @@ class KernelBackend(Backend):
     def param_resolver(
         self, program: Program, device: Device
     ) -> tuple[Program, Mapping[str, Derivation]]:
-        """Weights of contractions go into panels."""
-        return pack(program)
+        """Weights of contractions go into panels, and what is too large into parts."""
+        return pack(program, self.opened(device).device.traits.piece)
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Fuse, write, build and plan ``program``; raises ``CompileError``."""
         self._check(program.main, device)
+        divided = in_pieces(program, self.opened(device).device.traits.piece)
+        if divided is not None and options == Options():
+            inner, whats = divided
+            made = self.compile(inner, device, options)
+            return InPieces(program, made, whats, lambda a: self.upload(a, device, borrow=True))
         if any(is_cut(i, options.check_indices) for i in program.main.instructions):
             return HostProgram(program, self._host(device, options))
         return self._straight(program, device, options)
@@ -134,7 +140,7 @@ class KernelBackend(Backend):
         """The compiled program with its fixed memories in place; raises ``CompileError``."""
         device = opened.device
         constants = [self._uploaded(value.numpy(), opened) for value in recipe.constants]
-        arena = opened.pool.allocate(TensorType(U8, (recipe.arena,)))
+        arenas = [opened.pool.allocate(TensorType(U8, (n,))) for n in self._arenas(recipe, device)]
         parts: dict[tuple[int, int], Memory] = {}
 
         def fixed(part: Part) -> Memory:
@@ -143,7 +149,8 @@ class KernelBackend(Backend):
                 return constants[number].memory
             key = (number, part.nbytes)
             if key not in parts:
-                parts[key] = device.part(arena.memory, number, part.nbytes)
+                which, offset = divmod(number, device.traits.piece)
+                parts[key] = device.part(arenas[which].memory, offset, part.nbytes)
             return parts[key]
 
         named = any(call.kernel for call in recipe.calls)
@@ -155,18 +162,29 @@ class KernelBackend(Backend):
                 if part.place.kind in ("constant", "arena"):
                     step.bind(position, fixed(part))
             steps.append(step)
-        held = (arena, *constants, *parts.values())
+        held = (*arenas, *constants, *parts.values())
         return KernelProgram(program, opened.pool, opened.stats, steps, recipe.outputs, held)
+
+    @staticmethod
+    def _arenas(recipe: Recipe, device: KernelDevice) -> Iterator[int]:
+        """The bytes of each allocation that the arena is made of."""
+        most = device.traits.piece
+        yield from (min(most, recipe.arena - n) for n in range(0, recipe.arena, most))
 
     def upload(
         self, array: np.ndarray[Any, Any], device: Device, *, borrow: bool = False
     ) -> Resident:
-        """A copy on the device; borrowed, the host's memory itself where the device can read it."""
+        """A copy on the device; borrowed, the host's memory itself where the device can read it.
+
+        A borrowed array above the largest allocation stays on the host, to be read in pieces.
+        """
         import numpy as np
 
         opened = self.opened(device)
         dense = np.ascontiguousarray(array).reshape(array.shape)
         type = TensorType(dtype_of(dense), dense.shape)
+        if borrow and dense.nbytes > opened.device.traits.piece:
+            return Resident(None, type, opened.pool, host=dense)
         memory = opened.device.borrow(dense) if borrow and dense.size else None
         if memory is not None:
             return Resident(memory, type, opened.pool, host=dense)
@@ -184,6 +202,8 @@ class KernelBackend(Backend):
         import numpy as np
 
         opened = self.opened(device)
+        if handle.memory is None:
+            return np.array(handle.host)
         array = np.empty(handle.type.shape, handle.type.dtype.numpy)
         if array.size:
             opened.device.read(handle.memory, array)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ from ptir.codegen.kernel import Kernel, Site, scratch_value
 from ptir.codegen.plan import MemoryPlan, plan_memory
 from ptir.codegen.recipe import Call, Part, Recipe
 from ptir.codegen.tuned import chosen
-from ptir.ir.program import Block
+from ptir.errors import UnsupportedError
+from ptir.ir.program import Block, Instruction
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,38 @@ def compile_block(block: Block, device: KernelDevice, options: Options) -> Compi
         else None
         for group in fused.groups
     )
+    _check_sizes(fused, kernels, device.traits.piece)
     reads = [_reads(kernel) for kernel in kernels]
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
     over = [kernel.over if kernel else frozenset[int]() for kernel in kernels]
-    plan = plan_memory(fused, reads, scratch, over, options, device.traits.alignment)
+    plan = plan_memory(fused, reads, scratch, over, options, device.traits)
     names, source = _source(kernels, device)
     together.notice(device, source, {n: k for n, k in zip(names, kernels, strict=True) if k})
     program = built(device, source) if any(names) else None
     return Compiled(fused, kernels, plan, source, names, program)
+
+
+def _check_sizes(fused: Fused, kernels: Sequence[Kernel | None], largest: int) -> None:
+    """Raise ``UnsupportedError`` for a value in memory that no allocation can hold."""
+    graph = fused.graph
+    inputs = {value: f"input {value}" for value in range(len(graph.block.inputs))}
+    made = {value: _named(graph.instruction(value)) for value in sorted(fused.stored)}
+    found = [(graph.type(value), what) for value, what in (inputs | made).items()]
+    found += [(t, f"scratch of a {k.family} kernel") for k in kernels if k for t in k.scratch]
+    for type, what in found:
+        if type.nbytes > largest:
+            raise UnsupportedError(
+                f"{what}: {type} takes {type.nbytes} bytes in memory and the device's largest"
+                f" allocation is {largest} bytes; use a smaller batch, context or dtype, or another"
+                " device"
+            )
+
+
+def _named(made: Instruction | None) -> str:
+    """An instruction for people."""
+    if made is None:
+        return "input"
+    return f"the result of {made.name}" + (f" at {made.location}" if made.location else "")
 
 
 def _reads(kernel: Kernel | None) -> tuple[int, ...]:
