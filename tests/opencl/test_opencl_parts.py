@@ -69,8 +69,7 @@ def test_rows_of_a_table_in_parts(small: Target) -> None:
     np.testing.assert_array_equal(found, table[x.astype(int)] * 2)
 
 
-@pytest.mark.parametrize("quant", [None, "int4"])
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize(("dtype", "quant"), [("f32", None), ("bf16", "int4")])
 def test_gpt2_in_parts_gives_the_same_tokens(
     opencl: Target, small: Target, monkeypatch: pytest.MonkeyPatch, dtype: str, quant: str | None
 ) -> None:

@@ -1,15 +1,13 @@
-"""From a block to built kernels: fuse, write each kernel, plan memory, build once per text."""
+"""From a block to kernels: fuse, write each kernel, plan memory; equal texts are written once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen import together
-from ptir.codegen.binaries import built
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
@@ -22,7 +20,7 @@ from ptir.ir.program import Block, Instruction
 
 @dataclass(frozen=True)
 class Compiled:
-    """A block's kernels, built, and the plan of its memory."""
+    """A block's kernels, written, and the plan of its memory."""
 
     fused: Fused
     kernels: tuple[Kernel | None, ...]
@@ -30,7 +28,6 @@ class Compiled:
     plan: MemoryPlan
     source: str
     names: tuple[str, ...]
-    built: Any
 
     def recipe(self) -> Recipe:
         """All that is needed to run it."""
@@ -65,7 +62,7 @@ class Compiled:
 
 
 def compile_block(block: Block, device: KernelDevice, options: Options) -> Compiled:
-    """Fuse ``block``, write its kernels and build them; raises ``CompileError``."""
+    """Fuse ``block``, write its kernels and plan its memory; raises ``UnsupportedError``."""
     fused = fuse(block)
     site = Site(fused.graph, fused.is_stored, device.dialect, device.traits, chosen(device))
     kernels = tuple(
@@ -81,8 +78,7 @@ def compile_block(block: Block, device: KernelDevice, options: Options) -> Compi
     plan = plan_memory(fused, reads, scratch, over, options, device.traits)
     names, source = _source(kernels, device)
     together.notice(device, source, {n: k for n, k in zip(names, kernels, strict=True) if k})
-    program = built(device, source) if any(names) else None
-    return Compiled(fused, kernels, plan, source, names, program)
+    return Compiled(fused, kernels, plan, source, names)
 
 
 def _check_sizes(fused: Fused, kernels: Sequence[Kernel | None], largest: int) -> None:
