@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyopencl as cl
 
 from ptir.backend.kernel import KernelDevice, Traits
-from ptir.errors import OutOfMemory
+from ptir.errors import DeviceError, DeviceLost, OutOfMemory
 from ptir_backend_opencl.dialect import LIBRARY, OpenCLC
 from ptir_backend_opencl.errors import RAISED, failed_build, typed
 from ptir_backend_opencl.platforms import (
@@ -83,7 +83,13 @@ class OpenCLDevice(KernelDevice):
         try:
             yield
         except RAISED as error:
-            raise typed(action, self._name, error) from error
+            raise self._typed(action, error) from error
+
+    def _typed(self, action: str, error: Exception) -> DeviceError:
+        """The error of the contract; a lost device stays lost."""
+        found = typed(action, self._name, error)
+        self.lost = self.lost or isinstance(found, DeviceLost)
+        return found
 
     def allocate(self, nbytes: int) -> Any:
         """A buffer that kernels read and write."""
@@ -167,7 +173,7 @@ class OpenCLDevice(KernelDevice):
             kernel.set_arg(position, memory)
         except RAISED as error:
             action = f"argument {position} of kernel {kernel.function_name}"
-            raise typed(action, self._name, error) from error
+            raise self._typed(action, error) from error
 
     def launch(self, kernel: Any, items: int) -> None:
         """Queue ``items`` work-groups of one."""
@@ -176,7 +182,7 @@ class OpenCLDevice(KernelDevice):
             cl.enqueue_nd_range_kernel(self._queue, made, (items,), (1,))
         except RAISED as error:
             action = f"launch of kernel {kernel.function_name}"
-            raise typed(action, self._name, error) from error
+            raise self._typed(action, error) from error
 
     def finish(self) -> None:
         """Wait for the queue."""

@@ -199,6 +199,13 @@ class Backend(ABC):
     def synchronize(self, device: Device) -> None:  # noqa: B027  synchronous backends need nothing
         """Wait until everything submitted to ``device`` is done."""
 
+    def generation(self, device: Device) -> int:
+        """How often ``device`` was opened again because it was lost.
+
+        Handles and executables of an earlier generation are gone: they raise ``DeviceLost``.
+        """
+        return 0
+
     def memory_stats(self, device: Device) -> MemoryStats | None:
         """Bytes live and peak on ``device``, or None when the backend cannot tell."""
         return None

@@ -135,6 +135,8 @@ class KernelDevice(ABC):
     dialect: Dialect
     widest: int = 0
     """Most buffers of a kernel in a library (``Dialect.library``); 0: libraries are not built."""
+    lost: bool = False
+    """Whether it stopped answering (``DeviceLost`` was raised): it is opened again then."""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Memory:

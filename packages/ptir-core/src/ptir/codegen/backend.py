@@ -54,6 +54,7 @@ class _Opened:
     device: KernelDevice
     pool: Pool
     stats: RunStats
+    generation: int = 0
 
 
 class KernelBackend(Backend):
@@ -68,12 +69,22 @@ class KernelBackend(Backend):
         """The kernel device behind a listed one; called once per device."""
 
     def opened(self, device: Device) -> _Opened:
-        """The device in use, opened now if it is not."""
+        """The device in use, opened now if it is not, and again if it was lost."""
         with self._opening:
-            if device.index not in self._opened:
-                kernel_device = self.open(device)
-                self._opened[device.index] = _Opened(kernel_device, Pool(kernel_device), RunStats())
-            return self._opened[device.index]
+            known = self._opened.get(device.index)
+            if known is not None and not known.device.lost:
+                return known
+            made = self.open(device)
+            if known is None:
+                found = _Opened(made, Pool(made), RunStats())
+            else:
+                found = _Opened(made, Pool(made, True), known.stats, known.generation + 1)
+            self._opened[device.index] = found
+            return found
+
+    def generation(self, device: Device) -> int:
+        """How often the device was opened again."""
+        return self.opened(device).generation
 
     def refusal(self, query: OpQuery, device: Device) -> str | None:
         """Why the generator cannot compile an op for ``device``, or None."""
@@ -204,6 +215,7 @@ class KernelBackend(Backend):
         opened = self.opened(device)
         if handle.memory is None:
             return np.array(handle.host)
+        opened.pool.check([handle])
         array = np.empty(handle.type.shape, handle.type.dtype.numpy)
         if array.size:
             opened.device.read(handle.memory, array)
@@ -214,6 +226,7 @@ class KernelBackend(Backend):
     def copy(self, handle: Handle, device: Device) -> Handle:
         """A copy made on the device."""
         opened = self.opened(device)
+        opened.pool.check([handle])
         result = opened.pool.allocate(handle.type)
         if handle.type.size:
             opened.device.copy(handle.memory, result.memory, handle.type.nbytes)

@@ -140,6 +140,7 @@ class KernelProgram(Executable):
 
     def run(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
         """Queue one run."""
+        self._pool.check(inputs)
         types = self.program.outputs
         with self._lock:
             results = [
