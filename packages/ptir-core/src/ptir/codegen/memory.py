@@ -119,5 +119,5 @@ class Pool:
             self._waiting = 0
 
     def stats(self) -> MemoryStats:
-        """Bytes in use now and the most there were, kept ones included."""
-        return MemoryStats(self._live + self._spare, self._peak)
+        """Bytes in use now, and the most that there were with those kept for reuse."""
+        return MemoryStats(self._live, self._peak)
