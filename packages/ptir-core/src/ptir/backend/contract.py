@@ -225,6 +225,14 @@ class Backend(ABC):
         """
         return None
 
+    def tuning(self, device: Device) -> AbstractContextManager[Any] | None:
+        """A context in which programs are noted, to be measured with other sizes at its end.
+
+        What was fastest is kept on disk and used from then on. It gives an object whose
+        ``facts()`` say afterwards what was found. None where there is nothing to choose.
+        """
+        return None
+
     def capabilities(self, device: Device) -> Mapping[str, Any]:
         """Facts about ``device`` for people and scripts, by name: JSON values only."""
         return {}

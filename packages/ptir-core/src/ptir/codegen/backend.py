@@ -28,6 +28,7 @@ from ptir.backend.control import CONTROL
 from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen import recipe as recipes
+from ptir.codegen import tune
 from ptir.codegen.binaries import built
 from ptir.codegen.compile import compile_block
 from ptir.codegen.control import Host, HostProgram, is_cut
@@ -99,6 +100,10 @@ class KernelBackend(Backend):
         """Builds together what is compiled in it, where the device can."""
         opened = self.opened(device)
         return rehearsal(opened.device) if opened.device.widest else None
+
+    def tuning(self, device: Device) -> AbstractContextManager[Any] | None:
+        """Measures the products of what is compiled in it, and keeps the tiles that are best."""
+        return tune.tuning(self.opened(device).device)
 
     def param_resolver(
         self, program: Program, device: Device
@@ -249,7 +254,7 @@ class KernelBackend(Backend):
 
 def _recipe(block: Block, device: KernelDevice, options: Options) -> Recipe:
     """What ``block`` comes down to: kept by an earlier process, or made now."""
-    key = recipes.key_of(block, device, options)
+    key = None if tune.is_on(device) else recipes.key_of(block, device, options)
     recipe = recipes.found(key) if key else None
     if recipe is None:
         recipe = compile_block(block, device, options).recipe()

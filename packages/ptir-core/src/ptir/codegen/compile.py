@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen import together
+from ptir.codegen import together, tune
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
@@ -64,6 +64,7 @@ class Compiled:
 def compile_block(block: Block, device: KernelDevice, options: Options) -> Compiled:
     """Fuse ``block``, write its kernels and plan its memory; raises ``UnsupportedError``."""
     fused = fuse(block)
+    tune.notice(device, fused)
     site = Site(fused.graph, fused.is_stored, device.dialect, device.traits, chosen(device))
     kernels = tuple(
         FAMILIES[group.family].write(group, site)
