@@ -96,7 +96,7 @@ def test_warm_up_command_says_what_it_did(command: Command) -> None:
     assert value["capacities"] == [64] and value["programs"] > 0
     assert set(value) == {
         *("model", "backend", "device", "capacities", "programs"),
-        *("kernel_files_built", "kernel_files_restored", "seconds"),
+        *("kernel_files_built", "kernel_files_restored", "seconds", "tuned"),
     }
     assert "kernel files built" in command("warmup", "random:gpt2-tiny", *where).out
 

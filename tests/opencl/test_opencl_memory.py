@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from ptir import functional as F
 from ptir.backend.contract import Options, Target
 from ptir.capture.plan import PLANS
 from ptir.codegen.families.elements import Elements
-from ptir.codegen.memory import SPARE
+from ptir.codegen.memory import RETIRED, SPARE
 from ptir.errors import DeviceError
 from ptir.ops.implementations import active_overrides
 from ptir.passes.context import PassContext
@@ -178,3 +179,45 @@ def test_an_input_is_bound_again_after_a_bind_failed(
         with pytest.raises(DeviceError, match="bind failed"):
             result(2, 3)
     assert result(0, 1) == first
+
+
+def test_a_lent_array_that_is_copied_stays_until_the_copy_is_done(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = opencl.backend.opened(opencl.device)  # type: ignore[attr-defined]
+    monkeypatch.setattr(opened.device, "borrow", lambda array: None)  # as on a discrete device
+    settled(opencl)
+    array = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
+    wanted, lent = array.copy(), weakref.ref(array)
+    handle = opencl.backend.upload(array, opencl.device, borrow=True)
+    del array
+    gc.collect()
+    assert len(opened.pool._retired) == 1
+    np.testing.assert_array_equal(opencl.backend.download(handle, opencl.device), wanted)
+    gc.collect()
+    assert lent() is None and not opened.pool._retired
+
+
+def test_lent_arrays_wait_up_to_a_limit(opencl: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = opencl.backend.opened(opencl.device)  # type: ignore[attr-defined]
+    monkeypatch.setattr(opened.device, "borrow", lambda array: None)
+    settled(opencl)
+    arrays = [np.full(1 << 22, n, np.float32) for n in range(6)]  # 16 MiB each
+    handles = []
+    for array in arrays:
+        handles.append(opencl.backend.upload(array, opencl.device, borrow=True))
+        assert opened.pool._waiting <= RETIRED
+    assert opened.pool._waiting > 0
+    found = [opencl.backend.download(handle, opencl.device)[-1] for handle in handles]
+    assert found == list(range(6))
+
+
+def test_an_array_that_was_not_lent_may_change_at_once(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    monkeypatch.setattr(device, "send", None)
+    array = np.zeros(1 << 20, np.float32)
+    handle = opencl.backend.upload(array, opencl.device)
+    array += 1
+    assert not opencl.backend.download(handle, opencl.device).any()

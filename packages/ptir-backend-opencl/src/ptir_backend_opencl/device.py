@@ -119,6 +119,13 @@ class OpenCLDevice(KernelDevice):
         with self._errors("upload"):
             cl.enqueue_copy(self._queue, memory, _bytes(array))
 
+    def send(self, memory: Any, array: np.ndarray[Any, Any]) -> object:
+        """A write that does not wait; PyOpenCL's event would, once nobody holds it."""
+        with self._errors("upload"):
+            event: object = cl.enqueue_copy(self._queue, memory, _bytes(array), is_blocking=False)
+            self._queue.flush()
+        return event
+
     def read(self, memory: Any, array: np.ndarray[Any, Any]) -> None:
         """A blocking read."""
         with self._errors("download"):

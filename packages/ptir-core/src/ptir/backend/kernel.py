@@ -154,6 +154,14 @@ class KernelDevice(ABC):
     def write(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Copy a contiguous host array to the start of ``memory``; done when it returns."""
 
+    def send(self, memory: Memory, array: np.ndarray[Any, Any]) -> object:
+        """Queue what ``write`` does; ``array`` stays as it is until the queue is done.
+
+        The result, whatever it is, is kept that long too.
+        """
+        self.write(memory, array)
+        return None
+
     @abstractmethod
     def read(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Copy the start of ``memory`` into a contiguous host array; done when it returns."""

@@ -205,11 +205,17 @@ class KernelBackend(Backend):
         if memory is not None:
             return Resident(memory, type, opened.pool, host=dense)
         opened.stats.bytes_uploaded += dense.nbytes
-        return self._uploaded(dense, opened)
+        return self._uploaded(dense, opened, borrow)
 
-    def _uploaded(self, array: np.ndarray[Any, Any], opened: _Opened) -> Resident:
+    def _uploaded(
+        self, array: np.ndarray[Any, Any], opened: _Opened, lent: bool = False
+    ) -> Resident:
+        """A copy; of a lent array, which stays as it is, it is only queued and need not be done."""
         resident = opened.pool.allocate(TensorType(dtype_of(array), array.shape))
-        if array.size:
+        if array.size and lent:
+            sent = opened.device.send(resident.memory, array)
+            opened.pool.retire((array, sent), array.nbytes)
+        elif array.size:
             opened.device.write(resident.memory, array)
         return resident
 
