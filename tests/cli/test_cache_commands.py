@@ -96,7 +96,7 @@ def test_warm_up_command_says_what_it_did(command: Command) -> None:
     assert value["capacities"] == [64] and value["programs"] > 0
     assert set(value) == {
         *("model", "backend", "device", "capacities", "programs"),
-        *("kernel_files_built", "kernel_files_restored", "seconds"),
+        *("kernel_files_built", "kernel_files_restored", "seconds", "tuned"),
     }
     assert "kernel files built" in command("warmup", "random:gpt2-tiny", *where).out
 
@@ -106,3 +106,9 @@ def test_warm_up_refuses_lengths_that_do_not_fit(tokens: int) -> None:
     model = ptir.load_model("random:gpt2-tiny", backend=REF)
     with pytest.raises(UsageError, match=f"{tokens} tokens: must be from 1 to the context"):
         warm_up(model, tokens)
+
+
+def test_tuning_a_backend_without_sizes_is_refused(folder: Path, command: Command) -> None:
+    done = command("warmup", "random:gpt2-tiny", "--tune", "--backend", "ref")
+    assert done.code == 2
+    assert "--tune: ref:0" in done.err and "has no sizes to choose; leave it out" in done.err

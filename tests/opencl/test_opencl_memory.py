@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,11 +14,17 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
+from ptir.capture.plan import PLANS
 from ptir.codegen.families.elements import Elements
+from ptir.codegen.memory import RETIRED, SPARE
+from ptir.errors import DeviceError
 from ptir.ops.implementations import active_overrides
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
 from ptir.types import spec
+
+cl = pytest.importorskip("pyopencl")
+SQUARE = spec("f32", 32, 32)
 
 
 def square(seed: int) -> np.ndarray[Any, Any]:
@@ -61,3 +71,153 @@ def test_a_planted_takeover_of_what_is_read_elsewhere_is_seen(
     found = donating(opencl, BODIES["reversed"], x, y)[-1]
     meant = MEANT["reversed"](x.astype(np.float64), y.astype(np.float64))
     assert not np.allclose(found, meant, rtol=1e-4, atol=1e-4)
+
+
+# --- what comes back ---
+
+
+@pytest.fixture
+def buffers(opencl: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, int]]:
+    """The bytes of every buffer that the process really holds, by an identity of its own."""
+    PLANS.clear()
+    settled(opencl)
+    alive: dict[int, int] = {}
+    numbers = itertools.count()
+
+    class Counted(cl.Buffer):  # type: ignore[misc]
+        def __init__(self, context: Any, flags: int, size: int = 0, hostbuf: Any = None) -> None:
+            super().__init__(context, flags, size, hostbuf)
+            self.number = next(numbers)
+            alive[self.number] = self.size
+
+        def __del__(self) -> None:
+            alive.pop(self.number, None)
+
+    monkeypatch.setattr(cl, "Buffer", Counted)
+    yield alive
+    PLANS.clear()
+    settled(opencl)
+
+
+def settled(target: Target) -> int:
+    """The live bytes once everything that nobody holds is gone."""
+    gc.collect()
+    target.backend.synchronize(target.device)
+    stats = target.backend.memory_stats(target.device)
+    assert stats is not None
+    return stats.live_bytes
+
+
+def test_live_bytes_return_after_a_model_is_dropped(
+    opencl: Target, buffers: dict[int, int]
+) -> None:
+    before = settled(opencl)
+    model = ptir.load_model("random:gpt2-tiny", backend=opencl)
+    model.generate([5, 100, 7], max_tokens=3, temperature=0.0)
+    weights = 50257 * 64 * 4
+    assert settled(opencl) - before > weights
+    del model
+    plans = settled(opencl) - before  # plans are kept, and their arenas
+    assert plans < weights / 10
+    assert sum(buffers.values()) < SPARE + weights / 10
+    PLANS.clear()
+    assert settled(opencl) == before
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_program_keeps_no_handle_of_its_caller_alive(
+    opencl: Target, buffers: dict[int, int], copies: bool
+) -> None:
+    size = SPARE + 4  # more than the pool keeps for reuse
+    body = (lambda x: (x * 2.0, x)) if copies else (lambda x: (x * 2.0, x - 0.5))
+    program = ptir.capture(body, spec("f32", size // 4))
+    executable = opencl.backend.compile(program, opencl.device, Options())
+    for _ in range(3):
+        handle = opencl.backend.upload(np.ones(size // 4, np.float32), opencl.device)
+        doubled, other = executable.run([handle])
+        assert opencl.backend.download(doubled, opencl.device)[-1] == 2
+        assert opencl.backend.download(other, opencl.device)[-1] == (1 if copies else 0.5)
+        assert sum(buffers.values()) >= 3 * size
+        del handle, doubled, other
+        settled(opencl)
+        assert sum(buffers.values()) < size
+
+
+def test_two_hundred_steps_of_decoding_do_not_grow(opencl: Target, buffers: dict[int, int]) -> None:
+    model = ptir.load_model("demo", backend=opencl)
+    figures = [
+        settled(opencl)
+        for step, _ in enumerate(model.run(["ROMEO:"], max_tokens=230, temperature=0.0))
+        if step % 25 == 0
+    ]
+    assert len(figures) >= 8
+    assert set(figures[1:8]) == {figures[1]}
+
+
+def test_an_input_is_bound_again_after_a_bind_failed(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = ptir.capture(lambda x, y: (x * 2.0 + y) @ (x - y), SQUARE, SQUARE)
+    executable = opencl.backend.compile(program, opencl.device, Options())
+    handles = [opencl.backend.upload(square(seed), opencl.device) for seed in range(4)]
+
+    def result(*given: int) -> bytes:
+        (found,) = executable.run([handles[n] for n in given])
+        return opencl.backend.download(found, opencl.device).tobytes()
+
+    first, device = result(0, 1), opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    bind, calls = device.bind, list[int]()
+
+    def failing(*given: Any) -> None:
+        calls.append(0)
+        if len(calls) == 2:
+            raise DeviceError("bind failed")
+        bind(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "bind", failing)
+        with pytest.raises(DeviceError, match="bind failed"):
+            result(2, 3)
+    assert result(0, 1) == first
+
+
+def test_a_lent_array_that_is_copied_stays_until_the_copy_is_done(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = opencl.backend.opened(opencl.device)  # type: ignore[attr-defined]
+    monkeypatch.setattr(opened.device, "borrow", lambda array: None)  # as on a discrete device
+    settled(opencl)
+    array = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
+    wanted, lent = array.copy(), weakref.ref(array)
+    handle = opencl.backend.upload(array, opencl.device, borrow=True)
+    del array
+    gc.collect()
+    assert len(opened.pool._retired) == 1
+    np.testing.assert_array_equal(opencl.backend.download(handle, opencl.device), wanted)
+    gc.collect()
+    assert lent() is None and not opened.pool._retired
+
+
+def test_lent_arrays_wait_up_to_a_limit(opencl: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = opencl.backend.opened(opencl.device)  # type: ignore[attr-defined]
+    monkeypatch.setattr(opened.device, "borrow", lambda array: None)
+    settled(opencl)
+    arrays = [np.full(1 << 22, n, np.float32) for n in range(6)]  # 16 MiB each
+    handles = []
+    for array in arrays:
+        handles.append(opencl.backend.upload(array, opencl.device, borrow=True))
+        assert opened.pool._waiting <= RETIRED
+    assert opened.pool._waiting > 0
+    found = [opencl.backend.download(handle, opencl.device)[-1] for handle in handles]
+    assert found == list(range(6))
+
+
+def test_an_array_that_was_not_lent_may_change_at_once(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    monkeypatch.setattr(device, "send", None)
+    array = np.zeros(1 << 20, np.float32)
+    handle = opencl.backend.upload(array, opencl.device)
+    array += 1
+    assert not opencl.backend.download(handle, opencl.device).any()

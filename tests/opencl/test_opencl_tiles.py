@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,8 @@ from test_opencl_families import close, normal, product
 
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
-from ptir.codegen import tuned
+from ptir.cli.main import main
+from ptir.codegen import tune, tuned
 from ptir.codegen.tiles import TILES, Tiles
 
 ODD = Tiles(rows=3, panels=2, chains=8, spread=1, least_work=64)
@@ -35,3 +38,34 @@ def test_products_are_right_whatever_the_tiles(opencl: Target, cache: Path, tile
     for rows in (1, 3, 37):
         found = product(opencl, x[:rows], weight, bias, "io")
         close(found, np.maximum(x[:rows].astype(np.float64) @ weight + bias, 0), 1e-4)
+
+
+def test_a_model_is_tuned_and_the_next_process_uses_the_choice(
+    opencl: Target, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune, "ROTATED", 1 << 20)
+    monkeypatch.setattr(tune, "CHANGES", (({"rows": 6, "panels": 4},), ({"chains": 2},)))
+    device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    x, weight, bias = normal(37, 64), normal(64, 118, seed=1), normal(118, seed=2)
+    with opencl.backend.tuning(opencl.device) as outcome:  # type: ignore[union-attr]
+        for rows in (1, 37):
+            product(opencl, x[:rows], weight, bias, "io")
+    assert outcome.kernels == 2 and 0.9 < outcome.speedup < 100
+    assert tuned.choices()[device.traits.identity] == asdict(outcome.tiles)
+    tuned.forget()
+    assert tuned.chosen(device) == outcome.tiles
+
+
+def test_warm_up_tunes_with_the_model_and_keeps_the_choice(
+    opencl: Target,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tune, "CHANGES", ())
+    monkeypatch.setattr(tune, "MOST", 2)
+    words = ("warmup", "random:gpt2-tiny", "--tune", "--tokens", "8", "--backend", "opencl")
+    assert main([*words, "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)["tuned"]
+    assert value["kernels"] == 2 and not value["changed"]
+    assert list(tuned.choices().values()) == [value["tiles"]]

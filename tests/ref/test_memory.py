@@ -12,6 +12,7 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.backend import Options, Target
+from ptir.capture.plan import PLANS
 from ptir_backend_ref import RefBackend, memory
 from running import small
 
@@ -119,3 +120,14 @@ def test_generation_reports_weights_cache_and_what_runs(target: Target, tmp_path
     caches = sum(t.nbytes for pair in loaded.module.cache_types(1, 40) for t in pair)
     stats = loaded.generate([1, 2, 3], max_tokens=4).stats
     assert weights + caches <= stats.peak_memory_bytes <= 3 * (weights + caches)
+
+
+def test_live_bytes_return_after_a_model_is_dropped(target: Target) -> None:
+    PLANS.clear()
+    before, _ = figures(target)
+    model = ptir.load_model("random:gpt2-tiny", backend=target)
+    model.generate([5, 100, 7], max_tokens=3, temperature=0.0)
+    assert figures(target)[0] - before > 50257 * 64 * 4
+    del model
+    PLANS.clear()
+    assert figures(target)[0] == before

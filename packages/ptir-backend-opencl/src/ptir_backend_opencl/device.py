@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pyopencl as cl
 
 from ptir.backend.kernel import KernelDevice, Traits
-from ptir.errors import OutOfMemory
+from ptir.errors import DeviceError, DeviceLost, OutOfMemory
 from ptir_backend_opencl.dialect import OpenCLC
 from ptir_backend_opencl.errors import RAISED, failed_build, typed
 from ptir_backend_opencl.platforms import (
     chain_memories,
     class_of,
     extensions,
+    largest_allocation,
     shares_host_memory,
     yields_threads,
 )
@@ -42,7 +43,7 @@ class OpenCLDevice(KernelDevice):
         self.traits = Traits(
             units=device.max_compute_units,
             doubles=doubles,
-            largest=device.max_mem_alloc_size,
+            largest=largest_allocation(device),
             alignment=max(64, device.mem_base_addr_align // 8),
             memories=chain_memories(device),
             identity=" ".join(
@@ -61,7 +62,13 @@ class OpenCLDevice(KernelDevice):
         try:
             yield
         except RAISED as error:
-            raise typed(action, self._name, error) from error
+            raise self._typed(action, error) from error
+
+    def _typed(self, action: str, error: Exception) -> DeviceError:
+        """The error of the contract; a lost device stays lost."""
+        found = typed(action, self._name, error)
+        self.lost = self.lost or isinstance(found, DeviceLost)
+        return found
 
     def allocate(self, nbytes: int) -> Any:
         """A buffer that kernels read and write."""
@@ -90,6 +97,13 @@ class OpenCLDevice(KernelDevice):
         """A blocking write."""
         with self._errors("upload"):
             cl.enqueue_copy(self._queue, memory, _bytes(array))
+
+    def send(self, memory: Any, array: np.ndarray[Any, Any]) -> object:
+        """A write that does not wait; PyOpenCL's event would, once nobody holds it."""
+        with self._errors("upload"):
+            event: object = cl.enqueue_copy(self._queue, memory, _bytes(array), is_blocking=False)
+            self._queue.flush()
+        return event
 
     def read(self, memory: Any, array: np.ndarray[Any, Any]) -> None:
         """A blocking read."""
@@ -140,7 +154,7 @@ class OpenCLDevice(KernelDevice):
             kernel.set_arg(position, memory)
         except RAISED as error:
             action = f"argument {position} of kernel {kernel.function_name}"
-            raise typed(action, self._name, error) from error
+            raise self._typed(action, error) from error
 
     def launch(self, kernel: Any, items: int) -> None:
         """Queue ``items`` work-groups of one."""
@@ -148,7 +162,7 @@ class OpenCLDevice(KernelDevice):
             cl.enqueue_nd_range_kernel(self._queue, kernel, (items,), (1,))
         except RAISED as error:
             action = f"launch of kernel {kernel.function_name}"
-            raise typed(action, self._name, error) from error
+            raise self._typed(action, error) from error
 
     def finish(self) -> None:
         """Wait for the queue."""

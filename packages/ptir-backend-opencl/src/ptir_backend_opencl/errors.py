@@ -38,7 +38,10 @@ def typed(action: str, device: str, error: Exception) -> DeviceError:
     if code in FULL or isinstance(error, MemoryError):
         return OutOfMemory(f"{message}; use a smaller batch, context or dtype")
     if code in LOST:
-        return DeviceLost(f"{message}; start again, and check the driver with `ptir doctor`")
+        return DeviceLost(
+            f"{message}; what it held is gone, and the next program opens it again; if that fails"
+            " too, check the driver with `ptir doctor`"
+        )
     return DeviceError(message)
 
 

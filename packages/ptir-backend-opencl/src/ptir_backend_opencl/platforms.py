@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib.util import find_spec
 from platform import machine
@@ -28,6 +29,11 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
 """
 POINTER: Final = 8
 """Bytes of a buffer among the arguments of a kernel."""
+
+LARGEST: Final = "largest="
+"""The word that lowers the largest single allocation, with a size behind it."""
+UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+SIZE: Final = re.compile(rf"([1-9]\d*)({'|'.join(UNITS)})")
 
 ORDER: Final[tuple[DeviceKind, ...]] = ("discrete", "integrated", "cpu")
 
@@ -129,11 +135,27 @@ def _detail(device: Any) -> str:
 
 def lacking() -> frozenset[str]:
     """What devices are said to lack; raises ``UsageError`` for a word that means nothing."""
-    words = (word.strip() for word in os.environ.get(WITHOUT, "").split(","))
-    found = frozenset(word for word in words if word)
+    found = frozenset(word for word in _words() if not word.startswith(LARGEST))
     for word in sorted(found - set(FEATURES)):
-        raise UsageError(f"{WITHOUT}: {unknown_name('feature', word, tuple(FEATURES))}")
+        raise UsageError(f"{WITHOUT}: {unknown_name('feature', word, (*FEATURES, LARGEST))}")
     return found
+
+
+def _words() -> list[str]:
+    words = (word.strip() for word in os.environ.get(WITHOUT, "").split(","))
+    return [word for word in words if word]
+
+
+def largest_allocation(device: Any) -> int:
+    """Bytes of the largest single allocation; ``largest=64MiB`` among the words makes it less."""
+    most = int(device.max_mem_alloc_size)
+    for word in _words():
+        if word.startswith(LARGEST):
+            size = SIZE.fullmatch(word.removeprefix(LARGEST))
+            if size is None:
+                raise UsageError(f"{WITHOUT}: {word!r} is not like {LARGEST}64MiB")
+            most = min(most, int(size[1]) * UNITS[size[2]])
+    return most
 
 
 def extensions(device: Any) -> frozenset[str]:
@@ -178,7 +200,7 @@ def capabilities(device: Any) -> dict[str, Any]:
         "local_memory_bytes": device.local_mem_size,
         "local_memory_dedicated": device.local_mem_type == cl.device_local_mem_type.LOCAL,
         "memory_bytes": device.global_mem_size,
-        "largest_allocation_bytes": device.max_mem_alloc_size,
+        "largest_allocation_bytes": largest_allocation(device),
         "chain_memories": chain_memories(device),
         "shares_host_memory": shares_host_memory(device),
     }

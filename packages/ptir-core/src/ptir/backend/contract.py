@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -208,6 +209,13 @@ class Backend(ABC):
     def synchronize(self, device: Device) -> None:  # noqa: B027  synchronous backends need nothing
         """Wait until everything submitted to ``device`` is done."""
 
+    def generation(self, device: Device) -> int:
+        """How often ``device`` was opened again because it was lost.
+
+        Handles and executables of an earlier generation are gone: they raise ``DeviceLost``.
+        """
+        return 0
+
     def memory_stats(self, device: Device) -> MemoryStats | None:
         """Bytes live and peak on ``device``, or None when the backend cannot tell."""
         return None
@@ -219,6 +227,14 @@ class Backend(ABC):
     def claimed(self, device: Device) -> frozenset[str]:
         """The profiles claimed for one device: ``claims``, less what it lacks."""
         return self.claims
+
+    def tuning(self, device: Device) -> AbstractContextManager[Any] | None:
+        """A context in which programs are noted, to be measured with other sizes at its end.
+
+        What was fastest is kept on disk and used from then on. It gives an object whose
+        ``facts()`` say afterwards what was found. None where there is nothing to choose.
+        """
+        return None
 
     def capabilities(self, device: Device) -> Mapping[str, Any]:
         """Facts about ``device`` for people and scripts, by name: JSON values only."""

@@ -150,12 +150,19 @@ class Traits:
     device_class: str = "cpu-avx512"
     """The row of ``codegen.tiles.TILES`` that schedules start from."""
 
+    @property
+    def piece(self) -> int:
+        """Bytes of the largest allocation that ends at an aligned place."""
+        return self.largest // self.alignment * self.alignment
+
 
 class KernelDevice(ABC):
     """One device: memory, builds and launches. Raises only errors of ``ptir.errors``."""
 
     traits: Traits
     dialect: Dialect
+    lost: bool = False
+    """Whether it stopped answering (``DeviceLost`` was raised): it is opened again then."""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Memory:
@@ -172,6 +179,14 @@ class KernelDevice(ABC):
     @abstractmethod
     def write(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Copy a contiguous host array to the start of ``memory``; done when it returns."""
+
+    def send(self, memory: Memory, array: np.ndarray[Any, Any]) -> object:
+        """Queue what ``write`` does; ``array`` stays as it is until the queue is done.
+
+        The result, whatever it is, is kept that long too.
+        """
+        self.write(memory, array)
+        return None
 
     @abstractmethod
     def read(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:

@@ -129,7 +129,7 @@ class Jitted(Generic[P, R]):
         where = (_where(buffers), checks_indices())
         key = (structure, key, _sharing(buffers), active_overrides(), where)
         replay = self._replays.get(key)
-        if replay is None:
+        if replay is None or replay.plan.is_stale:
             replay = self._captured(key, structure, leaves, buffers, donated)
         result: R = self._run(replay, buffers)
         return result
@@ -169,7 +169,7 @@ class Jitted(Generic[P, R]):
         donated: frozenset[int],
     ) -> Replay:
         with self._lock:
-            if key in self._replays:
+            if key in self._replays and not self._replays[key].plan.is_stale:
                 return self._replays[key]
             static = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves]
 

@@ -43,6 +43,12 @@ class Plan:
     target: Target
     derived: Mapping[str, Derivation] = field(repr=False)
     donated: frozenset[int] = frozenset()
+    generation: int = 0
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the device was lost since: the executable is gone with it."""
+        return self.target.backend.generation(self.target.device) != self.generation
 
     def bind(self, parameters: Mapping[str, Parameter]) -> tuple[Handle, ...]:
         """Handles for the optimized program's parameter ports, loading what is not resident.
@@ -141,7 +147,7 @@ class PlanCache:
         )
         with self._lock:
             plan = self._plans.get(key)
-            if plan is None:
+            if plan is None or plan.is_stale:
                 plan = self._plans[key] = compile_plan(program, target, options, overrides)
                 self.compiled += 1
                 if len(self._plans) > self._capacity:
@@ -171,7 +177,8 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
         backend, device = target.backend.name, target.device.name
         events.emit(events.ProgramCompiled(program, optimized, backend, device, seconds))
     derived = dict(context.derived)
-    return Plan(program, optimized, executable, target, derived, options.donated)
+    generation = target.backend.generation(target.device)
+    return Plan(program, optimized, executable, target, derived, options.donated, generation)
 
 
 def plan_for(program: Program, target: Target, options: Options | None = None) -> Plan:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ptir.cli import show
 from ptir.cli.model import dtype_option, model_argument, open_model, quant_option
 from ptir.cli.shared import Shared, session, shared_options
+from ptir.errors import UsageError
+
+if TYPE_CHECKING:
+    from ptir.runtime import Model
+
+PROMPT: Final = 128
+"""Tokens of the chunk that is measured."""
 
 
 @click.command()
@@ -19,19 +27,31 @@ from ptir.cli.shared import Shared, session, shared_options
 @click.option(
     "--batch", type=click.IntRange(1), default=1, show_default=True, help="Prompts at once."
 )
+@click.option(
+    "--tune", "tuned", is_flag=True, help="First measure which kernel sizes are fastest here."
+)
 @dtype_option
 @quant_option
 @shared_options
 def command(
-    shared: Shared, model: str, tokens: int | None, batch: int, dtype: str, quant: str | None
+    shared: Shared,
+    model: str,
+    tokens: int | None,
+    batch: int,
+    tuned: bool,
+    dtype: str,
+    quant: str | None,
 ) -> None:
     """Build and cache the kernels that generating with MODEL needs, greedy and sampled.
 
-    Later runs on the same device, in any process, build nothing. See also `ptir cache`.
+    Later runs on the same device, in any process, build nothing. With --tune, the model's products
+    are measured with other tile sizes before; the choice is kept for the device and driver until
+    the next --tune or `ptir cache clear`.
     """
     from ptir.runtime.warmup import warm_up
 
     with session(shared):
+        found = _tune(open_model(shared, model, dtype, quant), batch) if tuned else None
         loaded = open_model(shared, model, dtype, quant)
         total = f"for caches of {tokens} tokens" if tokens else "for caches of every size"
         show.note(f"warming up {model} on {loaded.target} {total}")
@@ -40,10 +60,30 @@ def command(
         )
     if shared.json:
         where = {"backend": loaded.target.backend.name, "device": loaded.target.device.name}
-        show.value({"model": model, **where, **asdict(done)})
+        show.value({"model": model, **where, **asdict(done), "tuned": found})
         return
     show.text(
         f"{done.programs} programs in {done.seconds:.1f} s:"
         f" {done.kernel_files_built} kernel files built,"
         f" {done.kernel_files_restored} from the cache"
     )
+
+
+def _tune(model: Model, batch: int) -> dict[str, Any]:
+    """Measure with the model's decoding step and a chunk of a prompt; nothing runs on tokens."""
+    from ptir.capture.plan import PLANS, plan_for
+    from ptir.cli.dump import step_program
+
+    tuning = model.target.backend.tuning(model.target.device)
+    if tuning is None:
+        raise UsageError(f"--tune: {model.target} has no sizes to choose; leave it out")
+    show.note(f"measuring kernels on {model.target}")
+    lengths = (1, min(PROMPT, model.context))
+    with model.policies(), tuning as outcome:
+        for length in lengths:
+            plan_for(step_program(model, batch, length, model.context), model.target)
+    PLANS.clear()
+    facts: dict[str, Any] = outcome.facts()
+    sizes = ", ".join(f"{name} {value}" for name, value in facts["tiles"].items())
+    show.note(f"{facts['kernels']} kernels, {facts['speedup']:.2f} times as fast with {sizes}")
+    return facts

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from ptir.backend.explanation import Explanation
 from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen import recipe as recipes
+from ptir.codegen import tune
 from ptir.codegen.binaries import built
 from ptir.codegen.compile import compile_block
 from ptir.codegen.control import Host, HostProgram, is_cut
@@ -37,6 +39,7 @@ from ptir.codegen.launches import KernelProgram, Step, step_of
 from ptir.codegen.memory import Pool, Resident
 from ptir.codegen.pack import pack
 from ptir.codegen.panels import UNPACK
+from ptir.codegen.parts import InPieces, in_pieces
 from ptir.codegen.recipe import Part, Recipe
 from ptir.codegen.support import refusal
 from ptir.ir.program import Block, Program
@@ -54,6 +57,7 @@ class _Opened:
     device: KernelDevice
     pool: Pool
     stats: RunStats
+    generation: int = 0
 
 
 class KernelBackend(Backend):
@@ -68,12 +72,22 @@ class KernelBackend(Backend):
         """The kernel device behind a listed one; called once per device."""
 
     def opened(self, device: Device) -> _Opened:
-        """The device in use, opened now if it is not."""
+        """The device in use, opened now if it is not, and again if it was lost."""
         with self._opening:
-            if device.index not in self._opened:
-                kernel_device = self.open(device)
-                self._opened[device.index] = _Opened(kernel_device, Pool(kernel_device), RunStats())
-            return self._opened[device.index]
+            known = self._opened.get(device.index)
+            if known is not None and not known.device.lost:
+                return known
+            made = self.open(device)
+            if known is None:
+                found = _Opened(made, Pool(made), RunStats())
+            else:
+                found = _Opened(made, Pool(made, True), known.stats, known.generation + 1)
+            self._opened[device.index] = found
+            return found
+
+    def generation(self, device: Device) -> int:
+        """How often the device was opened again."""
+        return self.opened(device).generation
 
     def refusal(self, query: OpQuery, device: Device) -> str | None:
         """Why the generator cannot compile an op for ``device``, or None."""
@@ -84,15 +98,24 @@ class KernelBackend(Backend):
         missing = set() if self.opened(device).device.traits.doubles else {"f64"}
         return frozenset(PROFILES) - {"extension"} - missing
 
+    def tuning(self, device: Device) -> AbstractContextManager[Any] | None:
+        """Measures the products of what is compiled in it, and keeps the tiles that are best."""
+        return tune.tuning(self.opened(device).device)
+
     def param_resolver(
         self, program: Program, device: Device
     ) -> tuple[Program, Mapping[str, Derivation]]:
-        """Weights of contractions go into panels."""
-        return pack(program)
+        """Weights of contractions go into panels, and what is too large into parts."""
+        return pack(program, self.opened(device).device.traits.piece)
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Fuse, write, build and plan ``program``; raises ``CompileError``."""
         self._check(program.main, device)
+        divided = in_pieces(program, self.opened(device).device.traits.piece)
+        if divided is not None and options == Options():
+            inner, whats = divided
+            made = self.compile(inner, device, options)
+            return InPieces(program, made, whats, lambda a: self.upload(a, device, borrow=True))
         if any(is_cut(i, options.check_indices) for i in program.main.instructions):
             return HostProgram(program, self._host(device, options))
         return self._straight(program, device, options)
@@ -142,7 +165,7 @@ class KernelBackend(Backend):
 
         device = opened.device
         constants = [self._uploaded(value.numpy(), opened) for value in recipe.constants]
-        arena = opened.pool.allocate(TensorType(U8, (recipe.arena,)))
+        arenas = [opened.pool.allocate(TensorType(U8, (n,))) for n in self._arenas(recipe, device)]
         parts: dict[tuple[int, int], Memory] = {}
 
         def fixed(part: Part) -> Memory:
@@ -151,7 +174,8 @@ class KernelBackend(Backend):
                 return constants[number].memory
             key = (number, part.nbytes)
             if key not in parts:
-                parts[key] = device.part(arena.memory, number, part.nbytes)
+                which, offset = divmod(number, device.traits.piece)
+                parts[key] = device.part(arenas[which].memory, offset, part.nbytes)
             return parts[key]
 
         named = any(call.kernel for call in recipe.calls)
@@ -167,27 +191,44 @@ class KernelBackend(Backend):
                     counters.append(self._uploaded(np.zeros(part.nbytes, np.uint8), opened))
                     step.bind(position, counters[-1].memory)
             steps.append(step)
-        held = (arena, *constants, *counters, *parts.values())
+        held = (*arenas, *constants, *counters, *parts.values())
         return KernelProgram(program, opened.pool, opened.stats, steps, recipe.outputs, held)
+
+    @staticmethod
+    def _arenas(recipe: Recipe, device: KernelDevice) -> Iterator[int]:
+        """The bytes of each allocation that the arena is made of."""
+        most = device.traits.piece
+        yield from (min(most, recipe.arena - n) for n in range(0, recipe.arena, most))
 
     def upload(
         self, array: np.ndarray[Any, Any], device: Device, *, borrow: bool = False
     ) -> Resident:
-        """A copy on the device; borrowed, the host's memory itself where the device can read it."""
+        """A copy on the device; borrowed, the host's memory itself where the device can read it.
+
+        A borrowed array above the largest allocation stays on the host, to be read in pieces.
+        """
         import numpy as np
 
         opened = self.opened(device)
         dense = np.ascontiguousarray(array).reshape(array.shape)
         type = TensorType(dtype_of(dense), dense.shape)
+        if borrow and dense.nbytes > opened.device.traits.piece:
+            return Resident(None, type, opened.pool, host=dense)
         memory = opened.device.borrow(dense) if borrow and dense.size else None
         if memory is not None:
             return Resident(memory, type, opened.pool, host=dense)
         opened.stats.bytes_uploaded += dense.nbytes
-        return self._uploaded(dense, opened)
+        return self._uploaded(dense, opened, borrow)
 
-    def _uploaded(self, array: np.ndarray[Any, Any], opened: _Opened) -> Resident:
+    def _uploaded(
+        self, array: np.ndarray[Any, Any], opened: _Opened, lent: bool = False
+    ) -> Resident:
+        """A copy; of a lent array, which stays as it is, it is only queued and need not be done."""
         resident = opened.pool.allocate(TensorType(dtype_of(array), array.shape))
-        if array.size:
+        if array.size and lent:
+            sent = opened.device.send(resident.memory, array)
+            opened.pool.retire((array, sent), array.nbytes)
+        elif array.size:
             opened.device.write(resident.memory, array)
         return resident
 
@@ -196,6 +237,9 @@ class KernelBackend(Backend):
         import numpy as np
 
         opened = self.opened(device)
+        if handle.memory is None:
+            return np.array(handle.host)
+        opened.pool.check([handle])
         array = np.empty(handle.type.shape, handle.type.dtype.numpy)
         if array.size:
             opened.device.read(handle.memory, array)
@@ -206,6 +250,7 @@ class KernelBackend(Backend):
     def copy(self, handle: Handle, device: Device) -> Handle:
         """A copy made on the device."""
         opened = self.opened(device)
+        opened.pool.check([handle])
         result = opened.pool.allocate(handle.type)
         if handle.type.size:
             opened.device.copy(handle.memory, result.memory, handle.type.nbytes)
@@ -228,7 +273,7 @@ class KernelBackend(Backend):
 
 def _recipe(block: Block, device: KernelDevice, options: Options) -> Recipe:
     """What ``block`` comes down to: kept by an earlier process, or made now."""
-    key = recipes.key_of(block, device, options)
+    key = None if tune.is_on(device) else recipes.key_of(block, device, options)
     recipe = recipes.found(key) if key else None
     if recipe is None:
         recipe = compile_block(block, device, options).recipe()

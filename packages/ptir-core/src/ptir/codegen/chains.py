@@ -35,7 +35,7 @@ TURNS: Final = "turns"
 class Chain:
     """Kernels that run in one launch: their numbers, and the memories that they use in all.
 
-    The arena counts as one memory. A chain of one kernel is launched as that kernel.
+    A chain of one kernel is launched as that kernel.
     """
 
     kernels: tuple[int, ...]
@@ -47,17 +47,21 @@ class Chain:
         return TensorType(I32, (len(self.kernels) * STRIDE + LINE,))
 
 
-def whole(place: Place) -> Place:
-    """The memory in which a place lies."""
-    return Place("arena", 0) if place.kind == "arena" else place
+def within(place: Place, piece: int) -> tuple[Place, int]:
+    """The memory in which a place lies, and its offset there; the arena comes in pieces."""
+    if place.kind != "arena":
+        return place, 0
+    offset = place.number % piece
+    return Place("arena", place.number - offset), offset
 
 
 def chained(
-    kernels: Sequence[Kernel | None], plan: MemoryPlan, dialect: Dialect, most: int
+    kernels: Sequence[Kernel | None], plan: MemoryPlan, dialect: Dialect, piece: int, most: int
 ) -> tuple[Chain, ...]:
     """The kernels of a program as chains, in order.
 
-    A copy ends a chain, and so does more than ``most`` memories, the counters among them.
+    A copy ends a chain, and so do more than ``most`` memories, the counters among them; the arena
+    counts once for each ``piece`` bytes.
     """
     most = most - 1 if dialect.staying is not None else 0
     found: list[Chain] = []
@@ -75,7 +79,7 @@ def chained(
             close()
         if kernel is None:
             continue
-        own = dict.fromkeys(whole(plan.places[value]) for value in kernel.values)
+        own = dict.fromkeys(within(plan.places[v], piece)[0] for v in kernel.values)
         if len(memories | own) > most:
             close()
         numbers.append(number)
@@ -94,7 +98,11 @@ class Phase:
 
 
 def phases(
-    chain: Chain, kernels: Sequence[Kernel | None], plan: MemoryPlan, functions: Sequence[int]
+    chain: Chain,
+    kernels: Sequence[Kernel | None],
+    plan: MemoryPlan,
+    piece: int,
+    functions: Sequence[int],
 ) -> tuple[Phase, ...]:
     """The phases of a chain, given the number of the function of each of its kernels."""
     place_of = {place: n for n, place in enumerate(chain.memories)}
@@ -102,9 +110,8 @@ def phases(
     for number, function in zip(chain.kernels, functions, strict=True):
         kernel = kernels[number]
         assert kernel is not None
-        places = [plan.places[value] for value in kernel.values]
-        offsets = [place.number if place.kind == "arena" else 0 for place in places]
-        uses = [(place_of[whole(p)], offset) for p, offset in zip(places, offsets, strict=True)]
+        places = [within(plan.places[value], piece) for value in kernel.values]
+        uses = [(place_of[memory], offset) for memory, offset in places]
         found.append(Phase(function, kernel.items, tuple(uses)))
     return tuple(found)
 

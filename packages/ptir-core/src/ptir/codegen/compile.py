@@ -1,14 +1,13 @@
-"""From a block to built kernels: fuse, write each kernel, plan memory, build once per text."""
+"""From a block to kernels: fuse, write each kernel, plan memory; equal texts are written once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import Argument, KernelDevice
-from ptir.codegen.binaries import built
+from ptir.codegen import tune
 from ptir.codegen.chains import Chain, Phase, chained, function, phases
 from ptir.codegen.chains import kernel as chain_text
 from ptir.codegen.families import FAMILIES
@@ -17,12 +16,13 @@ from ptir.codegen.kernel import Kernel, Site, scratch_value
 from ptir.codegen.plan import MemoryPlan, Place, plan_memory
 from ptir.codegen.recipe import Call, Part, Recipe
 from ptir.codegen.tuned import chosen
-from ptir.ir.program import Block
+from ptir.errors import UnsupportedError
+from ptir.ir.program import Block, Instruction
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A block's kernels, built, and the plan of its memory."""
+    """A block's kernels, written, and the plan of its memory."""
 
     fused: Fused
     kernels: tuple[Kernel | None, ...]
@@ -33,9 +33,10 @@ class Compiled:
     source: str
     names: tuple[str, ...]
     """The name of each chain in the source."""
-    built: Any
     workers: int
     """Work-items of a chain."""
+    piece: int
+    """Bytes of an allocation of the arena."""
 
     def recipe(self) -> Recipe:
         """All that is needed to run it."""
@@ -63,10 +64,13 @@ class Compiled:
         if len(chain.kernels) == 1:
             parts = (Part(self.plan.places[v], self._nbytes(kernel, v)) for v in kernel.values)
             return Call(name, kernel.items, tuple(parts))
-        sizes = [self.plan.arena if place.kind == "arena" else 0 for place in chain.memories]
-        memories = (Part(p, size) for p, size in zip(chain.memories, sizes, strict=True))
+        memories = (Part(place, self._held(place)) for place in chain.memories)
         counters = Part(Place("counters", 0), chain.counters.nbytes)
         return Call(name, self.workers, (*memories, counters))
+
+    def _held(self, place: Place) -> int:
+        """The bytes of a memory that is the program's own: a whole allocation of the arena."""
+        return min(self.piece, self.plan.arena - place.number) if place.kind == "arena" else 0
 
     def _copies(self, steps: range) -> Iterator[Call]:
         for copy in (copy for step in steps for copy in self.plan.copies[step]):
@@ -83,11 +87,12 @@ class Compiled:
 def compile_block(
     block: Block, device: KernelDevice, options: Options, *, apart: bool = False
 ) -> Compiled:
-    """Fuse ``block``, write its kernels and build them; raises ``CompileError``.
+    """Fuse ``block``, write its kernels and plan its memory; raises ``UnsupportedError``.
 
     ``apart`` launches every kernel by itself, also where the device has chains.
     """
     fused = fuse(block)
+    tune.notice(device, fused)
     site = Site(fused.graph, fused.is_stored, device.dialect, device.traits, chosen(device))
     kernels = tuple(
         FAMILIES[group.family].write(group, site)
@@ -95,16 +100,40 @@ def compile_block(
         else None
         for group in fused.groups
     )
+    _check_sizes(fused, kernels, device.traits.piece)
     reads = [_reads(kernel) for kernel in kernels]
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
     over = [kernel.over if kernel else frozenset[int]() for kernel in kernels]
-    plan = plan_memory(fused, reads, scratch, over, options, device.traits.alignment)
+    plan = plan_memory(fused, reads, scratch, over, options, device.traits)
     most = 0 if apart else device.traits.memories
-    chains = chained(kernels, plan, device.dialect, most)
+    chains = chained(kernels, plan, device.dialect, device.traits.piece, most)
     names, source = _source(kernels, chains, plan, device)
-    program = built(device, source) if names else None
-    workers = device.traits.units
-    return Compiled(fused, kernels, plan, chains, source, names, program, workers)
+    return Compiled(
+        fused, kernels, plan, chains, source, names, device.traits.units, device.traits.piece
+    )
+
+
+def _check_sizes(fused: Fused, kernels: Sequence[Kernel | None], largest: int) -> None:
+    """Raise ``UnsupportedError`` for a value in memory that no allocation can hold."""
+    graph = fused.graph
+    inputs = {value: f"input {value}" for value in range(len(graph.block.inputs))}
+    made = {value: _named(graph.instruction(value)) for value in sorted(fused.stored)}
+    found = [(graph.type(value), what) for value, what in (inputs | made).items()]
+    found += [(t, f"scratch of a {k.family} kernel") for k in kernels if k for t in k.scratch]
+    for type, what in found:
+        if type.nbytes > largest:
+            raise UnsupportedError(
+                f"{what}: {type} takes {type.nbytes} bytes in memory and the device's largest"
+                f" allocation is {largest} bytes; use a smaller batch, context or dtype, or another"
+                " device"
+            )
+
+
+def _named(made: Instruction | None) -> str:
+    """An instruction for people."""
+    if made is None:
+        return "input"
+    return f"the result of {made.name}" + (f" at {made.location}" if made.location else "")
 
 
 def _reads(kernel: Kernel | None) -> tuple[int, ...]:
@@ -130,7 +159,7 @@ def _source(
             source.kernel(found[0])
         else:
             functions = [source.function(kernel) for kernel in found]
-            source.chain(chain, phases(chain, kernels, plan, functions))
+            source.chain(chain, phases(chain, kernels, plan, device.traits.piece, functions))
     return tuple(source.names), "\n\n".join(source.texts)
 
 

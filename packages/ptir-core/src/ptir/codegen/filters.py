@@ -120,6 +120,14 @@ class PackedFilters:
     filters: Filters
 
     @property
+    def plain(self) -> TensorType:
+        """The type of the weight as the program knows it."""
+        order, shape = self.filters.order, self.filters.shape
+        return TensorType(
+            self.panels.dtype, tuple(shape[order.index(a)] for a in range(len(order)))
+        )
+
+    @property
     def packed(self) -> TensorType:
         """The type of the packed parameter."""
         return self.panels.packed
@@ -132,12 +140,9 @@ class PackedFilters:
 
     def block(self) -> Block:
         """The program that packs one weight."""
-        order, shape = self.filters.order, self.filters.shape
-        plain = tuple(shape[order.index(a)] for a in range(len(order)))
-        operand = source(TensorType(self.panels.dtype, plain))
-        matrix = op("reshape")(
-            op("transpose")(operand, permutation=order), shape=self.filters.matrix
-        )
+        operand = source(self.plain)
+        turned = op("transpose")(operand, permutation=self.filters.order)
+        matrix = op("reshape")(turned, shape=self.filters.matrix)
         return freeze([self.panels.pack(matrix)], [operand])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,6 +29,8 @@ class Step(ABC):
 
     launches = 0
     """Kernels that one run launches."""
+    holds = False
+    """Whether it keeps what it is bound to, so that it must be bound to nothing after a run."""
 
     @abstractmethod
     def places(self) -> Sequence[Place]:
@@ -52,17 +55,14 @@ class Launch(Step):
     ) -> None:
         self._device, self._kernel, self._items = device, kernel, items
         self._places = places
-        self._held: list[Memory] = [None] * len(places)
 
     def places(self) -> Sequence[Place]:
         """One memory per kernel argument."""
         return self._places
 
     def bind(self, position: int, memory: Memory) -> None:
-        """Set a kernel argument, unless it is that memory already."""
-        if self._held[position] is not memory:
-            self._device.bind(self._kernel, position, memory)
-            self._held[position] = memory
+        """Set a kernel argument; the kernel does not keep the memory."""
+        self._device.bind(self._kernel, position, memory)
 
     def run(self) -> None:
         """Queue the kernel."""
@@ -71,6 +71,8 @@ class Launch(Step):
 
 class Transfer(Step):
     """A copy from one memory to another."""
+
+    holds = True
 
     def __init__(self, device: KernelDevice, source: Place, target: Place, nbytes: int) -> None:
         self._device, self._nbytes = device, nbytes
@@ -120,18 +122,26 @@ class KernelProgram(Executable):
         self._kernels = sum(step.launches for step in steps)
         self._inputs = self._users("input")
         self._results = self._users("output")
+        self._last: dict[int, Callable[[], Handle | None] | None] = {}
+        self._holding = [
+            (number, step, position)
+            for users in (self._inputs, self._results)
+            for number, found in users.items()
+            for step, position in found
+            if step.holds
+        ]
         self._lock = threading.Lock()
         self.apart: Callable[[], tuple[KernelProgram, Explanation]] | None = None
         """The same program with every kernel launched by itself, and what is in it."""
 
-    def _users(self, kind: str) -> tuple[tuple[int, Step, int], ...]:
-        """The arguments that are inputs or outputs: number, step and argument position."""
-        return tuple(
-            (place.number, step, position)
-            for step in self._steps
-            for position, place in enumerate(step.places())
-            if place.kind == kind
-        )
+    def _users(self, kind: str) -> dict[int, list[tuple[Step, int]]]:
+        """The steps and argument positions where each input or output is used."""
+        found: dict[int, list[tuple[Step, int]]] = {}
+        for step in self._steps:
+            for position, place in enumerate(step.places()):
+                if place.kind == kind:
+                    found.setdefault(place.number, []).append((step, position))
+        return found
 
     def __del__(self) -> None:
         self._pool.retire((self._steps, self._fixed), 0)
@@ -143,10 +153,14 @@ class KernelProgram(Executable):
 
     def run(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
         """Queue one run."""
+        self._pool.check(inputs)
         with self._lock:
             results = self._bound(inputs)
-            for step in self._steps:
-                step.run()
+            try:
+                for step in self._steps:
+                    step.run()
+            finally:
+                self._let_go()
             self._stats.kernels_launched += self._kernels
         return results
 
@@ -157,13 +171,17 @@ class KernelProgram(Executable):
         if self.apart is not None:
             return self.apart()[0].timed(inputs, wait)
         seconds: list[float] = []
+        self._pool.check(inputs)
         with self._lock:
             results = self._bound(inputs)
-            for step in self._steps:
-                began = time.perf_counter()
-                step.run()
-                wait()
-                seconds.append(time.perf_counter() - began)
+            try:
+                for step in self._steps:
+                    began = time.perf_counter()
+                    step.run()
+                    wait()
+                    seconds.append(time.perf_counter() - began)
+            finally:
+                self._let_go()
             self._stats.kernels_launched += self._kernels
         return results, tuple(seconds)
 
@@ -180,8 +198,31 @@ class KernelProgram(Executable):
             else self._pool.allocate(types[place.number])
             for place in self._outputs
         )
-        for number, step, position in self._inputs:
-            step.bind(position, inputs[number].memory)
-        for number, step, position in self._results:
-            step.bind(position, results[number].memory)
+        try:
+            self._bind(inputs, results)
+        except BaseException:
+            self._let_go()
+            raise
         return results
+
+    def _bind(self, inputs: Sequence[Handle], results: Sequence[Handle]) -> None:
+        """Bind the outputs, and the inputs that are not those of the last run.
+
+        Inputs are remembered weakly: a program keeps no handle of its caller's alive.
+        """
+        for number, users in self._inputs.items():
+            handle, last = inputs[number], self._last.get(number)
+            if last is None or last() is not handle:
+                self._last[number] = None  # unknown, should a driver fail half way
+                for step, position in users:
+                    step.bind(position, handle.memory)
+                self._last[number] = weakref.ref(handle)
+        for number, users in self._results.items():
+            for step, position in users:
+                step.bind(position, results[number].memory)
+
+    def _let_go(self) -> None:
+        """Bind steps that hold on to an input or output to nothing."""
+        for number, step, position in self._holding:
+            step.bind(position, None)
+            self._last[number] = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ptir.backend.contract import MemoryStats
 from ptir.backend.kernel import KernelDevice, Memory
+from ptir.errors import DeviceLost, OutOfMemory
 from ptir.types import TensorType
 
 SPARE = 1 << 25
@@ -40,8 +42,9 @@ class Resident:
 class Pool:
     """Allocations of a device. Queues run in order, so freed memory may be handed out at once."""
 
-    def __init__(self, device: KernelDevice) -> None:
+    def __init__(self, device: KernelDevice, reopened: bool = False) -> None:
         self._device = device
+        self._reopened = reopened
         self._free: defaultdict[int, list[Memory]] = defaultdict(list)
         self._spare, self._most_spare = 0, SPARE
         self._live = 0
@@ -63,10 +66,31 @@ class Pool:
                 self._spare -= size
                 memory = self._free[size].pop()
             else:
-                memory = self._device.allocate(size)
+                memory = self._fresh(size)
             self._live += size
             self._peak = max(self._peak, self._live + self._spare)
             return memory
+
+    def _fresh(self, size: int) -> Memory:
+        """New memory, if need be after giving up all that is kept for reuse."""
+        try:
+            return self._device.allocate(size)
+        except OutOfMemory:
+            kept = self._spare or self._retired
+            if not kept or size > self._device.traits.largest:
+                raise
+            self._free.clear()
+            self._spare = 0
+            self._device.finish()
+            self.settled()
+            return self._device.allocate(size)
+
+    def check(self, handles: Iterable[Resident]) -> None:
+        """Raise ``DeviceLost`` where the device, or a handle's device, is gone."""
+        if self._device.lost:
+            raise DeviceLost("the device was lost after the program was compiled; compile it again")
+        if self._reopened and any(handle.owner is not self for handle in handles):
+            raise DeviceLost("a tensor was on a device that was lost; make it again from the host")
 
     def release(self, memory: Memory, nbytes: int) -> None:
         """Take memory back."""
@@ -84,7 +108,7 @@ class Pool:
         with self._lock:
             self._retired.append(things)
             self._waiting += nbytes
-            if self._waiting > self._patience:
+            if self._waiting > self._patience and not self._device.lost:
                 self._device.finish()
                 self.settled()
 
@@ -95,5 +119,5 @@ class Pool:
             self._waiting = 0
 
     def stats(self) -> MemoryStats:
-        """Bytes in use now and the most there were, kept ones included."""
-        return MemoryStats(self._live + self._spare, self._peak)
+        """Bytes in use now, and the most that there were with those kept for reuse."""
+        return MemoryStats(self._live, self._peak)

@@ -8,44 +8,95 @@ embedding) reads the panels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from ptir.backend.contract import Derivation, derived_name
 from ptir.codegen.filters import PackedFilters, convolution, packed_filters
 from ptir.codegen.panels import LANES, Panels
+from ptir.codegen.parts import Parts, Span, spans
 from ptir.ir.graph import Ref, freeze, inline, source
 from ptir.ir.program import Block, Instruction, Port, Program
-from ptir.types import BF16, F16, F32
+from ptir.types import BF16, F16, F32, TensorType
 
 PACKED: Final = (F32, F16, BF16)
 LEAST: Final = 2 * LANES
 """Outputs from which packing pays."""
 
 
-def pack(program: Program) -> tuple[Program, Mapping[str, Derivation]]:
-    """``program`` reading packed parameters, and how these are made."""
+def pack(program: Program, largest: int) -> tuple[Program, Mapping[str, Derivation]]:
+    """``program`` reading packed parameters, and how these are made.
+
+    A parameter above ``largest`` bytes is read in parts of at most that, packed or not.
+    """
+    packing = _Packing(largest)
     wanted = _wanted(program)
-    if not wanted:
-        return program, {}
-    derived: dict[str, Derivation] = {}
-    ports, sources, values = list[Port](), list[Ref](), list[Ref]()
+    values: list[Ref] = []
     for number, (port, type) in enumerate(zip(program.ports, program.inputs, strict=True)):
         panels = wanted.get(number)
-        if panels is None:
-            value = source(type)
-            ports.append(port)
-            sources.append(value)
-            values.append(value)
-            continue
-        derivation = Derivation(panels.block(), (port,))
+        if panels is not None:
+            values.append(packing.packed(port, panels))
+        elif port.kind == "parameter" and type.nbytes > largest and type.rank:
+            values.append(packing.divided(port, type))
+        else:
+            values.append(packing.given(port, type))
+    if not packing.derived:
+        return program, {}
+    outputs = inline(program.main, values, packing.parts.products)
+    made = freeze(outputs, [value for _, value in packing.inputs])
+    ports = tuple(port for port, _ in packing.inputs)
+    return Program(made, ports, program.version), packing.derived
+
+
+class _Packing:
+    """The inputs of the program that reads packed parameters, as they come up."""
+
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
+        self.inputs: list[tuple[Port, Ref]] = []
+        self.derived: dict[str, Derivation] = {}
+        self.parts = Parts()
+
+    def given(self, port: Port, type: TensorType) -> Ref:
+        """An input that stays as it is."""
+        self.inputs.append((port, source(type)))
+        return self.inputs[-1][1]
+
+    def packed(self, port: Port, form: Panels | PackedFilters) -> Ref:
+        """A packed parameter, or the parts of one that is too large."""
+        fits = max(form.plain.nbytes, form.packed.nbytes) <= self.largest
+        if fits:
+            return form.unpack(self._derived(port, form.block(), form.packed))
+        if isinstance(form, PackedFilters):
+            return self.divided(port, form.plain)
+        return self._in_parts(port, form)
+
+    def _in_parts(self, port: Port, panels: Panels) -> Ref:
+        axis = 0 if panels.layout == "oi" else 1
+        plain = panels.plain
+        found: dict[Span, Ref] = {}
+        for span in spans(plain, axis, LANES, self.largest):
+            part = replace(panels, outputs=span.end - span.first)
+            whole = source(plain)
+            block = freeze([part.pack(span.of(whole))], [whole])
+            found[span] = part.unpack(self._derived(port, block, part.packed))
+        return self.parts.whole(found)
+
+    def divided(self, port: Port, type: TensorType) -> Ref:
+        """A parameter that is too large, in parts along its first axis."""
+        found: dict[Span, Ref] = {}
+        for span in spans(type, 0, 1, self.largest):
+            whole = source(type)
+            part = span.of(whole)
+            found[span] = self._derived(port, freeze([part], [whole]), part.type)
+        return self.parts.whole(found)
+
+    def _derived(self, port: Port, block: Block, type: TensorType) -> Ref:
+        """A new input that a block computes from a stored parameter."""
+        derivation = Derivation(block, (port,))
         name = derived_name(derivation)
-        derived[name] = derivation
-        packed = source(panels.packed)
-        ports.append(Port(name, "parameter"))
-        sources.append(packed)
-        values.append(panels.unpack(packed))
-    outputs = inline(program.main, values)
-    return Program(freeze(outputs, sources), tuple(ports), program.version), derived
+        self.derived[name] = derivation
+        return self.given(Port(name, "parameter"), type)
 
 
 def _wanted(program: Program) -> dict[int, Panels | PackedFilters]:

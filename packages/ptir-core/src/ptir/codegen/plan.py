@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ptir.backend.contract import Options
+from ptir.backend.kernel import Traits
 from ptir.codegen.fuse import Fused
 from ptir.codegen.graph import Graph
 from ptir.codegen.kernel import Group, scratch_value
@@ -68,7 +69,7 @@ class _Life:
 class _Planner:
     fused: Fused
     options: Options
-    alignment: int
+    traits: Traits
     reads: list[tuple[int, ...]]
     """The stored values that each step reads."""
     scratch: list[tuple[TensorType, ...]]
@@ -201,7 +202,10 @@ class _Planner:
         return size
 
     def _offset(self, life: _Life, placed: Sequence[tuple[int, _Life]]) -> int:
-        """The lowest offset at which nothing that lives at the same time is in the way."""
+        """The lowest offset at which nothing that lives at the same time is in the way.
+
+        The arena is made of allocations of ``piece`` bytes; no memory lies in two of them.
+        """
         others = sorted(
             (offset, other.nbytes)
             for offset, other in placed
@@ -211,8 +215,14 @@ class _Planner:
         for begin, nbytes in others:
             if offset + life.nbytes <= begin:
                 break
-            offset = max(offset, _up(begin + nbytes, self.alignment))
+            after = _up(begin + nbytes, self.traits.alignment)
+            offset = self._within(max(offset, after), life.nbytes)
         return offset
+
+    def _within(self, offset: int, nbytes: int) -> int:
+        """The next offset from which ``nbytes`` lie in one allocation."""
+        after = _up(offset + 1, self.traits.piece)
+        return offset if offset + nbytes <= after else after
 
 
 def _up(value: int, to: int) -> int:
@@ -225,10 +235,10 @@ def plan_memory(
     scratch: Iterable[tuple[TensorType, ...]],
     over: Iterable[frozenset[int]],
     options: Options,
-    alignment: int,
+    traits: Traits,
 ) -> MemoryPlan:
     """The plan for kernels that read these stored values and need this scratch, by group.
 
     ``over`` are the operands that each may write its only exit over, where nobody needs them later.
     """
-    return _Planner(fused, options, alignment, list(reads), list(scratch), list(over)).plan()
+    return _Planner(fused, options, traits, list(reads), list(scratch), list(over)).plan()

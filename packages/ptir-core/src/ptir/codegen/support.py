@@ -30,8 +30,6 @@ def refusal(query: OpQuery, traits: Traits) -> str | None:
     for type in (*query.operands, *query.results):
         if type.dtype == F64 and not traits.doubles:
             return "the device has no f64"
-        if type.nbytes > traits.largest:
-            return f"{type} is larger than the largest allocation of {traits.largest} bytes"
     return _composite(query) if query.is_composite else _op(query, traits)
 
 

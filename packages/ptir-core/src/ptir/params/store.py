@@ -22,7 +22,7 @@ class Uploader(Protocol):
 
     @property
     def backend(self) -> Any:
-        """The backend, with ``upload(array, device, borrow=True)``."""
+        """The backend, with ``upload(array, device, borrow=True)`` and ``generation(device)``."""
         ...
 
     @property
@@ -53,6 +53,7 @@ class ParamStore:
         self.namespace = NamespaceId()
         self._dtype = dtype
         self._handles: dict[ParamKey, Any] = {}
+        self._generation = target.backend.generation(target.device)
         self._lock = threading.RLock()
 
     def type(self, name: str) -> TensorType:
@@ -73,6 +74,7 @@ class ParamStore:
         """
         key = self.key(name)
         with self._lock:
+            self._forget_lost()
             if key in self._handles:
                 return self._handles[key]
             handle = self._load(name)
@@ -96,6 +98,14 @@ class ParamStore:
         """The handle of a parameter derived from ``name``, computed once per transform."""
         key = derived(self.key(name), transform, backend)
         with self._lock:
+            self._forget_lost()
             if key not in self._handles:
                 self._handles[key] = compute()
             return self._handles[key]
+
+    def _forget_lost(self) -> None:
+        """Give up what was on a device that was lost since: it is read again."""
+        generation = self.target.backend.generation(self.target.device)
+        if generation != self._generation:
+            self._handles.clear()
+            self._generation = generation
