@@ -3,14 +3,15 @@
 Everything that can be settled at compile time is: kernel objects, sizes, arena parts, constants.
 A replay binds only the inputs and outputs that changed since the last one and queues the steps. A
 step is anything with ``run``: today kernels and copies; a whole program in one launch, or a
-recorded graph, can take the place of many.
+recorded graph, can take the place of many. A device that walks lists of launches by itself
+(``KernelDevice.sequence``) gets them all in one call.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir.backend.contract import Executable, Handle, RunStats
@@ -26,6 +27,8 @@ class Step(ABC):
 
     kernels = 0
     """Kernels that one run launches."""
+    launched: tuple[Any, int] | None = None
+    """The kernel and its items, where that is all there is to it."""
 
     @abstractmethod
     def places(self) -> Sequence[Place]:
@@ -49,6 +52,7 @@ class Launch(Step):
         self, device: KernelDevice, kernel: Any, items: int, places: Sequence[Place]
     ) -> None:
         self._device, self._kernel, self._items = device, kernel, items
+        self.launched = (kernel, items)
         self._places = places
         self._held: list[Memory] = [None] * len(places)
         self.kernel: Kernel | None = None
@@ -76,6 +80,8 @@ class Transfer(Step):
         self._device, self.nbytes = device, nbytes
         self._places = (source, target)
         self._held: list[Memory] = [None, None]
+        self._copier = device.copier(nbytes)
+        self.launched = None if self._copier is None else (self._copier, 1)
 
     def places(self) -> Sequence[Place]:
         """The source and the target."""
@@ -84,6 +90,8 @@ class Transfer(Step):
     def bind(self, position: int, memory: Memory) -> None:
         """Use another source or target."""
         self._held[position] = memory
+        if self._copier is not None:
+            self._device.bind(self._copier, position, memory)
 
     def run(self) -> None:
         """Queue the copy."""
@@ -96,6 +104,7 @@ class KernelProgram(Executable):
     def __init__(
         self,
         program: Program,
+        device: KernelDevice,
         pool: Pool,
         stats: RunStats,
         steps: Sequence[Step],
@@ -105,6 +114,7 @@ class KernelProgram(Executable):
         self.program = program
         self._pool, self._stats = pool, stats
         self._steps = tuple(steps)
+        self._queue = _in_one_call(device, self._steps) or _one_by_one(self._steps)
         self._outputs = tuple(outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
         self._kernels = sum(step.kernels for step in steps)
@@ -143,7 +153,22 @@ class KernelProgram(Executable):
                 step.bind(position, inputs[number].memory)
             for number, step, position in self._results:
                 step.bind(position, results[number].memory)
-            for step in self._steps:
-                step.run()
+            self._queue()
             self._stats.kernels_launched += self._kernels
         return tuple(results)
+
+
+def _one_by_one(steps: Sequence[Step]) -> Callable[[], None]:
+    """What queues one step after the other."""
+
+    def queue() -> None:
+        for step in steps:
+            step.run()
+
+    return queue
+
+
+def _in_one_call(device: KernelDevice, steps: Sequence[Step]) -> Callable[[], None] | None:
+    """What queues every step at once, where the device does that."""
+    launches = [step.launched for step in steps if step.launched is not None]
+    return device.sequence(launches) if len(launches) == len(steps) else None
