@@ -16,15 +16,13 @@ from ptir.codegen import binaries
 from ptir.errors import CompileError, DeviceError, OutOfMemory
 from ptir_backend_c import processors
 from ptir_backend_c.compiler import Compiler
-from ptir_backend_c.dialect import PlainC, part
+from ptir_backend_c.dialect import PlainC
 from ptir_backend_c.prelude import source
 
 if TYPE_CHECKING:
     import numpy as np
 
 ALIGNMENT: Final = 64
-WIDEST: Final = 1 << 16
-"""Buffers of a library's kernel: any number."""
 
 
 class Memory:
@@ -116,8 +114,6 @@ class Runtime:
 class CDevice(KernelDevice):
     """The processor, a compiler for it, and a pool of threads."""
 
-    widest = WIDEST
-
     def __init__(self, compiler: Compiler, threads: int) -> None:
         self._compiler = compiler
         self.dialect = PlainC()
@@ -194,10 +190,6 @@ class CDevice(KernelDevice):
     def kernel(self, built: Built, name: str, arguments: int) -> Kernel:
         """A function."""
         return Kernel(built.address(name), arguments, built)
-
-    def member(self, library: Built, number: int, arguments: int) -> Kernel:
-        """A function of the library."""
-        return self.kernel(library, part(number), arguments)
 
     def copier(self, nbytes: int) -> Kernel:
         """The pool's own."""

@@ -189,21 +189,9 @@ class PlainC(Dialect):
         )
         return f"void {name}(void *const *buffers, const int item) {{\n{taken}\n{body}\n}}"
 
-    def library(self, parts: Sequence[tuple[Sequence[Argument], str]], widest: int) -> str:
-        """A function for each kernel."""
-        return "\n\n".join(
-            self.kernel(part(number), arguments, body)
-            for number, (arguments, body) in enumerate(parts)
-        )
-
     def prelude(self) -> str:
         """Types, conversions and functions."""
         return prelude.prelude()
-
-
-def part(number: int) -> str:
-    """The name of a library's kernel."""
-    return f"part_{number}"
 
 
 def _pointer(argument: Argument) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from ptir.errors import UsageError
+from ptir.switches import THREADS
 
-ENVIRONMENT: Final = "PTIR_C_THREADS"
 MOST: Final = 1024
 """Threads above which a number can only be a mistake."""
 SYSTEM: Final = Path("/sys/devices/system/cpu")
@@ -22,11 +22,11 @@ OWN_GROUP: Final = Path("/proc/self/cgroup")
 
 def threads() -> int:
     """``PTIR_C_THREADS``, else the physical cores that this process may use."""
-    given = os.environ.get(ENVIRONMENT, "")
+    given = os.environ.get(THREADS, "")
     if not given:
         return max(1, min(len(cores()), int(quota() or MOST)))
     if not given.isdecimal() or not 1 <= int(given) <= MOST:
-        raise UsageError(f"{ENVIRONMENT}={given}: give a number of threads from 1 to {MOST}")
+        raise UsageError(f"{THREADS}={given}: give a number of threads from 1 to {MOST}")
     return int(given)
 
 

@@ -1,0 +1,86 @@
+"""The suite's corpus on C: a slice of every op, composites, random programs, faults of the dialect.
+
+The whole corpus is ``ptir-conformance run --backend c``; here every op is met a few times.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from test_opencl_conformance import (
+    cases,
+    outcomes,
+    spread,
+    test_a_slice_of_every_op,
+    test_composites_whole_and_lowered,
+    test_random_programs_agree_with_the_oracle,
+)
+
+from ptir.backend.contract import Target
+from ptir_backend_c import dialect, prelude
+from ptir_backend_c.dialect import PlainC
+from ptir_testsuite.case import Case
+from ptir_testsuite.outcomes import Outcome
+
+__all__ = (
+    "cases",
+    "test_a_slice_of_every_op",
+    "test_composites_whole_and_lowered",
+    "test_random_programs_agree_with_the_oracle",
+)
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _replaced(old: str, new: str) -> Plant:
+    """A prelude with a mistake."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        text = prelude.prelude()
+        assert old in text
+        patch.setattr(PlainC, "prelude", lambda self: text.replace(old, new))
+
+    return plant
+
+
+def _negated_zero_lost(patch: pytest.MonkeyPatch) -> None:
+    """A number is negated by subtracting it from zero."""
+    patch.setitem(dialect.SPECIAL, "neg", lambda d, dtype, of, width, args: f"(0 - {args[0]})")
+
+
+def _lanes_turned(patch: pytest.MonkeyPatch) -> None:
+    """Lanes put together one by one come out in reverse."""
+    gathered = PlainC.gathered
+    patch.setattr(PlainC, "gathered", lambda self, dtype, texts: gathered(self, dtype, texts[::-1]))
+
+
+FAULTS: Final[dict[str, tuple[Plant, tuple[str, ...]]]] = {
+    "saturation forgotten": (_replaced("return x >= (high) ? (to)(most) :", "return"), ("cast",)),
+    "lanes above the range kept": (_replaced("above = x >= (high)", "above = x != x"), ("cast",)),
+    "ties to odd": (_replaced("0x7fffu + odd", "0x8000u"), ("cast",)),
+    "select turned": (_replaced("(k & (mask)a) | (~k & (mask)b)", "(k & (mask)b)"), ("select",)),
+    "exp off by a few": (_replaced("4.1665795894e-2f", "4.1666795894e-2f"), ("exp",)),
+    "quarter turns lost": (_replaced("-(quarter & 1)", "0 * quarter"), ("sin", "cos")),
+    "sign of zero lost": (_negated_zero_lost, ("neg",)),
+    "lanes turned": (_lanes_turned, ("transpose",)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught(
+    c: Target, cases: dict[str, list[Case]], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    plant, ops = FAULTS[fault]
+    plant(monkeypatch)
+    for op in ops:
+        found = Counter(row.outcome for row in outcomes(spread(cases[op], 96), c))
+        assert found[Outcome.MISMATCH], (op, found)
+
+
+def test_what_is_claimed_to_be_rounded_is_named_by_the_corpus(cases: dict[str, Any]) -> None:
+    from ptir_backend_c import CBackend
+
+    assert CBackend.correctly_rounded <= set(cases)
