@@ -11,16 +11,18 @@ from ptir.backend import Device
 from ptir.backend.contract import Finding
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen import KernelBackend
-from ptir.errors import BackendUnavailable
+from ptir.errors import BackendUnavailable, CompileError
 from ptir_backend_c import compiler, processors
 from ptir_backend_c.compiler import Compiler
+
+BROKEN = "the C compiler does not work: name another one in CC, or reinstall it"
 
 REMEDIES = (
     ("stdio.h", "the C library's headers are missing: `apt-get install libc6-dev`"),
     ("pthread.h", "the C library's headers are missing: `apt-get install libc6-dev`"),
     ("crti.o", "the C library's files for linking are missing: `apt-get install libc6-dev`"),
     ("does not load", "set TMPDIR to a folder from which programs may be run"),
-    ("failed", "the C compiler does not work: name another one in CC, or reinstall it"),
+    ("failed", BROKEN),
 )
 """What an error holds, and what to do then."""
 
@@ -54,7 +56,11 @@ class CBackend(KernelBackend):
 
     def findings(self) -> Sequence[Finding]:
         """The compiler and its version."""
-        return (Finding("compiler", f"{self._compiler.file}: {self._compiler.version()}"),)
+        try:
+            said, fix = self._compiler.version(), ""
+        except CompileError as error:
+            said, fix = str(error), self.remedy(str(error)) or BROKEN
+        return (Finding("compiler", f"{self._compiler.file}: {said}", fix),)
 
     def remedy(self, problem: str) -> str | None:
         """The fix for problems that compilers are known for."""

@@ -31,11 +31,14 @@ def threads() -> int:
 
 
 def places(count: int) -> Sequence[int] | None:
-    """A processor for each of ``count`` threads, where there is a core for each, else None."""
+    """A processor for each of ``count`` threads where they take every core, else None.
+
+    Fewer threads are not bound: several processes would all be bound to the first cores.
+    """
     found = cores()
-    if not hasattr(os, "sched_setaffinity") or count > len(found):
+    if not hasattr(os, "sched_setaffinity") or count != len(found):
         return None
-    return found[:count]
+    return found
 
 
 def cores() -> list[int]:
@@ -101,6 +104,4 @@ def _groups(controller: str) -> Iterator[Path]:
         for line in OWN_GROUP.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if controller in controllers.split(","):
-                yield (GROUPS / controllers / path.lstrip("/")) if controller else (
-                    GROUPS / path.lstrip("/")
-                )
+                yield GROUPS / controller / path.lstrip("/")
