@@ -50,9 +50,7 @@ def test_the_systems_compilers_are_asked_for_in_order(tools: Path) -> None:
         assert compiler.find().command == (str(tools / name),)
 
 
-def test_cc_may_name_a_compiler_with_options(
-    tools: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cc_may_name_a_compiler_with_options(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tools, "cc")
     program(tools, "tuned")
     monkeypatch.setenv("CC", "tuned -pipe '-DA=B C'")
@@ -61,9 +59,18 @@ def test_cc_may_name_a_compiler_with_options(
     assert found.file == tools / "tuned"
 
 
-def test_zig_is_what_is_left(
-    tools: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_processor_named_in_cc_is_the_one_that_is_compiled_for(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    program(tools, "cc")
+    native = [o for o in compiler.find().options if o.endswith("=native")]
+    assert len(native) == 1
+    monkeypatch.setenv("CC", "cc -march=x86-64-v3")
+    assert not [o for o in compiler.find().options if o.endswith("=native")]
+    assert "-march=x86-64-v3" in compiler.find().identity
+
+
+def test_zig_is_what_is_left(tools: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     zig = program(tmp_path, "zig")
     monkeypatch.setattr(compiler, "_zig", lambda: zig)
     assert compiler.find().command == (str(zig), "cc")
@@ -236,7 +243,7 @@ def test_a_temporary_folder_that_forbids_programs_is_named(
             raise OSError(f"{path}: failed to map segment from shared object")
 
     monkeypatch.setattr(device.ctypes, "CDLL", Refused)
-    with pytest.raises(CompileError, match="failed to map segment.*set TMPDIR to a folder"):
+    with pytest.raises(CompileError, match=r"failed to map segment.*set TMPDIR to a folder"):
         c.backend.opened(c.device).device.build("int x;")
 
 

@@ -102,9 +102,7 @@ def test_powers_agree_with_mpmath(c: Target) -> None:
     (found,) = run_program(program, {"x": x, "y": y}, c)
     exact = [mpmath.power(float(a), float(b)) for a, b in zip(x, y, strict=True)]
     unit = np.spacing(np.array([float(one) for one in exact]).astype(np.float32))
-    errors = [
-        abs(float(f) - e) / float(u) for f, e, u in zip(found, exact, unit, strict=True)
-    ]
+    errors = [abs(float(f) - e) / float(u) for f, e, u in zip(found, exact, unit, strict=True)]
     assert max(errors) <= 0.51
 
 

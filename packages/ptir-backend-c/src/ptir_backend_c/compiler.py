@@ -26,7 +26,8 @@ INSTALL: Final = (
 )
 
 OPTIONS: Final = (
-    *("-std=gnu11", "-O2", "-fno-tree-vectorize", "-fPIC", "-shared", "-w"),
+    *("-std=gnu11", "-O2", "-fno-tree-vectorize", "-fPIC", "-shared"),
+    *("-w", "-Wno-psabi"),
     # nothing is contracted, nothing assumed about numbers; only errno is not kept
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing"),
 )
@@ -48,7 +49,9 @@ class Compiler:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """How every source is compiled."""
+        """How every source is compiled: for this processor, unless the command says for which."""
+        if any(option.startswith(("-march=", "-mcpu=")) for option in self.command):
+            return OPTIONS
         return OPTIONS + TUNING.get(platform.machine(), ("-mcpu=native",))
 
     @property

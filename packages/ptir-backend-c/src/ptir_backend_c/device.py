@@ -209,9 +209,9 @@ class CDevice(KernelDevice):
     def sequence(self, launches: Sequence[tuple[Kernel, int]]) -> Callable[[], None]:
         """One call that walks the list."""
         kernels = [kernel for kernel, _ in launches]
-        listed = (Launch * len(launches))(
-            *((kernel.address, ctypes.addressof(kernel.buffers), items) for kernel, items in launches)
-        )
+        listed = (Launch * len(launches))()
+        for place, (kernel, items) in enumerate(launches):
+            listed[place] = Launch(kernel.address, ctypes.addressof(kernel.buffers), items)
         runtime, count = self._runtime, len(launches)
         pool, run = runtime.pool, runtime.run
 

@@ -28,7 +28,11 @@ TYPES: Final = {
     "f8e5m2": "unsigned char",
 }
 
-STORAGE: Final = TYPES | {"bool": "unsigned char", "f16": "unsigned short", "bf16": "unsigned short"}
+STORAGE: Final = TYPES | {
+    "bool": "unsigned char",
+    "f16": "unsigned short",
+    "bf16": "unsigned short",
+}
 
 SHORT: Final = {name: name for name in TYPES} | {
     "bool": "i32",

@@ -44,7 +44,9 @@ OUTLINE vf32 pow_vf32(vf32 x, vf32 y) {
 }
 
 INLINE float sqrt_f32(float x) { return __builtin_sqrtf(x); }
-#if defined(__AVX512F__)
+#if __has_builtin(__builtin_elementwise_sqrt)
+INLINE vf32 sqrt_vf32(vf32 x) { return __builtin_elementwise_sqrt(x); }
+#elif defined(__AVX512F__) && !defined(__clang__)
 INLINE vf32 sqrt_vf32(vf32 x) { return __builtin_ia32_sqrtps512_mask(x, x, -1, 4); }
 #else
 INLINE vf32 sqrt_vf32(vf32 x) { EACH(i) x[i] = __builtin_sqrtf(x[i]); return x; }

@@ -151,9 +151,7 @@ class KernelBackend(Backend):
                     step.bind(position, fixed(place, compiled.nbytes(step, position)))
             steps.append(step)
         held = (arena, *constants, *parts.values())
-        return KernelProgram(
-            program, device, opened.pool, opened.stats, steps, plan.outputs, held
-        )
+        return KernelProgram(program, device, opened.pool, opened.stats, steps, plan.outputs, held)
 
     def _constant(self, compiled: Compiled, value: int, opened: _Opened) -> Resident:
         made = compiled.fused.graph.instruction(value)
