@@ -63,29 +63,35 @@ ONE_DOUBLE: Final = """\
 #define NARROW (float)
 """
 
-EIGHT_DOUBLES: Final = """\
-typedef double vd8 __attribute__((vector_size(64)));
-typedef long long vi8x8 __attribute__((vector_size(64)));
-typedef unsigned long long vu8x8 __attribute__((vector_size(64)));
-typedef float vf32x8 __attribute__((vector_size(32)));
-INLINE vd8 select_d8(vi8x8 m, vd8 a, vd8 b) {
-  return (vd8)((m & (vi8x8)a) | (~m & (vi8x8)b));
-}
-#define D vd8
-#define DI vi8x8
-#define DU vu8x8
-#define W vf32x8
-#define NAMED(f) f##_d8
-#define K(c) ((vd8){c, c, c, c, c, c, c, c})
+SOME_DOUBLES: Final = """\
+#if defined(__AVX512F__)
+#define SOME 8
+#elif defined(__AVX__)
+#define SOME 4
+#else
+#define SOME 2
+#endif
+typedef double vd __attribute__((vector_size(8 * SOME)));
+typedef long long vdi __attribute__((vector_size(8 * SOME)));
+typedef unsigned long long vdu __attribute__((vector_size(8 * SOME)));
+typedef float vdf __attribute__((vector_size(4 * SOME)));
+INLINE vd select_vd(vdi m, vd a, vd b) { return (vd)((m & (vdi)a) | (~m & (vdi)b)); }
+INLINE vd splat_vd(double x) { vd v; for (int i = 0; i < SOME; ++i) v[i] = x; return v; }
+#define D vd
+#define DI vdi
+#define DU vdu
+#define W vdf
+#define NAMED(f) f##_vd
+#define K(c) splat_vd(c)
 #define BELOW(a, b) ((a) < (b))
 #define ABOVE(a, b) ((a) > (b))
 #define EQUAL(a, b) ((a) == (b))
-#define SELECT_D select_d8
-#define AS_D (vd8)
-#define AS_DU (vu8x8)
-#define TO_D(x) __builtin_convertvector(x, vd8)
-#define WIDE(x) __builtin_convertvector(x, vd8)
-#define NARROW(x) __builtin_convertvector(x, vf32x8)
+#define SELECT_D select_vd
+#define AS_D (vd)
+#define AS_DU (vdu)
+#define TO_D(x) __builtin_convertvector(x, vd)
+#define WIDE(x) __builtin_convertvector(x, vd)
+#define NARROW(x) __builtin_convertvector(x, vdf)
 """
 
 
@@ -103,7 +109,7 @@ def prelude() -> str:
         (ONE_LANE, functions),
         (ALL_LANES, functions),
         (ONE_DOUBLE, doubles),
-        (EIGHT_DOUBLES, doubles),
+        (SOME_DOUBLES, doubles),
     ):
         parts += [macros, text, _undefined(macros)]
     parts.append(source("lanes.h"))
@@ -111,5 +117,5 @@ def prelude() -> str:
 
 
 def _undefined(macros: str) -> str:
-    names = [line.split()[1].partition("(")[0] for line in macros.splitlines() if "#define" in line]
+    names = [line.split()[1].partition("(")[0] for line in macros.splitlines() if line.startswith("#define") and "SOME " not in line]
     return "".join(f"#undef {name}\n" for name in names)

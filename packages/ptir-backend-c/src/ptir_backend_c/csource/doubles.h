@@ -1,5 +1,5 @@
 /* Functions of f32 that are computed in f64, written once and read twice: with one lane and with
-   eight. D, DI, DU: the 64-bit types; W: f32 of as many lanes; NAMED(f): f_d1, f_d8. */
+   SOME. D, DI, DU: the 64-bit types; W: f32 of as many lanes; NAMED(f): f_d1, f_vd. */
 
 /* 2 to the power of n, for normal results. */
 INLINE D NAMED(power_of_two)(DI n) { return AS_D((DU)(n + 1023) << 52); }

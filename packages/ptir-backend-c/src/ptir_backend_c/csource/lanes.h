@@ -1,16 +1,16 @@
-/* What functions.h and doubles.h leave: halves of wide values, and functions one lane at a time. */
+/* What functions.h and doubles.h leave: wide values in parts, and functions one lane at a time. */
 
-#define BY_HALVES(name, call) \
+#define BY_PARTS_OF(name, call) \
   OUTLINE vf32 name##_vf32(vf32 x) { \
-    union { vf32 whole; vf32x8 half[2]; } t = {x}; \
-    for (int i = 0; i < 2; ++i) t.half[i] = call; \
+    union { vf32 whole; vdf part[LANES / SOME]; } t = {x}; \
+    for (int i = 0; i < LANES / SOME; ++i) t.part[i] = call; \
     return t.whole; \
   }
 
-BY_HALVES(expm1, expm1_d8(t.half[i]))
-BY_HALVES(log1p, log1p_d8(t.half[i]))
-BY_HALVES(near_sin, turned_d8(t.half[i], 0))
-BY_HALVES(near_cos, turned_d8(t.half[i], 1))
+BY_PARTS_OF(expm1, expm1_vd(t.part[i]))
+BY_PARTS_OF(log1p, log1p_vd(t.part[i]))
+BY_PARTS_OF(near_sin, turned_vd(t.part[i], 0))
+BY_PARTS_OF(near_cos, turned_vd(t.part[i], 1))
 INLINE float expm1_f32(float x) { return expm1_d1(x); }
 INLINE float log1p_f32(float x) { return log1p_d1(x); }
 INLINE float near_sin_f32(float x) { return turned_d1(x, 0); }
@@ -37,8 +37,8 @@ INLINE int is_power(float x, float y) {
 }
 INLINE float pow_f32(float x, float y) { return is_power(x, y) ? pow_d1(x, y) : __builtin_powf(x, y); }
 OUTLINE vf32 pow_vf32(vf32 x, vf32 y) {
-  union { vf32 whole; vf32x8 half[2]; } a = {x}, b = {y};
-  for (int i = 0; i < 2; ++i) a.half[i] = pow_d8(a.half[i], b.half[i]);
+  union { vf32 whole; vdf part[LANES / SOME]; } a = {x}, b = {y};
+  for (int i = 0; i < LANES / SOME; ++i) a.part[i] = pow_vd(a.part[i], b.part[i]);
   EACH(i) if (!is_power(x[i], y[i])) a.whole[i] = __builtin_powf(x[i], y[i]);
   return a.whole;
 }
