@@ -34,6 +34,8 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(compiler, "_zig", lambda: None)
+    monkeypatch.setattr(compiler, "processor", lambda: "flags avx2 avx512f")
+    monkeypatch.setattr(sys, "platform", "linux")
     return folder
 
 
@@ -68,6 +70,25 @@ def test_a_processor_named_in_cc_is_the_one_that_is_compiled_for(
     monkeypatch.setenv("CC", "cc -march=x86-64-v3")
     assert not [o for o in compiler.find().options if o.endswith("=native")]
     assert "-march=x86-64-v3" in compiler.find().identity
+
+
+def test_where_vectors_are_narrow_clang_comes_first(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "processor", lambda: "flags avx2")
+    gcc = program(tools, "gcc")
+    (tools / "cc").symlink_to(gcc)
+    assert compiler.find().file == gcc
+    backend = CBackend()
+    (finding,) = backend.findings()
+    assert "apt-get install clang" in finding.fix and "ptir-backend-c[zig]" in finding.fix
+    zig = program(tools, "zig")
+    monkeypatch.setattr(compiler, "_zig", lambda: zig)
+    assert compiler.find().command == (str(zig), "cc")
+    clang = program(tools, "clang")
+    assert compiler.find().file == clang
+    (finding,) = CBackend().findings()
+    assert finding.fix == ""
 
 
 def test_zig_is_what_is_left(tools: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ The whole corpus is ``ptir-conformance run --backend c``; here every op is met a
 
 from __future__ import annotations
 
+import platform
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
@@ -20,7 +22,7 @@ from test_opencl_conformance import (
 )
 
 from ptir.backend.contract import Target
-from ptir_backend_c import dialect, prelude
+from ptir_backend_c import CBackend, compiler, dialect, prelude
 from ptir_backend_c.dialect import PlainC
 from ptir_testsuite.case import Case
 from ptir_testsuite.outcomes import Outcome
@@ -80,7 +82,24 @@ def test_a_planted_fault_is_caught(
         assert found[Outcome.MISMATCH], (op, found)
 
 
-def test_what_is_claimed_to_be_rounded_is_named_by_the_corpus(cases: dict[str, Any]) -> None:
-    from ptir_backend_c import CBackend
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names x86-64 processors")
+@pytest.mark.parametrize(("processor", "feature"), [("x86-64-v2", "ssse3"), ("x86-64-v3", "avx2")])
+def test_narrower_vectors_give_the_same(
+    c: Target,
+    cases: dict[str, list[Case]],
+    monkeypatch: pytest.MonkeyPatch,
+    processor: str,
+    feature: str,
+) -> None:
+    if feature not in compiler.processor():
+        pytest.skip(f"this processor has no {feature}")
+    monkeypatch.setenv("CC", f"{shlex.join(compiler.find().command)} -march={processor}")
+    backend = CBackend()
+    target = Target(backend, backend.devices()[0])
+    chosen = [case for listed in cases.values() for case in spread(listed, 1)]
+    wrong = [row for row in outcomes(chosen, target) if row.outcome is not Outcome.PASS]
+    assert not wrong, wrong[0].message
 
+
+def test_what_is_claimed_to_be_rounded_is_named_by_the_corpus(cases: dict[str, Any]) -> None:
     assert CBackend.correctly_rounded <= set(cases)

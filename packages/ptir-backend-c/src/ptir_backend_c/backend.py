@@ -57,10 +57,19 @@ class CBackend(KernelBackend):
     def findings(self) -> Sequence[Finding]:
         """The compiler and its version."""
         try:
-            said, fix = self._compiler.version(), ""
+            said, fix = self._compiler.version(), self._advice()
         except CompileError as error:
             said, fix = str(error), self.remedy(str(error)) or BROKEN
         return (Finding("compiler", f"{self._compiler.file}: {said}", fix),)
+
+    def _advice(self) -> str:
+        """What to install where the compiler works but its code is slow."""
+        if self._compiler.suits(compiler.processor()):
+            return ""
+        return (
+            "gcc splits vectors badly on processors without AVX-512, clang does not:"
+            " `apt-get install clang`, or `pip install 'ptir-backend-c[zig]'`"
+        )
 
     def remedy(self, problem: str) -> str | None:
         """The fix for problems that compilers are known for."""

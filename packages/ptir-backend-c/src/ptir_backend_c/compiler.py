@@ -61,6 +61,11 @@ class Compiler:
         version = f"{self.file} {status.st_size} {status.st_mtime_ns}"
         return " ".join((*self.command, version, *self.options, processor()))
 
+    def suits(self, processor: str) -> bool:
+        """Whether its code for vectors of 64 bytes is good: gcc's only where there are such."""
+        clang = sys.platform == "darwin" or any(name in self.file.name for name in ("clang", "zig"))
+        return clang or "avx512f" in processor
+
     def version(self) -> str:
         """The first line of what it says about itself; raises ``CompileError``."""
         done = self._run([*self.command, "--version"], None)
@@ -112,7 +117,10 @@ def _kernel_at(source: str, line: int) -> str | None:
 
 
 def find() -> Compiler:
-    """``CC``, else the first of ``NAMES``, else Zig's; raises ``BackendUnavailable``."""
+    """``CC``, else the first of ``NAMES``, else Zig's, one that suits before one that does not.
+
+    Raises ``BackendUnavailable``.
+    """
     if chosen := os.environ.get(ENVIRONMENT):
         command = shlex.split(chosen)
         place = shutil.which(command[0])
@@ -122,11 +130,13 @@ def find() -> Compiler:
                 " name a C compiler"
             )
         return Compiler(tuple(command), Path(place).resolve())
-    for name in NAMES:
-        if place := shutil.which(name):
-            return Compiler((place,), Path(place).resolve())
+    found = [
+        Compiler((place,), Path(place).resolve()) for place in map(shutil.which, NAMES) if place
+    ]
     if zig := _zig():
-        return Compiler((str(zig), "cc"), zig)
+        found.append(Compiler((str(zig), "cc"), zig))
+    if found:
+        return next((one for one in found if one.suits(processor())), found[0])
     raise BackendUnavailable(f"no C compiler ({', '.join(NAMES)}) is found: {INSTALL}")
 
 

@@ -117,5 +117,9 @@ def prelude() -> str:
 
 
 def _undefined(macros: str) -> str:
-    names = [line.split()[1].partition("(")[0] for line in macros.splitlines() if line.startswith("#define") and "SOME " not in line]
+    names = [
+        line.split()[1].partition("(")[0]
+        for line in macros.splitlines()
+        if line.startswith("#define") and "SOME " not in line
+    ]
     return "".join(f"#undef {name}\n" for name in names)

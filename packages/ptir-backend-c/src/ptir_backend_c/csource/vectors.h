@@ -8,10 +8,31 @@
 
 INLINE int min(int a, int b) { return a < b ? a : b; }
 
+/* gcc fills vectors that are wider than the processor's one lane at a time, unless it is shown how
+   to do it in parts. */
+#if defined(__clang__) || defined(__AVX512F__)
+#define FILL(v, type, bytes) \
+  INLINE v splat_##v(type x) { return (v){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+#else
+#ifdef __AVX__
+#define NATIVE 32
+#else
+#define NATIVE 16
+#endif
+#define FILL(v, type, bytes) \
+  typedef type v##_part __attribute__((vector_size(bytes < NATIVE ? bytes : NATIVE))); \
+  INLINE v splat_##v(type x) { \
+    union { v whole; v##_part parts[bytes / sizeof(v##_part)]; } t; \
+    v##_part part = x - (v##_part){0}; \
+    for (unsigned i = 0; i < bytes / sizeof part; ++i) t.parts[i] = part; \
+    return t.whole; \
+  }
+#endif
+
 #define VECTOR(v, type, bytes) \
   typedef type v __attribute__((vector_size(bytes))); \
   typedef type v##_stored __attribute__((vector_size(bytes), aligned(sizeof(type)), may_alias)); \
-  INLINE v splat_##v(type x) { return (v){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; } \
+  FILL(v, type, bytes) \
   INLINE v load_##v(const type *p) { return *(const v##_stored *)p; } \
   INLINE void store_##v(type *p, v x) { *(v##_stored *)p = x; }
 
