@@ -78,7 +78,7 @@ def test_a_planted_fault_is_caught(
     plant, ops = FAULTS[fault]
     plant(monkeypatch)
     for op in ops:
-        found = Counter(row.outcome for row in outcomes(spread(cases[op], 96), c))
+        found = Counter(row.outcome for row in outcomes(spread(cases[op], 40), c))
         assert found[Outcome.MISMATCH], (op, found)
 
 
