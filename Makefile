@@ -3,8 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-PACKAGES := packages/ptir-core packages/ptir-backend-ref packages/ptir-backend-opencl \
-            packages/ptir-testsuite
+PACKAGES := packages/ptir-core packages/ptir-backend-ref packages/ptir-backend-c \
+            packages/ptir-backend-opencl packages/ptir-testsuite
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/pins.txt
 # Two workers on one BLAS thread each: threads of both would fight over the same cores.
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile

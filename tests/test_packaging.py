@@ -134,6 +134,14 @@ def test_reference_backend_is_an_entry_point(wheel: Build) -> None:
     assert declared.split("\n")[:2] == ["[ptir.backends]", "ref = ptir_backend_ref:backend"]
 
 
+def test_c_backend_is_an_entry_point_and_brings_a_compiler_when_asked(wheel: Build) -> None:
+    declared = dist_info(wheel("ptir-backend-c"), "entry_points.txt")
+    assert declared.split("\n")[:2] == ["[ptir.backends]", "c = ptir_backend_c:backend"]
+    required = metadata(wheel("ptir-backend-c")).get_all("Requires-Dist", [])
+    assert [line.split(">")[0] for line in required] == [f"ptir-core=={version()}", "ziglang"]
+    assert "extra ==" in required[1]
+
+
 def test_opencl_backend_is_an_entry_point_and_brings_a_cpu_runtime_when_asked(
     wheel: Build,
 ) -> None:

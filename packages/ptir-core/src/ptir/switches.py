@@ -15,6 +15,9 @@ SWITCHES: Final = {
     "PTIR_DEBUG": "show the traceback of an error",
 }
 
+THREADS: Final = "PTIR_C_THREADS"
+"""The variable that says how many threads the C backend runs; ``--threads`` sets it."""
+
 
 def switched_on(name: str) -> bool:
     """Whether the switch called ``name`` is on; raises ``UsageError`` for any other value."""

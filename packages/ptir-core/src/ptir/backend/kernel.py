@@ -8,7 +8,7 @@ dialect, plans memory, caches binaries and replays them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -219,6 +219,20 @@ class KernelDevice(ABC):
     @abstractmethod
     def launch(self, kernel: Any, items: int) -> None:
         """Queue ``items`` work-items of a kernel whose arguments are all bound."""
+
+    def copier(self, nbytes: int) -> Any | None:
+        """A kernel of one item that copies ``nbytes`` from its first buffer to its second.
+
+        None where copies are commands of their own (``copy``).
+        """
+        return None
+
+    def sequence(self, launches: Sequence[tuple[Any, int]]) -> Callable[[], None] | None:
+        """What launches kernels with their numbers of items one after the other, in one call.
+
+        It uses what is bound when it is called. None where they are launched one by one.
+        """
+        return None
 
     @abstractmethod
     def finish(self) -> None:

@@ -13,6 +13,7 @@ A command that runs something is written like this::
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+
+from ptir.switches import THREADS
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Target
@@ -45,6 +48,12 @@ def _option(name: str, help: str, **rest: Any) -> Callable[[Any], Any]:
     return click.option(name, help=help, envvar=twin, show_envvar=True, **rest)
 
 
+def _set_threads(context: click.Context, option: click.Parameter, count: int | None) -> None:
+    """The backend reads it where it opens its device."""
+    if count is not None:
+        os.environ[THREADS] = str(count)
+
+
 OPTIONS = (
     _option("--backend", "Where to run; default: the best that works.", metavar="NAME[:DEVICE]"),
     _option(
@@ -65,6 +74,15 @@ OPTIONS = (
     _option("--profile", "Print time by name on stderr.", is_flag=True),
     _option("--json", "Print one JSON value.", is_flag=True),
     _option("--seed", "Seed of random numbers.", type=click.IntRange(0, 2**64 - 1)),
+    click.option(
+        "--threads",
+        help="Threads of the C backend; default: the physical cores that may be used.",
+        type=click.IntRange(1, 1024),
+        envvar=THREADS,
+        show_envvar=True,
+        expose_value=False,
+        callback=_set_threads,
+    ),
 )
 
 

@@ -192,7 +192,8 @@ class KernelBackend(Backend):
                     step.bind(position, counters[-1].memory)
             steps.append(step)
         held = (*arenas, *constants, *counters, *parts.values())
-        return KernelProgram(program, opened.pool, opened.stats, steps, recipe.outputs, held)
+        outputs = recipe.outputs
+        return KernelProgram(program, device, opened.pool, opened.stats, steps, outputs, held)
 
     @staticmethod
     def _arenas(recipe: Recipe, device: KernelDevice) -> Iterator[int]:

@@ -3,7 +3,8 @@
 Everything that can be settled at compile time is: kernel objects, sizes, arena parts, constants.
 A replay binds only the inputs and outputs that changed since the last one and queues the steps. A
 step is anything with ``run``: today kernels and copies; a whole program in one launch, or a
-recorded graph, can take the place of many.
+recorded graph, can take the place of many. A device that walks lists of launches by itself
+(``KernelDevice.sequence``) gets them all in one call.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Step(ABC):
     """Kernels that one run launches."""
     holds = False
     """Whether it keeps what it is bound to, so that it must be bound to nothing after a run."""
+    launched: tuple[Any, int] | None = None
+    """The kernel and its items, where that is all there is to it."""
 
     @abstractmethod
     def places(self) -> Sequence[Place]:
@@ -54,6 +57,7 @@ class Launch(Step):
         self, device: KernelDevice, kernel: Any, items: int, places: Sequence[Place]
     ) -> None:
         self._device, self._kernel, self._items = device, kernel, items
+        self.launched = (kernel, items)
         self._places = places
 
     def places(self) -> Sequence[Place]:
@@ -72,12 +76,13 @@ class Launch(Step):
 class Transfer(Step):
     """A copy from one memory to another."""
 
-    holds = True
-
     def __init__(self, device: KernelDevice, source: Place, target: Place, nbytes: int) -> None:
         self._device, self._nbytes = device, nbytes
         self._places = (source, target)
         self._held: list[Memory] = [None, None]
+        self._copier = device.copier(nbytes)
+        self.launched = None if self._copier is None else (self._copier, 1)
+        self.holds = self._copier is None
 
     def places(self) -> Sequence[Place]:
         """The source and the target."""
@@ -85,10 +90,16 @@ class Transfer(Step):
 
     def bind(self, position: int, memory: Memory) -> None:
         """Use another source or target."""
-        self._held[position] = memory
+        if self._copier is None:
+            self._held[position] = memory
+        else:
+            self._device.bind(self._copier, position, memory)
 
     def run(self) -> None:
         """Queue the copy."""
+        if self._copier is not None:
+            self._device.launch(self._copier, 1)
+            return
         self._device.copy(self._held[0], self._held[1], self._nbytes)
 
 
@@ -108,6 +119,7 @@ class KernelProgram(Executable):
     def __init__(
         self,
         program: Program,
+        device: KernelDevice,
         pool: Pool,
         stats: RunStats,
         steps: Sequence[Step],
@@ -117,6 +129,7 @@ class KernelProgram(Executable):
         self.program = program
         self._pool, self._stats = pool, stats
         self._steps = tuple(steps)
+        self._queue = _in_one_call(device, self._steps) or _one_by_one(self._steps)
         self._outputs = tuple(outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
         self._kernels = sum(step.launches for step in steps)
@@ -157,8 +170,7 @@ class KernelProgram(Executable):
         with self._lock:
             results = self._bound(inputs)
             try:
-                for step in self._steps:
-                    step.run()
+                self._queue()
             finally:
                 self._let_go()
             self._stats.kernels_launched += self._kernels
@@ -226,3 +238,19 @@ class KernelProgram(Executable):
         for number, step, position in self._holding:
             step.bind(position, None)
             self._last[number] = None
+
+
+def _one_by_one(steps: Sequence[Step]) -> Callable[[], None]:
+    """What queues one step after the other."""
+
+    def queue() -> None:
+        for step in steps:
+            step.run()
+
+    return queue
+
+
+def _in_one_call(device: KernelDevice, steps: Sequence[Step]) -> Callable[[], None] | None:
+    """What queues every step at once, where the device does that."""
+    launches = [step.launched for step in steps if step.launched is not None]
+    return device.sequence(launches) if len(launches) == len(steps) else None

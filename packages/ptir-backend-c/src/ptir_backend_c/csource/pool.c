@@ -1,0 +1,254 @@
+/* Threads that run lists of launches. One call walks a list; the items of a launch are claimed one
+   by one by whoever is free, the caller included, so nobody ever waits for a thread that has not
+   come yet. Threads look for work without sleeping only while a list is being walked, and only for
+   a short while; between lists they sleep. */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void (*kernel_function)(void *const *buffers, int item);
+
+typedef struct {
+  kernel_function kernel;
+  void *const *buffers;
+  int items;
+} launch;
+
+enum { STACK = 8 << 20, LOOKS = 4000, WAITS = 4000 };
+
+/* `work` holds the number of the launch in its upper half and the items left to claim in its lower
+   half: an item is claimed, and its launch known, in one step. The number only grows. */
+typedef struct pool {
+  _Atomic uint64_t work;
+  char apart[64 - sizeof(uint64_t)];
+  _Atomic int unfinished; /* items of the launch that are not done */
+  char apart_too[64 - sizeof(int)];
+  const launch *current;
+  _Atomic int walking; /* whether a list is being walked */
+  _Atomic int asleep;
+  _Atomic int leaving;
+  int wanted, started;
+  uint32_t number;
+  const int *processors; /* one for each thread, the caller's first; NULL: not bound */
+  pthread_t *threads;
+  pthread_mutex_t lists; /* one list at a time */
+  pthread_mutex_t sleep;
+  pthread_cond_t wake;
+  struct pool *next;
+} pool;
+
+typedef struct {
+  pool *owner;
+  int processor;
+} worker;
+
+static void pause_a_little(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static int left(uint64_t work) { return (int)(uint32_t)work; }
+
+/* Run one item of the current launch; 0 if there is none left to claim. */
+static int help(pool *p) {
+  uint64_t work = atomic_load_explicit(&p->work, memory_order_acquire);
+  while (left(work)) {
+    if (atomic_compare_exchange_weak_explicit(&p->work, &work, work - 1, memory_order_acq_rel,
+                                              memory_order_acquire)) {
+      const launch *now = p->current; /* stays until the item is done */
+      now->kernel(now->buffers, now->items - left(work));
+      atomic_fetch_sub_explicit(&p->unfinished, 1, memory_order_acq_rel);
+      return 1;
+    }
+  }
+  return 0;
+}
+
+static int is_idle(pool *p) {
+  return !left(atomic_load(&p->work)) && !atomic_load(&p->leaving);
+}
+
+static void rest(pool *p) {
+  pthread_mutex_lock(&p->sleep);
+  atomic_fetch_add(&p->asleep, 1);
+  while (is_idle(p)) pthread_cond_wait(&p->wake, &p->sleep);
+  atomic_fetch_sub(&p->asleep, 1);
+  pthread_mutex_unlock(&p->sleep);
+}
+
+static void wake(pool *p) {
+  pthread_mutex_lock(&p->sleep);
+  pthread_cond_broadcast(&p->wake);
+  pthread_mutex_unlock(&p->sleep);
+}
+
+static void bind(int processor) {
+#ifdef __linux__
+  if (processor >= 0) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set); /* where it is not allowed: unbound */
+  }
+#else
+  (void)processor;
+#endif
+}
+
+static void *serve(void *given) {
+  worker me = *(worker *)given;
+  pool *p = me.owner;
+  free(given);
+  bind(me.processor);
+  while (!atomic_load(&p->leaving)) {
+    int looks = 0;
+    while (looks < LOOKS && atomic_load_explicit(&p->walking, memory_order_relaxed)) {
+      looks = help(p) ? 0 : looks + 1;
+      if (looks) pause_a_little();
+    }
+    if (is_idle(p)) rest(p);
+  }
+  return NULL;
+}
+
+/* Start the threads that are missing; 0 or an error number. */
+static int start(pool *p) {
+  int problem = 0;
+  sigset_t all, before;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, STACK);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the program's own threads */
+  while (p->started < p->wanted - 1 && !problem) {
+    worker *me = malloc(sizeof *me);
+    if (!me) {
+      problem = ENOMEM;
+      break;
+    }
+    me->owner = p;
+    me->processor = p->processors ? p->processors[p->started + 1] : -1;
+    problem = pthread_create(&p->threads[p->started], &attributes, serve, me);
+    if (problem) free(me);
+    else ++p->started;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  return problem;
+}
+
+static void set_up(pool *p) {
+  pthread_mutex_init(&p->lists, NULL);
+  pthread_mutex_init(&p->sleep, NULL);
+  pthread_cond_init(&p->wake, NULL);
+  atomic_store(&p->work, (uint64_t)p->number << 32);
+  atomic_store(&p->walking, 0);
+  atomic_store(&p->asleep, 0);
+  p->started = 0;
+}
+
+static pool *pools;
+static pthread_mutex_t listed = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t watched = PTHREAD_ONCE_INIT;
+
+/* A child has none of its parent's threads: its pools start their own when they need them. */
+static void in_child(void) {
+  pthread_mutex_init(&listed, NULL);
+  for (pool *p = pools; p; p = p->next) set_up(p);
+}
+
+static void watch(void) { pthread_atfork(NULL, NULL, in_child); }
+
+/* A pool of `threads`, the caller's included; `processors` (or NULL) has one number for each. */
+pool *pool_new(int threads, const int *processors) {
+  pool *p = calloc(1, sizeof *p);
+  if (!p) return NULL;
+  p->wanted = threads;
+  p->threads = calloc((size_t)threads, sizeof *p->threads);
+  if (processors) {
+    int *own = malloc((size_t)threads * sizeof *own);
+    if (own) memcpy(own, processors, (size_t)threads * sizeof *own);
+    p->processors = own;
+  }
+  if (!p->threads || (processors && !p->processors)) return NULL;
+  set_up(p);
+  pthread_once(&watched, watch);
+  pthread_mutex_lock(&listed);
+  p->next = pools;
+  pools = p;
+  pthread_mutex_unlock(&listed);
+  return p;
+}
+
+/* End the threads. Nobody may be running a list. */
+void pool_free(pool *p) {
+  pthread_mutex_lock(&listed);
+  for (pool **at = &pools; *at; at = &(*at)->next) {
+    if (*at == p) {
+      *at = p->next;
+      break;
+    }
+  }
+  pthread_mutex_unlock(&listed);
+  atomic_store(&p->leaving, 1);
+  wake(p);
+  for (int i = 0; i < p->started; ++i) pthread_join(p->threads[i], NULL);
+  free(p->threads);
+  free((void *)p->processors);
+  free(p);
+}
+
+static void walk(pool *p, const launch *list, int count) {
+  for (const launch *now = list; now < list + count; ++now) {
+    if (now->items == 1 || p->wanted == 1) { /* nobody else is needed */
+      for (int item = 0; item < now->items; ++item) now->kernel(now->buffers, item);
+      continue;
+    }
+    p->current = now;
+    atomic_store_explicit(&p->unfinished, now->items, memory_order_relaxed);
+    ++p->number;
+    atomic_store(&p->work, (uint64_t)p->number << 32 | (uint32_t)now->items);
+    if (atomic_load(&p->asleep)) wake(p);
+    while (help(p)) continue;
+    for (int waits = 0; atomic_load_explicit(&p->unfinished, memory_order_acquire); ++waits) {
+      if (waits < WAITS) pause_a_little();
+      else sched_yield();
+    }
+  }
+}
+
+/* Run every item of every launch, one launch after the other; 0 or an error number. */
+int pool_run(pool *p, const launch *list, int count) {
+  pthread_mutex_lock(&p->lists);
+  int problem = p->started < p->wanted - 1 ? start(p) : 0;
+  if (!problem) {
+    atomic_store(&p->walking, 1);
+    walk(p, list, count);
+    atomic_store(&p->walking, 0);
+  }
+  pthread_mutex_unlock(&p->lists);
+  return problem;
+}
+
+/* A copy as a launch: target, source, number of bytes. */
+void pool_copy(void *const *buffers, int item) {
+  (void)item;
+  memmove(buffers[1], buffers[0], (size_t)buffers[2]);
+}
+
+void *pool_allocate(size_t bytes) {
+  void *memory = NULL;
+  return posix_memalign(&memory, 64, bytes) ? NULL : memory;
+}
+
+void pool_release(void *memory) { free(memory); }

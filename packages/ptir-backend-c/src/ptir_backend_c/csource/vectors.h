@@ -1,0 +1,146 @@
+/* Types of sixteen lanes: loads, stores, selection, conversions. Plain C with the vector
+   extensions of gcc and clang; includes nothing, because headers cost more than small kernels. */
+
+#define INLINE static inline __attribute__((always_inline, unused))
+#define OUTLINE static __attribute__((noinline, unused))
+#define LANES 16
+#define EACH(i) for (int i = 0; i < LANES; ++i)
+
+INLINE int min(int a, int b) { return a < b ? a : b; }
+
+/* gcc fills vectors that are wider than the processor's one lane at a time, unless it is shown how
+   to do it in parts. */
+#if defined(__clang__) || defined(__AVX512F__)
+#define FILL(v, type, bytes) \
+  INLINE v splat_##v(type x) { return (v){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+#else
+#ifdef __AVX__
+#define NATIVE 32
+#else
+#define NATIVE 16
+#endif
+#define FILL(v, type, bytes) \
+  typedef type v##_part __attribute__((vector_size(bytes < NATIVE ? bytes : NATIVE))); \
+  INLINE v splat_##v(type x) { \
+    union { v whole; v##_part parts[bytes / sizeof(v##_part)]; } t; \
+    v##_part part = x - (v##_part){0}; \
+    for (unsigned i = 0; i < bytes / sizeof part; ++i) t.parts[i] = part; \
+    return t.whole; \
+  }
+#endif
+
+#define VECTOR(v, type, bytes) \
+  typedef type v __attribute__((vector_size(bytes))); \
+  typedef type v##_stored __attribute__((vector_size(bytes), aligned(sizeof(type)), may_alias)); \
+  FILL(v, type, bytes) \
+  INLINE v load_##v(const type *p) { return *(const v##_stored *)p; } \
+  INLINE void store_##v(type *p, v x) { *(v##_stored *)p = x; }
+
+VECTOR(vi8, signed char, 16)
+VECTOR(vu8, unsigned char, 16)
+VECTOR(vi16, short, 32)
+VECTOR(vu16, unsigned short, 32)
+VECTOR(vi32, int, 64)
+VECTOR(vu32, unsigned, 64)
+VECTOR(vi64, long long, 128)
+VECTOR(vu64, unsigned long long, 128)
+VECTOR(vf32, float, 64)
+VECTOR(vf64, double, 128)
+
+/* Masks are 32 bits wide, all ones or zero, whatever is selected. */
+#define SELECT(v, mask) \
+  INLINE v select_##v(vi32 m, v a, v b) { \
+    mask k = __builtin_convertvector(m, mask); \
+    return (v)((k & (mask)a) | (~k & (mask)b)); \
+  }
+
+SELECT(vi8, vi8)
+SELECT(vu8, vi8)
+SELECT(vi16, vi16)
+SELECT(vu16, vi16)
+SELECT(vi32, vi32)
+SELECT(vu32, vi32)
+SELECT(vi64, vi64)
+SELECT(vu64, vi64)
+SELECT(vf32, vi32)
+SELECT(vf64, vi64)
+
+INLINE float select_f32(int m, float a, float b) { return m ? a : b; }
+INLINE unsigned select_u32(int m, unsigned a, unsigned b) { return m ? a : b; }
+
+INLINE unsigned bits_f32(float x) { unsigned u; __builtin_memcpy(&u, &x, 4); return u; }
+INLINE float float_u32(unsigned u) { float x; __builtin_memcpy(&x, &u, 4); return x; }
+INLINE unsigned long long bits_f64(double x) {
+  unsigned long long u;
+  __builtin_memcpy(&u, &x, 8);
+  return u;
+}
+INLINE double float_u64(unsigned long long u) { double x; __builtin_memcpy(&x, &u, 8); return x; }
+
+/* Floats to integers: truncated, held within the range; what NaN gives is decided outside. */
+#define SATURATE(f, from, mask, t, to, low, high, least, most) \
+  INLINE to saturated_##f##_##t(from x) { \
+    return x >= (high) ? (to)(most) : x >= (low) ? (to)x : (to)(least); \
+  } \
+  INLINE v##t saturated_v##f##_##t(v##f x) { \
+    mask above = x >= (high), below = ~(x >= (low)); \
+    v##t y = __builtin_convertvector((v##f)((mask)x & ~above & ~below), v##t); \
+    y = select_v##t(__builtin_convertvector(below, vi32), splat_v##t((to)(least)), y); \
+    return select_v##t(__builtin_convertvector(above, vi32), splat_v##t((to)(most)), y); \
+  }
+#define SATURATES(t, to, low, high, least, most) \
+  SATURATE(f32, float, vi32, t, to, low##f, high##f, least, most) \
+  SATURATE(f64, double, vi64, t, to, low, high, least, most)
+
+SATURATES(i8, signed char, -0x1p7, 0x1p7, -128, 127)
+SATURATES(i16, short, -0x1p15, 0x1p15, -32768, 32767)
+SATURATES(i32, int, -0x1p31, 0x1p31, -2147483647 - 1, 2147483647)
+SATURATES(i64, long long, -0x1p63, 0x1p63, -9223372036854775807ll - 1, 9223372036854775807ll)
+SATURATES(u8, unsigned char, 0x0p0, 0x1p8, 0, 255)
+SATURATES(u16, unsigned short, 0x0p0, 0x1p16, 0, 65535)
+SATURATES(u32, unsigned, 0x0p0, 0x1p32, 0, 4294967295u)
+SATURATES(u64, unsigned long long, 0x0p0, 0x1p64, 0, 18446744073709551615ull)
+
+/* One rounding: what only contractions ask for. */
+INLINE float fma_f32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+INLINE double fma_f64(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+#if __has_builtin(__builtin_elementwise_fma)
+INLINE vf32 fma_vf32(vf32 a, vf32 b, vf32 c) { return __builtin_elementwise_fma(a, b, c); }
+INLINE vf64 fma_vf64(vf64 a, vf64 b, vf64 c) { return __builtin_elementwise_fma(a, b, c); }
+#else
+#if defined(__AVX512F__)
+#define PART_BYTES 64
+#define FMA_F32(a, b, c) __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4)
+#define FMA_F64(a, b, c) __builtin_ia32_vfmaddpd512_mask(a, b, c, -1, 4)
+#elif defined(__FMA__)
+#define PART_BYTES 32
+#define FMA_F32(a, b, c) __builtin_ia32_vfmaddps256(a, b, c)
+#define FMA_F64(a, b, c) __builtin_ia32_vfmaddpd256(a, b, c)
+#elif defined(__aarch64__)
+#define PART_BYTES 16
+#define FMA_F32(a, b, c) __builtin_aarch64_fmav4sf(a, b, c)
+#define FMA_F64(a, b, c) __builtin_aarch64_fmav2df(a, b, c)
+#endif
+#ifdef PART_BYTES
+typedef float f32_part __attribute__((vector_size(PART_BYTES)));
+typedef double f64_part __attribute__((vector_size(PART_BYTES)));
+#define PARTS(type) (LANES * sizeof(type) / PART_BYTES)
+#define BY_PARTS(v, type, part, f) \
+  INLINE v fma_##v(v a, v b, v c) { \
+    union { v whole; part parts[PARTS(type)]; } x = {a}, y = {b}, z = {c}; \
+    for (unsigned i = 0; i < PARTS(type); ++i) \
+      z.parts[i] = f(x.parts[i], y.parts[i], z.parts[i]); \
+    return z.whole; \
+  }
+BY_PARTS(vf64, double, f64_part, FMA_F64)
+#if PART_BYTES == 64
+INLINE vf32 fma_vf32(vf32 a, vf32 b, vf32 c) { return FMA_F32(a, b, c); }
+#else
+BY_PARTS(vf32, float, f32_part, FMA_F32)
+#endif
+#else
+INLINE vf32 fma_vf32(vf32 a, vf32 b, vf32 c) { EACH(i) c[i] = fma_f32(a[i], b[i], c[i]); return c; }
+INLINE vf64 fma_vf64(vf64 a, vf64 b, vf64 c) { EACH(i) c[i] = fma_f64(a[i], b[i], c[i]); return c; }
+#endif
+#endif

@@ -1,0 +1,230 @@
+"""The processor as the kernel generator uses it: memory, builds, and lists of launches."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+import weakref
+from _ctypes import dlclose
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ptir.backend.kernel import KernelDevice, Traits
+from ptir.codegen import binaries
+from ptir.errors import CompileError, DeviceError, OutOfMemory
+from ptir_backend_c import processors
+from ptir_backend_c.compiler import Compiler
+from ptir_backend_c.dialect import PlainC
+from ptir_backend_c.prelude import source
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ALIGNMENT: Final = 64
+
+
+class Memory:
+    """An address, and what keeps it valid."""
+
+    __slots__ = ("address", "nbytes", "owner")
+
+    def __init__(self, address: int, nbytes: int, owner: object) -> None:
+        self.address, self.nbytes, self.owner = address, nbytes, owner
+
+
+class Allocation:
+    """Memory of the C library, given back when nobody refers to it."""
+
+    __slots__ = ("_address", "_release")
+
+    def __init__(self, address: int, release: Callable[[int], None]) -> None:
+        self._address, self._release = address, release
+
+    def __del__(self) -> None:
+        self._release(self._address)
+
+
+class Built:
+    """A loaded shared object; unloaded with the last kernel that came from it."""
+
+    def __init__(self, binary: bytes) -> None:
+        self.binary = binary
+        with tempfile.TemporaryDirectory(prefix="ptir-c-") as folder:
+            file = Path(folder, "kernels.so")
+            file.write_bytes(binary)
+            self.library = ctypes.CDLL(str(file))
+        self.close = weakref.finalize(self, dlclose, self.library._handle)
+        self.close.atexit = False
+
+    def address(self, name: str) -> int:
+        """Where a function is; raises ``AttributeError``."""
+        return ctypes.cast(getattr(self.library, name), ctypes.c_void_p).value or 0
+
+
+class Kernel:
+    """A function of a shared object and the addresses of its buffers."""
+
+    __slots__ = ("address", "buffers", "source")
+
+    def __init__(self, address: int, buffers: int, source: object) -> None:
+        self.address, self.source = address, source
+        self.buffers = (ctypes.c_void_p * max(1, buffers))()
+
+
+class Launch(ctypes.Structure):
+    """``launch`` of pool.c."""
+
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("buffers", ctypes.c_void_p),
+        ("items", ctypes.c_int),
+    )
+
+
+class Runtime:
+    """The functions of pool.c and a pool of threads."""
+
+    def __init__(self, built: Built, threads: int) -> None:
+        self.built = built
+        built.close.detach()  # its threads are in it
+        library = built.library
+        library.pool_new.restype = ctypes.c_void_p
+        library.pool_new.argtypes = (ctypes.c_int, ctypes.c_void_p)
+        library.pool_free.restype = None
+        library.pool_free.argtypes = (ctypes.c_void_p,)
+        library.pool_run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+        library.pool_allocate.restype = ctypes.c_void_p
+        library.pool_allocate.argtypes = (ctypes.c_size_t,)
+        library.pool_release.restype = None
+        library.pool_release.argtypes = (ctypes.c_void_p,)
+        self.run, self.allocate = library.pool_run, library.pool_allocate
+        self.release = library.pool_release
+        self.copy = built.address("pool_copy")
+        found = processors.places(threads)
+        numbers = (ctypes.c_int * threads)(*found) if found else None
+        self.pool = library.pool_new(threads, numbers)
+        if not self.pool:
+            raise OutOfMemory(f"c: no memory for a pool of {threads} threads")
+        weakref.finalize(self, library.pool_free, self.pool).atexit = False
+
+
+class CDevice(KernelDevice):
+    """The processor, a compiler for it, and a pool of threads."""
+
+    def __init__(self, compiler: Compiler, threads: int) -> None:
+        self._compiler = compiler
+        self.dialect = PlainC()
+        self.traits = Traits(
+            units=threads,
+            doubles=True,
+            largest=memory_of_the_machine(),
+            alignment=ALIGNMENT,
+            identity=compiler.identity,
+        )
+        self._runtime = Runtime(binaries.built(self, source("pool.c")), threads)
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Aligned memory of the C library."""
+        if nbytes > self.traits.largest:
+            raise OutOfMemory(
+                f"c: {nbytes} bytes are needed in one piece and the machine has"
+                f" {self.traits.largest}; use a smaller batch, context or dtype"
+            )
+        address = self._runtime.allocate(nbytes)
+        if not address:
+            raise OutOfMemory(
+                f"c: allocation of {nbytes} bytes failed; use a smaller batch, context or dtype"
+            )
+        return Memory(address, nbytes, Allocation(address, self._runtime.release))
+
+    def part(self, memory: Memory, offset: int, nbytes: int) -> Memory:
+        """An address further on."""
+        return Memory(memory.address + offset, nbytes, memory.owner)
+
+    def borrow(self, array: np.ndarray[Any, Any]) -> Memory | None:
+        """The array's own memory; copied only where its elements are not aligned."""
+        if not array.flags.aligned:
+            return None
+        return Memory(array.ctypes.data, array.nbytes, array)
+
+    def write(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
+        """Copied at once."""
+        ctypes.memmove(memory.address, array.ctypes.data, array.nbytes)
+
+    def read(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
+        """Copied at once."""
+        ctypes.memmove(array.ctypes.data, memory.address, array.nbytes)
+
+    def copy(self, source: Memory, destination: Memory, nbytes: int) -> None:
+        """Copied at once."""
+        ctypes.memmove(destination.address, source.address, nbytes)
+
+    def build(self, source: str) -> Built:
+        """A shared object."""
+        options = ("-pthread",) if "pthread.h" in source else ()
+        return self._loaded(self._compiler.shared_object(source, *options))
+
+    def _loaded(self, binary: bytes) -> Built:
+        try:
+            return Built(binary)
+        except OSError as error:
+            raise CompileError(
+                f"c: a built kernel does not load: {error}; if {tempfile.gettempdir()} forbids"
+                " programs, set TMPDIR to a folder that allows them"
+            ) from error
+
+    def binary(self, built: Built) -> bytes:
+        """The shared object."""
+        return built.binary
+
+    def load(self, source: str, binary: bytes) -> Built | None:
+        """The shared object, or None where the system does not take it."""
+        try:
+            return Built(binary)
+        except OSError:
+            return None
+
+    def kernel(self, built: Built, name: str, arguments: int) -> Kernel:
+        """A function."""
+        return Kernel(built.address(name), arguments, built)
+
+    def copier(self, nbytes: int) -> Kernel:
+        """The pool's own."""
+        made = Kernel(self._runtime.copy, 3, self._runtime)
+        made.buffers[2] = nbytes
+        return made
+
+    def bind(self, kernel: Kernel, position: int, memory: Memory) -> None:
+        """Set an address."""
+        kernel.buffers[position] = memory.address
+
+    def launch(self, kernel: Kernel, items: int) -> None:
+        """Run it now."""
+        self.sequence(((kernel, items),))()
+
+    def sequence(self, launches: Sequence[tuple[Kernel, int]]) -> Callable[[], None]:
+        """One call that walks the list."""
+        kernels = [kernel for kernel, _ in launches]
+        listed = (Launch * len(launches))()
+        for place, (kernel, items) in enumerate(launches):
+            listed[place] = Launch(kernel.address, ctypes.addressof(kernel.buffers), items)
+        runtime, count = self._runtime, len(launches)
+        pool, run = runtime.pool, runtime.run
+
+        def walk() -> None:
+            if problem := run(pool, listed, count):
+                said = os.strerror(problem)
+                raise DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
+
+        walk.kernels = kernels  # type: ignore[attr-defined]  # their buffers are in the list
+        return walk
+
+    def finish(self) -> None:
+        """Everything is done when a call returns."""
+
+
+def memory_of_the_machine() -> int:
+    """Bytes of main memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,35 @@
+"""The C device under test; without a compiler the tests are skipped, unless it is required."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from ptir.backend import registry
+from ptir.backend.contract import Target
+
+# Programs that any device must run were written for the OpenCL tests; here they run on C.
+SHARED = ("test_opencl_families", "test_opencl_programs", "test_opencl_control")
+SHARED += ("test_opencl_conformance",)
+sys.path.append(str(Path(__file__).parent.parent / "opencl"))
+pytest.register_assert_rewrite(*SHARED)
+
+
+@pytest.fixture(scope="session")
+def c() -> Target:
+    """The processor; ``PTIR_REQUIRE_BACKENDS`` with ``c`` makes its absence a failure."""
+    required = os.environ.get("PTIR_REQUIRE_BACKENDS", "").split(",")
+    found = [status for status in registry.status_table() if status.name == "c"]
+    missing = not found or found[0].status == "unavailable"
+    if missing and "c" not in required:
+        pytest.skip(found[0].reason if found else "ptir-backend-c is not installed")
+    return registry.get("c")
+
+
+@pytest.fixture(scope="session")
+def opencl(c: Target) -> Target:
+    """The device of the shared tests."""
+    return c

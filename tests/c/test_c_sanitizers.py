@@ -1,0 +1,102 @@
+"""Generated text under the sanitizers of the compiler: no undefined behaviour, no stray access.
+
+Kernels are built with a sanitizer in a process of its own, whose C library's memory functions are
+the sanitizer's, and the corpus's slice of every op and a model run on them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ptir.backend.contract import Target
+from ptir_backend_c import compiler
+
+HERE = Path(__file__).parent
+SCRIPT = f"""
+import sys
+sys.path[:0] = [{str(HERE.parent / "opencl")!r}]
+import numpy as np
+import ptir
+from ptir.backend import registry
+from test_opencl_conformance import corpus, outcomes, spread
+from ptir_testsuite.outcomes import Outcome
+
+target = registry.get("c")
+by_op = {{}}
+for case in corpus():
+    by_op.setdefault(case.op, []).append(case)
+chosen = [case for cases in by_op.values() for case in spread(cases, COUNT)]
+wrong = [row for row in outcomes(chosen, target) if row.outcome is not Outcome.PASS]
+assert not wrong, wrong[0].message
+found = ptir.load_model("demo", backend=target).generate("ROMEO:", max_tokens=4, temperature=0.0)
+there = ptir.load_model("demo", backend="ref").generate("ROMEO:", max_tokens=4, temperature=0.0)
+assert found.token_ids == there.token_ids
+print(len(chosen), "programs and a model are clean")
+"""
+FAULTY = """
+from ptir.backend import registry
+target = registry.get("c")
+device = target.backend.opened(target.device).device
+built = device.build('''TEXT''')
+kernel = device.kernel(built, "f", 1)
+device.bind(kernel, 0, device.allocate(64))
+device.launch(kernel, 1)
+"""
+STRAY = "void f(void *const *buffers, const int item) { ((int *)buffers[0])[16 + item] = 1; }"
+UNDEFINED = (
+    "void f(void *const *buffers, const int item) {"
+    " int *x = buffers[0]; x[0] = 2147483647 - item; x[0] = x[0] + 1; }"
+)
+
+
+def sanitized(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script whose kernels are built with the sanitizers; skips where there are none."""
+    found = compiler.find()
+    places = [_library(found.command, name) for name in ("libasan.so", "libubsan.so")]
+    environment = {
+        **os.environ,
+        "CC": f"{found.command[0]} -fsanitize=address,undefined -fno-sanitize-recover=all",
+        "LD_PRELOAD": " ".join(places),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PTIR_CACHE_DIR": str(tmp_path),
+        "PTIR_C_THREADS": "2",
+    }
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+
+
+def _library(command: tuple[str, ...], name: str) -> str:
+    asked = [*command, f"-print-file-name={name}"]
+    place = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    if not os.path.isabs(place):
+        pytest.skip(f"this compiler has no {name}")
+    return place
+
+
+@pytest.mark.slow
+def test_generated_kernels_are_clean(c: Target, tmp_path: Path) -> None:
+    done = sanitized(SCRIPT.replace("COUNT", "1"), tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "programs and a model are clean" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(STRAY, "heap-buffer-overflow"), (UNDEFINED, "signed integer overflow")],
+)
+def test_a_kernel_that_is_not_clean_is_caught(
+    c: Target, tmp_path: Path, text: str, words: str
+) -> None:
+    done = sanitized(FAULTY.replace("TEXT", text), tmp_path)
+    assert done.returncode != 0
+    assert words in done.stderr, done.stderr[-3000:]
