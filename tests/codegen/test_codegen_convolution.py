@@ -67,7 +67,7 @@ def stored(function: Any, *types: Any) -> Program:
 
 def test_a_packed_weight_is_read_where_it_is() -> None:
     program = stored(lambda x, w: F.conv2d(x, w, padding=1), IMAGE, FILTERS)
-    assert len(pack(program)[1]) == 1
+    assert len(pack(program, 1 << 40)[1]) == 1
     (kernel,) = compiled(program).kernels
     assert kernel is not None
     detail: Detail = kernel.group.detail
@@ -78,13 +78,13 @@ def test_a_packed_weight_is_read_where_it_is() -> None:
 def test_a_depthwise_weight_is_packed_by_channels() -> None:
     weight = spec("f32", 32, 1, 3, 3)
     program = stored(lambda x, w: F.conv2d(x, w, groups=32, layout="oihw"), IMAGE, weight)
-    packed, _ = pack(program)
+    packed, _ = pack(program, 1 << 40)
     assert packed.inputs[1].shape == (2, 9, 16, 1)
 
 
 def test_filters_that_fill_no_panel_stay_as_they_are() -> None:
     program = stored(lambda x, w: F.conv2d(x, w), IMAGE, spec("f32", 3, 3, 32, 8))
-    assert pack(program)[1] == {}
+    assert pack(program, 1 << 40)[1] == {}
 
 
 def test_an_operand_without_padding_is_not_copied() -> None:

@@ -114,6 +114,7 @@ def test_capabilities_are_plain_facts(opencl: Target) -> None:
         "local_memory_dedicated": bool,
         "memory_bytes": int,
         "largest_allocation_bytes": int,
+        "chain_memories": int,
         "shares_host_memory": bool,
     }
     traits = opencl.backend.opened(opencl.device).device.traits

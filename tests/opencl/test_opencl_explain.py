@@ -20,7 +20,7 @@ def test_a_layer_of_gpt2_is_few_kernels_and_nothing_runs_elsewhere(
     report = explain_decode(ptir.load_model("demo", backend=opencl, quant=quant), 8, 1)
     assert 1 <= kernels_per_layer(report) <= MOST
     assert ops_elsewhere(report) == 0
-    assert report.counted.kernels_launched == report.kernels
+    assert 1 <= report.counted.kernels_launched <= report.kernels
     assert report.counted.bytes_uploaded == 0
     assert report.counted.bytes_downloaded == 4
     assert report.counted.host_syncs == 0

@@ -22,7 +22,6 @@ from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused
 from ptir.codegen.kernel import Group, Kernel, Site, scratch_value
 from ptir.codegen.tiles import Tiles
-from ptir.codegen.together import kernel_of
 
 FAMILY: Final = "product"
 """The family that is measured: what nearly all time of a model goes into."""
@@ -179,7 +178,7 @@ def run_time(kernel: Kernel, case: Case) -> float:
         memories = [*shared]
         if turns:
             memories[largest] = _filled(device, sizes[largest])
-        turn = kernel_of(device, made, "measured", len(memories))
+        turn = device.kernel(made, "measured", len(memories))
         for position, memory in enumerate(memories):
             device.bind(turn, position, memory)
         turns.append((turn, memories))
