@@ -55,14 +55,17 @@ class Plan:
 
         ``parameters`` maps the captured program's parameter port names to what they stand for.
         """
-        ports = [p for p in self.optimized.ports if p.kind == "parameter"]
-        stored = {
-            p.name: parameters[p.name].store.handle(parameters[p.name].name)
-            for p in ports
-            if p.name not in self.derived
-        }
+        typed = zip(self.optimized.ports, self.optimized.inputs, strict=True)
+        sizes = {port.name: type.nbytes for port, type in typed if port.kind == "parameter"}
         deriving = _Deriving(self.derived, self.target, parameters)
-        return tuple(stored[p.name] if p.name in stored else deriving.handle(p.name) for p in ports)
+        found: dict[str, Handle] = {}
+        # The largest first: what one is derived from is on the device beside it for a while.
+        for name in sorted(sizes, key=lambda name: -sizes[name]):
+            if name in self.derived:
+                found[name] = deriving.handle(name)
+            else:
+                found[name] = parameters[name].store.handle(parameters[name].name)
+        return tuple(found[name] for name in sizes)
 
     def run(self, inputs: Sequence[Handle], parameters: Sequence[Handle]) -> tuple[Handle, ...]:
         """Run on the handles of the captured program's inputs and of ``bind``'s parameters."""

@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ptir.backend.contract import MemoryStats
 from ptir.backend.kernel import KernelDevice, Memory
@@ -15,6 +15,9 @@ from ptir.types import TensorType
 
 SPARE = 1 << 25
 """Most bytes that are kept for reuse."""
+IDLE: Final = 4 << 20
+IDLE_PART: Final = 32
+"""No more than ``IDLE`` bytes, or this part of what is in use, are kept however much is allowed."""
 RETIRED = 1 << 26
 """Most bytes that wait for the queue before they are given up."""
 
@@ -97,7 +100,7 @@ class Pool:
         size = max(1, nbytes)
         with self._lock:
             self._live -= size
-            if self._spare + size <= self._most_spare:
+            if self._spare + size <= min(self._most_spare, max(IDLE, self._live // IDLE_PART)):
                 self._free[size].append(memory)
                 self._spare += size
             else:
