@@ -10,10 +10,11 @@ import pytest
 
 from ptir.backend import registry
 from ptir.backend.contract import Target
+from ptir_testsuite.case import Case
 
 # Programs that any device must run were written for the OpenCL tests; here they run on C.
 SHARED = ("test_opencl_families", "test_opencl_programs", "test_opencl_control")
-SHARED += ("test_opencl_conformance",)
+SHARED += ("test_opencl_conformance", "corpus_slices")
 sys.path.append(str(Path(__file__).parent.parent / "opencl"))
 pytest.register_assert_rewrite(*SHARED)
 
@@ -33,3 +34,18 @@ def c() -> Target:
 def opencl(c: Target) -> Target:
     """The device of the shared tests."""
     return c
+
+
+@pytest.fixture(scope="session")
+def cases() -> dict[str, list[Case]]:
+    """The conformance suite's corpus by op."""
+    from corpus_slices import by_op
+
+    found: dict[str, list[Case]] = by_op()
+    return found
+
+
+@pytest.fixture
+def built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels neither kept on disk nor taken from it, as in a conformance run."""
+    monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")

@@ -12,12 +12,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
+from corpus_slices import outcomes, spread
 from test_opencl_conformance import (
-    cases,
-    outcomes,
-    spread,
-    test_a_slice_of_every_op,
     test_composites_whole_and_lowered,
+    test_every_op_in_every_dtype,
     test_random_programs_agree_with_the_oracle,
 )
 
@@ -28,9 +26,8 @@ from ptir_testsuite.case import Case
 from ptir_testsuite.outcomes import Outcome
 
 __all__ = (
-    "cases",
-    "test_a_slice_of_every_op",
     "test_composites_whole_and_lowered",
+    "test_every_op_in_every_dtype",
     "test_random_programs_agree_with_the_oracle",
 )
 
@@ -64,7 +61,7 @@ FAULTS: Final[dict[str, tuple[Plant, tuple[str, ...]]]] = {
     "lanes above the range kept": (_replaced("above = x >= (high)", "above = x != x"), ("cast",)),
     "ties to odd": (_replaced("0x7fffu + odd", "0x8000u"), ("cast",)),
     "select turned": (_replaced("(k & (mask)a) | (~k & (mask)b)", "(k & (mask)b)"), ("select",)),
-    "exp off by a few": (_replaced("4.1665795894e-2f", "4.1666795894e-2f"), ("exp",)),
+    "exp off by a few": (_replaced("4.1665795894e-2f", "4.2665795894e-2f"), ("exp",)),
     "quarter turns lost": (_replaced("-(quarter & 1)", "0 * quarter"), ("sin", "cos")),
     "sign of zero lost": (_negated_zero_lost, ("neg",)),
     "lanes turned": (_lanes_turned, ("transpose",)),

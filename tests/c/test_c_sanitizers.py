@@ -23,14 +23,11 @@ sys.path[:0] = [{str(HERE.parent / "opencl")!r}]
 import numpy as np
 import ptir
 from ptir.backend import registry
-from test_opencl_conformance import corpus, outcomes, spread
+from corpus_slices import by_op, outcomes, spread
 from ptir_testsuite.outcomes import Outcome
 
 target = registry.get("c")
-by_op = {{}}
-for case in corpus():
-    by_op.setdefault(case.op, []).append(case)
-chosen = [case for cases in by_op.values() for case in spread(cases, COUNT)]
+chosen = [case for cases in by_op().values() for case in spread(cases, COUNT)]
 wrong = [row for row in outcomes(chosen, target) if row.outcome is not Outcome.PASS]
 assert not wrong, wrong[0].message
 found = ptir.load_model("demo", backend=target).generate("ROMEO:", max_tokens=4, temperature=0.0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
+from corpus_slices import by_op
 
 from ptir.backend import registry
 from ptir.backend.contract import Target
 from ptir_testsuite.case import Case
-from ptir_testsuite.corpus import corpus
 
 
 @pytest.fixture(scope="session")
@@ -26,10 +26,7 @@ def opencl() -> Target:
 @pytest.fixture(scope="session")
 def cases() -> dict[str, list[Case]]:
     """The conformance suite's corpus by op."""
-    found: dict[str, list[Case]] = {}
-    for case in corpus():
-        found.setdefault(case.op, []).append(case)
-    return found
+    return by_op()
 
 
 @pytest.fixture

@@ -7,9 +7,18 @@ from collections.abc import Iterable, Sequence
 from ptir.backend.contract import Target
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.case import Case
+from ptir_testsuite.corpus import corpus
 from ptir_testsuite.execute import Setting
 from ptir_testsuite.items import Item, run_item
 from ptir_testsuite.outcomes import Row
+
+
+def by_op() -> dict[str, list[Case]]:
+    """The whole corpus, by op."""
+    found: dict[str, list[Case]] = {}
+    for case in corpus():
+        found.setdefault(case.op, []).append(case)
+    return found
 
 
 def outcomes(items: Iterable[Item], target: Target) -> list[Row]:

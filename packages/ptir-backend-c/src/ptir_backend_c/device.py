@@ -66,11 +66,12 @@ class Built:
 class Kernel:
     """A function of a shared object and the addresses of its buffers."""
 
-    __slots__ = ("address", "buffers", "source")
+    __slots__ = ("address", "buffers", "held", "source")
 
     def __init__(self, address: int, buffers: int, source: object) -> None:
         self.address, self.source = address, source
         self.buffers = (ctypes.c_void_p * max(1, buffers))()
+        self.held: list[object] = [None] * buffers
 
 
 class Launch(ctypes.Structure):
@@ -199,6 +200,7 @@ class CDevice(KernelDevice):
     def bind(self, kernel: Kernel, position: int, memory: Memory) -> None:
         """Set an address."""
         kernel.buffers[position] = memory.address
+        kernel.held[position] = memory
 
     def launch(self, kernel: Kernel, items: int) -> None:
         """Run it now."""
