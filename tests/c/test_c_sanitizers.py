@@ -44,7 +44,7 @@ kernel = device.kernel(built, "f", 1)
 device.bind(kernel, 0, device.allocate(64))
 device.launch(kernel, 1)
 """
-STRAY = "void f(void *const *buffers, const int item) { ((int *)buffers[0])[16 + item] = 1; }"
+STRAY = "void f(void *const *buffers, const int item) { ((int *)buffers[0])[32 + item] = 1; }"
 UNDEFINED = (
     "void f(void *const *buffers, const int item) {"
     " int *x = buffers[0]; x[0] = 2147483647 - item; x[0] = x[0] + 1; }"

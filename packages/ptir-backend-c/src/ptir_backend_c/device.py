@@ -34,18 +34,6 @@ class Memory:
         self.address, self.nbytes, self.owner = address, nbytes, owner
 
 
-class Allocation:
-    """Memory of the C library, given back when nobody refers to it."""
-
-    __slots__ = ("_address", "_release")
-
-    def __init__(self, address: int, release: Callable[[int], None]) -> None:
-        self._address, self._release = address, release
-
-    def __del__(self) -> None:
-        self._release(self._address)
-
-
 class Built:
     """A loaded shared object; unloaded with the last kernel that came from it."""
 
@@ -96,12 +84,7 @@ class Runtime:
         library.pool_free.restype = None
         library.pool_free.argtypes = (ctypes.c_void_p,)
         library.pool_run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
-        library.pool_allocate.restype = ctypes.c_void_p
-        library.pool_allocate.argtypes = (ctypes.c_size_t,)
-        library.pool_release.restype = None
-        library.pool_release.argtypes = (ctypes.c_void_p,)
-        self.run, self.allocate = library.pool_run, library.pool_allocate
-        self.release = library.pool_release
+        self.run = library.pool_run
         self.copy = built.address("pool_copy")
         found = processors.places(threads)
         numbers = (ctypes.c_int * threads)(*found) if found else None
@@ -127,18 +110,26 @@ class CDevice(KernelDevice):
         self._runtime = Runtime(binaries.built(self, source("pool.c")), threads)
 
     def allocate(self, nbytes: int) -> Memory:
-        """Aligned memory of the C library."""
+        """Aligned memory in an array of bytes.
+
+        Nothing here may have a ``__del__``: memory that dies in a cycle of references is given
+        back to the pool while the cycle is taken apart, and lives on.
+        """
+        import numpy as np
+
         if nbytes > self.traits.largest:
             raise OutOfMemory(
                 f"c: {nbytes} bytes are needed in one piece and the machine has"
                 f" {self.traits.largest}; use a smaller batch, context or dtype"
             )
-        address = self._runtime.allocate(nbytes)
-        if not address:
+        try:
+            block = np.empty(nbytes + ALIGNMENT, np.uint8)
+        except MemoryError as error:
             raise OutOfMemory(
                 f"c: allocation of {nbytes} bytes failed; use a smaller batch, context or dtype"
-            )
-        return Memory(address, nbytes, Allocation(address, self._runtime.release))
+            ) from error
+        address = -(-block.ctypes.data // ALIGNMENT) * ALIGNMENT
+        return Memory(address, nbytes, block)
 
     def part(self, memory: Memory, offset: int, nbytes: int) -> Memory:
         """An address further on."""

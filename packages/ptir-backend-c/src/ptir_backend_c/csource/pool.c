@@ -246,9 +246,3 @@ void pool_copy(void *const *buffers, int item) {
   memmove(buffers[1], buffers[0], (size_t)buffers[2]);
 }
 
-void *pool_allocate(size_t bytes) {
-  void *memory = NULL;
-  return posix_memalign(&memory, 64, bytes) ? NULL : memory;
-}
-
-void pool_release(void *memory) { free(memory); }
