@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 Memory = Any
-"""Whatever the device calls a piece of its memory."""
+"""Whatever the device calls a piece of its memory.
+
+It may have no ``__del__``: memory that dies in a cycle of references goes back to the pool while
+the cycle is taken apart, and is used again.
+"""
 
 
 @dataclass(frozen=True)
