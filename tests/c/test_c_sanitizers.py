@@ -41,7 +41,8 @@ target = registry.get("c")
 device = target.backend.opened(target.device).device
 built = device.build('''TEXT''')
 kernel = device.kernel(built, "f", 1)
-device.bind(kernel, 0, device.allocate(64))
+memory = device.allocate(64)
+device.bind(kernel, 0, memory)
 device.launch(kernel, 1)
 """
 STRAY = "void f(void *const *buffers, const int item) { ((int *)buffers[0])[32 + item] = 1; }"

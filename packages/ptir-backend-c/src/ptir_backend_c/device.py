@@ -54,12 +54,11 @@ class Built:
 class Kernel:
     """A function of a shared object and the addresses of its buffers."""
 
-    __slots__ = ("address", "buffers", "held", "source")
+    __slots__ = ("address", "buffers", "source")
 
     def __init__(self, address: int, buffers: int, source: object) -> None:
         self.address, self.source = address, source
         self.buffers = (ctypes.c_void_p * max(1, buffers))()
-        self.held: list[object] = [None] * buffers
 
 
 class Launch(ctypes.Structure):
@@ -191,7 +190,6 @@ class CDevice(KernelDevice):
     def bind(self, kernel: Kernel, position: int, memory: Memory) -> None:
         """Set an address."""
         kernel.buffers[position] = memory.address
-        kernel.held[position] = memory
 
     def launch(self, kernel: Kernel, items: int) -> None:
         """Run it now."""

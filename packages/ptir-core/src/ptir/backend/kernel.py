@@ -218,7 +218,10 @@ class KernelDevice(ABC):
 
     @abstractmethod
     def bind(self, kernel: Any, position: int, memory: Memory) -> None:
-        """Make ``memory`` the kernel's argument at ``position`` until bound again."""
+        """Make ``memory`` the kernel's argument at ``position`` until bound again.
+
+        Whoever launches the kernel keeps the memory: the kernel need not.
+        """
 
     @abstractmethod
     def launch(self, kernel: Any, items: int) -> None:

@@ -166,15 +166,7 @@ class KernelProgram(Executable):
 
     def run(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
         """Queue one run."""
-        self._pool.check(inputs)
-        with self._lock:
-            results = self._bound(inputs)
-            try:
-                self._queue()
-            finally:
-                self._let_go()
-            self._stats.kernels_launched += self._kernels
-        return results
+        return self._run(inputs, self._queue)
 
     def timed(
         self, inputs: Sequence[Handle], wait: Callable[[], None]
@@ -183,38 +175,37 @@ class KernelProgram(Executable):
         if self.apart is not None:
             return self.apart()[0].timed(inputs, wait)
         seconds: list[float] = []
-        self._pool.check(inputs)
-        with self._lock:
-            results = self._bound(inputs)
-            try:
-                for step in self._steps:
-                    began = time.perf_counter()
-                    step.run()
-                    wait()
-                    seconds.append(time.perf_counter() - began)
-            finally:
-                self._let_go()
-            self._stats.kernels_launched += self._kernels
-        return results, tuple(seconds)
+
+        def queue() -> None:
+            for step in self._steps:
+                began = time.perf_counter()
+                step.run()
+                wait()
+                seconds.append(time.perf_counter() - began)
+
+        return self._run(inputs, queue), tuple(seconds)
 
     def explain(self) -> Explanation | None:
         """The kernels and copies as parts."""
         return self.apart()[1] if self.apart else None
 
-    def _bound(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
-        """The outputs of a run, they and the inputs bound to the steps that use them."""
+    def _run(self, inputs: Sequence[Handle], queue: Callable[[], None]) -> tuple[Handle, ...]:
+        """One run whose steps ``queue`` queues; gives the outputs."""
+        self._pool.check(inputs)
         types = self.program.outputs
-        results = tuple(
-            inputs[place.number]
-            if place.kind == "input"
-            else self._pool.allocate(types[place.number])
-            for place in self._outputs
-        )
-        try:
-            self._bind(inputs, results)
-        except BaseException:
-            self._let_go()
-            raise
+        with self._lock:
+            results = tuple(
+                inputs[place.number]
+                if place.kind == "input"
+                else self._pool.allocate(types[place.number])
+                for place in self._outputs
+            )
+            try:
+                self._bind(inputs, results)
+                queue()
+            finally:
+                self._let_go()
+            self._stats.kernels_launched += self._kernels
         return results
 
     def _bind(self, inputs: Sequence[Handle], results: Sequence[Handle]) -> None:

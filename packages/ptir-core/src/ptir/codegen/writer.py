@@ -224,6 +224,19 @@ class Writer:
             one = self.dialect.lane(name, place)
             self.line(self.dialect.store(dtype, 1, buffer, at, one))
 
+    def put(self, array: str, place: Index, expr: Expr) -> None:
+        """Write an element of a private array, or one per lane while a lane is set."""
+        lane = self.lane
+        if lane is None:
+            at, text, width = place, self.scalar(expr), 1
+        else:
+            at, text, width = (
+                replaced(place, {lane: number(0)}),
+                self.wide(expr),
+                self.dialect.lanes,
+            )
+        self.line(self.dialect.private_store(width, array, self.index(at), text))
+
     def folded(self, op: str, dtype: DType, name: str) -> str:
         """All lanes of a wide variable combined with ``op``, pairwise, in a fixed order."""
         parts = [self.dialect.lane(name, place) for place in range(self.dialect.lanes)]

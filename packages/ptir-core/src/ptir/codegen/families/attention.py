@@ -194,7 +194,7 @@ class _Attention:
         low, high = (writer.scalar(bound) for bound in self._seen(row, step))
         at = (row, head, step)
         self._each(
-            lambda place: self._put(
+            lambda place: self.writer.put(
                 "q", place, self.builder.at(self.made.operands[0], (*at, place))
             )
         )
@@ -344,16 +344,6 @@ class _Attention:
             return
         with writer.loop(Axis("u", self.D), "0", str(self.D)):
             body(axis("u", self.D))
-
-    def _put(self, array: str, place: Index, expr: Expr) -> None:
-        writer = self.writer
-        if writer.lane is None:
-            text = writer.scalar(expr)
-            writer.line(writer.dialect.private_store(1, array, writer.index(place), text))
-            return
-        first = writer.index(place - axis("lane", self.lanes))
-        text = writer.wide(expr)
-        writer.line(writer.dialect.private_store(self.lanes, array, first, text))
 
 
 FAMILY = Family("attention", match, write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from ptir.codegen.epilogue import store
@@ -13,7 +14,7 @@ from ptir.codegen.panels import LANES
 from ptir.types import F32, I32, TensorType
 
 
-class _Convolving(Parts):
+class _Convolving(Parts, ABC):
     """What both schedules share."""
 
     def kernel(self) -> Kernel:
@@ -124,6 +125,7 @@ class _Convolving(Parts):
                 with writer.block(""):
                     self._finish(group, panel + p, pixels, [line[p] for line in names])
 
+    @abstractmethod
     def sums(
         self,
         group: Index,
@@ -132,7 +134,6 @@ class _Convolving(Parts):
         places: Sequence[tuple[Index, Index]],
     ) -> None:
         """Add every product to the tile's sums."""
-        raise NotImplementedError
 
     # --- the epilogue ---
 

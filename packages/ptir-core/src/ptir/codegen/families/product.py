@@ -260,13 +260,7 @@ class _Streamed(_Writing):
         body.each(lambda place: self._put(row, place, body.exit(rows.exits[0], place)))
 
     def _put(self, row: Index, place: Index, expr: Expr) -> None:
-        writer = self.writer
-        if writer.lane is None:
-            at = writer.index(row * self.product.inputs + place)
-            writer.line(writer.dialect.private_store(1, "x", at, writer.scalar(expr)))
-            return
-        at = writer.index(row * self.product.inputs + place - axis("lane", LANES))
-        writer.line(writer.dialect.private_store(LANES, "x", at, writer.wide(expr)))
+        self.writer.put("x", row * self.product.inputs + place, expr)
 
     def _is_stored(self) -> bool:
         """Whether the activations are a matrix in memory."""

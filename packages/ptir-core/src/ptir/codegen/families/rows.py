@@ -273,19 +273,9 @@ class RowWriter:
         builder = self.builder(place)
         for value, array in self._ready(operand).items():
             at = digits(self.row * self.rows.size + place, self.graph.type(value).shape)
-            self._put_away(array, place, builder.at(value, at))
+            self.writer.put(array, place, builder.at(value, at))
             builder = builder.holding({value: (at, Cell(F32, array, place))})
         return builder.at(operand, digits(self.row * self.rows.size + place, shape))
-
-    def _put_away(self, array: str, place: Index, expr: Expr) -> None:
-        writer = self.writer
-        if writer.lane is None:
-            text = writer.scalar(expr)
-            writer.line(writer.dialect.private_store(1, array, writer.index(place), text))
-            return
-        first = writer.index(place - axis("lane", self.lanes))
-        text = writer.wide(expr)
-        writer.line(writer.dialect.private_store(self.lanes, array, first, text))
 
     def _reduce(self, made: Instruction) -> Expr:
         writer, dtype = self.writer, made.types[0].dtype
