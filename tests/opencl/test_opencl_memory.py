@@ -16,7 +16,7 @@ from ptir import functional as F
 from ptir.backend.contract import Options, Target
 from ptir.capture.plan import PLANS
 from ptir.codegen.families.elements import Elements
-from ptir.codegen.memory import RETIRED, SPARE
+from ptir.codegen.memory import IDLE, RETIRED, Pool
 from ptir.errors import DeviceError
 from ptir.ops.implementations import active_overrides
 from ptir.passes.context import PassContext
@@ -119,16 +119,18 @@ def test_live_bytes_return_after_a_model_is_dropped(
     del model
     plans = settled(opencl) - before  # plans are kept, and their arenas
     assert plans < weights / 10
-    assert sum(buffers.values()) < SPARE + weights / 10
+    assert sum(buffers.values()) < IDLE + weights / 10
     PLANS.clear()
     assert settled(opencl) == before
 
 
 @pytest.mark.parametrize("copies", [False, True])
 def test_a_program_keeps_no_handle_of_its_caller_alive(
-    opencl: Target, buffers: dict[int, int], copies: bool
+    opencl: Target, buffers: dict[int, int], copies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = SPARE + 4  # more than the pool keeps for reuse
+    pool = opencl.backend.opened(opencl.device).pool  # type: ignore[attr-defined]
+    monkeypatch.setattr(pool, "_most_spare", 1 << 20)
+    size = (1 << 20) + 4  # more than the pool may keep for reuse
     body = (lambda x: (x * 2.0, x)) if copies else (lambda x: (x * 2.0, x - 0.5))
     program = ptir.capture(body, spec("f32", size // 4))
     executable = opencl.backend.compile(program, opencl.device, Options())
@@ -141,6 +143,27 @@ def test_a_program_keeps_no_handle_of_its_caller_alive(
         del handle, doubled, other
         settled(opencl)
         assert sum(buffers.values()) < size
+
+
+def test_memory_of_a_size_that_comes_back_is_kept_and_never_raises_the_peak(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    pool, fresh, size = Pool(device), list[int](), IDLE + 4
+    allocate = device.allocate
+    monkeypatch.setattr(device, "allocate", lambda size: fresh.append(size) or allocate(size))
+    for _ in range(5):
+        pool.release(pool.take(size), size)
+    assert fresh == [size, size]  # the first time nobody knew that it would come back
+    assert pool.stats().peak_bytes == size
+    pool.release(pool.take(size + 8), size + 8)
+    assert pool.stats().peak_bytes == size + 8 and not pool._free
+    monkeypatch.setattr(pool, "_most_spare", 2 * size)
+    for _ in range(3):  # of three that come back, as much as may be of what came last is kept
+        taken = [pool.take(size + n) for n in range(3)]
+        for n, memory in enumerate(taken):
+            pool.release(memory, size + n)
+    assert list(pool._free) == [size + 2]
 
 
 def test_two_hundred_steps_of_decoding_do_not_grow(opencl: Target, buffers: dict[int, int]) -> None:

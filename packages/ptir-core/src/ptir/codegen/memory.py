@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,11 +13,13 @@ from ptir.backend.kernel import KernelDevice, Memory
 from ptir.errors import DeviceLost, OutOfMemory
 from ptir.types import TensorType
 
-SPARE = 1 << 25
+SPARE = 1 << 28
 """Most bytes that are kept for reuse."""
 IDLE: Final = 4 << 20
 IDLE_PART: Final = 32
-"""No more than ``IDLE`` bytes, or this part of what is in use, are kept however much is allowed."""
+"""Of sizes that did not come back yet, ``IDLE`` bytes are kept, or this part of what is in use."""
+RECENT: Final = 64
+"""Allocations given up lately: when one of their sizes is asked for again, it comes back."""
 RETIRED = 1 << 26
 """Most bytes that wait for the queue before they are given up."""
 
@@ -43,12 +45,18 @@ class Resident:
 
 
 class Pool:
-    """Allocations of a device. Queues run in order, so freed memory may be handed out at once."""
+    """Allocations of a device. Queues run in order, so freed memory may be handed out at once.
+
+    A system pages fresh memory in, which takes longer than many kernels, so what is given back is
+    kept: little of it until its size comes back, and never so much that it raises the peak.
+    """
 
     def __init__(self, device: KernelDevice, reopened: bool = False) -> None:
         self._device = device
         self._reopened = reopened
-        self._free: defaultdict[int, list[Memory]] = defaultdict(list)
+        self._free: dict[int, list[Memory]] = {}  # what was kept last comes last
+        self._given_up: deque[int] = deque(maxlen=RECENT)
+        self._recurring: set[int] = set()
         self._spare, self._most_spare = 0, SPARE
         self._live = 0
         self._peak = 0
@@ -65,17 +73,35 @@ class Pool:
         """Memory of at least one byte, perhaps used before."""
         size = max(1, nbytes)
         with self._lock:
-            if self._free[size]:
-                self._spare -= size
-                memory = self._free[size].pop()
-            else:
-                memory = self._fresh(size)
+            memory = self._kept(size) if size in self._free else self._fresh(size)
             self._live += size
             self._peak = max(self._peak, self._live + self._spare)
             return memory
 
+    def _kept(self, size: int) -> Memory:
+        """Memory that waited for reuse."""
+        waiting = self._free[size]
+        memory = waiting.pop()
+        if not waiting:
+            del self._free[size]
+        self._spare -= size
+        return memory
+
+    def _shed(self, allowed: int) -> None:
+        """Give up memory, what has been kept longest first, until ``allowed`` bytes wait."""
+        while self._spare > max(0, allowed):
+            size = next(iter(self._free))
+            self._give_up(self._kept(size), size)
+
+    def _give_up(self, memory: Memory, size: int) -> None:
+        self._given_up.append(size)
+        self.retire(memory, size)
+
     def _fresh(self, size: int) -> Memory:
         """New memory, if need be after giving up all that is kept for reuse."""
+        if size in self._given_up:
+            self._recurring.add(size)
+        self._shed(self._peak - self._live - size)
         try:
             return self._device.allocate(size)
         except OutOfMemory:
@@ -100,11 +126,18 @@ class Pool:
         size = max(1, nbytes)
         with self._lock:
             self._live -= size
-            if self._spare + size <= min(self._most_spare, max(IDLE, self._live // IDLE_PART)):
-                self._free[size].append(memory)
-                self._spare += size
+            limit = self._most_spare
+            if size in self._recurring:
+                self._shed(limit - size)
             else:
-                self.retire(memory, size)
+                limit = min(limit, max(IDLE, self._live // IDLE_PART))
+            if self._spare + size > limit:
+                self._give_up(memory, size)
+                return
+            waiting = self._free.pop(size, [])
+            waiting.append(memory)
+            self._free[size] = waiting
+            self._spare += size
 
     def retire(self, things: object, nbytes: int) -> None:
         """Keep ``things`` until what is queued now is done: drivers do not."""
