@@ -85,7 +85,7 @@ class Scripted(Session):
     def pick(self, logits: Any) -> Any:
         return np.array([row[self.step] for row in self.script])
 
-    def advance(self, active: Any, logits_too: bool = False) -> Any:
+    def advance(self, active: Any, logits_too: bool = False, ahead: bool = False) -> Any:
         self.step += 1
         if self.step == self.interrupt_at:
             raise KeyboardInterrupt

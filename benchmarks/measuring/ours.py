@@ -42,8 +42,8 @@ class Ours:
         """Seconds for as many greedy tokens as are given."""
         active = np.ones(1, np.bool_)
         began = time.perf_counter()
-        for _ in tokens:
-            self._session.advance(active)
+        for left in reversed(range(len(tokens))):
+            self._session.advance(active, ahead=left > 0)
         return time.perf_counter() - began
 
     def _decoding(self) -> Any:

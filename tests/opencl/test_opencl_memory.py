@@ -244,3 +244,18 @@ def test_an_array_that_was_not_lent_may_change_at_once(
     handle = opencl.backend.upload(array, opencl.device)
     array += 1
     assert not opencl.backend.download(handle, opencl.device).any()
+
+
+def test_a_download_that_was_started_sees_nothing_of_what_is_queued_later(opencl: Target) -> None:
+    array = np.arange(1 << 20, dtype=np.float32)
+    program = ptir.capture(lambda x: F.exp(F.sin(x)) * 2.0, spec("f32", *array.shape))
+    options = Options(donated=frozenset((0,)))
+    executable = opencl.backend.compile(program, opencl.device, options)
+    handle = opencl.backend.upload(array, opencl.device)
+    early = opencl.backend.fetch(handle, opencl.device)
+    assert early is not None
+    (written,) = executable.run([handle])  # over the memory that is being read
+    late = opencl.backend.fetch(written, opencl.device)
+    assert late is not None
+    np.testing.assert_array_equal(early(), array)
+    np.testing.assert_allclose(late(), np.exp(np.sin(array, dtype=np.float64)) * 2, rtol=1e-5)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ptir.errors import UsageError
 from ptir.runtime import steps
 from ptir.runtime.handle import padded_length
 from ptir.runtime.session import Session, capacity_for
@@ -160,3 +161,71 @@ def test_decoding_uploads_nothing_but_the_first_count(tmp_path: Path) -> None:
     before = REF.backend.stats(REF.device).bytes_uploaded
     session.advance(np.array([True]))
     assert REF.backend.stats(REF.device).bytes_uploaded == before
+
+
+@pytest.fixture
+def fetches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Makes the reference a device that works by itself; says what was queued and waited for."""
+    log: list[str] = []
+    backend, queue = REF.backend, Session._queue
+
+    def fetch(handle: Any, device: Any) -> Any:
+        values = backend.download(handle, device)
+        return lambda: (log.append("wait"), values)[1]
+
+    def queued(self: Session, *given: Any) -> Any:
+        log.append("queue")
+        return queue(self, *given)
+
+    monkeypatch.setattr(backend, "fetch", fetch)
+    monkeypatch.setattr(Session, "_queue", queued)
+    return log
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 4}])
+def test_the_next_step_is_queued_before_tokens_are_waited_for(
+    tmp_path: Path, fetches: list[str], monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    loaded = small(tmp_path)
+    found = loaded.generate_batch(PROMPTS, max_tokens=6, **options)
+    assert fetches == ["queue", *["queue", "wait"] * 4, "wait"]  # as many steps as are needed
+    monkeypatch.setattr(REF.backend, "fetch", lambda handle, device: None)
+    for one, other in zip(
+        found, loaded.generate_batch(PROMPTS, max_tokens=6, **options), strict=True
+    ):
+        assert one.token_ids == other.token_ids
+
+
+def test_rows_that_end_leave_while_looking_ahead(
+    tmp_path: Path, fetches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = small(tmp_path)
+    alone = [loaded.generate(prompt, max_tokens=12) for prompt in PROMPTS]
+    first = alone[0].token_ids
+    ending = next(token for token in first[2:] if token not in first[:2])
+    monkeypatch.setattr(type(loaded), "eos_ids", (ending,))
+    ended = loaded.generate_batch(PROMPTS, max_tokens=12)
+    assert ended[0].finish_reason == "stop" and len(ended[0].token_ids) >= 2
+    for one, other in zip(ended, alone, strict=True):
+        assert one.token_ids == other.token_ids[: len(one.token_ids)]
+    assert max(len(one.token_ids) for one in ended) == 12
+
+
+@pytest.mark.parametrize("options", [{"logprobs": 2}, {"repetition_penalty": 1.3}])
+def test_what_needs_the_tokens_on_the_host_does_not_look_ahead(
+    tmp_path: Path, fetches: list[str], options: dict[str, Any]
+) -> None:
+    small(tmp_path).generate(PROMPTS[0], max_tokens=4, **options)
+    assert fetches == ["queue", "wait"] * 3
+
+
+def test_a_row_cannot_come_back_into_a_step_looked_ahead_to(
+    tmp_path: Path, fetches: list[str]
+) -> None:
+    session = session_for(small(tmp_path), 2, 16)
+    session.pick(session.prefill([[1], [2]]))
+    session.advance(np.array([True, False]), ahead=True)
+    with pytest.raises(
+        UsageError, match=r"advance of rows \[0, 1\].*submitted ahead, for rows \[0\]"
+    ):
+        session.advance(np.array([True, True]))

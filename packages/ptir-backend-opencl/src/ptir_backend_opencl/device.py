@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +109,18 @@ class OpenCLDevice(KernelDevice):
         """A blocking read."""
         with self._errors("download"):
             cl.enqueue_copy(self._queue, _bytes(array), memory)
+
+    def fetch(self, memory: Any, array: np.ndarray[Any, Any]) -> Callable[[], object]:
+        """A read that does not wait; its event does."""
+        with self._errors("download"):
+            event = cl.enqueue_copy(self._queue, _bytes(array), memory, is_blocking=False)
+            self._queue.flush()
+
+        def wait() -> None:
+            with self._errors("download"):
+                event.wait()
+
+        return wait
 
     def copy(self, source: Any, destination: Any, nbytes: int) -> None:
         """A copy in the queue."""

@@ -202,6 +202,13 @@ class Backend(ABC):
     def download(self, handle: Handle, device: Device) -> np.ndarray[Any, Any]:
         """The elements as a NumPy array that shares nothing with the handle."""
 
+    def fetch(self, handle: Handle, device: Device) -> Callable[[], np.ndarray[Any, Any]] | None:
+        """Start a download; what is returned waits for it, and not for what is submitted later.
+
+        None where runs are over when they return: then there is nothing to overlap with.
+        """
+        return None
+
     def copy(self, handle: Handle, device: Device) -> Handle:
         """A handle with equal elements that shares nothing with ``handle``."""
         return self.upload(self.download(handle, device), device)

@@ -196,6 +196,13 @@ class KernelDevice(ABC):
     def read(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Copy the start of ``memory`` into a contiguous host array; done when it returns."""
 
+    def fetch(self, memory: Memory, array: np.ndarray[Any, Any]) -> Callable[[], object] | None:
+        """Queue what ``read`` does; what is returned waits for it, and not for what comes later.
+
+        None where the queue is empty whenever a launch returns.
+        """
+        return None
+
     @abstractmethod
     def copy(self, source: Memory, destination: Memory, nbytes: int) -> None:
         """Queue a copy on the device."""

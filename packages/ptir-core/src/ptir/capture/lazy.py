@@ -10,7 +10,7 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir.backend import registry
@@ -124,6 +124,12 @@ def buffer_of(ref: Ref) -> Buffer:
         )
     assert isinstance(payload, Buffer)
     return payload
+
+
+def fetch(ref: Ref) -> Callable[[], Any] | None:
+    """Start the download of a value (``Backend.fetch``)."""
+    buffer = buffer_of(ref)
+    return buffer.target.backend.fetch(buffer.handle, buffer.target.device)
 
 
 def readable(ref: Ref) -> bool:

@@ -7,35 +7,49 @@ structure.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
 Structure = Hashable
+Reader = Callable[[Any], Iterable[tuple[Any, Any]]]
+Assembler = Callable[[Iterator[Any]], Any]
 LEAF: Final = "*"
 _CONSTANTS: Final = (type(None), str)
 
 
 def flatten(value: Any, leaves: list[Any]) -> Structure:
     """Append the leaves of ``value`` to ``leaves`` and return its structure."""
-    if type(value) in _CONSTANTS:
-        return (type(value), value)
-    parts = _parts(value)
+    kind: Any = type(value)
+    parts: Reader | None = _reader(kind)
     if parts is None:
         leaves.append(value)
         return LEAF
-    return (type(value), *[(name, flatten(part, leaves)) for name, part in parts])
+    if kind in _CONSTANTS:
+        return (kind, value)
+    return (kind, *[(name, flatten(part, leaves)) for name, part in parts(value)])
 
 
-def _parts(value: Any) -> list[tuple[Any, Any]] | None:
-    """What a container holds, by name; None for a leaf."""
-    kind = type(value)
+@cache
+def _reader(kind: Any) -> Reader | None:
+    """What gives the parts of a container of a kind, by name; None for leaves."""
+    if kind in _CONSTANTS:
+        return lambda value: ()
     if kind is dict:
-        return list(value.items())
-    if kind is tuple or kind is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        return list(enumerate(value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+        return dict.items
+    if kind is tuple or kind is list or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+        return enumerate
+    if dataclasses.is_dataclass(kind):
+        return _fields_reader([field.name for field in dataclasses.fields(kind)])
     return None
+
+
+def _fields_reader(names: list[str]) -> Reader:
+    if len(names) < 2:
+        return lambda value: [(name, getattr(value, name)) for name in names]
+    values = attrgetter(*names)
+    return lambda value: zip(names, values(value), strict=True)
 
 
 def unflatten(structure: Any, leaves: Iterator[Any]) -> Any:
@@ -43,21 +57,37 @@ def unflatten(structure: Any, leaves: Iterator[Any]) -> Any:
 
     Dataclasses are made by their constructor; fields that it does not take are set afterwards.
     """
+    return assembler(structure)(leaves)
+
+
+def assembler(structure: Any) -> Assembler:
+    """``unflatten`` for one structure, for those who do it often."""
     if structure == LEAF:
-        return next(leaves)
+        return next
     kind, *parts = structure
     if kind in _CONSTANTS:
-        return parts[0]
-    values = {name: unflatten(part, leaves) for name, part in parts}
+        return lambda leaves: parts[0]
+    makers = [(name, assembler(part)) for name, part in parts]
     if kind is dict:
-        return values
-    if issubclass(kind, tuple | list):
-        return kind(*values.values()) if hasattr(kind, "_fields") else kind(values.values())
+        return lambda leaves: {name: make(leaves) for name, make in makers}
+    if not issubclass(kind, tuple | list):
+        return _dataclass_assembler(kind, makers)
+    if hasattr(kind, "_fields"):
+        return lambda leaves: kind(*[make(leaves) for _, make in makers])
+    return lambda leaves: kind([make(leaves) for _, make in makers])
+
+
+def _dataclass_assembler(kind: Any, makers: list[tuple[str, Assembler]]) -> Assembler:
     taken = {field.name for field in dataclasses.fields(kind) if field.init}
-    made = kind(**{name: part for name, part in values.items() if name in taken})
-    for name in values.keys() - taken:
-        object.__setattr__(made, name, values[name])
-    return made
+
+    def assemble(leaves: Iterator[Any]) -> Any:
+        values = {name: make(leaves) for name, make in makers}
+        made = kind(**{name: part for name, part in values.items() if name in taken})
+        for name in values.keys() - taken:
+            object.__setattr__(made, name, values[name])
+        return made
+
+    return assemble
 
 
 def describe(structure: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -247,6 +247,26 @@ class KernelBackend(Backend):
             opened.pool.settled()
         opened.stats.bytes_downloaded += array.nbytes
         return array
+
+    def fetch(self, handle: Handle, device: Device) -> Callable[[], np.ndarray[Any, Any]] | None:
+        """The elements once what was queued before is done, where the device reads that way."""
+        import numpy as np
+
+        opened = self.opened(device)
+        if handle.memory is None or not handle.type.size:
+            return None
+        opened.pool.check([handle])
+        array = np.empty(handle.type.shape, handle.type.dtype.numpy)
+        wait = opened.device.fetch(handle.memory, array)
+        if wait is None:
+            return None
+        opened.stats.bytes_downloaded += array.nbytes
+
+        def fetched() -> np.ndarray[Any, Any]:
+            wait()
+            return array
+
+        return fetched
 
     def copy(self, handle: Handle, device: Device) -> Handle:
         """A copy made on the device."""

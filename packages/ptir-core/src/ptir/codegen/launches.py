@@ -135,7 +135,8 @@ class KernelProgram(Executable):
         self._kernels = sum(step.launches for step in steps)
         self._inputs = self._users("input")
         self._results = self._users("output")
-        self._last: dict[int, Callable[[], Handle | None] | None] = {}
+        self._bound = [0] * len(program.inputs)  # the identity of each input's handle, 0: unknown
+        self._alive: dict[int, weakref.ref[Handle]] = {}
         self._holding = [
             (number, step, position)
             for users in (self._inputs, self._results)
@@ -211,24 +212,38 @@ class KernelProgram(Executable):
     def _bind(self, inputs: Sequence[Handle], results: Sequence[Handle]) -> None:
         """Bind the outputs, and the inputs that are not those of the last run.
 
-        Inputs are remembered weakly: a program keeps no handle of its caller's alive.
+        Inputs are remembered weakly: a program keeps no handle of its caller's alive, and an
+        identity counts only as long as its handle lives.
         """
-        for number, users in self._inputs.items():
-            handle, last = inputs[number], self._last.get(number)
-            if last is None or last() is not handle:
-                self._last[number] = None  # unknown, should a driver fail half way
-                for step, position in users:
-                    step.bind(position, handle.memory)
-                self._last[number] = weakref.ref(handle)
+        given = list(map(id, inputs))
+        if given != self._bound:
+            for number, identity in enumerate(given):
+                if identity != self._bound[number]:
+                    self._bound[number] = 0  # unknown, should a driver fail half way
+                    self._rebind(number, inputs[number])
         for number, users in self._results.items():
             for step, position in users:
                 step.bind(position, results[number].memory)
+
+    def _rebind(self, number: int, handle: Handle) -> None:
+        """Bind the users of an input to another handle."""
+        for step, position in self._inputs.get(number, ()):
+            step.bind(position, handle.memory)
+        bound, identity = self._bound, id(handle)
+
+        def forget(_: object) -> None:
+            if bound[number] == identity:
+                bound[number] = 0
+
+        self._alive[number] = weakref.ref(handle, forget)
+        bound[number] = identity
 
     def _let_go(self) -> None:
         """Bind steps that hold on to an input or output to nothing."""
         for number, step, position in self._holding:
             step.bind(position, None)
-            self._last[number] = None
+            if step.places()[position].kind == "input":
+                self._bound[number] = 0
 
 
 def _one_by_one(steps: Sequence[Step]) -> Callable[[], None]:

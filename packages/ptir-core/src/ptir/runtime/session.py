@@ -7,13 +7,15 @@ with ``count`` 0 in a step is left as it is. Decoding keeps tokens and positions
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ptir.backend.contract import Target
-from ptir.capture.lazy import from_handle
+from ptir.capture.lazy import fetch, from_handle
 from ptir.capture.tensor import Tensor
+from ptir.errors import UsageError
 from ptir.ops.numerics import rng_bits
 from ptir.runtime.generation import SamplingOptions
 from ptir.runtime.steps import Steps, choose, chunk_sizes
@@ -50,6 +52,16 @@ class Draws:
         return self._known[:, self._taken - 1].copy()
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A step that was submitted: its rows, its tokens and what waits for them, and its logits."""
+
+    active: Array
+    tokens: Tensor
+    fetched: Callable[[], Array] | None
+    logits: Tensor | None
+
+
 class Session:
     """Prompts being continued together on a fixed-capacity cache.
 
@@ -76,6 +88,7 @@ class Session:
         self._tokens: Tensor
         self._start: Tensor
         self._active: tuple[bytes, Tensor] | None = None
+        self._ahead: _Step | None = None
 
     @classmethod
     def of(
@@ -146,17 +159,38 @@ class Session:
         self._tokens = choose(self._tensor(logits, F32), self._controls())
         return self._tokens.numpy()
 
-    def advance(self, active: Array, logits_too: bool = False) -> tuple[Array, Array | None]:
+    def advance(
+        self, active: Array, logits_too: bool = False, ahead: bool = False
+    ) -> tuple[Array, Array | None]:
         """Append the tokens last chosen to the ``active`` rows and choose the next ones.
 
-        Returns these i32[B] and, if asked, the logits f32[B,V] behind them.
+        Returns these i32[B] and, if asked, the logits f32[B,V] behind them. ``ahead`` says that
+        most likely some of the rows go on: where the device works by itself, the step after is
+        queued before this one's tokens are waited for. Rows may leave then, but not come back.
         """
+        step, self._ahead = self._ahead, None
+        if step is None:
+            step = self._queue(active, logits_too)
+        elif (active & ~step.active).any() or logits_too:
+            asked, known = (np.flatnonzero(rows).tolist() for rows in (active, step.active))
+            raise UsageError(
+                f"advance of rows {asked} with logits_too={logits_too}: this step was submitted"
+                f" ahead, for rows {known} and without logits; leave out ahead=True before it"
+            )
+        if ahead and step.fetched and not logits_too and self._seen is None:
+            self._ahead = self._queue(active, False)
+        tokens = step.fetched() if step.fetched else step.tokens.numpy()
+        return tokens, step.logits.numpy() if step.logits is not None else None
+
+    def _queue(self, active: Array, logits_too: bool) -> _Step:
+        """Submit a step."""
         advance = self._steps.advance(self.batch, self.capacity)
         count = self._count(active)
         controls = self._controls()
         result = advance(self._tokens, self._cache, self._start, count, controls, logits_too)
         self._tokens, self._cache, self._start = result[:3]
-        return self._tokens.numpy(), result[3].numpy() if logits_too else None
+        logits = result[3] if logits_too else None
+        return _Step(active.copy(), self._tokens, fetch(self._tokens.ref), logits)
 
     def _count(self, active: Array) -> Tensor:
         key = active.tobytes()
