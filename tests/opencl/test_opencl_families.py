@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from opencl_runs import Array, close, normal, run, with_parameters
 
+import ptir
 from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.capture import call
+from ptir.capture.lazy import tensor
 from ptir.capture.plan import run_program
 from ptir.errors import UnsupportedError
 from ptir.ir.graph import freeze, source
@@ -197,6 +199,36 @@ def test_a_query_that_sees_nothing_gives_zero(opencl: Target) -> None:
     none = np.zeros(1, np.int32)
     body = lambda q, k, s, n: F.attention(q, k, k, start=s, length=n)  # noqa: E731
     assert not run(opencl, body, q, k, none, none).any()
+
+
+@pytest.mark.parametrize("steps", [1, 3, 20])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_a_narrow_cache_is_read_as_it_lies(opencl: Target, dtype: str, steps: int) -> None:
+    def body(q: Any, new: Any, cache: Any, start: Any, count: Any) -> Any:
+        keys, values = (
+            F.cache_update(old, each.astype(old.dtype), start, count)
+            for old, each in ((cache[0], new), (cache[1], new * 2.0))
+        )
+        wide = (keys.astype("f32"), values.astype("f32"))
+        return F.attention(q, *wide, start=start, length=start + count), (keys, values)
+
+    def parts(dtype: str) -> tuple[list[str], Any, Any]:
+        step = ptir.jit(body, donate=("cache",))
+        stored = [tensor(x, backend=opencl).astype(dtype) for x in old]
+        rows = [tensor(np.array([n], np.int32), backend=opencl) for n in (17, steps)]
+        seen, (keys, values) = step(*(tensor(x, backend=opencl) for x in (q, new)), stored, *rows)
+        (plan,) = step.plans
+        explanation = plan.executable.explain()
+        assert explanation is not None
+        narrow = [x.astype("f32").numpy() for x in (keys, values)]
+        return [part.name for part in explanation.parts], seen.numpy(), narrow
+
+    q, new = normal(1, 4, steps, 32), normal(1, 2, steps, 32, seed=1)
+    old = [normal(1, 2, 40, 32, seed=seed) for seed in (2, 3)]
+    names, found, (keys, values) = parts(dtype)
+    assert names == parts("f32")[0]  # nothing widens a whole cache
+    at, after = np.array([17]), np.array([17 + steps])
+    close(found, attention(q, keys, values, at, after), 1e-4)
 
 
 @pytest.mark.parametrize("start", [-2, 0, 6, 9, 2**31 - 1, -(2**31)])

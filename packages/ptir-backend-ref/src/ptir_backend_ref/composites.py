@@ -30,8 +30,9 @@ f32 = np.float32
 class Claim:
     """A composite taken whole: operand dtypes, attributes (with choices, if few) and its binder.
 
-    ``bind(instruction, reusable)`` gives the function of the operands; operands named in
-    ``optional`` count from the end of ``dtypes`` and may be missing.
+    Several dtypes of an operand are written ``f32|f16``. ``bind(instruction, reusable)`` gives the
+    function of the operands; operands named in ``optional`` count from the end of ``dtypes`` and
+    may be missing.
     """
 
     dtypes: str
@@ -42,7 +43,8 @@ class Claim:
     def refusal(self, query: OpQuery) -> str | None:
         """Why the composite is left to its lowering, or None."""
         wanted, found = self.dtypes.split(), [t.dtype.name for t in query.operands]
-        if len(found) + self.optional < len(wanted) or found != wanted[: len(found)]:
+        fits = all(f in w.split("|") for f, w in zip(found, wanted, strict=False))
+        if not len(wanted) - self.optional <= len(found) <= len(wanted) or not fits:
             return f"{query.name} is taken whole for ({', '.join(wanted)}) only"
         if set(query.attributes) - {"name"} != set(self.attributes):
             return f"{query.name} is taken whole with {sorted(self.attributes)} only"
@@ -295,7 +297,7 @@ CLAIMS: Final[dict[str, Claim]] = {
         avg_pool2d,
         dict.fromkeys(("window", "strides", "low", "high", "count_include_pad"), ()),
     ),
-    "cache_update": Claim("f32 f32 i32 i32", cache_update),
+    "cache_update": Claim("f32|f16|bf16 f32|f16|bf16 i32 i32", cache_update),
     "embedding": Claim("f32 i32", embedding),
     "rope": Claim("f32 i32", rope, {"theta": (), "layout": ("half", "interleaved"), "rotary": ()}),
 }

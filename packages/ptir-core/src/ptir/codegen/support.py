@@ -15,6 +15,9 @@ from ptir.types import F32, F64
 COMPOSITES: Final = frozenset(("attention", "cache_update", NAME))
 """Composites that are taken whole; every other one is fused from its lowering."""
 
+STORES: Final = {NAME: STORED, "cache_update": STORED}
+"""The element types that a composite takes, where that is not f32 alone."""
+
 HEROES: Final = frozenset(
     (
         *("constant", "reduce", "arg_max", "dot_general", "sort", "top_k"),
@@ -34,9 +37,9 @@ def refusal(query: OpQuery, traits: Traits) -> str | None:
 
 
 def _composite(query: OpQuery) -> str | None:
-    floats = {t.dtype for t in query.operands if t.dtype.is_float}
-    if floats != {F32} and not (query.name == NAME and floats <= set(STORED)):
-        return f"{query.name} is taken whole for f32 only"
+    taken = STORES.get(query.name, (F32,))
+    if any(t.dtype.is_float and t.dtype not in taken for t in query.operands):
+        return f"{query.name} is taken whole for {', '.join(map(str, taken))} only"
     if not query.results[0].size or not all(t.size for t in query.operands):
         return f"{query.name} of nothing is left to its lowering"
     return None

@@ -208,11 +208,14 @@ def _cache_update(cache: Tensor, new: Tensor, start: Tensor, count: Tensor) -> T
 
 
 def cache_update(cache: Tensor, new: Tensor, start: Tensor, count: Tensor) -> Tensor:
-    """``cache`` f32[B,H,C,D] with the rows of ``new`` f32[B,H,T,D] written into it.
+    """``cache`` [B,H,C,D] with the rows of ``new`` [B,H,T,D] written into it, both of one dtype.
 
-    Row b gets its first ``count[b]`` steps at the positions from ``start[b]`` on (both i32[B]).
-    What falls outside 0 .. C - 1 is dropped and nothing else changes. Raises ``TypeRuleError``.
+    That is f32, f16 or bf16. Row b gets its first ``count[b]`` steps at the positions from
+    ``start[b]`` on (both i32[B]). What falls outside 0 .. C - 1 is dropped and
+    nothing else changes. Raises ``TypeRuleError``.
     """
-    signature = "cache[B,H,C,D] new[B,H,T,D] start:i32[B] count:i32[B]"
-    Checked("cache_update", signature, cache=cache, new=new, start=start, count=count)
+    signature = "cache:f32|f16|bf16[B,H,C,D] new:f32|f16|bf16[B,H,T,D] start:i32[B] count:i32[B]"
+    checked = Checked("cache_update", signature, cache=cache, new=new, start=start, count=count)
+    rule = "new and the cache must have one dtype, see .astype()"
+    checked.require(new.dtype == cache.dtype, "cache new", rule)
     return composite("cache_update", cache, new, start, count)

@@ -45,7 +45,8 @@ def match(graph: Graph, position: int) -> Group | None:
     made = graph.block.instructions[position]
     if made.op != "composite" or made.name != "attention":
         return None
-    updates = _updates(graph, position)
+    stored = tuple(_stored(graph, position, value) for value in made.operands[1:3])
+    updates = _updates(graph, position, stored)
     attention = Attending(position, updates)
     results = [graph.results[p][0] for p in updates]
     shares = {
@@ -54,15 +55,27 @@ def match(graph: Graph, position: int) -> Group | None:
     }
     heroes = frozenset((position, *updates))
     exit = graph.last_view(graph.results[position][0])
+    operands = (made.operands[0], *stored, *made.operands[3:])
     members = heroes | _between(graph, graph.results[position][0], exit)
-    reads = {v for p in heroes for v in graph.block.instructions[p].operands} - set(results)
+    for value, behind in zip(made.operands[1:3], stored, strict=True):
+        members |= _between(graph, behind, value)
+    written = {v for p in updates for v in graph.block.instructions[p].operands}
+    reads = (set(operands) | written) - set(results)
     exits = (exit, *results)
-    exact = tuple(shares.values()) if updates else made.operands[1:3]
+    exact = tuple(shares.values()) if updates else stored
     return Group("attention", members, tuple(sorted(reads)), exits, attention, exact, shares)
 
 
+def _stored(graph: Graph, position: int, value: int) -> int:
+    """What lies in memory of keys or values: where they are a cast for this call, what is cast."""
+    maker = graph.maker.get(value, -1)
+    made = graph.block.instructions[maker] if maker >= 0 else None
+    cast = made is not None and made.op == "cast" and graph.readers[value] == [position]
+    return made.operands[0] if made is not None and cast else value
+
+
 def _between(graph: Graph, value: int, view: int) -> set[int]:
-    """The positions of the views between two values."""
+    """The positions of the views, or the cast, between two values."""
     found: set[int] = set()
     while view != value:
         found.add(graph.maker[view])
@@ -70,19 +83,23 @@ def _between(graph: Graph, value: int, view: int) -> set[int]:
     return found
 
 
-def _updates(graph: Graph, position: int) -> tuple[int, ...]:
+def _updates(graph: Graph, position: int, stored: tuple[int, ...]) -> tuple[int, ...]:
     """The updates that make its keys and values, where one item can own all that they write."""
-    made = graph.block.instructions[position]
-    q, k, v = made.operands[:3]
-    positions = [graph.maker.get(value, -1) for value in (k, v)]
+    q, k, v = graph.block.instructions[position].operands[:3]
+    positions = [graph.maker.get(value, -1) for value in stored]
+    readers = [
+        [position] if behind == value else [graph.maker[value]]
+        for behind, value in zip(stored, (k, v), strict=True)
+    ]
     owned = all(
         p >= 0
         and is_update(graph.block.instructions[p])
-        and graph.readers[value] == [position]
+        and graph.readers[value] == only
         and graph.type(graph.block.instructions[p].operands[1]).shape[2] == 1
-        for p, value in zip(positions, (k, v), strict=True)
+        for p, value, only in zip(positions, stored, readers, strict=True)
     )
-    return tuple(positions) if owned and k != v and graph.type(q).shape[2] == 1 else ()
+    distinct = stored[0] != stored[1]
+    return tuple(positions) if owned and distinct and graph.type(q).shape[2] == 1 else ()
 
 
 def write(group: Group, site: Site) -> Kernel:
