@@ -39,6 +39,17 @@ SMALL = {
     "n_layer": 2,
     "n_head": 4,
 }
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "rope_theta": 100.0,
+}
 
 
 @functools.cache
@@ -63,6 +74,18 @@ def small(folder: Path, **config: Any) -> Model:
     """A loaded model with random weights at the shapes of ``SMALL`` changed by ``config``."""
     save_folder(small_checkpoint(**config), folder / "small")
     return ptir.load_model(folder / "small", backend=REF)
+
+
+def llama_folder(folder: Path, tokenizer: str | None = None, **config: Any) -> Path:
+    """A checkpoint with random weights at the shapes of ``LLAMA`` changed by ``config``."""
+    full = {**LLAMA, **config}
+    source = RandomSource(
+        parameter_types(definition(str(full["model_type"])), full),
+        seed=3,
+        scale_fn=lambda name, type_: 0.3,
+        offset_fn=lambda name, type_: float("norm" in name),
+    )
+    return save_folder(Checkpoint(folder, full, {}, {}, source, tokenizer, ()), folder / "small")
 
 
 def assert_close(found: Any, expected: Any, share: float = 1e-5) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import huggingface_hub
 import numpy as np
 import pytest
+import tokenizers
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 import ptir
@@ -27,6 +28,7 @@ from running import (
     Script,
     assert_close,
     command,
+    llama_folder,
     model,
     script,
     small_checkpoint,
@@ -46,6 +48,46 @@ def test_run_gives_the_recorded_tokens(case: dict[str, Any], command: Command) -
     assert value["prompt_ids"] == case["prompt_ids"]
     assert value["text"] == case["greedy_text"]
     assert value["finish_reason"] == "length"
+
+
+TEXT = "We hold these truths: 1776 was 250 years ago, wasn't it? Ça va, 東京!"
+
+
+def llama3_tokenizer() -> str:
+    """A small ``tokenizer.json`` in the form of Llama 3's: a pattern, bytes, a template."""
+    pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|\s+|."
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=True))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated"),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=298,
+        special_tokens=["<|begin_of_text|>", "<|end_of_text|>"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    inner.train_from_iterator([TEXT] * 4, trainer)
+    first = [("<|begin_of_text|>", inner.token_to_id("<|begin_of_text|>"))]
+    inner.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<|begin_of_text|> $A", special_tokens=first
+    )
+    return str(inner.to_str())
+
+
+def test_run_continues_a_text_with_a_llama_folder(tmp_path: Path, command: Command) -> None:
+    folder = llama_folder(tmp_path, llama3_tokenizer(), vocab_size=300, eos_token_id=[1, 299])
+    value = command("run", folder, TEXT, "-n", 12, "--temp", 0, "--json").value
+    inner = tokenizers.Tokenizer.from_str(llama3_tokenizer())
+    assert value["prompt_ids"] == inner.encode(TEXT).ids and value["prompt_ids"][0] == 0
+    assert len(value["prompt_ids"]) < len(TEXT.encode()) / 2
+    known = [index for index in value["token_ids"] if index < inner.get_vocab_size()]
+    assert value["text"] == inner.decode(known)
+    alone = ptir.load_model(folder, backend=REF).generate(value["prompt_ids"], max_tokens=12)
+    assert value["token_ids"] == alone.token_ids and len(alone.token_ids) > 3
 
 
 def test_json_of_run_has_the_promised_shape(command: Command) -> None:

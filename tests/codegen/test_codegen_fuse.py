@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from ptir import functional as F
 from ptir.capture import call, call_multi
 from ptir.capture.plan import plan_for
 from ptir.cli.dump import step_program
+from ptir.codegen.families.product import HELD
 from ptir.types import spec
+from running import llama_folder
 
 WIDE = spec("f32", 64, 128)
 
@@ -82,6 +85,23 @@ def test_a_decode_step_of_gpt2_is_five_kernels_a_layer() -> None:
     found = families(compiled(step_program(loaded, 1, 1, 64)))
     layer = ["product", "attention", "product", "product", "product"]
     assert found == ["map", *layer, *layer, "product"]
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": "bf16"}, {"quant": "int4"}])
+def test_a_decode_step_of_llama_is_five_kernels_a_layer(options: dict[str, str]) -> None:
+    """Cosines and sines once; projections of one input together; turns inside attention."""
+    loaded = ptir.load_model("random:llama-tiny", backend=TARGET, **options)
+    found = families(compiled(step_program(loaded, 1, 1, 64)))
+    layer = ["product", "attention", "product", "product", "product"]
+    assert [name for name in found if name != "map"] == [*layer * 3, "product"]
+    assert found.count("map") == 3
+
+
+def test_activations_that_are_too_many_for_an_item_are_stored(tmp_path: Path) -> None:
+    wide = llama_folder(tmp_path, intermediate_size=HELD // 8 + 32)
+    loaded = ptir.load_model(wide, backend=TARGET)
+    few, many = (families(compiled(step_program(loaded, rows, 1, 64))) for rows in (7, 8))
+    assert many.count("map") == few.count("map") + loaded.checkpoint.config["num_hidden_layers"]
 
 
 def test_weights_are_read_in_panels_wherever_they_are_read() -> None:

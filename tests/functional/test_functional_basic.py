@@ -121,6 +121,20 @@ def test_rope_turns_pairs_by_position(shape, rotary, layout) -> None:
     close(found, rope(x, positions, 500.0, layout, rotary or 8), atol=1e-5)
 
 
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_rope_turns_pairs_by_the_frequencies_given(layout) -> None:
+    """Whatever theta says."""
+    x, positions = f32(2, 3, 4, 8), np.array([[0, 1, 2, 3], [9, 2, 70, -4]], np.int32)
+    speeds = 300.0 ** (-np.arange(3) / 3)
+    given = speeds.astype(np.float32)
+    found = run(F.rope, x, positions, given, theta=7.0, layout=layout, rotary=6)
+    close(found, rope(x, positions, 300.0, layout, 6), atol=1e-5)
+    made = run(
+        lambda x, at: F.rope(x, at, F.numbers(speeds), layout=layout, rotary=6), x, positions
+    )
+    np.testing.assert_array_equal(made, found)
+
+
 def test_rope_turns_the_named_pair_and_leaves_the_rest() -> None:
     x = np.array([[[[1, 2, 3, 4, 5]]]], np.float32)
     at = np.array([[1]], np.int32)

@@ -172,6 +172,12 @@ REFUSED = [
     ),
     (
         F.rope,
+        "f32[1,2,3,8] i32[1,3] f32[4]",
+        {"rotary": 6},
+        "rope(frequencies f32[4]): frequencies are 4; rotary 6 needs one per pair: 3",
+    ),
+    (
+        F.rope,
         "f32[1,2,3,5] i32[1,3]",
         NONE,
         "rope(x f32[1,2,3,5]): rotary 5 must be even and in 2 .. D = 5",

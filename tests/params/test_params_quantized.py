@@ -80,3 +80,17 @@ def test_what_cannot_be_quantized_is_refused() -> None:
         round_to_nearest(np.full((1, 32), np.nan, np.float32), 1, FORMATS["int8"])
     with pytest.raises(QuantizationError, match="unknown quantization 'int5'"):
         quantization("int5")
+
+
+def test_words_and_scales_cost_one_reading_of_the_weight() -> None:
+    source = ArraySource({name: weight(64, 8) * n for n, name in enumerate("uvw", 1)})
+    format = FORMATS["int8"]
+    quantized = QuantizedSource(source, format, dict.fromkeys("uvw", 0))
+    wanted = {name: round_to_nearest(source.read(name), 0, format) for name in "uvw"}
+    source.counters.loads.clear()
+    order = [(name, which) for which in range(2) for name in "uvw"]
+    for name, which in [*order, ("v", 1), ("v", 0), ("v", 1)]:
+        both = parts(name, format)
+        found = quantized.read((both.words, both.scale)[which])
+        np.testing.assert_array_equal(found, wanted[name][which])
+    assert source.counters.loads == {"u": 1, "v": 3, "w": 1}

@@ -148,6 +148,9 @@ def test_rope_turns_pairs_by_position(layout: str, rotary: int) -> None:
         wanted[..., a], wanted[..., b] = turned.real, turned.imag
     assert_near(found, wanted, 3 + 900 / 4, 4.0)
     assert_near(found[0], wanted[0], 8, 4.0)
+    given = (10000.0 ** (-2 * np.arange(rotary // 2) / max(1, rotary))).astype(np.float32)
+    attributes = {"theta": 3.0, "layout": layout, "rotary": rotary}
+    np.testing.assert_array_equal(composite("rope", x, positions, given, **attributes), found)
 
 
 # --- attention ---

@@ -233,7 +233,10 @@ def embedding(instruction: Instruction, reusable: frozenset[int]) -> Kernel:
 
 
 def rope(instruction: Instruction, reusable: frozenset[int]) -> Kernel:
-    """Pairs of the first ``rotary`` entries turned by position * theta ** (-2 i / rotary)."""
+    """Pairs of the first ``rotary`` entries turned by position * theta ** (-2 i / rotary).
+
+    The frequencies may be given instead.
+    """
     rotary, theta = instruction.attributes["rotary"], instruction.attributes["theta"]
     half = rotary // 2
     speeds = (float(theta) ** (np.arange(half) * (-2.0 / max(1, rotary)))).astype(f32)
@@ -244,8 +247,8 @@ def rope(instruction: Instruction, reusable: frozenset[int]) -> Kernel:
         else (slice(0, rotary, 2), slice(1, rotary, 2))
     )
 
-    def run(x: Array, positions: Array) -> Array:
-        angles = positions.astype(f32)[:, None, :, None] * speeds
+    def run(x: Array, positions: Array, frequencies: Array = speeds) -> Array:
+        angles = positions.astype(f32)[:, None, :, None] * frequencies
         cos, sin = xp.cos(angles), xp.sin(angles)
         out = np.empty(x.shape, f32)
         a, b = x[..., even], x[..., odd]
@@ -299,5 +302,10 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "cache_update": Claim("f32|f16|bf16 f32|f16|bf16 i32 i32", cache_update),
     "embedding": Claim("f32 i32", embedding),
-    "rope": Claim("f32 i32", rope, {"theta": (), "layout": ("half", "interleaved"), "rotary": ()}),
+    "rope": Claim(
+        "f32 i32 f32",
+        rope,
+        {"theta": (), "layout": ("half", "interleaved"), "rotary": ()},
+        optional=1,
+    ),
 }

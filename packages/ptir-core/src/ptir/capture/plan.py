@@ -115,7 +115,7 @@ class _Deriving:
     def _operand(self, name: str) -> Handle:
         """What a derivation reads: another derived parameter, or a stored one, not kept for it."""
         if name in self.derived:
-            return self.handle(name)
+            return self._computed(self.derived[name])
         return self.parameters[name].store.handle(self.parameters[name].name, keep=False)
 
     def _origin(self, name: str) -> Parameter:

@@ -164,7 +164,7 @@ def _exact(graph: Graph, group: Group, made: frozenset[int]) -> set[int]:
     shared = set(group.shares.values())
     plain = (value for value in group.exact if value not in shared)
     found = shared | {graph.behind_views(value, made) for value in plain}
-    if isinstance(group.detail, Product) and not group.detail.is_streamed:
+    if isinstance(group.detail, Product) and not group.detail.is_held:
         found.add(rows_in_memory(graph, group.detail, made))
     return {value for value in found if value in graph.maker}
 

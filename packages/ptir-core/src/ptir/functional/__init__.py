@@ -8,13 +8,13 @@ from collections.abc import Callable
 from ptir.capture import Tensor
 from ptir.errors import unknown_name
 from ptir.functional.activation import gelu, silu, swiglu
-from ptir.functional.arrays import arange, concat, full, stack, take, top_k
+from ptir.functional.arrays import arange, concat, full, numbers, stack, take, top_k
 from ptir.functional.attention import attention, cache_update
 from ptir.functional.control import cond, scan, while_loop
 from ptir.functional.convolution import conv2d
 from ptir.functional.define import composite, functional, implementation
 from ptir.functional.elementwise import ELEMENTWISE, where
-from ptir.functional.linear import embedding, linear
+from ptir.functional.linear import embedding, join, linear
 from ptir.functional.normalization import batch_norm, layer_norm, rms_norm
 from ptir.functional.places import gather, scatter, segment_reduce, take_along_axis
 from ptir.functional.pooling import avg_pool2d, max_pool2d
@@ -42,10 +42,12 @@ __all__ = [
     "gather",
     "gelu",
     "implementation",
+    "join",
     "layer_norm",
     "linear",
     "max_pool2d",
     "normal",
+    "numbers",
     "quantize",
     "quantized_linear",
     "repetition_penalty",

@@ -1,4 +1,4 @@
-"""Tensors from nothing, and tensors from several: full, arange, concat, stack, take, top_k."""
+"""Tensors from nothing or from several: full, numbers, arange, concat, stack, take, top_k."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ptir.capture import Tensor, call, call_multi
 from ptir.capture.promote import promote, scalar_dtype
 from ptir.capture.tensor import Scalar, constant
 from ptir.errors import TypeRuleError
-from ptir.ops.record import type_error
+from ptir.ops.record import literal, type_error
 from ptir.types import BOOL, I32, DType
 from ptir.types import dtype as dtype_named
 
@@ -17,6 +17,13 @@ def full(shape: Sequence[int], value: Scalar, dtype: str | DType | None = None) 
     """A tensor of ``shape`` that holds ``value`` everywhere; f32, i32 or bool unless said."""
     default = BOOL if isinstance(value, bool) else scalar_dtype(value, BOOL)
     return constant(value, default if dtype is None else dtype_named(dtype), tuple(shape))
+
+
+def numbers(values: Sequence[float]) -> Tensor:
+    """A vector of known numbers, each rounded to f32 once; it is a constant of the program."""
+    import numpy as np
+
+    return call("constant", value=literal(np.asarray(values, np.float32).reshape(-1)))
 
 
 def arange(count: int, dtype: str | DType = I32) -> Tensor:

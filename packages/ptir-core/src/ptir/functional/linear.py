@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ptir.capture import Tensor, call
+from ptir.functional.arrays import concat
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
+from ptir.ops.record import type_error
 from ptir.types import F32
 
 STORAGE = "f32|f16|bf16"
@@ -35,6 +38,24 @@ class QuantizedWeight:
 
 Weight = Tensor | QuantizedWeight
 """What ``linear`` and ``embedding`` take as weights."""
+
+
+def join(weights: Sequence[Weight], axis: int) -> Weight:
+    """Weights one after the other along ``axis``, the one of their outputs, as one weight.
+
+    Products of one x by several weights are one product by the joined weight, which depends on
+    parameters alone and is therefore made once, when they are loaded. Raises ``TypeRuleError``.
+    """
+    quantized = [weight for weight in weights if isinstance(weight, QuantizedWeight)]
+    if not quantized:
+        return concat([_dense(weight) for weight in weights], axis)
+    forms = {(w.axis, w.bits, w.group, w.zero) for w in quantized}
+    if len(quantized) < len(weights) or len(forms) > 1 or quantized[0].axis == axis:
+        kinds = [w.words.type if isinstance(w, QuantizedWeight) else w.type for w in weights]
+        rule = f"weights must be stored alike, in groups along another axis than {axis}"
+        raise type_error("join", kinds, f"{rule}; join those that are")
+    words, scale = (concat([getattr(w, n) for w in quantized], axis) for n in ("words", "scale"))
+    return replace(quantized[0], words=words, scale=scale)
 
 
 def _dense(weight: Weight) -> Tensor:

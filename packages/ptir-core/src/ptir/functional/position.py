@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from ptir.capture import Tensor, call
+from ptir.capture import Tensor
 from ptir.functional import elementwise as each
-from ptir.functional.arrays import concat
+from ptir.functional.arrays import concat, numbers
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
-from ptir.ops.record import literal
 from ptir.types import F32
 
 
 @functional("rope", "rotates pairs of the last axis by angles that grow with the position")
-def _rope(x: Tensor, positions: Tensor, *, theta: float, layout: str, rotary: int) -> Tensor:
+def _rope(
+    x: Tensor,
+    positions: Tensor,
+    frequencies: Tensor | None = None,
+    *,
+    theta: float,
+    layout: str,
+    rotary: int,
+) -> Tensor:
     B, H, T, D = x.shape
-    angles = positions.astype(F32).reshape(B, 1, T, 1) * _frequencies(theta, rotary)
+    if frequencies is None:
+        frequencies = _frequencies(theta, rotary)
+    angles = positions.astype(F32).reshape(B, 1, T, 1) * frequencies
     cosine, sine = each.cos(angles), each.sin(angles)
     pairs, half = x[..., :rotary], rotary // 2
     if layout == "interleaved":
@@ -28,19 +37,13 @@ def _rope(x: Tensor, positions: Tensor, *, theta: float, layout: str, rotary: in
 
 def _frequencies(theta: float, rotary: int) -> Tensor:
     """``theta ** (-2 i / rotary)`` for each pair i, computed in f64 and rounded once."""
-    values = [theta ** (-2 * i / rotary) for i in range(rotary // 2)]
-    return call("constant", value=literal(_as_f32(values)))
-
-
-def _as_f32(values: list[float]) -> object:
-    import numpy as np
-
-    return np.asarray(values, dtype=np.float32)
+    return numbers([theta ** (-2 * i / rotary) for i in range(rotary // 2)])
 
 
 def rope(
     x: Tensor,
     positions: Tensor,
+    frequencies: Tensor | None = None,
     *,
     theta: float = 10000.0,
     layout: str = "half",
@@ -49,17 +52,23 @@ def rope(
     """X f32[B,H,T,D] with pairs of its last axis rotated by ``positions`` i32[B,T].
 
     Pair i of the first ``rotary`` dimensions (all by default) turns by position times
-    ``theta ** (-2 i / rotary)``; it is (i, i + rotary / 2) in layout "half" and (2 i, 2 i + 1) in
+    ``theta ** (-2 i / rotary)``, or times ``frequencies[i]`` where ``frequencies``
+    f32[rotary / 2] are given; it is (i, i + rotary / 2) in layout "half" and (2 i, 2 i + 1) in
     layout "interleaved". The other dimensions stay. Raises ``TypeRuleError``. Source: Su et al.,
     "RoFormer", 2021.
     """
-    checked = Checked("rope", "x[B,H,T,D] positions:i32[B,T]", x=x, positions=positions)
+    signature = "x[B,H,T,D] positions:i32[B,T] frequencies[P]"
+    given = {} if frequencies is None else {"frequencies": frequencies}
+    checked = Checked("rope", signature, x=x, positions=positions, **given)
     D = checked["D"]
     turned = D if rotary is None else checked.integer("rotary", rotary, 2)
     even = 2 <= turned <= D and turned % 2 == 0
     checked.require(even, "x", f"rotary {turned} must be even and in 2 .. D = {D}")
+    if given:
+        pairs = f"frequencies are {checked['P']}; rotary {turned} needs one per pair: {turned // 2}"
+        checked.require(checked["P"] == turned // 2, "frequencies", pairs)
     attributes = {
         "theta": checked.number("theta", theta, above=0),
         "layout": checked.choice("layout", layout, ("half", "interleaved")),
     }
-    return composite("rope", x, positions, rotary=turned, **attributes)
+    return composite("rope", x, positions, *given.values(), rotary=turned, **attributes)

@@ -55,7 +55,12 @@ class ModelDefinition:
 
 MODELS: Final[dict[str, ModelDefinition]] = {}
 
-MODULES: Final[dict[str, str]] = {"gpt2": "ptir.models.gpt2"}
+MODULES: Final[dict[str, str]] = {
+    "gpt2": "ptir.models.gpt2",
+    "llama": "ptir.models.llama",
+    "mistral": "ptir.models.llama",
+    "qwen2": "ptir.models.llama",
+}
 """The module that defines each architecture; imported when the first model is opened."""
 
 

@@ -1,7 +1,7 @@
 """Layers: they declare typed parameters, own no arrays, and call functionals."""
 
 from ptir.nn.images import AvgPool2d, BatchNorm2d, Conv2d, MaxPool2d
-from ptir.nn.layers import Conv1D, Embedding, LayerNorm, Linear, RMSNorm, last_rows
+from ptir.nn.layers import Conv1D, Embedding, LayerNorm, Linear, RMSNorm, last_rows, side_by_side
 from ptir.nn.module import Module, param
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "RMSNorm",
     "last_rows",
     "param",
+    "side_by_side",
 ]

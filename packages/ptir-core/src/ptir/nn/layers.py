@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
-from ptir.nn.module import Module, param
+from ptir.nn.module import Module, note, param
 
 
 class Linear(Module):
     """``x @ weight.T + bias`` with weight ``[outputs, inputs]``, as PyTorch stores it."""
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool = True) -> None:
+        self.outputs = outputs
         self.weight = param(outputs, inputs, inputs=1)
         self.bias = param(outputs) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to f32[...,size]."""
         return F.linear(x, self.weight, self.bias, layout="oi")
+
+
+def side_by_side(x: Tensor, layers: Sequence[Linear]) -> tuple[Tensor, ...]:
+    """What each of several linear layers makes of the same ``x``, computed as one product.
+
+    The layers' weights are joined, which is done once when they are loaded, so that one pass over
+    ``x`` serves all. Either all have a bias or none.
+    """
+    weight = F.join([layer.weight for layer in layers], axis=0)
+    biases = [layer.bias for layer in layers if layer.bias is not None]
+    together = F.linear(x, weight, F.concat(biases) if biases else None, layout="oi")
+    ends = list(accumulate(layer.outputs for layer in layers))
+    found = [
+        together[..., end - layer.outputs : end] for layer, end in zip(layers, ends, strict=True)
+    ]
+    for layer, result in zip(layers, found, strict=True):
+        note(layer, result)
+    return tuple(found)
 
 
 class Conv1D(Module):

@@ -106,12 +106,17 @@ def _recorded(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def recorded(self: Module, *args: Any, **kwargs: Any) -> Any:
         result = call(self, *args, **kwargs)
-        outputs = _outputs.get()
-        if outputs is not None and self.name:
-            outputs[self.name] = result[0] if isinstance(result, tuple) else result
+        note(self, result)
         return result
 
     return recorded
+
+
+def note(layer: Module, result: Any) -> None:
+    """Let ``recording`` see the output of a layer that was computed without calling it."""
+    outputs = _outputs.get()
+    if outputs is not None and layer.name:
+        outputs[layer.name] = result[0] if isinstance(result, tuple) else result
 
 
 def _bound(value: Any, resolve: Callable[[str], Tensor], name: str) -> Any:

@@ -64,6 +64,7 @@ class QuantizedSource:
         self.counters = Counters()
         self._source, self._format = source, format
         self._of: dict[str, tuple[str, int, str]] = {}
+        self._scales: dict[str, Array] = {}
         for name, axis in axes.items():
             size = source.type(name).shape[axis]
             if size % format.group:
@@ -99,12 +100,19 @@ class QuantizedSource:
         return TensorType(BF16, tuple(shape))
 
     def read(self, name: str) -> Array:
-        """The values; a part is computed from its weight every time."""
+        """The values; a part is computed from its weight when it is read.
+
+        Scales, which are small, wait from the reading of the words until they are asked for.
+        """
         if name not in self._of:
             return self._source.read(name)
         base, axis, part = self._of[name]
-        words, scale = round_to_nearest(self._source.read(base), axis, self._format)
-        found = words if part == "words" else scale
+        found = self._scales.pop(base, None) if part == "scale" else None
+        if found is None:
+            words, scale = round_to_nearest(self._source.read(base), axis, self._format)
+            found = words if part == "words" else scale
+            if part == "words":
+                self._scales[base] = scale
         self.counters.record(name, found.nbytes)
         return found
 

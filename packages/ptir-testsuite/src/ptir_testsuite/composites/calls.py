@@ -161,6 +161,11 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
     "rope": [
         (("f32[2,3,4,8]", [[0, 1, 2, 3], [5, 900, 7, 8]]), _ROPE),
         (("f32[1,2,3,8]", [[9, 1, 0]]), _ROPE | {"layout": "interleaved", "rotary": 6}),
+        (("f32[2,2,3,8]", [[4, 0, 5], [1, 70, 3]], "f32[4]"), _ROPE),
+        (
+            ("f32[1,3,2,8]", [[4, 11]], "f32[2]"),
+            _ROPE | {"layout": "interleaved", "rotary": 4},
+        ),
     ],
     "cache_update": [
         (("f32[3,2,6,4]", "f32[3,2,3,4]", [0, 4, -1], [3, 3, 3]), {}),

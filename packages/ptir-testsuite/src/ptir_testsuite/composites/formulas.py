@@ -142,9 +142,18 @@ def _softmax(x: Array, *, axis: int) -> Found:
 
 
 @formula("rope")
-def _rope(x: Array, positions: Array, *, theta: float, layout: str, rotary: int) -> Found:
+def _rope(
+    x: Array,
+    positions: Array,
+    frequencies: Array | None = None,
+    *,
+    theta: float,
+    layout: str,
+    rotary: int,
+) -> Found:
     half = rotary // 2
     rates = np.array([np.float32(theta ** (-2 * i / rotary)) for i in range(half)], np.float64)
+    rates = rates if frequencies is None else frequencies.astype(np.float64)
     angles = positions[:, None, :, None].astype(np.float64) * rates
     pairs: Any = (
         (slice(0, half), slice(half, rotary))

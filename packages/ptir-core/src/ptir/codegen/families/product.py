@@ -54,6 +54,11 @@ class Product:
         """Whether the rows are few."""
         return self.rows <= FEW
 
+    @property
+    def is_held(self) -> bool:
+        """Whether an item may keep the activations to itself, where they are not in memory."""
+        return self.is_streamed and self.rows * self.inputs <= HELD
+
 
 def match(graph: Graph, position: int) -> Group | None:
     """The group of a product with unpacked weights and its epilogue."""
