@@ -56,7 +56,7 @@ class Ours:
         target, plan = self.model.target, self._decoding()
         ports = zip(plan.optimized.ports, plan.optimized.inputs, strict=True)
         parameters = sum(type.nbytes for port, type in ports if port.kind == "parameter")
-        caches = self.model.module.cache_types(1, self._session.capacity)
+        caches = self.model.cache_types(1, self._session.capacity)
         cache = sum(type.nbytes for pair in caches for type in pair)
         memory = target.backend.memory_stats(target.device)
         return {

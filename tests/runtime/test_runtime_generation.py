@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ptir.errors import UsageError
-from ptir.runtime import steps
+from ptir.runtime import load_model, steps
 from ptir.runtime.handle import padded_length
 from ptir.runtime.session import Session, capacity_for
 from ptir.runtime.steps import CHUNKS, chunk_sizes
@@ -229,3 +229,24 @@ def test_a_row_cannot_come_back_into_a_step_looked_ahead_to(
         UsageError, match=r"advance of rows \[0, 1\].*submitted ahead, for rows \[0\]"
     ):
         session.advance(np.array([True, True]))
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [("f16", 11), ("bf16", 8)])
+def test_a_narrow_cache_takes_half_the_bytes_and_rounds_only_what_is_in_it(
+    dtype: str, digits: int
+) -> None:
+    wide = model()
+    narrow = load_model("demo", backend=REF, cache_dtype=dtype)
+    pairs = zip(narrow.cache_types(2, 64), wide.cache_types(2, 64), strict=True)
+    assert all(2 * a.nbytes == b.nbytes for p, q in pairs for a, b in zip(p, q, strict=True))
+    case = CASES[0]
+    logits = narrow.forward(case["prompt"])
+    off = np.abs(logits - wide.forward(case["prompt"])).max() / np.abs(logits).max()
+    assert 0 < off < 2.0 ** (2 - digits)
+    found = narrow.generate(case["prompt"], max_tokens=32)
+    assert found.token_ids == case["greedy_ids"][:32]
+
+
+def test_an_unknown_cache_dtype_is_named() -> None:
+    with pytest.raises(UsageError, match=r"unknown cache dtype 'i8'.*bf16"):
+        load_model("demo", backend=REF, cache_dtype="i8")

@@ -64,7 +64,7 @@ def step_program(loaded: Any, batch: int, length: int, context: int) -> Any:
     from ptir.capture.jit import record
     from ptir.types import spec
 
-    caches = loaded.module.cache_types(batch, context)
+    caches = loaded.cache_types(batch, context)
 
     def step(tokens: Any, start: Any, count: Any, *flat: Any) -> Any:
         pairs = tuple(zip(flat[::2], flat[1::2], strict=True))

@@ -13,7 +13,7 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError
 from ptir.models.table import Cache, ModelDefinition, define_model
-from ptir.nn import Conv1D, Embedding, LayerNorm, Linear, Module, last_rows
+from ptir.nn import Conv1D, Embedding, LayerNorm, Linear, Module, cached_attention, last_rows
 from ptir.types import TensorType, spec
 
 ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}
@@ -95,11 +95,9 @@ class Attention(Module):
         batch, length, size = x.shape
         fused = self.c_attn(x).reshape(batch, length, 3, self.heads, size // self.heads)
         q, k, v = (fused[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
-        keys = F.cache_update(cache[0], k, start, count)
-        values = F.cache_update(cache[1], v, start, count)
-        seen = F.attention(q, keys, values, start=start, length=start + count, scale=self.scale)
+        seen, cache = cached_attention(q, k, v, cache, start, count, scale=self.scale)
         merged = seen.transpose(0, 2, 1, 3).reshape(batch, length, size)
-        return self.c_proj(merged), (keys, values)
+        return self.c_proj(merged), cache
 
 
 class MLP(Module):

@@ -16,7 +16,15 @@ from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError
 from ptir.models.rotation import frequencies
 from ptir.models.table import Cache, ModelDefinition, define_model
-from ptir.nn import Embedding, Linear, Module, RMSNorm, last_rows, side_by_side
+from ptir.nn import (
+    Embedding,
+    Linear,
+    Module,
+    RMSNorm,
+    cached_attention,
+    last_rows,
+    side_by_side,
+)
 from ptir.types import TensorType, spec
 
 SIZES: Final = (
@@ -132,18 +140,17 @@ def _windows(config: Mapping[str, Any], model: str, layers: int) -> tuple[int | 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the tokens of a step stand, and how many of each row there are, old ones and new."""
+    """Where the tokens of a step stand, and how many of each row are real."""
 
     start: Tensor
     count: Tensor
-    length: Tensor
     positions: Tensor
 
     @staticmethod
     def of(start: Tensor, count: Tensor, length: int) -> Places:
         """Those of ``length`` tokens of which ``count[b]`` are real, from ``start[b]`` on."""
         positions = start.reshape(-1, 1) + F.arange(length)
-        return Places(start, count, start + count, positions)
+        return Places(start, count, positions)
 
 
 class Attention(Module):
@@ -171,13 +178,11 @@ class Attention(Module):
         )
         turns = F.numbers(self.frequencies)
         q, k = (F.rope(part, places.positions, turns) for part in (q, k))
-        keys = F.cache_update(cache[0], k, places.start, places.count)
-        values = F.cache_update(cache[1], v, places.start, places.count)
-        seen = F.attention(
-            q, keys, values, start=places.start, length=places.length, window=self.window
+        seen, cache = cached_attention(
+            q, k, v, cache, places.start, places.count, window=self.window
         )
         merged = seen.transpose(0, 2, 1, 3).reshape(batch, length, -1)
-        return self.o_proj(merged), (keys, values)
+        return self.o_proj(merged), cache
 
 
 class MLP(Module):

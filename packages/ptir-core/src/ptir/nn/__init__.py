@@ -1,5 +1,6 @@
 """Layers: they declare typed parameters, own no arrays, and call functionals."""
 
+from ptir.nn.attention import cached_attention
 from ptir.nn.images import AvgPool2d, BatchNorm2d, Conv2d, MaxPool2d
 from ptir.nn.layers import Conv1D, Embedding, LayerNorm, Linear, RMSNorm, last_rows, side_by_side
 from ptir.nn.module import Module, param
@@ -15,6 +16,7 @@ __all__ = [
     "MaxPool2d",
     "Module",
     "RMSNorm",
+    "cached_attention",
     "last_rows",
     "param",
     "side_by_side",

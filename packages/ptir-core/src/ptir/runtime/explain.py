@@ -157,7 +157,7 @@ def _report(
             " drives its control flow, or the backend lacks Executable.explain); `ptir dump"
             " --optimized` shows the program"
         )
-    caches = model.module.cache_types(1, session.capacity)
+    caches = model.cache_types(1, session.capacity)
     program, inputs = plan.optimized, [p for p in plan.optimized.ports if p.kind == "input"]
     donated = frozenset(n for n in plan.donated if n < len(inputs))
     layered = Layered(program, explanation, plan.derived, donated, measured.parts)

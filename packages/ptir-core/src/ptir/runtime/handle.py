@@ -20,6 +20,7 @@ from ptir.ops.implementations import active_overrides, overrides
 from ptir.params.store import ParamStore
 from ptir.runtime.generation import Generation, SamplingOptions
 from ptir.runtime.steps import Steps
+from ptir.types import F32, DType, TensorType
 
 if TYPE_CHECKING:
     from ptir.runtime.generate import GenerationRun
@@ -46,6 +47,7 @@ class Model:
     context: int
     overrides: Mapping[str, str]
     load_seconds: float
+    cache_dtype: DType = F32
     steps: Steps = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +62,11 @@ class Model:
     def capabilities(self) -> tuple[str, ...]:
         """What this model can do."""
         return ("generate", "forward", "trace")
+
+    def cache_types(self, rows: int, capacity: int) -> tuple[tuple[TensorType, ...], ...]:
+        """The types of the key and value caches, one pair per layer, in ``cache_dtype``."""
+        pairs = self.module.cache_types(rows, capacity)
+        return tuple(tuple(TensorType(self.cache_dtype, t.shape) for t in pair) for pair in pairs)
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -160,8 +167,8 @@ class Model:
 
         batch, length = tokens.shape
         zero = F.full((batch,), 0, "i32")
-        caches = self.module.cache_types(batch, length)
-        cache = tuple((F.full(k.shape, 0.0), F.full(v.shape, 0.0)) for k, v in caches)
+        caches = self.cache_types(batch, length)
+        cache = tuple(tuple(F.full(t.shape, 0.0, t.dtype.name) for t in pair) for pair in caches)
         return self.module(tokens, cache, zero, count, every=True)[0]
 
     def _token_rows(self, tokens: Any) -> tuple[bool, Array]:

@@ -39,6 +39,7 @@ def load_model(
     backend: Any = None,
     dtype: str = "f32",
     quant: str | None = None,
+    cache_dtype: str = "f32",
     seed: int = 0,
     overrides: Mapping[str, str] | None = None,
 ) -> Model:
@@ -46,14 +47,15 @@ def load_model(
 
     ``model`` is a spec (``demo``, a folder, a file, a hub id, ``random:NAME``), ``dtype`` the
     storage type of floating-point parameters on the device, ``quant`` a quantization (``int8`` or
-    ``int4``) of the weights that rows are multiplied with, ``seed`` the one of random weights.
+    ``int4``) of the weights that rows are multiplied with, ``cache_dtype`` the type of the key and
+    value cache (``f32``, ``f16``, ``bf16``), ``seed`` the one of random weights.
     ``overrides`` add to those in the checkpoint's config (``ptir_overrides``); policies that are
     in force when the model runs (``with ptir.overrides(...)``) win over both. Raises
     ``CheckpointError``, ``UsageError`` or ``BackendUnavailable``.
     """
     began = time.perf_counter()
     checkpoint = resolve(os.fspath(model), seed=seed)
-    storage = _storage(dtype)
+    storage, cached = _storage(dtype, "storage"), _storage(cache_dtype, "cache")
     architecture = _architecture(checkpoint)
     config = {**architecture.defaults, **normalize_config(checkpoint.config)}
     source = unprefixed(checkpoint.source, architecture)
@@ -74,6 +76,7 @@ def load_model(
         context=architecture.context(config),
         overrides=policies,
         load_seconds=time.perf_counter() - began,
+        cache_dtype=cached,
     )
 
 
@@ -98,9 +101,9 @@ def _bound(
     return packed, module.bind(resolve)
 
 
-def _storage(name: str) -> DType:
+def _storage(name: str, what: str) -> DType:
     if name not in STORAGE:
-        raise UsageError(unknown_name("storage dtype", name, STORAGE))
+        raise UsageError(unknown_name(f"{what} dtype", name, STORAGE))
     return dtype_named(name)
 
 

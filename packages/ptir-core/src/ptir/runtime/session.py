@@ -96,7 +96,7 @@ class Session:
     ) -> Self:
         """A session of a loaded model for ``rows`` prompts with room for ``needed`` positions."""
         capacity = capacity_for(needed, model.context)
-        caches = model.module.cache_types(rows, capacity)
+        caches = model.cache_types(rows, capacity)
         chosen = options or SamplingOptions()
         return cls(model.steps, model.target, caches, chosen, rows, capacity)
 
