@@ -14,7 +14,7 @@ from ptir_testsuite.case import Case
 
 # Programs that any device must run were written for the OpenCL tests; here they run on C.
 SHARED = ("test_opencl_families", "test_opencl_programs", "test_opencl_control")
-SHARED += ("test_opencl_llama",)
+SHARED += ("test_opencl_extremes", "test_opencl_llama")
 SHARED += ("test_opencl_conformance", "corpus_slices")
 sys.path.append(str(Path(__file__).parent.parent / "opencl"))
 pytest.register_assert_rewrite(*SHARED)

@@ -289,6 +289,18 @@ def _narrow(d: PlainC, dtype: DType, of: DType, width: int, args: Sequence[str])
     return d._function(dtype.name, dtype, width, args)
 
 
+def _extreme(name: str, relation: str) -> Spelling:
+    """One of two integers."""
+
+    def spelled(d: PlainC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+        a, b = args
+        if width > 1:
+            return d._function(name, dtype, width, args)
+        return d._whole(dtype, width, f"{a} {relation} {b} ? {a} : {b}")
+
+    return spelled
+
+
 SPECIAL: Final[dict[str, Spelling]] = {
     "neg": _neg,
     "not": _not,
@@ -298,4 +310,6 @@ SPECIAL: Final[dict[str, Spelling]] = {
     "convert": _convert,
     "bits": _bits,
     "narrow": _narrow,
+    "max": _extreme("max", ">"),
+    "min": _extreme("min", "<"),
 }

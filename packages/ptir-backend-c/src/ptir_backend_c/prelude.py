@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from ptir.codegen.exponentials import exponentials, read_with
+
 SOURCES: Final = Path(__file__).with_name("csource")
 
 ONE_LANE: Final = """\
@@ -26,6 +28,9 @@ ONE_LANE: Final = """\
 #define AS_F float_u32
 #define AS_U bits_f32
 #define TO_F (float)
+#define FMA fma_f32
+#define MOST(a, b) ((a) > (b) ? (a) : (b))
+#define LEAST(a, b) ((a) < (b) ? (a) : (b))
 """
 
 ALL_LANES: Final = """\
@@ -43,7 +48,30 @@ ALL_LANES: Final = """\
 #define AS_F (vf32)
 #define AS_U (vu32)
 #define TO_F(x) __builtin_convertvector(x, vf32)
+#define FMA fma_vf32
+#define MOST max_vf32
+#define LEAST min_vf32
+#ifdef __AVX512F__
+#define SCALEF(x, k) __builtin_ia32_scalefps512_mask(x, k, x, -1, 4)
+#endif
 """
+
+DOUBLES: Final = """\
+#if defined(__AVX512F__)
+#define SOME 8
+#elif defined(__AVX__)
+#define SOME 4
+#else
+#define SOME 2
+#endif
+typedef double vd __attribute__((vector_size(8 * SOME)));
+typedef long long vdi __attribute__((vector_size(8 * SOME)));
+typedef unsigned long long vdu __attribute__((vector_size(8 * SOME)));
+typedef float vdf __attribute__((vector_size(4 * SOME)));
+INLINE vd select_vd(vdi m, vd a, vd b) { return (vd)((m & (vdi)a) | (~m & (vdi)b)); }
+INLINE vd splat_vd(double x) { vd v; for (int i = 0; i < SOME; ++i) v[i] = x; return v; }
+"""
+"""As many f64 as a register holds."""
 
 ONE_DOUBLE: Final = """\
 #define D double
@@ -64,19 +92,6 @@ ONE_DOUBLE: Final = """\
 """
 
 SOME_DOUBLES: Final = """\
-#if defined(__AVX512F__)
-#define SOME 8
-#elif defined(__AVX__)
-#define SOME 4
-#else
-#define SOME 2
-#endif
-typedef double vd __attribute__((vector_size(8 * SOME)));
-typedef long long vdi __attribute__((vector_size(8 * SOME)));
-typedef unsigned long long vdu __attribute__((vector_size(8 * SOME)));
-typedef float vdf __attribute__((vector_size(4 * SOME)));
-INLINE vd select_vd(vdi m, vd a, vd b) { return (vd)((m & (vdi)a) | (~m & (vdi)b)); }
-INLINE vd splat_vd(double x) { vd v; for (int i = 0; i < SOME; ++i) v[i] = x; return v; }
 #define D vd
 #define DI vdi
 #define DU vdu
@@ -104,22 +119,14 @@ def source(name: str) -> str:
 def prelude() -> str:
     """Everything that kernels may use."""
     functions, doubles = source("functions.h"), source("doubles.h")
-    parts = [source("vectors.h")]
-    for macros, text in (
-        (ONE_LANE, functions),
-        (ALL_LANES, functions),
-        (ONE_DOUBLE, doubles),
-        (SOME_DOUBLES, doubles),
-    ):
-        parts += [macros, text, _undefined(macros)]
-    parts.append(source("lanes.h"))
-    return "\n".join(parts)
-
-
-def _undefined(macros: str) -> str:
-    names = [
-        line.split()[1].partition("(")[0]
-        for line in macros.splitlines()
-        if line.startswith("#define") and "SOME " not in line
-    ]
-    return "".join(f"#undef {name}\n" for name in names)
+    return "\n".join(
+        (
+            source("vectors.h"),
+            read_with(ONE_LANE, functions, exponentials()),
+            read_with(ALL_LANES, functions, exponentials()),
+            read_with(ONE_DOUBLE, doubles),
+            DOUBLES,
+            read_with(SOME_DOUBLES, doubles),
+            source("lanes.h"),
+        )
+    )

@@ -18,6 +18,7 @@ from ptir_backend_opencl.platforms import (
     class_of,
     extensions,
     largest_allocation,
+    own_functions,
     shares_host_memory,
     yields_threads,
 )
@@ -39,7 +40,7 @@ class OpenCLDevice(KernelDevice):
             self._options.append("-cl-fp32-correctly-rounded-divide-sqrt")
         doubles = "cl_khr_fp64" in extensions(device)
         platform = device.platform
-        self.dialect = OpenCLC(doubles, yields_threads(device))
+        self.dialect = OpenCLC(doubles, yields_threads(device), own_functions(device))
         self.traits = Traits(
             units=device.max_compute_units,
             doubles=doubles,

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from ptir.backend.kernel import Argument, Dialect, Staying
+from ptir.codegen.exponentials import EXPONENTIALS
 from ptir.types import BF16, BOOL, DTYPES, F16, F64, DType
+from ptir_backend_opencl.functions import functions
 
 TYPES: Final = {
     "bool": "int",  # carried as a mask
@@ -127,15 +129,20 @@ YIELD: Final = '__asm__ volatile("syscall" : : "a"(24L) : "rcx", "r11", "memory"
 
 
 class OpenCLC(Dialect):
-    """OpenCL C 1.2. ``yields``: kernels may give way to another thread (``YIELD``)."""
+    """OpenCL C 1.2.
+
+    ``yields``: kernels may give way to another thread (``YIELD``); ``own``: ``exp``, ``tanh`` and
+    ``erf`` of f32 are ours (``functions``).
+    """
 
     name = "opencl-c"
     lanes = 16
     staying = STAYING
     rolled = "__attribute__((opencl_unroll_hint(1)))"
 
-    def __init__(self, doubles: bool, yields: bool = False) -> None:
+    def __init__(self, doubles: bool, yields: bool = False, own: bool = False) -> None:
         self._doubles = doubles
+        self._own = own
         if yields:
             self.staying = replace(STAYING, pause=YIELD)
 
@@ -185,6 +192,8 @@ class OpenCLC(Dialect):
             return self._whole(dtype, width, f"-{args[0]}")
         if op == "not":
             return self._complement(dtype, width, args[0])
+        if self._own and op in EXPONENTIALS and dtype != F64:
+            return f"{op}_{'v' if width > 1 else ''}f32({args[0]})"
         return f"{FUNCTIONS[op]}({', '.join(args)})"
 
     def _wrapped(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
@@ -263,7 +272,8 @@ class OpenCLC(Dialect):
 
     def prelude(self) -> str:
         """Nothing is contracted but what says ``fma``."""
-        return (DOUBLES if self._doubles else NO_DOUBLES) + PRELUDE
+        own = functions() if self._own else ""
+        return (DOUBLES if self._doubles else NO_DOUBLES) + PRELUDE + own
 
 
 def _n(width: int) -> str:
@@ -335,6 +345,18 @@ def _narrow(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]
     return f"{'to_f16' if dtype == F16 else 'to_bf16'}{_n(width)}({args[0]})"
 
 
+def _extreme(name: str, relation: str) -> Spelling:
+    """One of two integers: single ones are compared, because narrow literals have no type."""
+
+    def spelled(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+        a, b = args
+        if width > 1:
+            return f"{name}({a}, {b})"
+        return d._whole(dtype, width, f"{a} {relation} {b} ? {a} : {b}")
+
+    return spelled
+
+
 SPECIAL: Final[dict[str, Spelling]] = {
     "rem": _rem,
     "fma": _fma,
@@ -342,4 +364,6 @@ SPECIAL: Final[dict[str, Spelling]] = {
     "convert": _convert,
     "bits": _bits,
     "narrow": _narrow,
+    "max": _extreme("max", ">"),
+    "min": _extreme("min", "<"),
 }

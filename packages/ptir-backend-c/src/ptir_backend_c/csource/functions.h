@@ -46,63 +46,6 @@ INLINE F NAMED(floor)(F x) {
 
 INLINE F NAMED(ceil)(F x) { return -NAMED(floor)(-x); }
 
-/* --- exponentials --- */
-
-/* 2 to the power of n, for normal results. */
-INLINE F NAMED(power_of_two)(I n) { return AS_F((U)(n + 127) << 23); }
-
-/* Cody and Waite's reduction; the polynomial of Cephes' expf; two scalings, so that results that
-   are not normal are rounded once. */
-INLINE F NAMED(exp)(F x) {
-  F low = SELECT_F(LT(x, K(-104.0f)), K(-104.0f), x);
-  F t = SELECT_F(LT(K(89.0f), low), K(89.0f), low);
-  F magic = NAMED(fma)(t, K(0x1.715476p0f), K(0x1.8p23f));
-  I n = (I)(AS_U(magic) - 0x4b400000u);
-  F k = magic - 0x1.8p23f;
-  F r = NAMED(fma)(k, K(-0x1.62e400p-1f), t);
-  r = NAMED(fma)(k, K(-0x1.7f7d1cp-20f), r);
-  F p = NAMED(fma)(r, K(1.9875691500e-4f), K(1.3981999507e-3f));
-  p = NAMED(fma)(p, r, K(8.3334519073e-3f));
-  p = NAMED(fma)(p, r, K(4.1665795894e-2f));
-  p = NAMED(fma)(p, r, K(1.6666665459e-1f));
-  p = NAMED(fma)(p, r, K(5.0000001201e-1f));
-  p = NAMED(fma)(p, r * r, r) + 1.0f;
-  I half = n >> 1;
-  return p * NAMED(power_of_two)(half) * NAMED(power_of_two)((I)((U)n - (U)half));
-}
-
-/* Near zero Cephes' polynomial, else 1 - 2 / (exp(2x) + 1). */
-INLINE F NAMED(tanh)(F x) {
-  F a = NAMED(abs)(x), s = a * a;
-  F p = NAMED(fma)(s, K(-5.70498872745e-3f), K(2.06390887954e-2f));
-  p = NAMED(fma)(p, s, K(-5.37397155531e-2f));
-  p = NAMED(fma)(p, s, K(1.33314422036e-1f));
-  p = NAMED(fma)(p, s, K(-3.33332819422e-1f));
-  F near = NAMED(fma)(p * s, a, a);
-  F far = 1.0f - 2.0f / (NAMED(exp)(a + a) + 1.0f);
-  return NAMED(signed)(SELECT_F(LT(a, K(0.625f)), near, far), x);
-}
-
-/* Two polynomials of N. Juffa's (stackoverflow.com/questions/35148198), the second in an exp. */
-INLINE F NAMED(erf)(F x) {
-  F a = NAMED(abs)(x), t = SELECT_F(LT(K(4.0f), a), K(4.0f), a), s = t * t;
-  F r = NAMED(fma)(t, K(-1.72853470e-5f), K(3.83197126e-4f));
-  F u = NAMED(fma)(t, K(-3.88396438e-3f), K(2.42546219e-2f));
-  r = NAMED(fma)(r, s, u);
-  r = NAMED(fma)(r, t, K(-1.06777877e-1f));
-  r = NAMED(fma)(r, t, K(-6.34846687e-1f));
-  r = NAMED(fma)(r, t, K(-1.28717512e-1f));
-  r = NAMED(fma)(r, t, -t);
-  F far = 1.0f - NAMED(exp)(r);
-  F p = NAMED(fma)(s, K(-5.96761703e-4f), K(4.99119423e-3f));
-  p = NAMED(fma)(p, s, K(-2.67681349e-2f));
-  p = NAMED(fma)(p, s, K(1.12819925e-1f));
-  p = NAMED(fma)(p, s, K(-3.76125336e-1f));
-  p = NAMED(fma)(p, s, K(1.28379166e-1f));
-  F near = NAMED(fma)(p, t, t);
-  return NAMED(signed)(SELECT_F(LT(K(0.927734375f), t), far, near), x);
-}
-
 /* --- logarithm: FreeBSD's e_logf.c --- */
 
 INLINE F NAMED(log)(F x) {

@@ -65,6 +65,32 @@ SELECT(vu64, vi64)
 SELECT(vf32, vi32)
 SELECT(vf64, vi64)
 
+/* The greater and the smaller: a where it is, else b. */
+#define EXTREME(v, mask, name, sign) \
+  INLINE v name##_##v(v a, v b) { mask k = a sign b; return (v)((k & (mask)a) | (~k & (mask)b)); }
+#define EXTREMES(v, mask) EXTREME(v, mask, max, >) EXTREME(v, mask, min, <)
+
+EXTREMES(vi8, vi8)
+EXTREMES(vu8, vi8)
+EXTREMES(vi16, vi16)
+EXTREMES(vu16, vi16)
+EXTREMES(vi64, vi64)
+EXTREMES(vu64, vi64)
+#if defined(__AVX512F__) && !defined(__clang__) /* gcc 12 finds no single instruction */
+#define ONE_EXTREME(v, mask, name, f, ...) \
+  INLINE v name##_##v(v a, v b) { return (v)f((mask)a, (mask)b, (mask)a, -1 __VA_ARGS__); }
+ONE_EXTREME(vi32, vi32, max, __builtin_ia32_pmaxsd512_mask)
+ONE_EXTREME(vi32, vi32, min, __builtin_ia32_pminsd512_mask)
+ONE_EXTREME(vu32, vi32, max, __builtin_ia32_pmaxud512_mask)
+ONE_EXTREME(vu32, vi32, min, __builtin_ia32_pminud512_mask)
+ONE_EXTREME(vf32, vf32, max, __builtin_ia32_maxps512_mask, , 4)
+ONE_EXTREME(vf32, vf32, min, __builtin_ia32_minps512_mask, , 4)
+#else
+EXTREMES(vi32, vi32)
+EXTREMES(vu32, vi32)
+EXTREMES(vf32, vi32)
+#endif
+
 INLINE float select_f32(int m, float a, float b) { return m ? a : b; }
 INLINE unsigned select_u32(int m, unsigned a, unsigned b) { return m ? a : b; }
 

@@ -102,12 +102,12 @@ def _pow(dtype: DType, a: Expr, b: Expr) -> Expr:
     return select(compare("lt", b, zero(dtype)), inverse, result)
 
 
-def _extreme(direction: str, zeros: str) -> Rule:
+def _extreme(whole: str, direction: str, zeros: str) -> Rule:
     """The greater or smaller: NaN from either side stays, and -0 < +0."""
 
     def rule(dtype: DType, a: Expr, b: Expr) -> Expr:
         if not dtype.is_float:
-            return select(compare(direction, a, b), a, b)
+            return Apply(dtype, whole, a, b)
         bits = DTYPES[f"u{max(32, dtype.bits)}"]
         both = Apply(bits, zeros, Apply(bits, "bits", a), Apply(bits, "bits", b))
         equal = Apply(dtype, "bits", both)
@@ -117,8 +117,8 @@ def _extreme(direction: str, zeros: str) -> Rule:
     return rule
 
 
-maximum: Final = _extreme("gt", "and")
-minimum: Final = _extreme("lt", "or")
+maximum: Final = _extreme("max", "gt", "and")
+minimum: Final = _extreme("min", "lt", "or")
 
 
 def _clamp(dtype: DType, low: Expr, x: Expr, high: Expr) -> Expr:

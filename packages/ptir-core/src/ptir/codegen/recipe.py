@@ -162,15 +162,15 @@ def _state(package: str) -> str | None:
     if origin is None or not os.path.exists(origin):
         return None
     path = Path(origin)
-    files = sorted(_python_files(path.parent)) if path.name == "__init__.py" else [path]
+    files = sorted(_code_files(path.parent)) if path.name == "__init__.py" else [path]
     states = ((str(f), (s := f.stat()).st_size, s.st_mtime_ns) for f in files)
     return kept.key_of(*(repr(state) for state in states))
 
 
-def _python_files(folder: Path) -> Iterator[Path]:
+def _code_files(folder: Path) -> Iterator[Path]:
     with os.scandir(folder) as listing:
         for entry in listing:
             if entry.is_dir():
-                yield from _python_files(Path(entry.path))
-            elif entry.name.endswith(".py"):
+                yield from _code_files(Path(entry.path))
+            elif entry.name.endswith((".py", ".h", ".c")):
                 yield Path(entry.path)

@@ -14,7 +14,8 @@ from typing import Any
 from ptir.codegen.elementwise import rounded
 from ptir.codegen.epilogue import builder_of, epilogue, store
 from ptir.codegen.expr import Coordinate, Expr, Var, constant, select
-from ptir.codegen.families.rows import COMBINE, WIDEST, identity, take_better
+from ptir.codegen.families.rows import WIDEST, take_better
+from ptir.codegen.folds import held, identity
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
@@ -110,14 +111,11 @@ class _Fold:
             self._write_arg(writer, flat, wide)
             return
         dtype, kind = self._type.dtype, self._made.attributes["kind"]
-        name = writer.name("acc")
-        spelled = writer.wide if wide else writer.scalar
-        writer.line(f"{writer.type(dtype, wide)} {name} = {spelled(identity(kind, dtype))};")
+        fold = held(writer, kind, dtype, wide)
         if self.length:
             with writer.loop(Axis("j", self.length), "0", str(self.length)):
-                found = COMBINE[kind](dtype, Var(dtype, name, wide), self._element(flat))
-                writer.line(f"{name} = {spelled(found)};")
-        self._store(writer, flat, rounded(dtype, Var(dtype, name, wide)))
+                fold.add(self._element(flat))
+        self._store(writer, flat, rounded(dtype, fold.result()))
 
     def _store(self, writer: Writer, flat: Index, result: Expr) -> None:
         store(writer, self._builder, (self._hero, result), self._exit, flat)

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ptir.codegen.elementwise import NARROW, maximum, minimum, rounded
-from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Var, compare, constant, select
+from ptir.codegen.elementwise import NARROW, rounded
+from ptir.codegen.expr import Apply, Cell, Coordinate, Expr, Var, compare, constant, select
+from ptir.codegen.folds import COMBINE, held, identity
 from ptir.codegen.graph import CHEAP, Builder, Graph, Register, Unfusible, follows, is_map, weight
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
@@ -27,26 +28,6 @@ KEPT: Final = 8192
 
 WIDEST: Final = 16
 """Lanes of the vectors in which rows are visited."""
-
-COMBINE: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
-    "sum": lambda dtype, a, b: Apply(dtype, "add", a, b),
-    "prod": lambda dtype, a, b: Apply(dtype, "mul", a, b),
-    "max": maximum,
-    "min": minimum,
-    "any": lambda dtype, a, b: Apply(dtype, "or", a, b),
-    "all": lambda dtype, a, b: Apply(dtype, "and", a, b),
-}
-
-
-def identity(kind: str, dtype: DType) -> Const:
-    """What a fold of nothing gives."""
-    if kind in ("max", "min"):
-        if dtype.is_float:
-            return constant(dtype, -math.inf if kind == "max" else math.inf)
-        least = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-        most = (1 << (dtype.bits - (dtype.kind == "int"))) - 1
-        return constant(dtype, least if kind == "max" else most)
-    return constant(dtype, 1 if kind in ("prod", "all") else 0)
 
 
 @dataclass(frozen=True)
@@ -273,28 +254,32 @@ class RowWriter:
         builder = self.builder(place)
         for value, array in self._ready(operand).items():
             at = digits(self.row * self.rows.size + place, self.graph.type(value).shape)
-            self.writer.put(array, place, builder.at(value, at))
-            builder = builder.holding({value: (at, Cell(F32, array, place))})
+            made = builder.at(value, at)
+            self.writer.put(array, place, made)
+            builder = builder.holding({value: (at, made)})  # reading it back would wait for it
         return builder.at(operand, digits(self.row * self.rows.size + place, shape))
 
     def _reduce(self, made: Instruction) -> Expr:
         writer, dtype = self.writer, made.types[0].dtype
         kind = made.attributes["kind"]
-        name, lanes = writer.name("r"), writer.name("w")
-        start = writer.scalar(identity(kind, dtype))
-        whole = self.rows.size // self.lanes
-        writer.line(f"{writer.type(dtype, False)} {name} = {start};")
-        if whole:
-            wide = writer.dialect.splat(dtype, self.lanes, start)
-            writer.line(f"{writer.type(dtype, True)} {lanes} = {wide};")
+        name = writer.name("r")
+        writer.line(f"{writer.type(dtype, False)} {name} = {writer.scalar(identity(kind, dtype))};")
+        lanes = held(writer, kind, dtype, True) if self.rows.size >= self.lanes else None
 
         def body(place: Index) -> None:
-            held = Var(dtype, lanes if writer.lane else name, writer.lane is not None)
-            found = COMBINE[kind](dtype, held, self._element(made.operands[0], place))
-            text = writer.wide(found) if writer.lane else writer.scalar(found)
-            writer.line(f"{held.name} = {text};")
+            element = self._element(made.operands[0], place)
+            if writer.lane and lanes:
+                lanes.add(element)
+                return
+            text = writer.scalar(COMBINE[kind](dtype, Var(dtype, name), element))
+            writer.line(f"{name} = {text};")
 
-        self._each_then_fold(body, lambda: self._folded(kind, dtype, name, lanes))
+        def fold() -> None:
+            if lanes:
+                with writer.block(""):
+                    writer.line(f"{name} = {writer.scalar(lanes.folded())};")
+
+        self._each_then_fold(body, fold)
         return self._rounded(Var(dtype, name))
 
     def _rounded(self, total: Expr) -> Expr:
@@ -313,17 +298,6 @@ class RowWriter:
         for place in range(whole * self.lanes, self.rows.size):
             with self.writer.block(""):
                 body(number(place))
-
-    def _folded(self, kind: str, dtype: DType, name: str, lanes: str) -> None:
-        writer = self.writer
-        parts: list[Expr] = [
-            Var(dtype, writer.dialect.lane(lanes, place)) for place in range(self.lanes)
-        ]
-        with writer.block(""):
-            while len(parts) > 1:
-                half = len(parts) // 2
-                parts = [COMBINE[kind](dtype, parts[i], parts[i + half]) for i in range(half)]
-            writer.line(f"{name} = {writer.scalar(parts[0])};")
 
     def _arg(self, made: Instruction) -> Expr:
         """The first NaN, else the first greatest element's place."""

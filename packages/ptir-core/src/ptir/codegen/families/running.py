@@ -11,7 +11,7 @@ import math
 
 from ptir.codegen.elementwise import rounded
 from ptir.codegen.expr import Const, Expr, Var, constant
-from ptir.codegen.families.rows import COMBINE, identity
+from ptir.codegen.folds import COMBINE, identity
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, digits
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished

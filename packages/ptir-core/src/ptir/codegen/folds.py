@@ -1,0 +1,184 @@
+"""Folds: how elements become one, what nothing folds to, and what is held meanwhile.
+
+``COMBINE`` says what two elements come to. A fold over many holds one value, but for the greatest
+and smallest of floats: there the bits tell NaN, -0 and +0 apart, and three bounds of the bits are
+enough to know the result when all elements were seen, at one instruction each per element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ptir.codegen.elementwise import maximum, minimum
+from ptir.codegen.expr import Apply, Const, Expr, Var, carrier, compare, constant, select
+from ptir.codegen.writer import Writer
+from ptir.types import DTYPES, DType
+
+COMBINE: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
+    "sum": lambda dtype, a, b: Apply(dtype, "add", a, b),
+    "prod": lambda dtype, a, b: Apply(dtype, "mul", a, b),
+    "max": maximum,
+    "min": minimum,
+    "any": lambda dtype, a, b: Apply(dtype, "or", a, b),
+    "all": lambda dtype, a, b: Apply(dtype, "and", a, b),
+}
+
+
+def identity(kind: str, dtype: DType) -> Const:
+    """What a fold of nothing gives."""
+    if kind in ("max", "min"):
+        if dtype.is_float:
+            return constant(dtype, -math.inf if kind == "max" else math.inf)
+        least = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
+        most = (1 << (dtype.bits - (dtype.kind == "int"))) - 1
+        return constant(dtype, least if kind == "max" else most)
+    return constant(dtype, 1 if kind in ("prod", "all") else 0)
+
+
+def held(writer: Writer, kind: str, dtype: DType, wide: bool) -> Held | Bounds:
+    """Declare what a fold of ``kind`` holds before the first element, one or one per lane."""
+    return (Bounds if kind in ("max", "min") and dtype.is_float else Held)(
+        writer, kind, dtype, wide
+    )
+
+
+class Held:
+    """A fold in one variable."""
+
+    def __init__(self, writer: Writer, kind: str, dtype: DType, wide: bool) -> None:
+        self._writer, self._kind, self._dtype, self._wide = writer, kind, dtype, wide
+        self._name = _declared(writer, identity(kind, dtype), wide)
+
+    def add(self, element: Expr) -> None:
+        """Fold another element in."""
+        now = Var(self._dtype, self._name, self._wide)
+        _assign(
+            self._writer, self._name, COMBINE[self._kind](self._dtype, now, element), self._wide
+        )
+
+    def result(self) -> Expr:
+        """What the elements so far come to: a new variable."""
+        return Var(self._dtype, self._writer.let(self._dtype, self._wide, self._name), self._wide)
+
+    def folded(self) -> Expr:
+        """What all lanes come to."""
+        return _pairwise(
+            self._writer,
+            self._dtype,
+            self._name,
+            lambda a, b: COMBINE[self._kind](self._dtype, a, b),
+        )
+
+
+@dataclass(frozen=True)
+class _Bits:
+    """Floats of a format as integers, signed and unsigned, and where infinity lies among them."""
+
+    signed: DType
+    plain: DType
+    infinity: int
+
+    @property
+    def sign(self) -> int:
+        return 1 << (self.plain.bits - 1)
+
+
+def _bits(dtype: DType) -> _Bits:
+    bits = carrier(dtype).bits
+    infinity = {32: 0x7F800000, 64: 0x7FF0000000000000}[bits]
+    return _Bits(DTYPES[f"i{bits}"], DTYPES[f"u{bits}"], infinity)
+
+
+class Bounds:
+    """The greatest or smallest float: NaN where one is, and -0 < +0.
+
+    Read as integers, floats above -0 are in order, those below are in reverse order and, without a
+    sign, above all others; NaN lies beyond both infinities. So the greatest signed integer, and
+    the smallest and the greatest unsigned one, say everything.
+    """
+
+    def __init__(self, writer: Writer, kind: str, dtype: DType, wide: bool) -> None:
+        self._writer, self._kind, self._dtype, self._wide = writer, kind, dtype, wide
+        self._of = of = _bits(dtype)
+        first = of.infinity | (of.sign if kind == "max" else 0)
+        signed = first - 2 * of.sign if kind == "max" else first
+        starts = (("max", of.signed, signed), ("min", of.plain, first), ("max", of.plain, first))
+        self._names = [
+            (op, Var(of_type, _declared(writer, constant(of_type, start), wide), wide))
+            for op, of_type, start in starts
+        ]
+
+    def add(self, element: Expr) -> None:
+        """Fold another element in."""
+        for op, bound in self._names:
+            bits = Apply(bound.dtype, "bits", element)
+            _assign(self._writer, bound.name, Apply(bound.dtype, op, bound, bits), self._wide)
+
+    def _rank(self) -> Expr:
+        """The result's place in the order of all floats, NaN at the end that is looked for."""
+        of = self._of
+        top, low, high = (
+            Var(b.dtype, self._writer.let(b.dtype, self._wide, b.name), self._wide)
+            for _, b in self._names
+        )
+        rest = constant(of.plain, of.sign - 1)
+        nan = compare("gt", high, constant(of.plain, of.sign + of.infinity))
+        if self._kind == "max":
+            below = Apply(of.signed, "bits", Apply(of.plain, "xor", low, rest))
+            found = select(compare("lt", top, constant(of.signed, 0)), below, top)
+            return select(nan, constant(of.signed, of.sign - 1), found)
+        nan = Apply(nan.dtype, "or", nan, compare("gt", top, constant(of.signed, of.infinity)))
+        below = Apply(of.signed, "bits", Apply(of.plain, "xor", high, rest))
+        negative = compare("ge", high, constant(of.plain, of.sign))
+        found = select(negative, below, Apply(of.signed, "bits", low))
+        return select(nan, constant(of.signed, -of.sign), found)
+
+    def _float(self, rank: Expr) -> Expr:
+        """The float of a rank."""
+        of = self._of
+        rest = constant(of.signed, of.sign - 1)
+        negative = compare("lt", rank, constant(of.signed, 0))
+        return Apply(
+            self._dtype, "bits", select(negative, Apply(of.signed, "xor", rank, rest), rank)
+        )
+
+    def result(self) -> Expr:
+        """What the elements so far come to."""
+        return self._float(self._rank())
+
+    def folded(self) -> Expr:
+        """What all lanes come to."""
+        of, writer = self._of, self._writer
+        name = writer.let(of.signed, True, writer.wide(self._rank()))
+        return self._float(
+            _pairwise(writer, of.signed, name, lambda a, b: Apply(of.signed, self._kind, a, b))
+        )
+
+
+def _declared(writer: Writer, start: Const, wide: bool) -> str:
+    name = writer.name("acc")
+    text = writer.scalar(start)
+    if wide:
+        text = writer.dialect.splat(start.dtype, writer.dialect.lanes, text)
+    writer.line(f"{writer.type(start.dtype, wide)} {name} = {text};")
+    return name
+
+
+def _assign(writer: Writer, name: str, found: Expr, wide: bool) -> None:
+    writer.line(f"{name} = {writer.wide(found) if wide else writer.scalar(found)};")
+
+
+def _pairwise(
+    writer: Writer, dtype: DType, name: str, combined: Callable[[Expr, Expr], Expr]
+) -> Expr:
+    """The lanes of a variable combined, each of the first half with one of the second."""
+    parts: list[Expr] = [
+        Var(dtype, writer.dialect.lane(name, place)) for place in range(writer.dialect.lanes)
+    ]
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [combined(parts[i], parts[i + half]) for i in range(half)]
+    return parts[0]

@@ -1,0 +1,56 @@
+"""The greatest and smallest of floats: NaN of either sign stays, -0 < +0, along any axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from opencl_runs import Array, run
+
+from ptir.backend.contract import Target
+
+DTYPES: dict[str, Any] = {
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f64": np.float64,
+}
+LINES = ((0.0, -0.0), (-0.0,), (-1.0, -0.0), (1.0, 0.0, -0.0), (-np.inf,), (np.inf,))
+MORE = ((-np.inf, -2.5, -1e-3), (np.inf, 2.5, 1e-3), (-2.0, 3.0, 0.0), (-1.0, -3.0, -np.inf))
+
+
+def lines(width: int) -> Array:
+    """Every kind of line, each also with one NaN, of either sign, at every place in turn."""
+    rng = np.random.default_rng(width)
+    plain = [rng.choice(np.array(kind), width) for kind in LINES + MORE for _ in range(3)]
+    marked = [np.array(line) for line in plain]
+    for number, line in enumerate(marked):
+        line[number % width] = np.nan if number % 2 else np.copysign(np.nan, -1)
+    return np.array(plain + marked)
+
+
+def greatest(x: Array) -> Array:
+    """Of each line, by the definition."""
+    x = x.astype(np.float64)
+    found = x.max(1)  # NaN where one is
+    positive = ((x == 0) & ~np.signbit(x)).any(1)
+    return np.where(found == 0, np.where(positive, 0.0, -0.0), found)
+
+
+@pytest.mark.parametrize("width", [1, 7, 16, 37, 80])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_extremes_know_nan_and_signed_zeros(
+    opencl: Target, kind: str, dtype: str, width: int
+) -> None:
+    x = lines(width).astype(DTYPES[dtype])
+    wanted = greatest(x) if kind == "max" else -greatest(-x)
+    along_rows = run(opencl, lambda x: getattr(x, kind)(1), x)
+    along_columns = run(opencl, lambda x: getattr(x, kind)(0), np.ascontiguousarray(x.T))
+    for found in (along_rows, along_columns):
+        found = found.astype(np.float64)
+        np.testing.assert_array_equal(found, wanted)
+        numbers = ~np.isnan(wanted)
+        np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(wanted[numbers]))
