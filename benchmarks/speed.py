@@ -26,6 +26,7 @@ from measuring.others import Others
 from measuring.workers import Worker
 
 PROMPT, DECODED, VOCABULARY = 512, 64, 50257
+FAST = "ptir --fast"
 PIECES = 4
 """Pieces of decoding in a round: peers alternate and bandwidth is probed in between."""
 SECTIONS = ("models", "rows", "cold")
@@ -51,6 +52,8 @@ def model_rows(given: argparse.Namespace, name: str, folder: Path) -> list[Row]:
     dtype, quant = FORMATS[name]
     ours = Worker("ptir", backend=given.backend, dtype=dtype, quant=quant)
     peers = {"ptir": ours}
+    if given.fast and name in bars.FAST_PREFILL_LLAMA:
+        peers[FAST] = Worker("ptir", backend=given.backend, dtype=dtype, quant=quant, fast=True)
     if given.llama:
         from measuring.llama import write_files
 
@@ -108,10 +111,10 @@ def _rows(
     facts: dict[str, dict[str, Any]],
     launches: list[float],
 ) -> list[Row]:
-    ours, rows = seconds["ptir"], list[Row]()
+    rows = list[Row]()
 
-    def ratio(peer: str, what: str) -> list[float]:
-        pairs = zip(seconds[peer][what], ours[what], strict=False)
+    def ratio(peer: str, what: str, over: str = "ptir") -> list[float]:
+        pairs = zip(seconds[peer][what], seconds[over][what], strict=False)
         return [theirs / own for theirs, own in pairs]
 
     def add(figure: str, samples: list[float], *rest: Any, **more: Any) -> None:
@@ -133,6 +136,13 @@ def _rows(
         speeds("llama.cpp")
         add("decode, x llama.cpp", ratio("llama.cpp", "decode"), "x", bars.DECODE_LLAMA[name])
         add("prefill, x llama.cpp", ratio("llama.cpp", "prefill"), "x", bars.PREFILL_LLAMA[name])
+    if FAST in facts:
+        speeds(FAST)
+        for what in ("decode", "prefill"):
+            add(f"{FAST}: {what}, x exact", ratio("ptir", what, FAST), "x")
+            bar = bars.FAST_PREFILL_LLAMA[name] if what == "prefill" else None
+            if "llama.cpp" in facts:
+                add(f"{FAST}: {what}, x llama.cpp", ratio("llama.cpp", what, FAST), "x", bar)
     add("probe", [p / 1e9 for peer in facts for p in seconds[peer]["probe"]], "GB/s")
     micro = [1e6 * s for s in launches]
     add("host cost of a launch", micro, "us", 1e6 * bars.REPLAY_SECONDS, at_most=True)
@@ -178,6 +188,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2, help="of llama.cpp")
     parser.add_argument("--no-llama", dest="llama", action="store_false")
+    parser.add_argument("--fast", action="store_true", help="with dot implementations beside")
     parser.add_argument("--no-reference", dest="reference", action="store_false")
     parser.add_argument("--folder", type=Path, help="where GGUF files are kept")
     parser.add_argument("--json", type=Path)

@@ -19,6 +19,8 @@ SHARE = {"f32": 0.78, "bf16": 0.66, "int8": 0.62, "int4": 0.50}
 """Decoding: weights read per second over the probe of the same round."""
 DECODE_LLAMA = {"f32": 0.93, "bf16": 0.92, "int8": 0.98, "int4": 0.94}
 PREFILL_LLAMA = {"f32": 1.6, "bf16": 1.0, "int8": 1.6, "int4": 1.0}
+FAST_PREFILL_LLAMA = {"bf16": 1.8, "int8": 4.0, "int4": 2.4}
+"""With dot implementations (``--fast``)."""
 PREFILL_REFERENCE = 2.0
 ROWS = 0.85
 """Layer norm and softmax over copying."""

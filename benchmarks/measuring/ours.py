@@ -13,10 +13,14 @@ CONTEXT = 1024
 class Ours:
     """A loaded model. Every session has room for the whole context, as peers have."""
 
-    def __init__(self, backend: str, dtype: str, quant: str | None) -> None:
+    def __init__(self, backend: str, dtype: str, quant: str | None, fast: bool = False) -> None:
         import ptir
 
-        self.model = ptir.load_model("random:gpt2", backend=backend, dtype=dtype, quant=quant)
+        self.model = ptir.load_model(
+            "random:gpt2", backend=backend, dtype=dtype, quant=quant, fast=fast
+        )
+        self._policies = self.model.policies()  # in force for as long as the process lasts
+        self._policies.__enter__()
         self._session: Any = None
 
     def _fresh(self) -> Any:

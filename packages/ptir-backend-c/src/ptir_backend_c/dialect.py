@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ptir.backend.kernel import Argument, Dialect
-from ptir.types import BF16, BOOL, F16, F64, DType
-from ptir_backend_c import prelude
+from ptir.types import BF16, BOOL, F16, F32, F64, I8, I32, DType
+from ptir_backend_c import prelude, processors
 
 TYPES: Final = {
     "bool": "int",  # carried as a mask
@@ -62,6 +62,9 @@ class PlainC(Dialect):
 
     name = "c"
     lanes = 16
+
+    def __init__(self) -> None:
+        self.dots = processors.dots()
 
     def type(self, dtype: DType, width: int = 1) -> str:
         """``float``, ``vi32``, ..."""
@@ -130,6 +133,10 @@ class PlainC(Dialect):
         same = SHORT[of.name] in ("f32", "i32", "u32")
         return f"({text})" if same else f"__builtin_convertvector({text}, vi32)"
 
+    def folded(self, op: str, dtype: DType, text: str) -> str | None:
+        """A function of the prelude, for integers."""
+        return f"folded_{op}({text})" if dtype == I32 else None
+
     def load(self, dtype: DType, width: int, buffer: str, index: str) -> str:
         """A load, widened to what carries it."""
         if width == 1:
@@ -171,16 +178,20 @@ class PlainC(Dialect):
             text = f"__builtin_convertvector({text} & 1, vu8)"
         return f"store_v{_stored(dtype)}({buffer} + {index}, {text});"
 
-    def private(self, array: str, size: int) -> str:
-        """An array of floats on the stack."""
-        return f"float {array}[{size}] __attribute__((aligned(64)));"
+    def private(self, array: str, size: int, dtype: DType = F32) -> str:
+        """An array on the stack."""
+        return f"{TYPES[dtype.name]} {array}[{size}] __attribute__((aligned(64)));"
 
     def private_load(self, width: int, array: str, index: str) -> str:
         """Like a load from a buffer."""
         return f"load_vf32({array} + {index})" if width > 1 else f"{array}[{index}]"
 
-    def private_store(self, width: int, array: str, index: str, text: str) -> str:
+    def private_store(
+        self, width: int, array: str, index: str, text: str, dtype: DType = F32
+    ) -> str:
         """Like a store to a buffer."""
+        if dtype.bits < 32:
+            return self.store(dtype, width, f"(({STORAGE[dtype.name]} *){array})", index, text)
         if width > 1:
             return f"store_vf32({array} + {index}, {text});"
         return f"{array}[{index}] = {text};"
@@ -200,7 +211,7 @@ class PlainC(Dialect):
 
     def prelude(self) -> str:
         """Types, conversions and functions."""
-        return prelude.prelude()
+        return prelude.prelude() + prelude.source("dots.h")
 
 
 def _stored(dtype: DType) -> str:
@@ -248,6 +259,8 @@ def _convert(d: PlainC, dtype: DType, of: DType, width: int, args: Sequence[str]
         return args[0]
     if of.is_float and not dtype.is_float:
         return _saturated(d, dtype, of, width, args[0])
+    if width > 1 and (dtype, of) == (I8, I32):
+        return f"bytes_vi32({args[0]})"
     if width > 1:
         return f"__builtin_convertvector({args[0]}, {d.type(dtype, width)})"
     return f"(({d.type(dtype)}){args[0]})"
@@ -289,6 +302,10 @@ def _narrow(d: PlainC, dtype: DType, of: DType, width: int, args: Sequence[str])
     return d._function(dtype.name, dtype, width, args)
 
 
+def _dot(op: str) -> Spelling:
+    return lambda d, dtype, of, width, args: d._function(op, dtype, width, args)
+
+
 def _extreme(name: str, relation: str) -> Spelling:
     """One of two integers."""
 
@@ -310,6 +327,8 @@ SPECIAL: Final[dict[str, Spelling]] = {
     "convert": _convert,
     "bits": _bits,
     "narrow": _narrow,
+    "dot_bytes": _dot("dot_bytes"),
+    "dot_bf16": _dot("dot_bf16"),
     "max": _extreme("max", ">"),
     "min": _extreme("min", "<"),
 }

@@ -9,7 +9,7 @@ from typing import Final
 
 from ptir.backend.kernel import Argument, Dialect, Staying
 from ptir.codegen.exponentials import EXPONENTIALS
-from ptir.types import BF16, BOOL, DTYPES, F16, F64, DType
+from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, DType
 from ptir_backend_opencl.functions import functions
 
 TYPES: Final = {
@@ -246,16 +246,20 @@ class OpenCLC(Dialect):
             return f"vstore{width}({text}, 0, {buffer} + {index});"
         return f"{buffer}[{index}] = {text};"
 
-    def private(self, array: str, size: int) -> str:
-        """An array of floats of the work-item."""
-        return f"float {array}[{size}] __attribute__((aligned(64)));"
+    def private(self, array: str, size: int, dtype: DType = F32) -> str:
+        """An array of the work-item."""
+        return f"{TYPES[dtype.name]} {array}[{size}] __attribute__((aligned(64)));"
 
     def private_load(self, width: int, array: str, index: str) -> str:
         """Like a load from a buffer."""
         return f"vload{width}(0, {array} + {index})" if width > 1 else f"{array}[{index}]"
 
-    def private_store(self, width: int, array: str, index: str, text: str) -> str:
+    def private_store(
+        self, width: int, array: str, index: str, text: str, dtype: DType = F32
+    ) -> str:
         """Like a store to a buffer."""
+        if dtype.bits < 32:
+            return self.store(dtype, width, f"(({STORAGE[dtype.name]} *){array})", index, text)
         if width > 1:
             return f"vstore{width}({text}, 0, {array} + {index});"
         return f"{array}[{index}] = {text};"

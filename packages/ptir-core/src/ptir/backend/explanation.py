@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ptir.ir.program import Block, Instruction
+from ptir.ops.implementations import OWN, PORTABLE
 from ptir.types import TensorType
 
 Kind = Literal["kernel", "copy", "op"]
@@ -72,15 +73,26 @@ def written_bytes(block: Block, instruction: Instruction, result: TensorType) ->
 
 
 def functional_of(instruction: Instruction) -> str:
-    """What the model called it: the functional that it was inlined from, else its own name."""
+    """What the model called it: the functional that it was inlined from, else its own name.
+
+    A composite that stands inside keeps its name, unless it is part of a chosen implementation.
+    """
     _, found, functional = instruction.location.rpartition(INSIDE)
-    return functional if found and instruction.op != "composite" else instruction.name
+    whole = instruction.op == "composite" and CHOSEN not in functional
+    return functional if found and not whole else instruction.name
 
 
 INSIDE: Final = " in "
 """What stands in a location between the caller's line and the functional inlined there."""
 
 
-def inside(location: str, functional: str) -> str:
+CHOSEN: Final = "="
+"""What stands between a functional and an implementation that was chosen for it by name."""
+
+
+def inside(location: str, functional: str, implementation: str = PORTABLE) -> str:
     """The location of what ``functional`` is inlined to; the outermost functional counts."""
-    return location if INSIDE in location else f"{location}{INSIDE}{functional}"
+    if INSIDE in location:
+        return location
+    named = implementation not in (PORTABLE, OWN)
+    return f"{location}{INSIDE}{functional}{CHOSEN + implementation if named else ''}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ptir.types import DType
+from ptir.types import F32, DType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,6 +71,8 @@ class Dialect(ABC):
     """Lanes of a wide value."""
     staying: Staying | None = None
     """How chains of kernels are spelled, where they are (``codegen.chains``)."""
+    dots: frozenset[str] = frozenset()
+    """The dot products (``dot_bytes``, ``dot_bf16``) that are one instruction of the device."""
     rolled: str = ""
     """What stands in front of a loop that the compiler must leave as it is."""
 
@@ -102,6 +104,13 @@ class Dialect(ABC):
         language leaves the overflow of signed ones open, they are computed as unsigned.
         """
 
+    def folded(self, op: str, dtype: DType, text: str) -> str | None:
+        """All lanes of a wide value combined with ``add`` or ``max``, halves first.
+
+        None where that is written lane by lane.
+        """
+        return None
+
     @abstractmethod
     def load(self, dtype: DType, width: int, buffer: str, index: str) -> str:
         """Elements from ``index`` on, as carried."""
@@ -112,15 +121,20 @@ class Dialect(ABC):
 
     @abstractmethod
     def private_load(self, width: int, array: str, index: str) -> str:
-        """Elements of a private f32 array."""
+        """Elements of a private f32 array, or one of a private array of another 32-bit type."""
 
     @abstractmethod
-    def private_store(self, width: int, array: str, index: str, text: str) -> str:
-        """A statement that writes elements of a private f32 array."""
+    def private_store(
+        self, width: int, array: str, index: str, text: str, dtype: DType = F32
+    ) -> str:
+        """A statement that writes elements of a private array.
+
+        i8 and bf16 ones (from ``index`` on, counted in such) go into an array of u32.
+        """
 
     @abstractmethod
-    def private(self, array: str, size: int) -> str:
-        """A statement that declares a private f32 array."""
+    def private(self, array: str, size: int, dtype: DType = F32) -> str:
+        """A statement that declares a private array of a 32-bit type."""
 
     @abstractmethod
     def pointer(self, argument: Argument) -> str:

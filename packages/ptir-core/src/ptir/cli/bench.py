@@ -17,7 +17,13 @@ import click
 
 from ptir.cli import show
 from ptir.cli.bandwidth import Probe, probe_of
-from ptir.cli.model import dtype_option, model_argument, open_model, quant_option
+from ptir.cli.model import (
+    dtype_option,
+    fast_option,
+    model_argument,
+    open_model,
+    quant_option,
+)
 from ptir.cli.shared import Shared, session, shared_options
 
 if TYPE_CHECKING:
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @dtype_option
 @quant_option
+@fast_option
 @shared_options
 def command(
     shared: Shared,
@@ -40,10 +47,11 @@ def command(
     repetitions: int,
     dtype: str,
     quant: str | None,
+    fast: bool,
 ) -> None:
     """Measure MODEL: tokens per second of a prompt (ppN) and of decoding (tgN)."""
     with session(shared):
-        loaded = open_model(shared, model, dtype, quant)
+        loaded = open_model(shared, model, dtype, quant, fast)
         room = loaded.context
         if max(n_prompt, n_gen + 1) > room:
             raise click.UsageError(f"-p {n_prompt} -n {n_gen} do not fit the context of {room}")

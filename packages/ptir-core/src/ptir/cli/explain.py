@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptir.cli import show
-from ptir.cli.model import dtype_option, model_argument, open_model, quant_option
+from ptir.cli.model import (
+    dtype_option,
+    fast_option,
+    model_argument,
+    open_model,
+    quant_option,
+)
 from ptir.cli.shared import Shared, session, shared_options
 
 if TYPE_CHECKING:
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @dtype_option
 @quant_option
+@fast_option
 @shared_options
 def command(
     shared: Shared,
@@ -46,6 +53,7 @@ def command(
     repetitions: int,
     dtype: str,
     quant: str | None,
+    fast: bool,
 ) -> None:
     """Show what a decode step of MODEL runs: kernels, bytes and time by layer.
 
@@ -55,7 +63,7 @@ def command(
     from ptir.runtime.explain import explain_decode, explain_prefill
 
     with session(shared):
-        loaded = open_model(shared, model, dtype, quant)
+        loaded = open_model(shared, model, dtype, quant, fast)
         with loaded.policies():
             report = (
                 explain_decode(loaded, position, repetitions)

@@ -11,6 +11,7 @@ import click
 from ptir.cli import show
 from ptir.cli.model import (
     dtype_option,
+    fast_option,
     model_argument,
     open_model,
     prompt_text,
@@ -40,6 +41,7 @@ PROGRAMS: Final = (".ptir", ".json")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write an archive.")
 @dtype_option
 @quant_option
+@fast_option
 @shared_options
 def command(
     shared: Shared,
@@ -51,6 +53,7 @@ def command(
     out: Path | None,
     dtype: str,
     quant: str | None,
+    fast: bool,
 ) -> None:
     """Compute the logits of every position of a text with MODEL.
 
@@ -69,7 +72,7 @@ def command(
         raise click.UsageError("give the input once: a text or --tokens")
     given = _ids(tokens) if tokens is not None else prompt_text(prompt, prompt_option)
     with session(shared):
-        loaded = open_model(shared, model, dtype, quant)
+        loaded = open_model(shared, model, dtype, quant, fast)
         ids = loaded.encode(given)
         outputs = {"logits": loaded.forward(ids)}
     metadata = {"model": model, "token_ids": ",".join(map(str, ids))}

@@ -29,13 +29,27 @@ quant_option: Callable[[Any], Any] = click.option(
 )
 
 
-def open_model(shared: Shared, model: str, dtype: str, quant: str | None = None) -> Model:
+fast_option: Callable[[Any], Any] = click.option(
+    "--fast",
+    is_flag=True,
+    help="Round activations (to bf16, or to int8 with --quant) for dot instructions.",
+)
+
+
+def open_model(
+    shared: Shared, model: str, dtype: str, quant: str | None = None, fast: bool = False
+) -> Model:
     """Load ``model`` on the target of ``--backend``; ``--seed`` also seeds random weights."""
     from ptir.cli.shared import open_target
     from ptir.runtime import load_model
 
     return load_model(
-        model, backend=open_target(shared), dtype=dtype, quant=quant, seed=shared.seed or 0
+        model,
+        backend=open_target(shared),
+        dtype=dtype,
+        quant=quant,
+        fast=fast,
+        seed=shared.seed or 0,
     )
 
 

@@ -11,6 +11,7 @@ import click
 from ptir.cli import show
 from ptir.cli.model import (
     dtype_option,
+    fast_option,
     model_argument,
     open_model,
     prompt_text,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--ignore-eos", is_flag=True, help="Do not end at the end-of-text token.")
 @dtype_option
 @quant_option
+@fast_option
 @shared_options
 def command(
     shared: Shared,
@@ -47,6 +49,7 @@ def command(
     prompt_option: str | None,
     dtype: str,
     quant: str | None,
+    fast: bool,
     max_tokens: int | None,
     temp: float,
     stop: tuple[str, ...],
@@ -59,7 +62,7 @@ def command(
     """
     text = prompt_text(prompt, prompt_option)
     with session(shared):
-        loaded = open_model(shared, model, dtype, quant)
+        loaded = open_model(shared, model, dtype, quant, fast)
         seed = shared.seed if shared.seed is not None else _fresh_seed()
         with prefill_progress() as progress:
             run = loaded.run(

@@ -41,6 +41,7 @@ from ptir.codegen.pack import pack
 from ptir.codegen.panels import UNPACK
 from ptir.codegen.parts import InPieces, in_pieces
 from ptir.codegen.recipe import Part, Recipe
+from ptir.codegen.rounded import settled
 from ptir.codegen.support import refusal
 from ptir.ir.program import Block, Program
 from ptir.ops.profiles import PROFILES
@@ -91,7 +92,8 @@ class KernelBackend(Backend):
 
     def refusal(self, query: OpQuery, device: Device) -> str | None:
         """Why the generator cannot compile an op for ``device``, or None."""
-        return refusal(query, self.opened(device).device.traits)
+        opened = self.opened(device).device
+        return refusal(query, opened.traits, opened.dialect.dots)
 
     def claimed(self, device: Device) -> frozenset[str]:
         """Every profile of the op set, f64 where the device computes in it."""
@@ -106,7 +108,8 @@ class KernelBackend(Backend):
         self, program: Program, device: Device
     ) -> tuple[Program, Mapping[str, Derivation]]:
         """Weights of contractions go into panels, and what is too large into parts."""
-        return pack(program, self.opened(device).device.traits.piece)
+        packed, derived = pack(program, self.opened(device).device.traits.piece)
+        return settled(packed), derived
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Fuse, write, build and plan ``program``; raises ``CompileError``."""
@@ -122,6 +125,7 @@ class KernelBackend(Backend):
 
     def _straight(self, program: Program, device: Device, options: Options) -> Executable:
         """A program without control flow."""
+        program = settled(program)
         opened = self.opened(device)
         with self._opening:
             made = self._bound(program, _recipe(program.main, opened.device, options), opened)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 from ptir.codegen.elementwise import ELEMENTWISE
 from ptir.codegen.families import FAMILIES, elements
-from ptir.codegen.families.product import HELD, Product, rows_in_memory
+from ptir.codegen.families.product import rows_in_memory
+from ptir.codegen.families.product_parts import HELD, Product
+from ptir.codegen.families.rounding import is_absorbed
 from ptir.codegen.families.rows import Rows
 from ptir.codegen.graph import CHEAP, Graph, is_free, is_map, weight
 from ptir.codegen.kernel import Group
@@ -117,7 +119,7 @@ def _kernels_reading(graph: Graph, value: int) -> set[int]:
     pending = [value]
     while pending:
         for position in graph.readers.get(pending.pop(), ()):
-            if is_free(graph.block.instructions[position]):
+            if is_free(graph.block.instructions[position]) or is_absorbed(graph, position):
                 pending.extend(graph.results[position])
             else:
                 found.add(position)

@@ -13,15 +13,14 @@ from typing import Final
 
 from ptir.backend.contract import Derivation, derived_name
 from ptir.codegen.filters import PackedFilters, convolution, packed_filters
-from ptir.codegen.panels import LANES, Panels
+from ptir.codegen.panels import LANES, LEAST, Panels
 from ptir.codegen.parts import Parts, Span, spans
 from ptir.ir.graph import Ref, freeze, inline, source
 from ptir.ir.program import Block, Instruction, Port, Program
+from ptir.ops.rounded import BYTES, PAIRS
 from ptir.types import BF16, F16, F32, TensorType
 
 PACKED: Final = (F32, F16, BF16)
-LEAST: Final = 2 * LANES
-"""Outputs from which packing pays."""
 
 
 def pack(program: Program, largest: int) -> tuple[Program, Mapping[str, Derivation]]:
@@ -109,13 +108,27 @@ def _wanted(program: Program) -> dict[int, Panels | PackedFilters]:
         for value, filters in _filters(block, makers, instruction):
             if value in parameters:
                 found.setdefault(value, filters)
-        contract = _contracted(block, instruction)
-        if contract is None:
-            continue
-        for value, panels in _panels(block, makers, instruction.operands[1], contract):
+        for value, panels in _products(block, makers, instruction):
             if value in parameters:
                 found.setdefault(value, panels)
     return found
+
+
+def _products(
+    block: Block, makers: Mapping[int, Instruction], instruction: Instruction
+) -> Iterator[tuple[int, Panels]]:
+    """What a product of rows and a weight would have packed."""
+    if instruction.op == "composite":
+        contract = 1 if instruction.attributes.get("layout") == "oi" else 0
+        if instruction.name == BYTES:
+            for operand in instruction.operands[3:5]:
+                yield from _one(block, operand, contract, 1)
+        elif instruction.name == PAIRS:
+            yield from _one(block, instruction.operands[1], contract, 2)
+        return
+    axis = _contracted(block, instruction)
+    if axis is not None:
+        yield from _panels(block, makers, instruction.operands[1], axis)
 
 
 def _filters(

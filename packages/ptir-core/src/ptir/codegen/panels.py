@@ -23,6 +23,8 @@ from ptir.ops.record import literal, op
 from ptir.types import BF16, F16, F32, U32, DType, TensorType
 
 LANES: Final = 16
+LEAST: Final = 2 * LANES
+"""Outputs from which packing pays."""
 VERSION: Final = 1
 """Part of the key of everything that is kept on disk."""
 

@@ -7,6 +7,7 @@ so the group's accumulator starts at its negative: the zero point costs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,7 @@ from ptir.codegen.graph import Builder, Graph, splat
 from ptir.codegen.index import Index
 from ptir.codegen.panels import UNPACK, Panels, panels_of
 from ptir.ir.program import Instruction
-from ptir.types import F32, U32
+from ptir.types import F32, I32, U32
 
 EXPONENT: Final = {4: 0x41800000, 8: 0x43800000}
 """The bits of the floats 16 and 256."""
@@ -63,6 +64,28 @@ class Quantized:
         bits = Apply(U32, "or", Apply(U32, "and", moved, mask), constant(U32, EXPONENT[self.bits]))
         return Apply(F32, "bits", bits)
 
+    def bytes_of(self, word: Expr) -> tuple[Expr, ...]:
+        """A word as words of bytes; 4-bit values at even places first, then those at odd ones."""
+        if self.bits == 8:
+            return (word,)
+        mask = constant(U32, 0x0F0F0F0F)
+        high = Apply(U32, "shift_right", word, constant(U32, 4))
+        return Apply(U32, "and", word, mask), Apply(U32, "and", high, mask)
+
+    def in_order(self, word: Expr) -> tuple[Expr, Expr]:
+        """A word of 4-bit values as two words of bytes in the same order."""
+        return _spread(word), _spread(Apply(U32, "shift_right", word, constant(U32, 16)))
+
+    @property
+    def whole_zero(self) -> int | None:
+        """The bias over the scale where it is a small whole number: sums of integers take it."""
+        zero = self.zero
+        return int(zero) if zero is not None and zero == int(zero) and abs(zero) < 256 else None
+
+    def start(self, total: Expr) -> Expr:
+        """Where a group's integer sum starts: at what its bias adds, where that is whole."""
+        return Apply(I32, "mul", total, constant(I32, self.whole_zero or 0))
+
     def scaled(self, builder: Builder, output: Index, group: Index) -> Expr:
         """The scale of a group."""
         return self._by_group(builder, self.scale, output, group)
@@ -76,19 +99,65 @@ class Quantized:
         return cast(F32, builder.at(value, at))
 
 
+def _spread(word: Expr) -> Expr:
+    """The four lowest 4-bit values, a byte each."""
+    for shift, mask in ((None, 0xFFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F)):
+        if shift is not None:
+            word = Apply(U32, "or", word, Apply(U32, "shift_left", word, constant(U32, shift)))
+        word = Apply(U32, "and", word, constant(U32, mask))
+    return word
+
+
+def parted(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Two words of bytes as ``bytes_of`` a word orders them: even places, then odd ones."""
+    return _even(a, b), _even(_down(a), _down(b))
+
+
+def _down(word: Expr) -> Expr:
+    return Apply(U32, "shift_right", word, constant(U32, 8))
+
+
+def _even(a: Expr, b: Expr) -> Expr:
+    """The bytes at even places of ``a``, then those of ``b``."""
+
+    def halved(word: Expr) -> Expr:
+        low = Apply(U32, "and", word, constant(U32, 0x00FF00FF))
+        both = Apply(U32, "or", low, Apply(U32, "shift_right", low, constant(U32, 8)))
+        return Apply(U32, "and", both, constant(U32, 0xFFFF))
+
+    return Apply(U32, "or", halved(a), Apply(U32, "shift_left", halved(b), constant(U32, 16)))
+
+
 def quantized_weight(graph: Graph, made: Instruction | None, contract: int) -> Quantized | None:
     """The packed weight that a ``dequantize`` stands for, or None."""
     if made is None or made.op != "dequantize" or made.types[0].dtype != F32:
         return None
-    words, scale, bias = made.operands
-    unpack = graph.instruction(words)
+    unpack = graph.instruction(made.operands[0])
     if unpack is None or unpack.op != "composite" or unpack.name != UNPACK:
         return None
     bits, group = made.attributes["bits"], made.attributes["group"]
     panels = panels_of(graph.type(unpack.operands[0]), unpack.attributes)
-    whole = bits in UNIT and group * bits % 32 == 0
     same = made.attributes["axis"] == contract == (1 if panels.layout == "oi" else 0)
-    if not whole or not same or panels.per != 1:
+    return _of_words(graph, panels, made.operands, bits, group) if same else None
+
+
+def quantized_operands(graph: Graph, product: Instruction) -> Quantized | None:
+    """The packed weight of a product of bytes, or None."""
+    words = graph.instruction(product.operands[3])
+    if words is None or words.op != "composite" or words.name != UNPACK:
+        return None
+    panels = panels_of(graph.type(words.operands[0]), words.attributes)
+    bits, group = product.attributes["bits"], product.attributes["group"]
+    return _of_words(graph, panels, product.operands[3:6], bits, group)
+
+
+def _of_words(
+    graph: Graph, panels: Panels, operands: Sequence[int], bits: int, group: int
+) -> Quantized | None:
+    """A weight of unpacked words, scales and biases, where its words can be read whole."""
+    words, scale, bias = operands
+    unpack = graph.instruction(words)
+    if bits not in UNIT or group * bits % 32 or panels.per != 1 or unpack is None:
         return None
     zero = _zero(graph, scale, bias)
     return Quantized(unpack.operands[0], panels, scale, bias, bits, group, zero)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from ptir.backend.contract import OpQuery
 from ptir.backend.control import CONTROL
 from ptir.backend.kernel import Traits
+from ptir.codegen import rounded
 from ptir.codegen.elementwise import ELEMENTWISE
 from ptir.codegen.filters import NAME, STORED
 from ptir.codegen.movement import MOVEMENT
 from ptir.types import F32, F64
 
-COMPOSITES: Final = frozenset(("attention", "cache_update", NAME))
+COMPOSITES: Final = frozenset(("attention", "cache_update", NAME, *rounded.DOTS))
 """Composites that are taken whole; every other one is fused from its lowering."""
 
 STORES: Final = {NAME: STORED, "cache_update": STORED}
@@ -26,13 +28,15 @@ HEROES: Final = frozenset(
 )
 
 
-def refusal(query: OpQuery, traits: Traits) -> str | None:
-    """Why the generator cannot compile one op, or None."""
+def refusal(query: OpQuery, traits: Traits, dots: Collection[str] = ()) -> str | None:
+    """Why the generator cannot compile one op, or None; ``dots`` are a dialect's dot products."""
     if query.is_composite and query.name not in COMPOSITES:
         return f"{query.name} is fused from its lowering"
     for type in (*query.operands, *query.results):
         if type.dtype == F64 and not traits.doubles:
             return "the device has no f64"
+    if query.is_composite and query.name in rounded.DOTS:
+        return rounded.refusal(query, dots)
     return _composite(query) if query.is_composite else _op(query, traits)
 
 

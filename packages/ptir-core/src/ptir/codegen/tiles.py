@@ -20,6 +20,10 @@ class Tiles:
     """Rows of a blocked product's tile."""
     panels: int = 3
     """Panels of 16 outputs of a blocked product's tile; ``rows * panels`` vectors are held."""
+    byte_rows: int = 4
+    """Rows of the tile of a blocked product of bytes, which holds two vectors for each result."""
+    byte_panels: int = 3
+    """Panels of such a tile."""
     chains: int = 4
     """Sums that a streamed product keeps apart, all rows together, to hide an addition's delay."""
     keys: int = 16

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ptir.backend.kernel import Argument, Dialect
 from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Load, Var, substitute
 from ptir.codegen.index import Axis, Index, number, replaced, spelled
-from ptir.types import I32, DType
+from ptir.types import F32, I32, DType
 
 
 @dataclass(frozen=True)
@@ -224,8 +224,11 @@ class Writer:
             one = self.dialect.lane(name, place)
             self.line(self.dialect.store(dtype, 1, buffer, at, one))
 
-    def put(self, array: str, place: Index, expr: Expr) -> None:
-        """Write an element of a private array, or one per lane while a lane is set."""
+    def put(self, array: str, place: Index, expr: Expr, dtype: DType = F32) -> None:
+        """Write an element of a private array, or one per lane while a lane is set.
+
+        The array may hold wider words than the elements (``Dialect.private_store``).
+        """
         lane = self.lane
         if lane is None:
             at, text, width = place, self.scalar(expr), 1
@@ -235,7 +238,7 @@ class Writer:
                 self.wide(expr),
                 self.dialect.lanes,
             )
-        self.line(self.dialect.private_store(width, array, self.index(at), text))
+        self.line(self.dialect.private_store(width, array, self.index(at), text, dtype))
 
     def folded(self, op: str, dtype: DType, name: str) -> str:
         """All lanes of a wide variable combined with ``op``, pairwise, in a fixed order."""

@@ -10,11 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from ptir.capture import Tensor
 from ptir.ops.record import type_error
 from ptir.types import TensorType
+
+STORAGE: Final = "f32|f16|bf16"
+"""The element types that weights may be stored in."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from ptir.capture import Tensor, call
-from ptir.functional.check import Checked
+from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
 from ptir.functional.grid import Padding, Pair, grid
-from ptir.functional.linear import STORAGE
 from ptir.types import F32
 
 Two = tuple[int, int]

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 from ptir.capture import Tensor, call
 from ptir.functional.arrays import concat
-from ptir.functional.check import Checked
+from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
+from ptir.functional.quantized import quantized_linear
 from ptir.ops.record import type_error
 from ptir.types import F32
-
-STORAGE = "f32|f16|bf16"
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,15 @@ class QuantizedWeight:
     group: int
     zero: int
 
+    @property
+    def bias(self) -> Tensor:
+        """The bias of each group."""
+        return self.scale * float(-self.zero)
+
     def dense(self) -> Tensor:
         """The weight as f32: recorded where it is used, computed by whoever reads it."""
-        bias = self.scale * float(-self.zero)
         how = {"axis": self.axis, "bits": self.bits, "group": self.group, "dtype": F32}
-        return call("dequantize", self.words, self.scale, bias, **how)
+        return call("dequantize", self.words, self.scale, self.bias, **how)
 
 
 Weight = Tensor | QuantizedWeight
@@ -63,7 +66,10 @@ def _dense(weight: Weight) -> Tensor:
 
 
 @functional("linear", "x @ weight + bias over the last axis of x")
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str) -> Tensor:
+def portable_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str
+) -> Tensor:
+    """The product in ops."""
     contract = (0 if layout == "io" else 1,)
     result = call(
         "dot_general",
@@ -79,14 +85,25 @@ def linear(x: Tensor, weight: Weight, bias: Tensor | None = None, *, layout: str
     """``x @ weight + bias`` over the last axis: x f32[..., K] gives f32[..., N].
 
     The weight is [K, N] in layout "io" and [N, K] in layout "oi"; it may be stored as f32, f16 or
-    bf16 and is computed with as f32. The bias is f32[N]. Raises ``TypeRuleError``.
+    bf16 and is computed with as f32. The bias is f32[N]. A quantized weight makes it a
+    ``quantized_linear``. Raises ``TypeRuleError``.
     """
+    if isinstance(weight, QuantizedWeight):
+        return _quantized(x, weight, bias, layout)
     axes = {"io": "K,N", "oi": "N,K"}.get(layout, "K,N")
     signature = f"x[...,K] weight:{STORAGE}[{axes}] bias[N]"
-    operands = {"x": x, "weight": _dense(weight)} | ({} if bias is None else {"bias": bias})
+    operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
     checked = Checked("linear", signature, **operands)
     checked.choice("layout", layout, ("io", "oi"))
     return composite("linear", *operands.values(), layout=layout)
+
+
+def _quantized(x: Tensor, weight: QuantizedWeight, bias: Tensor | None, layout: str) -> Tensor:
+    """The product with a weight in words, or with its dense form where groups lie along outputs."""
+    if weight.axis != {"io": 0, "oi": 1}.get(layout):
+        return linear(x, weight.dense(), bias, layout=layout)
+    how = {"bits": weight.bits, "group": weight.group}
+    return quantized_linear(x, weight.words, weight.scale, weight.bias, bias, layout=layout, **how)
 
 
 @functional("embedding", "rows of a table by index")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ptir.capture import Tensor, call
-from ptir.functional.check import Checked
+from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
-from ptir.functional.linear import STORAGE
 from ptir.ops.quantization import words_for
 from ptir.ops.record import type_error
 from ptir.types import F32, DType
@@ -75,10 +74,12 @@ def _quantized_linear(
     *,
     bits: int,
     group: int,
+    layout: str,
 ) -> Tensor:
-    weight = dequantize(words, scale, bias_groups, bits=bits, group=group)
-    result = call("dot_general", x, weight, lhs_contract=(x.ndim - 1,), rhs_contract=(1,))
-    return result if bias is None else result + bias
+    axis = 1 if layout == "oi" else 0
+    weight = dequantize(words, scale, bias_groups, bits=bits, group=group, axis=axis)
+    operands = (x, weight) if bias is None else (x, weight, bias)
+    return composite("linear", *operands, layout=layout)
 
 
 def quantized_linear(
@@ -90,18 +91,22 @@ def quantized_linear(
     *,
     bits: int,
     group: int,
+    layout: str = "oi",
 ) -> Tensor:
-    """``x @ weight.T + bias`` of x f32[...,K] with weight [N,K] quantized along K: f32[...,N].
+    """``linear`` of x f32[...,K] with a weight that is quantized along its K inputs: f32[...,N].
 
-    A row of the weight is K values of ``bits`` bits packed into ``words`` u32[N,W], with a scale
-    and a bias for each ``group`` neighbours in ``scale`` and ``bias_groups`` [N,G]; see
-    ``quantize``. The bias is f32[N]. Raises ``TypeRuleError``.
+    Each of the N outputs has K values of ``bits`` bits packed into W words, with a scale and a bias
+    for each ``group`` neighbours; see ``quantize``. ``words`` is u32[N,W], ``scale`` and
+    ``bias_groups`` are [N,G] in layout "oi"; in layout "io" all three are the other way around. The
+    bias is f32[N]. Raises ``TypeRuleError``.
     """
-    grouped = f"scale:{STORAGE}[N,G] bias_groups:{STORAGE}[N,G]"
-    signature = f"x[...,K] words:u32[N,W] {grouped} bias[N]"
+    words_axes, axes = {"io": ("W,N", "G,N")}.get(layout, ("N,W", "N,G"))
+    grouped = f"scale:{STORAGE}[{axes}] bias_groups:{STORAGE}[{axes}]"
+    signature = f"x[...,K] words:u32[{words_axes}] {grouped} bias[N]"
     operands = {"x": x, "words": words, "scale": scale, "bias_groups": bias_groups}
     operands |= {} if bias is None else {"bias": bias}
     checked = Checked("quantized_linear", signature, **operands)
+    checked.choice("layout", layout, ("io", "oi"))
     group = checked.integer("group", group, 1)
     checked.require(bits in (2, 3, 4, 8), "", f"bits is {bits!r}; it must be 2, 3, 4 or 8")
     inputs, groups, found = checked["K"], checked["G"], checked["W"]
@@ -110,4 +115,5 @@ def quantized_linear(
     needed = words_for(inputs, bits)
     message = f"K {inputs} values of {bits} bits take {needed} words; words has W {found}"
     checked.require(found == needed, "x words", message)
-    return composite("quantized_linear", *operands.values(), bits=bits, group=group)
+    how = {"bits": bits, "group": group, "layout": layout}
+    return composite("quantized_linear", *operands.values(), **how)

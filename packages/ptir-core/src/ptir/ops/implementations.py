@@ -23,6 +23,8 @@ Supports = Callable[[Sequence[TensorType], Attributes], "str | None"]
 
 PORTABLE: Final = "portable"
 BACKEND: Final = "backend"
+OWN: Final = "own"
+"""Reported for a composite that no table knows: it keeps the lowering that it came with."""
 
 
 def always(types: Sequence[TensorType], attributes: Attributes) -> str | None:

@@ -13,7 +13,7 @@ from ptir.backend.explanation import inside
 from ptir.backend.interpreter import check_supported, query_of
 from ptir.ir.graph import Ref, freeze, inline, rebuild, repeat, source
 from ptir.ir.program import Block, Instruction, Program
-from ptir.ops.implementations import BACKEND
+from ptir.ops.implementations import BACKEND, PORTABLE
 from ptir.ops.record import op
 from ptir.passes.context import PassContext
 from ptir.rewrite.engine import descend
@@ -42,7 +42,8 @@ class _Legalizer:
         if self._location:
             instruction = replace(instruction, location=self._location)
         if _to_inline(instruction):
-            where = inside(instruction.location, instruction.name)
+            chosen = instruction.attributes.get("implementation", PORTABLE)
+            where = inside(instruction.location, instruction.name, str(chosen))
             inner = _Legalizer(self._context, self._within, where)
             return inline(instruction.regions[0], operands, inner.visit)
         alone = _alone(instruction, operands)

@@ -17,16 +17,13 @@ from ptir.errors import PluginError, UnsupportedError
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, rebuild, repeat
 from ptir.ir.program import Block, Instruction, Port, Program
-from ptir.ops.implementations import BACKEND, FUNCTIONALS, PORTABLE, Policy, functional
+from ptir.ops.implementations import BACKEND, FUNCTIONALS, OWN, PORTABLE, Policy, functional
 from ptir.ops.record import op
 from ptir.passes.benchmark import fastest
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
 from ptir.rewrite.engine import descend
 from ptir.types import TensorType
-
-OWN = "own"
-"""Reported for a composite that no table knows: it keeps the lowering that it came with."""
 
 
 def select(program: Program, context: PassContext) -> Program:

@@ -23,6 +23,7 @@ from ptir.models import ModelDefinition, definition
 from ptir.params.quantized import QuantizedSource, parts, quantization
 from ptir.params.source import ParamSource, RenamedSource
 from ptir.params.store import ParamStore
+from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
 from ptir.runtime.specs import resolve
 from ptir.text import Tokenizer
@@ -39,6 +40,7 @@ def load_model(
     backend: Any = None,
     dtype: str = "f32",
     quant: str | None = None,
+    fast: bool = False,
     cache_dtype: str = "f32",
     seed: int = 0,
     overrides: Mapping[str, str] | None = None,
@@ -48,10 +50,12 @@ def load_model(
     ``model`` is a spec (``demo``, a folder, a file, a hub id, ``random:NAME``), ``dtype`` the
     storage type of floating-point parameters on the device, ``quant`` a quantization (``int8`` or
     ``int4``) of the weights that rows are multiplied with, ``cache_dtype`` the type of the key and
-    value cache (``f32``, ``f16``, ``bf16``), ``seed`` the one of random weights.
-    ``overrides`` add to those in the checkpoint's config (``ptir_overrides``); policies that are
-    in force when the model runs (``with ptir.overrides(...)``) win over both. Raises
-    ``CheckpointError``, ``UsageError`` or ``BackendUnavailable``.
+    value cache (``f32``, ``f16``, ``bf16``), ``seed`` the one of random weights. ``fast`` rounds
+    activations for the processor's dot instructions (docs/accuracy.md); it is an error where there
+    are none for the format. ``overrides`` add to those in the checkpoint's config
+    (``ptir_overrides``) and to what ``fast`` chooses; policies that are in force when the model
+    runs (``with ptir.overrides(...)``) win over all. Raises ``CheckpointError``, ``UsageError``,
+    ``UnsupportedError`` or ``BackendUnavailable``.
     """
     began = time.perf_counter()
     checkpoint = resolve(os.fspath(model), seed=seed)
@@ -64,8 +68,9 @@ def load_model(
     ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
     check_parameters(module.parameters(), source, ignore=ignored, where=checkpoint.path)
     target = default_target(backend)
+    chosen = fast_policies(storage, quant, target) if fast else {}
     store, bound = _bound(module, source, target, storage, quant)
-    policies = {**_configured_overrides(config), **(overrides or {})}
+    policies = {**_configured_overrides(config), **chosen, **(overrides or {})}
     return Model(
         name=os.fspath(model),
         checkpoint=checkpoint,

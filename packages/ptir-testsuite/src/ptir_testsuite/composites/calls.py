@@ -145,11 +145,15 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
     "quantized_linear": [
         (
             ("f32[3,24]", "u32[5,3] bits", "f32[5,3]", "f32[5,3]", "f32[5]"),
-            {"bits": 4, "group": 8},
+            {"bits": 4, "group": 8, "layout": "oi"},
         ),
         (
             ("f32[2,2,32]", "u32[7,3] bits", "f16[7,2]", "bf16[7,2]"),
-            {"bits": 3, "group": 16},
+            {"bits": 3, "group": 16, "layout": "oi"},
+        ),
+        (
+            ("f32[5,64]", "u32[16,33] bits", "f32[2,33]", "f32[2,33]"),
+            {"bits": 8, "group": 32, "layout": "io"},
         ),
     ],
     "softmax": [

@@ -63,8 +63,11 @@ def _quantized_linear(
     *,
     bits: int,
     group: int,
+    layout: str,
 ) -> Found:
     size = x.shape[-1]
+    if layout == "io":
+        words, scale, bias_groups = words.T, scale.T, bias_groups.T
     values = np.zeros((len(words), size))
     for row, line in enumerate(words.tolist()):
         stream = sum(word << (32 * i) for i, word in enumerate(line))

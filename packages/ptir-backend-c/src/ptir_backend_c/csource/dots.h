@@ -1,0 +1,64 @@
+/* Dot products of 32-bit words, and what rounds activations to such words.
+   A dot product is one instruction where the processor has it, else spelled out.
+   Instructions are written as assembly: compilers differ in what they call them. */
+
+INLINE int dot_bytes_i32(int a, unsigned w, unsigned x) {
+  for (int i = 0; i < 32; i += 8) a += (int)(w >> i & 255) * (signed char)(x >> i);
+  return a;
+}
+INLINE float dot_bf16_f32(float a, unsigned w, unsigned x) {
+  a += float_u32(w & 0xffff0000u) * float_u32(x & 0xffff0000u);
+  return a + float_u32(w << 16) * float_u32(x << 16);
+}
+
+#if defined(__AVX512VNNI__) && defined(__AVX512F__)
+INLINE vi32 dot_bytes_vi32(vi32 a, vu32 w, vu32 x) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(a) : "v"(w), "v"(x));
+  return a;
+}
+#else
+INLINE vi32 dot_bytes_vi32(vi32 a, vu32 w, vu32 x) {
+  for (int i = 0; i < 32; i += 8) a += (vi32)(w >> i & 255) * ((vi32)(x << (24 - i)) >> 24);
+  return a;
+}
+#endif
+
+#if defined(__AVX512BF16__) && defined(__AVX512F__)
+INLINE vf32 dot_bf16_vf32(vf32 a, vu32 w, vu32 x) {
+  __asm__("vdpbf16ps %2, %1, %0" : "+v"(a) : "v"(w), "v"(x));
+  return a;
+}
+#else
+INLINE vf32 dot_bf16_vf32(vf32 a, vu32 w, vu32 x) {
+  a += (vf32)(w & 0xffff0000u) * (vf32)(x & 0xffff0000u);
+  return a + (vf32)(w << 16) * (vf32)(x << 16);
+}
+#endif
+
+/* The lowest bytes of the lanes: gcc takes them out one by one. */
+#if defined(__AVX512F__)
+INLINE vi8 bytes_vi32(vi32 x) { vi8 b; __asm__("vpmovdb %1, %0" : "=v"(b) : "v"(x)); return b; }
+#else
+INLINE vi8 bytes_vi32(vi32 x) { return __builtin_convertvector(x, vi8); }
+#endif
+
+/* The lanes of a vector combined, halves first. */
+#define PART(bytes) typedef int part##bytes __attribute__((vector_size(bytes)));
+PART(8)
+PART(16)
+PART(32)
+#define GREATER(a, b) ((a & (a > b)) | (b & (a <= b)))
+#define SUM(a, b) (a + b)
+#define FOLDED(name, both) \
+  INLINE int name(vi32 v) { \
+    union { vi32 whole; part32 half[2]; } a = {v}; \
+    union { part32 whole; part16 half[2]; } b = {both(a.half[0], a.half[1])}; \
+    union { part16 whole; part8 half[2]; } c = {both(b.half[0], b.half[1])}; \
+    part8 d = both(c.half[0], c.half[1]); \
+    int x = d[0], y = d[1]; \
+    return name##_two(x, y); \
+  }
+INLINE int folded_max_two(int x, int y) { return x > y ? x : y; }
+INLINE int folded_add_two(int x, int y) { return (int)((unsigned)x + (unsigned)y); }
+FOLDED(folded_max, GREATER)
+FOLDED(folded_add, SUM)

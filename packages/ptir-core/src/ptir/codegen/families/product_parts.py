@@ -1,0 +1,180 @@
+"""What the schedules of a product share: the product itself, its activations and its epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ptir.codegen.expr import Expr, Load, Var
+from ptir.codegen.index import Axis, Index, axis, digits, number
+from ptir.codegen.kernel import Group, Site
+from ptir.codegen.panels import LANES, Panels
+from ptir.codegen.quantized import Quantized
+from ptir.codegen.writer import Writer
+from ptir.types import F32, I32, U32
+
+FEW: Final = 8
+"""Most rows that are streamed rather than blocked."""
+HELD: Final = 16384
+"""Most activations that an item keeps to itself."""
+
+
+def rounds_itself(rows: int, inputs: int) -> bool:
+    """Whether a product rounds its activations to bytes in every item."""
+    return rows <= FEW and rows * inputs <= HELD * 4
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Activations that are rounded, and the dot product (``Dialect.dots``) that takes them.
+
+    Bytes come with the values of their ``scales`` and ``sums``. Few rows are rounded to bytes in
+    every item: then ``lhs`` is what they are rounded from.
+    """
+
+    dot: str
+    scales: int = -1
+    sums: int = -1
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product: activations ``lhs`` [rows, inputs], packed weights, and what comes after it.
+
+    ``prologue`` is the row program that computes the activations, where it runs in every item.
+    """
+
+    position: int
+    lhs: int
+    packed: int
+    panels: Panels
+    rows: int
+    prologue: Group | None = None
+    quantized: Quantized | None = None
+    rounded: Rounded | None = None
+
+    @property
+    def inputs(self) -> int:
+        """Activations in a row."""
+        return self.panels.inputs if self.quantized is None else self.quantized.inputs
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the rows are few, and not already bytes in memory."""
+        return self.rows <= FEW and (self.rounded is None or self.rounded.scales < 0)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an item may keep the activations to itself, where they are not in memory."""
+        return self.is_streamed and self.rows * self.inputs <= HELD
+
+    @property
+    def own(self) -> frozenset[int]:
+        """What the product itself reads, without its prologue."""
+        found = [self.lhs, self.packed]
+        if self.quantized is not None:
+            found += [self.quantized.scale, self.quantized.bias]
+        if self.rounded is not None:
+            found += [value for value in (self.rounded.scales, self.rounded.sums) if value >= 0]
+        return frozenset(found)
+
+
+class Writing:
+    """What both schedules share: activations, weights, and the epilogue."""
+
+    def __init__(self, group: Group, site: Site) -> None:
+        self.group, self.site = group, site
+        self.product: Product = group.detail
+        self.panels: Panels = self.product.panels
+        self.writer: Writer = site.writer()
+        self.graph = site.graph
+        inside = {v for p in group.members for v in self.graph.results[p]}
+        self.builder = site.builder()
+        self.builder.stored = lambda v: v not in inside and site.stored(v)
+        self.hero = self.graph.results[self.product.position][0]
+        self.tiles = site.tiles
+
+    def items(self, pieces: int) -> int:
+        """Items for ``pieces`` equal pieces of the whole product."""
+        work = self.product.rows * self.panels.outputs * self.product.inputs
+        return self.site.items(pieces, work)
+
+    def activation(self, row: Index, input: Index) -> Expr:
+        """One activation as an expression of what is stored."""
+        shape = self.graph.type(self.product.lhs).shape
+        at = digits(row * self.product.inputs + input, shape)
+        return self.builder.at(self.product.lhs, at)
+
+    def weight(self, output: Index, input: Index) -> Expr:
+        """One weight, or one per lane."""
+        return self.panels.weight(self.product.packed, output, input)
+
+    def stored_word(self, row: Index, word: Index) -> Expr:
+        """A word of activations that lie in memory."""
+        found = self.word_in_memory(row, word)
+        assert found is not None, self.product
+        return found
+
+    def word_in_memory(self, row: Index, word: Index) -> Expr | None:
+        """A word of neighbouring activations of 16 or 8 bits, if they lie in memory as one."""
+        per = 32 // self.graph.type(self.product.lhs).dtype.bits
+        found = self.activation(row, word * per)
+        next_ = self.activation(row, word * per + 1)
+        if not isinstance(found, Load) or not isinstance(next_, Load):
+            return None
+        whole = (found.index % per).bounds == (0, 0) and next_.index == found.index + 1
+        return Load(U32, found.source, found.index // per) if whole else None
+
+    def dot(self, name: str, weight: Expr, x: Expr) -> None:
+        """Add the products of two words to the sums in a variable."""
+        writer, rounded = self.writer, self.product.rounded
+        assert rounded is not None
+        dtype = I32 if rounded.dot == "dot_bytes" else F32
+        args = [name, writer.wide(weight), writer.widened(writer.value(x))]
+        text = writer.dialect.apply(rounded.dot, dtype, dtype, LANES, args)
+        writer.line(f"{name} = {text};")
+
+    def scaled(self, name: str, sums: str, factor: Expr) -> None:
+        """Add a group's sums of integers, times a factor, to a variable."""
+        writer = self.writer
+        found = writer.dialect.apply("convert", F32, I32, LANES, [sums])
+        writer.line(f"{name} = {fma(writer, found, writer.wide(factor), name)};")
+
+    def added(self, name: str, a: Expr, b: Expr) -> None:
+        """Add a product to a variable."""
+        writer = self.writer
+        writer.line(f"{name} = {fma(writer, writer.wide(a), writer.wide(b), name)};")
+
+    def finish(self, row: Index, output: Index, name: str, wide: bool) -> None:
+        """The epilogue and the store of one output, or one per lane."""
+        (exit,) = self.group.exits
+        flat = row * self.panels.outputs + output
+        held = (digits(flat, self.graph.type(self.hero).shape), Var(F32, name, wide))
+        type = self.graph.type(exit)
+        expr = self.builder.holding({self.hero: held}).at(exit, digits(flat, type.shape))
+        self.writer.store(exit, type.dtype, flat, expr)
+
+    def finish_panel(self, row: Index, panel: Index, name: str) -> None:
+        """The epilogue of a panel's 16 outputs; the last panel may have fewer.
+
+        Row and panel become variables, so that the epilogue's places are simple to compare.
+        """
+        whole, left = divmod(self.panels.outputs, LANES)
+        writer, lane = self.writer, Axis("lane", LANES)
+        at = [writer.let(I32, False, writer.index(index)) for index in (row, panel)]
+        row = axis(at[0], self.product.rows)
+        if whole:
+            guard = f"if ({at[1]} < {whole})" if left else ""
+            with writer.block(guard), writer.lanes(lane):
+                output = axis(at[1], whole) * LANES + axis("lane", LANES)
+                self.finish(row, output, name, True)
+        if left:
+            with writer.block("else" if whole else ""):
+                for place in range(left):
+                    one = writer.dialect.lane(name, place)
+                    self.finish(row, number(whole * LANES + place), one, False)
+
+
+def fma(writer: Writer, a: str, b: str, c: str) -> str:
+    """One fused multiply-add of vectors."""
+    return writer.dialect.apply("fma", F32, F32, LANES, [a, b, c])

@@ -1,0 +1,143 @@
+"""The rounding family: rows of activations as bytes, with a scale and a sum of each group.
+
+Products of many rows read them from memory; those of few rows round in their own kernels, with the
+same statements (``round_group``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from ptir.codegen.expr import Apply, Expr, Var, compare, constant, select
+from ptir.codegen.families.product_parts import rounds_itself
+from ptir.codegen.graph import Graph
+from ptir.codegen.index import Axis, Index, axis, digits
+from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.panels import LANES
+from ptir.codegen.rounded import is_rounding, only_products, readers_of
+from ptir.codegen.writer import Writer
+from ptir.ops.rounded import LEAST, MOST
+from ptir.types import F32, I8, I32
+
+WORK: Final = 8
+"""Elementary operations that one element is taken for."""
+HALVES: Final = 1.5 * 2.0**23
+"""From here on floats are whole numbers; sums with small numbers stay in its binade."""
+BITS: Final = 0x4B400000
+"""The bits of ``HALVES``, the lowest eight of which are zeros."""
+NAN: Final = constant(F32, math.nan)
+
+
+def is_absorbed(graph: Graph, position: int) -> bool:
+    """Whether only products of few rows read what an instruction rounds: they do it themselves."""
+    made = graph.block.instructions[position]
+    if not is_rounding(made) or graph.outputs & set(graph.results[position]):
+        return False
+    *rows, inputs = made.types[0].shape
+    few = rounds_itself(math.prod(rows), inputs)
+    return few and only_products(graph.block, readers_of(graph, position))
+
+
+def match(graph: Graph, position: int) -> Group | None:
+    """The group of one rounding."""
+    made = graph.block.instructions[position]
+    if not is_rounding(made) or is_absorbed(graph, position):
+        return None
+    members = frozenset((position,))
+    return Group("rounding", members, made.operands, graph.results[position], exact=made.operands)
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """An item rounds a run of groups."""
+    (position,) = group.members
+    made = site.graph.block.instructions[position]
+    values, scales, sums = group.exits
+    size = made.attributes["group"]
+    writer, builder, pieces = site.writer(), site.builder(), site.graph.type(scales).size
+    shape = site.graph.type(made.operands[0]).shape
+    items = site.items(pieces, pieces * size * WORK)
+    writer.share(pieces, items)
+    with writer.loop(Axis("g", pieces), "first", "last"):
+        first = axis("g", pieces) * size
+        scale, total = round_group(
+            writer,
+            size,
+            lambda place: builder.at(made.operands[0], digits(first + place, shape)),
+            lambda place, value: writer.store(values, I8, first + place, value),
+        )
+        writer.store(scales, F32, axis("g", pieces), scale)
+        writer.store(sums, I32, axis("g", pieces), total)
+    return finished(group, writer, items)
+
+
+def round_group(
+    writer: Writer,
+    size: int,
+    element: Callable[[Index], Expr],
+    put: Callable[[Index, Expr], None],
+) -> tuple[Expr, Expr]:
+    """Round one group of ``size`` elements; gives its scale and the sum of its values.
+
+    Sizes are compared as integers, in which what is not a number is greater than everything.
+    Adding ``HALVES`` rounds half to even and leaves the value in the lowest bits.
+    """
+    lane, vectors = Axis("lane", LANES), size // LANES
+    place = axis("v", vectors) * LANES + axis("lane", LANES)
+    zero = writer.dialect.splat(I32, LANES, writer.dialect.literal(I32, 0))
+    most, total = writer.name("most"), writer.name("total")
+    writer.line(f"{writer.type(I32, True)} {most} = {zero}, {total} = {zero};")
+    with writer.loop(Axis("v", vectors), "0", str(vectors)), writer.lanes(lane):
+        bits = Apply(I32, "bits", element(place))
+        found = _greater(Apply(I32, "and", bits, constant(I32, 0x7FFFFFFF)), Var(I32, most, True))
+        writer.line(f"{most} = {writer.wide(found)};")
+    greatest = Apply(F32, "bits", _greatest(writer, most))
+    factor = select(
+        compare("gt", greatest, constant(F32, LEAST)),
+        Apply(F32, "div", constant(F32, MOST), greatest),
+        constant(F32, 0.0),
+    )
+    scale = Var(F32, writer.let(F32, False, writer.scalar(_scale(greatest))))
+    step = Var(F32, writer.let(F32, False, writer.scalar(factor)))
+    with writer.loop(Axis("v", vectors), "0", str(vectors)), writer.lanes(lane):
+        moved = Apply(F32, "add", Apply(F32, "mul", element(place), step), constant(F32, HALVES))
+        bits = Apply(I32, "bits", moved)
+        put(place, Apply(I8, "convert", bits))
+        writer.line(f"{total} = {writer.wide(Apply(I32, 'add', Var(I32, total, True), bits))};")
+    return scale, Apply(I32, "add", _sum(writer, total), constant(I32, _wrapped(-size * BITS)))
+
+
+def _scale(greatest: Expr) -> Expr:
+    """A 127th of the greatest; not a number where that is not finite."""
+    finite = compare("lt", greatest, constant(F32, math.inf))
+    return select(finite, Apply(F32, "mul", greatest, constant(F32, 1 / MOST)), NAN)
+
+
+def _wrapped(number: int) -> int:
+    """A number as 32 bits hold it."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _sum(writer: Writer, name: str) -> Expr:
+    text = writer.dialect.folded("add", I32, name)
+    return Var(I32, writer.let(I32, False, text) if text else writer.folded("add", I32, name))
+
+
+def _greater(a: Expr, b: Expr) -> Expr:
+    return select(compare("gt", a, b), a, b)
+
+
+def _greatest(writer: Writer, name: str) -> Expr:
+    """The greatest lane of a vector of integers."""
+    text = writer.dialect.folded("max", I32, name)
+    if text is not None:
+        return Var(I32, writer.let(I32, False, text))
+    parts: list[Expr] = [Var(I32, writer.dialect.lane(name, place)) for place in range(LANES)]
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [_greater(parts[i], parts[i + half]) for i in range(half)]
+    return Var(I32, writer.let(I32, False, writer.scalar(parts[0])))
+
+
+FAMILY = Family("rounding", match, write)
