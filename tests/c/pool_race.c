@@ -4,8 +4,12 @@
 #include <pthread.h>
 #include <stdio.h>
 
+typedef struct turn {
+  int (*next)(struct turn *);
+} turn;
+
 typedef struct {
-  void (*kernel)(void *const *buffers, int item);
+  void (*kernel)(void *const *buffers, int item, turn *turn);
   void *const *buffers;
   int items;
 } launch;
@@ -17,10 +21,21 @@ int pool_run(struct pool *, const launch *, int count);
 
 enum { ITEMS = 13, LAUNCHES = 6, RUNS = 400 };
 
-static void step(void *const *buffers, int item) {
+/* One item a call. */
+static void step(void *const *buffers, int item, turn *unused) {
   const long *from = buffers[0];
   long *to = buffers[1];
+  (void)unused;
   to[item] = from[(item + 1) % ITEMS] + 1;
+}
+
+/* As many items as there are, after what is the same for all of them. */
+static void steps(void *const *buffers, int item, turn *turn) {
+  const long *from = buffers[0];
+  long *to = buffers[1], copy[ITEMS];
+  for (int i = 0; i < ITEMS; ++i) copy[i] = from[i] + 1;
+  do to[item] = copy[(item + 1) % ITEMS];
+  while ((item = turn->next(turn)) >= 0);
 }
 
 static struct pool *pool;
@@ -30,7 +45,7 @@ static void *caller(void *unused) {
   void *there[] = {a, b}, *back[] = {b, a};
   launch list[LAUNCHES];
   for (int i = 0; i < LAUNCHES; ++i) {
-    list[i].kernel = step;
+    list[i].kernel = i % 3 ? steps : step;
     list[i].buffers = i % 2 ? back : there;
     list[i].items = ITEMS;
   }

@@ -48,9 +48,14 @@ class Compiler:
     file: Path
 
     @property
+    def is_native(self) -> bool:
+        """Whether it compiles for the processor at hand: the command does not say for which."""
+        return not any(option.startswith(("-march=", "-mcpu=")) for option in self.command)
+
+    @property
     def options(self) -> tuple[str, ...]:
         """How every source is compiled: for this processor, unless the command says for which."""
-        if any(option.startswith(("-march=", "-mcpu=")) for option in self.command):
+        if not self.is_native:
             return OPTIONS
         return OPTIONS + TUNING.get(platform.machine(), ("-mcpu=native",))
 

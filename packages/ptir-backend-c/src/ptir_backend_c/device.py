@@ -99,6 +99,8 @@ class CDevice(KernelDevice):
     def __init__(self, compiler: Compiler, threads: int) -> None:
         self._compiler = compiler
         self.dialect = PlainC()
+        if not compiler.is_native:
+            self.dialect.dots = frozenset()
         self.traits = Traits(
             units=threads,
             doubles=True,

@@ -56,6 +56,9 @@ FUNCTIONS: Final = frozenset(
 )
 """Functions of the prelude, one for each float type."""
 
+FOLDS: Final = frozenset((("add", "f32"), ("add", "i32"), ("add", "u32"), ("max", "i32")))
+"""What lanes are combined with by functions of the prelude (folds.h)."""
+
 
 class PlainC(Dialect):
     """C11 with vectors of 16 lanes."""
@@ -98,6 +101,10 @@ class PlainC(Dialect):
         """An element of the vector."""
         return f"{text}[{number}]"
 
+    def folded(self, op: str, dtype: DType, text: str) -> str | None:
+        """A function of the prelude, where there is one."""
+        return f"fold_{op}_v{dtype.name}({text})" if (op, dtype.name) in FOLDS else None
+
     def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
         """Operators, functions of the prelude, and conversions between masks and numbers."""
         if op in SPECIAL:
@@ -132,10 +139,6 @@ class PlainC(Dialect):
             return f"(-({text}))"
         same = SHORT[of.name] in ("f32", "i32", "u32")
         return f"({text})" if same else f"__builtin_convertvector({text}, vi32)"
-
-    def folded(self, op: str, dtype: DType, text: str) -> str | None:
-        """A function of the prelude, for integers."""
-        return f"folded_{op}({text})" if dtype == I32 else None
 
     def load(self, dtype: DType, width: int, buffer: str, index: str) -> str:
         """A load, widened to what carries it."""
@@ -203,15 +206,24 @@ class PlainC(Dialect):
 
     def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
         """A function of the buffers' addresses and the item's number."""
+        return self.workers(name, arguments, "", body)
+
+    def workers(self, name: str, arguments: Sequence[Argument], head: str, each: str) -> str:
+        """With a head, the function asks for more items (``turn`` of pool.c)."""
         taken = "\n".join(
             f"  {self.pointer(argument)}const {argument.name} = buffers[{place}];"
             for place, argument in enumerate(arguments)
         )
-        return f"void {name}(void *const *buffers, const int item) {{\n{taken}\n{body}\n}}"
+        if not head:
+            return f"void {name}(void *const *buffers, const int item) {{\n{taken}\n{each}\n}}"
+        return (
+            f"void {name}(void *const *buffers, int item, struct turn *turn) {{\n{taken}\n{head}\n"
+            f"  do {{\n{each}\n  }} while ((item = turn->next(turn)) >= 0);\n}}"
+        )
 
     def prelude(self) -> str:
         """Types, conversions and functions."""
-        return prelude.prelude() + prelude.source("dots.h")
+        return prelude.prelude() + prelude.source("folds.h") + prelude.source("dots.h")
 
 
 def _stored(dtype: DType) -> str:

@@ -41,24 +41,3 @@ INLINE vi8 bytes_vi32(vi32 x) { vi8 b; __asm__("vpmovdb %1, %0" : "=v"(b) : "v"(
 #else
 INLINE vi8 bytes_vi32(vi32 x) { return __builtin_convertvector(x, vi8); }
 #endif
-
-/* The lanes of a vector combined, halves first. */
-#define PART(bytes) typedef int part##bytes __attribute__((vector_size(bytes)));
-PART(8)
-PART(16)
-PART(32)
-#define GREATER(a, b) ((a & (a > b)) | (b & (a <= b)))
-#define SUM(a, b) (a + b)
-#define FOLDED(name, both) \
-  INLINE int name(vi32 v) { \
-    union { vi32 whole; part32 half[2]; } a = {v}; \
-    union { part32 whole; part16 half[2]; } b = {both(a.half[0], a.half[1])}; \
-    union { part16 whole; part8 half[2]; } c = {both(b.half[0], b.half[1])}; \
-    part8 d = both(c.half[0], c.half[1]); \
-    int x = d[0], y = d[1]; \
-    return name##_two(x, y); \
-  }
-INLINE int folded_max_two(int x, int y) { return x > y ? x : y; }
-INLINE int folded_add_two(int x, int y) { return (int)((unsigned)x + (unsigned)y); }
-FOLDED(folded_max, GREATER)
-FOLDED(folded_add, SUM)

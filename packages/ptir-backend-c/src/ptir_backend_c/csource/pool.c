@@ -13,7 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef void (*kernel_function)(void *const *buffers, int item);
+/* What a kernel does its items by: it is called with one and may ask for more, so that what is the
+   same for all of them is done once. `next` gives the number of an item, or -1. */
+typedef struct turn {
+  int (*next)(struct turn *);
+  struct pool *owner;
+  int items; /* of the launch */
+  int taken; /* and not yet said to be done: the launch lasts as long as this turn */
+} turn;
+
+typedef void (*kernel_function)(void *const *buffers, int item, turn *turn);
 
 typedef struct {
   kernel_function kernel;
@@ -59,19 +68,44 @@ static void pause_a_little(void) {
 
 static int left(uint64_t work) { return (int)(uint32_t)work; }
 
-/* Run one item of the current launch; 0 if there is none left to claim. */
+/* Claim another item of the launch; -1 if none is left. */
+static int claim(turn *t) {
+  _Atomic uint64_t *place = &t->owner->work;
+  uint64_t work = atomic_load_explicit(place, memory_order_acquire);
+  while (left(work)) {
+    if (atomic_compare_exchange_weak_explicit(place, &work, work - 1, memory_order_acq_rel,
+                                              memory_order_acquire)) {
+      ++t->taken;
+      return t->items - left(work);
+    }
+  }
+  return -1;
+}
+
+/* Run items of the current launch as long as there are some; 0 if there was none. */
 static int help(pool *p) {
   uint64_t work = atomic_load_explicit(&p->work, memory_order_acquire);
   while (left(work)) {
-    if (atomic_compare_exchange_weak_explicit(&p->work, &work, work - 1, memory_order_acq_rel,
-                                              memory_order_acquire)) {
-      const launch *now = p->current; /* stays until the item is done */
-      now->kernel(now->buffers, now->items - left(work));
-      atomic_fetch_sub_explicit(&p->unfinished, 1, memory_order_acq_rel);
-      return 1;
-    }
+    if (!atomic_compare_exchange_weak_explicit(&p->work, &work, work - 1, memory_order_acq_rel,
+                                               memory_order_acquire))
+      continue;
+    const launch *now = p->current; /* stays until the item is done */
+    turn mine = {claim, p, now->items, 1};
+    int item = now->items - left(work);
+    do now->kernel(now->buffers, item, &mine);
+    while ((item = claim(&mine)) >= 0);
+    atomic_fetch_sub_explicit(&p->unfinished, mine.taken, memory_order_acq_rel);
+    return 1;
   }
   return 0;
+}
+
+static int following(turn *t) { return t->taken < t->items ? t->taken++ : -1; }
+
+/* Run every item of a launch here. */
+static void alone(const launch *now) {
+  turn mine = {following, NULL, now->items, 0};
+  for (int item; (item = following(&mine)) >= 0;) now->kernel(now->buffers, item, &mine);
 }
 
 static int is_idle(pool *p) {
@@ -211,7 +245,7 @@ void pool_free(pool *p) {
 static void walk(pool *p, const launch *list, int count) {
   for (const launch *now = list; now < list + count; ++now) {
     if (now->items == 1 || p->wanted == 1) { /* nobody else is needed */
-      for (int item = 0; item < now->items; ++item) now->kernel(now->buffers, item);
+      alone(now);
       continue;
     }
     p->current = now;
@@ -219,7 +253,7 @@ static void walk(pool *p, const launch *list, int count) {
     ++p->number;
     atomic_store(&p->work, (uint64_t)p->number << 32 | (uint32_t)now->items);
     if (atomic_load(&p->asleep)) wake(p);
-    while (help(p)) continue;
+    help(p);
     for (int waits = 0; atomic_load_explicit(&p->unfinished, memory_order_acquire); ++waits) {
       if (waits < WAITS) pause_a_little();
       else sched_yield();
@@ -241,8 +275,8 @@ int pool_run(pool *p, const launch *list, int count) {
 }
 
 /* A copy as a launch: target, source, number of bytes. */
-void pool_copy(void *const *buffers, int item) {
-  (void)item;
+void pool_copy(void *const *buffers, int item, turn *turn) {
+  (void)item, (void)turn;
   memmove(buffers[1], buffers[0], (size_t)buffers[2]);
 }
 

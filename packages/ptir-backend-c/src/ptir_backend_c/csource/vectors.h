@@ -6,6 +6,9 @@
 #define LANES 16
 #define EACH(i) for (int i = 0; i < LANES; ++i)
 
+/* The start of pool.c's: kernels ask for their items by it. */
+struct turn { int (*next)(struct turn *); };
+
 INLINE int min(int a, int b) { return a < b ? a : b; }
 
 /* gcc fills vectors that are wider than the processor's one lane at a time, unless it is shown how

@@ -105,9 +105,9 @@ class Dialect(ABC):
         """
 
     def folded(self, op: str, dtype: DType, text: str) -> str | None:
-        """All lanes of a wide value combined with ``add`` or ``max``, halves first.
+        """All lanes of a wide variable combined: lane i with lane i + half, until one is left.
 
-        None where that is written lane by lane.
+        ``op`` is a scalar op. None where that is to be written out lane by lane.
         """
         return None
 
@@ -143,6 +143,13 @@ class Dialect(ABC):
     @abstractmethod
     def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
         """A whole kernel. ``body`` finds its number in ``item``."""
+
+    def workers(self, name: str, arguments: Sequence[Argument], head: str, each: str) -> str:
+        """A whole kernel whose items all begin with ``head``, which does not depend on the item.
+
+        A language in which one worker does several items of a launch does it once for them.
+        """
+        return self.kernel(name, arguments, f"{head}\n{each}" if head else each)
 
     @abstractmethod
     def prelude(self) -> str:

@@ -67,7 +67,7 @@ class Kernel:
 
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""
-        return dialect.kernel(name, self.arguments, self.body)
+        return dialect.workers(name, self.arguments, self.head, self.each)
 
     @property
     def body(self) -> str:

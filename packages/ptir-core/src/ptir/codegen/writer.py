@@ -11,7 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ptir.backend.kernel import Argument, Dialect
-from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Load, Var, substitute
+from ptir.codegen.expr import (
+    Apply,
+    Cell,
+    Const,
+    Coordinate,
+    Expr,
+    Load,
+    Var,
+    substitute,
+)
 from ptir.codegen.index import Axis, Index, number, replaced, spelled
 from ptir.types import F32, I32, DType
 
@@ -242,6 +251,9 @@ class Writer:
 
     def folded(self, op: str, dtype: DType, name: str) -> str:
         """All lanes of a wide variable combined with ``op``, pairwise, in a fixed order."""
+        whole = self.dialect.folded(op, dtype, name)
+        if whole is not None:
+            return self.let(dtype, False, whole)
         parts = [self.dialect.lane(name, place) for place in range(self.dialect.lanes)]
         while len(parts) > 1:
             half = len(parts) // 2

@@ -12,6 +12,8 @@ import math
 from ptir.codegen.expr import Load, Var
 from ptir.codegen.families.product_blocked import Blocked
 from ptir.codegen.families.product_blocked_dots import BlockedBytes, BlockedPairs
+from ptir.codegen.families.product_digits import Digits
+from ptir.codegen.families.product_digits import fits as digits_fit
 from ptir.codegen.families.product_parts import Product, Rounded, rounds_itself
 from ptir.codegen.families.product_streamed import Streamed
 from ptir.codegen.families.product_streamed_dots import StreamedDots
@@ -153,12 +155,13 @@ def rows_in_memory(graph: Graph, product: Product, made: frozenset[int]) -> int:
 def write(group: Group, site: Site) -> Kernel:
     """The schedule for the number of rows."""
     product: Product = group.detail
-    return _schedule(product)(group, site).kernel()
+    return _schedule(product, site)(group, site).kernel()
 
 
-def _schedule(product: Product) -> type[Streamed] | type[Blocked]:
+def _schedule(product: Product, site: Site) -> type[Streamed] | type[Blocked]:
     if product.rounded is None:
-        return Streamed if product.is_streamed else Blocked
+        few = Digits if digits_fit(product, site) else Streamed
+        return few if product.is_streamed else Blocked
     if product.is_streamed:
         return StreamedDots
     return BlockedPairs if product.quantized is None else BlockedBytes

@@ -90,9 +90,11 @@ def round_group(
     writer.line(f"{writer.type(I32, True)} {most} = {zero}, {total} = {zero};")
     with writer.loop(Axis("v", vectors), "0", str(vectors)), writer.lanes(lane):
         bits = Apply(I32, "bits", element(place))
-        found = _greater(Apply(I32, "and", bits, constant(I32, 0x7FFFFFFF)), Var(I32, most, True))
+        found = Apply(
+            I32, "max", Apply(I32, "and", bits, constant(I32, 0x7FFFFFFF)), Var(I32, most, True)
+        )
         writer.line(f"{most} = {writer.wide(found)};")
-    greatest = Apply(F32, "bits", _greatest(writer, most))
+    greatest = Apply(F32, "bits", Var(I32, writer.folded("max", I32, most)))
     factor = select(
         compare("gt", greatest, constant(F32, LEAST)),
         Apply(F32, "div", constant(F32, MOST), greatest),
@@ -105,7 +107,12 @@ def round_group(
         bits = Apply(I32, "bits", moved)
         put(place, Apply(I8, "convert", bits))
         writer.line(f"{total} = {writer.wide(Apply(I32, 'add', Var(I32, total, True), bits))};")
-    return scale, Apply(I32, "add", _sum(writer, total), constant(I32, _wrapped(-size * BITS)))
+    return scale, Apply(
+        I32,
+        "add",
+        Var(I32, writer.folded("add", I32, total)),
+        constant(I32, _wrapped(-size * BITS)),
+    )
 
 
 def _scale(greatest: Expr) -> Expr:
@@ -117,27 +124,6 @@ def _scale(greatest: Expr) -> Expr:
 def _wrapped(number: int) -> int:
     """A number as 32 bits hold it."""
     return (number + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-def _sum(writer: Writer, name: str) -> Expr:
-    text = writer.dialect.folded("add", I32, name)
-    return Var(I32, writer.let(I32, False, text) if text else writer.folded("add", I32, name))
-
-
-def _greater(a: Expr, b: Expr) -> Expr:
-    return select(compare("gt", a, b), a, b)
-
-
-def _greatest(writer: Writer, name: str) -> Expr:
-    """The greatest lane of a vector of integers."""
-    text = writer.dialect.folded("max", I32, name)
-    if text is not None:
-        return Var(I32, writer.let(I32, False, text))
-    parts: list[Expr] = [Var(I32, writer.dialect.lane(name, place)) for place in range(LANES)]
-    while len(parts) > 1:
-        half = len(parts) // 2
-        parts = [_greater(parts[i], parts[i + half]) for i in range(half)]
-    return Var(I32, writer.let(I32, False, writer.scalar(parts[0])))
 
 
 FAMILY = Family("rounding", match, write)
