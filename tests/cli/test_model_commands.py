@@ -507,3 +507,10 @@ def test_pull_without_a_network_is_one_clear_error(
     assert (done.code, done.out) == (1, "")
     said = "'owner/name' could not be fetched: no route; check the name and the network"
     assert done.err.splitlines() == [f"error [PTIR-301]: {said}"]
+
+
+def test_fast_says_where_there_is_nothing_to_gain(command: Command) -> None:
+    found = command("forward", "demo", "--tokens", "1,2,3", "--fast")
+    assert found.code and "weights in f32 have no dot implementation" in found.err
+    found = command("forward", "demo", "--tokens", "1,2,3", "--quant", "int8", "--fast")
+    assert found.code and "gains nothing from quantized_linear=int8" in found.err
