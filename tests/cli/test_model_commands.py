@@ -422,7 +422,8 @@ def test_every_pass_over_the_demo_is_verified_when_asked(
 
 def test_bench_reports_speeds_in_the_promised_shape(command: Command) -> None:
     value = command("bench", "demo", "-p", 8, "-n", 2, "-r", 1, "--json").value
-    assert set(value) == {"model", "backend", "device", "dtype", "quant", "probe", "rows"}
+    formats = {"dtype", "quant", "cache_dtype", "fast"}
+    assert set(value) == {"model", "backend", "device", "probe", "rows"} | formats
     assert (value["model"], value["backend"], value["dtype"], value["quant"]) == (
         "demo",
         "ref",
@@ -514,3 +515,11 @@ def test_fast_says_where_there_is_nothing_to_gain(command: Command) -> None:
     assert found.code and "weights in f32 have no dot implementation" in found.err
     found = command("forward", "demo", "--tokens", "1,2,3", "--quant", "int8", "--fast")
     assert found.code and "gains nothing from quantized_linear=int8" in found.err
+
+
+def test_bench_takes_and_reports_every_format(command: Command) -> None:
+    options = ("--dtype", "bf16", "--cache-dtype", "f16")
+    found = command("bench", "demo", "-p", "4", "-n", "2", "-r", "1", "--json", *options)
+    report = json.loads(found.out)
+    assert (report["dtype"], report["quant"], report["cache_dtype"]) == ("bf16", None, "f16")
+    assert report["fast"] is False

@@ -15,7 +15,7 @@ import ptir_backend_ref
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
 from ptir.capture.lazy import tensor
-from ptir.capture.plan import run_program
+from ptir.capture.plan import PLANS, run_program
 from ptir.errors import CaptureError, UnsupportedError
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Port, Program
@@ -223,3 +223,13 @@ def aligned(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     whole = np.empty(nbytes + 4096, np.uint8)
     skip = -whole.ctypes.data % 4096
     return whole[skip : skip + nbytes].view(np.float32).reshape(shape)
+
+
+@pytest.mark.parametrize("formats", [{}, {"dtype": "bf16"}, {"quant": "int4"}], ids=str)
+def test_every_pass_leaves_a_program_that_verifies(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch, formats: dict[str, str]
+) -> None:
+    monkeypatch.setenv("PTIR_VERIFY", "1")
+    PLANS.clear()
+    model = ptir.load_model("random:gpt2-tiny", backend=opencl, **formats)
+    assert len(model.generate([5, 7], max_tokens=2, ignore_eos=True).token_ids) == 2

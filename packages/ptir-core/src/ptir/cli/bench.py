@@ -11,6 +11,7 @@ import functools
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,11 +19,10 @@ import click
 from ptir.cli import show
 from ptir.cli.bandwidth import Probe, probe_of
 from ptir.cli.model import (
-    dtype_option,
-    fast_option,
+    Formats,
+    format_options,
     model_argument,
     open_model,
-    quant_option,
 )
 from ptir.cli.shared import Shared, session, shared_options
 
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 @click.option("-p", "--n-prompt", type=click.IntRange(0), default=512, show_default=True)
 @click.option("-n", "--n-gen", type=click.IntRange(0), default=64, show_default=True)
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
-@dtype_option
-@quant_option
-@fast_option
+@format_options
 @shared_options
 def command(
     shared: Shared,
@@ -45,13 +43,11 @@ def command(
     n_prompt: int,
     n_gen: int,
     repetitions: int,
-    dtype: str,
-    quant: str | None,
-    fast: bool,
+    formats: Formats,
 ) -> None:
     """Measure MODEL: tokens per second of a prompt (ppN) and of decoding (tgN)."""
     with session(shared):
-        loaded = open_model(shared, model, dtype, quant, fast)
+        loaded = open_model(shared, model, formats)
         room = loaded.context
         if max(n_prompt, n_gen + 1) > room:
             raise click.UsageError(f"-p {n_prompt} -n {n_gen} do not fit the context of {room}")
@@ -67,15 +63,14 @@ def command(
         "model": model,
         "backend": loaded.target.backend.name,
         "device": loaded.target.device.name,
-        "dtype": dtype,
-        "quant": quant,
+        **asdict(formats),
         "probe": probe,
         "rows": rows,
     }
     if shared.json:
         show.value(report)
         return
-    lines = [(model, report["backend"], quant or dtype, r["test"], *_cells(r)) for r in rows]
+    lines = [(model, report["backend"], formats.weights, r["test"], *_cells(r)) for r in rows]
     show.table(("model", "backend", "dtype", "test", "tok/s", "spread", "of bandwidth"), lines)
     if probe is not None:
         speed = probe["bytes_per_second"] / 1e9

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ptir.cli import show
-from ptir.cli.model import dtype_option, model_argument, open_model, quant_option
+from ptir.cli.model import Formats, format_options, model_argument, open_model
 from ptir.cli.shared import Shared, session, shared_options
 
 
@@ -19,8 +19,7 @@ from ptir.cli.shared import Shared, session, shared_options
 @click.option("--context", type=click.IntRange(1), default=64, help="Capacity of the cache.")
 @click.option("--optimized", is_flag=True, help="After the passes, as the backend gets it.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
-@dtype_option
-@quant_option
+@format_options
 @shared_options
 def command(
     shared: Shared,
@@ -30,14 +29,13 @@ def command(
     context: int,
     optimized: bool,
     out: Path | None,
-    dtype: str,
-    quant: str | None,
+    formats: Formats,
 ) -> None:
     """Print MODEL's step (tokens, cache, start, count to logits, cache) as a program."""
     from ptir.ir.jsonform import to_json
 
     with session(shared):
-        loaded = open_model(shared, model, dtype, quant)
+        loaded = open_model(shared, model, formats)
         program = step_program(loaded, batch, length, context)
         if optimized:
             from ptir.capture.plan import plan_for

@@ -14,11 +14,10 @@ import click
 
 from ptir.cli import show
 from ptir.cli.model import (
-    dtype_option,
-    fast_option,
+    Formats,
+    format_options,
     model_argument,
     open_model,
-    quant_option,
 )
 from ptir.cli.shared import Shared, session, shared_options
 
@@ -41,9 +40,7 @@ if TYPE_CHECKING:
     help="Tokens that are in the cache before a decode step.",
 )
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
-@dtype_option
-@quant_option
-@fast_option
+@format_options
 @shared_options
 def command(
     shared: Shared,
@@ -51,9 +48,7 @@ def command(
     prefill: int | None,
     position: int,
     repetitions: int,
-    dtype: str,
-    quant: str | None,
-    fast: bool,
+    formats: Formats,
 ) -> None:
     """Show what a decode step of MODEL runs: kernels, bytes and time by layer.
 
@@ -63,7 +58,7 @@ def command(
     from ptir.runtime.explain import explain_decode, explain_prefill
 
     with session(shared):
-        loaded = open_model(shared, model, dtype, quant, fast)
+        loaded = open_model(shared, model, formats)
         with loaded.policies():
             report = (
                 explain_decode(loaded, position, repetitions)
@@ -71,9 +66,9 @@ def command(
                 else explain_prefill(loaded, prefill, repetitions)
             )
     if shared.json:
-        show.value(_json(loaded, quant or dtype, report))
+        show.value(_json(loaded, formats.weights, report))
     else:
-        _print(loaded, quant or dtype, report)
+        _print(loaded, formats.weights, report)
 
 
 # --- JSON ---

@@ -10,12 +10,11 @@ import click
 
 from ptir.cli import show
 from ptir.cli.model import (
-    dtype_option,
-    fast_option,
+    Formats,
+    format_options,
     model_argument,
     open_model,
     prompt_text,
-    quant_option,
 )
 from ptir.cli.shared import Shared, session, shared_options
 
@@ -39,9 +38,7 @@ PROGRAMS: Final = (".ptir", ".json")
     help="Arrays for a program's ports, by name. Repeatable; the last one wins.",
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write an archive.")
-@dtype_option
-@quant_option
-@fast_option
+@format_options
 @shared_options
 def command(
     shared: Shared,
@@ -51,9 +48,7 @@ def command(
     tokens: str | None,
     inputs: tuple[Path, ...],
     out: Path | None,
-    dtype: str,
-    quant: str | None,
-    fast: bool,
+    formats: Formats,
 ) -> None:
     """Compute the logits of every position of a text with MODEL.
 
@@ -72,7 +67,7 @@ def command(
         raise click.UsageError("give the input once: a text or --tokens")
     given = _ids(tokens) if tokens is not None else prompt_text(prompt, prompt_option)
     with session(shared):
-        loaded = open_model(shared, model, dtype, quant, fast)
+        loaded = open_model(shared, model, formats)
         ids = loaded.encode(given)
         outputs = {"logits": loaded.forward(ids)}
     metadata = {"model": model, "token_ids": ",".join(map(str, ids))}

@@ -1,10 +1,12 @@
-"""What the commands that take a model share: its argument, its dtype option, and loading it."""
+"""What commands that take a model share: its argument, its formats, and loading it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, fields
+from functools import reduce, wraps
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,44 +15,66 @@ if TYPE_CHECKING:
     from ptir.runtime import Model
 
 model_argument: Callable[[Any], Any] = click.argument("model")
-dtype_option: Callable[[Any], Any] = click.option(
-    "--dtype",
-    type=click.Choice(["f32", "bf16", "f16"]),
-    default="f32",
-    show_default=True,
-    help="Storage type of the weights on the device.",
+OPTIONS: Final = (
+    click.option(
+        "--dtype",
+        type=click.Choice(["f32", "bf16", "f16"]),
+        default="f32",
+        show_default=True,
+        help="Storage type of the weights on the device.",
+    ),
+    click.option(
+        "--quant",
+        type=click.Choice(["int8", "int4"]),
+        help="Quantize the weights while they load, groups of 32 rounded to nearest.",
+    ),
+    click.option(
+        "--cache-dtype",
+        type=click.Choice(["f32", "bf16", "f16"]),
+        default="f32",
+        show_default=True,
+        help="Type of the key and value cache.",
+    ),
+    click.option(
+        "--fast",
+        is_flag=True,
+        help="Round activations (to bf16, or to int8 with --quant) for dot instructions.",
+    ),
 )
 
 
-quant_option: Callable[[Any], Any] = click.option(
-    "--quant",
-    type=click.Choice(["int8", "int4"]),
-    help="Quantize the weights while they load, groups of 32 rounded to nearest.",
-)
+@dataclass(frozen=True)
+class Formats:
+    """The numbers that a model is to be computed with, as the command line says."""
+
+    dtype: str
+    quant: str | None
+    cache_dtype: str
+    fast: bool
+
+    @property
+    def weights(self) -> str:
+        """What tables call the format."""
+        return self.quant or self.dtype
 
 
-fast_option: Callable[[Any], Any] = click.option(
-    "--fast",
-    is_flag=True,
-    help="Round activations (to bf16, or to int8 with --quant) for dot instructions.",
-)
+def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of ``Formats``, which it takes as ``formats``."""
+
+    @wraps(command)
+    def collected(*given: Any, **named: Any) -> Any:
+        formats = Formats(**{field.name: named.pop(field.name) for field in fields(Formats)})
+        return command(*given, formats=formats, **named)
+
+    return reduce(lambda wrapped, option: option(wrapped), reversed(OPTIONS), collected)
 
 
-def open_model(
-    shared: Shared, model: str, dtype: str, quant: str | None = None, fast: bool = False
-) -> Model:
+def open_model(shared: Shared, model: str, formats: Formats) -> Model:
     """Load ``model`` on the target of ``--backend``; ``--seed`` also seeds random weights."""
     from ptir.cli.shared import open_target
     from ptir.runtime import load_model
 
-    return load_model(
-        model,
-        backend=open_target(shared),
-        dtype=dtype,
-        quant=quant,
-        fast=fast,
-        seed=shared.seed or 0,
-    )
+    return load_model(model, backend=open_target(shared), seed=shared.seed or 0, **asdict(formats))
 
 
 def prompt_text(argument: str | None, option: str | None) -> str:

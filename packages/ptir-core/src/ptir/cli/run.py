@@ -10,12 +10,11 @@ import click
 
 from ptir.cli import show
 from ptir.cli.model import (
-    dtype_option,
-    fast_option,
+    Formats,
+    format_options,
     model_argument,
     open_model,
     prompt_text,
-    quant_option,
 )
 from ptir.cli.progress import prefill_progress
 from ptir.cli.shared import Shared, session, shared_options
@@ -38,18 +37,14 @@ if TYPE_CHECKING:
 @click.option("--stop", multiple=True, help="End at this text. Repeatable.")
 @click.option("--logprobs", type=click.IntRange(0, 100), help="Record the N best (with --json).")
 @click.option("--ignore-eos", is_flag=True, help="Do not end at the end-of-text token.")
-@dtype_option
-@quant_option
-@fast_option
+@format_options
 @shared_options
 def command(
     shared: Shared,
     model: str,
     prompt: str | None,
     prompt_option: str | None,
-    dtype: str,
-    quant: str | None,
-    fast: bool,
+    formats: Formats,
     max_tokens: int | None,
     temp: float,
     stop: tuple[str, ...],
@@ -62,7 +57,7 @@ def command(
     """
     text = prompt_text(prompt, prompt_option)
     with session(shared):
-        loaded = open_model(shared, model, dtype, quant, fast)
+        loaded = open_model(shared, model, formats)
         seed = shared.seed if shared.seed is not None else _fresh_seed()
         with prefill_progress() as progress:
             run = loaded.run(

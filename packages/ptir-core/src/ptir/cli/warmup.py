@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ptir.cli import show
-from ptir.cli.model import dtype_option, model_argument, open_model, quant_option
+from ptir.cli.model import Formats, format_options, model_argument, open_model
 from ptir.cli.shared import Shared, session, shared_options
 from ptir.errors import UsageError
 
@@ -30,8 +30,7 @@ PROMPT: Final = 128
 @click.option(
     "--tune", "tuned", is_flag=True, help="First measure which kernel sizes are fastest here."
 )
-@dtype_option
-@quant_option
+@format_options
 @shared_options
 def command(
     shared: Shared,
@@ -39,8 +38,7 @@ def command(
     tokens: int | None,
     batch: int,
     tuned: bool,
-    dtype: str,
-    quant: str | None,
+    formats: Formats,
 ) -> None:
     """Build and cache the kernels that generating with MODEL needs, greedy and sampled.
 
@@ -51,8 +49,8 @@ def command(
     from ptir.runtime.warmup import warm_up
 
     with session(shared):
-        found = _tune(open_model(shared, model, dtype, quant), batch) if tuned else None
-        loaded = open_model(shared, model, dtype, quant)
+        found = _tune(open_model(shared, model, formats), batch) if tuned else None
+        loaded = open_model(shared, model, formats)
         total = f"for caches of {tokens} tokens" if tokens else "for caches of every size"
         show.note(f"warming up {model} on {loaded.target} {total}")
         done = warm_up(

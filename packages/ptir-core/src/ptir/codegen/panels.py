@@ -28,7 +28,7 @@ LEAST: Final = 2 * LANES
 VERSION: Final = 1
 """Part of the key of everything that is kept on disk."""
 
-UNPACK: Final = "ptir.unpack"
+UNPACK: Final = "ptir_unpack"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ptir.ir.program import Program
 from ptir.ops.record import OPS
 
 _LAYER: Final = re.compile(r"^(?:[^.]+\.)*?\d+(?=\.)")
-_HIDDEN: Final = frozenset(("constant", "iota", "ptir.unpack", "broadcast_to", "slice"))
+_HIDDEN: Final = frozenset(("constant", "iota", "ptir_unpack", "broadcast_to", "slice"))
 """What is never worth naming: it costs nothing inside a kernel."""
 
 
