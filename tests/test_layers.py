@@ -24,8 +24,8 @@ ROOMS = (
         "backend",
         "codegen",
     ),
-    *("passes", "capture", "functional", "nn", "models", "checkpoint", "text", "vision"),
-    *("runtime", "trace", "plugins", "cli"),
+    *("passes", "partition", "capture", "functional", "nn", "models", "checkpoint", "text"),
+    *("vision", "runtime", "trace", "plugins", "cli"),
 )
 MODULES = sorted(
     path for path in SOURCE.glob("ptir/**/*.py") if path != SOURCE / "ptir" / "__init__.py"

@@ -91,3 +91,47 @@ def test_seconds_are_said_briefly(seconds: float, said: str) -> None:
 
 def test_help_names_the_step() -> None:
     assert "decode step" in CliRunner().invoke(command_module.command, ["--help"]).output
+
+
+def test_sharing_is_shown_without_running(command: Command) -> None:
+    value = command("explain", "random:gpt2", "--workers", 2, "--json").value
+    assert (value["workers"], value["barriers"], value["barriers_per_layer"]) == (2, 25, 2)
+    total = sum(value["weight_bytes"])
+    assert all(abs(one / total - 0.5) < 0.01 for one in value["weight_bytes"])
+    assert abs(total - 4 * 124_439_808) < 0.01 * total  # every weight once, of embeddings a row
+    layers = [section for section in value["sections"] if len(section["layers"]) == 11]
+    assert [phase["weights"] for phase in layers[0]["phases"]] == [[4732416] * 2, [9452544] * 2]
+    assert value["costs"]["barrier_seconds"] == 2e-6
+
+
+def test_sharing_is_printed_phase_by_phase(command: Command) -> None:
+    out = command("explain", "demo", "--workers", 2).out
+    lines = out.splitlines()
+    assert lines[0] == "demo f32: decode, one token, cache of 128, shared by 2"
+    assert any("attention" in line and "phase 1" in line for line in lines)
+    assert any(line.startswith("barriers") and "2 a layer" in line for line in lines)
+    assert any("50.0 | 50.0%" in line for line in lines)
+
+
+def test_dear_barriers_show_that_nothing_is_worth_sharing(command: Command) -> None:
+    value = command(
+        "explain", "demo", "--workers", 2, "--cost", "barrier_seconds=10", "--json"
+    ).value
+    assert value["barriers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--workers", 2, "--cost", "barriers=1"), "--cost 'barriers=1': write NAME=NUMBER"),
+        (("--workers", 2, "--cost", "barrier_seconds=-1"), "a number > 0"),
+        (("--cost", "barrier_seconds=1"), "give --workers too"),
+        (("--workers", 2, "--prefill", 5000), "5000 tokens do not fit the context"),
+    ],
+)
+def test_what_cannot_be_shared_is_said(
+    command: Command, arguments: tuple[object, ...], said: str
+) -> None:
+    done = command("explain", "demo", *arguments)
+    assert done.code == 2
+    assert said in done.err

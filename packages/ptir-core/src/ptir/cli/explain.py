@@ -20,6 +20,7 @@ from ptir.cli.model import (
     open_model,
 )
 from ptir.cli.shared import Shared, session, shared_options
+from ptir.cli.workers import explain_shared, workers_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     help="Tokens that are in the cache before a decode step.",
 )
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
+@workers_options
 @format_options
 @shared_options
 def command(
@@ -48,17 +50,27 @@ def command(
     prefill: int | None,
     position: int,
     repetitions: int,
+    workers: int | None,
+    cost: tuple[str, ...],
     formats: Formats,
 ) -> None:
     """Show what a decode step of MODEL runs: kernels, bytes and time by layer.
 
     The step is run: its launches, and what ran elsewhere, are counted. The time of a part is taken
     alone, with waiting for it, so that all parts take longer together than the step does.
+
+    With --workers nothing is run: the step is shared by that many workers as is cheapest by the
+    costs, and its phases are shown, the barriers between them, and what each worker reads.
     """
     from ptir.runtime.explain import explain_decode, explain_prefill
 
+    if workers is None and cost:
+        raise click.UsageError("--cost is about sharing; give --workers too")
     with session(shared):
         loaded = open_model(shared, model, formats)
+        if workers is not None:
+            explain_shared(shared, loaded, formats.weights, workers, cost, prefill, position)
+            return
         with loaded.policies():
             report = (
                 explain_decode(loaded, position, repetitions)

@@ -14,14 +14,15 @@ from ptir.rewrite.engine import descend
 
 def share(program: Program, context: PassContext) -> Program:
     """``program`` without repetitions, in regions of control flow too; every op is pure."""
-    return replace(program, main=_share(program.main))
+    return replace(program, main=share_block(program.main))
 
 
-def _share(block: Block) -> Block:
+def share_block(block: Block) -> Block:
+    """``block`` without repetitions."""
     seen: dict[Any, Sequence[Ref]] = {}
 
     def visit(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref]:
-        inner = descend(instruction, _share)
+        inner = descend(instruction, share_block)
         values = tuple(operand.key for operand in operands)
         key = (inner.op, values, inner.attributes, inner.regions, inner.types)
         if key not in seen:

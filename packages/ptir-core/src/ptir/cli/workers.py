@@ -1,0 +1,159 @@
+"""``ptir explain --workers``: how a step is shared, phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from ptir.cli import show
+
+if TYPE_CHECKING:
+    from ptir.cli.shared import Shared
+    from ptir.partition.costs import Costs
+    from ptir.runtime import Model
+    from ptir.runtime.workers import SharedPhase, SharedSection, SharedStep
+
+COSTS: Final = {
+    "bytes_per_second": 2e10,
+    "products_per_second": 5e10,
+    "elements_per_second": 1e10,
+    "barrier_seconds": 2e-6,
+    "crossing_bytes_per_second": 2e10,
+}
+"""Of one core of a server whose workers spin at barriers; ``--cost`` changes them."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def workers_options(command: Command) -> Command:
+    """The options that choose sharing and what it costs."""
+    listed = ", ".join(f"{name}={value:g}" for name, value in COSTS.items())
+    cost = click.option(
+        "--cost",
+        multiple=True,
+        metavar="NAME=NUMBER",
+        help=f"A cost of a worker for --workers; repeat for more. By default {listed}.",
+    )
+    workers = click.option(
+        "--workers", type=click.IntRange(1), help="Show how N workers would share the step."
+    )
+    return workers(cost(command))
+
+
+def costs_of(given: tuple[str, ...]) -> Costs:
+    """The costs with those given as ``NAME=NUMBER``; raises ``click.UsageError``."""
+    from ptir.partition.costs import Costs
+
+    values: dict[str, Any] = dict(COSTS)
+    for text in given:
+        name, _, number = text.partition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = -1.0
+        if name not in COSTS or not value > 0:
+            raise click.UsageError(
+                f"--cost {text!r}: write NAME=NUMBER, a number > 0; names: {', '.join(COSTS)}"
+            )
+        values[name] = value
+    return Costs(**values)
+
+
+def explain_shared(
+    shared: Shared,
+    model: Model,
+    dtype: str,
+    workers: int,
+    cost: tuple[str, ...],
+    prefill: int | None,
+    position: int,
+) -> None:
+    """Print how ``workers`` share a step of ``model``."""
+    from ptir.runtime.workers import share_step
+
+    costs = costs_of(cost)
+    report = share_step(model, workers, costs, prefill, position)
+    if shared.json:
+        show.value(_json(model, dtype, costs, report))
+    else:
+        _print(model, dtype, report)
+
+
+def _json(model: Model, dtype: str, costs: Costs, report: SharedStep) -> dict[str, Any]:
+    return {
+        "model": model.name,
+        "backend": model.target.backend.name,
+        "dtype": dtype,
+        "step": report.step,
+        "tokens": report.tokens,
+        "cache_capacity": report.capacity,
+        "workers": report.workers,
+        "barriers": report.barriers,
+        "barriers_per_layer": report.barriers_per_layer,
+        "weight_bytes": list(report.weights),
+        "costs": asdict(costs),
+        "sections": [asdict(section) for section in report.sections],
+    }
+
+
+def _print(model: Model, dtype: str, report: SharedStep) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    what = "one token" if report.step == "decode" else f"{report.tokens} tokens"
+    title = f"{model.name} {dtype}: {report.step}, {what}, cache of {report.capacity}"
+    show.rich(Text(f"{title}, shared by {report.workers}", style="bold"))
+    show.rich(Text())
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    grid.add_column("", style="cyan", no_wrap=True)
+    grid.add_column("computes", overflow="fold")
+    for column in ("weights each", "shares", "from others"):
+        grid.add_column(column, justify="right", no_wrap=True)
+    for section in report.sections:
+        grid.add_row(*(Text(text, style="bold") for text in _heading(section)))
+        for number, phase in enumerate(section.phases):
+            grid.add_row(*_cells(number, phase))
+    show.rich(grid)
+    show.rich(Text())
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for row in _facts(report):
+        facts.add_row(*row)
+    show.rich(facts)
+
+
+def _heading(section: SharedSection) -> tuple[str, str]:
+    """How many layers, and which."""
+    if not section.layers:
+        return "once", "outside the layers"
+    first, last = section.layers[0], section.layers[-1]
+    return f"{section.count} ×", first if first == last else f"{first} … {last}"
+
+
+def _cells(number: int, phase: SharedPhase) -> Iterator[str]:
+    from ptir.cli.explain import size
+
+    yield f"  phase {number + 1}"
+    yield ", ".join(phase.computes)
+    yield size(max(phase.weights))
+    yield shares(phase.weights)
+    yield size(max(phase.crossing))
+
+
+def shares(weights: tuple[int, ...]) -> str:
+    """Each worker's share of the bytes: ``50.0 | 50.0%``; nothing where there are none."""
+    total = sum(weights)
+    return " | ".join(f"{100 * one / total:.1f}" for one in weights) + "%" if total else ""
+
+
+def _facts(report: SharedStep) -> Iterator[tuple[str, str]]:
+    from ptir.cli.explain import size
+
+    layered = f", {report.barriers_per_layer} a layer" if report.barriers_per_layer else ""
+    yield "barriers", f"{report.barriers}{layered}, and all wait for each other at the end"
+    each = ", ".join(size(one) or "0 B" for one in report.weights)
+    yield "weights", f"{each} for the workers, which is {shares(report.weights)}"

@@ -1,0 +1,215 @@
+"""How a model's step would be shared by workers: phases by layer, and what each worker reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from ptir.backend.contract import Derivation
+from ptir.backend.explanation import SELECTING, functional_of
+from ptir.capture.jit import record
+from ptir.errors import UsageError
+from ptir.ops.implementations import active_overrides
+from ptir.ops.record import OPS
+from ptir.partition.build import partition
+from ptir.partition.costs import Costs
+from ptir.partition.facts import VIEWING
+from ptir.partition.phases import Local, Partition, Window
+from ptir.passes.context import PassContext
+from ptir.passes.pipeline import PIPELINE, optimize
+from ptir.runtime.layers import layer_of
+from ptir.runtime.session import capacity_for
+from ptir.runtime.steps import CHUNKS, choose
+from ptir.types import spec
+
+if TYPE_CHECKING:
+    from ptir.capture.tensor import Tensor
+    from ptir.ir.program import Block, Program
+    from ptir.runtime.handle import Model
+
+_UNNAMED: Final = frozenset(("constant", "iota", "broadcast_to", "slice", "reshape", "transpose"))
+
+
+@dataclass(frozen=True)
+class SharedPhase:
+    """What happens between two barriers."""
+
+    computes: tuple[str, ...]
+    """The functionals and ops, in order."""
+    weights: tuple[int, ...]
+    """Bytes of parameters that each worker reads."""
+    crossing: tuple[int, ...]
+    """Bytes that each worker reads of what others made."""
+
+
+@dataclass(frozen=True)
+class SharedSection:
+    """The phases of equal layers in a row (``layers`` may be empty)."""
+
+    layers: tuple[str, ...]
+    phases: tuple[SharedPhase, ...]
+    """Of one layer."""
+
+    @property
+    def count(self) -> int:
+        """How often the phases come."""
+        return max(1, len(self.layers))
+
+
+@dataclass(frozen=True)
+class SharedStep:
+    """One step of a model shared by workers."""
+
+    step: str
+    tokens: int
+    capacity: int
+    workers: int
+    barriers: int
+    sections: tuple[SharedSection, ...]
+
+    @property
+    def barriers_per_layer(self) -> int:
+        """Phases of the layer that most others are like."""
+        layered = [section for section in self.sections if section.layers]
+        most = max(layered, key=lambda section: section.count, default=None)
+        return len(most.phases) if most else 0
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Bytes of parameters that each worker reads in all."""
+        columns = [
+            [sum(phase.weights[worker] for phase in s.phases) * s.count for s in self.sections]
+            for worker in range(self.workers)
+        ]
+        return tuple(map(sum, columns))
+
+
+def share_step(
+    model: Model, workers: int, costs: Costs, prefill: int | None, position: int
+) -> SharedStep:
+    """A decode step at ``position``, or the first chunk of a prompt, shared; nothing is run.
+
+    Raises ``UsageError`` where that many tokens do not fit.
+    """
+    needed = position + 1 if prefill is None else prefill
+    if needed > model.context:
+        raise UsageError(f"{needed} tokens do not fit the context of {model.context}; use fewer")
+    capacity = capacity_for(needed, model.context)
+    tokens = 1 if prefill is None else next((c for c in CHUNKS if c >= prefill), CHUNKS[-1])
+    context = PassContext(model.target.backend, model.target.device)
+    with model.policies():
+        context.overrides = active_overrides()
+        program = (
+            decode_program(model, capacity)
+            if prefill is None
+            else _step(model, tokens, capacity, lambda logits: logits)
+        )
+        # The last stage is how the backend wants parameters: each worker's, when there are parts.
+        optimized = optimize(program, context, PIPELINE[:-1])
+    shared = partition(optimized, workers, costs)
+    name = "decode" if prefill is None else "prefill"
+    sections = tuple(_sections(shared, context.derived))
+    return SharedStep(name, tokens, capacity, workers, shared.barriers, sections)
+
+
+def decode_program(model: Model, capacity: int) -> Program:
+    """The step of one row from a token to the most likely next one, as captured."""
+    return _step(model, 1, capacity, lambda logits: choose(logits, {}))
+
+
+def _step(model: Model, tokens: int, capacity: int, last: Callable[[Tensor], Tensor]) -> Program:
+    """The step of one row to what ``last`` makes of its logits."""
+    caches = model.module.cache_types(1, capacity)
+
+    def step(ids: Any, start: Any, count: Any, *flat: Any) -> Any:
+        pairs = tuple(zip(flat[::2], flat[1::2], strict=True))
+        logits, cache = model.module(ids, pairs, start, count)
+        return last(logits), cache, start + count
+
+    row = spec("i32", 1)
+    types = (spec("i32", 1, tokens), row, row, *(type for pair in caches for type in pair))
+    names = ["tokens", "start", "count", *(f"cache{n}" for n in range(2 * len(caches)))]
+    return record(step, types, names)[0].program
+
+
+# --- phases by layer ---
+
+
+def _sections(shared: Partition, derived: Mapping[str, Derivation]) -> Iterable[SharedSection]:
+    phases: list[tuple[str | None, SharedPhase]] = []
+    layer: str | None = None
+    for number in range(len(shared.phases)):
+        phase = _phase(shared, number)
+        if any(phase.weights):  # a phase without parameters goes with the one before
+            layer = _layer(shared, number, derived)
+        phases.append((layer, phase))
+    runs: list[tuple[str | None, tuple[SharedPhase, ...]]] = [
+        (layer, tuple(phase for _, phase in members))
+        for layer, members in groupby(phases, key=lambda one: one[0])
+    ]
+    for _, alike in groupby(runs, key=lambda run: (run[0] is not None, run[1])):
+        members = list(alike)
+        yield SharedSection(tuple(layer for layer, _ in members if layer), members[0][1])
+
+
+def _phase(shared: Partition, number: int) -> SharedPhase:
+    phase = shared.phases[number]
+    instructions = (shared.program.main.instructions[n] for n in phase.numbers)
+    names = (functional_of(i) for i in instructions if i.name not in _UNNAMED)
+    return SharedPhase(
+        tuple(name for name, _ in groupby(names)),
+        tuple(sum(_read(local).values()) for local in phase.workers),
+        tuple(
+            sum(local.program.inputs[n].nbytes for n in local.crossing(worker))
+            for worker, local in enumerate(phase.workers)
+        ),
+    )
+
+
+def _read(local: Local) -> dict[str, int]:
+    """Bytes that a worker reads of each parameter."""
+    shares = _shares(local.program.main)
+    typed = enumerate(zip(local.program.ports, local.program.inputs, strict=True))
+    return {
+        port.name: round(shares.get(number, 0.0) * type.nbytes)
+        for number, (port, type) in typed
+        if port.kind == "parameter"
+    }
+
+
+def _shares(block: Block) -> dict[int, float]:
+    """The share of each value that is read: of what rows are selected from, the rows alone."""
+    found: dict[int, float] = {}
+    for results, instruction in reversed(list(block.numbered())):
+        for at, value in enumerate(instruction.operands):
+            size, share = max(1, block.types[value].size), 1.0
+            if at == 0 and instruction.name in SELECTING:
+                share = min(1.0, instruction.types[0].size / size)
+            elif _is_view(instruction.op):
+                share = found.get(results[0], 0.0)
+            found[value] = max(found.get(value, 0.0), share)
+    return found
+
+
+def _is_view(op: str) -> bool:
+    return op != "composite" and (op in VIEWING or "view" in OPS[op].traits)
+
+
+def _layer(shared: Partition, number: int, derived: Mapping[str, Derivation]) -> str | None:
+    """The layer whose parameters the first worker reads most of."""
+    local, sizes = shared.phases[number].workers[0], Counter[str | None]()
+    read = _read(local)
+    for port, one in zip(local.program.ports, local.sources, strict=True):
+        if isinstance(one, Window) and port.kind == "parameter":
+            for name in _origins(shared.program.ports[one.port].name, derived):
+                sizes[layer_of(name)] += read[port.name]
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def _origins(name: str, derived: Mapping[str, Derivation]) -> Iterable[str]:
+    if name not in derived:
+        return (name,)
+    return [o for port in derived[name].ports for o in _origins(port.name, derived)]
