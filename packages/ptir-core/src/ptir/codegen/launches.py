@@ -14,6 +14,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ptir.backend.contract import Executable, Handle, RunStats
@@ -135,8 +136,8 @@ class KernelProgram(Executable):
         self._kernels = sum(step.launches for step in steps)
         self._inputs = self._users("input")
         self._results = self._users("output")
-        self._bound = [0] * len(program.inputs)  # the identity of each input's handle, 0: unknown
-        self._alive: dict[int, weakref.ref[Handle]] = {}
+        self._bound = [0] * len(program.inputs)  # the identity of each input's handle
+        self._alive: dict[int, weakref.ref[Handle]] = {}  # by input, while its handle lives
         self._holding = [
             (number, step, position)
             for users in (self._inputs, self._results)
@@ -216,10 +217,10 @@ class KernelProgram(Executable):
         identity counts only as long as its handle lives.
         """
         given = list(map(id, inputs))
-        if given != self._bound:
+        if given != self._bound or len(self._alive) != len(given):
             for number, identity in enumerate(given):
-                if identity != self._bound[number]:
-                    self._bound[number] = 0  # unknown, should a driver fail half way
+                if identity != self._bound[number] or number not in self._alive:
+                    self._alive.pop(number, None)  # unknown, should a driver fail half way
                     self._rebind(number, inputs[number])
         for number, users in self._results.items():
             for step, position in users:
@@ -229,21 +230,16 @@ class KernelProgram(Executable):
         """Bind the users of an input to another handle."""
         for step, position in self._inputs.get(number, ()):
             step.bind(position, handle.memory)
-        bound, identity = self._bound, id(handle)
-
-        def forget(_: object) -> None:
-            if bound[number] == identity:
-                bound[number] = 0
-
-        self._alive[number] = weakref.ref(handle, forget)
-        bound[number] = identity
+        # What forgets is no Python code: an interrupt that arrived there would be lost.
+        self._alive[number] = weakref.ref(handle, partial(self._alive.pop, number))
+        self._bound[number] = id(handle)
 
     def _let_go(self) -> None:
         """Bind steps that hold on to an input or output to nothing."""
         for number, step, position in self._holding:
             step.bind(position, None)
             if step.places()[position].kind == "input":
-                self._bound[number] = 0
+                self._alive.pop(number, None)
 
 
 def _one_by_one(steps: Sequence[Step]) -> Callable[[], None]:
