@@ -79,7 +79,8 @@ def model_rows(given: argparse.Namespace, name: str, folder: Path) -> list[Row]:
     launches = ours.call("replay", tokens(DECODED))
     for worker in (*peers.values(), *([reference] if reference else [])):
         worker.close()
-    return _rows(name, seconds, facts, launches)
+    wanted = bars.BARS.get(given.backend, bars.FIRST)
+    return _rows(name, seconds, facts, launches, wanted)
 
 
 def decode_round(peers: dict[str, Worker]) -> dict[str, tuple[float, float]]:
@@ -110,6 +111,7 @@ def _rows(
     seconds: dict[str, dict[str, list[float]]],
     facts: dict[str, dict[str, Any]],
     launches: list[float],
+    wanted: bars.Bars,
 ) -> list[Row]:
     rows = list[Row]()
 
@@ -124,7 +126,7 @@ def _rows(
         own, weights = seconds[peer], facts[peer]["weight_bytes"]
         pairs = zip(own["decode"], own["probe"], strict=True)
         shares = [DECODED * weights / spent / probe for spent, probe in pairs]
-        bar = bars.SHARE[name] if peer == "ptir" else None
+        bar = wanted.share[name] if peer == "ptir" else None
         add(f"{peer}: decode", [DECODED / s for s in own["decode"]], "tok/s")
         add(f"{peer}: decode, share of the probe", shares, "%", bar)
         add(f"{peer}: prefill of {PROMPT}", [PROMPT / s for s in own["prefill"]], "tok/s")
@@ -134,8 +136,8 @@ def _rows(
         add("prefill, x reference", ratio("ref", "prefill"), "x", bars.PREFILL_REFERENCE)
     if "llama.cpp" in facts:
         speeds("llama.cpp")
-        add("decode, x llama.cpp", ratio("llama.cpp", "decode"), "x", bars.DECODE_LLAMA[name])
-        add("prefill, x llama.cpp", ratio("llama.cpp", "prefill"), "x", bars.PREFILL_LLAMA[name])
+        add("decode, x llama.cpp", ratio("llama.cpp", "decode"), "x", wanted.decode[name])
+        add("prefill, x llama.cpp", ratio("llama.cpp", "prefill"), "x", wanted.prefill[name])
     if FAST in facts:
         speeds(FAST)
         for what in ("decode", "prefill"):
@@ -144,8 +146,9 @@ def _rows(
             if "llama.cpp" in facts:
                 add(f"{FAST}: {what}, x llama.cpp", ratio("llama.cpp", what, FAST), "x", bar)
     add("probe", [p / 1e9 for peer in facts for p in seconds[peer]["probe"]], "GB/s")
-    micro = [1e6 * s for s in launches]
-    add("host cost of a launch", micro, "us", 1e6 * bars.REPLAY_SECONDS, at_most=True)
+    if launches:
+        micro = [1e6 * s for s in launches]
+        add("host cost of a launch", micro, "us", 1e6 * bars.REPLAY_SECONDS, at_most=True)
     if (peak := facts["ptir"]["peak_bytes"]) is not None:
         over = peak / facts["ptir"]["parameters_and_cache"]
         add("peak memory over weights + cache", [over], "x", bars.MEMORY, at_most=True)

@@ -43,8 +43,9 @@ def test_the_table_says_medians_spreads_and_bars(measuring: Any) -> None:
 
 def test_every_format_has_every_bar(measuring: Any) -> None:
     bars = measuring("bars")
-    for table in (bars.SHARE, bars.DECODE_LLAMA, bars.PREFILL_LLAMA):
-        assert set(table) == set(bars.FORMATS)
+    for wanted in (bars.FIRST, *bars.BARS.values()):
+        for table in (wanted.share, wanted.decode, wanted.prefill):
+            assert set(table) == set(bars.FORMATS)
     assert set(measuring("llama").FORMATS) == set(bars.FORMATS)
 
 
