@@ -21,8 +21,7 @@ from ptir.backend.contract import Executable, Handle, RunStats
 from ptir.backend.explanation import Explanation
 from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen.memory import Pool
-from ptir.codegen.plan import Place
-from ptir.codegen.recipe import Call
+from ptir.codegen.recipe import Call, Place
 from ptir.ir.program import Program
 
 
