@@ -283,6 +283,10 @@ class KernelBackend(Backend):
 
         return fetched
 
+    def turns(self, device: Device) -> int:
+        """As many as the device takes in one call."""
+        return self.opened(device).device.turns
+
     def copy(self, handle: Handle, device: Device) -> Handle:
         """A copy made on the device."""
         opened = self.opened(device)
