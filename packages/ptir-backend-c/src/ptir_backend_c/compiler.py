@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -88,6 +87,8 @@ class Compiler:
             sources = parts(source, processors.threads())
             if len(sources) == 1:
                 return self._made(source, folder, "kernels.c", *given, "-lm")
+            from concurrent.futures import ThreadPoolExecutor
+
             objects = [f"part{number}.o" for number in range(len(sources))]
             alone = tuple(option for option in given if option != "-shared")
 
