@@ -56,7 +56,7 @@ def run_program(item: RandomProgram, setting: Setting) -> Row:
     text = str(drawn.program)
     digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
     call = f"{len(drawn.program.main.instructions)} instructions"
-    row = Row(item.id, "program", call, (), (), Outcome.PASS, facts={"digest": digest})
+    row = Row(item.id, "program", call, (), (), Outcome.PASS, facts={"program": digest})
     try:
         _check(drawn, setting)
     except Failed as failed:
