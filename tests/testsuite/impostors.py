@@ -131,6 +131,17 @@ class Unlucky(Correct):
         return super().step(instruction, operands, device)
 
 
+class Interrupted(Correct):
+    """Somebody presses Ctrl-C while it negates."""
+
+    name = "interrupted"
+
+    def step(self, instruction, operands, device):
+        if instruction.op == "neg":
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().step(instruction, operands, device)
+
+
 class Hanging(Correct):
     """Never comes back from negating an integer."""
 

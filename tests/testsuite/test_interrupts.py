@@ -12,7 +12,9 @@ import pytest
 from report_files import records, rewritten, without_times
 
 from ptir_testsuite.cli import main
+from ptir_testsuite.files import SCHEMA, Journal
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
+from ptir_testsuite.outcomes import Outcome, Row
 
 COUNT = 60
 RUN = ("programs", "--backend", "ref", "--count", str(COUNT), "--seed", "3", "--json")
@@ -91,6 +93,15 @@ def test_a_torn_line_is_run_again(installed, tmp_path, capsys):
     unfinished(path)
     assert main([*HERE, str(path), "--resume"]) == 3
     assert without_times(path) == before
+
+
+def test_a_row_is_in_the_file_as_soon_as_it_is_known(tmp_path):
+    path = tmp_path / "report.jsonl"
+    journal = Journal(path)
+    journal.begin({"kind": "header", "schema": SCHEMA})
+    journal.add(Row("a-0", "a", "a()", (), (), Outcome.PASS))
+    assert [record["kind"] for record in records(path)] == ["header", "case"]
+    journal.close()
 
 
 @pytest.mark.parametrize(

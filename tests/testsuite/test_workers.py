@@ -64,6 +64,11 @@ def test_an_item_that_is_killed_twice_is_a_crash(monkeypatch):
         assert not integers or rows[case.id].facts == {"killed_before": "SIGKILL"}
 
 
+def test_ctrl_c_is_for_the_process_that_collects_the_rows(monkeypatch):
+    rows, _ = results("Interrupted", monkeypatch, jobs=1, timeout=60.0)
+    assert {row.outcome for row in rows.values()} == {Outcome.PASS}
+
+
 def test_time_in_which_nobody_listens_is_not_the_fault_of_a_case(monkeypatch):
     cases = list(cases_of(OPS["neg"]))[:12]
     away = [0.0]
