@@ -96,9 +96,7 @@ def _with_dtype(calls: Sequence[Call], place: int, dtype: DType) -> Iterator[Cal
         if len(call.types) <= place:
             continue
         own = call.types[place].dtype
-        alone = tuple(
-            t.with_dtype(dtype) if n == place else t for n, t in enumerate(call.types)
-        )
+        alone = tuple(t.with_dtype(dtype) if n == place else t for n, t in enumerate(call.types))
         likes = tuple(t.with_dtype(dtype) if t.dtype == own else t for t in call.types)
         for types in (alone, likes):
             yield Call(types, call.attributes, call.results, call.regions)

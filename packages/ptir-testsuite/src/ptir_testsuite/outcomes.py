@@ -60,11 +60,6 @@ class Row:
         skipped = self.outcome is Outcome.UNSUPPORTED and self.claimed
         return skipped or self.outcome not in HARMLESS
 
-    @property
-    def dtype(self) -> str:
-        """The dtype that the row is counted under: the first operand's, or the result's."""
-        return self.dtypes[0] if self.dtypes else ""
-
     def record(self) -> dict[str, Any]:
         """The row as a JSON line."""
         return {

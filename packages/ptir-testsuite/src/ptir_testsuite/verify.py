@@ -45,25 +45,35 @@ class Verification:
 
 def verify(path: Path, sample: int = 16, timeout: float = 60.0) -> Verification:
     """Check the report at ``path``, and run ``sample`` of its rows again."""
-    found = Verification()
     contents = read(path)
-    if contents.footer is None or contents.torn:
-        found.wrong.append("there is no footer: the run is unfinished, or its end was cut off")
-        return found
-    _digests(contents, found)
-    try:
-        report = Report(contents.plain_header, contents.parsed)
-    except UsageError as error:
-        found.wrong.append(str(error))
-        return found
-    report.interrupted = bool(contents.footer["interrupted"])
-    _follows(report, contents.footer, found)
-    if found.wrong:
+    report, found = _in_itself(contents)
+    if report is None or found.wrong:
         return found
     items = _corpus(report, found)
     if items is not None and sample and not found.wrong:
         _again(report, items, sample, timeout, found)
     return found
+
+
+def rejections(contents: Contents) -> list[str]:
+    """What speaks against a report in itself, without the corpus and without running anything."""
+    return _in_itself(contents)[1].wrong
+
+
+def _in_itself(contents: Contents) -> tuple[Report | None, Verification]:
+    found = Verification()
+    if contents.footer is None or contents.torn:
+        found.wrong.append("there is no footer: the run is unfinished, or its end was cut off")
+        return None, found
+    _digests(contents, found)
+    try:
+        report = Report(contents.plain_header, contents.parsed)
+    except UsageError as error:
+        found.wrong.append(str(error))
+        return None, found
+    report.interrupted = bool(contents.footer["interrupted"])
+    _follows(report, contents.footer, found)
+    return report, found
 
 
 def _digests(contents: Contents, found: Verification) -> None:

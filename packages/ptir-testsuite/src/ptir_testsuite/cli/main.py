@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from ptir.errors import BackendUnavailable, PtirError, UsageError
-from ptir_testsuite.cli import reports, runs
+from ptir_testsuite.cli import reports, runs, tables
 from ptir_testsuite.report import DEFECT, INCOMPLETE
 from ptir_testsuite.workers import SuiteDefect
 
@@ -25,6 +25,10 @@ for _command in (
     runs.programs_command,
     reports.replay_command,
     reports.verify_command,
+    tables.matrix_command,
+    tables.badge_command,
+    tables.support_command,
+    tables.coverage_command,
 ):
     group.add_command(_command)
 
