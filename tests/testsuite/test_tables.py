@@ -18,7 +18,7 @@ from ptir_testsuite.cli import main
 from ptir_testsuite.matrix import about, columns, matrix, summary
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
 
-WORDS = "(rsqrt or select or maximum) and sample and not refusal"
+WORDS = "(rsqrt or select or maximum) and (sample or wired) and not refusal"
 
 
 class Wrong(Mutant):

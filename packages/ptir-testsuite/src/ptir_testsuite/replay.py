@@ -25,8 +25,8 @@ from ptir_testsuite.floats import doubles
 from ptir_testsuite.items import Item
 from ptir_testsuite.judge import expectations
 from ptir_testsuite.outcomes import Outcome, Row
-from ptir_testsuite.programs import RandomProgram
-from ptir_testsuite.programs.draw import drawn_program
+from ptir_testsuite.programs import RandomProgram, Stored
+from ptir_testsuite.programs.draw import Drawn, drawn_program
 from ptir_testsuite.refusals import Refusal
 from ptir_testsuite.workers import Order, run_in_processes
 
@@ -58,6 +58,9 @@ def _told(item: Item, runs: Setting | None, setting: Setting, most: int) -> Iter
         yield from _refusal(item)
     elif isinstance(item, RandomProgram):
         yield from _program(item, runs, setting, most)
+    elif isinstance(item, Stored):
+        yield f"a program that failed once: {item.note}"
+        yield from _checked(item.drawn(setting.terms.rounds), runs, most)
     elif isinstance(item, CompositeCall):
         yield from _composite(item, runs, most)
     else:
@@ -108,6 +111,10 @@ def _program(
     drawn = drawn_program(item.seed, item.number, setting.claims, setting.terms.rounds)
     within = ", ".join(sorted(setting.claims))
     yield f"program {item.number} of seed {item.seed}, drawn within {within}"
+    yield from _checked(drawn, runs, most)
+
+
+def _checked(drawn: Drawn, runs: Setting | None, most: int) -> Iterator[str]:
     yield "rule: every instruction by its oracle; as drawn, optimized and op by op must agree"
     yield from _indented(str(drawn.program))
     yield from _arrays("input", drawn.arrays, drawn.program.inputs, most)

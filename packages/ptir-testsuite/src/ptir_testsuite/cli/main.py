@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from ptir.errors import BackendUnavailable, PtirError, UsageError
-from ptir_testsuite.cli import reports, runs, tables
+from ptir_testsuite.cli import faults, reports, runs, tables
 from ptir_testsuite.report import DEFECT, INCOMPLETE
 from ptir_testsuite.workers import SuiteDefect
 
@@ -29,6 +29,7 @@ for _command in (
     tables.badge_command,
     tables.support_command,
     tables.coverage_command,
+    faults.fuzz_command,
 ):
     group.add_command(_command)
 
