@@ -10,16 +10,17 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import signal
+import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
-from ptir.backend import Target, registry
+from ptir.backend import Backend, Target, registry
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.execute import Setting
 from ptir_testsuite.items import Item, profiles, run_item, spoken
@@ -28,25 +29,34 @@ from ptir_testsuite.outcomes import Outcome, Row
 BATCH: Final = 64  # items that a worker is given at a time
 LOOK: Final = 1.0  # seconds between two looks at what the workers say
 START: Final = 120.0  # seconds in which a worker must have opened its device
+REFERENCE: Final = "ptir_backend_ref"
+"""The package that a worker can no longer import when it has opened another backend."""
+
 OUTSIDE: Final = frozenset(("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"))
 """Signals that somebody else sends; what a backend does to its own process has other ones."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker needs: the backend's name, modules that define ops, claims, and terms."""
+    """What a worker needs: the backend's name, modules that define ops, claims, and terms.
+
+    ``made_by`` is a class to make the backend of instead, importable by workers.
+    """
 
     backend: str
     imports: tuple[str, ...]
     claims: frozenset[str]
     terms: Terms
+    made_by: Callable[[], Backend] | None = None
 
     def setting(self) -> Setting:
         """Open the target; raises ``BackendUnavailable``."""
         for name in self.imports:
             importlib.import_module(name)
-        target: Target = registry.get(self.backend)
-        return Setting(target, self.claims, self.terms)
+        if self.made_by is None:
+            return Setting(registry.get(self.backend), self.claims, self.terms)
+        backend = self.made_by()
+        return Setting(Target(backend, backend.devices()[0]), self.claims, self.terms)
 
 
 class SuiteDefect(Exception):  # noqa: N818  not an error of the backend under test
@@ -56,6 +66,8 @@ class SuiteDefect(Exception):  # noqa: N818  not an error of the backend under t
 def serve(order: Order, pipe: Connection) -> None:
     """The loop of a worker: batches in, rows out, until it is told to stop."""
     setting = order.setting()
+    if REFERENCE not in sys.modules:
+        sys.modules[REFERENCE] = None  # type: ignore[assignment]  # nobody can hand work to it now
     pipe.send("ready")
     while (batch := pipe.recv()) is not None:
         for item in batch:

@@ -1,4 +1,4 @@
-"""``fuzz``: random programs on all installed backends, with failures shrunk and kept."""
+"""``fuzz`` on all installed backends, and ``mutants``: the grade of the suite itself."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from ptir_testsuite import matrix
 from ptir_testsuite.cli.shared import built_anew, console, in_processes, terminable
 from ptir_testsuite.fuzz import Found, fuzz, headline, shared, told
 from ptir_testsuite.items import random_programs
+from ptir_testsuite.mutants import MUTANTS
+from ptir_testsuite.mutants.impostors import IMPOSTORS
+from ptir_testsuite.mutants.score import grades, unmask
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.programs.stored import promote
 from ptir_testsuite.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT
+from ptir_testsuite.selection import selection
 
 
 @click.command("fuzz")
@@ -58,3 +63,39 @@ def fuzz_command(
     if found.failures:
         return NOT_CONFORMANT
     return INCOMPLETE if found.interrupted else CONFORMANT
+
+
+@click.command("mutants")
+@click.option("-k", "words", default="", help="Only those whose name or ops match.")
+@click.option("--timeout", default=2.0, help="Seconds until an impostor is given up.")
+def mutants_command(words: str, timeout: float) -> int:
+    """Grade the suite: which planted faults the corpus alone rejects; 0 where all are right."""
+    matches = selection(words) if words else None
+    rows = [r for r in MUTANTS.values() if not matches or matches(f"{r.name} {' '.join(r.ops)}")]
+    names = [n for n, r in IMPOSTORS.items() if not matches or matches(f"{n} {' '.join(r.ops)}")]
+    found = list(grades(rows))
+    unmasked = [unmask(name, timeout) for name in names]
+    grid = [["fault", "ops", "rejected by", "cases tried"]]
+    for one in (g for g in found if not g.reason):
+        grid.append([one.name, ", ".join(one.ops), one.caught or "NOTHING", str(one.tried)])
+    liars = [["impostor", "must get", "got", "from"]]
+    for liar in unmasked:
+        wanted = " or ".join(outcome.value for outcome in liar.wanted)
+        liars.append([liar.name, wanted, liar.outcome.value, liar.caught or "NOTHING"])
+    equivalent = [["changes nothing", "why", "cases tried", "rejected by"]]
+    for one in (g for g in found if g.reason):
+        equivalent.append([one.name, one.reason, str(one.tried), one.caught])
+    page = console()
+    for table in (grid, liars, equivalent):
+        if len(table) > 1:
+            page.print(matrix.table(table))
+    faults, alike = ([g for g in found if bool(g.reason) is r] for r in (False, True))
+    page.print(
+        f"{sum(g.right for g in faults)}/{len(faults)} planted faults rejected by the corpus alone,"
+        f" {sum(u.right for u in unmasked)}/{len(unmasked)} impostors with the right outcome;"
+        f" {sum(g.right for g in alike)}/{len(alike)} equivalent changes accepted"
+    )
+    if not found and not unmasked:
+        return INCOMPLETE
+    right = all(g.right for g in found) and all(u.right for u in unmasked)
+    return CONFORMANT if right else NOT_CONFORMANT

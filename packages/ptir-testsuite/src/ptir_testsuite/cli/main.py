@@ -30,6 +30,7 @@ for _command in (
     tables.support_command,
     tables.coverage_command,
     faults.fuzz_command,
+    faults.mutants_command,
 ):
     group.add_command(_command)
 
