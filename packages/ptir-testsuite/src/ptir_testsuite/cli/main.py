@@ -35,11 +35,14 @@ for _command in (
     group.add_command(_command)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``ptir-conformance`` with ``argv`` (default: the process's) and return the exit code."""
+def main(argv: Sequence[str] | None = None, name: str = "ptir-conformance") -> int:
+    """Run ``ptir-conformance`` with ``argv`` (default: the process's) and return the exit code.
+
+    ``name`` is what its help and its mistakes call it.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = group.main(arguments, prog_name="ptir-conformance", standalone_mode=False)
+        code = group.main(arguments, prog_name=name, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return DEFECT
