@@ -8,6 +8,7 @@ import tempfile
 import weakref
 from _ctypes import dlclose
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -83,7 +84,9 @@ class Runtime:
         library.pool_free.restype = None
         library.pool_free.argtypes = (ctypes.c_void_p,)
         library.pool_run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
-        self.run = library.pool_run
+        pointer, number = ctypes.c_void_p, ctypes.c_int
+        library.pool_share.argtypes = (pointer, pointer, pointer, number, number)
+        self.run, self.share = library.pool_run, library.pool_share
         self.copy = built.address("pool_copy")
         found = processors.places(threads)
         numbers = (ctypes.c_int * threads)(*found) if found else None
@@ -107,6 +110,7 @@ class CDevice(KernelDevice):
             largest=memory_of_the_machine(),
             alignment=ALIGNMENT,
             identity=compiler.identity,
+            shares=True,
         )
         self._runtime = Runtime(binaries.built(self, source("pool.c")), threads)
 
@@ -199,23 +203,47 @@ class CDevice(KernelDevice):
 
     def sequence(self, launches: Sequence[tuple[Kernel, int]]) -> Callable[[], None]:
         """One call that walks the list."""
-        kernels = [kernel for kernel, _ in launches]
-        listed = (Launch * len(launches))()
-        for place, (kernel, items) in enumerate(launches):
-            listed[place] = Launch(kernel.address, ctypes.addressof(kernel.buffers), items)
-        runtime, count = self._runtime, len(launches)
+        listed, runtime, count = _listed(launches), self._runtime, len(launches)
         pool, run = runtime.pool, runtime.run
 
         def walk() -> None:
             if problem := run(pool, listed, count):
-                said = os.strerror(problem)
-                raise DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
+                raise _unstarted(problem)
 
-        walk.kernels = kernels  # type: ignore[attr-defined]  # their buffers are in the list
+        # Their buffers are in the list.
+        walk.kernels = [kernel for kernel, _ in launches]  # type: ignore[attr-defined]
+        return walk
+
+    def phased(
+        self, launches: Sequence[tuple[Kernel, int]], counts: Sequence[Sequence[int]]
+    ) -> Callable[[], None]:
+        """One call in which every thread does the launches of a worker."""
+        listed, runtime = _listed(launches), self._runtime
+        ends = [*accumulate(count for phase in counts for count in phase)]
+        numbers, phases, workers = (ctypes.c_int * len(ends))(*ends), len(counts), len(counts[0])
+        pool, share = runtime.pool, runtime.share
+
+        def walk() -> None:
+            if problem := share(pool, listed, numbers, phases, workers):
+                raise _unstarted(problem)
+
+        walk.kernels = [kernel for kernel, _ in launches]  # type: ignore[attr-defined]
         return walk
 
     def finish(self) -> None:
         """Everything is done when a call returns."""
+
+
+def _listed(launches: Sequence[tuple[Kernel, int]]) -> ctypes.Array[Launch]:
+    listed = (Launch * len(launches))()
+    for place, (kernel, items) in enumerate(launches):
+        listed[place] = Launch(kernel.address, ctypes.addressof(kernel.buffers), items)
+    return listed
+
+
+def _unstarted(problem: int) -> DeviceError:
+    said = os.strerror(problem)
+    return DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
 
 
 def memory_of_the_machine() -> int:

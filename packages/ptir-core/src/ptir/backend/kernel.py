@@ -175,6 +175,9 @@ class Traits:
     device_class: str = "cpu-avx512"
     """The row of ``codegen.tiles.TILES`` that schedules start from."""
 
+    shares: bool = False
+    """Whether its units can be workers with launches of their own (``KernelDevice.phased``)."""
+
     @property
     def piece(self) -> int:
         """Bytes of the largest allocation that ends at an aligned place."""
@@ -266,6 +269,17 @@ class KernelDevice(ABC):
         """What launches kernels with their numbers of items one after the other, in one call.
 
         It uses what is bound when it is called. None where they are launched one by one.
+        """
+        return None
+
+    def phased(
+        self, launches: Sequence[tuple[Any, int]], counts: Sequence[Sequence[int]]
+    ) -> Callable[[], None] | None:
+        """What does a program shared by workers in one call.
+
+        ``counts`` says how many of the launches, in order, each worker does in each phase. A worker
+        does all items of its launches, one launch after the other; all wait for each other between
+        phases. None where launches are queued one by one, which is right too.
         """
         return None
 

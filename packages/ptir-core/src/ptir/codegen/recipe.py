@@ -25,11 +25,11 @@ from ptir.codegen.kept import Damaged, Kept
 from ptir.codegen.plan import Place
 from ptir.codegen.tuned import chosen
 from ptir.ir.attributes import Literal
-from ptir.ir.program import Block
+from ptir.ir.program import Program
 from ptir.switches import switched_on
 from ptir.types import parse_type
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 KEPT: Final = Kept("recipes", FORMAT, limit=64 << 20)
 LEAST: Final = 64
 """Instructions from which a program's recipe is kept: smaller ones are compiled as fast as read."""
@@ -43,6 +43,8 @@ class Part:
 
     place: Place
     nbytes: int
+    offset: int = 0
+    """Bytes behind the begin of the place: inputs and outputs are used in parts too."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,10 @@ class Recipe:
     outputs: tuple[Place, ...]
     arena: int
     constants: tuple[Literal, ...]
+    counts: tuple[tuple[int, ...], ...] = ()
+    """Of a shared program: how many calls, in order, each worker does in each phase."""
+    sharing: str = ""
+    """How workers share it, or why they do not."""
 
     def encoded(self) -> bytes:
         """The recipe as JSON."""
@@ -72,6 +78,8 @@ class Recipe:
             "outputs": [_place(place) for place in self.outputs],
             "arena": self.arena,
             "constants": [[str(c.type), base64.b85encode(c.data).decode()] for c in self.constants],
+            "counts": self.counts,
+            "sharing": self.sharing,
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -82,7 +90,7 @@ class Recipe:
         return Recipe(
             fields["source"],
             tuple(
-                Call(kernel, items, tuple(Part(Place(kind, n), size) for kind, n, size in parts))
+                Call(kernel, items, tuple(Part(Place(kind, n), *rest) for kind, n, *rest in parts))
                 for kernel, items, *parts in fields["calls"]
             ),
             tuple(Place(kind, number) for kind, number in fields["outputs"]),
@@ -91,6 +99,8 @@ class Recipe:
                 Literal(parse_type(type), base64.b85decode(data))
                 for type, data in fields["constants"]
             ),
+            tuple(map(tuple, fields["counts"])),
+            fields["sharing"],
         )
 
 
@@ -99,7 +109,7 @@ def _place(place: Place) -> list[Any]:
 
 
 def _part(part: Part) -> list[Any]:
-    return [*_place(part.place), part.nbytes]
+    return [*_place(part.place), part.nbytes, part.offset]
 
 
 # --- on disk ---
@@ -128,8 +138,9 @@ def keep(key: str, recipe: Recipe) -> None:
         KEPT.keep(key, recipe.encoded(), "recipe cache", "programs are compiled again")
 
 
-def key_of(block: Block, device: KernelDevice, options: Options) -> str | None:
+def key_of(program: Program, device: KernelDevice, options: Options) -> str | None:
     """What a recipe is kept under, or None where it is not worth it or code cannot be told."""
+    block = program.main
     if len(block.instructions) < LEAST or switched_on("PTIR_REBUILD_KERNELS"):
         return None
     types = (type(device), type(device.dialect))
@@ -144,6 +155,7 @@ def key_of(block: Block, device: KernelDevice, options: Options) -> str | None:
         repr(device.traits),
         repr(chosen(device)),
         repr((sorted(options.donated), options.aliases, options.check_indices)),
+        repr([port.kind for port in program.ports]),
         block.digest.hex(),
     )
 
