@@ -110,8 +110,8 @@ class CDevice(KernelDevice):
             largest=memory_of_the_machine(),
             alignment=ALIGNMENT,
             identity=compiler.identity,
-            shares=True,
         )
+        self.sharing = processors.sharing()
         self._runtime = Runtime(binaries.built(self, source("pool.c")), threads)
 
     def allocate(self, nbytes: int) -> Memory:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ptir.types import F32, DType
 
@@ -175,8 +175,6 @@ class Traits:
     device_class: str = "cpu-avx512"
     """The row of ``codegen.tiles.TILES`` that schedules start from."""
 
-    shares: bool = False
-    """Whether its units can be workers with launches of their own (``KernelDevice.phased``)."""
 
     @property
     def piece(self) -> int:
@@ -189,6 +187,9 @@ class KernelDevice(ABC):
 
     traits: Traits
     dialect: Dialect
+    sharing: Literal["never", "cheaper", "always"] = "never"
+    """When programs are shared by its units as workers (``phased``): never, where that is cheaper
+    by ``codegen.shared.rule``, or wherever it can be."""
     lost: bool = False
     """Whether it stopped answering (``DeviceLost`` was raised): it is opened again then."""
 

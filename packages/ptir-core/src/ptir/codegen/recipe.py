@@ -152,7 +152,7 @@ def key_of(program: Program, device: KernelDevice, options: Options) -> str | No
         *(state for state in code if state is not None),
         *(f"{made.__module__}.{made.__qualname__}" for made in types),
         repr(sorted(vars(device.dialect).items())),
-        repr(device.traits),
+        repr((device.traits, device.sharing)),
         repr(chosen(device)),
         repr((sorted(options.donated), options.aliases, options.check_indices)),
         repr([port.kind for port in program.ports]),

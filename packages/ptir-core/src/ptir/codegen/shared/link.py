@@ -7,8 +7,9 @@ whole without copying; addends beside each other; what is an output of the progr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
@@ -22,8 +23,6 @@ from ptir.codegen.shared.windows import Unshared, is_unpacking
 from ptir.ir.attributes import Literal
 from ptir.ir.program import Block
 from ptir.partition.phases import Left, Output, Partition
-from ptir.partition.placement import Split
-from ptir.types import TensorType
 
 LINE = 64
 """Bytes that workers do not share, so that none waits for what another writes."""
@@ -58,6 +57,7 @@ class Linker:
     shared: Partition
     device: KernelDevice
     programs: Sequence[Sequence[LocalProgram]]
+    outputs: Sequence[Output]
     source: SourceFile = field(init=False)
     worked: list[list[Worked]] = field(init=False)
     places: dict[tuple[int, int, int], Location] = field(init=False)
@@ -85,7 +85,7 @@ class Linker:
     def recipe(self, sharing: str) -> Recipe:
         """The recipe; raises ``Unshared``."""
         self._in_place()
-        outputs = tuple(self._output(n, output) for n, output in enumerate(self.shared.outputs))
+        outputs = tuple(self._output(n, output) for n, output in enumerate(self.outputs))
         self._left()
         own = self._own_arenas()
         constants: list[Literal] = []
@@ -126,9 +126,8 @@ class Linker:
 
     def _output(self, number: int, output: Output) -> Place:
         """Where an output of the program is, and its parts with it."""
-        offsets = [0]
-        if isinstance(output.placement, Split):
-            offsets = list(self._offsets(output))
+        sizes = [self._nbytes(_key(part)) for part in output.parts]
+        offsets = [0, *accumulate(sizes[:-1])]
         known = [self.places.get(_key(part)) for part in output.parts]
         first = known[0]
         if first is not None and first.place.kind == "input":
@@ -137,29 +136,11 @@ class Linker:
                 raise Unshared("an output is not where the input is that it is written over")
             return first.place
         if any(place is not None for place in known):
-            raise Unshared("a value is more than one output")
+            raise Unshared("an output is partly where an input is")
         place = Place("output", number)
         for part, offset in zip(output.parts, offsets, strict=True):
             self.places[_key(part)] = Location(place, offset)
         return place
-
-    def _offsets(self, output: Output) -> Iterator[int]:
-        """Where the parts of an output begin that are one behind the other; else ``Unshared``."""
-        placement = output.placement
-        assert isinstance(placement, Split)
-        at = begin = 0
-        for worker, part in enumerate(output.parts):
-            type = self._type(part)
-            ranges = placement.parts[worker]
-            ordered = len(ranges) == 1 and ranges[0][0] == begin
-            if not ordered or any(size != 1 for size in type.shape[: placement.axis]):
-                raise Unshared("the parts of an output do not lie one behind the other")
-            begin = ranges[0][1]
-            yield at
-            at += type.nbytes
-
-    def _type(self, left: Left) -> TensorType:
-        return self.shared.phases[left.phase].workers[left.worker].program.outputs[left.output]
 
     def _left(self) -> None:
         """Places in the arena for what else workers leave, as long as it is needed."""

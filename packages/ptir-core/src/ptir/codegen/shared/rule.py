@@ -17,6 +17,7 @@ from ptir.codegen.families.product_parts import FEW
 from ptir.codegen.fuse import fuse
 from ptir.codegen.recipe import Recipe
 from ptir.codegen.shared.link import Linker
+from ptir.codegen.shared.outputs import gathered
 from ptir.codegen.shared.program import Localizer
 from ptir.codegen.shared.windows import Plain, Unshared, plain
 from ptir.ir.program import Block, Program
@@ -33,8 +34,11 @@ COSTS: Final = Costs(
     crossing_bytes_per_second=2e10,
 )
 """Of one core of a server whose workers spin at barriers."""
-LAUNCH_SECONDS: Final = 3e-6
-"""Lost to a kernel whose items are claimed: until the last item is done, and what its head repeats."""
+LAUNCH_SECONDS: Final = 1e-6
+"""Lost to a kernel whose items are claimed: until the last item of another thread is done."""
+UNEVEN: Final = 0.1
+"""What shares that are settled beforehand lose: cores are not equally fast all the time, and parts of
+panels are read slower than whole ones. Measured: ``docs/partition.md``."""
 LEAST_BYTES: Final = 1 << 20
 """Bytes of weights from which sharing is looked at."""
 
@@ -51,21 +55,21 @@ def shared(
     program: Program, backend: Backend, device: Device, opened: KernelDevice, options: Options
 ) -> SharedProgram | str:
     """The program shared by the units of ``opened``, or why it is not."""
-    workers = opened.traits.units
-    if not opened.traits.shares or workers < 2:
+    workers, always = opened.traits.units, opened.sharing == "always"
+    if opened.sharing == "never" or workers < 2 - always:
         return ""
     if options.check_indices or options.aliases:
         return "indices are checked" if options.check_indices else "inputs may be one memory"
-    if reason := _refused(program):
+    if reason := _refused(program, always):
         return reason
     try:
         whole = plain(program)
         made = partition(whole.program, workers, COSTS)
         kernels = len(fuse(program.main).groups)
-        apart, together = made.even + kernels * LAUNCH_SECONDS, made.seconds
-        figures = f"{len(made.phases)} phases, {1e3 * together:.3f} ms, against {kernels} kernels,"
-        figures += f" {1e3 * apart:.3f} ms, by the costs of sharing"
-        if together >= apart:
+        apart, together = made.even + kernels * LAUNCH_SECONDS, made.seconds * (1 + UNEVEN)
+        figures = f"{len(made.phases)} phases, {1e3 * together:.3f} ms; {kernels} kernels apart,"
+        figures += f" {1e3 * apart:.3f} ms"
+        if together >= apart and not always:
             return figures
         return SharedProgram(made, _linked(whole, made, backend, device, opened, options, figures))
     except Unshared as reason:
@@ -86,16 +90,19 @@ def _linked(
         [localizer.program(phase, worker) for worker in range(made.workers)]
         for phase in range(len(made.phases))
     ]
-    return Linker(made, opened, programs).recipe(f"shared by {made.workers}: {figures}")
+    phases, outputs = gathered(made, programs)
+    return Linker(made, opened, phases, outputs).recipe(f"shared by {made.workers}: {figures}")
 
 
-def _refused(program: Program) -> str:
+def _refused(program: Program, always: bool) -> str:
     """Why a program is not even looked at, or nothing."""
+    if any(i.name in (BYTES, PAIRS) for i in program.main.instructions):
+        return "its activations are rounded for dot instructions"
+    if always:
+        return ""
     typed = zip(program.ports, program.inputs, strict=True)
     if sum(type.nbytes for port, type in typed if port.kind == "parameter") < LEAST_BYTES:
         return "its weights are small"
-    if any(i.name in (BYTES, PAIRS) for i in program.main.instructions):
-        return "its activations are rounded for dot instructions"
     rows = list(_rows(program.main))
     if not rows or max(rows) > FEW:
         return f"products of more than {FEW} rows" if rows else "no products"
