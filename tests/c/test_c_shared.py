@@ -133,9 +133,7 @@ def test_decoding_gives_the_logits_of_decoding_alone(
 
 
 @pytest.mark.parametrize("rows", [2, 3])
-def test_rows_whose_caches_lie_in_strides_are_right(
-    c: Target, opened: Opened, rows: int
-) -> None:
+def test_rows_whose_caches_lie_in_strides_are_right(c: Target, opened: Opened, rows: int) -> None:
     found, executable = steps(ptir.load_model("demo", backend=opened(2, CORES)), rows)
     wanted, _ = steps(ptir.load_model("demo", backend=c), rows)
     for one, other in zip(found, wanted, strict=True):

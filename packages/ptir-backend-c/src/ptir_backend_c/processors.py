@@ -37,12 +37,12 @@ def threads() -> int:
 
 
 def sharing() -> Literal["never", "cheaper", "always"]:
-    """``PTIR_C_SHARED``: when threads share programs as workers; else where that is cheaper."""
+    """``PTIR_C_SHARED``: when threads share programs as workers; by default never."""
     match os.environ.get(SHARED, ""):
-        case "" | "cheaper":
-            return "cheaper"
-        case "never":
+        case "" | "never":
             return "never"
+        case "cheaper":
+            return "cheaper"
         case "always":
             return "always"
         case given:

@@ -175,7 +175,6 @@ class Traits:
     device_class: str = "cpu-avx512"
     """The row of ``codegen.tiles.TILES`` that schedules start from."""
 
-
     @property
     def piece(self) -> int:
         """Bytes of the largest allocation that ends at an aligned place."""

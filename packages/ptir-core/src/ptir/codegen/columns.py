@@ -48,9 +48,7 @@ def _is_unpack(made: Instruction) -> bool:
 def _cut(panels: Panels, slices: Sequence[Instruction]) -> Panels | None:
     """The panels that slices make up, one after the other."""
     n = 0 if panels.layout == "oi" else 1
-    boxes = [
-        [(start, limit) for start, limit in zip(*_limits(one), strict=True)] for one in slices
-    ]
+    boxes = [[(start, limit) for start, limit in zip(*_limits(one), strict=True)] for one in slices]
     if any(set(one.attributes["strides"] or (1,)) != {1} for one in slices):
         return None
     outputs, (inputs, *others) = [box[n] for box in boxes], [box[1 - n] for box in boxes]

@@ -14,6 +14,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -68,7 +69,9 @@ class Launch(Step):
 
     def bind(self, position: int, memory: Memory) -> None:
         """Set a kernel argument; the kernel does not keep the memory."""
-        self._device.bind(self._kernel, position, _within(self._device, self._parts[position], memory))
+        self._device.bind(
+            self._kernel, position, _within(self._device, self._parts[position], memory)
+        )
 
     def run(self) -> None:
         """Queue the kernel."""
@@ -203,7 +206,7 @@ class KernelProgram(Executable):
 
     def explain(self) -> Explanation | None:
         """The kernels and copies as parts."""
-        return self.apart()[1] if self.apart else None
+        return replace(self.apart()[1], sharing=self.sharing) if self.apart else None
 
     def _run(self, inputs: Sequence[Handle], queue: Callable[[], None]) -> tuple[Handle, ...]:
         """One run whose steps ``queue`` queues; gives the outputs."""

@@ -236,9 +236,9 @@ def _check(fused: Fused) -> None:
     """Raise ``Unshared`` where something else than a product of few rows reads a part of panels."""
     products = {p for group in fused.groups if group.family == "product" for p in group.members}
     for position, made in enumerate(fused.graph.block.instructions):
-        if made.op == "dot_general" and position not in products:
-            if any(_is_unpacked(fused, value) for value in made.operands):
-                raise Unshared("a product does not read its weight as panels")
+        alone = made.op == "dot_general" and position not in products
+        if alone and any(_is_unpacked(fused, value) for value in made.operands):
+            raise Unshared("a product does not read its weight as panels")
 
 
 def _is_unpacked(fused: Fused, value: int) -> bool:

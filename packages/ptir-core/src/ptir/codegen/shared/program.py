@@ -100,7 +100,9 @@ class Localizer:
             found = tuple(part for part in parts if part is not None)
             if instruction.op != "concat" or len(found) != len(parts):
                 return repeat(instruction, operands)
-            if not self.is_joined(found, instruction.attributes["axis"], instruction.types[0].shape):
+            if not self.is_joined(
+                found, instruction.attributes["axis"], instruction.types[0].shape
+            ):
                 return repeat(instruction, operands)
             if found not in known:
                 known[found] = source(instruction.types[0])

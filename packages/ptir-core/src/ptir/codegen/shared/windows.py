@@ -3,7 +3,7 @@
 A packed parameter stands in the partition as the matrix that it is (``plain``). A worker's part of
 it becomes slices of the unpacked whole, behind an offset in bytes, so that workers with equal
 shares run one kernel on other addresses and no window is ever copied. A product reads the panels
-behind such slices (``codegen.columns``); a part of another input that is contiguous is an offset alone.
+behind such slices (``codegen.columns``); a contiguous part of another input is an offset alone.
 """
 
 from __future__ import annotations
