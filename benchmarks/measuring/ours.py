@@ -47,7 +47,7 @@ class Ours:
         active = np.ones(1, np.bool_)
         began = time.perf_counter()
         for left in reversed(range(len(tokens))):
-            self._session.advance(active, ahead=left > 0)
+            self._session.advance(active, ahead=left)
         return time.perf_counter() - began
 
     def _decoding(self) -> Any:
@@ -78,8 +78,9 @@ class Ours:
         """
         self.begin(tokens[0])
         active = np.ones(1, np.bool_)
-        self._session.advance(active, ahead=True)
-        if self._session._ahead is None:
+        self._session.advance(active, ahead=1)
+        ahead = self._session._ahead
+        if not ahead or ahead[0].fetched is None:
             return []
         executable = self._decoding().executable
         launches = sum(part.kind == "kernel" for part in executable.explain().parts)

@@ -7,12 +7,12 @@ import os
 import tempfile
 import weakref
 from _ctypes import dlclose
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.backend.kernel import KernelDevice, Traits
+from ptir.backend.kernel import KernelDevice, Traits, Walk
 from ptir.codegen import binaries
 from ptir.errors import CompileError, DeviceError, OutOfMemory
 from ptir_backend_c import processors
@@ -86,7 +86,7 @@ class Runtime:
         library.pool_run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
         pointer, number = ctypes.c_void_p, ctypes.c_int
         library.pool_share.argtypes = (pointer, pointer, pointer, number, number)
-        self.run, self.share = library.pool_run, library.pool_share
+        self._run, self._share = library.pool_run, library.pool_share
         self.copy = built.address("pool_copy")
         found = processors.places(threads)
         numbers = (ctypes.c_int * threads)(*found) if found else None
@@ -95,9 +95,80 @@ class Runtime:
             raise OutOfMemory(f"c: no memory for a pool of {threads} threads")
         weakref.finalize(self, library.pool_free, self.pool).atexit = False
 
+    def walk(self, listed: Any, count: int) -> None:
+        """Run launches one after the other; raises ``DeviceError``."""
+        _check(self._run(self.pool, listed, count))
+
+    def share(self, listed: Any, ends: Any, phases: int, workers: int) -> None:
+        """Run a list shared by workers, phase by phase; raises ``DeviceError``."""
+        _check(self._share(self.pool, listed, ends, phases, workers))
+
+
+def _check(problem: int) -> None:
+    if problem:
+        said = os.strerror(problem)
+        raise DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
+
+
+class Launches(Walk):
+    """A list of launches for every turn; the kernels' buffers are one block, copied for each."""
+
+    def __init__(
+        self, runtime: Runtime, launches: Sequence[tuple[Kernel, int]], turns: int
+    ) -> None:
+        self._runtime, self._count = runtime, len(launches)
+        self._kernels = [kernel for kernel, _ in launches]
+        size = sum(len(kernel.buffers) for kernel in self._kernels)
+        self._now = (ctypes.c_void_p * size)()
+        self._held = (ctypes.c_void_p * (size * turns))()
+        self._listed = (Launch * (len(launches) * turns))()
+        self._nbytes = ctypes.sizeof(self._now)
+        offset = 0
+        for number, (kernel, items) in enumerate(launches):
+            own = type(kernel.buffers).from_buffer(self._now, offset)
+            ctypes.memmove(own, kernel.buffers, ctypes.sizeof(own))
+            kernel.buffers = own
+            for turn in range(turns):
+                at = ctypes.addressof(self._held) + turn * self._nbytes + offset
+                self._listed[turn * self._count + number] = Launch(kernel.address, at, items)
+            offset += ctypes.sizeof(own)
+
+    def hold(self, turn: int) -> None:
+        """Copy the block."""
+        at = ctypes.addressof(self._held) + turn * self._nbytes
+        ctypes.memmove(at, self._now, self._nbytes)
+
+    def run(self, turns: int) -> None:
+        """One call."""
+        self._runtime.walk(self._listed, self._count * turns)
+
+
+class SharedLaunches(Launches):
+    """Launches of workers, with the number that each does in each phase; turns follow on."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        launches: Sequence[tuple[Kernel, int]],
+        turns: int,
+        counts: Sequence[Sequence[int]],
+    ) -> None:
+        super().__init__(runtime, launches, turns)
+        ends = [*accumulate(count for phase in counts for count in phase)] * turns
+        each = len(ends) // turns
+        ends = [end + at // each * len(launches) for at, end in enumerate(ends)]
+        self._ends = (ctypes.c_int * len(ends))(*ends)
+        self._phases, self._workers = len(counts), len(counts[0])
+
+    def run(self, turns: int) -> None:
+        """One call."""
+        self._runtime.share(self._listed, self._ends, self._phases * turns, self._workers)
+
 
 class CDevice(KernelDevice):
     """The processor, a compiler for it, and a pool of threads."""
+
+    turns = 16
 
     def __init__(self, compiler: Compiler, threads: int) -> None:
         self._compiler = compiler
@@ -199,51 +270,21 @@ class CDevice(KernelDevice):
 
     def launch(self, kernel: Kernel, items: int) -> None:
         """Run it now."""
-        self.sequence(((kernel, items),))()
+        alone = Launch(kernel.address, ctypes.addressof(kernel.buffers), items)
+        self._runtime.walk(ctypes.byref(alone), 1)
 
-    def sequence(self, launches: Sequence[tuple[Kernel, int]]) -> Callable[[], None]:
+    def sequence(self, launches: Sequence[tuple[Kernel, int]]) -> Launches:
         """One call that walks the list."""
-        listed, runtime, count = _listed(launches), self._runtime, len(launches)
-        pool, run = runtime.pool, runtime.run
-
-        def walk() -> None:
-            if problem := run(pool, listed, count):
-                raise _unstarted(problem)
-
-        # Their buffers are in the list.
-        walk.kernels = [kernel for kernel, _ in launches]  # type: ignore[attr-defined]
-        return walk
+        return Launches(self._runtime, launches, self.turns)
 
     def phased(
         self, launches: Sequence[tuple[Kernel, int]], counts: Sequence[Sequence[int]]
-    ) -> Callable[[], None]:
+    ) -> SharedLaunches:
         """One call in which every thread does the launches of a worker."""
-        listed, runtime = _listed(launches), self._runtime
-        ends = [*accumulate(count for phase in counts for count in phase)]
-        numbers, phases, workers = (ctypes.c_int * len(ends))(*ends), len(counts), len(counts[0])
-        pool, share = runtime.pool, runtime.share
-
-        def walk() -> None:
-            if problem := share(pool, listed, numbers, phases, workers):
-                raise _unstarted(problem)
-
-        walk.kernels = [kernel for kernel, _ in launches]  # type: ignore[attr-defined]
-        return walk
+        return SharedLaunches(self._runtime, launches, self.turns, counts)
 
     def finish(self) -> None:
         """Everything is done when a call returns."""
-
-
-def _listed(launches: Sequence[tuple[Kernel, int]]) -> ctypes.Array[Launch]:
-    listed = (Launch * len(launches))()
-    for place, (kernel, items) in enumerate(launches):
-        listed[place] = Launch(kernel.address, ctypes.addressof(kernel.buffers), items)
-    return listed
-
-
-def _unstarted(problem: int) -> DeviceError:
-    said = os.strerror(problem)
-    return DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
 
 
 def memory_of_the_machine() -> int:

@@ -181,6 +181,18 @@ class Traits:
         return self.largest // self.alignment * self.alignment
 
 
+class Walk(ABC):
+    """Launches that a device makes in one call, up to ``KernelDevice.turns`` times over."""
+
+    @abstractmethod
+    def hold(self, turn: int) -> None:
+        """Remember what the kernels are bound to now as what they use in a turn (from 0)."""
+
+    @abstractmethod
+    def run(self, turns: int) -> None:
+        """Launch all kernels ``turns`` times, with what was held for each turn."""
+
+
 class KernelDevice(ABC):
     """One device: memory, builds and launches. Raises only errors of ``ptir.errors``."""
 
@@ -189,6 +201,8 @@ class KernelDevice(ABC):
     sharing: Literal["never", "cheaper", "always"] = "never"
     """When programs are shared by its units as workers (``phased``): never, where that is cheaper
     by ``codegen.shared.rule``, or wherever it can be."""
+    turns: int = 1
+    """How many times in a row one call of a ``Walk`` may launch it."""
     lost: bool = False
     """Whether it stopped answering (``DeviceLost`` was raised): it is opened again then."""
 
@@ -265,16 +279,16 @@ class KernelDevice(ABC):
         """
         return None
 
-    def sequence(self, launches: Sequence[tuple[Any, int]]) -> Callable[[], None] | None:
-        """What launches kernels with their numbers of items one after the other, in one call.
+    def sequence(self, launches: Sequence[tuple[Any, int]]) -> Walk | None:
+        """Kernels with their numbers of items, to be launched one after the other in one call.
 
-        It uses what is bound when it is called. None where they are launched one by one.
+        None where they are launched one by one. A kernel is in one sequence at most.
         """
         return None
 
     def phased(
         self, launches: Sequence[tuple[Any, int]], counts: Sequence[Sequence[int]]
-    ) -> Callable[[], None] | None:
+    ) -> Walk | None:
         """What does a program shared by workers in one call.
 
         ``counts`` says how many of the launches, in order, each worker does in each phase. A worker

@@ -16,8 +16,7 @@ from ptir.backend.kernel import KernelDevice
 from ptir.codegen.compile import SourceFile, compile_block
 from ptir.codegen.fuse import Fused
 from ptir.codegen.graph import is_map
-from ptir.codegen.plan import Place
-from ptir.codegen.recipe import Call, Part, Recipe
+from ptir.codegen.recipe import Call, Part, Place, Recipe
 from ptir.codegen.shared.program import Bound, FromInput, Joined, LocalProgram
 from ptir.codegen.shared.windows import Unshared, is_unpacking
 from ptir.ir.attributes import Literal
