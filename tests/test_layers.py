@@ -22,9 +22,11 @@ ROOMS = (
         "params",
         "rewrite",
         "backend",
+        "passes",
+        "partition",
         "codegen",
     ),
-    *("passes", "partition", "capture", "functional", "nn", "models", "checkpoint", "text"),
+    *("capture", "functional", "nn", "models", "checkpoint", "text"),
     *("vision", "runtime", "trace", "plugins", "cli"),
 )
 MODULES = sorted(

@@ -1,4 +1,5 @@
-/* Two callers, three threads: each launch reads what the launch before it wrote, at other places.
+/* Two callers, three threads: each launch reads what the launch before it wrote, at other places, and
+   so does each phase of a shared list.
    Built together with pool.c, under a thread sanitizer where there is one. */
 
 #include <pthread.h>
@@ -18,8 +19,9 @@ struct pool;
 struct pool *pool_new(int threads, const int *processors);
 void pool_free(struct pool *);
 int pool_run(struct pool *, const launch *, int count);
+int pool_share(struct pool *, const launch *, const int *ends, int phases, int workers);
 
-enum { ITEMS = 13, LAUNCHES = 6, RUNS = 400 };
+enum { ITEMS = 13, LAUNCHES = 6, RUNS = 400, WORKERS = 3 };
 
 /* One item a call. */
 static void step(void *const *buffers, int item, turn *unused) {
@@ -38,9 +40,21 @@ static void steps(void *const *buffers, int item, turn *turn) {
   while ((item = turn->next(turn)) >= 0);
 }
 
+/* A worker's places of a phase: every third one, from those of all workers in the phase before. */
+static void share(void *const *buffers, int item, turn *unused) {
+  const long *from = buffers[0];
+  long *to = buffers[1];
+  (void)unused;
+  for (int i = (int)(long)buffers[2]; i < ITEMS; i += WORKERS)
+    if (item == 0) to[i] = from[(i + 1) % ITEMS] + 1;
+}
+
 static struct pool *pool;
 
+static void *shared(long *a, long *b);
+
 static void *caller(void *unused) {
+  (void)unused;
   long a[ITEMS] = {0}, b[ITEMS] = {0};
   void *there[] = {a, b}, *back[] = {b, a};
   launch list[LAUNCHES];
@@ -53,7 +67,28 @@ static void *caller(void *unused) {
     if (pool_run(pool, list, LAUNCHES)) return (void *)1;
   for (int i = 0; i < ITEMS; ++i)
     if (a[i] != (long)RUNS * LAUNCHES) return (void *)2;
-  return unused;
+  return shared(a, b);
+}
+
+static void *shared(long *a, long *b) {
+  launch list[LAUNCHES * WORKERS];
+  void *buffers[LAUNCHES * WORKERS][3];
+  int ends[LAUNCHES * WORKERS];
+  for (int i = 0; i < LAUNCHES * WORKERS; ++i) {
+    int phase = i / WORKERS;
+    buffers[i][0] = phase % 2 ? b : a;
+    buffers[i][1] = phase % 2 ? a : b;
+    buffers[i][2] = (void *)(long)(i % WORKERS);
+    list[i].kernel = share;
+    list[i].buffers = buffers[i];
+    list[i].items = 2; /* both are the worker's */
+    ends[i] = i + 1;
+  }
+  for (int run = 0; run < RUNS; ++run)
+    if (pool_share(pool, list, ends, LAUNCHES, WORKERS)) return (void *)3;
+  for (int i = 0; i < ITEMS; ++i)
+    if (a[i] != (long)RUNS * LAUNCHES * 2) return (void *)4;
+  return NULL;
 }
 
 int main(void) {

@@ -47,7 +47,7 @@ def arrays_for(program: Program, seed: int) -> dict[str, Any]:
 
 def changes_sums(shared_program: Partition, workers: int) -> bool:
     """Whether a sum or product of floats is made of several workers' addends."""
-    decisions, _ = search(shared_program.program, workers, EAGER)
+    decisions, *_ = search(shared_program.program, workers, EAGER)
     return any(
         isinstance(placed, Partial) and placed.kind in ("sum", "prod")
         for one in decisions

@@ -8,6 +8,7 @@ import tempfile
 import weakref
 from _ctypes import dlclose
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -83,7 +84,9 @@ class Runtime:
         library.pool_free.restype = None
         library.pool_free.argtypes = (ctypes.c_void_p,)
         library.pool_run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
-        self._run = library.pool_run
+        pointer, number = ctypes.c_void_p, ctypes.c_int
+        library.pool_share.argtypes = (pointer, pointer, pointer, number, number)
+        self._run, self._share = library.pool_run, library.pool_share
         self.copy = built.address("pool_copy")
         found = processors.places(threads)
         numbers = (ctypes.c_int * threads)(*found) if found else None
@@ -94,9 +97,17 @@ class Runtime:
 
     def walk(self, listed: Any, count: int) -> None:
         """Run launches one after the other; raises ``DeviceError``."""
-        if problem := self._run(self.pool, listed, count):
-            said = os.strerror(problem)
-            raise DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
+        _check(self._run(self.pool, listed, count))
+
+    def share(self, listed: Any, ends: Any, phases: int, workers: int) -> None:
+        """Run a list shared by workers, phase by phase; raises ``DeviceError``."""
+        _check(self._share(self.pool, listed, ends, phases, workers))
+
+
+def _check(problem: int) -> None:
+    if problem:
+        said = os.strerror(problem)
+        raise DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
 
 
 class Launches(Walk):
@@ -132,6 +143,28 @@ class Launches(Walk):
         self._runtime.walk(self._listed, self._count * turns)
 
 
+class SharedLaunches(Launches):
+    """Launches of workers, with the number that each does in each phase; turns follow on."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        launches: Sequence[tuple[Kernel, int]],
+        turns: int,
+        counts: Sequence[Sequence[int]],
+    ) -> None:
+        super().__init__(runtime, launches, turns)
+        ends = [*accumulate(count for phase in counts for count in phase)] * turns
+        each = len(ends) // turns
+        ends = [end + at // each * len(launches) for at, end in enumerate(ends)]
+        self._ends = (ctypes.c_int * len(ends))(*ends)
+        self._phases, self._workers = len(counts), len(counts[0])
+
+    def run(self, turns: int) -> None:
+        """One call."""
+        self._runtime.share(self._listed, self._ends, self._phases * turns, self._workers)
+
+
 class CDevice(KernelDevice):
     """The processor, a compiler for it, and a pool of threads."""
 
@@ -149,6 +182,7 @@ class CDevice(KernelDevice):
             alignment=ALIGNMENT,
             identity=compiler.identity,
         )
+        self.sharing = processors.sharing()
         self._runtime = Runtime(binaries.built(self, source("pool.c")), threads)
 
     def allocate(self, nbytes: int) -> Memory:
@@ -242,6 +276,12 @@ class CDevice(KernelDevice):
     def sequence(self, launches: Sequence[tuple[Kernel, int]]) -> Launches:
         """One call that walks the list."""
         return Launches(self._runtime, launches, self.turns)
+
+    def phased(
+        self, launches: Sequence[tuple[Kernel, int]], counts: Sequence[Sequence[int]]
+    ) -> SharedLaunches:
+        """One call in which every thread does the launches of a worker."""
+        return SharedLaunches(self._runtime, launches, self.turns, counts)
 
     def finish(self) -> None:
         """Everything is done when a call returns."""

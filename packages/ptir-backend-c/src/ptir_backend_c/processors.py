@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from ptir.errors import UsageError
 from ptir.switches import THREADS
@@ -16,6 +16,8 @@ from ptir.switches import THREADS
 DOTS: Final = {"avx512_vnni": "dot_bytes", "avx512_bf16": "dot_bf16"}
 """The dot products that features of x86 processors are (``Dialect.dots``)."""
 PROCESSOR: Final = Path("/proc/cpuinfo")
+
+SHARED: Final = "PTIR_C_SHARED"
 
 MOST: Final = 1024
 """Threads above which a number can only be a mistake."""
@@ -32,6 +34,19 @@ def threads() -> int:
     if not given.isdecimal() or not 1 <= int(given) <= MOST:
         raise UsageError(f"{THREADS}={given}: give a number of threads from 1 to {MOST}")
     return int(given)
+
+
+def sharing() -> Literal["never", "cheaper", "always"]:
+    """``PTIR_C_SHARED``: when threads share programs as workers; by default never."""
+    match os.environ.get(SHARED, ""):
+        case "" | "never":
+            return "never"
+        case "cheaper":
+            return "cheaper"
+        case "always":
+            return "always"
+        case given:
+            raise UsageError(f"{SHARED}={given}: set it to never, cheaper or always")
 
 
 def dots() -> frozenset[str]:

@@ -1,7 +1,8 @@
-/* Threads that run lists of launches. One call walks a list; the items of a launch are claimed one
-   by one by whoever is free, the caller included, so nobody ever waits for a thread that has not
-   come yet. Threads look for work without sleeping only while a list is being walked, and only for
-   a short while; between lists they sleep. */
+/* Threads that run lists of launches. One call walks a list. Every thread, the caller included, has a
+   range of a launch's items and claims them in order, because what lies side by side in memory is
+   read fastest by one; when its range is done it takes items from the ends of others' ranges, so
+   nobody ever waits for a thread that has not come yet. Threads look for work without sleeping only
+   while a list is being walked, and only for a short while; between lists they sleep. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +19,7 @@
 typedef struct turn {
   int (*next)(struct turn *);
   struct pool *owner;
-  int items; /* of the launch */
+  int me, items; /* the thread, and the items of the launch */
   int taken; /* and not yet said to be done: the launch lasts as long as this turn */
 } turn;
 
@@ -30,13 +31,26 @@ typedef struct {
   int items;
 } launch;
 
+/* A program shared by workers: in each phase every worker does launches of its own. `ends` holds,
+   phase by phase and worker by worker, where its launches end; they begin where those before end. */
+typedef struct {
+  const launch *list;
+  const int *ends;
+  int phases;
+} shared_list;
+
 enum { STACK = 8 << 20, LOOKS = 4000, WAITS = 4000 };
 
-/* `work` holds the number of the launch in its upper half and the items left to claim in its lower
-   half: an item is claimed, and its launch known, in one step. The number only grows. */
-typedef struct pool {
-  _Atomic uint64_t work;
+/* A thread's items of the current launch that nobody has claimed: the first in the upper half, the
+   end in the lower half. */
+typedef struct {
+  _Atomic uint64_t items;
   char apart[64 - sizeof(uint64_t)];
+} range;
+
+typedef struct pool {
+  range *ranges; /* one for each thread, the caller's first */
+  char apart[64 - sizeof(range *)];
   _Atomic int unfinished; /* items of the launch that are not done */
   char apart_too[64 - sizeof(int)];
   const launch *current;
@@ -44,7 +58,11 @@ typedef struct pool {
   _Atomic int asleep;
   _Atomic int leaving;
   int wanted, started;
-  uint32_t number;
+  shared_list shared;
+  _Atomic uint32_t shares; /* shared lists begun: a thread that sees another number has one to do */
+  char apart_again[64 - sizeof(uint32_t)];
+  _Atomic int arrived; /* at barriers of the shared list */
+  char apart_at_last[64 - sizeof(int)];
   int *processors; /* one for each thread, the caller's first; NULL: not bound */
   pthread_t *threads;
   pthread_mutex_t lists; /* one list at a time */
@@ -52,6 +70,12 @@ typedef struct pool {
   pthread_cond_t wake;
   struct pool *next;
 } pool;
+
+typedef struct {
+  pool *owner;
+  int id;
+  uint32_t shares; /* those begun before it was started */
+} worker;
 
 static void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -61,56 +85,87 @@ static void pause_a_little(void) {
 #endif
 }
 
-static int left(uint64_t work) { return (int)(uint32_t)work; }
+static int first_of(uint64_t items) { return (int)(items >> 32); }
+static int end_of(uint64_t items) { return (int)(uint32_t)items; }
+static uint64_t range_of(int first, int end) { return (uint64_t)first << 32 | (uint32_t)end; }
 
-/* Claim another item of the launch; -1 if none is left. */
-static int claim(turn *t) {
-  _Atomic uint64_t *place = &t->owner->work;
-  uint64_t work = atomic_load_explicit(place, memory_order_acquire);
-  while (left(work)) {
-    if (atomic_compare_exchange_weak_explicit(place, &work, work - 1, memory_order_acq_rel,
-                                              memory_order_acquire)) {
-      ++t->taken;
-      return t->items - left(work);
-    }
+/* Claim an item of a thread's range, its first or its last one; -1 if none is left. A range that
+   was filled again meanwhile is of a later launch, and so is what is claimed of it then. */
+static int claim_of(range *r, int last) {
+  uint64_t items = atomic_load_explicit(&r->items, memory_order_acquire);
+  for (;;) {
+    int first = first_of(items), end = end_of(items);
+    if (first >= end) return -1;
+    uint64_t rest = last ? range_of(first, end - 1) : range_of(first + 1, end);
+    if (atomic_compare_exchange_weak_explicit(&r->items, &items, rest, memory_order_acq_rel,
+                                              memory_order_acquire))
+      return last ? end - 1 : first;
   }
-  return -1;
+}
+
+/* Claim an item for a thread: of its own range, else of another's; -1 if none is left. */
+static int claim_for(pool *p, int me) {
+  int item = claim_of(&p->ranges[me], 0);
+  for (int n = 1; item < 0 && n < p->wanted; ++n)
+    item = claim_of(&p->ranges[(me + n) % p->wanted], 1);
+  return item;
+}
+
+static int claim(turn *t) {
+  int item = claim_for(t->owner, t->me);
+  t->taken += item >= 0;
+  return item;
 }
 
 /* Run items of the current launch as long as there are some; 0 if there was none. */
-static int help(pool *p) {
-  uint64_t work = atomic_load_explicit(&p->work, memory_order_acquire);
-  while (left(work)) {
-    if (!atomic_compare_exchange_weak_explicit(&p->work, &work, work - 1, memory_order_acq_rel,
-                                               memory_order_acquire))
-      continue;
-    const launch *now = p->current; /* stays until the item is done */
-    turn mine = {claim, p, now->items, 1};
-    int item = now->items - left(work);
-    do now->kernel(now->buffers, item, &mine);
-    while ((item = claim(&mine)) >= 0);
-    atomic_fetch_sub_explicit(&p->unfinished, mine.taken, memory_order_acq_rel);
-    return 1;
-  }
-  return 0;
+static int help(pool *p, int me) {
+  int item = claim_for(p, me);
+  if (item < 0) return 0;
+  const launch *now = p->current; /* stays until the item is done */
+  turn mine = {claim, p, me, now->items, 1};
+  do now->kernel(now->buffers, item, &mine);
+  while ((item = claim(&mine)) >= 0);
+  atomic_fetch_sub_explicit(&p->unfinished, mine.taken, memory_order_acq_rel);
+  return 1;
 }
 
 static int following(turn *t) { return t->taken < t->items ? t->taken++ : -1; }
 
 /* Run every item of a launch here. */
 static void alone(const launch *now) {
-  turn mine = {following, NULL, now->items, 0};
+  turn mine = {following, NULL, 0, now->items, 0};
   for (int item; (item = following(&mine)) >= 0;) now->kernel(now->buffers, item, &mine);
 }
 
-static int is_idle(pool *p) {
-  return !left(atomic_load(&p->work)) && !atomic_load(&p->leaving);
+/* Do a worker's launches of a shared list, phase by phase. The caller waits behind the last one. */
+static void take_part(pool *p, int me) {
+  const shared_list *s = &p->shared;
+  for (int phase = 0; phase < s->phases; ++phase) {
+    int at = phase * p->wanted + me;
+    for (int i = at ? s->ends[at - 1] : 0; i < s->ends[at]; ++i) alone(s->list + i);
+    int last = phase + 1 == s->phases;
+    atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel);
+    if (last && me) return;
+    int all = (phase + 1) * p->wanted;
+    for (int waits = 0; atomic_load_explicit(&p->arrived, memory_order_acquire) < all; ++waits) {
+      if (waits < WAITS) pause_a_little();
+      else sched_yield();
+    }
+  }
 }
 
-static void rest(pool *p) {
+static int is_idle(pool *p, uint32_t shares) {
+  for (int n = 0; n < p->wanted; ++n) {
+    uint64_t items = atomic_load(&p->ranges[n].items);
+    if (first_of(items) < end_of(items)) return 0;
+  }
+  return !atomic_load(&p->leaving) && atomic_load(&p->shares) == shares;
+}
+
+static void rest(pool *p, uint32_t shares) {
   pthread_mutex_lock(&p->sleep);
   atomic_fetch_add(&p->asleep, 1);
-  while (is_idle(p)) pthread_cond_wait(&p->wake, &p->sleep);
+  while (is_idle(p, shares)) pthread_cond_wait(&p->wake, &p->sleep);
   atomic_fetch_sub(&p->asleep, 1);
   pthread_mutex_unlock(&p->sleep);
 }
@@ -153,10 +208,15 @@ static void *serve(void *given) {
   while (!atomic_load(&p->leaving)) {
     int looks = 0;
     while (looks < LOOKS && atomic_load_explicit(&p->walking, memory_order_relaxed)) {
-      looks = help(p) ? 0 : looks + 1;
+      if (atomic_load_explicit(&p->shares, memory_order_acquire) != me.shares) {
+        ++me.shares;
+        take_part(p, me.id);
+        looks = 0;
+      }
+      looks = help(p, me.id) ? 0 : looks + 1;
       if (looks) pause_a_little();
     }
-    if (is_idle(p)) rest(p);
+    if (is_idle(p, me.shares)) rest(p, me.shares);
   }
   return NULL;
 }
@@ -171,8 +231,17 @@ static int start(pool *p) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the program's own threads */
   while (p->started < p->wanted - 1) {
-    problem = pthread_create(&p->threads[p->started], &attributes, serve, p);
-    if (problem) break;
+    worker *me = malloc(sizeof *me);
+    if (!me) {
+      problem = ENOMEM;
+      break;
+    }
+    *me = (worker){p, p->started + 1, atomic_load(&p->shares)};
+    problem = pthread_create(&p->threads[p->started], &attributes, serve, me);
+    if (problem) {
+      free(me);
+      break;
+    }
     if (p->processors) bind(p->threads[p->started], p->processors[p->started + 1]);
     ++p->started;
   }
@@ -185,7 +254,7 @@ static void set_up(pool *p) {
   pthread_mutex_init(&p->lists, NULL);
   pthread_mutex_init(&p->sleep, NULL);
   pthread_cond_init(&p->wake, NULL);
-  atomic_store(&p->work, (uint64_t)p->number << 32);
+  for (int n = 0; n < p->wanted; ++n) atomic_store(&p->ranges[n].items, 0);
   atomic_store(&p->walking, 0);
   atomic_store(&p->asleep, 0);
   p->started = 0;
@@ -209,12 +278,13 @@ pool *pool_new(int threads, const int *processors) {
   if (!p) return NULL;
   p->wanted = threads;
   p->threads = calloc((size_t)threads, sizeof *p->threads);
+  p->ranges = calloc((size_t)threads, sizeof *p->ranges);
   if (processors) {
     int *own = malloc((size_t)threads * sizeof *own);
     if (own) memcpy(own, processors, (size_t)threads * sizeof *own);
     p->processors = own;
   }
-  if (!p->threads || (processors && !p->processors)) return NULL;
+  if (!p->threads || !p->ranges || (processors && !p->processors)) return NULL;
   set_up(p);
   pthread_once(&watched, watch);
   pthread_mutex_lock(&listed);
@@ -238,6 +308,7 @@ void pool_free(pool *p) {
   wake(p);
   for (int i = 0; i < p->started; ++i) pthread_join(p->threads[i], NULL);
   free(p->threads);
+  free(p->ranges);
   free(p->processors);
   free(p);
 }
@@ -250,10 +321,14 @@ static void walk(pool *p, const launch *list, int count) {
     }
     p->current = now;
     atomic_store_explicit(&p->unfinished, now->items, memory_order_relaxed);
-    ++p->number;
-    atomic_store(&p->work, (uint64_t)p->number << 32 | (uint32_t)now->items);
+    for (int n = 0; n < p->wanted; ++n) {
+      int64_t items = now->items; /* the caller begins with what it publishes last */
+      int who = p->wanted - 1 - n;
+      int begin = (int)(items * who / p->wanted), end = (int)(items * (who + 1) / p->wanted);
+      atomic_store(&p->ranges[who].items, range_of(begin, end));
+    }
     if (atomic_load(&p->asleep)) wake(p);
-    help(p);
+    help(p, 0);
     for (int waits = 0; atomic_load_explicit(&p->unfinished, memory_order_acquire); ++waits) {
       if (waits < WAITS) pause_a_little();
       else sched_yield();
@@ -269,6 +344,26 @@ int pool_run(pool *p, const launch *list, int count) {
     make_room(p);
     atomic_store(&p->walking, 1);
     walk(p, list, count);
+    atomic_store(&p->walking, 0);
+  }
+  pthread_mutex_unlock(&p->lists);
+  return problem;
+}
+
+/* Do a list shared by `workers`, phase by phase; 0 or an error number. Worker w is thread w, the
+   caller the first. A pool of another size does it alone, which gives the same. */
+int pool_share(pool *p, const launch *list, const int *ends, int phases, int workers) {
+  pthread_mutex_lock(&p->lists);
+  int problem = p->started < p->wanted - 1 ? start(p) : 0;
+  if (!problem && (workers != p->wanted || workers == 1)) {
+    for (int i = 0; i < ends[phases * workers - 1]; ++i) alone(list + i);
+  } else if (!problem) {
+    p->shared = (shared_list){list, ends, phases};
+    atomic_store(&p->arrived, 0);
+    atomic_store(&p->walking, 1);
+    atomic_fetch_add(&p->shares, 1);
+    if (atomic_load(&p->asleep)) wake(p);
+    take_part(p, 0);
     atomic_store(&p->walking, 0);
   }
   pthread_mutex_unlock(&p->lists);

@@ -51,6 +51,8 @@ class Explanation:
     parts: tuple[Part, ...]
     arena_bytes: int | None = None
     """None where intermediates are allocated one by one."""
+    sharing: str = ""
+    """How workers share the run, or why they do not; nothing where that was not looked at."""
 
 
 def read_sizes(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ptir.types import F32, DType
 
@@ -198,6 +198,9 @@ class KernelDevice(ABC):
 
     traits: Traits
     dialect: Dialect
+    sharing: Literal["never", "cheaper", "always"] = "never"
+    """When programs are shared by its units as workers (``phased``): never, where that is cheaper
+    by ``codegen.shared.rule``, or wherever it can be."""
     turns: int = 1
     """How many times in a row one call of a ``Walk`` may launch it."""
     lost: bool = False
@@ -280,6 +283,17 @@ class KernelDevice(ABC):
         """Kernels with their numbers of items, to be launched one after the other in one call.
 
         None where they are launched one by one. A kernel is in one sequence at most.
+        """
+        return None
+
+    def phased(
+        self, launches: Sequence[tuple[Any, int]], counts: Sequence[Sequence[int]]
+    ) -> Walk | None:
+        """What does a program shared by workers in one call.
+
+        ``counts`` says how many of the launches, in order, each worker does in each phase. A worker
+        does all items of its launches, one launch after the other; all wait for each other between
+        phases. None where launches are queued one by one, which is right too.
         """
         return None
 

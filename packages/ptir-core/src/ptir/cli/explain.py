@@ -102,6 +102,7 @@ def _json(model: Model, dtype: str, report: StepReport) -> dict[str, Any]:
         "parts": len(report.explanation.parts),
         "bytes": asdict(moved) | {"total": moved.total},
         "arena_bytes": report.explanation.arena_bytes,
+        "sharing": report.explanation.sharing,
         "peak_memory_bytes": report.memory.peak_bytes if report.memory else None,
         "parameter_bytes": report.resident,
         "cache_bytes": report.cache,
@@ -250,6 +251,8 @@ def _facts(report: StepReport) -> Iterator[tuple[str, str]]:
         f"{duration(report.seconds)}, which is {rate:.1f} GB/s;"
         f" its parts one by one {duration(_one_by_one(report))}",
     )
+    if report.explanation.sharing:
+        yield "sharing", report.explanation.sharing
     yield "memory", _memory(report)
     packed = report.packed
     if packed.count:

@@ -10,7 +10,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -134,9 +134,7 @@ class KernelBackend(Backend):
         program = settled(given)
         opened = self.opened(device)
         with self._opening:
-            made = self._bound(
-                program, _recipe(program.main, opened.device, options, check), opened
-            )
+            made = self._bound(program, self._recipe(program, device, options, check), opened)
 
         @cache
         def apart() -> tuple[KernelProgram, Explanation]:
@@ -194,11 +192,11 @@ class KernelBackend(Backend):
             return parts[key]
 
         named = any(call.kernel for call in recipe.calls)
-        made = built(device, recipe.source) if named else None
+        binary = built(device, recipe.source) if named else None
         steps: list[Step] = []
         counters: list[Resident] = []
         for call in recipe.calls:
-            step = step_of(device, made, call)
+            step = step_of(device, binary, call)
             for position, part in enumerate(call.parts):
                 if part.place.kind in ("constant", "arena"):
                     step.bind(position, fixed(part))
@@ -208,7 +206,36 @@ class KernelBackend(Backend):
             steps.append(step)
         held = (*arenas, *constants, *counters, *parts.values())
         outputs = recipe.outputs
-        return KernelProgram(program, device, opened.pool, opened.stats, steps, outputs, held)
+        counts = recipe.counts
+        made = KernelProgram(
+            program, device, opened.pool, opened.stats, steps, outputs, held, counts
+        )
+        made.sharing = recipe.sharing
+        return made
+
+    def _recipe(
+        self, program: Program, device: Device, options: Options, check: Callable[[], None] | None
+    ) -> Recipe:
+        """What ``program`` comes down to: kept by an earlier process, or made now."""
+        opened = self.opened(device).device
+        key = None if noted.is_on(opened) else recipes.key_of(program, opened, options)
+        recipe = recipes.found(key) if key else None
+        if recipe is None:
+            # A process that finds all never needs these.
+            from ptir.codegen.compile import compile_block
+            from ptir.codegen.shared.rule import shared
+
+            if check is not None:
+                check()
+            found = shared(program, self, device, opened, options)
+            if isinstance(found, str):
+                made = compile_block(program.main, opened, options).recipe()
+                recipe = replace(made, sharing=found)
+            else:
+                recipe = found.recipe
+            if key:
+                recipes.keep(key, recipe)
+        return recipe
 
     @staticmethod
     def _arenas(recipe: Recipe, device: KernelDevice) -> Iterator[int]:
@@ -309,20 +336,3 @@ class KernelBackend(Backend):
     def stats(self, device: Device) -> RunStats:
         """The counters of the device."""
         return self.opened(device).stats
-
-
-def _recipe(
-    block: Block, device: KernelDevice, options: Options, check: Callable[[], None] | None
-) -> Recipe:
-    """What ``block`` comes down to: kept by an earlier process, or made now."""
-    key = None if noted.is_on(device) else recipes.key_of(block, device, options)
-    recipe = recipes.found(key) if key else None
-    if recipe is None:
-        from ptir.codegen.compile import compile_block  # a process that finds all never needs it
-
-        if check is not None:
-            check()
-        recipe = compile_block(block, device, options).recipe()
-        if key:
-            recipes.keep(key, recipe)
-    return recipe

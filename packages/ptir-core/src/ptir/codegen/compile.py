@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ptir.backend.contract import Options
-from ptir.backend.kernel import Argument, KernelDevice
+from ptir.backend.kernel import Argument, KernelDevice, Traits
 from ptir.codegen import noted
 from ptir.codegen.alike import written
 from ptir.codegen.chains import Chain, Phase, chained, function, phases
@@ -85,26 +85,35 @@ class Compiled:
 
 
 def compile_block(
-    block: Block, device: KernelDevice, options: Options, *, apart: bool = False
+    block: Block,
+    device: KernelDevice,
+    options: Options,
+    *,
+    apart: bool = False,
+    traits: Traits | None = None,
+    into: SourceFile | None = None,
 ) -> Compiled:
     """Fuse ``block``, write its kernels and plan its memory; raises ``UnsupportedError``.
 
-    ``apart`` launches every kernel by itself, also where the device has chains.
+    ``apart`` launches every kernel by itself, also where the device has chains. ``traits`` stand
+    in for the device's; ``into`` takes the kernels of several blocks.
     """
+    traits = traits or device.traits
     fused = fuse(block)
     noted.notice(device, fused)
-    site = Site(fused.graph, fused.is_stored, device.dialect, device.traits, chosen(device))
+    site = Site(fused.graph, fused.is_stored, device.dialect, traits, chosen(device))
     kernels = written(fused, site)
-    _check_sizes(fused, kernels, device.traits.piece)
+    _check_sizes(fused, kernels, traits.piece)
     reads = [_reads(kernel) for kernel in kernels]
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
     over = [kernel.over if kernel else frozenset[int]() for kernel in kernels]
-    plan = plan_memory(fused, reads, scratch, over, options, device.traits)
-    most = 0 if apart else device.traits.memories
-    chains = chained(kernels, plan, device.dialect, device.traits.piece, most)
-    names, source = _source(kernels, chains, plan, device)
+    plan = plan_memory(fused, reads, scratch, over, options, traits)
+    most = 0 if apart else traits.memories
+    chains = chained(kernels, plan, device.dialect, traits.piece, most)
+    into = into or SourceFile(device)
+    names = _named_in(into, kernels, chains, plan)
     return Compiled(
-        fused, kernels, plan, chains, source, names, device.traits.units, device.traits.piece
+        fused, kernels, plan, chains, into.text, names, device.traits.units, device.traits.piece
     )
 
 
@@ -140,34 +149,40 @@ def _reads(kernel: Kernel | None) -> tuple[int, ...]:
     return (*read, *kernel.group.shares.values())
 
 
-def _source(
+def _named_in(
+    source: SourceFile,
     kernels: Sequence[Kernel | None],
     chains: Sequence[Chain],
     plan: MemoryPlan,
-    device: KernelDevice,
-) -> tuple[tuple[str, ...], str]:
-    """The name of each chain and the source file; what has equal text is written once."""
-    source = _Source(device)
+) -> tuple[str, ...]:
+    """The name of each chain in the source file; what has equal text is written once."""
+    before = len(source.names)
     for chain in chains:
         found = [k for n in chain.kernels if (k := kernels[n]) is not None]
         if len(found) == 1:
             source.kernel(found[0])
         else:
             functions = [source.function(kernel) for kernel in found]
-            source.chain(chain, phases(chain, kernels, plan, device.traits.piece, functions))
-    return tuple(source.names), "\n\n".join(source.texts)
+            source.chain(chain, phases(chain, kernels, plan, source.piece, functions))
+    return tuple(source.names[before:])
 
 
-class _Source:
+class SourceFile:
     """A source file under construction."""
 
     def __init__(self, device: KernelDevice) -> None:
         self.dialect, self.workers = device.dialect, device.traits.units
+        self.piece = device.traits.piece
         self.texts = [device.dialect.prelude()]
         self.names: list[str] = []
         self._known: dict[str, str] = {}
         self._functions: list[tuple[str, Sequence[Argument]]] = []
         self._numbers: dict[str, int] = {}
+
+    @property
+    def text(self) -> str:
+        """The file as it is now."""
+        return "\n\n".join(self.texts)
 
     def kernel(self, kernel: Kernel) -> None:
         """A kernel that is launched alone."""

@@ -218,6 +218,8 @@ def _is_shared(graph: Graph, value: int, readers: set[int], claimed: set[int]) -
         from ptir.codegen.graph import splat
 
         return bool(readers) and splat(made) is None
+    if not readers:  # no kernel needs it
+        return False
     if is_free(made) or not (len(readers) > 1 or _is_read_twice(graph, value, claimed)):
         return False
     return _cost(graph, value) > CHEAP

@@ -14,6 +14,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ from ptir.backend.contract import Executable, Feeds, Handle, RunStats, in_turns
 from ptir.backend.explanation import Explanation
 from ptir.backend.kernel import KernelDevice, Memory, Walk
 from ptir.codegen.memory import Pool
-from ptir.codegen.recipe import Call, Place
+from ptir.codegen.recipe import Call, Part, Place
 from ptir.ir.program import Program
 
 
@@ -54,11 +55,12 @@ class Launch(Step):
     launches = 1
 
     def __init__(
-        self, device: KernelDevice, kernel: Any, items: int, places: Sequence[Place]
+        self, device: KernelDevice, kernel: Any, items: int, parts: Sequence[Part]
     ) -> None:
         self._device, self._kernel, self._items = device, kernel, items
         self.launched = (kernel, items)
-        self._places = places
+        self._parts = parts
+        self._places = [part.place for part in parts]
 
     def places(self) -> Sequence[Place]:
         """One memory per kernel argument."""
@@ -66,7 +68,9 @@ class Launch(Step):
 
     def bind(self, position: int, memory: Memory) -> None:
         """Set a kernel argument; the kernel does not keep the memory."""
-        self._device.bind(self._kernel, position, memory)
+        self._device.bind(
+            self._kernel, position, _within(self._device, self._parts[position], memory)
+        )
 
     def run(self) -> None:
         """Queue the kernel."""
@@ -76,9 +80,11 @@ class Launch(Step):
 class Transfer(Step):
     """A copy from one memory to another."""
 
-    def __init__(self, device: KernelDevice, source: Place, target: Place, nbytes: int) -> None:
-        self._device, self._nbytes = device, nbytes
-        self._places = (source, target)
+    def __init__(self, device: KernelDevice, source: Part, target: Part) -> None:
+        self._device, self._nbytes = device, source.nbytes
+        self._parts = (source, target)
+        self._places = (source.place, target.place)
+        nbytes = self._nbytes
         self._held: list[Memory] = [None, None]
         self._copier = device.copier(nbytes)
         self.launched = None if self._copier is None else (self._copier, 1)
@@ -90,6 +96,8 @@ class Transfer(Step):
 
     def bind(self, position: int, memory: Memory) -> None:
         """Use another source or target."""
+        if memory is not None:
+            memory = _within(self._device, self._parts[position], memory)
         if self._copier is None:
             self._held[position] = memory
         else:
@@ -105,12 +113,16 @@ class Transfer(Step):
 
 def step_of(device: KernelDevice, built: Any, call: Call) -> Step:
     """The step of a call, still unbound; ``built`` is the recipe's source file."""
-    places = [part.place for part in call.parts]
     if call.kernel:
-        kernel = device.kernel(built, call.kernel, len(places))
-        return Launch(device, kernel, call.items, places)
+        kernel = device.kernel(built, call.kernel, len(call.parts))
+        return Launch(device, kernel, call.items, call.parts)
     source, target = call.parts
-    return Transfer(device, source.place, target.place, source.nbytes)
+    return Transfer(device, source, target)
+
+
+def _within(device: KernelDevice, part: Part, memory: Memory) -> Memory:
+    """The part of an input or output that a step uses."""
+    return device.part(memory, part.offset, part.nbytes) if part.offset else memory
 
 
 class KernelProgram(Executable):
@@ -125,11 +137,13 @@ class KernelProgram(Executable):
         steps: Sequence[Step],
         outputs: Sequence[Place],
         fixed: Sequence[Memory],
+        counts: Sequence[Sequence[int]] = (),
     ) -> None:
+        """``counts`` say how many steps each worker does in each phase of a shared program."""
         self.program = program
         self._pool, self._stats = pool, stats
         self._steps = tuple(steps)
-        self._walk = _in_one_call(device, self._steps)
+        self._walk = _in_one_call(device, self._steps, counts)
         self._turns = device.turns
         self._outputs = tuple(outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
@@ -146,6 +160,8 @@ class KernelProgram(Executable):
             if step.holds
         ]
         self._lock = threading.Lock()
+        self.sharing = ""
+        """How workers share it, or why they do not."""
         self.apart: Callable[[], tuple[KernelProgram, Explanation]] | None = None
         """The same program with every kernel launched by itself, and what is in it."""
 
@@ -222,7 +238,7 @@ class KernelProgram(Executable):
 
     def explain(self) -> Explanation | None:
         """The kernels and copies as parts."""
-        return self.apart()[1] if self.apart else None
+        return replace(self.apart()[1], sharing=self.sharing) if self.apart else None
 
     def _run(self, inputs: Sequence[Handle], queue: Callable[[], None]) -> tuple[Handle, ...]:
         """One run whose steps ``queue`` queues; gives the outputs."""
@@ -279,7 +295,11 @@ class KernelProgram(Executable):
                 self._alive.pop(number, None)
 
 
-def _in_one_call(device: KernelDevice, steps: Sequence[Step]) -> Walk | None:
+def _in_one_call(
+    device: KernelDevice, steps: Sequence[Step], counts: Sequence[Sequence[int]]
+) -> Walk | None:
     """Every step in one call, where the device does that."""
     launches = [step.launched for step in steps if step.launched is not None]
-    return device.sequence(launches) if len(launches) == len(steps) else None
+    if len(launches) != len(steps):
+        return None
+    return device.phased(launches, counts) if counts else device.sequence(launches)

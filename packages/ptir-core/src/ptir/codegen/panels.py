@@ -41,6 +41,10 @@ class Panels:
     layout: str
     per: int
     """Neighbouring inputs that lie side by side: as many as fill a 32-bit word, or 1."""
+    stride: int = 0
+    """Inputs that a panel holds in memory, where these are only the first of them."""
+    runs: tuple[tuple[int, int], ...] = ()
+    """The panels in memory that these are one after the other, where they are not the first."""
 
     @staticmethod
     def words_of(dtype: DType, outputs: int, inputs: int, layout: str) -> Panels:
@@ -51,6 +55,11 @@ class Panels:
     def count(self) -> int:
         """Panels, the last one filled up with zeros."""
         return -(-self.outputs // LANES)
+
+    @property
+    def stored(self) -> int:
+        """Panels in memory up to the last of these."""
+        return self.runs[-1][1] if self.runs else self.count
 
     @property
     def plain(self) -> TensorType:
@@ -76,7 +85,7 @@ class Panels:
 
     def word(self, output: Index, input: Index) -> Index:
         """The 32-bit word in which a weight lies."""
-        shape = (self.count, self.inputs // self.per, LANES)
+        shape = (self.stored, (self.stride or self.inputs) // self.per, LANES)
         return flatten((output // LANES, input // self.per, output % LANES), shape)
 
     def pack(self, weight: Ref) -> Ref:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ptir.codegen.columns import panels_behind
 from ptir.codegen.elementwise import cast
 from ptir.codegen.expr import Apply, Expr, Load, constant
 from ptir.codegen.graph import Builder, Graph, splat
@@ -132,13 +133,12 @@ def quantized_weight(graph: Graph, made: Instruction | None, contract: int) -> Q
     """The packed weight that a ``dequantize`` stands for, or None."""
     if made is None or made.op != "dequantize" or made.types[0].dtype != F32:
         return None
-    unpack = graph.instruction(made.operands[0])
-    if unpack is None or unpack.op != "composite" or unpack.name != UNPACK:
+    found = panels_behind(graph, made.operands[0])
+    if found is None:
         return None
     bits, group = made.attributes["bits"], made.attributes["group"]
-    panels = panels_of(graph.type(unpack.operands[0]), unpack.attributes)
-    same = made.attributes["axis"] == contract == (1 if panels.layout == "oi" else 0)
-    return _of_words(graph, panels, made.operands, bits, group) if same else None
+    same = made.attributes["axis"] == contract == (1 if found[1].layout == "oi" else 0)
+    return _of_words(graph, found, made.operands, bits, group) if same else None
 
 
 def quantized_operands(graph: Graph, product: Instruction) -> Quantized | None:
@@ -148,18 +148,25 @@ def quantized_operands(graph: Graph, product: Instruction) -> Quantized | None:
         return None
     panels = panels_of(graph.type(words.operands[0]), words.attributes)
     bits, group = product.attributes["bits"], product.attributes["group"]
-    return _of_words(graph, panels, product.operands[3:6], bits, group)
+    found = (product.operands[3], panels)
+    return _of_words(graph, found, product.operands[3:6], bits, group)
 
 
 def _of_words(
-    graph: Graph, panels: Panels, operands: Sequence[int], bits: int, group: int
+    graph: Graph, found: tuple[int, Panels], operands: Sequence[int], bits: int, group: int
 ) -> Quantized | None:
     """A weight of unpacked words, scales and biases, where its words can be read whole."""
-    words, scale, bias = operands
+    words, panels = found
+    _, scale, bias = operands
     unpack = graph.instruction(words)
     if bits not in UNIT or group * bits % 32 or panels.per != 1 or unpack is None:
         return None
     zero = _zero(graph, scale, bias)
+    if panels.runs:  # scales lie like words, biases do not
+        scales = panels_behind(graph, scale)
+        if scales is None or scales[1].runs != panels.runs or zero is None:
+            return None
+        scale = scales[0]
     return Quantized(unpack.operands[0], panels, scale, bias, bits, group, zero)
 
 

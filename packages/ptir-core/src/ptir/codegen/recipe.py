@@ -25,11 +25,11 @@ from ptir.codegen import kept, panels
 from ptir.codegen.kept import Damaged, Kept
 from ptir.codegen.tuned import chosen
 from ptir.ir.attributes import Literal
-from ptir.ir.program import Block
+from ptir.ir.program import Program
 from ptir.switches import switched_on
 from ptir.types import parse_type
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 KEPT: Final = Kept("recipes", FORMAT, limit=256 << 20)
 LARGEST: Final = 1 << 20
 """Most bytes of all constants of a kept recipe."""
@@ -52,6 +52,8 @@ class Part:
 
     place: Place
     nbytes: int
+    offset: int = 0
+    """Bytes behind the begin of the place: inputs and outputs are used in parts too."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class Recipe:
     outputs: tuple[Place, ...]
     arena: int
     constants: tuple[Literal, ...]
+    counts: tuple[tuple[int, ...], ...] = ()
+    """Of a shared program: how many calls, in order, each worker does in each phase."""
+    sharing: str = ""
+    """How workers share it, or why they do not."""
 
     def encoded(self) -> bytes:
         """The recipe as JSON."""
@@ -81,6 +87,8 @@ class Recipe:
             "outputs": [_place(place) for place in self.outputs],
             "arena": self.arena,
             "constants": [[str(c.type), base64.b85encode(c.data).decode()] for c in self.constants],
+            "counts": self.counts,
+            "sharing": self.sharing,
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -91,7 +99,7 @@ class Recipe:
         return Recipe(
             fields["source"],
             tuple(
-                Call(kernel, items, tuple(Part(Place(kind, n), size) for kind, n, size in parts))
+                Call(kernel, items, tuple(Part(Place(kind, n), *rest) for kind, n, *rest in parts))
                 for kernel, items, *parts in fields["calls"]
             ),
             tuple(Place(kind, number) for kind, number in fields["outputs"]),
@@ -100,6 +108,8 @@ class Recipe:
                 Literal(parse_type(type), base64.b85decode(data))
                 for type, data in fields["constants"]
             ),
+            tuple(map(tuple, fields["counts"])),
+            fields["sharing"],
         )
 
 
@@ -108,7 +118,7 @@ def _place(place: Place) -> list[Any]:
 
 
 def _part(part: Part) -> list[Any]:
-    return [*_place(part.place), part.nbytes]
+    return [*_place(part.place), part.nbytes, part.offset]
 
 
 # --- on disk ---
@@ -137,8 +147,9 @@ def keep(key: str, recipe: Recipe) -> None:
         KEPT.keep(key, recipe.encoded(), "recipe cache", "programs are compiled again")
 
 
-def key_of(block: Block, device: KernelDevice, options: Options) -> str | None:
+def key_of(program: Program, device: KernelDevice, options: Options) -> str | None:
     """What a recipe is kept under, or None where nothing may be taken or code cannot be told."""
+    block = program.main
     if switched_on("PTIR_REBUILD_KERNELS"):
         return None
     types = (type(device), type(device.dialect))
@@ -150,9 +161,10 @@ def key_of(block: Block, device: KernelDevice, options: Options) -> str | None:
         *(state for state in code if state is not None),
         *(f"{made.__module__}.{made.__qualname__}" for made in types),
         repr(sorted(vars(device.dialect).items())),
-        repr(device.traits),
+        repr((device.traits, device.sharing)),
         repr(chosen(device)),
         repr((sorted(options.donated), options.aliases, options.check_indices)),
+        repr([port.kind for port in program.ports]),
         block.digest.hex(),
     )
 

@@ -11,6 +11,7 @@ from ptir.ir.graph import Ref, freeze, inline, reachable, rebuild, repeat, sourc
 from ptir.ir.program import Instruction, Port, Program
 from ptir.ops.record import OPS
 from ptir.ops.verify import verify
+from ptir.partition.choices import everywhere
 from ptir.partition.costs import Costs
 from ptir.partition.facts import Facts
 from ptir.partition.local import collected, compute, fitted, part_of
@@ -33,8 +34,12 @@ def partition(program: Program, workers: int, costs: Costs) -> Partition:
     if workers < 1:
         raise UsageError(f"partition: {workers} workers: there must be at least 1")
     opened = replace(program, main=rebuild(program.main, _opened))
-    decisions, facts = search(opened, workers, costs)
-    return _Builder(opened, facts, decisions, workers).partition()
+    decisions, facts, seconds = search(opened, workers, costs)
+    numbers = [decision.number for decision in decisions]
+    ops = [opened.main.instructions[number] for number in numbers]
+    even = sum(facts.seconds(one, everywhere(one)) for one in ops) / workers
+    made = _Builder(opened, facts, decisions, workers).partition()
+    return replace(made, seconds=seconds, even=even)
 
 
 def _opened(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref] | None:

@@ -79,6 +79,10 @@ class Partition:
     phases: tuple[Phase, ...]
     outputs: tuple[Output, ...]
     workers: int
+    seconds: float = 0.0
+    """What a run costs, by the costs that it was made with."""
+    even: float = 0.0
+    """What the ops alone would cost, were each shared evenly and nothing to cross."""
 
     @property
     def barriers(self) -> int:

@@ -72,8 +72,8 @@ class State:
         )
 
 
-def search(program: Program, workers: int, costs: Costs) -> tuple[list[Decision], Facts]:
-    """The decisions of the cheapest way found, in order; views have none."""
+def search(program: Program, workers: int, costs: Costs) -> tuple[list[Decision], Facts, float]:
+    """The decisions of the cheapest way found, in order, and its cost; views have none."""
     facts = Facts(program, workers, costs)
     outputs = set(program.main.outputs)
     states = [State(0.0, 0, {}, None)]
@@ -92,7 +92,7 @@ def search(program: Program, workers: int, costs: Costs) -> tuple[list[Decision]
                     found[key] = after
         states = _promising(facts, found.values())
     best = min(states, key=lambda state: _ending(facts, state))
-    return list(_listed(best.chain)), facts
+    return list(_listed(best.chain)), facts, _ending(facts, best)
 
 
 def _is_whole(state: State, instruction: Instruction) -> bool:

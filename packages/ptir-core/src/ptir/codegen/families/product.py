@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from ptir.codegen.columns import panels_behind
 from ptir.codegen.expr import Load, Var
 from ptir.codegen.families.product_blocked import Blocked
 from ptir.codegen.families.product_blocked_dots import BlockedBytes, BlockedPairs
@@ -66,24 +67,31 @@ def _product(graph: Graph, position: int) -> Product | None:
     last = graph.type(lhs).rank - 1
     if graph.type(lhs).dtype != F32 or made.attributes["lhs_batch"]:
         return None
-    unpack = graph.instruction(rhs)
+    weight = graph.instruction(rhs)
     for contract in (0, 1):
         if not _contracts(made, last, contract):
             continue
-        quantized = quantized_weight(graph, unpack, contract)
+        quantized = quantized_weight(graph, weight, contract)
         if quantized is not None:
-            return Product(
+            product = Product(
                 position, lhs, quantized.words, quantized.panels, rows, quantized=quantized
             )
-    if unpack is not None and unpack.op == "cast":
-        unpack = graph.instruction(unpack.operands[0])
-    if unpack is None or unpack.op != "composite" or unpack.name != UNPACK:
+            return product if _reads_panels(product) else None
+    if weight is not None and weight.op == "cast":
+        rhs = weight.operands[0]
+    found = panels_behind(graph, rhs)
+    if found is None:
         return None
-    packed = unpack.operands[0]
-    panels = panels_of(graph.type(packed), unpack.attributes)
-    if not _contracts(made, last, 1 if panels.layout == "oi" else 0):
+    unpack, panels = graph.instruction(found[0]), found[1]
+    if unpack is None or not _contracts(made, last, 1 if panels.layout == "oi" else 0):
         return None
-    return Product(position, lhs, packed, panels, rows)
+    product = Product(position, lhs, unpack.operands[0], panels, rows)
+    return product if _reads_panels(product) else None
+
+
+def _reads_panels(product: Product) -> bool:
+    """Whether the schedule takes the panels as they are: parts of a weight only with few rows."""
+    return product.is_streamed or not (product.panels.stride or product.panels.runs)
 
 
 def _rounded(graph: Graph, position: int) -> Product | None:

@@ -132,7 +132,7 @@ class Digits(Streamed):
 
     def _group(self, quantized: Quantized, private: bool, panel: Index, group: Index) -> None:
         writer, rows = self.writer, self.product.rows
-        output = panel * LANES + axis("lane", LANES)
+        output = self.output(panel)
         groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
         for m in range(rows):
             for digit in range(DIGITS):

@@ -73,7 +73,9 @@ class Product:
         """What the product itself reads, without its prologue."""
         found = [self.lhs, self.packed]
         if self.quantized is not None:
-            found += [self.quantized.scale, self.quantized.bias]
+            found.append(self.quantized.scale)
+            if self.quantized.zero is None or self.rounded is not None:
+                found.append(self.quantized.bias)
         if self.rounded is not None:
             found += [value for value in (self.rounded.scales, self.rounded.sums) if value >= 0]
         return frozenset(found)

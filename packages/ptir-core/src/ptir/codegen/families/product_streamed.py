@@ -29,11 +29,29 @@ class Streamed(Writing):
             self._sums(self.product.quantized, read)
         writer.share(panels.count, items)
         with writer.loop(Axis("p", panels.count), "first", "last"):
+            self._find_panel()
             if self.product.quantized is None:
                 self._panel(read, axis("p", panels.count))
             else:
                 self._groups(self.product.quantized, read, axis("p", panels.count))
         return finished(self.group, writer, items)
+
+    def _find_panel(self) -> None:
+        """Declare where panel ``p`` lies in memory, where panels lie in several runs."""
+        begin, moves = 0, list[str]()
+        for (start, end), (_, before) in zip(
+            self.panels.runs, ((0, 0), *self.panels.runs), strict=False
+        ):
+            if start != before:
+                moves.append(f" + (p >= {begin} ? {start - before} : 0)")
+            begin += end - start
+        if self.panels.runs:
+            self.writer.line(f"const int stored = p{''.join(moves)};")
+
+    def output(self, panel: Index) -> Index:
+        """Where the 16 outputs of a panel lie in memory."""
+        lane = axis("lane", LANES)
+        return (axis("stored", self.panels.stored) if self.panels.runs else panel) * LANES + lane
 
     def _activations(self) -> bool:
         """Compute what is not simply stored into a private array; says whether there is one."""
@@ -139,7 +157,7 @@ class Streamed(Writing):
 
     def _group(self, quantized: Quantized, private: bool, panel: Index, group: Index) -> None:
         writer, rows = self.writer, self.product.rows
-        output = panel * LANES + axis("lane", LANES)
+        output = self.output(panel)
         groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
         chains = max(1, self.tiles.chains // rows)
         raise_by = UNIT[quantized.bits] - (quantized.zero or 0.0)
@@ -178,7 +196,7 @@ class Streamed(Writing):
     ) -> None:
         """Multiply one input of every row with the weights of 16 outputs."""
         writer = self.writer
-        weights = writer.wide(self.weight(panel * LANES + axis("lane", LANES), input))
+        weights = writer.wide(self.weight(self.output(panel), input))
         chains = len(names) // self.product.rows
         for m in range(self.product.rows):
             x = self._input(private, number(m), input)

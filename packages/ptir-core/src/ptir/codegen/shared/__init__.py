@@ -1,0 +1,1 @@
+"""Programs shared by a device's units as workers: each runs its part of every phase in order."""

@@ -1,0 +1,256 @@
+"""From a partition to one recipe: every worker's kernels in one source, every memory in its place.
+
+Each distinct program of a phase is compiled once, for one unit. Then everything that workers leave
+for each other gets a place: parts of a split value one behind the other, which makes the value
+whole without copying; addends beside each other; what is an output of the program, there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+from ptir.backend.contract import Options
+from ptir.backend.kernel import KernelDevice
+from ptir.codegen.compile import SourceFile, compile_block
+from ptir.codegen.fuse import Fused
+from ptir.codegen.graph import is_map
+from ptir.codegen.recipe import Call, Part, Place, Recipe
+from ptir.codegen.shared.program import Bound, FromInput, Joined, LocalProgram
+from ptir.codegen.shared.windows import Unshared, is_unpacking
+from ptir.ir.attributes import Literal
+from ptir.ir.program import Block
+from ptir.partition.phases import Left, Output, Partition
+
+LINE = 64
+"""Bytes that workers do not share, so that none waits for what another writes."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """Bytes from a place on."""
+
+    place: Place
+    offset: int = 0
+
+    def at(self, offset: int) -> Location:
+        """A location further on; the arena's places are offsets themselves."""
+        if self.place.kind == "arena":
+            return Location(Place("arena", self.place.number + offset))
+        return replace(self, offset=self.offset + offset)
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What a worker does in a phase: its program, and what that comes down to."""
+
+    program: LocalProgram
+    recipe: Recipe
+
+
+@dataclass
+class Linker:
+    """Compiles and places the programs of all workers, by phase."""
+
+    shared: Partition
+    device: KernelDevice
+    programs: Sequence[Sequence[LocalProgram]]
+    outputs: Sequence[Output]
+    source: SourceFile = field(init=False)
+    worked: list[list[Worked]] = field(init=False)
+    places: dict[tuple[int, int, int], Location] = field(init=False)
+    arena: int = 0
+
+    def __post_init__(self) -> None:
+        self.source = SourceFile(self.device)
+        traits = replace(self.device.traits, units=1, memories=0)
+        known: dict[tuple[Block, frozenset[int]], Recipe] = {}
+        self.worked = []
+        self.places = {}
+        for phase in self.programs:
+            self.worked.append([])
+            for program in phase:
+                key = (program.block, program.donated)
+                if key not in known:
+                    options = Options(program.donated)
+                    made = compile_block(
+                        program.block, self.device, options, traits=traits, into=self.source
+                    )
+                    _check(made.fused)
+                    known[key] = made.recipe()
+                self.worked[-1].append(Worked(program, known[key]))
+
+    def recipe(self, sharing: str) -> Recipe:
+        """The recipe; raises ``Unshared``."""
+        self._in_place()
+        outputs = tuple(self._output(n, output) for n, output in enumerate(self.outputs))
+        self._left()
+        own = self._own_arenas()
+        constants: list[Literal] = []
+        calls: list[Call] = []
+        counts: list[tuple[int, ...]] = []
+        for number, phase in enumerate(self.worked):
+            counts.append(tuple(len(one.recipe.calls) for one in phase))
+            for worker, one in enumerate(phase):
+                base = len(constants)
+                constants += one.recipe.constants
+                for call in one.recipe.calls:
+                    parts = (
+                        self._part(part, number, worker, own[worker], base) for part in call.parts
+                    )
+                    calls.append(replace(call, parts=tuple(parts)))
+        return Recipe(
+            self.source.text,
+            tuple(calls),
+            outputs,
+            self.arena,
+            tuple(constants),
+            tuple(counts),
+            sharing,
+        )
+
+    # --- where things are ---
+
+    def _in_place(self) -> None:
+        """What a worker writes over its part of a donated input is where that is."""
+        for number, phase in enumerate(self.worked):
+            for worker, one in enumerate(phase):
+                for output, place in enumerate(one.recipe.outputs):
+                    if place.kind == "input":
+                        bound = one.program.bound[place.number]
+                        assert isinstance(bound, FromInput)
+                        found = Location(Place("input", bound.port), bound.offset)
+                        self.places[number, worker, output] = found
+
+    def _output(self, number: int, output: Output) -> Place:
+        """Where an output of the program is, and its parts with it."""
+        sizes = [self._nbytes(_key(part)) for part in output.parts]
+        offsets = [0, *accumulate(sizes[:-1])]
+        known = [self.places.get(_key(part)) for part in output.parts]
+        first = known[0]
+        if first is not None and first.place.kind == "input":
+            wanted = [Location(first.place, offset) for offset in offsets]
+            if known != wanted:
+                raise Unshared("an output is not where the input is that it is written over")
+            return first.place
+        if any(place is not None for place in known):
+            raise Unshared("an output is partly where an input is")
+        place = Place("output", number)
+        for part, offset in zip(output.parts, offsets, strict=True):
+            self.places[_key(part)] = Location(place, offset)
+        return place
+
+    def _left(self) -> None:
+        """Places in the arena for what else workers leave, as long as it is needed."""
+        last: dict[tuple[int, int, int], int] = {}
+        whole: dict[tuple[int, int, int], Joined] = {}
+        for number, phase in enumerate(self.programs):
+            for bound in (b for program in phase for b in program.bound):
+                if isinstance(bound, FromInput):
+                    continue
+                for left in bound:
+                    last[_key(left)] = number
+                    if len(bound) > 1:
+                        whole[_key(left)] = bound
+        waiting = dict.fromkeys(key for key in last if key not in self.places)
+        used: list[tuple[int, int, int, int]] = []
+        for key in waiting:
+            if key in self.places:
+                continue
+            parts = whole.get(key)
+            group = [_key(part) for part in parts] if parts else [key]
+            sizes = [self._nbytes(one) for one in group]
+            end = max(last.get(one, one[0]) for one in group)
+            offset = _free(used, key[0], end, sum(sizes))
+            used.append((offset, sum(sizes), key[0], end))
+            self.arena = max(self.arena, offset + _up(sum(sizes)))
+            for one, size in zip(group, sizes, strict=True):
+                self.places[one] = Location(Place("arena", offset))
+                offset += size
+        self._forgotten()
+
+    def _forgotten(self) -> None:
+        """What nobody reads, at the end of the arena: kernels write it all the same."""
+        for number, phase in enumerate(self.worked):
+            for worker, one in enumerate(phase):
+                for output in range(len(one.recipe.outputs)):
+                    key = (number, worker, output)
+                    if key not in self.places:
+                        self.places[key] = Location(Place("arena", self.arena))
+                        self.arena += _up(self._nbytes(key))
+
+    def _nbytes(self, key: tuple[int, int, int]) -> int:
+        phase, worker, output = key
+        program = self.programs[phase][worker].block
+        return max(1, program.types[program.outputs[output]].nbytes)
+
+    def _own_arenas(self) -> list[int]:
+        """Where each worker's own memory begins, the same in all phases."""
+        found: list[int] = []
+        for worker in range(self.shared.workers):
+            found.append(self.arena)
+            self.arena += _up(max(phase[worker].recipe.arena for phase in self.worked))
+        return found
+
+    def _part(self, part: Part, phase: int, worker: int, own: int, constants: int) -> Part:
+        """A worker's memory as one of the whole."""
+        place = part.place
+        if place.kind == "arena":
+            return replace(part, place=Place("arena", own + place.number))
+        if place.kind == "constant":
+            return replace(part, place=Place("constant", constants + place.number))
+        if place.kind == "output":
+            found = self.places[phase, worker, place.number]
+        else:
+            found = self._bound(self.worked[phase][worker].program.bound[place.number])
+        return Part(found.place, part.nbytes, found.offset)
+
+    def _bound(self, bound: Bound) -> Location:
+        if isinstance(bound, FromInput):
+            return Location(Place("input", bound.port), bound.offset)
+        return self.places[_key(bound[0])]
+
+
+def _key(left: Left) -> tuple[int, int, int]:
+    return left.phase, left.worker, left.output
+
+
+def _free(used: Sequence[tuple[int, int, int, int]], first: int, last: int, nbytes: int) -> int:
+    """The lowest offset at which nothing is in the way in those phases."""
+    busy = sorted((at, size) for at, size, a, b in used if a <= last and first <= b)
+    offset = 0
+    for at, size in busy:
+        if offset + nbytes <= at:
+            break
+        offset = max(offset, _up(at + size))
+    return offset
+
+
+def _up(nbytes: int) -> int:
+    return -(-nbytes // LINE) * LINE
+
+
+def _check(fused: Fused) -> None:
+    """Raise ``Unshared`` where something else than a product of few rows reads a part of panels."""
+    products = {p for group in fused.groups if group.family == "product" for p in group.members}
+    for position, made in enumerate(fused.graph.block.instructions):
+        alone = made.op == "dot_general" and position not in products
+        if alone and any(_is_unpacked(fused, value) for value in made.operands):
+            raise Unshared("a product does not read its weight as panels")
+
+
+def _is_unpacked(fused: Fused, value: int) -> bool:
+    """Whether a kernel reads a packed weight element by element."""
+    graph = fused.graph
+    pending, seen = [value], set[int]()
+    while pending:
+        value = pending.pop()
+        made = graph.instruction(value)
+        if made is None or value in seen or not is_map(made):
+            continue
+        if is_unpacking(made):
+            return True
+        seen.add(value)
+        pending.extend(made.operands)
+    return False

@@ -1,0 +1,66 @@
+"""The last phase of a shared program: outputs that workers did not leave as they are wanted.
+
+Parts of an output that lie one behind the other are written there by those who make them. Others
+are brought together by the first worker when everything else is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ptir.codegen.shared.program import LocalProgram
+from ptir.codegen.shared.windows import Unshared
+from ptir.ir.graph import Ref, freeze, source
+from ptir.partition.local import collected
+from ptir.partition.phases import Left, Output, Partition
+from ptir.partition.placement import WHOLE, Split
+from ptir.types import TensorType
+
+MOST = 1 << 20
+"""Bytes above which an output is not brought together by one worker."""
+
+
+def gathered(
+    shared: Partition, programs: Sequence[Sequence[LocalProgram]]
+) -> tuple[list[list[LocalProgram]], list[Output]]:
+    """All phases, with one more where it is needed, and where the outputs are then."""
+    phases, outputs = [list(phase) for phase in programs], list[Output]()
+    seen, inputs, results = set[Left](), list[tuple[Left, Ref]](), list[Ref]()
+    for value, output in zip(shared.program.main.outputs, shared.outputs, strict=True):
+        if follow_one_another(shared, output) and not seen & set(output.parts):
+            outputs.append(output)
+            seen |= set(output.parts)
+            continue
+        type = shared.program.main.types[value]
+        if type.nbytes > MOST:
+            raise Unshared("the parts of a large output do not lie one behind the other")
+        parts = [source(type_of(shared, left)) for left in output.parts]
+        inputs += zip(output.parts, parts, strict=True)
+        whole = collected(parts, output.placement, type) if len(parts) > 1 else parts[0]
+        outputs.append(Output(WHOLE, (Left(len(programs), 0, len(results), value),)))
+        results.append(whole)
+    if results:
+        block = freeze(results, [ref for _, ref in inputs])
+        last = LocalProgram(block, tuple((left,) for left, _ in inputs), frozenset())
+        nothing = LocalProgram(freeze([], []), (), frozenset())
+        phases.append([last, *[nothing] * (shared.workers - 1)])
+    return phases, outputs
+
+
+def follow_one_another(shared: Partition, output: Output) -> bool:
+    """Whether the parts of an output lie one behind the other in it."""
+    placement, begin = output.placement, 0
+    if not isinstance(placement, Split):
+        return True
+    for worker, left in enumerate(output.parts):
+        ranges = placement.parts[worker]
+        outer = type_of(shared, left).shape[: placement.axis]
+        if len(ranges) != 1 or ranges[0][0] != begin or any(size != 1 for size in outer):
+            return False
+        begin = ranges[0][1]
+    return True
+
+
+def type_of(shared: Partition, left: Left) -> TensorType:
+    """The type of what a worker left."""
+    return shared.phases[left.phase].workers[left.worker].program.outputs[left.output]

@@ -1,0 +1,118 @@
+"""Which programs a device's units share as workers, and the recipe of those that are.
+
+A program is shared where its products have few rows, so that reading weights is what takes time,
+and where the partition is cheaper than kernels one after the other, whose items units claim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ptir.backend.contract import Backend, Device, Options
+from ptir.backend.kernel import KernelDevice
+from ptir.codegen.families.product_parts import FEW
+from ptir.codegen.fuse import fuse
+from ptir.codegen.recipe import Recipe
+from ptir.codegen.shared.link import Linker
+from ptir.codegen.shared.outputs import gathered
+from ptir.codegen.shared.program import Localizer
+from ptir.codegen.shared.windows import Plain, Unshared, plain
+from ptir.ir.program import Block, Program
+from ptir.ops.rounded import BYTES, PAIRS
+from ptir.partition.build import partition
+from ptir.partition.costs import Costs
+from ptir.partition.phases import Partition
+
+COSTS: Final = Costs(
+    bytes_per_second=1.6e10,
+    products_per_second=3e10,
+    elements_per_second=4e9,
+    barrier_seconds=2e-6,
+    crossing_bytes_per_second=2e10,
+)
+"""Of one core of a server whose workers spin at barriers."""
+LAUNCH_SECONDS: Final = 1e-6
+"""Lost to a kernel whose items are claimed: until the last item of another thread is done."""
+UNEVEN: Final = 0.1
+"""What shares that are settled beforehand lose: cores are not equally fast all the time, and parts
+of panels are read slower than whole ones. Measured: ``docs/partition.md``."""
+LEAST_BYTES: Final = 1 << 20
+"""Bytes of weights from which sharing is looked at."""
+
+
+@dataclass(frozen=True)
+class SharedProgram:
+    """A program that workers share: its partition and what it comes down to."""
+
+    partition: Partition
+    recipe: Recipe
+
+
+def shared(
+    program: Program, backend: Backend, device: Device, opened: KernelDevice, options: Options
+) -> SharedProgram | str:
+    """The program shared by the units of ``opened``, or why it is not."""
+    workers, always = opened.traits.units, opened.sharing == "always"
+    if opened.sharing == "never" or workers < 2 - always:
+        return ""
+    if options.check_indices or options.aliases:
+        return "indices are checked" if options.check_indices else "inputs may be one memory"
+    if reason := _refused(program, always):
+        return reason
+    try:
+        whole = plain(program)
+        made = partition(whole.program, workers, COSTS)
+        kernels = len(fuse(program.main).groups)
+        apart, together = made.even + kernels * LAUNCH_SECONDS, made.seconds * (1 + UNEVEN)
+        figures = f"{len(made.phases)} phases, {1e3 * together:.3f} ms; {kernels} kernels apart,"
+        figures += f" {1e3 * apart:.3f} ms"
+        if together >= apart and not always:
+            return figures
+        return SharedProgram(made, _linked(whole, made, backend, device, opened, options, figures))
+    except Unshared as reason:
+        return str(reason)
+
+
+def _linked(
+    whole: Plain,
+    made: Partition,
+    backend: Backend,
+    device: Device,
+    opened: KernelDevice,
+    options: Options,
+    figures: str,
+) -> Recipe:
+    localizer = Localizer(made, whole.packed, backend, device, options.donated)
+    programs = [
+        [localizer.program(phase, worker) for worker in range(made.workers)]
+        for phase in range(len(made.phases))
+    ]
+    phases, outputs = gathered(made, programs)
+    return Linker(made, opened, phases, outputs).recipe(f"shared by {made.workers}: {figures}")
+
+
+def _refused(program: Program, always: bool) -> str:
+    """Why a program is not even looked at, or nothing."""
+    if any(i.name in (BYTES, PAIRS) for i in program.main.instructions):
+        return "its activations are rounded for dot instructions"
+    if always:
+        return ""
+    typed = zip(program.ports, program.inputs, strict=True)
+    if sum(type.nbytes for port, type in typed if port.kind == "parameter") < LEAST_BYTES:
+        return "its weights are small"
+    rows = list(_rows(program.main))
+    if not rows or max(rows) > FEW:
+        return f"products of more than {FEW} rows" if rows else "no products"
+    return ""
+
+
+def _rows(block: Block) -> Iterator[int]:
+    """The rows of every product."""
+    for instruction in block.instructions:
+        if instruction.op == "dot_general" and not instruction.attributes["lhs_batch"]:
+            lhs = block.types[instruction.operands[0]]
+            kept = set(range(lhs.rank)) - set(instruction.attributes["lhs_contract"])
+            yield math.prod(lhs.shape[axis] for axis in kept)
