@@ -55,7 +55,7 @@ def sizes(rng: np.random.Generator, rows: int, kind: str) -> Array:
 
 
 @pytest.mark.parametrize("kind", ["normal", "uneven", "edges", "tiny", "huge"])
-@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("rows", [1, 5, 9, 37])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_products_are_as_exact_as_in_f32(c: Target, bits: int, rows: int, kind: str) -> None:
     rng = np.random.default_rng(bits)

@@ -341,6 +341,8 @@ SPECIAL: Final[dict[str, Spelling]] = {
     "narrow": _narrow,
     "dot_bytes": _dot("dot_bytes"),
     "dot_bf16": _dot("dot_bf16"),
+    "by_power": _dot("by_power"),
+    "nearest": lambda d, dtype, of, width, args: d._function("nearest", of, width, args),
     "max": _extreme("max", ">"),
     "min": _extreme("min", "<"),
 }

@@ -35,6 +35,30 @@ INLINE vf32 dot_bf16_vf32(vf32 a, vu32 w, vu32 x) {
 }
 #endif
 
+/* Times a power of two, or NaN: where there is an instruction that keeps no multiplier busy. */
+INLINE float by_power_f32(float a, float p) { return a * p; }
+#if defined(__AVX512F__)
+INLINE vf32 by_power_vf32(vf32 a, vf32 p) {
+  __asm__("vgetexpps %0, %0" : "+v"(p));
+  __asm__("vscalefps %1, %0, %0" : "+v"(a) : "v"(p));
+  return a;
+}
+#else
+INLINE vf32 by_power_vf32(vf32 a, vf32 p) { return a * p; }
+#endif
+
+/* The nearest whole number of what fits; any number for the rest. */
+INLINE int nearest_f32(float a) { return saturated_f32_i32(round_f32(a)); }
+#if defined(__AVX512F__)
+INLINE vi32 nearest_vf32(vf32 a) {
+  vi32 n;
+  __asm__("vcvtps2dq %1, %0" : "=v"(n) : "v"(a));
+  return n;
+}
+#else
+INLINE vi32 nearest_vf32(vf32 a) { return saturated_vf32_i32(round_vf32(a)); }
+#endif
+
 /* The lowest bytes of the lanes: gcc takes them out one by one. */
 #if defined(__AVX512F__)
 INLINE vi8 bytes_vi32(vi32 x) { vi8 b; __asm__("vpmovdb %1, %0" : "=v"(b) : "v"(x)); return b; }
