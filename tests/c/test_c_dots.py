@@ -16,7 +16,6 @@ from ptir.functional.rounded import part
 from ptir.ops.rounded import ROUND
 from ptir.params.quantized import Format, round_to_nearest
 from ptir.types import BF16
-from ptir_backend_c import processors
 
 INT8 = {"quantized_linear": "force=int8"}
 PAIRS = {"linear": "force=bf16"}
@@ -226,16 +225,3 @@ def test_the_kernel_rounds_as_the_lowering_does(c: Target) -> None:
         np.testing.assert_array_equal(one, other)
     assert values[0, 1:6].tolist() == [-8, -7, -6, -6, -6]
     assert not values[1].any() and sums[0] == values[0].sum(dtype=np.int32)
-
-
-def test_features_of_the_processor_decide(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "cpuinfo"
-    monkeypatch.setattr(processors, "PROCESSOR", file)
-    assert processors.dots() == frozenset()
-    for flags, wanted in (
-        ("avx512f avx512_vnni", {"dot_bytes"}),
-        ("avx512f avx512_vnni avx512_bf16", {"dot_bytes", "dot_bf16"}),
-        ("avx2 avx_vnni avx512_bf16", set()),
-    ):
-        file.write_text(f"processor\t: 0\nflags\t\t: fpu {flags}\n")
-        assert processors.dots() == wanted

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ptir.backend.kernel import Argument, Dialect
+from ptir.codegen import processor
 from ptir.types import BF16, BOOL, F16, F32, F64, I8, I32, DType
-from ptir_backend_c import prelude, processors
+from ptir_backend_c import prelude
 
 TYPES: Final = {
     "bool": "int",  # carried as a mask
@@ -67,7 +68,7 @@ class PlainC(Dialect):
     lanes = 16
 
     def __init__(self) -> None:
-        self.dots = processors.dots()
+        self.dots = processor.dots()
 
     def type(self, dtype: DType, width: int = 1) -> str:
         """``float``, ``vi32``, ..."""

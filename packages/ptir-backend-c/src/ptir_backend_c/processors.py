@@ -13,10 +13,6 @@ from typing import Final
 from ptir.errors import UsageError
 from ptir.switches import THREADS
 
-DOTS: Final = {"avx512_vnni": "dot_bytes", "avx512_bf16": "dot_bf16"}
-"""The dot products that features of x86 processors are (``Dialect.dots``)."""
-PROCESSOR: Final = Path("/proc/cpuinfo")
-
 MOST: Final = 1024
 """Threads above which a number can only be a mistake."""
 SYSTEM: Final = Path("/sys/devices/system/cpu")
@@ -32,18 +28,6 @@ def threads() -> int:
     if not given.isdecimal() or not 1 <= int(given) <= MOST:
         raise UsageError(f"{THREADS}={given}: give a number of threads from 1 to {MOST}")
     return int(given)
-
-
-def dots() -> frozenset[str]:
-    """The dot products that are instructions of this processor."""
-    features: set[str] = set()
-    with suppress(OSError):
-        for line in PROCESSOR.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "flags":
-                features = set(value.split())
-                break
-    return frozenset(op for feature, op in DOTS.items() if {feature, "avx512f"} <= features)
 
 
 def places(count: int) -> Sequence[int] | None:

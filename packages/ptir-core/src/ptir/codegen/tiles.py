@@ -24,7 +24,7 @@ class Tiles:
     """Rows of the tile of a blocked product of bytes, which holds two vectors for each result."""
     byte_panels: int = 3
     """Panels of such a tile."""
-    digit_rows: int = 4
+    digit_rows: int = 2
     """Rows of the tile of a blocked product of digits: three vectors are held for each result."""
     digit_panels: int = 2
     """Panels of such a tile."""

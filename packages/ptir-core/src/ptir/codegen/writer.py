@@ -197,6 +197,11 @@ class Writer:
         at = type(expr)(expr.dtype, expr.key[2], first)
         return Text(self._read(at, self.dialect.lanes), expr.dtype, True)
 
+    def element(self, expr: Load | Cell) -> str:
+        """One element where it lies in memory: a text that can be pointed to."""
+        with self.lanes(None):
+            return self._read(expr, 1)
+
     def _read(self, expr: Load | Cell, width: int) -> str:
         if isinstance(expr, Cell):
             return self.dialect.private_load(width, expr.array, self.index(expr.index))

@@ -2,12 +2,12 @@
 
 A piece of work is a block of rows times a run of panels. The digits of its activations
 (``digit_parts``) go into scratch memory once; then tiles of rows and panels pass, group by group.
-A tile adds up the products of the highest digits, moves the sums up by a digit and goes on with the
-middle ones; those of the lowest are sums of their own. Both make one whole number of 32 bits, so a
-group costs one conversion. What does not fit below is left out: at most 8 bits that a float of the
-sum would not hold either.
+The sums of the three digits make one whole number of 32 bits, so that a group costs one conversion.
+What does not fit below is left out: of 24 bits of an activation and those of a sum of products at
+most 8 that a float would not hold either.
 
-Three instructions multiply as much as four of f32 do; what a group costs beside them is two more.
+Three instructions multiply as much as four of f32 do. Small tiles are best: what a group costs at
+its end runs beside the products of the next, where registers are left for both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ptir.codegen.expr import Apply, Expr, Load, constant
 from ptir.codegen.families.digit_parts import DIGITS, digits_of, ordered
 from ptir.codegen.families.digit_parts import fits as digits_fit
 from ptir.codegen.families.product_blocked import Blocked
-from ptir.codegen.families.product_parts import Product, fma
+from ptir.codegen.families.product_parts import Product, dot_words, fma
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Kernel, Site, finished, scratch_value
 from ptir.codegen.panels import LANES
@@ -28,11 +28,13 @@ from ptir.types import F32, I8, I32, U32, TensorType
 
 HELD: Final = 1 << 19
 """Bytes of digits that a block of rows may have: they stay in a core's cache beside the weights."""
-FEWEST: Final = 4
-"""Tiles of rows in a block, so that weights are not read for a handful of rows."""
+FEWEST: Final = 16
+"""Rows of a block, so that weights are not read for a handful of them."""
 UNROLLED: Final = 8
 """Words of bytes that are written out one after the other."""
 HIGH, MIDDLE, LOW = 2, 1, 0
+NAMES: Final = {HIGH: "a", MIDDLE: "b", LOW: "c"}
+"""The variables that hold the sums of each digit."""
 STARTS: Final = 2
 """What a group's sums start at: those of the highest digits, those of the lowest."""
 
@@ -99,7 +101,8 @@ class BlockedDigits(Blocked):
     def _tiles_of_a_block(self, all_tiles: int, wanted: int) -> int:
         """Tiles of rows whose digits an item holds at once."""
         most = HELD // (self._high * DIGITS * self.product.inputs)
-        tiles = min(max(most, FEWEST), max(-(-all_tiles // wanted), FEWEST))
+        fewest = FEWEST // self._high
+        tiles = min(max(most, fewest), max(-(-all_tiles // wanted), fewest))
         blocks = -(-all_tiles // tiles)
         if blocks > wanted:  # as many for every item
             tiles = -(-all_tiles // (-(-blocks // wanted) * wanted))
@@ -218,15 +221,20 @@ class BlockedDigits(Blocked):
     def _group_of(self, slot: Index, rows: int, panel: Index, panels: int) -> None:
         """One group of a tile."""
         writer, quantized, group = self.writer, self.quantized, axis("h", self._groups)
+        zero = writer.wide(constant(I32, 0))
         for m in range(rows):
-            high, low = (writer.wide(start) for start in self._starts(slot + m))
+            starts = {MIDDLE: zero}
+            starts[HIGH], starts[LOW] = (writer.wide(start) for start in self._starts(slot + m))
             for p in range(panels):
-                writer.line(f"{writer.type(I32, True)} a{m}_{p} = {high}, b{m}_{p} = {low};")
-        names = [(m, p) for m in range(rows) for p in range(panels)]
-        self._pass({HIGH: "a", LOW: "b"}, slot, rows, panel, panels)
-        for m, p in names:
-            writer.line(f"a{m}_{p} = {self._moved(f'a{m}_{p}', 8)};")
-        self._pass({MIDDLE: "a"}, slot, rows, panel, panels)
+                for digit, name in NAMES.items():
+                    writer.line(f"{writer.type(I32, True)} {name}{m}_{p} = {starts[digit]};")
+        words = quantized.group // quantized.per
+        each = math.gcd(words, UNROLLED * 4 // quantized.per)
+        with writer.loop(Axis("w", words // each), "0", str(words // each)):
+            for n in range(each):
+                word = axis("w", words // each) * each + n
+                with writer.block(""):
+                    self._word(slot, rows, [panel + p for p in range(panels)], word)
         units, sums = (scratch_value(self.group, n) for n in (1, 2))
         for p in range(panels):
             output = (panel + p) * LANES + axis("lane", LANES)
@@ -234,7 +242,7 @@ class BlockedDigits(Blocked):
             for m in range(rows):
                 at = (slot + m) * self._groups + group + self._item(self._groups)
                 unit = writer.wide(Load(F32, units, at))
-                whole = self._whole(f"a{m}_{p}", f"b{m}_{p}")
+                whole = self._whole(*(f"{name}{m}_{p}" for name in NAMES.values()))
                 found = writer.dialect.apply("by_power", F32, F32, LANES, [whole, unit])
                 writer.line(f"y{m}_{p} = {fma(writer, found, step, f'y{m}_{p}')};")
                 if quantized.zero is None:
@@ -251,30 +259,9 @@ class BlockedDigits(Blocked):
         starts = scratch_value(self.group, 2)
         return Load(I32, starts, at), Load(I32, starts, at + 1)
 
-    def _pass(
-        self, sums: dict[int, str], slot: Index, rows: int, panel: Index, panels: int
-    ) -> None:
-        """Every word of a group of weights times the digits that go into ``sums``."""
-        writer, quantized, group = self.writer, self.quantized, axis("h", self._groups)
-        words = quantized.group // quantized.per
-        step = math.gcd(words, UNROLLED * 4 // quantized.per)
-        with writer.loop(Axis("w", words // step), "0", str(words // step)):
-            for n in range(step):
-                word = axis("w", words // step) * step + n
-                with writer.block(""):
-                    self._word(sums, slot, rows, [panel + p for p in range(panels)], group, word)
-
-    def _word(
-        self,
-        sums: dict[int, str],
-        slot: Index,
-        rows: int,
-        panels: list[Index],
-        group: Index,
-        word: Index,
-    ) -> None:
+    def _word(self, slot: Index, rows: int, panels: list[Index], word: Index) -> None:
         """One word of every panel times the digits of as many activations of every row."""
-        writer, quantized = self.writer, self.quantized
+        writer, quantized, group = self.writer, self.quantized, axis("h", self._groups)
         source, words = scratch_value(self.group, 0), quantized.group // quantized.per
         found = []
         for panel in panels:
@@ -284,16 +271,10 @@ class BlockedDigits(Blocked):
         count = len(found[0])
         for n in range(count):
             for m in range(rows):
-                for digit, name in sums.items():
-                    at = self._digit(slot + m, group, digit, word * count + n)
-                    x = writer.wide(Load(U32, source, at))
+                for digit, name in NAMES.items():
+                    x = Load(U32, source, self._digit(slot + m, group, digit, word * count + n))
                     for p, weights in enumerate(found):
-                        self._dot(f"{name}{m}_{p}", weights[n], x)
-
-    def _dot(self, name: str, weights: str, x: str) -> None:
-        """Four weights of 16 outputs times one digit of four activations."""
-        text = self.writer.dialect.apply("dot_bytes", I32, I32, LANES, [name, weights, x])
-        self.writer.line(f"{name} = {text};")
+                        dot_words(writer, "dot_bytes", f"{name}{m}_{p}", weights[n], x)
 
     def _moved(self, name: str, by: int) -> str:
         """A variable moved up, or down where ``by`` is negative."""
@@ -303,9 +284,13 @@ class BlockedDigits(Blocked):
         by_text = self.writer.wide(constant(I32, abs(by)))
         return self.writer.dialect.apply(op, I32, I32, LANES, [name, by_text])
 
-    def _whole(self, high: str, low: str) -> str:
+    def _whole(self, high: str, middle: str, low: str) -> str:
         """The sums of a group as one float, in its unit."""
         drop, dialect = dropped(self.quantized), self.writer.dialect
-        parts = [self._moved(high, 8 - drop), self._moved(low, -drop)]
-        total = dialect.apply("add", I32, I32, LANES, parts)
+
+        def added(a: str, b: str) -> str:
+            return dialect.apply("add", I32, I32, LANES, [a, b])
+
+        upper = added(self._moved(high, 8), middle)
+        total = added(self._moved(upper, 8 - drop), self._moved(low, -drop))
         return dialect.apply("convert", F32, I32, LANES, [total])

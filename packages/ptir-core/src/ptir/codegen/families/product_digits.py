@@ -10,7 +10,7 @@ from __future__ import annotations
 from ptir.codegen.expr import Apply, Cell, Const, Expr, Var, constant
 from ptir.codegen.families.digit_parts import DIGITS, digits_of, ordered
 from ptir.codegen.families.digit_parts import fits as digits_fit
-from ptir.codegen.families.product_parts import Product, fma
+from ptir.codegen.families.product_parts import Product, dot_words, fma
 from ptir.codegen.families.product_streamed import Streamed
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Site
@@ -107,12 +107,9 @@ class Digits(Streamed):
 
     def _dot(self, row: int, digit: int, input: Index, weights: Expr) -> None:
         """Four weights of 16 outputs times one digit of four activations."""
-        name = f"a{row}_{digit}"
         at = (self._place(number(row), digit) + input) // 4
-        product = Apply(I32, "dot_bytes", Var(I32, name, True), weights, Cell(U32, "q", at))
-        texts = [self.writer.wide(arg) for arg in product.args]
-        text = self.writer.dialect.apply("dot_bytes", I32, I32, LANES, texts)
-        self.writer.line(f"{name} = {text};")
+        weight = self.writer.wide(weights)
+        dot_words(self.writer, "dot_bytes", f"a{row}_{digit}", weight, Cell(U32, "q", at))
 
     def _total(self, row: int) -> str:
         """The three sums of a group as one float, in its unit."""
