@@ -33,3 +33,13 @@ def cases() -> dict[str, list[Case]]:
 def built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels neither kept on disk nor taken from it, as in a conformance run."""
     monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")
+
+
+@pytest.fixture(params=["instructions", "spelled out"])
+def dots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, opencl: Target) -> None:
+    """The kernels with what the processor has, and with the same operations spelled out."""
+    device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    if request.param == "instructions" and not device.dialect.dots:
+        pytest.skip("the device has no dot instructions")
+    monkeypatch.setattr(device.dialect, "spelled", request.param == "spelled out")
+    monkeypatch.setattr(device.dialect, "dots", frozenset(("dot_bytes", "dot_bf16")))

@@ -3,8 +3,8 @@
 A piece of work is a block of rows times a run of panels. The digits of its activations
 (``digit_parts``) go into scratch memory once; then tiles of rows and panels pass, group by group.
 The sums of the three digits make one whole number of 32 bits, so that a group costs one conversion.
-What does not fit below is left out: of 24 bits of an activation and those of a sum of products at
-most 8 that a float would not hold either.
+The lowest bits that do not fit are left out: at most 2^-31 of the largest sum that the group could
+have (its largest activation times the largest weight, as often as it has activations).
 
 Three instructions multiply as much as four of f32 do. Small tiles are best: what a group costs at
 its end runs beside the products of the next, where registers are left for both.
