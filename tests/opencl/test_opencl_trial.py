@@ -1,4 +1,4 @@
-"""Which dot products an OpenCL device is given: those that the processor lists and that are right."""
+"""Which dot products an OpenCL device is given: those that its processor lists and gets right."""
 
 from __future__ import annotations
 

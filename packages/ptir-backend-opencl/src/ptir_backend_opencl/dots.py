@@ -89,7 +89,7 @@ STORES: Final = {
     "dot_bytes": "vstore16(as_uint16(dot_bytes_v(as_int16(x), w, b1[5])), 0, b2);",
     "dot_bf16": "vstore16(as_uint16(dot_bf16_v((float16)(0.5f), w, b1[7])), 1, b2);",
     "by_power": "vstore16(as_uint16(by_power_v(convert_float16(x), (float16)(0.125f))), 2, b2);",
-    "nearest": "vstore16(as_uint16(nearest_v(convert_float16(as_int16(x)) * 0.125f)), 3, b2);",
+    "nearest": "vstore16(as_uint16(nearest_v(convert_float16(x * 40503u & 1023u) / 8)), 3, b2);",
 }
 """What a trial computes: 16 words each."""
 
