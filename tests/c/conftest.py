@@ -13,6 +13,7 @@ from ptir.backend.contract import Target
 # Programs that any device must run were written for the OpenCL tests; here they run on C.
 SHARED = ("test_opencl_families", "test_opencl_programs", "test_opencl_control")
 SHARED += ("test_opencl_extremes", "test_opencl_llama")
+SHARED += ("test_opencl_digits", "test_opencl_dots", "test_opencl_fast")
 SHARED += ("test_opencl_conformance",)
 sys.path.append(str(Path(__file__).parent.parent / "opencl"))
 pytest.register_assert_rewrite(*SHARED)
@@ -28,3 +29,18 @@ def c() -> Target:
 def opencl(c: Target) -> Target:
     """The device of the shared tests."""
     return c
+
+
+@pytest.fixture(params=["instructions", "spelled out"])
+def dots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, c: Target) -> None:
+    """The kernels with what the processor has, and with the same operations spelled out."""
+    from ptir_backend_c import prelude
+
+    device = c.backend.opened(c.device).device  # type: ignore[attr-defined]
+    if request.param == "instructions" and not device.dialect.dots:
+        pytest.skip("the processor has no dot instructions")
+    if request.param == "spelled out":
+        text = prelude.source("dots.h").replace("defined(", "0 && defined(")
+        taken = prelude.source
+        monkeypatch.setattr(prelude, "source", lambda n: text if n == "dots.h" else taken(n))
+    monkeypatch.setattr(device.dialect, "dots", frozenset(("dot_bytes", "dot_bf16")))

@@ -12,3 +12,13 @@ from ptir.backend.contract import Target
 def opencl() -> Target:
     """The first OpenCL device; ``PTIR_REQUIRE_BACKENDS=opencl`` makes its absence a failure."""
     return device("opencl")
+
+
+@pytest.fixture(params=["instructions", "spelled out"])
+def dots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, opencl: Target) -> None:
+    """The kernels with what the processor has, and with the same operations spelled out."""
+    device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    if request.param == "instructions" and not device.dialect.dots:
+        pytest.skip("the device has no dot instructions")
+    monkeypatch.setattr(device.dialect, "spelled", request.param == "spelled out")
+    monkeypatch.setattr(device.dialect, "dots", frozenset(("dot_bytes", "dot_bf16")))

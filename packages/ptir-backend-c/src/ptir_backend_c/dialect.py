@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ptir.backend.kernel import Argument, Dialect
+from ptir.codegen import processor
 from ptir.types import BF16, BOOL, F16, F32, F64, I8, I32, DType
-from ptir_backend_c import prelude, processors
+from ptir_backend_c import prelude
 
 TYPES: Final = {
     "bool": "int",  # carried as a mask
@@ -67,7 +68,7 @@ class PlainC(Dialect):
     lanes = 16
 
     def __init__(self) -> None:
-        self.dots = processors.dots()
+        self.dots = processor.dots()
 
     def type(self, dtype: DType, width: int = 1) -> str:
         """``float``, ``vi32``, ..."""
@@ -341,6 +342,8 @@ SPECIAL: Final[dict[str, Spelling]] = {
     "narrow": _narrow,
     "dot_bytes": _dot("dot_bytes"),
     "dot_bf16": _dot("dot_bf16"),
+    "by_power": _dot("by_power"),
+    "nearest": lambda d, dtype, of, width, args: d._function("nearest", of, width, args),
     "max": _extreme("max", ">"),
     "min": _extreme("min", "<"),
 }

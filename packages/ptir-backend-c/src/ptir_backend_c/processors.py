@@ -13,10 +13,6 @@ from typing import Final, Literal
 from ptir.errors import UsageError
 from ptir.switches import THREADS
 
-DOTS: Final = {"avx512_vnni": "dot_bytes", "avx512_bf16": "dot_bf16"}
-"""The dot products that features of x86 processors are (``Dialect.dots``)."""
-PROCESSOR: Final = Path("/proc/cpuinfo")
-
 SHARED: Final = "PTIR_C_SHARED"
 
 MOST: Final = 1024
@@ -47,18 +43,6 @@ def sharing() -> Literal["never", "cheaper", "always"]:
             return "always"
         case given:
             raise UsageError(f"{SHARED}={given}: set it to never, cheaper or always")
-
-
-def dots() -> frozenset[str]:
-    """The dot products that are instructions of this processor."""
-    features: set[str] = set()
-    with suppress(OSError):
-        for line in PROCESSOR.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "flags":
-                features = set(value.split())
-                break
-    return frozenset(op for feature, op in DOTS.items() if {feature, "avx512f"} <= features)
 
 
 def places(count: int) -> Sequence[int] | None:

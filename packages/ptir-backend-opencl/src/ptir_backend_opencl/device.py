@@ -11,6 +11,7 @@ import pyopencl as cl
 
 from ptir.backend.kernel import KernelDevice, Traits
 from ptir.errors import DeviceError, DeviceLost, OutOfMemory
+from ptir_backend_opencl import dots
 from ptir_backend_opencl.dialect import OpenCLC
 from ptir_backend_opencl.errors import RAISED, failed_build, typed
 from ptir_backend_opencl.platforms import (
@@ -56,6 +57,7 @@ class OpenCLDevice(KernelDevice):
             device_class=class_of(device),
         )
         self._shares = shares_host_memory(device)
+        self.dialect.dots = dots.tried(self, dots.listed(device))
 
     @contextmanager
     def _errors(self, action: str) -> Iterator[None]:

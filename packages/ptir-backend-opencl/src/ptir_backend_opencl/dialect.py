@@ -9,7 +9,8 @@ from typing import Final
 
 from ptir.backend.kernel import Argument, Dialect, Staying
 from ptir.codegen.exponentials import EXPONENTIALS
-from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, DType
+from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
+from ptir_backend_opencl import dots
 from ptir_backend_opencl.functions import functions
 
 TYPES: Final = {
@@ -106,6 +107,30 @@ PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
     )
 )
 
+FOLD: Final = """\
+{type} fold_{op}_v({type}16 x) {{
+  {type}8 a = {op}(x.lo, x.hi);
+  {type}4 b = {op}(a.lo, a.hi);
+  {type}2 c = {op}(b.lo, b.hi);
+  return {op}(c.x, c.y);
+}}
+"""
+FOLDS: Final = (
+    FOLD.format(op="max", type="int")
+    + "#define add(a, b) ((a) + (b))\n"
+    + FOLD.format(op="add", type="uint")
+    + "#undef add\n"
+)
+"""The lanes of whole numbers combined, half with half."""
+
+NARROW: Final = {"char": 1, "uchar": 1, "short": 2, "ushort": 2}
+"""Stored types and their bytes whose ``vload16`` and ``vstore16`` PoCL does one by one."""
+UNALIGNED: Final = "".join(
+    f"typedef {kind} {kind}16_at __attribute__((ext_vector_type(16), aligned({size})));\n"
+    for kind, size in NARROW.items()
+)
+"""Vectors of these as Clang writes and reads them at once wherever they lie."""
+
 KERNEL: Final = "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\n"
 
 DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
@@ -132,13 +157,15 @@ class OpenCLC(Dialect):
     """OpenCL C 1.2.
 
     ``yields``: kernels may give way to another thread (``YIELD``); ``own``: ``exp``, ``tanh`` and
-    ``erf`` of f32 are ours (``functions``).
+    ``erf`` of f32 are ours (``functions``), and so are vectors of narrow types. ``dots`` are
+    instructions unless ``spelled`` says that they are written out.
     """
 
     name = "opencl-c"
     lanes = 16
     staying = STAYING
     rolled = "__attribute__((opencl_unroll_hint(1)))"
+    spelled = False
 
     def __init__(self, doubles: bool, yields: bool = False, own: bool = False) -> None:
         self._doubles = doubles
@@ -220,30 +247,55 @@ class OpenCLC(Dialect):
         bits = 32 if of in (F16, BF16, BOOL) else of.bits
         return f"({text})" if bits == 32 else f"convert_int{width}({text})"
 
+    def folded(self, op: str, dtype: DType, text: str) -> str | None:
+        """A function of the prelude, beside dot products."""
+        known = self.dots and dtype == I32 and op in ("max", "add")
+        if not known:
+            return None
+        return f"fold_max_v({text})" if op == "max" else f"as_int(fold_add_v(as_uint16({text})))"
+
     def load(self, dtype: DType, width: int, buffer: str, index: str) -> str:
         """A load, widened to what carries it."""
         if dtype == F16:
             return f"vload_half{_n(width)}(0, {buffer} + {index})"
-        at = f"vload{width}(0, {buffer} + {index})" if width > 1 else f"{buffer}[{index}]"
+        at = self._wide(dtype, width, buffer, index) if width > 1 else f"{buffer}[{index}]"
         if dtype == BF16:
             return f"as_float{_n(width)}(convert_uint{_n(width)}({at}) << 16)"
         if dtype == BOOL:
             return f"(-convert_int{_n(width)}({at}))"
         return at
 
-    def store(self, dtype: DType, width: int, buffer: str, index: str, text: str) -> str:
+    def _wide(self, dtype: DType, width: int, buffer: str, index: str) -> str:
+        """Neighbours as they are stored."""
+        kind = STORAGE[dtype.name]
+        if self._own and kind in NARROW:
+            return f"(*(const __global {kind}{width}_at *)({buffer} + {index}))"
+        return f"vload{width}(0, {buffer} + {index})"
+
+    def store(
+        self,
+        dtype: DType,
+        width: int,
+        buffer: str,
+        index: str,
+        text: str,
+        space: str = "__global ",
+    ) -> str:
         """A store of what carries the value, narrowed."""
-        n = _n(width)
+        n, kind = _n(width), STORAGE[dtype.name]
         if dtype == F16 and width > 1:  # PoCL's wide vstore_half faults where lines are not aligned
-            return f"vstore{n}(f16_bits{n}({text}), 0, (__global ushort *)({buffer} + {index}));"
-        if dtype == F16:
+            text, kind = f"f16_bits{n}({text})", "ushort"
+        elif dtype == F16:
             return f"vstore_half_rte({text}, 0, {buffer} + {index});"
         if dtype == BF16:
             text = f"convert_ushort{n}(as_uint{n}({text}) >> 16)"
         if dtype == BOOL:
             text = f"convert_uchar{n}({text} & 1)"
+        if width > 1 and self._own and kind in NARROW:
+            return f"*({space}{kind}{width}_at *)({buffer} + {index}) = {text};"
         if width > 1:
-            return f"vstore{width}({text}, 0, {buffer} + {index});"
+            cast = f"({space}ushort *)" if dtype == F16 else ""
+            return f"vstore{width}({text}, 0, {cast}({buffer} + {index}));"
         return f"{buffer}[{index}] = {text};"
 
     def private(self, array: str, size: int, dtype: DType = F32) -> str:
@@ -259,7 +311,8 @@ class OpenCLC(Dialect):
     ) -> str:
         """Like a store to a buffer."""
         if dtype.bits < 32:
-            return self.store(dtype, width, f"(({STORAGE[dtype.name]} *){array})", index, text)
+            array = f"(({STORAGE[dtype.name]} *){array})"
+            return self.store(dtype, width, array, index, text, "")
         if width > 1:
             return f"vstore{width}({text}, 0, {array} + {index});"
         return f"{array}[{index}] = {text};"
@@ -276,8 +329,9 @@ class OpenCLC(Dialect):
 
     def prelude(self) -> str:
         """Nothing is contracted but what says ``fma``."""
-        own = functions() if self._own else ""
-        return (DOUBLES if self._doubles else NO_DOUBLES) + PRELUDE + own
+        own = UNALIGNED + functions() if self._own else ""
+        beside = FOLDS + dots.functions(self.dots, not self.spelled) if self.dots else ""
+        return (DOUBLES if self._doubles else NO_DOUBLES) + PRELUDE + own + beside
 
 
 def _n(width: int) -> str:
@@ -361,6 +415,11 @@ def _extreme(name: str, relation: str) -> Spelling:
     return spelled
 
 
+def _beside(name: str) -> Spelling:
+    """A function of wide values that stands in the prelude where there are dot products."""
+    return lambda d, dtype, of, width, args: f"{name}_v({', '.join(args)})"
+
+
 SPECIAL: Final[dict[str, Spelling]] = {
     "rem": _rem,
     "fma": _fma,
@@ -370,4 +429,5 @@ SPECIAL: Final[dict[str, Spelling]] = {
     "narrow": _narrow,
     "max": _extreme("max", ">"),
     "min": _extreme("min", "<"),
+    **{name: _beside(name) for name in dots.STORES},
 }

@@ -22,10 +22,12 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "subgroups": ("cl_khr_subgroups", "cl_intel_subgroups"),
     "large-groups": (),
     "chains": (),
+    "dots": (),
 }
 """What can be done without, and the extensions that go.
 
-``large-groups`` are work-groups above 256; ``chains`` are kernels that run in one launch.
+``large-groups`` are work-groups above 256; ``chains`` are kernels that run in one launch; ``dots``
+are the processor's dot products.
 """
 POINTER: Final = 8
 """Bytes of a buffer among the arguments of a kernel."""
@@ -181,6 +183,11 @@ def yields_threads(device: Any) -> bool:
     """Whether kernels are compiled by Clang into threads of Linux on x86-64, as PoCL does."""
     host = (sys.platform, machine())
     return host == ("linux", "x86_64") and "pocl" in device.version.lower()
+
+
+def runs_here(device: Any) -> bool:
+    """Whether kernels are compiled by Clang for the processor that this process runs on."""
+    return kind_of(device) == "cpu" and yields_threads(device)
 
 
 def own_functions(device: Any) -> bool:

@@ -1,5 +1,6 @@
 /* Dot products of 32-bit words, and what rounds activations to such words.
-   A dot product is one instruction where the processor has it, else spelled out.
+   A dot product is one instruction where the processor has it, else spelled out; in wide ones the
+   word of activations is the same for all lanes.
    Instructions are written as assembly: compilers differ in what they call them. */
 
 INLINE int dot_bytes_i32(int a, unsigned w, unsigned x) {
@@ -12,27 +13,51 @@ INLINE float dot_bf16_f32(float a, unsigned w, unsigned x) {
 }
 
 #if defined(__AVX512VNNI__) && defined(__AVX512F__)
-INLINE vi32 dot_bytes_vi32(vi32 a, vu32 w, vu32 x) {
-  __asm__("vpdpbusd %2, %1, %0" : "+v"(a) : "v"(w), "v"(x));
+INLINE vi32 dot_bytes_vi32(vi32 a, vu32 w, unsigned x) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(a) : "v"(w), "v"(splat_vu32(x)));
   return a;
 }
 #else
-INLINE vi32 dot_bytes_vi32(vi32 a, vu32 w, vu32 x) {
-  for (int i = 0; i < 32; i += 8) a += (vi32)(w >> i & 255) * ((vi32)(x << (24 - i)) >> 24);
+INLINE vi32 dot_bytes_vi32(vi32 a, vu32 w, unsigned x) {
+  for (int i = 0; i < 32; i += 8) a += (vi32)(w >> i & 255) * (int)(signed char)(x >> i);
   return a;
 }
 #endif
 
 #if defined(__AVX512BF16__) && defined(__AVX512F__)
-INLINE vf32 dot_bf16_vf32(vf32 a, vu32 w, vu32 x) {
-  __asm__("vdpbf16ps %2, %1, %0" : "+v"(a) : "v"(w), "v"(x));
+INLINE vf32 dot_bf16_vf32(vf32 a, vu32 w, unsigned x) {
+  __asm__("vdpbf16ps %2, %1, %0" : "+v"(a) : "v"(w), "v"(splat_vu32(x)));
   return a;
 }
 #else
-INLINE vf32 dot_bf16_vf32(vf32 a, vu32 w, vu32 x) {
-  a += (vf32)(w & 0xffff0000u) * (vf32)(x & 0xffff0000u);
-  return a + (vf32)(w << 16) * (vf32)(x << 16);
+INLINE vf32 dot_bf16_vf32(vf32 a, vu32 w, unsigned x) {
+  a += (vf32)(w & 0xffff0000u) * float_u32(x & 0xffff0000u);
+  return a + (vf32)(w << 16) * float_u32(x << 16);
 }
+#endif
+
+/* Times a power of two, or NaN: where there is an instruction that keeps no multiplier busy. */
+INLINE float by_power_f32(float a, float p) { return a * p; }
+#if defined(__AVX512F__)
+INLINE vf32 by_power_vf32(vf32 a, vf32 p) {
+  __asm__("vgetexpps %0, %0" : "+v"(p));
+  __asm__("vscalefps %1, %0, %0" : "+v"(a) : "v"(p));
+  return a;
+}
+#else
+INLINE vf32 by_power_vf32(vf32 a, vf32 p) { return a * p; }
+#endif
+
+/* The nearest whole number of what fits; any number for the rest. */
+INLINE int nearest_f32(float a) { return saturated_f32_i32(round_f32(a)); }
+#if defined(__AVX512F__)
+INLINE vi32 nearest_vf32(vf32 a) {
+  vi32 n;
+  __asm__("vcvtps2dq %1, %0" : "=v"(n) : "v"(a));
+  return n;
+}
+#else
+INLINE vi32 nearest_vf32(vf32 a) { return saturated_vf32_i32(round_vf32(a)); }
 #endif
 
 /* The lowest bytes of the lanes: gcc takes them out one by one. */

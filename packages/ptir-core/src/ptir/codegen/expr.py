@@ -24,14 +24,19 @@ SCALAR_OPS: Final = frozenset(
         *("eq", "ne", "lt", "le", "gt", "ge", "select"),
         *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "pow"),
         *("floor", "ceil", "round", "convert", "bits", "narrow"),
-        *("dot_bytes", "dot_bf16"),
+        *("dot_bytes", "dot_bf16", "by_power", "nearest"),
     )
 )
 """Every op that may stand in an expression: what a dialect has to spell.
 
 ``dot_bytes(a, w, x)`` is i32: a and the four products of the unsigned bytes of w with the signed
 bytes of x, both u32. ``dot_bf16(a, w, x)`` is f32: a and the two products of the bf16 halves of w
-and x, in any order of summation. Only what ``Dialect.dots`` holds is written.
+and x, in any order of summation. Only what ``Dialect.dots`` holds is written. In wide ones x is one
+word for all lanes, spelled as an element in memory, for instructions that take it from there.
+
+Two more are written beside these only: ``by_power(a, p)``, the f32 a times p, which is a power of
+two or NaN, and ``nearest(a)``, the i32 nearest to the f32 a, half to even, or any where a is not
+finite or does not fit.
 """
 
 

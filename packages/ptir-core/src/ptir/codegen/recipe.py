@@ -160,13 +160,18 @@ def key_of(program: Program, device: KernelDevice, options: Options) -> str | No
         f"{FORMAT}.{panels.VERSION}",
         *(state for state in code if state is not None),
         *(f"{made.__module__}.{made.__qualname__}" for made in types),
-        repr(sorted(vars(device.dialect).items())),
+        repr([(name, _settled(value)) for name, value in sorted(vars(device.dialect).items())]),
         repr((device.traits, device.sharing)),
         repr(chosen(device)),
         repr((sorted(options.donated), options.aliases, options.check_indices)),
         repr([port.kind for port in program.ports]),
         block.digest.hex(),
     )
+
+
+def _settled(value: object) -> object:
+    """A value whose text is the same in every process: sets have no order of their own."""
+    return sorted(value) if isinstance(value, frozenset) else value
 
 
 def _package(made: type) -> str:

@@ -24,6 +24,10 @@ class Tiles:
     """Rows of the tile of a blocked product of bytes, which holds two vectors for each result."""
     byte_panels: int = 3
     """Panels of such a tile."""
+    digit_rows: int = 2
+    """Rows of the tile of a blocked product of digits: three vectors are held for each result."""
+    digit_panels: int = 2
+    """Panels of such a tile."""
     chains: int = 4
     """Sums that a streamed product keeps apart, all rows together, to hide an addition's delay."""
     keys: int = 16

@@ -197,6 +197,11 @@ class Writer:
         at = type(expr)(expr.dtype, expr.key[2], first)
         return Text(self._read(at, self.dialect.lanes), expr.dtype, True)
 
+    def element(self, expr: Load | Cell) -> str:
+        """One element where it lies in memory: a text that can be pointed to."""
+        with self.lanes(None):
+            return self._read(expr, 1)
+
     def _read(self, expr: Load | Cell, width: int) -> str:
         if isinstance(expr, Cell):
             return self.dialect.private_load(width, expr.array, self.index(expr.index))
@@ -213,10 +218,17 @@ class Writer:
 
     # --- stores ---
 
-    def store(self, value: int, dtype: DType, index: Index, expr: Expr) -> None:
-        """Write an element, or one per lane while a lane is set."""
+    def store(
+        self, value: int, dtype: DType, index: Index, expr: Expr, within: DType | None = None
+    ) -> None:
+        """Write an element, or one per lane while a lane is set.
+
+        Bytes may be written into wider words of type ``within``; ``index`` counts the bytes.
+        """
         lane = self.lane
-        buffer = self.buffer(value, dtype, written=True)
+        buffer = self.buffer(value, within or dtype, written=True)
+        if within is not None:
+            buffer = f"(({self.dialect.pointer(Argument('', dtype, True))}){buffer})"
         if lane is None:
             self.line(self.dialect.store(dtype, 1, buffer, self.index(index), self.scalar(expr)))
             return

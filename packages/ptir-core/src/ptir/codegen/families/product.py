@@ -12,6 +12,8 @@ import math
 from ptir.codegen.columns import panels_behind
 from ptir.codegen.expr import Load, Var
 from ptir.codegen.families.product_blocked import Blocked
+from ptir.codegen.families.product_blocked_digits import BlockedDigits
+from ptir.codegen.families.product_blocked_digits import fits as blocked_digits_fit
 from ptir.codegen.families.product_blocked_dots import BlockedBytes, BlockedPairs
 from ptir.codegen.families.product_digits import Digits
 from ptir.codegen.families.product_digits import fits as digits_fit
@@ -168,8 +170,9 @@ def write(group: Group, site: Site) -> Kernel:
 
 def _schedule(product: Product, site: Site) -> type[Streamed] | type[Blocked]:
     if product.rounded is None:
-        few = Digits if digits_fit(product, site) else Streamed
-        return few if product.is_streamed else Blocked
+        if product.is_streamed:
+            return Digits if digits_fit(product, site) else Streamed
+        return BlockedDigits if blocked_digits_fit(product, site) else Blocked
     if product.is_streamed:
         return StreamedDots
     return BlockedPairs if product.quantized is None else BlockedBytes

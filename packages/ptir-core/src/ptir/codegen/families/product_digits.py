@@ -1,20 +1,16 @@
-"""Few rows times weights of 4 or 8 bits by a processor's dot products of bytes, as exact as by f32.
+"""Few rows times weights of 4 or 8 bits by dot products of bytes, as exact as by f32.
 
-Activations of a group become whole numbers of 24 bits, in units of a power of two that fits the
-largest of them, and those become three signed digits of 8 bits. Words of weights times digits add
-up in integers without any error; a group's three sums become one float at its end. An activation
-is off by at most 2^-24 of the largest of its group, as if it had been rounded to f32 beside that.
-
-The digits are made once per worker, in the kernel's head. A group with an infinity or a NaN gives
-NaN.
+Activations become signed digits of 8 bits (``digit_parts``). Words of weights times digits add up
+in integers without any error; a group's three sums become one float at its end. The digits are made
+once per worker, in the kernel's head.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
-from ptir.codegen.expr import Apply, Cell, Const, Expr, Var, compare, constant, select
-from ptir.codegen.families.product_parts import Product, fma
+from ptir.codegen.expr import Apply, Cell, Const, Expr, Var, constant
+from ptir.codegen.families.digit_parts import DIGITS, digits_of, ordered
+from ptir.codegen.families.digit_parts import fits as digits_fit
+from ptir.codegen.families.product_parts import Product, dot_words, fma
 from ptir.codegen.families.product_streamed import Streamed
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Site
@@ -22,29 +18,10 @@ from ptir.codegen.panels import LANES
 from ptir.codegen.quantized import Quantized
 from ptir.types import F32, I8, I32, U32
 
-DIGITS: Final = 3
-LARGEST: Final = 128
-"""Most activations of a group, so that its sums fit 32 bits."""
-CENTRE: Final = 0x808080
-"""Added to a number, makes each of its three bytes a digit plus 128."""
-MARGIN: Final = 0x18000
-"""Added to the bits of the largest, keeps the highest digit below 128."""
-LEAST: Final = 24
-"""Exponents (as stored) below which the unit stays as it is: that of the smallest normal f32."""
-SIZE: Final = 0x7FFFFFFF
-INFINITE: Final = 0x7F800000
-NAN: Final = 0x7FC00000
-EVENS: Final = (*range(0, 8, 2), *range(1, 8, 2), *range(8, 16, 2), *range(9, 16, 2))
-"""Lanes in the order in which the bytes of masked words of 4 bits hold them."""
-
 
 def fits(product: Product, site: Site) -> bool:
     """Whether the schedule is for this product and device."""
-    quantized = product.quantized
-    if quantized is None or "dot_bytes" not in site.dialect.dots or not product.is_streamed:
-        return False
-    whole = quantized.zero is None or quantized.zero.is_integer()
-    return whole and quantized.group % LANES == 0 and quantized.group <= LARGEST
+    return product.is_streamed and digits_fit(product, site)
 
 
 class Digits(Streamed):
@@ -70,47 +47,19 @@ class Digits(Streamed):
         """One group of activations."""
         writer, size = self.writer, quantized.group
         groups, first = quantized.inputs // size, group * size
-        with writer.lanes(Axis("lane", LANES)):
-            values = [
-                self._ordered(
-                    quantized, self._input(private, row, first + at + axis("lane", LANES))
-                )
-                for at in range(0, size, LANES)
-            ]
-            largest = writer.let(I32, True, writer.wide(_largest([_size(v) for v in values])))
-        most = Apply(U32, "bits", Var(I32, writer.folded("max", I32, largest)))
-        stored = Apply(U32, "shift_right", _plus(most, MARGIN), constant(U32, 23))
-        field = select(compare("lt", stored, constant(U32, LEAST)), constant(U32, LEAST), stored)
-        factor = _float(Apply(U32, "sub", constant(U32, 276), field))
-        unit = _float(Apply(U32, "sub", field, constant(U32, 22)))
-        nan = Apply(F32, "bits", constant(U32, NAN))
-        at = row * groups + group
-        writer.put("unit", at, select(compare("ge", most, constant(U32, INFINITE)), nan, unit))
-        scale = Var(F32, writer.let(F32, False, writer.scalar(factor)))
-        total: Expr | None = None
-        with writer.lanes(Axis("lane", LANES)):
-            for v, value in enumerate(values):
-                scaled = Apply(F32, "round", Apply(F32, "mul", value, scale))
-                whole = Apply(I32, "convert", scaled)
-                total = whole if total is None else Apply(I32, "add", total, whole)
-                raised = Apply(U32, "xor", _plus(Apply(U32, "bits", whole), CENTRE), _u32(CENTRE))
-                for digit in range(DIGITS):
-                    moved = Apply(U32, "shift_right", raised, constant(U32, 8 * digit))
-                    byte = Apply(I8, "convert", moved if digit else raised)
-                    place = first + v * LANES + axis("lane", LANES)
-                    writer.put("q", self._place(row, digit) + place, byte, I8)
-            assert total is not None
-            summed = writer.let(I32, True, writer.wide(total))
-        self._start(quantized, at, Var(I32, writer.folded("add", I32, summed)))
+        values = [
+            ordered(writer, quantized, self._input(private, row, first + at + axis("lane", LANES)))
+            for at in range(0, size, LANES)
+        ]
 
-    def _ordered(self, quantized: Quantized, value: Expr) -> Expr:
-        """A vector of activations in the order of the words' bytes."""
-        writer = self.writer
-        name = writer.let(F32, True, writer.wide(value))
-        if quantized.bits == 4:
-            lanes = [writer.dialect.lane(name, place) for place in EVENS]
-            name = writer.let(F32, True, writer.dialect.gathered(F32, lanes))
-        return Var(F32, name, True)
+        def put(vector: int, digit: int, byte: Expr) -> None:
+            place = first + vector * LANES + axis("lane", LANES)
+            writer.put("q", self._place(row, digit) + place, byte, I8)
+
+        at = row * groups + group
+        unit, total = digits_of(writer, values, put)
+        writer.put("unit", at, unit)
+        self._start(quantized, at, total)
 
     def _start(self, quantized: Quantized, at: Index, total: Expr) -> None:
         """What the sums of a group start with: its zero point; or its sum, for its bias."""
@@ -141,7 +90,7 @@ class Digits(Streamed):
                 writer.line(f"{writer.type(I32, True)} a{m}_{digit} = {writer.wide(start)};")
         for w in range(words):
             word = quantized.word(output, group * words + w)
-            for n, weights in enumerate(_bytes(quantized, word)):
+            for n, weights in enumerate(quantized.bytes_of(word)):
                 input = group * quantized.group + (w * quantized.per + 4 * n)
                 for m in range(rows):
                     for digit in range(DIGITS):
@@ -158,12 +107,9 @@ class Digits(Streamed):
 
     def _dot(self, row: int, digit: int, input: Index, weights: Expr) -> None:
         """Four weights of 16 outputs times one digit of four activations."""
-        name = f"a{row}_{digit}"
         at = (self._place(number(row), digit) + input) // 4
-        product = Apply(I32, "dot_bytes", Var(I32, name, True), weights, Cell(U32, "q", at))
-        texts = [self.writer.wide(arg) for arg in product.args]
-        text = self.writer.dialect.apply("dot_bytes", I32, I32, LANES, texts)
-        self.writer.line(f"{name} = {text};")
+        weight = self.writer.wide(weights)
+        dot_words(self.writer, "dot_bytes", f"a{row}_{digit}", weight, Cell(U32, "q", at))
 
     def _total(self, row: int) -> str:
         """The three sums of a group as one float, in its unit."""
@@ -185,40 +131,3 @@ class Digits(Streamed):
             self.writer.wide(arg) if isinstance(arg, Const) else self._now(arg) for arg in part.args
         ]
         return self.writer.dialect.apply(part.op, part.dtype, part.dtype, LANES, texts)
-
-
-def _bytes(quantized: Quantized, word: Expr) -> list[Expr]:
-    """The values in a word, four to a vector of bytes."""
-    if quantized.bits == 8:
-        return [word]
-    mask = _u32(0x0F0F0F0F)
-    return [
-        Apply(U32, "and", word, mask),
-        Apply(U32, "and", Apply(U32, "shift_right", word, constant(U32, 4)), mask),
-    ]
-
-
-def _u32(value: int) -> Expr:
-    return constant(U32, value)
-
-
-def _plus(value: Expr, by: int) -> Expr:
-    return Apply(U32, "add", value, constant(U32, by))
-
-
-def _float(field: Expr) -> Expr:
-    """The power of two with a stored exponent."""
-    return Apply(F32, "bits", Apply(U32, "shift_left", field, constant(U32, 23)))
-
-
-def _size(value: Expr) -> Expr:
-    """The bits of an absolute value: in order as numbers, infinity and NaN the largest."""
-    return Apply(I32, "and", Apply(I32, "bits", value), constant(I32, SIZE))
-
-
-def _largest(values: list[Expr]) -> Expr:
-    """The largest, lane by lane."""
-    found = values[0]
-    for value in values[1:]:
-        found = Apply(I32, "max", found, value)
-    return found

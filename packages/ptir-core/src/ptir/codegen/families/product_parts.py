@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expr import Expr, Load, Var
+from ptir.codegen.expr import Cell, Expr, Load, Var
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Group, Site
 from ptir.codegen.panels import LANES, Panels
@@ -111,13 +111,13 @@ class Writing:
         """One weight, or one per lane."""
         return self.panels.weight(self.product.packed, output, input)
 
-    def stored_word(self, row: Index, word: Index) -> Expr:
+    def stored_word(self, row: Index, word: Index) -> Load:
         """A word of activations that lie in memory."""
         found = self.word_in_memory(row, word)
         assert found is not None, self.product
         return found
 
-    def word_in_memory(self, row: Index, word: Index) -> Expr | None:
+    def word_in_memory(self, row: Index, word: Index) -> Load | None:
         """A word of neighbouring activations of 16 or 8 bits, if they lie in memory as one."""
         per = 32 // self.graph.type(self.product.lhs).dtype.bits
         found = self.activation(row, word * per)
@@ -127,14 +127,11 @@ class Writing:
         whole = (found.index % per).bounds == (0, 0) and next_.index == found.index + 1
         return Load(U32, found.source, found.index // per) if whole else None
 
-    def dot(self, name: str, weight: Expr, x: Expr) -> None:
-        """Add the products of two words to the sums in a variable."""
-        writer, rounded = self.writer, self.product.rounded
+    def dot(self, name: str, weight: Expr, x: Load | Cell) -> None:
+        """Add the products of words of weights and one of activations to the sums in a variable."""
+        rounded = self.product.rounded
         assert rounded is not None
-        dtype = I32 if rounded.dot == "dot_bytes" else F32
-        args = [name, writer.wide(weight), writer.widened(writer.value(x))]
-        text = writer.dialect.apply(rounded.dot, dtype, dtype, LANES, args)
-        writer.line(f"{name} = {text};")
+        dot_words(self.writer, rounded.dot, name, self.writer.wide(weight), x)
 
     def scaled(self, name: str, sums: str, factor: Expr) -> None:
         """Add a group's sums of integers, times a factor, to a variable."""
@@ -175,6 +172,13 @@ class Writing:
                 for place in range(left):
                     one = writer.dialect.lane(name, place)
                     self.finish(row, number(whole * LANES + place), one, False)
+
+
+def dot_words(writer: Writer, op: str, name: str, weights: str, x: Load | Cell) -> None:
+    """Add a dot product of words with one word in memory to a variable."""
+    dtype = I32 if op == "dot_bytes" else F32
+    text = writer.dialect.apply(op, dtype, dtype, LANES, [name, weights, writer.element(x)])
+    writer.line(f"{name} = {text};")
 
 
 def fma(writer: Writer, a: str, b: str, c: str) -> str:

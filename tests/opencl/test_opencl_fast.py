@@ -21,11 +21,11 @@ PROMPT = "First Citizen: Before we proceed any further, hear me speak."
 
 
 @pytest.fixture
-def instructions(c: Target) -> Target:
+def instructions(opencl: Target) -> Target:
     """The C device where it has both dot instructions."""
-    if len(c.backend.opened(c.device).device.dialect.dots) < 2:  # type: ignore[attr-defined]
+    if len(opencl.backend.opened(opencl.device).device.dialect.dots) < 2:  # type: ignore[attr-defined]
         pytest.skip("the processor has no dot instructions")
-    return c
+    return opencl
 
 
 def products(model: Model, tokens: int) -> set[str]:
@@ -98,9 +98,9 @@ def test_the_model_s_own_override_wins(instructions: Target) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_formats_without_an_implementation_say_so(c: Target, dtype: str) -> None:
+def test_formats_without_an_implementation_say_so(opencl: Target, dtype: str) -> None:
     with pytest.raises(UsageError) as raised:
-        load_model("demo", backend=c, dtype=dtype, fast=True)
+        load_model("demo", backend=opencl, dtype=dtype, fast=True)
     assert str(raised.value) == (
         f"fast: weights in {dtype} have no dot implementation; those in bf16, int8, int4 do"
         " (--dtype bf16, --quant int8, --quant int4)"
@@ -116,16 +116,16 @@ def test_a_device_without_the_instruction_says_so() -> None:
 
 
 def test_a_processor_without_the_instruction_says_so(
-    c: Target, monkeypatch: pytest.MonkeyPatch
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device = c.backend.opened(c.device).device  # type: ignore[attr-defined]
+    device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
     monkeypatch.setattr(device.dialect, "dots", frozenset(("dot_bytes",)))
     with pytest.raises(UnsupportedError, match="the device has no dot_bf16 instruction"):
-        load_model("demo", backend=c, dtype="bf16", fast=True)
-    assert load_model("demo", backend=c, quant="int8", fast=True).overrides
+        load_model("demo", backend=opencl, dtype="bf16", fast=True)
+    assert load_model("demo", backend=opencl, quant="int8", fast=True).overrides
 
 
-def test_forcing_it_on_other_weights_is_an_error(c: Target) -> None:
-    model = load_model("demo", backend=c, overrides={"linear": "force=bf16"})
+def test_forcing_it_on_other_weights_is_an_error(opencl: Target) -> None:
+    model = load_model("demo", backend=opencl, overrides={"linear": "force=bf16"})
     with pytest.raises(UnsupportedError, match="the weight is f32; bf16 takes bf16 weights"):
         model.forward([1, 2, 3])

@@ -1,0 +1,296 @@
+"""Many rows times weights of 4 or 8 bits by dot products of bytes, as exact as by f32.
+
+A piece of work is a block of rows times a run of panels. The digits of its activations
+(``digit_parts``) go into scratch memory once; then tiles of rows and panels pass, group by group.
+The sums of the three digits make one whole number of 32 bits, so that a group costs one conversion.
+The lowest bits that do not fit are left out: at most 2^-31 of the largest sum that the group could
+have (its largest activation times the largest weight, as often as it has activations).
+
+Three instructions multiply as much as four of f32 do. Small tiles are best: what a group costs at
+its end runs beside the products of the next, where registers are left for both.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ptir.codegen.expr import Apply, Expr, Load, constant
+from ptir.codegen.families.digit_parts import DIGITS, digits_of, ordered
+from ptir.codegen.families.digit_parts import fits as digits_fit
+from ptir.codegen.families.product_blocked import Blocked
+from ptir.codegen.families.product_parts import Product, dot_words, fma
+from ptir.codegen.index import Axis, Index, axis, number
+from ptir.codegen.kernel import Kernel, Site, finished, scratch_value
+from ptir.codegen.panels import LANES
+from ptir.codegen.quantized import Quantized
+from ptir.types import F32, I8, I32, U32, TensorType
+
+HELD: Final = 1 << 19
+"""Bytes of digits that a block of rows may have: they stay in a core's cache beside the weights."""
+FEWEST: Final = 16
+"""Rows of a block, so that weights are not read for a handful of them."""
+UNROLLED: Final = 8
+"""Words of bytes that are written out one after the other."""
+HIGH, MIDDLE, LOW = 2, 1, 0
+NAMES: Final = {HIGH: "a", MIDDLE: "b", LOW: "c"}
+"""The variables that hold the sums of each digit."""
+STARTS: Final = 2
+"""What a group's sums start at: those of the highest digits, those of the lowest."""
+
+
+def fits(product: Product, site: Site) -> bool:
+    """Whether the schedule is for this product and device."""
+    quantized = product.quantized
+    if product.is_streamed or quantized is None or not digits_fit(product, site):
+        return False
+    return dropped(quantized) <= 8
+
+
+def dropped(quantized: Quantized) -> int:
+    """The lowest bits of a group's sum that do not fit 32 bits beside the highest."""
+    last, zero = 2**quantized.bits - 1, quantized.zero or 0.0
+    largest = max(abs(zero), abs(last + zero))
+    return max(0, math.ceil(math.log2(max(1.0, largest) * quantized.group)) - 8)
+
+
+class BlockedDigits(Blocked):
+    """The blocked schedule with products in whole numbers."""
+
+    _block_rows: int
+    """Rows whose digits an item holds."""
+
+    @property
+    def _high(self) -> int:
+        return self.tiles.digit_rows
+
+    @property
+    def _wide(self) -> int:
+        return self.tiles.digit_panels
+
+    @property
+    def quantized(self) -> Quantized:
+        """The weight."""
+        assert self.product.quantized is not None
+        return self.product.quantized
+
+    @property
+    def _groups(self) -> int:
+        return self.quantized.inputs // self.quantized.group
+
+    def kernel(self) -> Kernel:
+        """An item per run of pieces: blocks of rows, and within them runs of panels."""
+        writer, rows = self.writer, self.product.rows
+        all_tiles = -(-rows // self._high)
+        columns = -(-self.panels.count // self._wide)
+        wanted = self.items(all_tiles * columns)
+        tiles = self._tiles_of_a_block(all_tiles, wanted)
+        blocks = -(-all_tiles // tiles)
+        runs = min(columns, -(-wanted // blocks))
+        pieces = blocks * runs
+        items = self.items(pieces)
+        writer.share(pieces, items)
+        with writer.loop(Axis("piece", pieces), "first", "last"):
+            names = [
+                writer.let(I32, False, writer.index(index))
+                for index in (axis("piece", pieces) // runs, axis("piece", pieces) % runs)
+            ]
+            self._piece(axis(names[0], blocks), tiles, axis(names[1], runs), columns)
+        return finished(self.group, writer, items, self._scratch_of(items, tiles * self._high))
+
+    def _tiles_of_a_block(self, all_tiles: int, wanted: int) -> int:
+        """Tiles of rows whose digits an item holds at once."""
+        most = HELD // (self._high * DIGITS * self.product.inputs)
+        fewest = FEWEST // self._high
+        tiles = min(max(most, fewest), max(-(-all_tiles // wanted), fewest))
+        blocks = -(-all_tiles // tiles)
+        if blocks > wanted:  # as many for every item
+            tiles = -(-all_tiles // (-(-blocks // wanted) * wanted))
+        return min(tiles, all_tiles)
+
+    def _scratch_of(self, items: int, rows: int) -> tuple[TensorType, ...]:
+        """Digits, units, and what the sums of a group start with (or its sum, for its bias)."""
+        groups = items * rows * self._groups
+        words = TensorType(U32, (groups * self._words * DIGITS,))
+        starts = groups if self.quantized.zero is None else groups * STARTS
+        of = F32 if self.quantized.zero is None else I32
+        return words, TensorType(F32, (groups,)), TensorType(of, (starts,))
+
+    @property
+    def _words(self) -> int:
+        """Words of a digit of a group."""
+        return self.quantized.group // 4
+
+    # --- a block of rows ---
+
+    def _piece(self, block: Index, tiles: int, run: Index, columns: int) -> None:
+        """The rows of a block times the panels of a run."""
+        writer, rows, tall = self.writer, self.product.rows, self._high
+        held, runs = tiles * tall, run.high + 1
+        row, self._block_rows = block * held, held
+        count = f"min({held}, {rows} - {writer.index(row)})"
+        with writer.loop(Axis("s", held), "0", count):
+            at = writer.let(I32, False, writer.index(row + axis("s", held)))
+            with writer.loop(Axis("h", self._groups), "0", str(self._groups)):
+                self._digits(axis(at, rows), axis("s", held), axis("h", self._groups))
+        whole, left = divmod(self.panels.count, self._wide)
+        first, end = (writer.index((run + n) * columns // runs) for n in range(2))
+        with writer.loop(Axis("g", columns), first, end):
+            if whole:
+                with writer.block(f"if (g < {whole})" if left else ""):
+                    self._column(block, tiles, axis("g", whole) * self._wide, self._wide)
+            if left:
+                with writer.block("else" if whole else ""):
+                    self._column(block, tiles, number(whole * self._wide), left)
+
+    def _column(self, block: Index, tiles: int, panel: Index, panels: int) -> None:
+        """The rows of a block times the panels of a tile."""
+        writer, rows, tall = self.writer, self.product.rows, self._high
+        whole, left = divmod(rows, tall)
+        first = block * tiles
+        if whole:
+            count = f"min({tiles}, {whole} - {writer.index(first)})"
+            with writer.loop(Axis("t", tiles), "0", count):
+                at = writer.let(I32, False, writer.index((first + axis("t", tiles)) * tall))
+                row = axis(at, whole * tall - tall + 1)
+                self._tile_of(row, axis("t", tiles) * tall, tall, panel, panels)
+        if left:
+            last = whole // tiles
+            guard = f"if ({writer.index(block)} == {last})" if block.high else ""
+            with writer.block(guard):
+                slot = number((whole - last * tiles) * tall)
+                self._tile_of(number(whole * tall), slot, left, panel, panels)
+
+    def _digits(self, row: Index, slot: Index, group: Index) -> None:
+        """Digits, unit and start of one group of activations into scratch memory."""
+        writer, quantized, size = self.writer, self.quantized, self.quantized.group
+        words, units, starts = (scratch_value(self.group, n) for n in range(3))
+        lane, at = axis("lane", LANES), slot * self._groups + group
+        values = []
+        for place in range(0, size, LANES):
+            value = self.activation(row, group * size + place + lane)
+            values.append(ordered(writer, quantized, value))
+
+        def put(vector: int, digit: int, byte: Expr) -> None:
+            place = self._digit(slot, group, digit, number(0)) * 4 + vector * LANES + lane
+            writer.store(words, I8, place, byte, within=U32)
+
+        drop = dropped(quantized)
+        unit, total = digits_of(writer, values, put, drop)
+        writer.store(units, F32, at + self._item(self._groups), unit)
+        zero, low = quantized.zero, Apply(I32, "and", total, constant(I32, 0xFFFF))
+        if zero is None:
+            exact = Apply(F32, "mul", unit, constant(F32, 2.0**-drop))
+            found = Apply(F32, "mul", Apply(F32, "convert", total), exact)
+            writer.store(starts, F32, at + self._item(self._groups), found)
+            return
+        high = Apply(I32, "shift_right", total, constant(I32, 16))
+        for n, part in enumerate((high, low)):
+            start = Apply(I32, "mul", part, constant(I32, int(zero)))
+            if n and drop:
+                start = Apply(I32, "add", start, constant(I32, 1 << (drop - 1)))
+            writer.store(starts, I32, at * STARTS + n + self._item(self._groups * STARTS), start)
+
+    def _item(self, size: int) -> Index:
+        """Where the item's part of a scratch memory begins, which has ``size`` for every row."""
+        return Index({Axis("item", 1 << 16): 1}) * (self._block_rows * size)
+
+    def _digit(self, slot: Index, group: Index, digit: int, word: Index) -> Index:
+        """Where a word of digits is."""
+        at = ((slot * self._groups + group) * DIGITS + digit) * self._words + word
+        return at + self._item(self._groups * DIGITS * self._words)
+
+    # --- a tile ---
+
+    def _tile_of(self, row: Index, slot: Index, rows: int, panel: Index, panels: int) -> None:
+        """A tile of outputs in registers, finished at once; its digits are those from ``slot``."""
+        writer = self.writer
+        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
+        names = [(m, p) for m in range(rows) for p in range(panels)]
+        for m, p in names:
+            writer.line(f"{writer.type(F32, True)} y{m}_{p} = {zero};")
+        with (
+            writer.loop(Axis("h", self._groups), "0", str(self._groups)),
+            writer.lanes(Axis("lane", LANES)),
+        ):
+            self._group_of(slot, rows, panel, panels)
+        for m, p in names:
+            with writer.block(""):
+                self.finish_panel(row + m, panel + p, f"y{m}_{p}")
+
+    def _group_of(self, slot: Index, rows: int, panel: Index, panels: int) -> None:
+        """One group of a tile."""
+        writer, quantized, group = self.writer, self.quantized, axis("h", self._groups)
+        zero = writer.wide(constant(I32, 0))
+        for m in range(rows):
+            starts = {MIDDLE: zero}
+            starts[HIGH], starts[LOW] = (writer.wide(start) for start in self._starts(slot + m))
+            for p in range(panels):
+                for digit, name in NAMES.items():
+                    writer.line(f"{writer.type(I32, True)} {name}{m}_{p} = {starts[digit]};")
+        words = quantized.group // quantized.per
+        each = math.gcd(words, UNROLLED * 4 // quantized.per)
+        with writer.loop(Axis("w", words // each), "0", str(words // each)):
+            for n in range(each):
+                word = axis("w", words // each) * each + n
+                with writer.block(""):
+                    self._word(slot, rows, [panel + p for p in range(panels)], word)
+        units, sums = (scratch_value(self.group, n) for n in (1, 2))
+        for p in range(panels):
+            output = (panel + p) * LANES + axis("lane", LANES)
+            step = writer.wide(quantized.scaled(self.builder, output, group))
+            for m in range(rows):
+                at = (slot + m) * self._groups + group + self._item(self._groups)
+                unit = writer.wide(Load(F32, units, at))
+                whole = self._whole(*(f"{name}{m}_{p}" for name in NAMES.values()))
+                found = writer.dialect.apply("by_power", F32, F32, LANES, [whole, unit])
+                writer.line(f"y{m}_{p} = {fma(writer, found, step, f'y{m}_{p}')};")
+                if quantized.zero is None:
+                    offset = quantized.offset(self.builder, output, group)
+                    self.added(f"y{m}_{p}", Load(F32, sums, at), offset)
+
+    def _starts(self, slot: Index) -> tuple[Expr, Expr]:
+        """What the sums of a row's group start at."""
+        quantized, drop = self.quantized, dropped(self.quantized)
+        if not quantized.zero:
+            return constant(I32, 0), constant(I32, (1 << drop) // 2)
+        at = (slot * self._groups + axis("h", self._groups)) * STARTS
+        at += self._item(self._groups * STARTS)
+        starts = scratch_value(self.group, 2)
+        return Load(I32, starts, at), Load(I32, starts, at + 1)
+
+    def _word(self, slot: Index, rows: int, panels: list[Index], word: Index) -> None:
+        """One word of every panel times the digits of as many activations of every row."""
+        writer, quantized, group = self.writer, self.quantized, axis("h", self._groups)
+        source, words = scratch_value(self.group, 0), quantized.group // quantized.per
+        found = []
+        for panel in panels:
+            output = panel * LANES + axis("lane", LANES)
+            raw = quantized.bytes_of(quantized.word(output, group * words + word))
+            found.append([writer.wide(part) for part in raw])
+        count = len(found[0])
+        for n in range(count):
+            for m in range(rows):
+                for digit, name in NAMES.items():
+                    x = Load(U32, source, self._digit(slot + m, group, digit, word * count + n))
+                    for p, weights in enumerate(found):
+                        dot_words(writer, "dot_bytes", f"{name}{m}_{p}", weights[n], x)
+
+    def _moved(self, name: str, by: int) -> str:
+        """A variable moved up, or down where ``by`` is negative."""
+        if by == 0:
+            return name
+        op = "shift_left" if by > 0 else "shift_right"
+        by_text = self.writer.wide(constant(I32, abs(by)))
+        return self.writer.dialect.apply(op, I32, I32, LANES, [name, by_text])
+
+    def _whole(self, high: str, middle: str, low: str) -> str:
+        """The sums of a group as one float, in its unit."""
+        drop, dialect = dropped(self.quantized), self.writer.dialect
+
+        def added(a: str, b: str) -> str:
+            return dialect.apply("add", I32, I32, LANES, [a, b])
+
+        upper = added(self._moved(high, 8), middle)
+        total = added(self._moved(upper, 8 - drop), self._moved(low, -drop))
+        return dialect.apply("convert", F32, I32, LANES, [total])
