@@ -37,7 +37,7 @@ def processor_seconds() -> float:
     return times.children_user + times.children_system
 
 
-def first_token(model: Path, backend: str, dtype: str, cache: Path) -> dict[str, float]:
+def first_token(model: Path | str, backend: str, dtype: str, cache: Path) -> dict[str, float]:
     began, used = time.perf_counter(), processor_seconds()
     options = ("-p", "It was", "-n", "1", "--temp", "0", "--dtype", dtype, "--backend", backend)
     stats = json.loads(ptir("run", str(model), *options, "--json", cache=cache))["stats"]
@@ -50,6 +50,19 @@ def first_token(model: Path, backend: str, dtype: str, cache: Path) -> dict[str,
         "prompt": stats["prompt_seconds"],
         "processor": processor_seconds() - used,
     }
+
+
+def beside(model: str, backends: list[str], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each backend in alternating runs, behind two that fill the kernel cache."""
+    with tempfile.TemporaryDirectory() as scratch:
+        cache = Path(scratch)
+        found: dict[str, list[float]] = {backend: [] for backend in backends}
+        for number in range(repeats + 2):
+            for backend in backends:
+                whole = first_token(model, backend, "f32", cache)["whole"]
+                if number >= 2:
+                    found[backend].append(whole)
+    return found
 
 
 def measure(backend: str, dtype: str, repeats: int) -> dict[str, Any]:

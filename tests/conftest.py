@@ -1,10 +1,13 @@
-"""What all tests share: where the repository is, and that parity tests wait to be asked for."""
+"""What all tests share: the repository, the corpus, and that parity tests wait to be asked for."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+
+from corpus_slices import by_op
+from ptir_testsuite.case import Case
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -20,6 +23,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if REPOSITORY / "tests" / "parity" in item.path.parents:
             item.add_marker("parity")
+
+
+@pytest.fixture(scope="session")
+def cases() -> dict[str, list[Case]]:
+    """The conformance suite's corpus by op."""
+    return by_op()
+
+
+@pytest.fixture
+def built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels neither kept on disk nor taken from it, as in a conformance run."""
+    monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import ptir
+from devices import device
 from running import REF
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -68,3 +70,58 @@ def test_a_worker_answers_calls_and_its_end_is_an_error(measuring: Any) -> None:
 def test_others_take_nothing_less_than_nothing(measuring: Any) -> None:
     share = measuring("others").Others().share()
     assert share is None or 0 <= share <= 1.5
+
+
+def test_works_alternate_between_probes(measuring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    probing, order = measuring("probing"), list[str]()
+
+    class Probe:
+        def bandwidth(self) -> float:
+            order.append("probe")
+            return 100.0 * len(order)
+
+    monkeypatch.setattr(probing, "probe", lambda threads: Probe())
+    works = {n: lambda n=n: order.append(n) or float(ord(n)) for n in "ab"}  # type: ignore[misc]
+    found = probing.in_pieces(works, 1)
+    assert order == ["probe", *["a", "probe", "b", "probe"] * probing.PIECES]
+    assert found["a"][0] == ord("a") * probing.PIECES
+    between = [100 * (1 + 4 * n + 1) for n in range(probing.PIECES)]  # its number between probes
+    assert found["a"][1] == pytest.approx(sum(between) / probing.PIECES)
+
+
+def test_a_worker_has_threads_and_a_cache_of_its_own(measuring: Any, tmp_path: Path) -> None:
+    device("c")
+    workers = measuring("workers")
+    given = {"backend": "c", "dtype": "f32", "quant": None}
+    worker = workers.Worker("steps", 1, str(tmp_path), **given)
+    capturing, compiling = worker.call("compiled", 1)
+    worker.close()
+    assert 0 < capturing < compiling
+    recipes = list((tmp_path / "recipes").iterdir())
+    assert len(recipes) == 2, "a small program in front, and the step, whose weights are not made"
+
+
+def test_contexts_are_as_long_as_asked_for(measuring: Any) -> None:
+    from ptir.models import table
+
+    ours = measuring("ours")
+    assert ours.preset_of(1024) == "gpt2"
+    _, config = table.preset(ours.preset_of(4096))
+    assert config == {**table.preset("gpt2")[1], "n_positions": 4096}
+
+
+def test_every_section_measures_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    speed = importlib.import_module("speed")
+    given = argparse.Namespace(formats=["f32", "int4"], threads=[1, 2])
+    counts = {name: len(list(speed.parts(given, name, FOLDER))) for name in speed.SECTIONS}
+    assert counts == {
+        "models": 4,
+        "prompts": 2,
+        "contexts": 4,
+        "compile": 2,
+        "rows": 1,
+        "cold": 1,
+        "demo": 1,
+        "convolutions": 2,
+    }

@@ -53,6 +53,17 @@ MEMORY = 1.15
 COLD_SECONDS = 1.5
 """From a cold process to the first token, with kernels built before."""
 
+COMPILE_SECONDS = 2.0
+"""Capturing and compiling a whole step, with nothing built before."""
+DEMO = 1.2
+"""A cold process to its first token, over the reference, with kernels built before."""
+PROMPTS = 2.5
+"""Tokens a second of four prompts at once, over one."""
+CONVOLUTIONS = 1.0
+"""PyTorch's time for all convolutions of ResNet34 over ours."""
+GROWTH = 1.25
+"""What a token costs more in a long context, over reading the cache: our own measure of "only"."""
+
 
 @dataclass(frozen=True)
 class Row:

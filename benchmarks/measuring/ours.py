@@ -13,12 +13,27 @@ CONTEXT = 1024
 class Ours:
     """A loaded model. Every session has room for the whole context, as peers have."""
 
-    def __init__(self, backend: str, dtype: str, quant: str | None, fast: bool = False) -> None:
+    def __init__(
+        self,
+        backend: str,
+        dtype: str,
+        quant: str | None,
+        fast: bool = False,
+        positions: int = CONTEXT,
+        cache_dtype: str = "f32",
+    ) -> None:
         import ptir
 
+        self.positions = positions
         self.model = ptir.load_model(
-            "random:gpt2", backend=backend, dtype=dtype, quant=quant, fast=fast
+            f"random:{preset_of(positions)}",
+            backend=backend,
+            dtype=dtype,
+            quant=quant,
+            fast=fast,
+            cache_dtype=cache_dtype,
         )
+        self._kept: dict[str, Any] = {}
         self._policies = self.model.policies()  # in force for as long as the process lasts
         self._policies.__enter__()
         self._session: Any = None
@@ -47,8 +62,39 @@ class Ours:
         active = np.ones(1, np.bool_)
         began = time.perf_counter()
         for left in reversed(range(len(tokens))):
-            self._session.advance(active, ahead=left > 0)
+            self._session.advance(active, ahead=left)
         return time.perf_counter() - began
+
+    def keep(self, name: str, position: int, rows: int = 1) -> None:
+        """Start sequences with ``position`` tokens each under a name, beside others."""
+        from ptir.runtime.session import Session
+
+        room = self.positions if rows == 1 else position + 256
+        session = self._kept[name] = Session.of(self.model, rows, room)
+        prompt = np.random.default_rng(0).integers(0, 50257, position).tolist()
+        session.pick(session.prefill([prompt] * rows))
+
+    def continued(self, name: str, steps: int) -> float:
+        """Seconds for so many greedy tokens of every sequence under a name."""
+        session = self._kept[name]
+        active = np.ones(session.batch, np.bool_)
+        began = time.perf_counter()
+        for left in reversed(range(steps)):
+            session.advance(active, ahead=left)
+        return time.perf_counter() - began
+
+    def cache_bytes(self) -> float:
+        """Bytes of the cache for each position of one sequence."""
+        caches = self.model.cache_types(1, self.positions)
+        return sum(type.nbytes for pair in caches for type in pair) / self.positions
+
+    def weight_bytes(self) -> int:
+        """The weights that one token reads, after decoding one sequence."""
+        from ptir.runtime.explain import weights_read
+
+        found = weights_read(self.model.steps.advance(1, self.positions).plans[-1])
+        assert found is not None, "only backends that explain themselves are asked"
+        return found
 
     def _decoding(self) -> Any:
         return self.model.steps.advance(1, self._session.capacity).plans[-1]
@@ -78,8 +124,9 @@ class Ours:
         """
         self.begin(tokens[0])
         active = np.ones(1, np.bool_)
-        self._session.advance(active, ahead=True)
-        if self._session._ahead is None:
+        self._session.advance(active, ahead=1)
+        ahead = self._session._ahead
+        if not ahead or ahead[0].fetched is None:
             return []
         executable = self._decoding().executable
         launches = sum(part.kind == "kernel" for part in executable.explain().parts)
@@ -100,3 +147,15 @@ class Ours:
         finally:
             kind.run = run  # type: ignore[method-assign]
         return spent
+
+
+def preset_of(positions: int) -> str:
+    """GPT-2 124M with so many positions, as a preset."""
+    from ptir.models import table
+
+    definition, config = table.preset("gpt2")
+    if config["n_positions"] == positions:
+        return "gpt2"
+    presets: Any = definition.presets
+    presets[f"gpt2-{positions}"] = {**config, "n_positions": positions}
+    return f"gpt2-{positions}"

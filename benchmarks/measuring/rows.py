@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+
+from measuring import bars
+from measuring.bars import Row
+from measuring.workers import Worker
 
 ROWS, WIDTH = 1 << 16, 768
 """201 MB: more than caches hold."""
@@ -59,3 +64,20 @@ class RowKernels:
     def _copy(self) -> None:
         for _ in self._pool.map(np.copyto, self._copies, self._source):
             pass
+
+
+def kernel_rows(given: argparse.Namespace) -> list[Row]:
+    """Layer norm and softmax over copying."""
+    worker = Worker("rows", backend=given.backend)
+    names = ("copy", "negate", "layer_norm", "softmax")
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(given.rounds):
+        for name in names:
+            found[name].append(worker.call("bandwidth", name))
+    worker.close()
+    rows = [Row("rows", "copy by two threads", [b / 1e9 for b in found["copy"]], "GB/s")]
+    for name in names[1:]:
+        shares = [b / c for b, c in zip(found[name], found["copy"], strict=True)]
+        bar = None if name == "negate" else bars.ROWS
+        rows.append(Row("rows", f"{name}, share of copying", shares, "%", bar))
+    return rows

@@ -18,10 +18,17 @@ from typing import Any, NoReturn
 class Worker:
     """A peer in another process: ``call`` runs a method of it."""
 
-    def __init__(self, kind: str, **options: Any) -> None:
+    def __init__(self, kind: str, of: int | None = None, cache: str = "", **options: Any) -> None:
+        """``of`` so many threads of the C backend; ``cache`` is the folder of what is built."""
         self.kind = kind
+        environment = dict(os.environ)
+        if of is not None:
+            environment["PTIR_C_THREADS"] = str(of)
+        if cache:
+            environment["PTIR_CACHE_DIR"] = cache
         self._process = subprocess.Popen(
             [sys.executable, __file__, json.dumps({"kind": kind, **options})],
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -69,6 +76,10 @@ def make(kind: str, **options: Any) -> Any:
         from measuring.ours import Ours
 
         return Ours(**options)
+    if kind == "steps":
+        from measuring.captured import Captured
+
+        return Captured(**options)
     from measuring.rows import RowKernels
 
     return RowKernels(**options)

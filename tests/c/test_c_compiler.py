@@ -24,6 +24,7 @@ from ptir.types import spec
 from ptir_backend_c import CBackend, compiler
 from ptir_backend_c.compiler import Compiler
 from ptir_backend_c.device import CDevice
+from ptir_backend_c.units import LEAST, parts
 
 
 @pytest.fixture
@@ -279,3 +280,64 @@ def test_nothing_stays_in_the_temporary_folder(
     with pytest.raises(CompileError):
         device.build("not C")
     assert list(tmp_path.iterdir()) == []
+
+
+# --- in parts ---
+
+KERNEL = "void {name}(void *const *buffers, const int item) {{\n  {body}\n}}\n\n"
+
+
+def body(name: str, place: int) -> str:
+    """A kernel of some length that stores its number."""
+    return KERNEL.format(name=name, body=f"((int *)buffers[0])[{place}] = {place};" + " " * LEAST)
+
+
+def test_long_sources_are_compiled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts define what the source does, and one call of the compiler makes each."""
+    import ctypes
+
+    names = [f"number_{n}" for n in range(5)]
+    source = "typedef int whole;\n\n" + "".join(body(name, n) for n, name in enumerate(names))
+    monkeypatch.setenv("PTIR_C_THREADS", "3")
+    calls: list[list[str]] = []
+    run = Compiler._run
+
+    def counted(self: Compiler, command: list[str], folder: str | None) -> Any:
+        calls.append(command)
+        return run(self, command, folder)
+
+    monkeypatch.setattr(Compiler, "_run", counted)
+    made = CDevice(compiler.find(), 1)._loaded(compiler.find().shared_object(source))
+    compiled = [call for call in calls if "-c" in call]
+    assert len(compiled) == 3
+    memory = (ctypes.c_int * 5)(*[-1] * 5)
+    buffers = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
+    for name in names:
+        getattr(made.library, name)(buffers, 0)
+    assert list(memory) == [0, 1, 2, 3, 4]
+    monkeypatch.setenv("PTIR_C_THREADS", "1")
+    calls.clear()
+    compiler.find().shared_object(source)
+    assert len(calls) == 1 and "-c" not in calls[0]
+
+
+def test_kernels_that_call_each_other_stay_together() -> None:
+    one, other = body("one", 0), body("other", 1)
+    helper = "static int twice(int x) { return 2 * x; }\n\n"
+    caller = KERNEL.format(name="caller", body="one(buffers, item);" + " " * LEAST)
+    uses = KERNEL.format(name="uses", body="twice(item);" + " " * LEAST)
+    found = parts("typedef int whole;\n\n" + one + other + helper + caller + uses, 4)
+    assert len(found) == 2 and all(part.startswith("typedef int whole;\n\n") for part in found)
+    (first,) = (part for part in found if "void one(" in part)
+    assert "void caller(" in first
+    (second,) = (part for part in found if "static int twice" in part)
+    assert "void uses(" in second and "void other(" in second and second is not first
+
+
+def test_an_error_in_a_part_names_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTIR_C_THREADS", "2")
+    bad = KERNEL.format(name="bad", body="int x = ;" + " " * LEAST)
+    source = "".join(body(f"good_{n}", n) for n in range(3)) + bad
+    assert len(parts(source, 2)) == 2
+    with pytest.raises(CompileError, match="failed in kernel 'bad': expected expression"):
+        compiler.find().shared_object(source)

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from corpus_slices import outcomes, spread
 from test_opencl_conformance import (
     test_composites_whole_and_lowered,
     test_every_op_in_every_dtype,
     test_random_programs_agree_with_the_oracle,
 )
 
+from corpus_slices import outcomes, spread
 from ptir.backend.contract import Target
 from ptir_backend_c import CBackend, compiler, dialect, prelude
 from ptir_backend_c.dialect import PlainC

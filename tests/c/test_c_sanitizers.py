@@ -19,7 +19,7 @@ from ptir_backend_c import compiler
 HERE = Path(__file__).parent
 SCRIPT = f"""
 import sys
-sys.path[:0] = [{str(HERE.parent / "opencl")!r}]
+sys.path[:0] = [{str(HERE.parent)!r}, {str(HERE.parent / "opencl")!r}]
 import numpy as np
 import ptir
 from ptir.backend import registry

@@ -16,6 +16,7 @@ from paper import PaperDevice
 
 from ptir import events
 from ptir.codegen import binaries, panels
+from ptir.codegen.kept import Kept
 
 SOURCE = "kernel text"
 
@@ -217,3 +218,13 @@ def test_processes_share_the_folder(kernels: Path) -> None:
         assert process.returncode == 0, said
     assert sum(path.stat().st_size for path in kernels.iterdir()) <= 130000
     assert all(path.suffix == ".kernels" for path in kernels.iterdir())
+
+
+def test_a_folder_is_looked_through_now_and_then(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[int]()
+    monkeypatch.setattr(Kept, "_make_room", lambda self, limit: looked.append(limit))
+    for n in range(33):
+        binaries.KEPT.write(f"k{n}", b"x" * 10, limit=64 * 100)
+    assert len(looked) == 1 + 32 // 11, "at first, then whenever more than 100 bytes were added"

@@ -13,7 +13,7 @@ from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.codegen.compile import Compiled
 from ptir.codegen.kernel import scratch_value
-from ptir.codegen.plan import Place
+from ptir.codegen.recipe import Place
 from ptir.types import BF16, F32, I32, spec
 from random_programs import random_program
 

@@ -15,8 +15,7 @@ from paper import DEVICE, PaperBackend, PaperDevice, compiled, optimized
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options
-from ptir.codegen import backend as backends
-from ptir.codegen import recipe, tuned
+from ptir.codegen import compile, recipe, tuned
 from ptir.codegen.launches import KernelProgram
 from ptir.codegen.recipe import Recipe
 from ptir.codegen.tiles import Tiles
@@ -28,7 +27,6 @@ from random_programs import random_program
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(recipe, "LEAST", 1)
     yield tmp_path / "recipes"
     recipe._state.cache_clear()
 
@@ -36,13 +34,13 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The blocks that were really compiled."""
-    compile_block, seen = backends.compile_block, list[Any]()
+    compile_block, seen = compile.compile_block, list[Any]()
 
     def counted(block: Any, *rest: Any) -> Any:
         seen.append(block)
         return compile_block(block, *rest)
 
-    monkeypatch.setattr(backends, "compile_block", counted)
+    monkeypatch.setattr(compile, "compile_block", counted)
     return seen
 
 
@@ -168,16 +166,11 @@ def test_a_damaged_recipe_is_a_warning_and_made_again(
     assert len(written) == 2
 
 
-def test_small_programs_and_large_constants_are_not_kept(
-    kept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_constants_are_not_kept(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "LARGEST", 19)
     compile_anew(program())
-    monkeypatch.setattr(recipe, "LARGEST", 20)
-    monkeypatch.setattr(recipe, "LEAST", len(program().main.instructions) + 1)
-    compile_anew(program())
     assert not kept.exists()
-    monkeypatch.setattr(recipe, "LEAST", len(program().main.instructions))
+    monkeypatch.setattr(recipe, "LARGEST", 20)
     compile_anew(program())
     assert kept.exists()
 

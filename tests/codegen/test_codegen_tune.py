@@ -11,7 +11,7 @@ from paper import DEVICE, PaperBackend, PaperDevice, compiled, optimized
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options
-from ptir.codegen import tune, tuned
+from ptir.codegen import noted, tune, tuned
 from ptir.codegen.compile import compile_block
 from ptir.codegen.kernel import Kernel
 from ptir.codegen.tiles import Tiles
@@ -102,13 +102,10 @@ def test_tuning_that_fails_chooses_nothing_and_is_over(file: Path) -> None:
     with pytest.raises(KeyError), tuning(device, Clock(Tiles(rows=12, panels=2))):
         compile_block(optimized(product(48)).main, device, Options())
         raise KeyError
-    assert not tune.is_on(device) and not file.exists()
+    assert not noted.is_on(device) and not file.exists()
 
 
-def test_programs_are_noted_although_their_recipes_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("ptir.codegen.recipe.LEAST", 1)
+def test_programs_are_noted_although_their_recipes_are_kept() -> None:
     program = optimized(product(48))
     PaperBackend().compile(program, DEVICE, Options())
     backend = PaperBackend()

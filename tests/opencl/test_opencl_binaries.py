@@ -16,8 +16,7 @@ import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
 from ptir.capture import call
-from ptir.codegen import backend as backends
-from ptir.codegen import binaries, recipe
+from ptir.codegen import binaries, compile
 from ptir.ir.program import Program
 from ptir.ops.implementations import active_overrides
 from ptir.passes.context import PassContext
@@ -90,7 +89,6 @@ def test_a_program_runs_from_its_recipe(
     opencl: Target, kernels: Path, built: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Constants, copies, scratch memory and the arena are all as they were when it was made."""
-    monkeypatch.setattr(recipe, "LEAST", 1)
     table = np.arange(40, dtype=np.float32)
 
     def body(x: Any) -> Any:
@@ -110,7 +108,7 @@ def test_a_program_runs_from_its_recipe(
 
     first = results()
     assert first[2] == first[3] == x.tobytes()
-    monkeypatch.setattr(backends, "compile_block", None)
+    monkeypatch.setattr(compile, "compile_block", None)
     assert results() == first
     assert len(built) == 1
 

@@ -7,8 +7,8 @@ first operand once.
 from __future__ import annotations
 
 import pytest
-from corpus_slices import outcomes, spread
 
+from corpus_slices import outcomes, spread
 from ptir.backend.contract import Target
 from ptir.ops import OPS
 from ptir_backend_opencl import OpenCLBackend

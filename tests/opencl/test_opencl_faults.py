@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from corpus_slices import outcomes, spread
 
+from corpus_slices import outcomes, spread
 from ptir.backend.contract import Target
 from ptir.codegen import elementwise, movement
 from ptir.codegen.expr import Apply, Expr, compare, constant

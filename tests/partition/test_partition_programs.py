@@ -12,8 +12,8 @@ from sharing import EAGER, REF, partition_of, partition_plan, shared
 
 import ptir
 from comparing import run_block, same_bits
+from devices import device
 from ptir import functional as F
-from ptir.backend import registry
 from ptir.backend.contract import Device, OpQuery, Options, Target
 from ptir.capture.lazy import tensor
 from ptir.capture.plan import run_program
@@ -339,10 +339,7 @@ def test_parameters_are_cut_again_when_they_are_others() -> None:
 
 @pytest.mark.parametrize("name", ["c", "opencl"])
 def test_kernels_of_a_backend_run_what_workers_do(name: str) -> None:
-    statuses = {one.name: one.status for one in registry.status_table()}
-    if statuses.get(name) != "ok":
-        pytest.skip(f"{name} does not run here")
-    whole = registry.get(name)
+    whole = device(name)
     program = _two_products()
     target = Target(SharedBackend(whole.backend, 2, EAGER), whole.device)
     arrays = arrays_for(program, 3)

@@ -224,7 +224,7 @@ def test_a_row_cannot_come_back_into_a_step_looked_ahead_to(
 ) -> None:
     session = session_for(small(tmp_path), 2, 16)
     session.pick(session.prefill([[1], [2]]))
-    session.advance(np.array([True, False]), ahead=True)
+    session.advance(np.array([True, False]), ahead=1)
     with pytest.raises(
         UsageError, match=r"advance of rows \[0, 1\].*submitted ahead, for rows \[0\]"
     ):

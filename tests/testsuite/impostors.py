@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -101,6 +103,42 @@ class Dying(Correct):
     def step(self, instruction, operands, device):
         if instruction.op == "neg" and operands[0].dtype == np.int32:
             os._exit(7)
+        return super().step(instruction, operands, device)
+
+
+class Shot(Correct):
+    """Is killed, as by the kernel that runs out of memory, whenever it negates an integer."""
+
+    name = "shot"
+
+    def step(self, instruction, operands, device):
+        if instruction.op == "neg" and operands[0].dtype == np.int32:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(instruction, operands, device)
+
+
+class Unlucky(Correct):
+    """Is killed from outside, once."""
+
+    name = "unlucky"
+
+    def step(self, instruction, operands, device):
+        mark = Path(os.environ["PTIR_TEST_MARK"])
+        if instruction.op == "neg" and operands[0].dtype == np.int32 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        return super().step(instruction, operands, device)
+
+
+class Interrupted(Correct):
+    """Somebody presses Ctrl-C while it negates."""
+
+    name = "interrupted"
+
+    def step(self, instruction, operands, device):
+        if instruction.op == "neg":
+            os.kill(os.getpid(), signal.SIGINT)
         return super().step(instruction, operands, device)
 
 

@@ -48,6 +48,27 @@ def test_the_item_it_was_at_is_blamed_and_the_rest_still_runs(name, outcome, tex
     assert outcome in {row.outcome for row in rows.values()}
 
 
+def test_a_worker_killed_from_outside_is_tried_once_more(monkeypatch, tmp_path):
+    monkeypatch.setenv("PTIR_TEST_MARK", str(tmp_path / "mark"))
+    rows, _ = results("Unlucky", monkeypatch, jobs=1, timeout=60.0)
+    assert {row.outcome for row in rows.values()} == {Outcome.PASS}
+    causes = [row.facts.get("killed_before") for row in rows.values()]
+    assert causes.count("SIGTERM") == 1 and causes.count(None) == len(causes) - 1
+
+
+def test_an_item_that_is_killed_twice_is_a_crash(monkeypatch):
+    rows, cases = results("Shot", monkeypatch, jobs=1, timeout=60.0)
+    for case in cases:
+        integers = case.types[0].dtype.name == "i32"
+        assert rows[case.id].outcome is (Outcome.CRASH if integers else Outcome.PASS)
+        assert not integers or rows[case.id].facts == {"killed_before": "SIGKILL"}
+
+
+def test_ctrl_c_is_for_the_process_that_collects_the_rows(monkeypatch):
+    rows, _ = results("Interrupted", monkeypatch, jobs=1, timeout=60.0)
+    assert {row.outcome for row in rows.values()} == {Outcome.PASS}
+
+
 def test_time_in_which_nobody_listens_is_not_the_fault_of_a_case(monkeypatch):
     cases = list(cases_of(OPS["neg"]))[:12]
     away = [0.0]

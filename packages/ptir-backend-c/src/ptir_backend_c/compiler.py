@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from ptir.errors import BackendUnavailable, CompileError
+from ptir_backend_c import processors
+from ptir_backend_c.units import parts
 
 NAMES: Final = ("cc", "gcc", "clang")
 ENVIRONMENT: Final = "CC"
@@ -79,15 +81,35 @@ class Compiler:
         return (done.stdout.splitlines() or [""])[0]
 
     def shared_object(self, source: str, *options: str) -> bytes:
-        """``source`` compiled and linked; raises ``CompileError``."""
+        """``source`` compiled and linked, long ones in parts; raises ``CompileError``."""
         with tempfile.TemporaryDirectory(prefix="ptir-c-") as folder:
-            text, made = Path(folder, "kernels.c"), Path(folder, "kernels.so")
-            text.write_text(source, encoding="utf-8")
-            arguments = [*self.options, *options, "-o", made.name, text.name, "-lm"]
-            done = self._run([*self.command, *arguments], folder)
-            if done.returncode or not made.exists():
-                raise self._failure(source, done)
-            return made.read_bytes()
+            given = *self.options, *options
+            sources = parts(source, processors.threads())
+            if len(sources) == 1:
+                return self._made(source, folder, "kernels.c", *given, "-lm")
+            from concurrent.futures import ThreadPoolExecutor
+
+            objects = [f"part{number}.o" for number in range(len(sources))]
+            alone = tuple(option for option in given if option != "-shared")
+
+            def compiled(text: str, made: str) -> bytes:
+                return self._made(text, folder, f"{made[:-2]}.c", *alone, "-c", made=made)
+
+            with ThreadPoolExecutor(len(sources)) as pool:
+                list(pool.map(compiled, sources, objects))
+            return self._made(source, folder, *objects, *given, "-lm")
+
+    def _made(
+        self, source: str, folder: str, file: str, *arguments: str, made: str = "kernels.so"
+    ) -> bytes:
+        """What one call of the compiler makes; ``file`` holds the source if it ends with .c."""
+        if file.endswith(".c"):
+            Path(folder, file).write_text(source, encoding="utf-8")
+        # libraries come after what needs them
+        done = self._run([*self.command, "-o", made, file, *arguments], folder)
+        if done.returncode or not Path(folder, made).exists():
+            raise self._failure(source, done)
+        return Path(folder, made).read_bytes()
 
     def _run(self, command: list[str], folder: str | None) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "LC_ALL": "C"}

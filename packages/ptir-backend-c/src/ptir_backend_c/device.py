@@ -7,11 +7,11 @@ import os
 import tempfile
 import weakref
 from _ctypes import dlclose
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.backend.kernel import KernelDevice, Traits
+from ptir.backend.kernel import KernelDevice, Traits, Walk
 from ptir.codegen import binaries
 from ptir.errors import CompileError, DeviceError, OutOfMemory
 from ptir_backend_c import processors
@@ -83,7 +83,7 @@ class Runtime:
         library.pool_free.restype = None
         library.pool_free.argtypes = (ctypes.c_void_p,)
         library.pool_run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
-        self.run = library.pool_run
+        self._run = library.pool_run
         self.copy = built.address("pool_copy")
         found = processors.places(threads)
         numbers = (ctypes.c_int * threads)(*found) if found else None
@@ -92,9 +92,50 @@ class Runtime:
             raise OutOfMemory(f"c: no memory for a pool of {threads} threads")
         weakref.finalize(self, library.pool_free, self.pool).atexit = False
 
+    def walk(self, listed: Any, count: int) -> None:
+        """Run launches one after the other; raises ``DeviceError``."""
+        if problem := self._run(self.pool, listed, count):
+            said = os.strerror(problem)
+            raise DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
+
+
+class Launches(Walk):
+    """A list of launches for every turn; the kernels' buffers are one block, copied for each."""
+
+    def __init__(
+        self, runtime: Runtime, launches: Sequence[tuple[Kernel, int]], turns: int
+    ) -> None:
+        self._runtime, self._count = runtime, len(launches)
+        self._kernels = [kernel for kernel, _ in launches]
+        size = sum(len(kernel.buffers) for kernel in self._kernels)
+        self._now = (ctypes.c_void_p * size)()
+        self._held = (ctypes.c_void_p * (size * turns))()
+        self._listed = (Launch * (len(launches) * turns))()
+        self._nbytes = ctypes.sizeof(self._now)
+        offset = 0
+        for number, (kernel, items) in enumerate(launches):
+            own = type(kernel.buffers).from_buffer(self._now, offset)
+            ctypes.memmove(own, kernel.buffers, ctypes.sizeof(own))
+            kernel.buffers = own
+            for turn in range(turns):
+                at = ctypes.addressof(self._held) + turn * self._nbytes + offset
+                self._listed[turn * self._count + number] = Launch(kernel.address, at, items)
+            offset += ctypes.sizeof(own)
+
+    def hold(self, turn: int) -> None:
+        """Copy the block."""
+        at = ctypes.addressof(self._held) + turn * self._nbytes
+        ctypes.memmove(at, self._now, self._nbytes)
+
+    def run(self, turns: int) -> None:
+        """One call."""
+        self._runtime.walk(self._listed, self._count * turns)
+
 
 class CDevice(KernelDevice):
     """The processor, a compiler for it, and a pool of threads."""
+
+    turns = 16
 
     def __init__(self, compiler: Compiler, threads: int) -> None:
         self._compiler = compiler
@@ -195,24 +236,12 @@ class CDevice(KernelDevice):
 
     def launch(self, kernel: Kernel, items: int) -> None:
         """Run it now."""
-        self.sequence(((kernel, items),))()
+        alone = Launch(kernel.address, ctypes.addressof(kernel.buffers), items)
+        self._runtime.walk(ctypes.byref(alone), 1)
 
-    def sequence(self, launches: Sequence[tuple[Kernel, int]]) -> Callable[[], None]:
+    def sequence(self, launches: Sequence[tuple[Kernel, int]]) -> Launches:
         """One call that walks the list."""
-        kernels = [kernel for kernel, _ in launches]
-        listed = (Launch * len(launches))()
-        for place, (kernel, items) in enumerate(launches):
-            listed[place] = Launch(kernel.address, ctypes.addressof(kernel.buffers), items)
-        runtime, count = self._runtime, len(launches)
-        pool, run = runtime.pool, runtime.run
-
-        def walk() -> None:
-            if problem := run(pool, listed, count):
-                said = os.strerror(problem)
-                raise DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
-
-        walk.kernels = kernels  # type: ignore[attr-defined]  # their buffers are in the list
-        return walk
+        return Launches(self._runtime, launches, self.turns)
 
     def finish(self) -> None:
         """Everything is done when a call returns."""

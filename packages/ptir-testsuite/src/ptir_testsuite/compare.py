@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,11 @@ from ptir_testsuite.floats import FORMATS, Array, doubles, format_of, round_floa
 
 @dataclass(frozen=True)
 class Fault:
-    """Where a result is wrong: the worst element, what it should be, and by how much it is off."""
+    """Where a result is wrong: the worst element, what it should be, and by how much it is off.
+
+    ``bits`` are those of both elements, expected and actual, in hex; nothing where the form is
+    wrong.
+    """
 
     index: tuple[int, ...]
     expected: str
@@ -24,6 +28,7 @@ class Fault:
     error: str
     count: int = 1
     size: int = 1
+    bits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,23 @@ def compare(
     if wrong is not None:
         return Verdict(wrong, math.inf)
     if not type.dtype.is_float:
-        return _discrete(actual, expected.values, type)
-    if type.size == 0:
+        verdict = _discrete(actual, expected.values, type)
+    elif type.size == 0:
         return Verdict(None)
+    else:
+        with np.errstate(all="ignore"):
+            verdict = _Floats(actual, expected, type, bound, terms).verdict()
+    fault = verdict.fault
+    if fault is None:
+        return verdict
+    bits = tuple(_bits(a[fault.index], type.dtype) for a in (expected.values, actual))
+    return replace(verdict, fault=replace(fault, bits=bits))
+
+
+def _bits(value: Any, dtype: DType) -> str:
+    """The bits of one element in hex, the highest first."""
     with np.errstate(all="ignore"):
-        return _Floats(actual, expected, type, bound, terms).verdict()
+        return "0x" + np.asarray(value, dtype.numpy).tobytes()[::-1].hex()
 
 
 def _wrong_form(actual: Any, type: TensorType) -> Fault | None:

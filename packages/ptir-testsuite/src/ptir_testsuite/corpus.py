@@ -140,6 +140,8 @@ def _shaped(op: Op, templates: Sequence[Template]) -> Iterator[Case]:
                 continue
             seen.add(variant.key)
             yield from _in_full(variant) if variant.key in own else _in_part(variant, len(seen))
+            if not variant.types:
+                yield from _long(variant)
 
 
 def _in_full(template: Template) -> Iterator[Case]:
@@ -155,6 +157,12 @@ def _in_part(template: Template, turn: int) -> Iterator[Case]:
     if turn % 3 == 0:
         for variant in size_variants(template, "x17")[:1]:
             yield from _valued(variant, (GROWN[turn // 3 % 3],))
+
+
+def _long(template: Template) -> Iterator[Case]:
+    """What is made of nothing is long too: longer than a narrow dtype can count."""
+    for variant in size_variants(template, "x600")[:1]:
+        yield from _valued(variant, ("plain",))
 
 
 GROWN: Final = ("plain", "ones", "ties")

@@ -160,7 +160,12 @@ def _results(case: Case, program: Program, setting: Setting) -> list[Any]:
     before = _fingerprint(arrays)
     handles = _guarded("upload", case, lambda: _uploaded(arrays, case, setting))
     _unchanged(case, "upload", handles, before, setting, "an upload holds other elements")
+    fallbacks = backend.stats(device).host_fallback_ops
     first = _run(case, executable, handles, setting)
+    fallbacks = backend.stats(device).host_fallback_ops - fallbacks
+    if fallbacks:
+        text = f"{case.call}: {fallbacks} ops ran on the host, by the backend's own counters"
+        raise Failed(Outcome.ERROR, "execute", text)
     _unchanged(case, "execute", handles, before, setting, "an input buffer was changed")
     second = _run(case, executable, handles, setting)
     if _fingerprint(arrays) != before:

@@ -1,4 +1,4 @@
-"""What can be run as one row of a report: cases, refusals, composites and random programs."""
+"""What can be run as one row of a report: cases, refusals, composites, programs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from ptir_testsuite.corpus import corpus
 from ptir_testsuite.execute import Setting, run_case
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.profiles import names_of, profiles_of
-from ptir_testsuite.programs import RandomProgram, run_program
+from ptir_testsuite.programs import RandomProgram, Stored, run_program, run_stored, stored
 from ptir_testsuite.refusals import Refusal, refusals, run_refusal
 from ptir_testsuite.selection import Matches
 
-Item = Case | Refusal | CompositeCall | RandomProgram
+Item = Case | Refusal | CompositeCall | RandomProgram | Stored
 
 
 def items(programs: int, seed: int = 0, first: int = 0) -> Iterator[Item]:
-    """The whole corpus, every refusal, the composites, then so many random programs."""
+    """The whole corpus, every refusal, the composites, the regressions, then random programs."""
     yield from _derived(tuple((op.name, id(op)) for op in OPS.values()))
     yield from composites()
+    yield from stored()
     yield from random_programs(programs, seed, first)
 
 
@@ -46,6 +47,8 @@ def profiles(item: Item) -> frozenset[str]:
     """The profiles that an item belongs to."""
     if isinstance(item, RandomProgram):  # which is drawn within whatever is claimed
         return frozenset()
+    if isinstance(item, Stored):
+        return item.profiles
     if isinstance(item, CompositeCall):
         return profiles_of(OPS["add"], names_of(item.dtypes))
     dtypes = item.dtypes if isinstance(item, Case) else ()
@@ -56,6 +59,9 @@ def described(item: Item) -> str:
     """The text that ``-k`` searches: id, call, dtypes, origin and profiles."""
     if isinstance(item, RandomProgram | CompositeCall):
         return f"{item.id} {' '.join(spoken(item)[2])}"
+    if isinstance(item, Stored):
+        ops = dict.fromkeys(i.op for i in item.program.main.instructions)
+        return " ".join((item.id, *item.dtypes, *ops, *sorted(item.profiles)))
     if isinstance(item, Refusal):
         return f"{item.id} {item.text} {item.call.label} refusal"
     words = (item.id, item.call, *item.dtypes, item.origin, item.form, item.layout)
@@ -76,6 +82,8 @@ def run_item(item: Item, setting: Setting) -> Row:
     """Run one item."""
     if isinstance(item, RandomProgram):
         return run_program(item, setting)
+    if isinstance(item, Stored):
+        return run_stored(item, setting)
     if isinstance(item, CompositeCall):
         return run_composite(item, setting)
     return run_case(item, setting) if isinstance(item, Case) else run_refusal(item, setting)
@@ -85,6 +93,8 @@ def spoken(item: Item) -> tuple[str, str, tuple[str, ...]]:
     """The op, the call for a reader and the dtypes of an item."""
     if isinstance(item, RandomProgram):
         return "program", item.id, ()
+    if isinstance(item, Stored):
+        return "program", item.id, item.dtypes
     if isinstance(item, CompositeCall):
         return item.name, item.id, item.dtypes
     return (item.op, item.call, item.dtypes) if isinstance(item, Case) else (item.op, item.text, ())

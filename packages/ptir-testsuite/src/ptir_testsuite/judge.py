@@ -118,7 +118,7 @@ def _described(case: Case, number: int, fault: Fault, what: str = "") -> Judgeme
         *(f"  {line}" for line in _inputs_at(case, fault.index)),
         f"  case {case.id} ({case.origin})",
     ]
-    facts = {
+    facts: dict[str, Any] = {
         "worst_index": list(fault.index),
         "expected": fault.expected,
         "actual": fault.actual,
@@ -126,6 +126,8 @@ def _described(case: Case, number: int, fault: Fault, what: str = "") -> Judgeme
         "wrong": fault.count,
         "elements": fault.size,
     }
+    if fault.bits:
+        facts |= dict(zip(("expected_hex", "actual_hex"), fault.bits, strict=True))
     return Judgement("\n".join(lines), facts=facts)
 
 

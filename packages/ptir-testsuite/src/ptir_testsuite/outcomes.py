@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
+
+from ptir.errors import UsageError
 
 
 class Outcome(Enum):
@@ -57,11 +60,6 @@ class Row:
         skipped = self.outcome is Outcome.UNSUPPORTED and self.claimed
         return skipped or self.outcome not in HARMLESS
 
-    @property
-    def dtype(self) -> str:
-        """The dtype that the row is counted under: the first operand's, or the result's."""
-        return self.dtypes[0] if self.dtypes else ""
-
     def record(self) -> dict[str, Any]:
         """The row as a JSON line."""
         return {
@@ -77,6 +75,22 @@ class Row:
             "message": self.message,
             "worst_ulp": self.worst_ulp,
             "worst_share": self.worst_share,
+            "facts": self.facts,
             "seconds": round(self.seconds, 6),
-            **self.facts,
         }
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Row:
+        """The row that ``record`` was made from; raises ``UsageError`` for anything else."""
+        if list(record) != FIELDS:
+            odd = sorted(set(record) ^ set(FIELDS)) or ["their order"]
+            raise UsageError(f"a row has other fields than a report's: {', '.join(odd)}")
+        if record["outcome"] not in [outcome.value for outcome in Outcome]:
+            raise UsageError(f"{record['id']}: {record['outcome']!r} is no outcome")
+        given = {name: record[name] for name in FIELDS if name not in ("kind", "id")}
+        given |= {name: tuple(given[name]) for name in ("dtypes", "profiles")}
+        return cls(record["id"], **given | {"outcome": Outcome(given["outcome"])})
+
+
+FIELDS: Final = list(Row("", "", "", (), (), Outcome.PASS).record())
+"""The fields of a row's record, in order."""

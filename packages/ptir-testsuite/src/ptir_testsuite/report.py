@@ -1,12 +1,10 @@
-"""What a run found: rows summed up, a table for people, JSON lines for programs, an exit code."""
+"""What a run found: a header of facts, a row for every case, and the verdict that follows."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -14,25 +12,24 @@ from rich.table import Table
 
 from ptir_testsuite.outcomes import Outcome, Row
 
-SCHEMA: Final = 1
 CONFORMANT, NOT_CONFORMANT, DEFECT, INCOMPLETE = 0, 1, 2, 3
 SHOWN: Final = 10  # failures printed in full
+FACTS: Final = ("backend", "version", "device", "detail", "spec", "suite", "corpus", "accuracy")
+"""What is printed of the header."""
 
 
 @dataclass
 class Report:
     """The rows of a run and the facts that they rest on.
 
-    ``total`` counts the whole corpus; ``selected`` what this run was asked to attempt. ``praise``
-    is the verdict of a run in which nothing failed and nothing is missing.
+    Of the header, ``total`` counts the whole corpus, ``selected`` what the run was asked to attempt
+    and ``words`` is the expression that selected it; programs may be ``alone``. The two lists of
+    names, of what could not be checked in full, are for people only.
     """
 
     header: dict[str, Any]
-    total: int
-    selected: int
-    partial: bool = False
-    praise: str = "conformant"
     rows: list[Row] = field(default_factory=list[Row])
+    interrupted: bool = False
     samples_only: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
 
@@ -54,36 +51,40 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 conformant, 1 not, 3 incomplete: a part only, rows missing, or nothing executed."""
+        """0 conformant, 1 not, 3 incomplete: a part only, interrupted, or nothing executed."""
+        if self.interrupted:
+            return INCOMPLETE
         if self.failures:
             return NOT_CONFORMANT
-        whole = len(self.rows) == self.selected and not self.partial
+        whole = len(self.rows) == self.header["selected"] and not self.header["words"]
         passed = self.counts[Outcome.PASS] > 0
         return CONFORMANT if whole and passed else INCOMPLETE
 
     @property
     def verdict(self) -> str:
         """The exit code in words."""
+        if self.interrupted:
+            return "incomplete: interrupted"
         if self.exit_code == NOT_CONFORMANT:
             return "not conformant"
         if self.exit_code == CONFORMANT:
-            return self.praise
+            return "every program agrees" if self.header["alone"] else "conformant"
         return (
             "incomplete: nothing was executed" if not self.executed else "incomplete: a part only"
         )
 
-    def lines(self) -> Iterable[str]:
-        """The report as JSON lines: a header, a row per case, a footer."""
-        yield json.dumps({"kind": "header", "schema": SCHEMA, **self.header})
-        for row in self.rows:
-            yield json.dumps(row.record(), allow_nan=False)
-        counts = {outcome.value: self.counts[outcome] for outcome in Outcome}
-        footer = {"attempted": len(self.rows), "selected": self.selected, "total": self.total}
-        yield json.dumps({"kind": "footer", **footer, "outcomes": counts, "verdict": self.verdict})
-
-    def write(self, path: Path) -> None:
-        """Write the JSON lines."""
-        path.write_text("\n".join(self.lines()) + "\n", encoding="utf-8")
+    def footer(self) -> dict[str, Any]:
+        """What the rows come to: their number, the outcomes and the verdict."""
+        return {
+            "kind": "footer",
+            "attempted": len(self.rows),
+            "selected": self.header["selected"],
+            "total": self.header["total"],
+            "outcomes": {outcome.value: self.counts[outcome] for outcome in Outcome},
+            "interrupted": self.interrupted,
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+        }
 
 
 def show(report: Report, console: Console) -> None:
@@ -99,7 +100,7 @@ def show(report: Report, console: Console) -> None:
     if report.unchecked:
         names = ", ".join(report.unchecked)
         console.print(f"not checked (no formula for the composite): {names}")
-    facts = [f"{key} {value}" for key, value in report.header.items() if isinstance(value, str)]
+    facts = [f"{name} {report.header[name]}" for name in FACTS if report.header[name]]
     console.print("; ".join(facts))
     console.print(headline(report))
 
@@ -108,7 +109,7 @@ def headline(report: Report) -> str:
     """Attempted and total, what became of them, and the verdict."""
     counts = report.counts
     listed = ", ".join(f"{counts[o]} {o.value}" for o in Outcome if counts[o])
-    attempted = f"attempted {len(report.rows)}/{report.total}"
+    attempted = f"attempted {len(report.rows)}/{report.header['total']}"
     return f"{attempted}: {listed or 'nothing'}; {report.verdict}"
 
 
@@ -116,8 +117,10 @@ def _table(rows: Sequence[Row]) -> Table:
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("op", "attempted", "passed", "failed", "unsupported", "worst error"):
         grid.add_column(column, header_style="bold", justify="left" if column == "op" else "right")
-    for op in dict.fromkeys(row.op for row in rows):
-        mine = [row for row in rows if row.op == op]
+    by_op: dict[str, list[Row]] = {}
+    for row in rows:
+        by_op.setdefault(row.op, []).append(row)
+    for op, mine in by_op.items():
         counts = Counter(row.outcome for row in mine)
         grid.add_row(
             op,
@@ -125,12 +128,13 @@ def _table(rows: Sequence[Row]) -> Table:
             str(counts[Outcome.PASS]),
             str(sum(row.failed for row in mine)),
             str(counts[Outcome.UNSUPPORTED]),
-            _worst(mine),
+            worst_error(mine),
         )
     return grid
 
 
-def _worst(rows: Sequence[Row]) -> str:
+def worst_error(rows: Sequence[Row]) -> str:
+    """The worst error of some rows: a share of the bound where there are sums, else in ULP."""
     ulps = [row.worst_ulp for row in rows if row.worst_ulp is not None]
     shares = [row.worst_share for row in rows if row.worst_share is not None]
     if shares:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 from ptir.backend import Target, registry
@@ -17,6 +16,7 @@ from ptir_testsuite.case import Case
 from ptir_testsuite.composites import FORMULAS
 from ptir_testsuite.corpus import corpus_hash, judged
 from ptir_testsuite.execute import Setting
+from ptir_testsuite.files import SCHEMA, Journal
 from ptir_testsuite.items import (
     Item,
     items,
@@ -25,6 +25,7 @@ from ptir_testsuite.items import (
     selected,
 )
 from ptir_testsuite.outcomes import Row
+from ptir_testsuite.provenance import code_of, digest_of, suite_version, version_of
 from ptir_testsuite.report import Report
 from ptir_testsuite.selection import selection
 from ptir_testsuite.workers import Order, run_in_processes
@@ -67,22 +68,49 @@ class Wish:
 Progress = Callable[[Row, int], None]
 
 
-def run(wish: Wish, progress: Progress | None = None) -> Report:
-    """Run the corpus on the backend called ``wish.backend``; raises ``BackendUnavailable``."""
-    for name in wish.imports:
-        importlib.import_module(name)
-    target = registry.get(wish.backend)
-    setting = setting_of(target, wish)
-    everything = list(wish.programs.items())
-    chosen = chosen_from(everything, wish)
+def run(wish: Wish, progress: Progress | None = None, journal: Journal | None = None) -> Report:
+    """Run the corpus on the backend called ``wish.backend``; raises ``BackendUnavailable``.
+
+    Rows go into the journal as they come, and rows that it has already are not run again. Ctrl-C
+    ends the run with a report of the rows that there are.
+    """
+    setting, everything, chosen = prepared(wish)
     report = empty_report(setting, everything, chosen, wish)
-    for row in _rows(chosen, setting, wish):
-        report.rows.append(row)
-        if progress is not None:
-            progress(row, len(chosen))
+    report.rows += journal.begin(report.header) if journal is not None else ()
+    done = {row.case for row in report.rows}
+    left = [item for item in chosen if item.id not in done]
+    try:
+        for row in _rows(left, setting, wish):
+            report.rows.append(row)
+            if journal is not None:
+                journal.add(row)
+            if progress is not None:
+                progress(row, len(left))
+    except KeyboardInterrupt:
+        report.interrupted = True
+    except BaseException:
+        if journal is not None:
+            journal.close()
+        raise
     order = {item.id: number for number, item in enumerate(chosen)}
     report.rows.sort(key=lambda row: order[row.case])
+    if journal is not None:
+        journal.finish(report)
     return report
+
+
+def prepared(wish: Wish) -> tuple[Setting, list[Item], list[Item]]:
+    """The setting, everything that there is to run, and what the wish selects of it."""
+    setting = opened(wish)
+    everything = list(wish.programs.items())
+    return setting, everything, chosen_from(everything, wish)
+
+
+def opened(wish: Wish) -> Setting:
+    """The setting of a wish, with its modules imported; raises ``BackendUnavailable``."""
+    for name in wish.imports:
+        importlib.import_module(name)
+    return setting_of(registry.get(wish.backend), wish)
 
 
 def setting_of(target: Target, wish: Wish) -> Setting:
@@ -114,31 +142,32 @@ def empty_report(
 ) -> Report:
     """A report without rows: the facts that its verdict rests on."""
     cases = [item for item in everything if isinstance(item, Case)]
+    backend, device = setting.target.backend, setting.target.device
     header: dict[str, Any] = {
-        "backend": setting.target.backend.name,
-        "device": setting.target.device.name,
-        "detail": setting.target.device.detail,
+        "kind": "header",
+        "schema": SCHEMA,
+        "backend": backend.name,
+        "version": version_of(backend),
+        "device": device.name,
+        "detail": device.detail,
+        "number": device.index,
         "spec": ".".join(map(str, VERSION)),
         "suite": suite_version(),
+        "code": code_of(backend),
+        "imports": list(wish.imports),
         "corpus": corpus_hash(cases),
         "accuracy": accuracy_hash(OPS.values()),
         "profiles": sorted(setting.claims),
+        "narrowed": wish.claims is not None,
         "correctly_rounded": sorted(setting.terms.rounds),
         "relaxations": list(setting.terms.relaxations),
         "programs": [wish.programs.seed, wish.programs.first, wish.programs.count],
+        "alone": wish.programs.alone,
+        "words": wish.words,
+        "items": digest_of(item.id for item in chosen),
+        "selected": len(chosen),
+        "total": sum(1 for _ in selected(iter(everything), wish.claims, None)),
     }
     lacking = tuple(op.name for op in OPS.values() if op.samples and not judged(op))
-    total = sum(1 for _ in selected(iter(everything), wish.claims, None))
-    praise = "every program agrees" if wish.programs.alone else "conformant"
     unchecked = tuple(sorted(set(FUNCTIONALS) - set(FORMULAS)))
-    report = Report(header, total, len(chosen), bool(wish.words), praise)
-    report.samples_only, report.unchecked = lacking, unchecked
-    return report
-
-
-def suite_version() -> str:
-    """The installed version of this distribution, or that it is run from its sources."""
-    try:
-        return metadata.version("ptir-testsuite")
-    except metadata.PackageNotFoundError:
-        return "not installed"
+    return Report(header, samples_only=lacking, unchecked=unchecked)

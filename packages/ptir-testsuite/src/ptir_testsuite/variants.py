@@ -220,6 +220,7 @@ Resize = Callable[[int], int]
 SIZES: Final[dict[str, Resize]] = {
     "x17": lambda n: 17 * n,
     "x3": lambda n: 3 * n,
+    "x600": lambda n: 600 * n,
     "empty": lambda n: 0,
     "ones": lambda n: min(n, 1),
     "square": lambda n: 4,

@@ -1,22 +1,26 @@
 """Running items in processes of their own, so that a crash or a hang costs one case, not the run.
 
 Each worker opens the target by name, takes batches over a pipe and sends a row for every item. One
-that dies or stays silent for too long loses the item it was at; a fresh worker goes on.
+that dies or stays silent for too long loses the item it was at; a fresh worker goes on. An item
+whose worker was killed from outside is tried once more before that counts as a crash.
 """
 
 from __future__ import annotations
 
 import importlib
 import multiprocessing
+import signal
+import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
-from ptir.backend import Target, registry
+from ptir.backend import Backend, Target, registry
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.execute import Setting
 from ptir_testsuite.items import Item, profiles, run_item, spoken
@@ -25,23 +29,34 @@ from ptir_testsuite.outcomes import Outcome, Row
 BATCH: Final = 64  # items that a worker is given at a time
 LOOK: Final = 1.0  # seconds between two looks at what the workers say
 START: Final = 120.0  # seconds in which a worker must have opened its device
+REFERENCE: Final = "ptir_backend_ref"
+"""The package that a worker can no longer import when it has opened another backend."""
+
+OUTSIDE: Final = frozenset(("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"))
+"""Signals that somebody else sends; what a backend does to its own process has other ones."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker needs: the backend's name, modules that define ops, claims, and terms."""
+    """What a worker needs: the backend's name, modules that define ops, claims, and terms.
+
+    ``made_by`` is a class to make the backend of instead, importable by workers.
+    """
 
     backend: str
     imports: tuple[str, ...]
     claims: frozenset[str]
     terms: Terms
+    made_by: Callable[[], Backend] | None = None
 
     def setting(self) -> Setting:
         """Open the target; raises ``BackendUnavailable``."""
         for name in self.imports:
             importlib.import_module(name)
-        target: Target = registry.get(self.backend)
-        return Setting(target, self.claims, self.terms)
+        if self.made_by is None:
+            return Setting(registry.get(self.backend), self.claims, self.terms)
+        backend = self.made_by()
+        return Setting(Target(backend, backend.devices()[0]), self.claims, self.terms)
 
 
 class SuiteDefect(Exception):  # noqa: N818  not an error of the backend under test
@@ -51,6 +66,8 @@ class SuiteDefect(Exception):  # noqa: N818  not an error of the backend under t
 def serve(order: Order, pipe: Connection) -> None:
     """The loop of a worker: batches in, rows out, until it is told to stop."""
     setting = order.setting()
+    if REFERENCE not in sys.modules:
+        sys.modules[REFERENCE] = None  # type: ignore[assignment]  # nobody can hand work to it now
     pipe.send("ready")
     while (batch := pipe.recv()) is not None:
         for item in batch:
@@ -89,6 +106,7 @@ class _Pool:
         self.left: deque[Item] = deque(items)
         self.order, self.timeout = order, timeout
         self.workers: list[_Worker] = []
+        self.killed: dict[str, str] = {}
         self.looked = time.monotonic()
 
     def rows(self, jobs: int) -> Iterator[Row]:
@@ -110,7 +128,8 @@ class _Pool:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(self.order, theirs), daemon=True)
-        process.start()
+        with _deaf():
+            process.start()
         theirs.close()
         self.workers.append(_Worker(process, ours))
 
@@ -130,7 +149,7 @@ class _Pool:
             raise SuiteDefect(message)
         if isinstance(message, Row):
             worker.pending.popleft()
-            yield message
+            yield self._told(message)
         worker.ready = True
         if not worker.pending:
             self._feed(worker)
@@ -159,6 +178,11 @@ class _Pool:
             if worker.silent > (self.timeout if worker.ready else max(START, self.timeout)):
                 yield from self._lost(worker, Outcome.TIMEOUT)
 
+    def _told(self, row: Row) -> Row:
+        """The row, which says so where it is that of a second attempt."""
+        cause = self.killed.get(row.case)
+        return row if cause is None else replace(row, facts={**row.facts, "killed_before": cause})
+
     def _lost(self, worker: _Worker, outcome: Outcome) -> Iterator[Row]:
         """Blame the item that the worker was at, and let a fresh worker do the rest."""
         self._stop(worker)
@@ -166,11 +190,34 @@ class _Pool:
         if not worker.ready:
             code = worker.process.exitcode
             raise SuiteDefect(f"a worker ended (exit code {code}) before it had opened its device")
-        if worker.pending:
-            yield _blamed(worker.pending.popleft(), outcome, worker, self)
+        cause = killer(worker.process.exitcode) if outcome is Outcome.CRASH else ""
+        if worker.pending and cause and worker.pending[0].id not in self.killed:
+            self.killed[worker.pending[0].id] = cause
+        elif worker.pending:
+            yield self._told(_blamed(worker.pending.popleft(), outcome, worker, self))
         self.left.extendleft(reversed(worker.pending))
         if self.left:
             self._start()
+
+
+def killer(exitcode: int | None) -> str:
+    """The signal from outside that ended a process, or nothing where it ended by itself."""
+    names = {-s.value: s.name for s in signal.Signals}
+    name = names.get(exitcode or 0, "")
+    return name if name in OUTSIDE else ""
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes started here do not hear Ctrl-C, which is for the one that collects the rows."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _blamed(item: Item, outcome: Outcome, worker: _Worker, pool: _Pool) -> Row:

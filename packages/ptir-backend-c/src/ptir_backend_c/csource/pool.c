@@ -45,18 +45,13 @@ typedef struct pool {
   _Atomic int leaving;
   int wanted, started;
   uint32_t number;
-  const int *processors; /* one for each thread, the caller's first; NULL: not bound */
+  int *processors; /* one for each thread, the caller's first; NULL: not bound */
   pthread_t *threads;
   pthread_mutex_t lists; /* one list at a time */
   pthread_mutex_t sleep;
   pthread_cond_t wake;
   struct pool *next;
 } pool;
-
-typedef struct {
-  pool *owner;
-  int processor;
-} worker;
 
 static void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -126,24 +121,35 @@ static void wake(pool *p) {
   pthread_mutex_unlock(&p->sleep);
 }
 
-static void bind(int processor) {
+static void bind(pthread_t thread, int processor) {
 #ifdef __linux__
-  if (processor >= 0) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(processor, &set);
-    pthread_setaffinity_np(pthread_self(), sizeof set, &set); /* where it is not allowed: unbound */
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(processor, &set);
+  pthread_setaffinity_np(thread, sizeof set, &set); /* where it is not allowed: unbound */
+#else
+  (void)thread, (void)processor;
+#endif
+}
+
+/* The calling thread is not bound: a thread that is bound to where it is changes places with it. */
+static void make_room(pool *p) {
+#ifdef __linux__
+  if (!p->processors) return;
+  int here = sched_getcpu();
+  for (int i = 1; i <= p->started && p->processors[0] != here; ++i) {
+    if (p->processors[i] != here) continue;
+    p->processors[i] = p->processors[0];
+    p->processors[0] = here;
+    bind(p->threads[i - 1], p->processors[i]);
   }
 #else
-  (void)processor;
+  (void)p;
 #endif
 }
 
 static void *serve(void *given) {
-  worker me = *(worker *)given;
-  pool *p = me.owner;
-  free(given);
-  bind(me.processor);
+  pool *p = given;
   while (!atomic_load(&p->leaving)) {
     int looks = 0;
     while (looks < LOOKS && atomic_load_explicit(&p->walking, memory_order_relaxed)) {
@@ -164,17 +170,11 @@ static int start(pool *p) {
   pthread_attr_setstacksize(&attributes, STACK);
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the program's own threads */
-  while (p->started < p->wanted - 1 && !problem) {
-    worker *me = malloc(sizeof *me);
-    if (!me) {
-      problem = ENOMEM;
-      break;
-    }
-    me->owner = p;
-    me->processor = p->processors ? p->processors[p->started + 1] : -1;
-    problem = pthread_create(&p->threads[p->started], &attributes, serve, me);
-    if (problem) free(me);
-    else ++p->started;
+  while (p->started < p->wanted - 1) {
+    problem = pthread_create(&p->threads[p->started], &attributes, serve, p);
+    if (problem) break;
+    if (p->processors) bind(p->threads[p->started], p->processors[p->started + 1]);
+    ++p->started;
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
@@ -238,7 +238,7 @@ void pool_free(pool *p) {
   wake(p);
   for (int i = 0; i < p->started; ++i) pthread_join(p->threads[i], NULL);
   free(p->threads);
-  free((void *)p->processors);
+  free(p->processors);
   free(p);
 }
 
@@ -266,6 +266,7 @@ int pool_run(pool *p, const launch *list, int count) {
   pthread_mutex_lock(&p->lists);
   int problem = p->started < p->wanted - 1 ? start(p) : 0;
   if (!problem) {
+    make_room(p);
     atomic_store(&p->walking, 1);
     walk(p, list, count);
     atomic_store(&p->walking, 0);

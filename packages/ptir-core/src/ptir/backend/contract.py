@@ -114,6 +114,28 @@ class RunStats:
     host_syncs: int = 0
 
 
+Feeds = Sequence[tuple[int, int]]
+"""Numbers of inputs, each with that of the output which it is in the next run."""
+
+
+def in_turns(
+    run: Callable[[Sequence[Handle]], tuple[Handle, ...]],
+    inputs: Sequence[Handle],
+    feeds: Feeds,
+    turns: int,
+    keep: int,
+) -> tuple[list[Handle], tuple[Handle, ...]]:
+    """``Executable.repeat`` by one run after the other."""
+    given, kept = list(inputs), list[Handle]()
+    outputs: tuple[Handle, ...] = ()
+    for _ in range(turns):
+        for into, out in feeds if outputs else ():
+            given[into] = outputs[out]
+        outputs = run(given)
+        kept.append(outputs[keep])
+    return kept, outputs
+
+
 class Executable(ABC):
     """A compiled program. Safe to call from several threads."""
 
@@ -125,6 +147,15 @@ class Executable(ABC):
 
         Outputs alias nothing but declared donations. Raises ``DeviceError``.
         """
+
+    def repeat(
+        self, inputs: Sequence[Handle], feeds: Feeds, turns: int, keep: int
+    ) -> tuple[list[Handle], tuple[Handle, ...]]:
+        """``turns`` runs in a row: output ``keep`` of each, and all outputs of the last.
+
+        ``feeds`` pairs inputs with the outputs that they are from the second turn on.
+        """
+        return in_turns(self.run, inputs, feeds, turns, keep)
 
     def explain(self) -> Explanation | None:
         """What one run does, part by part, or None where the backend cannot tell."""
@@ -208,6 +239,10 @@ class Backend(ABC):
         None where runs are over when they return: then there is nothing to overlap with.
         """
         return None
+
+    def turns(self, device: Device) -> int:
+        """How many runs one call of ``Executable.repeat`` submits at once; 1: one by one."""
+        return 1
 
     def copy(self, handle: Handle, device: Device) -> Handle:
         """A handle with equal elements that shares nothing with ``handle``."""

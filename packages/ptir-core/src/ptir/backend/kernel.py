@@ -181,11 +181,25 @@ class Traits:
         return self.largest // self.alignment * self.alignment
 
 
+class Walk(ABC):
+    """Launches that a device makes in one call, up to ``KernelDevice.turns`` times over."""
+
+    @abstractmethod
+    def hold(self, turn: int) -> None:
+        """Remember what the kernels are bound to now as what they use in a turn (from 0)."""
+
+    @abstractmethod
+    def run(self, turns: int) -> None:
+        """Launch all kernels ``turns`` times, with what was held for each turn."""
+
+
 class KernelDevice(ABC):
     """One device: memory, builds and launches. Raises only errors of ``ptir.errors``."""
 
     traits: Traits
     dialect: Dialect
+    turns: int = 1
+    """How many times in a row one call of a ``Walk`` may launch it."""
     lost: bool = False
     """Whether it stopped answering (``DeviceLost`` was raised): it is opened again then."""
 
@@ -262,10 +276,10 @@ class KernelDevice(ABC):
         """
         return None
 
-    def sequence(self, launches: Sequence[tuple[Any, int]]) -> Callable[[], None] | None:
-        """What launches kernels with their numbers of items one after the other, in one call.
+    def sequence(self, launches: Sequence[tuple[Any, int]]) -> Walk | None:
+        """Kernels with their numbers of items, to be launched one after the other in one call.
 
-        It uses what is bound when it is called. None where they are launched one by one.
+        None where they are launched one by one. A kernel is in one sequence at most.
         """
         return None
 

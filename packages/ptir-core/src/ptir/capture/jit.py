@@ -6,18 +6,19 @@ import functools
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from ptir.backend.buffer import Buffer
-from ptir.backend.contract import Handle, Options, Target
+from ptir.backend.contract import Feeds, Handle, Options, Target
 from ptir.capture.build import Captured, build, pending_nodes, target_of
 from ptir.capture.lazy import buffer_of, default_target, materialize
 from ptir.capture.plan import Plan, checks_indices, plan_for
 from ptir.capture.tensor import Tensor, constant
 from ptir.capture.trace import Tracing, symbol, tracing
-from ptir.capture.tree import Assembler, Structure, assembler, flatten, unflatten
+from ptir.capture.tree import Assembler, Structure, assembler, flatten, spans, unflatten
 from ptir.errors import CaptureError, TypeRuleError
 from ptir.ir.graph import Ref, source
 from ptir.ir.program import Program
@@ -88,6 +89,10 @@ class Replay:
     assemble: Assembler
     types: tuple[TensorType, ...]
     donated: frozenset[int]
+    arguments: Mapping[str, range]
+    """Which inputs each argument is."""
+    results: Mapping[Any, range]
+    """Which outputs each element of the result is, where that is a tuple."""
 
 
 class Jitted(Generic[P, R]):
@@ -123,6 +128,38 @@ class Jitted(Generic[P, R]):
         if tracing():
             return self._function(*args, **kwargs)
         bound = self._signature.bind(*args, **kwargs)
+        replay, buffers = self._replay(bound)
+        with self._consuming(replay, buffers) as handles:
+            outputs = replay.plan.run(handles, replay.parameters)
+        result: R = self._result(replay, outputs)
+        return result
+
+    def repeat(
+        self, turns: int, feeds: Mapping[str, int], keep: int, *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[list[Tensor], R]:
+        """``turns`` calls in a row, submitted at once where the backend can.
+
+        The function returns a tuple. ``feeds`` names arguments, each with the number of the element
+        that it is from the second call on, of the same structure and types. Returns element
+        ``keep`` of every result, a tensor, and the last result. What is donated and not fed back
+        would be consumed by the first call: ``CaptureError``.
+        """
+        bound = self._signature.bind(*args, **kwargs)
+        lost = [name for name in self._donate if name not in feeds]
+        if lost and turns > 1:
+            raise CaptureError(
+                f"repeat: {lost[0]!r} is donated to the first call and no element of the result is"
+                " what the next one is given; name it in feeds"
+            )
+        replay, buffers = self._replay(bound)
+        places, kept = _fed(replay, feeds, keep)
+        with self._consuming(replay, buffers) as handles:
+            every, outputs = replay.plan.repeat(handles, replay.parameters, places, turns, kept)
+        result: R = self._result(replay, outputs)
+        return [_resident(handle, replay.types[kept], replay) for handle in every], result
+
+    def _replay(self, bound: inspect.BoundArguments) -> tuple[Replay, list[Buffer]]:
+        """What is replayed for the arguments, captured now if they are new, and their buffers."""
         leaves: list[Any] = []
         structure = flatten(bound.arguments, leaves)
         tensors, described = self._inspect(leaves)
@@ -133,11 +170,9 @@ class Jitted(Generic[P, R]):
         if latest != key:  # comparing types that are mostly the same objects beats hashing them
             replay = self._replays.get(key)
         if replay is None or replay.plan.is_stale:
-            donated = self._donated(bound.arguments) if self._donate else frozenset()
-            replay = self._captured(key, structure, leaves, buffers, donated)
+            replay = self._captured(key, structure, leaves, buffers)
         self._latest = (key, replay)
-        result: R = self._run(replay, buffers)
-        return result
+        return replay, buffers
 
     def _inspect(self, leaves: list[Any]) -> tuple[list[Tensor], tuple[Any, ...]]:
         """The tensor leaves, and the part of the key that describes leaves."""
@@ -153,25 +188,12 @@ class Jitted(Generic[P, R]):
                 described.append((type(leaf), repr(leaf)))
         return tensors, tuple(described)
 
-    def _donated(self, arguments: dict[str, Any]) -> frozenset[int]:
-        donated: set[int] = set()
-        position = 0
-        for name, value in arguments.items():
-            inside: list[Any] = []
-            flatten(value, inside)
-            count = sum(not isinstance(leaf, bool | int | float | str | None) for leaf in inside)
-            if name in self._donate:
-                donated.update(range(position, position + count))
-            position += count
-        return frozenset(donated)
-
     def _captured(
         self,
         key: Any,
         structure: Structure,
         leaves: list[Any],
         buffers: list[Buffer],
-        donated: frozenset[int],
     ) -> Replay:
         with self._lock:
             if key in self._replays and not self._replays[key].plan.is_stale:
@@ -189,11 +211,16 @@ class Jitted(Generic[P, R]):
             captured, result = record(positional, [b.type for b in buffers], names)
             target = _common_target(buffers, captured)
             shared = _sharing([*buffers, *captured.closed])
+            arguments = _inputs(structure, leaves)
+            donated = frozenset(i for name in self._donate for i in arguments.get(name, ()))
             options = Options(donated, shared, checks_indices())
             plan = plan_for(captured.program, target, options)
             parameters = plan.bind(captured.parameters)
             types = captured.program.outputs
-            replay = Replay(plan, captured.closed, parameters, assembler(result), types, donated)
+            assemble, results = assembler(result), spans(result)
+            replay = Replay(
+                plan, captured.closed, parameters, assemble, types, donated, arguments, results
+            )
             self._replays[key] = replay
             if len(self._replays) == MANY_SIGNATURES:
                 warnings.warn(
@@ -203,7 +230,9 @@ class Jitted(Generic[P, R]):
                 )
             return replay
 
-    def _run(self, replay: Replay, buffers: list[Buffer]) -> Any:
+    @contextmanager
+    def _consuming(self, replay: Replay, buffers: list[Buffer]) -> Iterator[list[Handle]]:
+        """The handles for a run, which consumes what is donated, also when it fails."""
         target = replay.plan.target
         handles = [buffer.handle for buffer in buffers]
         for position in replay.donated:
@@ -211,13 +240,15 @@ class Jitted(Generic[P, R]):
                 handles[position] = target.backend.copy(handles[position], target.device)
         handles += [buffer.handle for buffer in replay.closed]
         try:
-            outputs = replay.plan.run(handles, replay.parameters)
+            yield handles
         except BaseException:
             self._consume(replay, buffers, "a failed run consumed it")
             raise
         self._consume(replay, buffers, f"it was donated to {self._function.__name__}")
+
+    def _result(self, replay: Replay, outputs: Sequence[Handle]) -> Any:
         tensors = (
-            Tensor(source(type, Buffer(handle, type, target)))
+            _resident(handle, type, replay)
             for handle, type in zip(outputs, replay.types, strict=True)
         )
         return replay.assemble(tensors)
@@ -225,6 +256,40 @@ class Jitted(Generic[P, R]):
     def _consume(self, replay: Replay, buffers: list[Buffer], reason: str) -> None:
         for position in replay.donated:
             buffers[position].consume(reason)
+
+
+def _inputs(structure: Any, leaves: Sequence[Any]) -> dict[str, range]:
+    """Which inputs each argument is: its leaves that are tensors."""
+    tensors = [0]
+    for leaf in leaves:
+        tensors.append(tensors[-1] + isinstance(leaf, Tensor))
+    return {
+        name: range(tensors[span.start], tensors[span.stop])
+        for name, span in spans(structure).items()
+    }
+
+
+def _fed(replay: Replay, feeds: Mapping[str, int], keep: int) -> tuple[Feeds, int]:
+    """The inputs that outputs become, and the output that is kept; raises ``CaptureError``."""
+    (kept,) = replay.results[keep]
+    found: list[tuple[int, int]] = []
+    for name, element in feeds.items():
+        into, out = replay.arguments[name], replay.results[element]
+        given = [replay.plan.captured.inputs[i] for i in into]
+        if given != [replay.types[i] for i in out]:
+            listed = ", ".join(str(replay.types[i]) for i in out)
+            wanted = ", ".join(map(str, given))
+            raise CaptureError(
+                f"repeat: {name!r} is ({wanted}) and element {element} of the result is ({listed});"
+                " what is fed back keeps its types"
+            )
+        found += zip(into, out, strict=True)
+    return found, kept
+
+
+def _resident(handle: Handle, type: TensorType, replay: Replay) -> Tensor:
+    """An output as a tensor."""
+    return Tensor(source(type, Buffer(handle, type, replay.plan.target)))
 
 
 def _as_argument(leaf: Any) -> Tensor:

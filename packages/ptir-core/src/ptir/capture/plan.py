@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ptir import events
-from ptir.backend.contract import Executable, Handle, Options, Target
+from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, in_turns
 from ptir.errors import UsageError
 from ptir.ir.program import Block, Port, Program
 from ptir.ops.implementations import Overrides, active_overrides
@@ -82,6 +82,19 @@ class Plan:
         backend, device = self.target.backend.name, self.target.device.name
         events.emit(events.ProgramRun(self.optimized, backend, device, seconds, parts))
         return outputs
+
+    def repeat(
+        self,
+        inputs: Sequence[Handle],
+        parameters: Sequence[Handle],
+        feeds: Feeds,
+        turns: int,
+        keep: int,
+    ) -> tuple[list[Handle], tuple[Handle, ...]]:
+        """``Executable.repeat`` on the handles that ``run`` takes; while heard, run by run."""
+        if not events.listening():
+            return self.executable.repeat([*inputs, *parameters], feeds, turns, keep)
+        return in_turns(lambda given: self.run(given, parameters), inputs, feeds, turns, keep)
 
     def _wait(self) -> None:
         self.target.backend.synchronize(self.target.device)

@@ -90,6 +90,23 @@ def _dataclass_assembler(kind: Any, makers: list[tuple[str, Assembler]]) -> Asse
     return assemble
 
 
+def spans(structure: Any) -> dict[Any, range]:
+    """Which leaves each part of a container has, by its name or number; empty for no container."""
+    found: dict[Any, range] = {}
+    first = 0
+    for name, part in structure[1:] if structure != LEAF and structure[0] not in _CONSTANTS else ():
+        found[name] = range(first, first + _count(part))
+        first = found[name].stop
+    return found
+
+
+def _count(structure: Any) -> int:
+    """How many leaves there are."""
+    if structure == LEAF:
+        return 1
+    return 0 if structure[0] in _CONSTANTS else sum(_count(part) for _, part in structure[1:])
+
+
 def describe(structure: Any) -> str:
     """A structure as messages show it: ``(*, {'w': *})``."""
     if structure == LEAF:

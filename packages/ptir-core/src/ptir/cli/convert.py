@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 
 from ptir.cli import show
-from ptir.cli.model import model_argument
+from ptir.cli.model import FLOATS, model_argument
 from ptir.cli.shared import Shared, shared_options
 
 
 @click.command()
 @model_argument
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--dtype", type=click.Choice(["f32", "bf16", "f16"]), help="Convert floats to this.")
+@click.option("--dtype", type=FLOATS, help="Convert floats to this.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
 @shared_options
 def command(shared: Shared, model: str, out: Path, dtype: str | None, overwrite: bool) -> None:

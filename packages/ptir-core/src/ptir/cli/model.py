@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from ptir.runtime import Model
 
 model_argument: Callable[[Any], Any] = click.argument("model")
+FLOATS: Final = click.Choice(["f32", "bf16", "f16"])
+"""What floats may be stored as."""
 OPTIONS: Final = (
     click.option(
         "--dtype",
-        type=click.Choice(["f32", "bf16", "f16"]),
+        type=FLOATS,
         default="f32",
         show_default=True,
         help="Storage type of the weights on the device.",
@@ -30,7 +32,7 @@ OPTIONS: Final = (
     ),
     click.option(
         "--cache-dtype",
-        type=click.Choice(["f32", "bf16", "f16"]),
+        type=FLOATS,
         default="f32",
         show_default=True,
         help="Type of the key and value cache.",

@@ -29,12 +29,10 @@ from ptir.backend.control import CONTROL
 from ptir.backend.explanation import Explanation
 from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
+from ptir.codegen import noted
 from ptir.codegen import recipe as recipes
-from ptir.codegen import tune
 from ptir.codegen.binaries import built
-from ptir.codegen.compile import compile_block
 from ptir.codegen.control import Host, HostProgram, is_cut
-from ptir.codegen.explain import explain
 from ptir.codegen.launches import KernelProgram, Step, step_of
 from ptir.codegen.memory import Pool, Resident
 from ptir.codegen.pack import pack
@@ -102,7 +100,9 @@ class KernelBackend(Backend):
 
     def tuning(self, device: Device) -> AbstractContextManager[Any] | None:
         """Measures the products of what is compiled in it, and keeps the tiles that are best."""
-        return tune.tuning(self.opened(device).device)
+        from ptir.codegen.tune import tuning
+
+        return tuning(self.opened(device).device)
 
     def param_resolver(
         self, program: Program, device: Device
@@ -113,26 +113,37 @@ class KernelBackend(Backend):
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Fuse, write, build and plan ``program``; raises ``CompileError``."""
-        self._check(program.main, device)
         divided = in_pieces(program, self.opened(device).device.traits.piece)
         if divided is not None and options == Options():
             inner, whats = divided
             made = self.compile(inner, device, options)
             return InPieces(program, made, whats, lambda a: self.upload(a, device, borrow=True))
         if any(is_cut(i, options.check_indices) for i in program.main.instructions):
+            self._check(program.main, device)
             return HostProgram(program, self._host(device, options))
-        return self._straight(program, device, options)
+        return self._straight(program, device, options, lambda: self._check(program.main, device))
 
-    def _straight(self, program: Program, device: Device, options: Options) -> Executable:
-        """A program without control flow."""
-        program = settled(program)
+    def _straight(
+        self,
+        given: Program,
+        device: Device,
+        options: Options,
+        check: Callable[[], None] | None = None,
+    ) -> Executable:
+        """A program without control flow; one that was compiled before need not be checked."""
+        program = settled(given)
         opened = self.opened(device)
         with self._opening:
-            made = self._bound(program, _recipe(program.main, opened.device, options), opened)
+            made = self._bound(
+                program, _recipe(program.main, opened.device, options, check), opened
+            )
 
         @cache
         def apart() -> tuple[KernelProgram, Explanation]:
             """The program with every kernel launched by itself, and what is in it."""
+            from ptir.codegen.compile import compile_block
+            from ptir.codegen.explain import explain
+
             with self._opening:
                 found = compile_block(program.main, opened.device, options, apart=True)
                 return self._bound(program, found.recipe(), opened), explain(found)
@@ -272,6 +283,10 @@ class KernelBackend(Backend):
 
         return fetched
 
+    def turns(self, device: Device) -> int:
+        """As many as the device takes in one call."""
+        return self.opened(device).device.turns
+
     def copy(self, handle: Handle, device: Device) -> Handle:
         """A copy made on the device."""
         opened = self.opened(device)
@@ -296,11 +311,17 @@ class KernelBackend(Backend):
         return self.opened(device).stats
 
 
-def _recipe(block: Block, device: KernelDevice, options: Options) -> Recipe:
+def _recipe(
+    block: Block, device: KernelDevice, options: Options, check: Callable[[], None] | None
+) -> Recipe:
     """What ``block`` comes down to: kept by an earlier process, or made now."""
-    key = None if tune.is_on(device) else recipes.key_of(block, device, options)
+    key = None if noted.is_on(device) else recipes.key_of(block, device, options)
     recipe = recipes.found(key) if key else None
     if recipe is None:
+        from ptir.codegen.compile import compile_block  # a process that finds all never needs it
+
+        if check is not None:
+            check()
         recipe = compile_block(block, device, options).recipe()
         if key:
             recipes.keep(key, recipe)

@@ -19,7 +19,8 @@ from typing import Final
 
 from ptir.backend.kernel import Argument, Dialect, Staying
 from ptir.codegen.kernel import Kernel
-from ptir.codegen.plan import MemoryPlan, Place
+from ptir.codegen.plan import MemoryPlan
+from ptir.codegen.recipe import Place
 from ptir.types import I32, U8, TensorType
 
 LINE: Final = 16

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import Argument, KernelDevice
-from ptir.codegen import tune
+from ptir.codegen import noted
+from ptir.codegen.alike import written
 from ptir.codegen.chains import Chain, Phase, chained, function, phases
 from ptir.codegen.chains import kernel as chain_text
-from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
-from ptir.codegen.plan import MemoryPlan, Place, plan_memory
-from ptir.codegen.recipe import Call, Part, Recipe
+from ptir.codegen.plan import MemoryPlan, plan_memory
+from ptir.codegen.recipe import Call, Part, Place, Recipe
 from ptir.codegen.tuned import chosen
 from ptir.errors import UnsupportedError
 from ptir.ir.program import Block, Instruction
@@ -92,14 +92,9 @@ def compile_block(
     ``apart`` launches every kernel by itself, also where the device has chains.
     """
     fused = fuse(block)
-    tune.notice(device, fused)
+    noted.notice(device, fused)
     site = Site(fused.graph, fused.is_stored, device.dialect, device.traits, chosen(device))
-    kernels = tuple(
-        FAMILIES[group.family].write(group, site)
-        if any(fused.graph.type(value).size for value in group.exits)
-        else None
-        for group in fused.groups
-    )
+    kernels = written(fused, site)
     _check_sizes(fused, kernels, device.traits.piece)
     reads = [_reads(kernel) for kernel in kernels]
     scratch = [kernel.scratch if kernel else () for kernel in kernels]

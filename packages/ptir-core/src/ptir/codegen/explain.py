@@ -8,7 +8,8 @@ from ptir.backend.explanation import Access, Explanation, Part, read_sizes, writ
 from ptir.codegen.compile import Compiled
 from ptir.codegen.fuse import Fused
 from ptir.codegen.kernel import Group, Kernel
-from ptir.codegen.plan import Copy, Place
+from ptir.codegen.plan import Copy
+from ptir.codegen.recipe import Place
 
 
 def explain(compiled: Compiled) -> Explanation:

@@ -21,7 +21,12 @@ from ptir.backend.folders import ENVIRONMENT, PART, cache_folder, replace_file
 ABANDONED: Final = 3600.0
 """Seconds after which a file half written belongs to nobody."""
 
+SHARE: Final = 64
+"""A process looks through a folder when it has added this part of what may be in there."""
+
 _CHECKSUM: Final = 32
+_grown: dict[Path, int] = {}
+"""Bytes that this process wrote into a folder since it looked through it."""
 
 
 class Damaged(Exception):  # noqa: N818  not an error of the caller's
@@ -75,7 +80,12 @@ class Kept:
     def write(self, key: str, entry: bytes, limit: int | None = None) -> None:
         """Keep ``entry`` and make room for it; raises ``OSError``."""
         replace_file(self.path(key), self.magic + _checksum(entry) + entry)
-        self._make_room(self.limit if limit is None else limit)
+        limit = self.limit if limit is None else limit
+        grown = _grown.get(self.folder, limit) + len(entry)
+        if grown > limit / SHARE:
+            self._make_room(limit)
+            grown = 0
+        _grown[self.folder] = grown
 
     def keep(self, key: str, entry: bytes, what: str, otherwise: str) -> None:
         """``write``; a folder that cannot be written is a warning that says what happens then."""

@@ -17,12 +17,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ptir.backend.contract import Executable, Handle, RunStats
+from ptir.backend.contract import Executable, Feeds, Handle, RunStats, in_turns
 from ptir.backend.explanation import Explanation
-from ptir.backend.kernel import KernelDevice, Memory
+from ptir.backend.kernel import KernelDevice, Memory, Walk
 from ptir.codegen.memory import Pool
-from ptir.codegen.plan import Place
-from ptir.codegen.recipe import Call
+from ptir.codegen.recipe import Call, Place
 from ptir.ir.program import Program
 
 
@@ -130,7 +129,8 @@ class KernelProgram(Executable):
         self.program = program
         self._pool, self._stats = pool, stats
         self._steps = tuple(steps)
-        self._queue = _in_one_call(device, self._steps) or _one_by_one(self._steps)
+        self._walk = _in_one_call(device, self._steps)
+        self._turns = device.turns
         self._outputs = tuple(outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
         self._kernels = sum(step.launches for step in steps)
@@ -170,6 +170,39 @@ class KernelProgram(Executable):
         """Queue one run."""
         return self._run(inputs, self._queue)
 
+    def _queue(self) -> None:
+        """Queue every step as it is bound now."""
+        if self._walk is not None:
+            self._walk.hold(0)
+            self._walk.run(1)
+            return
+        for step in self._steps:
+            step.run()
+
+    def repeat(
+        self, inputs: Sequence[Handle], feeds: Feeds, turns: int, keep: int
+    ) -> tuple[list[Handle], tuple[Handle, ...]]:
+        """Runs in a row, in one call where the device takes as many turns at once."""
+        walk = self._walk
+        if walk is None or turns > self._turns:
+            return in_turns(self.run, inputs, feeds, turns, keep)
+        self._pool.check(inputs)
+        given = list(inputs)
+        made: list[tuple[Handle, ...]] = []  # all of them live until everything is done
+        with self._lock:
+            try:
+                for turn in range(turns):
+                    for into, out in feeds if made else ():
+                        given[into] = made[-1][out]
+                    made.append(self._made(given))
+                    self._bind(given, made[-1])
+                    walk.hold(turn)
+                walk.run(turns)
+            finally:
+                self._let_go()
+            self._stats.kernels_launched += self._kernels * turns
+        return [outputs[keep] for outputs in made], made[-1]
+
     def timed(
         self, inputs: Sequence[Handle], wait: Callable[[], None]
     ) -> tuple[tuple[Handle, ...], tuple[float, ...]]:
@@ -194,14 +227,8 @@ class KernelProgram(Executable):
     def _run(self, inputs: Sequence[Handle], queue: Callable[[], None]) -> tuple[Handle, ...]:
         """One run whose steps ``queue`` queues; gives the outputs."""
         self._pool.check(inputs)
-        types = self.program.outputs
         with self._lock:
-            results = tuple(
-                inputs[place.number]
-                if place.kind == "input"
-                else self._pool.allocate(types[place.number])
-                for place in self._outputs
-            )
+            results = self._made(inputs)
             try:
                 self._bind(inputs, results)
                 queue()
@@ -209,6 +236,16 @@ class KernelProgram(Executable):
                 self._let_go()
             self._stats.kernels_launched += self._kernels
         return results
+
+    def _made(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
+        """The outputs of a run: donated inputs, and new memory."""
+        types = self.program.outputs
+        return tuple(
+            inputs[place.number]
+            if place.kind == "input"
+            else self._pool.allocate(types[place.number])
+            for place in self._outputs
+        )
 
     def _bind(self, inputs: Sequence[Handle], results: Sequence[Handle]) -> None:
         """Bind the outputs, and the inputs that are not those of the last run.
@@ -242,17 +279,7 @@ class KernelProgram(Executable):
                 self._alive.pop(number, None)
 
 
-def _one_by_one(steps: Sequence[Step]) -> Callable[[], None]:
-    """What queues one step after the other."""
-
-    def queue() -> None:
-        for step in steps:
-            step.run()
-
-    return queue
-
-
-def _in_one_call(device: KernelDevice, steps: Sequence[Step]) -> Callable[[], None] | None:
-    """What queues every step at once, where the device does that."""
+def _in_one_call(device: KernelDevice, steps: Sequence[Step]) -> Walk | None:
+    """Every step in one call, where the device does that."""
     launches = [step.launched for step in steps if step.launched is not None]
     return device.sequence(launches) if len(launches) == len(steps) else None

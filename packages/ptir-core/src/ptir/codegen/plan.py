@@ -10,24 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import Traits
 from ptir.codegen.fuse import Fused
 from ptir.codegen.graph import Graph
 from ptir.codegen.kernel import Group, scratch_value
+from ptir.codegen.recipe import Place
 from ptir.types import TensorType
-
-Kind = Literal["input", "output", "arena", "constant", "counters"]
-
-
-@dataclass(frozen=True)
-class Place:
-    """A memory: an input, output or constant by number, an offset in the arena, or counters."""
-
-    kind: Kind
-    number: int
 
 
 @dataclass(frozen=True)

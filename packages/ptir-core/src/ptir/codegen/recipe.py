@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+from typing import Literal as Choice
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen import kept, panels
 from ptir.codegen.kept import Damaged, Kept
-from ptir.codegen.plan import Place
 from ptir.codegen.tuned import chosen
 from ptir.ir.attributes import Literal
 from ptir.ir.program import Block
@@ -30,11 +30,20 @@ from ptir.switches import switched_on
 from ptir.types import parse_type
 
 FORMAT: Final = 1
-KEPT: Final = Kept("recipes", FORMAT, limit=64 << 20)
-LEAST: Final = 64
-"""Instructions from which a program's recipe is kept: smaller ones are compiled as fast as read."""
+KEPT: Final = Kept("recipes", FORMAT, limit=256 << 20)
 LARGEST: Final = 1 << 20
 """Most bytes of all constants of a kept recipe."""
+
+
+Kind = Choice["input", "output", "arena", "constant", "counters"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A memory: an input, output or constant by number, an offset in the arena, or counters."""
+
+    kind: Kind
+    number: int
 
 
 @dataclass(frozen=True)
@@ -129,8 +138,8 @@ def keep(key: str, recipe: Recipe) -> None:
 
 
 def key_of(block: Block, device: KernelDevice, options: Options) -> str | None:
-    """What a recipe is kept under, or None where it is not worth it or code cannot be told."""
-    if len(block.instructions) < LEAST or switched_on("PTIR_REBUILD_KERNELS"):
+    """What a recipe is kept under, or None where nothing may be taken or code cannot be told."""
+    if switched_on("PTIR_REBUILD_KERNELS"):
         return None
     types = (type(device), type(device.dialect))
     code = [_state(name) for name in sorted({"ptir", *(_package(made) for made in types)})]
@@ -167,15 +176,18 @@ def _state(package: str) -> str | None:
     if origin is None or not os.path.exists(origin):
         return None
     path = Path(origin)
-    files = sorted(_code_files(path.parent)) if path.name == "__init__.py" else [path]
-    states = ((str(f), (s := f.stat()).st_size, s.st_mtime_ns) for f in files)
-    return kept.key_of(*(repr(state) for state in states))
+    if path.name == "__init__.py":
+        files = sorted(_code_files(str(path.parent)))
+    else:
+        files = [(origin, path.stat())]
+    states = (repr((name, status.st_size, status.st_mtime_ns)) for name, status in files)
+    return kept.key_of(*states)
 
 
-def _code_files(folder: Path) -> Iterator[Path]:
+def _code_files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(folder) as listing:
         for entry in listing:
             if entry.is_dir():
-                yield from _code_files(Path(entry.path))
+                yield from _code_files(entry.path)
             elif entry.name.endswith((".py", ".h", ".c")):
-                yield Path(entry.path)
+                yield entry.path, entry.stat()

@@ -21,6 +21,7 @@ from ptir.codegen.binaries import built
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused
 from ptir.codegen.kernel import Group, Kernel, Site, scratch_value
+from ptir.codegen.noted import NOTED
 from ptir.codegen.tiles import Tiles
 
 FAMILY: Final = "product"
@@ -80,31 +81,17 @@ class Outcome:
         return {**asdict(self), "changed": self.tiles != self.before}
 
 
-_noted: dict[int, list[Fused]] = {}
-
-
-def is_on(device: KernelDevice) -> bool:
-    """Whether programs are noted at the moment."""
-    return id(device) in _noted
-
-
-def notice(device: KernelDevice, fused: Fused) -> None:
-    """Note a program while tuning lasts."""
-    if id(device) in _noted:
-        _noted[id(device)].append(fused)
-
-
 @contextmanager
 def tuning(device: KernelDevice, timer: Timer | None = None) -> Iterator[Outcome]:
     """While it lasts programs are noted; then their products are measured and the tiles chosen."""
     noted: list[Fused] = []
     before = tuned.chosen(device)
     outcome = Outcome(before, before)
-    _noted[id(device)] = noted
+    NOTED[id(device)] = noted
     try:
         yield outcome
     finally:
-        del _noted[id(device)]
+        del NOTED[id(device)]
     cases = _distinct(device, noted, before)
     outcome.kernels = len(cases)
     if cases:

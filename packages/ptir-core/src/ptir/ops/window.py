@@ -254,6 +254,15 @@ reduce_window = define(
             gives=_bool([False, False, True, True]),
         ),
         sample(
+            _bool([True, False, False, True]),
+            window=(2,),
+            strides=(2,),
+            base_dilation=(2,),
+            window_dilation=(2,),
+            kind="any",
+            gives=_bool([True, False, True]),
+        ),
+        sample(
             _f32([1, 2, 4, 8, 16]), window=(2,), low=(-1,), high=(-2,), kind="sum", gives=_f32([6])
         ),
         sample(_f32([1, 2]), window=(3,), kind="sum", gives=_f32([])),

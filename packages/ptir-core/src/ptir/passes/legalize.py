@@ -47,9 +47,11 @@ class _Legalizer:
             inner = _Legalizer(self._context, self._within, where)
             return inline(instruction.regions[0], operands, inner.visit)
         alone = _alone(instruction, operands)
-        decomposed = None if self._accepts(alone) else _decomposed(alone)
+        accepted = self._accepts(alone)
+        decomposed = None if accepted else _decomposed(alone)
         if decomposed is None or alone in self._within:
-            self._check(alone)
+            if not accepted or instruction.regions:
+                self._check(alone)
             return repeat(descend(instruction, self.block), operands)
         inner = _Legalizer(self._context, (*self._within, alone), instruction.location)
         return inline(decomposed, operands, inner.visit)

@@ -143,6 +143,8 @@ def _match_all(
 
 
 def _same(a: Attr, b: Attr) -> bool:
+    if type(a) is type(b) is str or type(a) is type(b) is int:
+        return a == b
     return attribute_text(a) == attribute_text(b)
 
 

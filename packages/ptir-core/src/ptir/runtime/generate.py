@@ -149,12 +149,12 @@ class GenerationRun:
             active = np.array([row.finish is None for row in self._rows])
             if not active.any():
                 return
-            chosen, scores = session.advance(active, self._logprobs is not None, self._goes_on())
+            chosen, scores = session.advance(active, self._logprobs is not None, self._ahead())
 
-    def _goes_on(self) -> bool:
-        """Whether a row may take a token after the next one."""
+    def _ahead(self) -> int:
+        """How many tokens all rows that go on may take after the next one."""
         rows = zip(self._rows, self._limits, strict=True)
-        return any(row.finish is None and len(row.tokens) + 1 < limit for row, limit in rows)
+        return min(limit - len(row.tokens) for row, limit in rows if row.finish is None) - 1
 
     def _session(self, prompts: list[list[int]]) -> Session:
         model = self._model

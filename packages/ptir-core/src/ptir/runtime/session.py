@@ -6,9 +6,10 @@ with ``count`` 0 in a step is left as it is. Decoding keeps tokens and positions
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -28,6 +29,10 @@ Progress = Callable[[int, int], None]
 Array = np.ndarray[Any, Any]
 
 _WORD = 0xFFFFFFFF
+DRAWS: Final = 64
+"""Steps whose draws are uploaded together."""
+FEEDS: Final = {"tokens": 0, "cache": 1, "start": 2, "draw": 3}
+"""What of a step's result the next step is given."""
 
 
 class Draws:
@@ -42,14 +47,14 @@ class Draws:
         self._known = np.empty((len(seeds), 0), np.float32)
         self._taken = 0
 
-    def take(self) -> Array:
-        """The next draw of every row, f32[B] in [0, 1)."""
-        if self._taken == self._known.shape[1]:
+    def take(self, count: int) -> Array:
+        """The next draws of every row, f32[count, B] in [0, 1)."""
+        first, self._taken = self._taken, self._taken + count
+        if self._taken > self._known.shape[1]:
             size = max(64, 2 * self._taken)
             words = np.stack([rng_bits(key, shape=(size,)) for key in self._keys])
             self._known = (words >> 8).astype(np.float32) * np.float32(2.0**-24)
-        self._taken += 1
-        return self._known[:, self._taken - 1].copy()
+        return np.ascontiguousarray(self._known[:, first : self._taken].T)
 
 
 @dataclass(frozen=True)
@@ -84,11 +89,15 @@ class Session:
         self._cache = tuple((self._zeros(k), self._zeros(v)) for k, v in caches)
         self._constants = self._constant_controls()
         self._draws = Draws(options.seeds(rows))
+        self._draw: Tensor | None = None
+        self._left = 0  # draws of the table that are not used
         self._seen: Array | None = None
         self._tokens: Tensor
+        self._table: Tensor
         self._start: Tensor
         self._active: tuple[bytes, Tensor] | None = None
-        self._ahead: _Step | None = None
+        self._ahead: deque[_Step] = deque()
+        self._turns = target.backend.turns(target.device)
 
     @classmethod
     def of(
@@ -156,41 +165,71 @@ class Session:
 
     def pick(self, logits: Array) -> Array:
         """The next token of each row from logits on the host, with the same program parts."""
-        self._tokens = choose(self._tensor(logits, F32), self._controls())
+        controls = self._controls()
+        if not self._options.greedy:
+            controls["uniform"] = self._tensor(self._draws.take(1)[0], F32)
+        self._tokens = choose(self._tensor(logits, F32), controls)
         return self._tokens.numpy()
 
     def advance(
-        self, active: Array, logits_too: bool = False, ahead: bool = False
+        self, active: Array, logits_too: bool = False, ahead: int = 0
     ) -> tuple[Array, Array | None]:
         """Append the tokens last chosen to the ``active`` rows and choose the next ones.
 
-        Returns these i32[B] and, if asked, the logits f32[B,V] behind them. ``ahead`` says that
-        most likely some of the rows go on: where the device works by itself, the step after is
-        queued before this one's tokens are waited for. Rows may leave then, but not come back.
+        Returns these i32[B] and, if asked, the logits f32[B,V] behind them. ``ahead`` says how many
+        steps the rows most likely take after this one. Some are submitted with it: as many as the
+        backend takes in one call, or, where the device works by itself, the next one, before this
+        one's tokens are waited for. Rows may leave then, but not come back.
         """
-        step, self._ahead = self._ahead, None
-        if step is None:
-            step = self._queue(active, logits_too)
-        elif (active & ~step.active).any() or logits_too:
+        if logits_too or self._seen is not None:
+            ahead = 0
+        if not self._ahead:
+            self._queue(active, logits_too, ahead)
+        step = self._ahead.popleft()
+        if (active & ~step.active).any() or (logits_too and step.logits is None):
             asked, known = (np.flatnonzero(rows).tolist() for rows in (active, step.active))
             raise UsageError(
                 f"advance of rows {asked} with logits_too={logits_too}: this step was submitted"
-                f" ahead, for rows {known} and without logits; leave out ahead=True before it"
+                f" ahead, for rows {known} and without logits; leave out ahead before it"
             )
-        if ahead and step.fetched and not logits_too and self._seen is None:
-            self._ahead = self._queue(active, False)
+        if ahead and step.fetched and not self._ahead:
+            self._queue(active, False, 0)
         tokens = step.fetched() if step.fetched else step.tokens.numpy()
         return tokens, step.logits.numpy() if step.logits is not None else None
 
-    def _queue(self, active: Array, logits_too: bool) -> _Step:
-        """Submit a step."""
+    def _queue(self, active: Array, logits_too: bool, ahead: int) -> None:
+        """Submit a step, and in the same call some of the ``ahead`` that follow it."""
         advance = self._steps.advance(self.batch, self.capacity)
-        count = self._count(active)
-        controls = self._controls()
-        result = advance(self._tokens, self._cache, self._start, count, controls, logits_too)
-        self._tokens, self._cache, self._start = result[:3]
-        logits = result[3] if logits_too else None
-        return _Step(active.copy(), self._tokens, fetch(self._tokens.ref), logits)
+        controls = self._controls() | self._uniform()
+        operands = (self._tokens, self._cache, self._start, self._count(active), controls)
+        turns = self._at_once(1 + ahead)
+        self._left -= turns
+        if turns == 1:
+            result = advance(*operands, self._draw, logits_too)
+            every = [result[0]]
+        else:
+            every, result = advance.repeat(turns, FEEDS, 0, *operands, self._draw, False)
+        self._tokens, self._cache, self._start, self._draw = result[:4]
+        logits, rows = result[4] if logits_too else None, active.copy()
+        self._ahead += [_Step(rows, t, fetch(t.ref), logits) for t in every]
+
+    def _at_once(self, wanted: int) -> int:
+        """How many steps one call submits."""
+        if self._turns == 1 or wanted == 1:
+            return 1
+        most = self._steps.at_once(self.batch, self.capacity)
+        if not self._options.greedy:
+            most = min(most, self._left)
+        return min(wanted, self._turns, most)
+
+    def _uniform(self) -> dict[str, Tensor]:
+        """The sampler's draws for the steps to come, uploaded some steps at a time."""
+        if self._options.greedy:
+            return {}
+        if self._left == 0:
+            self._table = self._tensor(self._draws.take(DRAWS), F32)
+            self._draw, self._left = self._tensor(np.zeros(1, np.int32)), DRAWS
+        return {"uniform": self._table}
 
     def _count(self, active: Array) -> Tensor:
         key = active.tobytes()
@@ -216,8 +255,6 @@ class Session:
         controls = dict(self._constants)
         if self._seen is not None:
             controls["seen"] = self._tensor(self._seen, BOOL)
-        if not self._options.greedy:
-            controls["uniform"] = self._tensor(self._draws.take(), F32)
         return controls
 
 

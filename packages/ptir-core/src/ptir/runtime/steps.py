@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ptir import functional as F
 from ptir.capture.jit import jit
+from ptir.capture.plan import Plan
 from ptir.capture.tensor import Tensor
 from ptir.models.table import Cache, CausalModel
 
-CHUNKS = (8, 32, 128, 512)
+CHUNKS: Final = (8, 32, 128, 512)
 """Prompt chunks are padded to these lengths, so a few programs serve every prompt."""
+BUDGET: Final = 1 << 30
+"""Bytes of weights that one call may read: an interrupt waits for no more than that."""
 
 
 class Steps:
@@ -25,11 +28,23 @@ class Steps:
         return self._get(self._extend, batch, capacity)
 
     def advance(self, batch: int, capacity: int) -> Any:
-        """``(tokens i32[B], cache, start, count, controls, logits_too)`` to the next tokens.
+        """``(tokens i32[B], cache, start, count, controls, draw, logits_too)`` to the next tokens.
 
-        The result is the tokens i32[B], the cache, the next ``start`` and, if asked, the logits.
+        ``controls`` are those of ``choose``, but ``uniform`` f32[N,B] holds the draws of N steps,
+        of which row ``draw`` i32[1] is used (without ``uniform``: None). The result is the tokens
+        i32[B], the cache, the next ``start``, the next ``draw`` and, if asked, the logits.
         """
         return self._get(self._advance, batch, capacity)
+
+    def at_once(self, batch: int, capacity: int) -> int:
+        """How many steps that read no more than ``BUDGET`` may be submitted in one call."""
+        plans: tuple[Plan, ...] = self.advance(batch, capacity).plans
+        if not plans:
+            return 1
+        program = plans[-1].optimized
+        typed = zip(program.ports, program.inputs, strict=True)
+        read = sum(type.nbytes for port, type in typed if port.kind == "parameter")
+        return max(1, BUDGET // max(1, read))
 
     def _get(self, step: Any, batch: int, capacity: int) -> Any:
         key = (step.__name__, batch, capacity)
@@ -49,10 +64,14 @@ class Steps:
         start: Tensor,
         count: Tensor,
         controls: dict[str, Tensor],
+        draw: Tensor | None,
         logits_too: bool,
     ) -> tuple[Any, ...]:
+        if draw is not None:
+            controls = controls | {"uniform": F.take(controls["uniform"], draw).reshape(-1)}
         logits, cache = self._model(tokens.reshape(-1, 1), cache, start, count)
-        result = (choose(logits, controls), cache, start + count)
+        following = None if draw is None else draw + 1
+        result = (choose(logits, controls), cache, start + count, following)
         return (*result, logits) if logits_too else result
 
 

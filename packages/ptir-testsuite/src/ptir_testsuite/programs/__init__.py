@@ -1,6 +1,15 @@
 """Random typed programs: drawn from the op records, run optimized and not, judged op by op."""
 
-from ptir_testsuite.programs.check import RandomProgram, run_program
+from ptir_testsuite.programs.check import RandomProgram, run_program, run_stored
 from ptir_testsuite.programs.draw import Drawn, drawn_program
+from ptir_testsuite.programs.stored import Stored, stored
 
-__all__ = ["Drawn", "RandomProgram", "drawn_program", "run_program"]
+__all__ = [
+    "Drawn",
+    "RandomProgram",
+    "Stored",
+    "drawn_program",
+    "run_program",
+    "run_stored",
+    "stored",
+]

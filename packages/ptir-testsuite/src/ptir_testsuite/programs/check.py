@@ -34,6 +34,7 @@ from ptir_testsuite.oracles import ORACLES, Given, NoOracleError
 from ptir_testsuite.outcomes import Outcome, Row
 from ptir_testsuite.programs.draw import Drawn, drawn_program
 from ptir_testsuite.programs.errors import added, handed_on
+from ptir_testsuite.programs.stored import Stored
 
 
 @dataclass(frozen=True)
@@ -51,30 +52,43 @@ class RandomProgram:
 
 def run_program(item: RandomProgram, setting: Setting) -> Row:
     """Draw the program and check everything about it."""
-    start = time.perf_counter()
     drawn = drawn_program(item.seed, item.number, setting.claims, setting.terms.rounds)
+    again = f"--seed {item.seed} --first {item.number} --count 1"
+    return _row(item.id, drawn, setting, f"ptir-conformance programs {again}", ())
+
+
+def run_stored(item: Stored, setting: Setting) -> Row:
+    """Check everything about a program that is kept."""
+    drawn = item.drawn(setting.terms.rounds)
+    again = f"ptir-conformance replay {item.id}"
+    row = _row(item.id, drawn, setting, again, tuple(sorted(item.profiles)))
+    return replace(row, dtypes=item.dtypes, claimed=item.profiles <= setting.claims)
+
+
+def _row(id: str, drawn: Drawn, setting: Setting, again: str, profiles: tuple[str, ...]) -> Row:
+    start = time.perf_counter()
     text = str(drawn.program)
     digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-    call = f"{len(drawn.program.main.instructions)} instructions"
-    row = Row(item.id, "program", call, (), (), Outcome.PASS, facts={"digest": digest})
+    count = len(drawn.program.main.instructions)
+    call = f"{count} instruction{'s' if count != 1 else ''}"
+    row = Row(id, "program", call, (), profiles, Outcome.PASS, facts={"program": digest})
     try:
         _check(drawn, setting)
     except Failed as failed:
-        message = _told(failed.message, item, drawn)
+        message = _told(failed.message, drawn, again)
         row = replace(row, outcome=failed.outcome, phase=failed.phase, message=message)
     except UnsupportedError as error:
         row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
     return replace(row, seconds=time.perf_counter() - start)
 
 
-def _told(message: str, item: RandomProgram, drawn: Drawn) -> str:
+def _told(message: str, drawn: Drawn, again: str) -> str:
     inputs = [
         f"  x{i} = {t} {a.tolist()}"
         for i, (t, a) in enumerate(zip(drawn.program.inputs, drawn.arrays, strict=True))
     ]
-    again = f"  again: ptir-conformance programs --seed {item.seed} --first {item.number} --count 1"
     shared = [f"  one buffer: {drawn.aliases}"] if drawn.aliases else []
-    return "\n".join([message, str(drawn.program), *inputs, *shared, again])
+    return "\n".join([message, str(drawn.program), *inputs, *shared, f"  again: {again}"])
 
 
 def _check(drawn: Drawn, setting: Setting) -> None:

@@ -207,7 +207,7 @@ class _Drawing:
         program = Program(block, tuple(Port(f"x{i}") for i in range(count)))
         arrays = tuple(array for _, array in self.inputs)
         exact = tuple(self.exact[v] for v in (*inputs, *others))
-        return Drawn(program, arrays, _aliases(arrays), exact)
+        return Drawn(program, arrays, aliases_of(arrays), exact)
 
     def _outputs(self, number: dict[int, int]) -> tuple[int, ...]:
         """The last value, up to three more, and now and then an input or the same value twice."""
@@ -218,7 +218,7 @@ class _Drawing:
         return tuple(number[v] for v in chosen)
 
 
-def _aliases(arrays: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
+def aliases_of(arrays: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
     """The inputs that are one and the same array."""
     groups: dict[int, list[int]] = {}
     for place, array in enumerate(arrays):

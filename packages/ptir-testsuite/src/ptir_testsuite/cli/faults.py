@@ -1,0 +1,101 @@
+"""``fuzz`` on all installed backends, and ``mutants``: the grade of the suite itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from ptir_testsuite import matrix
+from ptir_testsuite.cli.shared import built_anew, console, in_processes, terminable
+from ptir_testsuite.fuzz import Found, fuzz, headline, shared, told
+from ptir_testsuite.items import random_programs
+from ptir_testsuite.mutants import MUTANTS
+from ptir_testsuite.mutants.impostors import IMPOSTORS
+from ptir_testsuite.mutants.score import grades, unmask
+from ptir_testsuite.outcomes import Row
+from ptir_testsuite.programs.stored import promote
+from ptir_testsuite.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT
+from ptir_testsuite.selection import selection
+
+
+@click.command("fuzz")
+@click.option("--backend", "names", multiple=True, help="NAME; several; default: all installed.")
+@click.option("--count", default=2000, help="How many programs.")
+@click.option("--seed", default=0, help="Where the draws start.")
+@click.option("--first", default=0, help="The number of the first one.")
+@click.option("--most", default=10, help="Failures of a backend that are shrunk.")
+@click.option("--promote", "path", type=click.Path(path_type=Path), help="Keep failures there.")
+@click.option("--import", "imports", multiple=True, help="A module that defines ops.")
+@in_processes
+def fuzz_command(
+    names: tuple[str, ...],
+    count: int,
+    seed: int,
+    first: int,
+    most: int,
+    path: Path | None,
+    imports: tuple[str, ...],
+    jobs: int,
+    timeout: float,
+) -> int:
+    """Run random programs on several backends: 0 all agree, 1 not, 3 interrupted."""
+    programs = list(random_programs(count, seed, first))
+    common, found = shared(names), Found()
+    with built_anew(), terminable(), Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("running", total=count * len(common.names))
+
+        def progress(_name: str, _row: Row) -> None:
+            bar.advance(task)
+
+        fuzz(found, common, programs, progress, imports, max(jobs, 1), timeout, most)
+    page = console()
+    page.print(f"drawn within {', '.join(sorted(common.claims))}; seed {seed}, from {first}")
+    for name, row, small in found.smallest:
+        for line in told(name, row, small):
+            page.print(line)
+        if path is not None:
+            kept = promote(path, small)
+            page.print(f"  {'kept in' if kept else 'already in'} {path}")
+    page.print(headline(found, count))
+    if found.failures:
+        return NOT_CONFORMANT
+    return INCOMPLETE if found.interrupted else CONFORMANT
+
+
+@click.command("mutants")
+@click.option("-k", "words", default="", help="Only those whose name or ops match.")
+@click.option("--timeout", default=2.0, help="Seconds until an impostor is given up.")
+def mutants_command(words: str, timeout: float) -> int:
+    """Grade the suite: which planted faults the corpus alone rejects; 0 where all are right."""
+    matches = selection(words) if words else None
+    rows = [r for r in MUTANTS.values() if not matches or matches(f"{r.name} {' '.join(r.ops)}")]
+    names = [n for n, r in IMPOSTORS.items() if not matches or matches(f"{n} {' '.join(r.ops)}")]
+    found = list(grades(rows))
+    unmasked = [unmask(name, timeout) for name in names]
+    grid = [["fault", "ops", "rejected by", "cases tried"]]
+    for one in (g for g in found if not g.reason):
+        grid.append([one.name, ", ".join(one.ops), one.caught or "NOTHING", str(one.tried)])
+    liars = [["impostor", "must get", "got", "from"]]
+    for liar in unmasked:
+        wanted = " or ".join(outcome.value for outcome in liar.wanted)
+        liars.append([liar.name, wanted, liar.outcome.value, liar.caught or "NOTHING"])
+    equivalent = [["changes nothing", "why", "cases tried", "rejected by"]]
+    for one in (g for g in found if g.reason):
+        equivalent.append([one.name, one.reason, str(one.tried), one.caught])
+    page = console()
+    for table in (grid, liars, equivalent):
+        if len(table) > 1:
+            page.print(matrix.table(table))
+    faults, alike = ([g for g in found if bool(g.reason) is r] for r in (False, True))
+    page.print(
+        f"{sum(g.right for g in faults)}/{len(faults)} planted faults rejected by the corpus alone,"
+        f" {sum(u.right for u in unmasked)}/{len(unmasked)} impostors with the right outcome;"
+        f" {sum(g.right for g in alike)}/{len(alike)} equivalent changes accepted"
+    )
+    if not found and not unmasked:
+        return INCOMPLETE
+    right = all(g.right for g in found) and all(u.right for u in unmasked)
+    return CONFORMANT if right else NOT_CONFORMANT

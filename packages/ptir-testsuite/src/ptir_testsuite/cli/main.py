@@ -1,0 +1,64 @@
+"""``ptir-conformance``: the table of commands, and what the shell sees when one fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ptir.errors import BackendUnavailable, PtirError, UsageError
+from ptir_testsuite.cli import faults, reports, runs, tables
+from ptir_testsuite.report import DEFECT, INCOMPLETE
+from ptir_testsuite.workers import SuiteDefect
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+@click.group("ptir-conformance", context_settings=HELP)
+def group() -> None:
+    """Say with evidence whether a backend of ptir is right."""
+
+
+for _command in (
+    runs.run_command,
+    runs.programs_command,
+    reports.replay_command,
+    reports.verify_command,
+    tables.matrix_command,
+    tables.badge_command,
+    tables.support_command,
+    tables.coverage_command,
+    faults.fuzz_command,
+    faults.mutants_command,
+):
+    group.add_command(_command)
+
+
+def main(argv: Sequence[str] | None = None, name: str = "ptir-conformance") -> int:
+    """Run ``ptir-conformance`` with ``argv`` (default: the process's) and return the exit code.
+
+    ``name`` is what its help and its mistakes call it.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = group.main(arguments, prog_name=name, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return DEFECT
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return INCOMPLETE
+    except SuiteDefect as error:
+        click.echo(f"the suite failed on {error}", err=True)
+        return DEFECT
+    except PtirError as error:
+        click.echo(f"error [{error.code}]: {error}", err=True)
+        return _code_of(error)
+    return code if isinstance(code, int) else 0
+
+
+def _code_of(error: PtirError) -> int:
+    if isinstance(error, UsageError):
+        return DEFECT
+    return INCOMPLETE if isinstance(error, BackendUnavailable) else DEFECT

@@ -1,0 +1,99 @@
+"""``run`` and ``programs``: the whole corpus, or random programs alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from ptir.errors import UsageError
+from ptir_testsuite.cli.shared import (
+    built_anew,
+    console,
+    in_processes,
+    into_file,
+    on_backend,
+    terminable,
+)
+from ptir_testsuite.files import Journal
+from ptir_testsuite.outcomes import Row
+from ptir_testsuite.profiles import parse_claims
+from ptir_testsuite.report import show
+from ptir_testsuite.runner import Programs, Wish, run
+
+
+@click.command("run")
+@on_backend
+@in_processes
+@into_file
+@click.option("-k", "words", default="", help="Only cases that match: words, and, or, not, ().")
+@click.option("--programs", default=200, help="Random programs to run after the corpus.")
+@click.option("--seed", default=0, help="The seed of the random programs.")
+def run_command(words: str, programs: int, seed: int, **options: Any) -> int:
+    """Run the corpus on a backend: 0 conformant, 1 not, 2 usage or defect, 3 incomplete."""
+    return _finished(replace(wish_of(options, Programs(programs, seed)), words=words), options)
+
+
+@click.command("programs")
+@on_backend
+@in_processes
+@into_file
+@click.option("--count", default=2000, help="How many.")
+@click.option("--seed", default=0, help="Where the draws start.")
+@click.option("--first", default=0, help="The number of the first one, to run one again.")
+def programs_command(count: int, seed: int, first: int, **options: Any) -> int:
+    """Run random programs alone; a failure prints the program, its inputs and how to repeat it."""
+    return _finished(wish_of(options, Programs(count, seed, first, alone=True)), options)
+
+
+def wish_of(options: dict[str, Any], programs: Programs) -> Wish:
+    """What the options of a command ask of a run."""
+    claims = parse_claims(options["claims"]) if options["claims"] else None
+    return Wish(
+        options["backend"],
+        claims,
+        jobs=options.get("jobs", 1),
+        timeout=options.get("timeout", 60.0),
+        relaxations=options["relax"],
+        imports=options["imports"],
+        programs=programs,
+    )
+
+
+def _finished(wish: Wish, options: dict[str, Any]) -> int:
+    journal = _journal(options["path"], options["resume"])
+    with built_anew(), terminable(), Progress(console=Console(stderr=True), transient=True) as bar:
+        report = run(wish, _Bar(bar), journal)
+    show(report, console())
+    if report.interrupted and journal is not None:
+        click.echo(f"{journal.path} has the rows so far; the same with --resume goes on", err=True)
+    return report.exit_code
+
+
+def _journal(path: Path | None, resume: bool) -> Journal | None:
+    if path is None:
+        if resume:
+            raise UsageError("--resume goes on with a file; name it with --json FILE")
+        return None
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--json {path}: not a regular file")
+    if not path.parent.is_dir():
+        raise UsageError(f"--json {path}: there is no folder {path.parent}")
+    return Journal(path, resume)
+
+
+class _Bar:
+    """A progress bar that grows with the rows."""
+
+    def __init__(self, bar: Progress) -> None:
+        self.bar = bar
+        self.task: TaskID | None = None
+
+    def __call__(self, row: Row, total: int) -> None:
+        if self.task is None:
+            self.task = self.bar.add_task("running", total=total)
+        self.bar.advance(self.task)

@@ -1,0 +1,87 @@
+"""The corpus as tests: ``pytest -p ptir_testsuite.plugin --ptir-backend NAME``.
+
+Every item of the corpus is a test of its own, named by its id; what is refused outside the
+claimed profiles is skipped with the reason. Items run in pytest's process, which a crash or a hang
+takes along.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ptir.errors import PtirError
+from ptir_testsuite.execute import Setting
+from ptir_testsuite.items import Item, run_item
+from ptir_testsuite.outcomes import HARMLESS, Outcome
+from ptir_testsuite.profiles import parse_claims
+from ptir_testsuite.runner import Programs, Wish, prepared
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options; without a backend the plugin does nothing."""
+    group = parser.getgroup("ptir", "conformance of a backend of ptir")
+    group.addoption("--ptir-backend", metavar="NAME", help="Run the corpus on this backend.")
+    group.addoption("--ptir-claims", metavar="PROFILES", help="Only these profiles: core,f16.")
+    group.addoption("--ptir-words", default="", metavar="EXPR", help="Only cases that match.")
+    group.addoption("--ptir-programs", type=int, default=200, help="Random programs.")
+    group.addoption("--ptir-seed", type=int, default=0, help="The seed of the random programs.")
+    group.addoption("--ptir-import", action="append", default=[], help="A module that defines ops.")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
+    """Add the corpus to the tests."""
+    option = session.config.option
+    if not option.ptir_backend:
+        return
+    try:
+        setting, _, chosen = prepared(_wish(option))
+    except PtirError as error:
+        raise pytest.UsageError(f"[{error.code}] {error}") from error
+    for item in chosen:
+        items.append(CorpusItem.from_parent(session, name=item.id, item=item, setting=setting))
+
+
+def _wish(option: Any) -> Wish:
+    return Wish(
+        option.ptir_backend,
+        parse_claims(option.ptir_claims) if option.ptir_claims else None,
+        option.ptir_words,
+        imports=tuple(option.ptir_import),
+        programs=Programs(option.ptir_programs, option.ptir_seed),
+    )
+
+
+class RejectedError(AssertionError):
+    """A row that speaks against the backend; its message says everything."""
+
+
+class CorpusItem(pytest.Item):
+    """One item of the corpus."""
+
+    def __init__(self, item: Item, setting: Setting, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.item, self.setting = item, setting
+
+    def runtest(self) -> None:
+        """Run it once, as ``ptir-conformance run`` does."""
+        row = run_item(self.item, self.setting)
+        for name, value in (("outcome", row.outcome.value), ("worst_ulp", row.worst_ulp)):
+            self.user_properties.append((name, value))
+        if row.failed:
+            raise RejectedError(f"{row.outcome.value} [{row.phase}] {row.message}")
+        if row.outcome in HARMLESS - {Outcome.PASS}:
+            pytest.skip(f"{row.outcome.value}: {row.message}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The row's message alone: where it was raised says nothing."""
+        if isinstance(excinfo.value, RejectedError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """The id stands for the place."""
+        return Path("ptir"), None, self.item.id

@@ -1,0 +1,22 @@
+"""Backends that a machine may lack: their tests are skipped without one, unless it is required.
+
+``PTIR_REQUIRE_BACKENDS`` names those that must be there (``c,opencl``): their absence is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ptir.backend import registry
+from ptir.backend.contract import Target
+
+
+def device(name: str) -> Target:
+    """The first device of the backend called ``name``."""
+    found = {status.name: status for status in registry.status_table()}.get(name)
+    missing = found is None or found.status == "unavailable"
+    if missing and name not in os.environ.get("PTIR_REQUIRE_BACKENDS", "").split(","):
+        pytest.skip(found.reason if found else f"ptir-backend-{name} is not installed")
+    return registry.get(name)

@@ -1,0 +1,110 @@
+"""The suite through `ptir conformance`, and through pytest in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from impostors import Little
+
+from ptir import plugins
+from ptir.cli.main import main
+from ptir_testsuite import hooks
+from tiny_distributions import Site, site
+
+__all__ = ["site"]
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parent.parent / "packages" / "ptir-testsuite" / "pyproject.toml"
+
+
+@pytest.fixture
+def conformance(site: Site) -> None:
+    """The suite's entry point, as pyproject declares it, is the only plugin."""
+    declared = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["entry-points"]
+    (name, value), *others = declared[plugins.GROUP].items()
+    assert value == hooks.__name__ and not others
+    site.add("tiny-suite", plugins.GROUP, f"{name} = {value}", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["mutants", "-k", "five-term"], 0, "1/1 planted faults"),
+        (["mutants", "-k", "no_such_fault"], 3, "0/0 planted faults"),
+        (["walk"], 2, "Usage: ptir conformance"),
+        (["--help"], 0, "Usage: ptir conformance [OPTIONS] COMMAND"),
+        (["mutants", "--help"], 0, "Grade the suite"),
+    ],
+)
+def test_ptir_conformance_is_the_command_with_its_exit_codes(
+    arguments, code, text, conformance, capsys
+):
+    assert main(["conformance", *arguments]) == code
+    found = capsys.readouterr()
+    assert text in found.out + found.err
+
+
+def test_the_help_of_ptir_has_a_line_for_it(conformance, capsys):
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert "conformance" in out and "Say with evidence whether a backend is right." in out
+
+
+def run_pytest(folder, name, *arguments):
+    """pytest in a folder of its own, with an impostor for every backend."""
+    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "PTIR_TEST_IMPOSTOR": name}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "ptir_testsuite.plugin",
+        "-p",
+        "no:cacheprovider",
+    ]
+    options = ["--ptir-import", "impostor_worker", "--ptir-programs", "2", *arguments]
+    done = subprocess.run(
+        [*command, *options], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+BACKEND = ("--ptir-backend", "any", "--ptir-words", "(rsqrt or add-) and sample")
+
+
+def test_every_case_is_a_test_in_an_empty_folder(tmp_path):
+    code, out = run_pytest(tmp_path, "Correct", *BACKEND, "-v")
+    assert code == 0, out
+    assert "rsqrt-" in out and "PASSED" in out and "failed" not in out
+    code, out = run_pytest(tmp_path, "Correct", *BACKEND, "-v", "-k", "rsqrt")
+    assert code == 0 and "rsqrt-" in out and "add-" not in out and "deselected" in out
+
+
+def test_a_failure_is_the_message_and_what_is_refused_is_skipped(tmp_path):
+    products = ("--ptir-backend", "any", "--ptir-words", "mul- and sample")
+    code, out = run_pytest(tmp_path, "Failing", *products)
+    assert code == 1 and "failed" in out, out
+    assert "error [execute] mul(" in out and "the device is gone" in out
+    assert "plugin.py" not in out, "the traceback is of no use"
+    code, out = run_pytest(tmp_path, "Little", *BACKEND, "-rs")
+    assert Little.claims == {"sort"}
+    assert code == 0 and "skipped" in out and "unsupported: only add is taken" in out, out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        ((), 5, "no tests ran"),
+        (("--ptir-backend", "any", "--ptir-words", "add and"), 4, "a word is missing"),
+        (("--ptir-backend", "any", "--ptir-claims", "f61"), 4, "unknown profile 'f61'"),
+    ],
+)
+def test_without_a_backend_nothing_runs_and_mistakes_are_told(arguments, code, text, tmp_path):
+    found, out = run_pytest(tmp_path, "Correct", *arguments)
+    assert found == code and text in out, out
