@@ -56,6 +56,9 @@ of the weights, `--override linear=force=bf16` or `quantized_linear=force=int8` 
 without the instruction compute the same numbers from the lowering, at no gain; there, and for
 formats that have no such implementation, `--fast` is an error that says so.
 
+Exact products use the dot product of bytes as well: the C backend and PoCL multiply weights of 8
+and 4 bits by digits of all 24 bits of an activation ([digits](codegen.md#digits)).
+
 - `linear`: `bf16`, for weights in bf16: activations rounded to bf16, half to even; products are
   exact, sums f32. Subnormal bf16 may count as 0.
 - `quantized_linear`: `int8`, for weights of 8 and 4 bits: activations in groups like the weights',

@@ -36,11 +36,11 @@ def dots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, c: Tar
     """The kernels with what the processor has, and with the same operations spelled out."""
     from ptir_backend_c import prelude
 
-    device = c.backend.opened(c.device).device  # type: ignore[attr-defined]
-    if request.param == "instructions" and not device.dialect.dots:
+    found = c.backend.opened(c.device).device  # type: ignore[attr-defined]
+    if request.param == "instructions" and not found.dialect.dots:
         pytest.skip("the processor has no dot instructions")
     if request.param == "spelled out":
         text = prelude.source("dots.h").replace("defined(", "0 && defined(")
         taken = prelude.source
         monkeypatch.setattr(prelude, "source", lambda n: text if n == "dots.h" else taken(n))
-    monkeypatch.setattr(device.dialect, "dots", frozenset(("dot_bytes", "dot_bf16")))
+    monkeypatch.setattr(found.dialect, "dots", frozenset(("dot_bytes", "dot_bf16")))

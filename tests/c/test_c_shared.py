@@ -159,13 +159,13 @@ def test_weights_and_caches_are_there_once(opened: Opened) -> None:
 def test_a_cache_that_is_not_donated_stays_as_it_was(
     opened: Opened, donated: frozenset[int]
 ) -> None:
-    def body(cache: Any, keys: Any, start: Any, w: Any) -> Any:
-        new = F.cache_update(cache, keys, start)
+    def body(cache: Any, keys: Any, start: Any, count: Any, w: Any) -> Any:
+        new = F.cache_update(cache, keys, start, count)
         return new, (new.sum(axis=3) @ w)
 
-    program = ptir.capture(
-        body, spec("f32", 1, 4, 16, 8), spec("f32", 1, 4, 1, 8), spec("i32", 1), spec("f32", 16, 48)
-    )
+    place = spec("i32", 1)
+    kept, added = spec("f32", 1, 4, 16, 8), spec("f32", 1, 4, 1, 8)
+    program = ptir.capture(body, kept, added, place, place, spec("f32", 16, 48))
     target = opened(2, EAGER)
     backend, device = target.backend, target.device
     rng = np.random.default_rng(1)
@@ -175,12 +175,13 @@ def test_a_cache_that_is_not_donated_stays_as_it_was(
     plain = Program(program.main, tuple(Port(port.name) for port in program.ports))
     plan = plan_for(plain, target, Options(donated))
     assert phases(plan.executable) >= 1, plan.executable
-    given = [backend.upload(a, device) for a in (cache, keys, np.array([3], np.int32), weight)]
+    start, count = np.array([3], np.int32), np.array([1], np.int32)
+    given = [backend.upload(a, device) for a in (cache, keys, start, count, weight)]
     new, sums = plan.run(given, ())
     wanted = cache.copy()
     wanted[:, :, 3] = keys[:, :, 0]
     np.testing.assert_array_equal(backend.download(new, device), wanted)
-    np.testing.assert_allclose(backend.download(sums, device), wanted.sum(3) @ weight, rtol=1e-4)
+    np.testing.assert_allclose(backend.download(sums, device), wanted.sum(3) @ weight, atol=1e-5)
     after = backend.download(given[0], device)
     np.testing.assert_array_equal(after, wanted if donated else cache)
     assert (new is given[0]) == bool(donated)

@@ -17,8 +17,8 @@ def opencl() -> Target:
 @pytest.fixture(params=["instructions", "spelled out"])
 def dots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, opencl: Target) -> None:
     """The kernels with what the processor has, and with the same operations spelled out."""
-    device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
-    if request.param == "instructions" and not device.dialect.dots:
+    found = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    if request.param == "instructions" and not found.dialect.dots:
         pytest.skip("the device has no dot instructions")
-    monkeypatch.setattr(device.dialect, "spelled", request.param == "spelled out")
-    monkeypatch.setattr(device.dialect, "dots", frozenset(("dot_bytes", "dot_bf16")))
+    monkeypatch.setattr(found.dialect, "spelled", request.param == "spelled out")
+    monkeypatch.setattr(found.dialect, "dots", frozenset(("dot_bytes", "dot_bf16")))

@@ -204,7 +204,9 @@ static void make_room(pool *p) {
 }
 
 static void *serve(void *given) {
-  pool *p = given;
+  worker me = *(worker *)given;
+  pool *p = me.owner;
+  free(given);
   while (!atomic_load(&p->leaving)) {
     int looks = 0;
     while (looks < LOOKS && atomic_load_explicit(&p->walking, memory_order_relaxed)) {
