@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from devices import device
 from ptir.backend.contract import Target
+from ptir.capture.plan import PLANS
 
 # Programs that any device must run were written for the OpenCL tests; here they run on C.
 SHARED = ("test_opencl_families", "test_opencl_programs", "test_opencl_control")
@@ -32,7 +34,9 @@ def opencl(c: Target) -> Target:
 
 
 @pytest.fixture(params=["instructions", "spelled out"])
-def dots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, c: Target) -> None:
+def dots(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, c: Target
+) -> Iterator[None]:
     """The kernels with what the processor has, and with the same operations spelled out."""
     from ptir_backend_c import prelude
 
@@ -44,3 +48,6 @@ def dots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, c: Tar
         taken = prelude.source
         monkeypatch.setattr(prelude, "source", lambda n: text if n == "dots.h" else taken(n))
     monkeypatch.setattr(found.dialect, "dots", frozenset(("dot_bytes", "dot_bf16")))
+    PLANS.clear()  # plans of the other kind
+    yield
+    PLANS.clear()

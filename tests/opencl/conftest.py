@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from devices import device
 from ptir.backend.contract import Target
+from ptir.capture.plan import PLANS
 
 
 @pytest.fixture(scope="session")
@@ -15,10 +18,15 @@ def opencl() -> Target:
 
 
 @pytest.fixture(params=["instructions", "spelled out"])
-def dots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, opencl: Target) -> None:
+def dots(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, opencl: Target
+) -> Iterator[None]:
     """The kernels with what the processor has, and with the same operations spelled out."""
     found = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
     if request.param == "instructions" and not found.dialect.dots:
         pytest.skip("the device has no dot instructions")
     monkeypatch.setattr(found.dialect, "spelled", request.param == "spelled out")
     monkeypatch.setattr(found.dialect, "dots", frozenset(("dot_bytes", "dot_bf16")))
+    PLANS.clear()  # plans of the other kind
+    yield
+    PLANS.clear()

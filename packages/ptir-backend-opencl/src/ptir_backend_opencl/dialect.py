@@ -11,7 +11,7 @@ from ptir.backend.kernel import Argument, Dialect, Staying
 from ptir.codegen.exponentials import EXPONENTIALS
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
 from ptir_backend_opencl import dots
-from ptir_backend_opencl.functions import functions
+from ptir_backend_opencl.functions import NARROW, UNALIGNED, functions
 
 TYPES: Final = {
     "bool": "int",  # carried as a mask
@@ -106,30 +106,6 @@ PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
         ("16", "isnan(x)", "vload16(0, t)", "vstore16(x, 0, t)"),
     )
 )
-
-FOLD: Final = """\
-{type} fold_{op}_v({type}16 x) {{
-  {type}8 a = {op}(x.lo, x.hi);
-  {type}4 b = {op}(a.lo, a.hi);
-  {type}2 c = {op}(b.lo, b.hi);
-  return {op}(c.x, c.y);
-}}
-"""
-FOLDS: Final = (
-    FOLD.format(op="max", type="int")
-    + "#define add(a, b) ((a) + (b))\n"
-    + FOLD.format(op="add", type="uint")
-    + "#undef add\n"
-)
-"""The lanes of whole numbers combined, half with half."""
-
-NARROW: Final = {"char": 1, "uchar": 1, "short": 2, "ushort": 2}
-"""Stored types and their bytes whose ``vload16`` and ``vstore16`` PoCL does one by one."""
-UNALIGNED: Final = "".join(
-    f"typedef {kind} {kind}16_at __attribute__((ext_vector_type(16), aligned({size})));\n"
-    for kind, size in NARROW.items()
-)
-"""Vectors of these as Clang writes and reads them at once wherever they lie."""
 
 KERNEL: Final = "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\n"
 
@@ -311,7 +287,8 @@ class OpenCLC(Dialect):
     ) -> str:
         """Like a store to a buffer."""
         if dtype.bits < 32:
-            array = f"(({STORAGE[dtype.name]} *){array})"
+            kind = STORAGE[dtype.name] + ("_at" if self._own else "")
+            array = f"(({kind} *){array})"
             return self.store(dtype, width, array, index, text, "")
         if width > 1:
             return f"vstore{width}({text}, 0, {array} + {index});"
@@ -330,7 +307,7 @@ class OpenCLC(Dialect):
     def prelude(self) -> str:
         """Nothing is contracted but what says ``fma``."""
         own = UNALIGNED + functions() if self._own else ""
-        beside = FOLDS + dots.functions(self.dots, not self.spelled) if self.dots else ""
+        beside = dots.functions(self.dots, not self.spelled)
         return (DOUBLES if self._doubles else NO_DOUBLES) + PRELUDE + own + beside
 
 

@@ -77,6 +77,22 @@ SPELLED: Final = {
 }
 """The same without any instruction: what they compute, to compare with."""
 
+FOLD: Final = """\
+{type} fold_{op}_v({type}16 x) {{
+  {type}8 a = {op}(x.lo, x.hi);
+  {type}4 b = {op}(a.lo, a.hi);
+  {type}2 c = {op}(b.lo, b.hi);
+  return {op}(c.x, c.y);
+}}
+"""
+FOLDS: Final = (
+    FOLD.format(op="max", type="int")
+    + "#define add(a, b) ((a) + (b))\n"
+    + FOLD.format(op="add", type="uint")
+    + "#undef add\n"
+)
+"""The lanes of whole numbers combined, half with half."""
+
 WORDS: Final = 16
 TRIAL: Final = """\
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -96,13 +112,11 @@ STORES: Final = {
 
 def functions(dots: frozenset[str], instructions: bool) -> str:
     """The functions of the prelude for a dialect with ``dots``."""
+    if not dots:
+        return ""
     texts = INSTRUCTIONS if instructions else SPELLED
-    return "".join(texts[op] for op in STORES if op in dots) + beside(dots, texts)
-
-
-def beside(dots: frozenset[str], texts: dict[str, str]) -> str:
-    """What stands beside dot products."""
-    return texts["by_power"] + texts["nearest"] if dots else ""
+    beside = FOLDS + texts["by_power"] + texts["nearest"]
+    return "".join(texts[op] for op in STORES if op in dots) + beside
 
 
 def listed(device: Any) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Our own ``exp``, ``tanh`` and ``erf`` of f32, for devices whose built-in functions are slower.
+"""Our own ``exp``, ``tanh``, ``erf`` and narrow vectors, for devices whose built-in ones are slower.
 
 PoCL's are SLEEF's, and its ``erf`` of a vector is one lane at a time. The text is the kernel
 generator's (``ptir.codegen.exponentials``), so a value is what the C backend gives.
@@ -44,6 +44,16 @@ BOTH: Final = """\
 #define MOST(a, b) SELECT_F((a) > (b), a, b)
 #define LEAST(a, b) SELECT_F((a) < (b), a, b)
 """
+
+
+NARROW: Final = {"char": 1, "uchar": 1, "short": 2, "ushort": 2}
+"""Stored types and their bytes whose ``vload16`` and ``vstore16`` PoCL does one by one."""
+OF_A_TYPE: Final = """\
+typedef {0} {0}_at __attribute__((may_alias));
+typedef {0} {0}16_at __attribute__((ext_vector_type(16), aligned({1}), may_alias));
+"""
+UNALIGNED: Final = "".join(OF_A_TYPE.format(kind, size) for kind, size in NARROW.items())
+"""Vectors of these as Clang writes and reads them at once wherever they lie, also within words."""
 
 
 @cache
