@@ -19,7 +19,7 @@ from ptir.codegen import compile, recipe, tuned
 from ptir.codegen.launches import KernelProgram
 from ptir.codegen.recipe import Recipe
 from ptir.codegen.tiles import Tiles
-from ptir.ir.program import Program
+from ptir.ir.program import Port, Program
 from ptir.types import spec
 from random_programs import random_program
 
@@ -89,6 +89,8 @@ def altered(device: PaperDevice, change: str) -> PaperDevice:
         device.traits = replace(device.traits, units=3)
     if change == "dialect":
         device.dialect = type(device.dialect)(doubles=False)
+    if change == "sharing":
+        device.sharing = "always"
     return device
 
 
@@ -96,16 +98,18 @@ def test_every_part_of_the_key_counts(kept: Path, monkeypatch: pytest.MonkeyPatc
     class Other(PaperDevice):
         pass
 
-    block, plain = program().main, Options()
-    devices = [altered(PaperDevice(), change) for change in ("", "identity", "units", "dialect")]
-    given = [(block, device, plain) for device in (*devices, Other())]
+    whole, plain = program(), Options()
+    changes = ("", "identity", "units", "dialect", "sharing")
+    devices = [altered(PaperDevice(), change) for change in changes]
+    given = [(whole, device, plain) for device in (*devices, Other())]
     others = (
         Options(donated=frozenset((0,))),
         Options(aliases=((0, 1),)),
         Options(check_indices=True),
     )
-    given += [(block, PaperDevice(), options) for options in others]
-    given.append((program(3.0).main, PaperDevice(), plain))
+    given += [(whole, PaperDevice(), options) for options in others]
+    given.append((program(3.0), PaperDevice(), plain))
+    given.append((Program(whole.main, (Port("x", "parameter"),)), PaperDevice(), plain))
     keys = [recipe.key_of(*each) for each in given]
     tuned.choose(devices[0], Tiles(spread=9))
     keys.append(recipe.key_of(*given[0]))

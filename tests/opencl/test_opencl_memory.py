@@ -64,7 +64,7 @@ def test_a_map_over_a_donated_input_computes_the_same(opencl: Target, name: str)
 
 
 def test_a_planted_takeover_of_what_is_read_elsewhere_is_seen(
-    opencl: Target, monkeypatch: pytest.MonkeyPatch
+    opencl: Target, monkeypatch: pytest.MonkeyPatch, built_anew: None
 ) -> None:
     monkeypatch.setattr(Elements, "over", lambda self: frozenset(self._loaded | self._elsewhere))
     x, y = square(0), square(1)
