@@ -1,4 +1,4 @@
-"""Our own ``exp``, ``tanh``, ``erf`` and narrow vectors, for devices whose built-in ones are slower.
+"""Our own ``exp``, ``tanh``, ``erf`` and narrow vectors, where those that are built in are slower.
 
 PoCL's are SLEEF's, and its ``erf`` of a vector is one lane at a time. The text is the kernel
 generator's (``ptir.codegen.exponentials``), so a value is what the C backend gives.
