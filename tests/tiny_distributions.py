@@ -15,6 +15,7 @@ import pytest
 
 from ptir import plugins
 from ptir.backend import registry
+from ptir.cli import main as cli
 
 TINY = (Path(__file__).parent / "tiny_backend.py").read_text(encoding="utf-8")
 
@@ -72,9 +73,10 @@ class Site:
 
 
 def forget() -> None:
-    """Forget which backends and plugins were loaded."""
+    """Forget which backends and plugins were loaded, and which commands they gave."""
     for cached in (registry._load_once, registry.best, plugins.load, plugins.install):
         cached.cache_clear()
+    cli.group.__dict__.pop("plugin_commands", None)
 
 
 @pytest.fixture

@@ -118,30 +118,20 @@ PLUGIN = (
 )
 
 
-@pytest.fixture
-def fresh_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The group as a new process has it: no plugin's command is known yet."""
-    monkeypatch.delitem(cli.group.__dict__, "plugin_commands", raising=False)
-
-
-@pytest.mark.usefixtures("fresh_group")
 def test_plugin_command_appears_and_runs(site: Site, capsys: Capture) -> None:
     site.plugin("greeter", PLUGIN.replace("NAME", "hello"))
     assert main(["--help"]) == 0
     assert "greets" in capsys.readouterr().out
     assert main(["hello"]) == 0
     assert capsys.readouterr() == ("hi\n", "")
-    del cli.group.__dict__["plugin_commands"]
 
 
-@pytest.mark.usefixtures("fresh_group")
 def test_own_commands_load_no_plugin(site: Site, capsys: Capture) -> None:
     module = site.plugin("greeter", PLUGIN)
     assert main(["ops", "--json"]) == 0
     assert module not in sys.modules
 
 
-@pytest.mark.usefixtures("fresh_group")
 @pytest.mark.parametrize(
     ("name", "words"), [("ops", "also claimed by ptir itself"), ("hi", "also claimed by b")]
 )
@@ -155,7 +145,6 @@ def test_taken_command_names_are_refused_in_one_line_each(
     assert "greets" not in found.out
     assert [line for line in found.err.splitlines() if words in line]
     assert len(found.err.splitlines()) == 2
-    del cli.group.__dict__["plugin_commands"]
 
 
 def test_ops_json_is_the_whole_table(capsys: Capture) -> None:

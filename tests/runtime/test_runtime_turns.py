@@ -143,3 +143,25 @@ def test_repeat_needs_what_is_donated_fed_back() -> None:
 def test_repeat_keeps_types() -> None:
     with pytest.raises(CaptureError, match=r"'x' is \(f32\[4\]\) and element 2 .*\(i32\[4\]\)"):
         _step.repeat(2, {"x": 2, "total": 1}, 2, *_operands())
+
+
+@pytest.mark.parametrize(
+    ("turns", "feeds", "keep", "said"),
+    [
+        (0, {"x": 0, "total": 1}, 2, "0 turns; ask for at least one"),
+        (2, {"x": 0, "total": 7}, 2, "no element 7.*its elements are 0, 1, 2"),
+        (2, {"x": 0, "total": 1}, 5, "no element 5"),
+        (2, {"y": 0, "total": 1}, 2, "feeds names 'y'; the arguments are x, total, by"),
+    ],
+)
+def test_repeat_says_what_it_cannot_feed(
+    turns: int, feeds: dict[str, int], keep: int, said: str
+) -> None:
+    with pytest.raises(CaptureError, match=said):
+        _step.repeat(turns, feeds, keep, *_operands())
+
+
+def test_repeat_keeps_a_tensor() -> None:
+    pairs = jit(lambda x: ((x, x + 1.0), x))
+    with pytest.raises(CaptureError, match="element 0 of the result is 2 tensors"):
+        pairs.repeat(2, {"x": 1}, 0, _operands()[0])

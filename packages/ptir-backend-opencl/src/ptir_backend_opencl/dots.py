@@ -7,13 +7,14 @@ that gave right numbers in a kernel.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen import processor
 from ptir.codegen.binaries import built
 from ptir.errors import CompileError, DeviceError
-from ptir_backend_opencl.platforms import lacking, runs_here
+from ptir_backend_opencl.platforms import WITHOUT, lacking, runs_here
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,14 +128,23 @@ def listed(device: Any) -> frozenset[str]:
 
 
 def tried(device: KernelDevice, dots: frozenset[str]) -> frozenset[str]:
-    """``dots``, or nothing where a kernel with them is not built or gives other numbers."""
+    """``dots``, or nothing, with a warning, where a kernel with them fails or is wrong."""
     if not dots:
         return dots
     try:
         found, wanted = (_results(device, dots, instructions) for instructions in (True, False))
-    except (CompileError, DeviceError):
-        return frozenset()
-    return dots if (found == wanted).all() else frozenset()
+        problem = "" if (found == wanted).all() else "its kernel gives other numbers"
+    except (CompileError, DeviceError) as error:
+        problem = str(error)
+    if not problem:
+        return dots
+    warnings.warn(
+        f"opencl: the processor lists {', '.join(sorted(dots))}, and the trial of them failed:"
+        f" {problem}; products of narrow weights are slower without (set {WITHOUT}=dots to ask no"
+        " more)",
+        stacklevel=2,
+    )
+    return frozenset()
 
 
 def _results(

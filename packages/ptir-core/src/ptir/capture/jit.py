@@ -145,6 +145,8 @@ class Jitted(Generic[P, R]):
         would be consumed by the first call: ``CaptureError``.
         """
         bound = self._signature.bind(*args, **kwargs)
+        if turns < 1:
+            raise CaptureError(f"repeat: {turns} turns; ask for at least one")
         lost = [name for name in self._donate if name not in feeds]
         if lost and turns > 1:
             raise CaptureError(
@@ -271,8 +273,23 @@ def _inputs(structure: Any, leaves: Sequence[Any]) -> dict[str, range]:
 
 def _fed(replay: Replay, feeds: Mapping[str, int], keep: int) -> tuple[Feeds, int]:
     """The inputs that outputs become, and the output that is kept; raises ``CaptureError``."""
-    (kept,) = replay.results[keep]
     found: list[tuple[int, int]] = []
+    for element in (keep, *feeds.values()):
+        if element not in replay.results:
+            raise CaptureError(
+                f"repeat: the result has no element {element}; the function returns a tuple, and"
+                f" its elements are {', '.join(map(str, replay.results)) or 'none'}"
+            )
+    for name in feeds:
+        if name not in replay.arguments:
+            listed = ", ".join(replay.arguments)
+            raise CaptureError(f"repeat: feeds names {name!r}; the arguments are {listed}")
+    if len(replay.results[keep]) != 1:
+        raise CaptureError(
+            f"repeat: element {keep} of the result is {len(replay.results[keep])} tensors; keep one"
+            " that is a tensor"
+        )
+    (kept,) = replay.results[keep]
     for name, element in feeds.items():
         into, out = replay.arguments[name], replay.results[element]
         given = [replay.plan.captured.inputs[i] for i in into]

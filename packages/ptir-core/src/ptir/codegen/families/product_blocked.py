@@ -143,3 +143,17 @@ class Blocked(Writing):
         if self.is_unpacked:
             return Load(F32, scratch_value(self.group, 0), self._held(number_, input))
         return self.weight((panel + number_) * LANES + axis("lane", LANES), input)
+
+
+class InGroups(Blocked):
+    """The blocked schedule of weights whose groups are finished one by one."""
+
+    @property
+    def quantized(self) -> Quantized:
+        """The weight."""
+        assert self.product.quantized is not None
+        return self.product.quantized
+
+    @property
+    def _groups(self) -> int:
+        return self.quantized.inputs // self.quantized.group

@@ -18,7 +18,7 @@ from typing import Final
 from ptir.codegen.expr import Apply, Expr, Load, constant
 from ptir.codegen.families.digit_parts import DIGITS, digits_of, ordered
 from ptir.codegen.families.digit_parts import fits as digits_fit
-from ptir.codegen.families.product_blocked import Blocked
+from ptir.codegen.families.product_blocked import InGroups
 from ptir.codegen.families.product_parts import Product, dot_words, fma
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Kernel, Site, finished, scratch_value
@@ -54,7 +54,7 @@ def dropped(quantized: Quantized) -> int:
     return max(0, math.ceil(math.log2(max(1.0, largest) * quantized.group)) - 8)
 
 
-class BlockedDigits(Blocked):
+class BlockedDigits(InGroups):
     """The blocked schedule with products in whole numbers."""
 
     _block_rows: int
@@ -67,16 +67,6 @@ class BlockedDigits(Blocked):
     @property
     def _wide(self) -> int:
         return self.tiles.digit_panels
-
-    @property
-    def quantized(self) -> Quantized:
-        """The weight."""
-        assert self.product.quantized is not None
-        return self.product.quantized
-
-    @property
-    def _groups(self) -> int:
-        return self.quantized.inputs // self.quantized.group
 
     def kernel(self) -> Kernel:
         """An item per run of pieces: blocks of rows, and within them runs of panels."""

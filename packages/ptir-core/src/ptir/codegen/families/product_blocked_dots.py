@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ptir.codegen.elementwise import cast
 from ptir.codegen.expr import Apply, Expr, Load
-from ptir.codegen.families.product_blocked import Blocked
+from ptir.codegen.families.product_blocked import Blocked, InGroups
 from ptir.codegen.index import Axis, Index, axis, digits
 from ptir.codegen.kernel import scratch_value
 from ptir.codegen.panels import LANES
-from ptir.codegen.quantized import Quantized
 from ptir.types import F32, I32, U32, TensorType
 
 
@@ -43,7 +42,7 @@ class BlockedPairs(Blocked):
         return Load(U32, self.product.packed, self.panels.word(output, word * 2))
 
 
-class BlockedBytes(Blocked):
+class BlockedBytes(InGroups):
     """Bytes with a scale for each group; 4-bit weights become bytes once for all rows."""
 
     @property
@@ -53,16 +52,6 @@ class BlockedBytes(Blocked):
     @property
     def _wide(self) -> int:
         return self.tiles.byte_panels
-
-    @property
-    def quantized(self) -> Quantized:
-        """The weight."""
-        assert self.product.quantized is not None
-        return self.product.quantized
-
-    @property
-    def _groups(self) -> int:
-        return self.quantized.inputs // self.quantized.group
 
     def _scratch(self, items: int) -> tuple[TensorType, ...]:
         """Scales as floats, and bytes where weights are narrower."""
