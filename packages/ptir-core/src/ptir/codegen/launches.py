@@ -16,7 +16,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final
 
 from ptir.backend.contract import Executable, Feeds, Handle, RunStats, in_turns
 from ptir.backend.explanation import Explanation
@@ -24,6 +25,10 @@ from ptir.backend.kernel import KernelDevice, Memory, Walk
 from ptir.codegen.memory import Pool
 from ptir.codegen.recipe import Call, Part, Place
 from ptir.ir.program import Program
+from ptir.types import TensorType
+
+COMPARED: Final = 16
+"""Inputs whose handles are compared with those of the last run at once."""
 
 
 class Step(ABC):
@@ -145,13 +150,14 @@ class KernelProgram(Executable):
         self._steps = tuple(steps)
         self._walk = _in_one_call(device, self._steps, counts)
         self._turns = device.turns
-        self._outputs = tuple(outputs)
+        self._made_types, self._results_of = _outputs_of(program, outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
         self._kernels = sum(step.launches for step in steps)
         self._inputs = self._users("input")
         self._results = self._users("output")
-        self._bound = [0] * len(program.inputs)  # the identity of each input's handle
-        self._alive: dict[int, weakref.ref[Handle]] = {}  # by input, while its handle lives
+        # By input: the identity of its handle, or no number once that is gone.
+        self._bound: list[object] = [None] * len(program.inputs)
+        self._watched: list[weakref.ref[Handle] | None] = [None] * len(program.inputs)
         self._holding = [
             (number, step, position)
             for users in (self._inputs, self._results)
@@ -255,13 +261,8 @@ class KernelProgram(Executable):
 
     def _made(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
         """The outputs of a run: donated inputs, and new memory."""
-        types = self.program.outputs
-        return tuple(
-            inputs[place.number]
-            if place.kind == "input"
-            else self._pool.allocate(types[place.number])
-            for place in self._outputs
-        )
+        allocate = self._pool.allocate
+        return self._results_of((*inputs, *[allocate(type) for type in self._made_types]))
 
     def _bind(self, inputs: Sequence[Handle], results: Sequence[Handle]) -> None:
         """Bind the outputs, and the inputs that are not those of the last run.
@@ -269,22 +270,26 @@ class KernelProgram(Executable):
         Inputs are remembered weakly: a program keeps no handle of its caller's alive, and an
         identity counts only as long as its handle lives.
         """
-        given = list(map(id, inputs))
-        if given != self._bound or len(self._alive) != len(given):
-            for number, identity in enumerate(given):
-                if identity != self._bound[number] or number not in self._alive:
-                    self._alive.pop(number, None)  # unknown, should a driver fail half way
-                    self._rebind(number, inputs[number])
+        given, bound = list(map(id, inputs)), self._bound
+        if given != bound:
+            for first in range(0, len(given), COMPARED):
+                if given[first : first + COMPARED] != bound[first : first + COMPARED]:
+                    for number in range(first, min(first + COMPARED, len(given))):
+                        if given[number] != bound[number]:
+                            self._rebind(number, inputs[number])
         for number, users in self._results.items():
             for step, position in users:
                 step.bind(position, results[number].memory)
 
     def _rebind(self, number: int, handle: Handle) -> None:
         """Bind the users of an input to another handle."""
+        self._bound[number] = None  # unknown, should a driver fail half way
         for step, position in self._inputs.get(number, ()):
             step.bind(position, handle.memory)
-        # What forgets is no Python code: an interrupt that arrived there would be lost.
-        self._alive[number] = weakref.ref(handle, partial(self._alive.pop, number))
+        # What forgets is no Python code: an interrupt that arrived there would be lost. It puts
+        # the dead reference where the identity was.
+        forget = partial(self._bound.__setitem__, number)
+        self._watched[number] = weakref.ref(handle, forget)
         self._bound[number] = id(handle)
 
     def _let_go(self) -> None:
@@ -292,7 +297,20 @@ class KernelProgram(Executable):
         for number, step, position in self._holding:
             step.bind(position, None)
             if step.places()[position].kind == "input":
-                self._alive.pop(number, None)
+                self._bound[number] = None
+
+
+def _outputs_of(
+    program: Program, outputs: Sequence[Place]
+) -> tuple[tuple[TensorType, ...], Callable[[Sequence[Handle]], tuple[Handle, ...]]]:
+    """The types of outputs in new memory, and what picks all outputs out of inputs and those."""
+    made = [number for number, place in enumerate(outputs) if place.kind != "input"]
+    types = tuple(program.outputs[outputs[number].number] for number in made)
+    after = {number: len(program.inputs) + n for n, number in enumerate(made)}
+    where = [after.get(n, place.number) for n, place in enumerate(outputs)]
+    if len(where) > 1:
+        return types, itemgetter(*where)
+    return types, lambda every: tuple(every[n] for n in where)
 
 
 def _in_one_call(
