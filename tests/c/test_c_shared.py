@@ -58,7 +58,7 @@ def opened(c: Target, monkeypatch: pytest.MonkeyPatch, caches: Path) -> Opened:
         monkeypatch.setenv("PTIR_C_SHARED", "always")
         # Kept recipes know nothing of costs that are set for a test.
         monkeypatch.setenv("PTIR_CACHE_DIR", str(caches / ("eager" if costs is EAGER else "cores")))
-        monkeypatch.setattr(rule, "COSTS", costs)
+        monkeypatch.setattr(rule, "SERVER", costs)
         backend = CBackend()
         return Target(backend, backend.devices()[0])
 

@@ -113,6 +113,11 @@ def test_sharing_is_printed_phase_by_phase(command: Command) -> None:
     assert any("50.0 | 50.0%" in line for line in lines)
 
 
+def test_where_nothing_can_be_shared_nothing_is_said(command: Command) -> None:
+    value = command("explain", "demo", "--position", 8, "-r", 1, "--json").value
+    assert (value["sharing"], value["shared"]) == ("", None)
+
+
 def test_dear_barriers_show_that_nothing_is_worth_sharing(command: Command) -> None:
     value = command(
         "explain", "demo", "--workers", 2, "--cost", "barrier_seconds=10", "--json"

@@ -183,6 +183,7 @@ class CDevice(KernelDevice):
             identity=compiler.identity,
         )
         self.sharing = processors.sharing()
+        self.unshared = f"off; {processors.SHARED}=cheaper or always turns it on"
         self._runtime = Runtime(binaries.built(self, source("pool.c")), threads)
 
     def allocate(self, nbytes: int) -> Memory:

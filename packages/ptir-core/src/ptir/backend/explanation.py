@@ -52,7 +52,9 @@ class Explanation:
     arena_bytes: int | None = None
     """None where intermediates are allocated one by one."""
     sharing: str = ""
-    """How workers share the run, or why they do not; nothing where that was not looked at."""
+    """How workers share the run, or why they do not; nothing where there are no workers."""
+    workers: int = 1
+    """Units of the device that can share a run as workers."""
 
 
 def read_sizes(

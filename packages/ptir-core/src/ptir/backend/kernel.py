@@ -201,6 +201,8 @@ class KernelDevice(ABC):
     sharing: Literal["never", "cheaper", "always"] = "never"
     """When programs are shared by its units as workers (``phased``): never, where that is cheaper
     by ``codegen.shared.rule``, or wherever it can be."""
+    unshared: str = ""
+    """What is said of a run that is never shared; nothing where units cannot be workers."""
     turns: int = 1
     """How many times in a row one call of a ``Walk`` may launch it."""
     lost: bool = False

@@ -20,7 +20,8 @@ from ptir.cli.model import (
     open_model,
 )
 from ptir.cli.shared import Shared, session, shared_options
-from ptir.cli.workers import explain_shared, workers_options
+from ptir.cli.workers import explain_shared, facts, phases, workers_options
+from ptir.partition.costs import SERVER
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ptir.runtime import Model
     from ptir.runtime.explain import StepReport
     from ptir.runtime.layers import Section, Work
+    from ptir.runtime.workers import SharedStep
 
 
 @click.command()
@@ -59,10 +61,12 @@ def command(
     The step is run: its launches, and what ran elsewhere, are counted. The time of a part is taken
     alone, with waiting for it, so that all parts take longer together than the step does.
 
-    With --workers nothing is run: the step is shared by that many workers as is cheapest by the
-    costs, and its phases are shown, the barriers between them, and what each worker reads.
+    Where the device's threads can share a step as workers, how they would is shown below: the
+    phases, the barriers between them, and what each worker reads. With --workers nothing is run,
+    and that is shown for so many workers and the costs given.
     """
     from ptir.runtime.explain import explain_decode, explain_prefill
+    from ptir.runtime.workers import share_step
 
     if workers is None and cost:
         raise click.UsageError("--cost is about sharing; give --workers too")
@@ -77,16 +81,27 @@ def command(
                 if prefill is None
                 else explain_prefill(loaded, prefill, repetitions)
             )
+        by_workers = None
+        if report.explanation.workers > 1:
+            count = report.explanation.workers
+            by_workers = share_step(loaded, count, SERVER, prefill, position)
     if shared.json:
-        show.value(_json(loaded, formats.weights, report))
-    else:
-        _print(loaded, formats.weights, report)
+        show.value(_json(loaded, formats.weights, report, by_workers))
+        return
+    _print(loaded, formats.weights, report)
+    if by_workers is not None:
+        show.rich("")
+        show.rich(f"by {by_workers.workers} workers ({report.explanation.sharing})")
+        show.rich("")
+        phases(by_workers)
 
 
 # --- JSON ---
 
 
-def _json(model: Model, dtype: str, report: StepReport) -> dict[str, Any]:
+def _json(
+    model: Model, dtype: str, report: StepReport, by_workers: SharedStep | None
+) -> dict[str, Any]:
     moved = _moved(report)
     return {
         "model": model.name,
@@ -103,6 +118,7 @@ def _json(model: Model, dtype: str, report: StepReport) -> dict[str, Any]:
         "bytes": asdict(moved) | {"total": moved.total},
         "arena_bytes": report.explanation.arena_bytes,
         "sharing": report.explanation.sharing,
+        "shared": facts(by_workers, SERVER) if by_workers else None,
         "peak_memory_bytes": report.memory.peak_bytes if report.memory else None,
         "parameter_bytes": report.resident,
         "cache_bytes": report.cache,
@@ -157,12 +173,12 @@ def _print(model: Model, dtype: str, report: StepReport) -> None:
     show.rich(Text())
     show.rich(_parts(report, wide=show.width() >= WIDE))
     show.rich(Text())
-    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column(overflow="fold")
+    whole = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    whole.add_column(style="bold", no_wrap=True)
+    whole.add_column(overflow="fold")
     for name, said in _facts(report):
-        facts.add_row(name, said)
-    show.rich(facts)
+        whole.add_row(name, said)
+    show.rich(whole)
 
 
 def _parts(report: StepReport, *, wide: bool) -> Table:
@@ -251,8 +267,6 @@ def _facts(report: StepReport) -> Iterator[tuple[str, str]]:
         f"{duration(report.seconds)}, which is {rate:.1f} GB/s;"
         f" its parts one by one {duration(_one_by_one(report))}",
     )
-    if report.explanation.sharing:
-        yield "sharing", report.explanation.sharing
     yield "memory", _memory(report)
     packed = report.packed
     if packed.count:

@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from ptir.cli import show
+from ptir.partition.costs import SERVER, Costs
 
 if TYPE_CHECKING:
     from ptir.cli.shared import Shared
-    from ptir.partition.costs import Costs
     from ptir.runtime import Model
     from ptir.runtime.workers import SharedPhase, SharedSection, SharedStep
 
 COSTS: Final = {
-    "bytes_per_second": 2e10,
-    "products_per_second": 5e10,
-    "elements_per_second": 1e10,
-    "barrier_seconds": 2e-6,
-    "crossing_bytes_per_second": 2e10,
+    name: number for name, number in asdict(SERVER).items() if isinstance(number, float)
 }
-"""Of one core of a server whose workers spin at barriers; ``--cost`` changes them."""
+"""What ``--cost`` changes."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -45,8 +41,6 @@ def workers_options(command: Command) -> Command:
 
 def costs_of(given: tuple[str, ...]) -> Costs:
     """The costs with those given as ``NAME=NUMBER``; raises ``click.UsageError``."""
-    from ptir.partition.costs import Costs
-
     values: dict[str, Any] = dict(COSTS)
     for text in given:
         name, _, number = text.partition("=")
@@ -90,6 +84,13 @@ def _json(model: Model, dtype: str, costs: Costs, report: SharedStep) -> dict[st
         "step": report.step,
         "tokens": report.tokens,
         "cache_capacity": report.capacity,
+        **facts(report, costs),
+    }
+
+
+def facts(report: SharedStep, costs: Costs) -> dict[str, Any]:
+    """The phases of a shared step as JSON values."""
+    return {
         "workers": report.workers,
         "barriers": report.barriers,
         "barriers_per_layer": report.barriers_per_layer,
@@ -100,13 +101,20 @@ def _json(model: Model, dtype: str, costs: Costs, report: SharedStep) -> dict[st
 
 
 def _print(model: Model, dtype: str, report: SharedStep) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     what = "one token" if report.step == "decode" else f"{report.tokens} tokens"
     title = f"{model.name} {dtype}: {report.step}, {what}, cache of {report.capacity}"
     show.rich(Text(f"{title}, shared by {report.workers}", style="bold"))
     show.rich(Text())
+    phases(report)
+
+
+def phases(report: SharedStep) -> None:
+    """Print the table of phases, and what they come to."""
+    from rich.table import Table
+    from rich.text import Text
+
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     grid.add_column("", style="cyan", no_wrap=True)
     grid.add_column("computes", overflow="fold")
@@ -118,12 +126,12 @@ def _print(model: Model, dtype: str, report: SharedStep) -> None:
             grid.add_row(*_cells(number, phase))
     show.rich(grid)
     show.rich(Text())
-    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column(overflow="fold")
+    whole = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    whole.add_column(style="bold", no_wrap=True)
+    whole.add_column(overflow="fold")
     for row in _facts(report):
-        facts.add_row(*row)
-    show.rich(facts)
+        whole.add_row(*row)
+    show.rich(whole)
 
 
 def _heading(section: SharedSection) -> tuple[str, str]:

@@ -211,6 +211,7 @@ class KernelBackend(Backend):
             program, device, opened.pool, opened.stats, steps, outputs, held, counts
         )
         made.sharing = recipe.sharing
+        made.workers = device.traits.units if recipe.sharing else 1
         return made
 
     def _recipe(

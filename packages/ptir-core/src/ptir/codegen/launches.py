@@ -166,7 +166,7 @@ class KernelProgram(Executable):
             if step.holds
         ]
         self._lock = threading.Lock()
-        self.sharing = ""
+        self.workers, self.sharing = 1, ""
         """How workers share it, or why they do not."""
         self.apart: Callable[[], tuple[KernelProgram, Explanation]] | None = None
         """The same program with every kernel launched by itself, and what is in it."""
@@ -244,7 +244,9 @@ class KernelProgram(Executable):
 
     def explain(self) -> Explanation | None:
         """The kernels and copies as parts."""
-        return replace(self.apart()[1], sharing=self.sharing) if self.apart else None
+        if self.apart is None:
+            return None
+        return replace(self.apart()[1], sharing=self.sharing, workers=self.workers)
 
     def _run(self, inputs: Sequence[Handle], queue: Callable[[], None]) -> tuple[Handle, ...]:
         """One run whose steps ``queue`` queues; gives the outputs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from ptir.backend.explanation import SELECTING, UPDATES
 from ptir.ir.program import Block, Instruction
@@ -34,6 +35,16 @@ class Costs:
     kept_bytes: int = 1 << 20
     grain: int = 16
     """Columns and units are split in multiples of this where that leaves enough of them."""
+
+
+SERVER: Final = Costs(
+    bytes_per_second=1.6e10,
+    products_per_second=3e10,
+    elements_per_second=4e9,
+    barrier_seconds=2e-6,
+    crossing_bytes_per_second=2e10,
+)
+"""Of one core of a server whose workers spin at barriers."""
 
 
 @dataclass(frozen=True)

@@ -23,17 +23,9 @@ from ptir.codegen.shared.windows import Plain, Unshared, plain
 from ptir.ir.program import Block, Program
 from ptir.ops.rounded import BYTES, PAIRS
 from ptir.partition.build import partition
-from ptir.partition.costs import Costs
+from ptir.partition.costs import SERVER
 from ptir.partition.phases import Partition
 
-COSTS: Final = Costs(
-    bytes_per_second=1.6e10,
-    products_per_second=3e10,
-    elements_per_second=4e9,
-    barrier_seconds=2e-6,
-    crossing_bytes_per_second=2e10,
-)
-"""Of one core of a server whose workers spin at barriers."""
 LAUNCH_SECONDS: Final = 1e-6
 """Lost to a kernel whose items are claimed: until the last item of another thread is done."""
 UNEVEN: Final = 0.1
@@ -56,15 +48,17 @@ def shared(
 ) -> SharedProgram | str:
     """The program shared by the units of ``opened``, or why it is not."""
     workers, always = opened.traits.units, opened.sharing == "always"
-    if opened.sharing == "never" or workers < 2 - always:
-        return ""
+    if opened.sharing == "never":
+        return opened.unshared
+    if workers < 2 - always:
+        return "there is one worker"
     if options.check_indices or options.aliases:
         return "indices are checked" if options.check_indices else "inputs may be one memory"
     if reason := _refused(program, always):
         return reason
     try:
         whole = plain(program)
-        made = partition(whole.program, workers, COSTS)
+        made = partition(whole.program, workers, SERVER)
         kernels = len(fuse(program.main).groups)
         apart, together = made.even + kernels * LAUNCH_SECONDS, made.seconds * (1 + UNEVEN)
         figures = f"{len(made.phases)} phases, {1e3 * together:.3f} ms; {kernels} kernels apart,"
