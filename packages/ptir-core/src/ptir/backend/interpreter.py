@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from ptir.backend.explanation import (
 from ptir.errors import UnsupportedError
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Instruction, Program
+from ptir.ops.profiles import profiles_of_dtypes
 from ptir.ops.record import OPS
 
 StepFunction = Callable[..., Any]
@@ -33,6 +34,16 @@ StepFunction = Callable[..., Any]
 class Interpreter(Backend):
     """Base of level 1 backends."""
 
+    ops: Collection[str] | None = None
+    """The ops that ``step`` runs, on the element types of the claimed profiles; None: all on all.
+
+    Core runs constants and control flow by itself, on the same element types.
+    """
+
+    def devices(self) -> Sequence[Device]:
+        """By default one device, called after the backend, that ranks with the reference."""
+        return (Device(0, self.name, "reference"),)
+
     @abstractmethod
     def step(
         self, instruction: Instruction, operands: Sequence[Handle], device: Device
@@ -40,8 +51,16 @@ class Interpreter(Backend):
         """Run one instruction on handles and return its results' handles."""
 
     def refusal(self, query: OpQuery, device: Device) -> str | None:
-        """By default every core op is taken and every composite left to its lowering."""
-        return "composites are lowered" if query.is_composite else None
+        """By default what ``ops`` says is taken and every composite left to its lowering."""
+        if query.is_composite:
+            return "composites are lowered"
+        if self.ops is None:
+            return None
+        if query.op not in (*CONTROL, "constant") and query.op not in self.ops:
+            return f"{query.op} is not among the ops of the backend"
+        dtypes = [type.dtype for type in (*query.operands, *query.results)]
+        unclaimed = profiles_of_dtypes(dtypes) - self.claimed(device)
+        return f"the profile {min(unclaimed)} is not claimed" if unclaimed else None
 
     def prepare(
         self, instruction: Instruction, device: Device, reusable: frozenset[int]

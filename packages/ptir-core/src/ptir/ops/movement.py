@@ -16,6 +16,8 @@ _i8, _u8, _i64 = partial(Array, "i8"), partial(Array, "u8"), partial(Array, "i64
 _u64, _f64, _e4m3 = partial(Array, "u64"), partial(Array, "f64"), partial(Array, "f8e4m3fn")
 _NAN = float("nan")
 
+Sizes = tuple[int, ...]
+
 
 def _slice(call: Call) -> TensorType:
     (operand,) = call.types
@@ -199,6 +201,44 @@ def _pad(call: Call) -> TensorType:
     return operand.with_shape(shape)
 
 
+def _pad_decomposition(
+    operand: Ref, value: Ref, *, low: Sizes, high: Sizes, interior: Sizes | None
+) -> Ref:
+    """Axis by axis: blocks of the value between and around the elements, then what is cropped."""
+    for axis, (before, after) in enumerate(zip(low, high, strict=True)):
+        if interior and interior[axis]:
+            operand = _spread(operand, value, axis, interior[axis])
+        parts = [_block(operand, value, axis, n) for n in (max(before, 0), max(after, 0))]
+        operand = concat(parts[0], operand, parts[1], axis=axis)
+        crop = (max(-before, 0), operand.type.shape[axis] - max(-after, 0))
+        operand = _part(operand, axis, *crop)
+    return operand
+
+
+def _block(operand: Ref, value: Ref, axis: int, size: int) -> Ref:
+    """``size`` times the value along an axis, as large as ``operand`` along the others."""
+    shape = operand.type.shape
+    return broadcast_to(value, shape=(*shape[:axis], size, *shape[axis + 1 :]))
+
+
+def _part(operand: Ref, axis: int, start: int, limit: int) -> Ref:
+    """The elements ``start`` to ``limit`` of an axis."""
+    shape = operand.type.shape
+    starts, limits = [0] * len(shape), [*shape]
+    starts[axis], limits[axis] = start, limit
+    return slice(operand, starts=tuple(starts), limits=tuple(limits))
+
+
+def _spread(operand: Ref, value: Ref, axis: int, gap: int) -> Ref:
+    """``gap`` times the value between neighbours of an axis."""
+    shape = operand.type.shape
+    apart = reshape(operand, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    followed = concat(apart, _block(apart, value, axis + 1, gap), axis=axis + 1)
+    size = shape[axis] * (gap + 1)
+    joined = reshape(followed, shape=(*shape[:axis], size, *shape[axis + 1 :]))
+    return _part(joined, axis, 0, max(size - gap, 0))
+
+
 pad = define(
     "pad",
     "operand value",
@@ -210,6 +250,7 @@ pad = define(
     ),
     rule=_pad,
     meaning=lambda xp, operand, value, **attributes: xp.pad(operand, value, **attributes),
+    decomposition=_pad_decomposition,
     traits="movement",
     doc="""The operand with ``value``, a scalar, around it and between its elements.
 

@@ -39,8 +39,12 @@ _OF_DTYPE: Final[dict[str, str]] = {
 
 def profiles_of(op: Op, dtypes: Iterable[DType]) -> frozenset[str]:
     """The profiles of a call whose operands and results have these dtypes."""
-    extra = {_OF_DTYPE[dtype.name] for dtype in dtypes if dtype.name in _OF_DTYPE}
-    return frozenset({op.profile, *extra})
+    return frozenset({op.profile}) | profiles_of_dtypes(dtypes)
+
+
+def profiles_of_dtypes(dtypes: Iterable[DType]) -> frozenset[str]:
+    """The profiles of the element types beyond the core's."""
+    return frozenset(_OF_DTYPE[dtype.name] for dtype in dtypes if dtype.name in _OF_DTYPE)
 
 
 def primitives(profile: str = "core") -> tuple[Op, ...]:
