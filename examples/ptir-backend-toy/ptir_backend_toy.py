@@ -1,4 +1,4 @@
-"""The backend "toy" of ptir: the core profile in NumPy, one instruction at a time."""
+"""The backend "toy": the core profile on NumPy."""
 
 import math
 

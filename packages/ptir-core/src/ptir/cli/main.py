@@ -47,6 +47,7 @@ COMMANDS: Final = (
     CommandRow("ops", "ptir.cli.ops", "List the ops, or explain one."),
     CommandRow("backends", "ptir.cli.backends", "List the installed backends and their devices."),
     CommandRow("doctor", "ptir.cli.doctor", "Check this installation and run a kernel everywhere."),
+    CommandRow("new-backend", "ptir.cli.new_backend", "Write the skeleton of a new backend."),
     CommandRow("overrides", "ptir.cli.overrides", "List functionals and their implementations."),
 )
 

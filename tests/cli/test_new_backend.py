@@ -1,0 +1,126 @@
+"""`ptir new-backend`: what it writes is the example under another name, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ptir.cli.main import main
+from ptir.cli.new_backend import LONGEST, rendered
+from tiny_distributions import TINY, Site, site
+
+__all__ = ["site"]
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ptir-backend-toy"
+Capture = pytest.CaptureFixture[str]
+
+
+CACHES = {"__pycache__", ".ruff_cache", ".pytest_cache", ".mypy_cache"}
+
+
+def files(folder: Path) -> dict[str, str]:
+    found = [path for path in folder.rglob("*") if path.is_file() and not CACHES & {*path.parts}]
+    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in found}
+
+
+def test_the_example_is_what_the_command_writes() -> None:
+    again = "stale: remove examples/ptir-backend-toy, then `ptir new-backend toy` in examples"
+    assert files(EXAMPLE) == rendered("toy"), again
+
+
+def test_another_name_changes_nothing_but_the_name() -> None:
+    renamed = {
+        path.replace("toy", "my_gpu"): text.replace("backend_toy", "backend_my_gpu").replace(
+            "toy", "my-gpu"
+        )
+        for path, text in rendered("toy").items()
+    }
+    assert rendered("my-gpu") == renamed
+    assert not [
+        text for text in rendered("my-gpu").values() if "@name@" in text or "@module" in text
+    ]
+
+
+def test_files_are_written_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new-backend", "my-gpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "name": "my-gpu",
+        "distribution": "ptir-backend-my-gpu",
+        "module": "ptir_backend_my_gpu",
+        "folder": "ptir-backend-my-gpu",
+        "files": list(rendered("my-gpu")),
+    }
+    assert files(tmp_path / "ptir-backend-my-gpu") == rendered("my-gpu")
+
+
+def test_without_json_stdout_is_empty_and_the_next_steps_are_named(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    assert main(["new-backend", "mine", str(tmp_path / "there")]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "ptir-conformance run --backend mine" in printed.err
+    assert files(tmp_path / "there") == rendered("mine")
+
+
+@pytest.mark.parametrize("name", ["x", "a" * LONGEST, "ab-" + "c" * (LONGEST - 3)])
+def test_what_is_written_is_formatted_and_clean_by_default(name: str, tmp_path: Path) -> None:
+    assert main(["new-backend", name, str(tmp_path / "new")]) == 0
+    for check in (["format", "--check"], ["check"]):
+        command = [sys.executable, "-m", "ruff", *check, "--isolated", "--no-cache"]
+        done = subprocess.run([*command, str(tmp_path / "new")], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+REFUSED = {
+    "": "'' is not a name for a backend",
+    "My_GPU": "'My_GPU' is not a name for a backend: lower-case letters, digits and single hyphens"
+    " between them, a letter first; 'my-gpu' is",
+    "a--b": "; 'a-b' is",
+    "a.b": "; 'a-b' is",
+    "9th": "a letter first",
+    "gpu-": "; 'gpu' is",
+    "gpu:0": "; 'gpu-0' is",
+    "../up": "; 'up' is",
+    "größe": "is not a name for a backend",
+    "a" * (LONGEST + 1): f"has {LONGEST + 1} characters; at most {LONGEST} are allowed",
+    "cupy": "'cupy' is a backend of ptir itself; choose another name",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_name_is_refused(name: str, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["new-backend", name, str(tmp_path / "new")]) == 2
+    assert REFUSED[name] in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_name_of_an_installed_backend_or_distribution_is_refused(
+    site: Site, tmp_path: Path, capsys: Capture
+) -> None:
+    site.backend("taken", TINY)
+    site.backend("other", TINY, "ptir-backend-mine")
+    for name, message in {
+        "taken": "a backend 'taken' is installed by tiny-taken 1.0; choose another name",
+        "mine": "ptir-backend-mine 1.0 is installed; choose another name",
+    }.items():
+        assert main(["new-backend", name, str(tmp_path / "new")]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_folder_that_exists_is_left_alone(tmp_path: Path, capsys: Capture) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    assert main(["new-backend", "mine", str(there)]) == 2
+    assert f"{there} exists already; name a folder" in capsys.readouterr().err
+    assert list(there.iterdir()) == []
+    assert main(["new-backend", "mine", str(tmp_path / "no" / "mine")]) == 2
+    assert f"there is no folder {tmp_path / 'no'}" in capsys.readouterr().err
