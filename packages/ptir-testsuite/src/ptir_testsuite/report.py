@@ -100,6 +100,8 @@ def show(report: Report, console: Console) -> None:
     if report.unchecked:
         names = ", ".join(report.unchecked)
         console.print(f"not checked (no formula for the composite): {names}")
+    if any("memory" in row.facts for row in report.rows):
+        console.print("not checked: leaks (the backend does not report live bytes)")
     facts = [f"{name} {report.header[name]}" for name in FACTS if report.header[name]]
     console.print("; ".join(facts))
     console.print(headline(report))

@@ -12,13 +12,13 @@ from ptir.ir.program import VERSION
 from ptir.ops import OPS
 from ptir.ops.implementations import FUNCTIONALS
 from ptir_testsuite.accuracy import Terms, accuracy_hash
-from ptir_testsuite.case import Case
 from ptir_testsuite.composites import FORMULAS
 from ptir_testsuite.corpus import corpus_hash, judged
 from ptir_testsuite.execute import Setting
 from ptir_testsuite.files import SCHEMA, Journal
 from ptir_testsuite.items import (
     Item,
+    hashed,
     items,
     random_programs,
     run_item,
@@ -141,7 +141,6 @@ def empty_report(
     setting: Setting, everything: Sequence[Item], chosen: Sequence[Item], wish: Wish
 ) -> Report:
     """A report without rows: the facts that its verdict rests on."""
-    cases = [item for item in everything if isinstance(item, Case)]
     backend, device = setting.target.backend, setting.target.device
     header: dict[str, Any] = {
         "kind": "header",
@@ -155,7 +154,7 @@ def empty_report(
         "suite": suite_version(),
         "code": code_of(backend),
         "imports": list(wish.imports),
-        "corpus": corpus_hash(cases),
+        "corpus": corpus_hash(hashed(everything)),
         "accuracy": accuracy_hash(OPS.values()),
         "profiles": sorted(setting.claims),
         "narrowed": wish.claims is not None,

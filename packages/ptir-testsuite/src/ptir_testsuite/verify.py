@@ -16,10 +16,9 @@ from typing import Any
 from ptir.backend import registry
 from ptir.errors import BackendUnavailable, UsageError
 from ptir_testsuite.accuracy import Terms
-from ptir_testsuite.case import Case
 from ptir_testsuite.corpus import corpus_hash
 from ptir_testsuite.files import UNSEALED, Contents, link, read
-from ptir_testsuite.items import Item
+from ptir_testsuite.items import Item, hashed
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.provenance import code_of, digest_of
 from ptir_testsuite.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT, Report
@@ -115,7 +114,7 @@ def _corpus(report: Report, found: Verification) -> dict[str, Item] | None:
     seed, first, count = header["programs"]
     programs = Programs(count, seed, first, header["alone"])
     everything = list(programs.items())
-    own = corpus_hash(item for item in everything if isinstance(item, Case))
+    own = corpus_hash(hashed(everything))
     if own != header["corpus"]:
         found.open.append(
             f"this suite has another corpus ({own}) than the report ({header['corpus']}):"
