@@ -28,6 +28,7 @@ from ptir_testsuite.outcomes import Row
 from ptir_testsuite.provenance import code_of, digest_of, suite_version, version_of
 from ptir_testsuite.report import Report
 from ptir_testsuite.selection import selection
+from ptir_testsuite.waivers import Waiver, applied, require_known
 from ptir_testsuite.workers import Order, run_in_processes
 
 
@@ -63,6 +64,7 @@ class Wish:
     relaxations: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     programs: Programs = Programs()
+    waivers: tuple[Waiver, ...] = ()
 
 
 Progress = Callable[[Row, int], None]
@@ -79,8 +81,10 @@ def run(wish: Wish, progress: Progress | None = None, journal: Journal | None = 
     report.rows += journal.begin(report.header) if journal is not None else ()
     done = {row.case for row in report.rows}
     left = [item for item in chosen if item.id not in done]
+    waivers = {waiver.id: waiver for waiver in wish.waivers}
     try:
-        for row in _rows(left, setting, wish):
+        for found in _rows(left, setting, wish):
+            row = applied(found, waivers)
             report.rows.append(row)
             if journal is not None:
                 journal.add(row)
@@ -103,6 +107,7 @@ def prepared(wish: Wish) -> tuple[Setting, list[Item], list[Item]]:
     """The setting, everything that there is to run, and what the wish selects of it."""
     setting = opened(wish)
     everything = list(wish.programs.items())
+    require_known(wish.waivers, {item.id for item in everything})
     return setting, everything, chosen_from(everything, wish)
 
 
@@ -162,6 +167,7 @@ def empty_report(
         "relaxations": list(setting.terms.relaxations),
         "programs": [wish.programs.seed, wish.programs.first, wish.programs.count],
         "alone": wish.programs.alone,
+        "waivers": [waiver.record() for waiver in wish.waivers],
         "words": wish.words,
         "items": digest_of(item.id for item in chosen),
         "selected": len(chosen),
