@@ -208,7 +208,7 @@ def test_a_report_of_another_corpus_cannot_be_checked_in_full(report):
     [
         ("hello\n", "not a line of JSON"),
         ('{"a": 1}\n', "it has no kind"),
-        ('{"kind": "header", "schema": 1}\n', "schema 1; this suite reads 2"),
+        ('{"kind": "header", "schema": 1}\n', "schema 1; this suite reads 2 and 3"),
         ('{"kind": "case"}\n', "the first line is not a header"),
     ],
 )

@@ -13,7 +13,9 @@ from impostors import Little
 
 from ptir import plugins
 from ptir.cli.main import main
+from ptir.ops import OPS
 from ptir_testsuite import hooks
+from ptir_testsuite.corpus import cases_of
 from tiny_distributions import Site, site
 
 __all__ = ["site"]
@@ -108,3 +110,18 @@ def test_a_failure_is_the_message_and_what_is_refused_is_skipped(tmp_path):
 def test_without_a_backend_nothing_runs_and_mistakes_are_told(arguments, code, text, tmp_path):
     found, out = run_pytest(tmp_path, "Correct", *arguments)
     assert found == code and text in out, out
+
+
+def test_a_waived_failure_is_skipped_with_the_reason_and_a_mistaken_waiver_is_told(tmp_path):
+    case = next(case for case in cases_of(OPS["mul"]) if "sample" in case.origin)
+    text = '[[waiver]]\nid = "{}"\noutcome = "error"\nphase = "execute"\nreason = "no device"\n'
+    file = tmp_path / "waivers.toml"
+    file.write_text(text.format(case.id) + "expires = 9999-12-31\n", encoding="utf-8")
+    one = ("--ptir-backend", "any", "--ptir-words", case.id, "--ptir-waivers", str(file))
+    code, out = run_pytest(tmp_path, "Failing", *one, "-rs")
+    assert code == 0 and "waived: " in out and "the device is gone" in out, out
+    code, out = run_pytest(tmp_path, "Correct", *one)
+    assert code == 1 and "unexpected pass" in out and "(no device): remove the waiver" in out
+    file.write_text(text.format("mul-0") + "expires = 9999-12-31\n", encoding="utf-8")
+    code, out = run_pytest(tmp_path, "Correct", *one)
+    assert code == 4 and "there is no case mul-0" in out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from ptir_testsuite.outcomes import Outcome
 from ptir_testsuite.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT, Report
 
 COLORS: Final = {
@@ -13,6 +14,8 @@ COLORS: Final = {
     INCOMPLETE: ("lightgrey", "#9f9f9f"),
 }
 """The colour of a verdict: its name at shields.io, and what that is."""
+WAIVED: Final = ("yellow", "#dfb317")
+"""The colour of what is conformant but for waivers."""
 
 WIDTH: Final = 6.6  # of a letter, on average, in the badge's font at its size
 SVG: Final = """\
@@ -42,9 +45,15 @@ def message_of(report: Report) -> str:
     return f"{report.verdict}, {passed}"
 
 
+def color_of(report: Report) -> tuple[str, str]:
+    """The colour: its name at shields.io, and what that is."""
+    waived = report.exit_code == CONFORMANT and report.counts[Outcome.WAIVED]
+    return WAIVED if waived else COLORS[report.exit_code]
+
+
 def shields(report: Report) -> str:
     """The badge as JSON for the endpoint of shields.io."""
-    color, _ = COLORS[report.exit_code]
+    color, _ = color_of(report)
     found = {"schemaVersion": 1, "label": label_of(report), "message": message_of(report)}
     return json.dumps({**found, "color": color})
 
@@ -56,7 +65,7 @@ def svg(report: Report) -> str:
     return SVG.format(
         label=label,
         message=message,
-        color=COLORS[report.exit_code][1],
+        color=color_of(report)[1],
         left=left,
         right=right,
         width=left + right,

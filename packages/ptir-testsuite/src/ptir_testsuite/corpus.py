@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ptir.ops import OPS
 from ptir.ops.record import Op
@@ -45,7 +45,15 @@ def corpus(ops: Iterable[Op] | None = None) -> Iterator[Case]:
                 yield case
 
 
-def corpus_hash(cases: Iterable[Case]) -> str:
+class Identified(Protocol):
+    """Whatever has an id that changes with its content."""
+
+    @property
+    def id(self) -> str:
+        """The id."""
+
+
+def corpus_hash(cases: Iterable[Identified]) -> str:
     """A digest of the cases' ids: equal hashes mean equal corpora."""
     state = hashlib.blake2b(digest_size=16)
     for case in cases:

@@ -1,14 +1,15 @@
 """Running one case on a target, phase by phase, with the outcome that it earns.
 
-Inputs are built and results compared on the host. Every case runs twice and must give the same
-bits; host arrays and uploaded handles must be what they were.
+Inputs are built and results compared on the host. Every case runs twice, each time in other poison,
+and must give the same bits; host arrays with their bands, fences and uploaded handles must be what
+they were.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -24,8 +25,9 @@ from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.case import Case
+from ptir_testsuite.fences import PATTERNS, Fences, soil
 from ptir_testsuite.judge import judge
-from ptir_testsuite.layouts import LAYOUTS
+from ptir_testsuite.layouts import LAYOUTS, memory_of, scribble
 from ptir_testsuite.outcomes import Outcome, Row
 from ptir_testsuite.profiles import names_of, profiles_of
 
@@ -158,18 +160,23 @@ def _results(case: Case, program: Program, setting: Setting) -> list[Any]:
     executable = _guarded("compile", case, lambda: backend.compile(program, device, options))
     arrays = [LAYOUTS[case.layout](a) for a in case.arrays[: len(program.inputs)]]
     before = _fingerprint(arrays)
-    handles = _guarded("upload", case, lambda: _uploaded(arrays, case, setting))
-    _unchanged(case, "upload", handles, before, setting, "an upload holds other elements")
+    handles = _lent(arrays, case, setting)
+    for array in arrays:
+        scribble(array)
+    scribbled = _fingerprint(map(memory_of, arrays))
+    message = "an upload holds other elements, or shares the host's memory"
+    _unchanged(case, "upload", handles, before, setting, message)
     fallbacks = backend.stats(device).host_fallback_ops
-    first = _run(case, executable, handles, setting)
+    first = _run(case, executable, handles, setting, PATTERNS[0])
     fallbacks = backend.stats(device).host_fallback_ops - fallbacks
     if fallbacks:
         text = f"{case.call}: {fallbacks} ops ran on the host, by the backend's own counters"
         raise Failed(Outcome.ERROR, "execute", text)
     _unchanged(case, "execute", handles, before, setting, "an input buffer was changed")
-    second = _run(case, executable, handles, setting)
-    if _fingerprint(arrays) != before:
-        raise Failed(Outcome.MISMATCH, "execute", f"{case.call}: a host array was changed")
+    second = _run(case, executable, handles, setting, PATTERNS[1])
+    if _fingerprint(map(memory_of, arrays)) != scribbled:
+        text = f"{case.call}: memory of the host was changed after it was uploaded"
+        raise Failed(Outcome.MISMATCH, "execute", text)
     if _fingerprint(first) != _fingerprint(second):
         raise Failed(Outcome.MISMATCH, "execute", f"{case.call}: two runs gave different bits")
     return first
@@ -193,6 +200,18 @@ def _unchanged(
         raise Failed(Outcome.MISMATCH, phase, text)
 
 
+def _lent(arrays: Sequence[Any], case: Case, setting: Setting) -> list[Any]:
+    """Handles of the host arrays, which must stay as they are, the memory around them included."""
+    before = _fingerprint(arrays), _fingerprint(map(memory_of, arrays))
+    handles = _guarded("upload", case, lambda: _uploaded(arrays, case, setting))
+    after = _fingerprint(arrays), _fingerprint(map(memory_of, arrays))
+    if after != before:
+        where = "a host array" if after[0] != before[0] else "memory beside a host array"
+        text = f"{case.call}: upload changed {where} ({case.layout})"
+        raise Failed(Outcome.MISMATCH, "upload", text)
+    return handles
+
+
 def _uploaded(arrays: Sequence[Any], case: Case, setting: Setting) -> list[Any]:
     backend, device = setting.target.backend, setting.target.device
     if case.form == "one buffer":
@@ -200,19 +219,34 @@ def _uploaded(arrays: Sequence[Any], case: Case, setting: Setting) -> list[Any]:
     return [backend.upload(a, device) for a in arrays]
 
 
-def _run(case: Case, executable: Executable, handles: Sequence[Any], setting: Setting) -> list[Any]:
+def _run(
+    case: Case, executable: Executable, handles: Sequence[Any], setting: Setting, pattern: int
+) -> list[Any]:
+    """The results of one run, whose memory held ``pattern`` before where it was used before."""
     backend, device = setting.target.backend, setting.target.device
+    types = case.program.main.output_types
+    fences = _guarded("upload", case, lambda: Fences(types, setting.target, pattern))
 
     def execute() -> Sequence[Any]:
         results = executable.run(handles)
         backend.synchronize(device)
         return results
 
+    def download(result: Any, nbytes: int) -> Any:
+        soil(nbytes, pattern)
+        return backend.download(result, device)
+
     results = _guarded("execute", case, execute)
-    return _guarded("download", case, lambda: [backend.download(r, device) for r in results])
+    sizes = [type.nbytes for type in types]
+    found = _guarded("download", case, lambda: list(map(download, results, sizes)))
+    broken = _guarded("download", case, fences.broken)
+    if broken:
+        text = f"{case.call}: a tensor beside the results was overwritten: {broken}"
+        raise Failed(Outcome.MISMATCH, "execute", text)
+    return found
 
 
-def _fingerprint(arrays: Sequence[Any]) -> list[Any]:
+def _fingerprint(arrays: Iterable[Any]) -> list[Any]:
     """Dtype, shape and a digest of the elements, independent of how they lie in memory."""
     found = []
     for array in map(np.asarray, arrays):

@@ -19,7 +19,9 @@ from ptir.errors import UsageError
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.report import Report
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
+READ: Final = (2, SCHEMA)
+"""The schemas of reports that are read: the older one differs in that it has no waivers."""
 UNSEALED: Final = ("seconds", "digest")
 
 
@@ -91,9 +93,9 @@ def read(path: Path) -> Contents:
     records = [_parsed(path, number, text) for number, text in enumerate(lines, 1)]
     if not records or records[0].get("kind") != "header":
         raise UsageError(f"{path}: no report: the first line is not a header")
-    if records[0].get("schema") != SCHEMA:
-        found = records[0].get("schema")
-        raise UsageError(f"{path}: schema {found}; this suite reads {SCHEMA}; run the suite again")
+    if records[0].get("schema") not in READ:
+        found, known = records[0].get("schema"), " and ".join(map(str, READ))
+        raise UsageError(f"{path}: schema {found}; this suite reads {known}; run the suite again")
     ended = len(records) > 1 and records[-1]["kind"] == "footer"
     rows = records[1:-1] if ended else records[1:]
     for number, record in enumerate(rows, 2):

@@ -12,6 +12,7 @@ from ptir.ops import OPS
 from ptir_testsuite.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus import cases_of
 from ptir_testsuite.items import Item
+from ptir_testsuite.lifetime import lifetimes
 from ptir_testsuite.programs import RandomProgram, stored
 from ptir_testsuite.refusals import refusals
 
@@ -27,13 +28,14 @@ def item_of(id: str) -> Item:
         return _among(id, _composites(match[1]))
     if id.startswith("regression-"):
         return _among(id, stored())
+    if id.startswith("lifetime-"):
+        return _among(id, lifetimes())
     op = id.rpartition("-")[0].removesuffix("-refusal")
     if op not in OPS:
         raise UsageError(
             f"{id!r} is no id: there is no op {op!r}; ids look like add-0123456789ab,"
-            " add-refusal-0123456789ab, composite-gelu-0, regression-0123456789ab"
-            " and program-SEED-NUMBER; ops of your own"
-            " need --import MODULE"
+            " add-refusal-0123456789ab, composite-gelu-0, lifetime-walk-0123456789ab,"
+            " regression-0123456789ab and program-SEED-NUMBER; ops of your own need --import MODULE"
         )
     return _among(id, _of_op(op))
 

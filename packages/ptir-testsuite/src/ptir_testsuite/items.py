@@ -1,8 +1,8 @@
-"""What can be run as one row of a report: cases, refusals, composites, programs."""
+"""What can be run as one row of a report: cases, refusals, composites, lifetimes, programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from ptir.ops import OPS
@@ -10,19 +10,21 @@ from ptir_testsuite.case import Case
 from ptir_testsuite.composites import CALLS, CompositeCall, run_composite
 from ptir_testsuite.corpus import corpus
 from ptir_testsuite.execute import Setting, run_case
+from ptir_testsuite.lifetime import Lifetime, lifetimes, run_lifetime
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.profiles import names_of, profiles_of
 from ptir_testsuite.programs import RandomProgram, Stored, run_program, run_stored, stored
 from ptir_testsuite.refusals import Refusal, refusals, run_refusal
 from ptir_testsuite.selection import Matches
 
-Item = Case | Refusal | CompositeCall | RandomProgram | Stored
+Item = Case | Refusal | CompositeCall | Lifetime | RandomProgram | Stored
 
 
 def items(programs: int, seed: int = 0, first: int = 0) -> Iterator[Item]:
-    """The whole corpus, every refusal, the composites, the regressions, then random programs."""
+    """The corpus, refusals, composites, lifetimes, regressions, then random programs."""
     yield from _derived(tuple((op.name, id(op)) for op in OPS.values()))
     yield from composites()
+    yield from lifetimes()
     yield from stored()
     yield from random_programs(programs, seed, first)
 
@@ -43,13 +45,18 @@ def random_programs(count: int, seed: int = 0, first: int = 0) -> Iterator[Rando
     return (RandomProgram(seed, number) for number in range(first, first + count))
 
 
+def hashed(everything: Iterable[Item]) -> Iterator[Case | Lifetime]:
+    """The items that the hash of the corpus is of."""
+    return (item for item in everything if isinstance(item, Case | Lifetime))
+
+
 def profiles(item: Item) -> frozenset[str]:
     """The profiles that an item belongs to."""
     if isinstance(item, RandomProgram):  # which is drawn within whatever is claimed
         return frozenset()
     if isinstance(item, Stored):
         return item.profiles
-    if isinstance(item, CompositeCall):
+    if isinstance(item, CompositeCall | Lifetime):
         return profiles_of(OPS["add"], names_of(item.dtypes))
     dtypes = item.dtypes if isinstance(item, Case) else ()
     return profiles_of(OPS[item.op], names_of(dtypes))
@@ -57,7 +64,7 @@ def profiles(item: Item) -> frozenset[str]:
 
 def described(item: Item) -> str:
     """The text that ``-k`` searches: id, call, dtypes, origin and profiles."""
-    if isinstance(item, RandomProgram | CompositeCall):
+    if isinstance(item, RandomProgram | CompositeCall | Lifetime):
         return f"{item.id} {' '.join(spoken(item)[2])}"
     if isinstance(item, Stored):
         ops = dict.fromkeys(i.op for i in item.program.main.instructions)
@@ -86,6 +93,8 @@ def run_item(item: Item, setting: Setting) -> Row:
         return run_stored(item, setting)
     if isinstance(item, CompositeCall):
         return run_composite(item, setting)
+    if isinstance(item, Lifetime):
+        return run_lifetime(item, setting)
     return run_case(item, setting) if isinstance(item, Case) else run_refusal(item, setting)
 
 
@@ -97,4 +106,6 @@ def spoken(item: Item) -> tuple[str, str, tuple[str, ...]]:
         return "program", item.id, item.dtypes
     if isinstance(item, CompositeCall):
         return item.name, item.id, item.dtypes
+    if isinstance(item, Lifetime):
+        return "lifetime", item.call, item.dtypes
     return (item.op, item.call, item.dtypes) if isinstance(item, Case) else (item.op, item.text, ())

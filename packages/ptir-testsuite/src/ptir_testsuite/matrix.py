@@ -18,10 +18,10 @@ from ptir_testsuite.outcomes import Outcome, Row
 from ptir_testsuite.report import Report, worst_error
 from ptir_testsuite.verify import rejections
 
-PASSED, FAILED, REFUSED, ABSENT = "✓", "✗", "–", "·"
+PASSED, FAILED, WAIVED, REFUSED, ABSENT = "✓", "✗", "w", "–", "·"
 LEGEND: Final = (
-    f"{PASSED} every case passed, {FAILED} one failed, {REFUSED} refused outside the claimed"
-    f" profiles, {ABSENT} no case"
+    f"{PASSED} every case passed, {FAILED} one failed, {WAIVED} one is waived, {REFUSED} refused"
+    f" outside the claimed profiles, {ABSENT} no case"
 )
 ERRORS: Final = (
     "worst error that passed: ULP, or a share of the bound of sums; = where all is exact"
@@ -137,6 +137,8 @@ def _mark(rows: Sequence[Row]) -> str:
         return ABSENT
     if any(row.failed for row in rows):
         return FAILED
+    if any(row.outcome is Outcome.WAIVED for row in rows):
+        return WAIVED
     return PASSED if any(row.outcome is Outcome.PASS for row in rows) else REFUSED
 
 

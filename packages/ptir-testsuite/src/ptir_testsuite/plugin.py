@@ -7,6 +7,8 @@ takes along.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ import pytest
 from ptir.errors import PtirError
 from ptir_testsuite.execute import Setting
 from ptir_testsuite.items import Item, run_item
-from ptir_testsuite.outcomes import HARMLESS, Outcome
+from ptir_testsuite.outcomes import HARMLESS, Outcome, Row
 from ptir_testsuite.profiles import parse_claims
 from ptir_testsuite.runner import Programs, Wish, prepared
+from ptir_testsuite.waivers import Waiver, applied, read_waivers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--ptir-words", default="", metavar="EXPR", help="Only cases that match.")
     group.addoption("--ptir-programs", type=int, default=200, help="Random programs.")
     group.addoption("--ptir-seed", type=int, default=0, help="The seed of the random programs.")
+    group.addoption("--ptir-waivers", metavar="FILE", help="Known failures, in TOML or JSON.")
     group.addoption("--ptir-import", action="append", default=[], help="A module that defines ops.")
 
 
@@ -38,11 +42,14 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
     if not option.ptir_backend:
         return
     try:
-        setting, _, chosen = prepared(_wish(option))
+        wish = _wish(option)
+        setting, _, chosen = prepared(wish)
     except PtirError as error:
         raise pytest.UsageError(f"[{error.code}] {error}") from error
+    waivers = {waiver.id: waiver for waiver in wish.waivers}
     for item in chosen:
-        items.append(CorpusItem.from_parent(session, name=item.id, item=item, setting=setting))
+        row_of = partial(_row, item, setting, waivers)
+        items.append(CorpusItem.from_parent(session, name=item.id, item=item, row_of=row_of))
 
 
 def _wish(option: Any) -> Wish:
@@ -52,7 +59,12 @@ def _wish(option: Any) -> Wish:
         option.ptir_words,
         imports=tuple(option.ptir_import),
         programs=Programs(option.ptir_programs, option.ptir_seed),
+        waivers=read_waivers(Path(option.ptir_waivers)) if option.ptir_waivers else (),
     )
+
+
+def _row(item: Item, setting: Setting, waivers: Mapping[str, Waiver]) -> Row:
+    return applied(run_item(item, setting), waivers)
 
 
 class RejectedError(AssertionError):
@@ -62,13 +74,13 @@ class RejectedError(AssertionError):
 class CorpusItem(pytest.Item):
     """One item of the corpus."""
 
-    def __init__(self, item: Item, setting: Setting, **rest: Any) -> None:
+    def __init__(self, item: Item, row_of: Callable[[], Row], **rest: Any) -> None:
         super().__init__(**rest)
-        self.item, self.setting = item, setting
+        self.item, self.row_of = item, row_of
 
     def runtest(self) -> None:
         """Run it once, as ``ptir-conformance run`` does."""
-        row = run_item(self.item, self.setting)
+        row = self.row_of()
         for name, value in (("outcome", row.outcome.value), ("worst_ulp", row.worst_ulp)):
             self.user_properties.append((name, value))
         if row.failed:

@@ -67,6 +67,8 @@ class Report:
             return "incomplete: interrupted"
         if self.exit_code == NOT_CONFORMANT:
             return "not conformant"
+        if self.exit_code == CONFORMANT and self.counts[Outcome.WAIVED]:
+            return "conformant but for waivers"
         if self.exit_code == CONFORMANT:
             return "every program agrees" if self.header["alone"] else "conformant"
         return (
@@ -89,10 +91,18 @@ class Report:
 
 def show(report: Report, console: Console) -> None:
     """Print the failures, the table of ops, and the headline last."""
+    reasons = {
+        waiver["id"]: f"{waiver['reason']}, until {waiver['expires']}"
+        for waiver in report.header.get("waivers", ())
+    }
     for row in report.failures[:SHOWN]:
         console.print(f"{row.outcome.value} [{row.phase}] {row.message}")
     if len(report.failures) > SHOWN:
         console.print(f"... and {len(report.failures) - SHOWN} more; --json FILE has all of them")
+    for row in report.rows:
+        if row.outcome is Outcome.WAIVED:
+            what = f"{row.facts['waived']} [{row.phase}]"
+            console.print(f"waived {row.case}: {what}; {reasons[row.case]}")
     console.print(_table(report.rows))
     if report.samples_only:
         names = ", ".join(report.samples_only)
@@ -100,6 +110,8 @@ def show(report: Report, console: Console) -> None:
     if report.unchecked:
         names = ", ".join(report.unchecked)
         console.print(f"not checked (no formula for the composite): {names}")
+    if any("memory" in row.facts for row in report.rows):
+        console.print("not checked: leaks (the backend does not report live bytes)")
     facts = [f"{name} {report.header[name]}" for name in FACTS if report.header[name]]
     console.print("; ".join(facts))
     console.print(headline(report))

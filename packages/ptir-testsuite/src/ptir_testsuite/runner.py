@@ -12,13 +12,13 @@ from ptir.ir.program import VERSION
 from ptir.ops import OPS
 from ptir.ops.implementations import FUNCTIONALS
 from ptir_testsuite.accuracy import Terms, accuracy_hash
-from ptir_testsuite.case import Case
 from ptir_testsuite.composites import FORMULAS
 from ptir_testsuite.corpus import corpus_hash, judged
 from ptir_testsuite.execute import Setting
 from ptir_testsuite.files import SCHEMA, Journal
 from ptir_testsuite.items import (
     Item,
+    hashed,
     items,
     random_programs,
     run_item,
@@ -28,6 +28,7 @@ from ptir_testsuite.outcomes import Row
 from ptir_testsuite.provenance import code_of, digest_of, suite_version, version_of
 from ptir_testsuite.report import Report
 from ptir_testsuite.selection import selection
+from ptir_testsuite.waivers import Waiver, applied, require_known
 from ptir_testsuite.workers import Order, run_in_processes
 
 
@@ -63,6 +64,7 @@ class Wish:
     relaxations: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     programs: Programs = Programs()
+    waivers: tuple[Waiver, ...] = ()
 
 
 Progress = Callable[[Row, int], None]
@@ -79,8 +81,10 @@ def run(wish: Wish, progress: Progress | None = None, journal: Journal | None = 
     report.rows += journal.begin(report.header) if journal is not None else ()
     done = {row.case for row in report.rows}
     left = [item for item in chosen if item.id not in done]
+    waivers = {waiver.id: waiver for waiver in wish.waivers}
     try:
-        for row in _rows(left, setting, wish):
+        for found in _rows(left, setting, wish):
+            row = applied(found, waivers)
             report.rows.append(row)
             if journal is not None:
                 journal.add(row)
@@ -103,6 +107,7 @@ def prepared(wish: Wish) -> tuple[Setting, list[Item], list[Item]]:
     """The setting, everything that there is to run, and what the wish selects of it."""
     setting = opened(wish)
     everything = list(wish.programs.items())
+    require_known(wish.waivers, {item.id for item in everything})
     return setting, everything, chosen_from(everything, wish)
 
 
@@ -141,7 +146,6 @@ def empty_report(
     setting: Setting, everything: Sequence[Item], chosen: Sequence[Item], wish: Wish
 ) -> Report:
     """A report without rows: the facts that its verdict rests on."""
-    cases = [item for item in everything if isinstance(item, Case)]
     backend, device = setting.target.backend, setting.target.device
     header: dict[str, Any] = {
         "kind": "header",
@@ -155,7 +159,7 @@ def empty_report(
         "suite": suite_version(),
         "code": code_of(backend),
         "imports": list(wish.imports),
-        "corpus": corpus_hash(cases),
+        "corpus": corpus_hash(hashed(everything)),
         "accuracy": accuracy_hash(OPS.values()),
         "profiles": sorted(setting.claims),
         "narrowed": wish.claims is not None,
@@ -163,6 +167,7 @@ def empty_report(
         "relaxations": list(setting.terms.relaxations),
         "programs": [wish.programs.seed, wish.programs.first, wish.programs.count],
         "alone": wish.programs.alone,
+        "waivers": [waiver.record() for waiver in wish.waivers],
         "words": wish.words,
         "items": digest_of(item.id for item in chosen),
         "selected": len(chosen),

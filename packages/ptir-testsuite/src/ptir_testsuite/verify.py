@@ -6,6 +6,7 @@ by the corpus, which says which rows there must be, and by running some of the r
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import random
 from collections.abc import Sequence
@@ -16,14 +17,14 @@ from typing import Any
 from ptir.backend import registry
 from ptir.errors import BackendUnavailable, UsageError
 from ptir_testsuite.accuracy import Terms
-from ptir_testsuite.case import Case
 from ptir_testsuite.corpus import corpus_hash
 from ptir_testsuite.files import UNSEALED, Contents, link, read
-from ptir_testsuite.items import Item
+from ptir_testsuite.items import Item, hashed
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.provenance import code_of, digest_of
 from ptir_testsuite.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT, Report
 from ptir_testsuite.runner import Programs, Wish, chosen_from
+from ptir_testsuite.waivers import Waiver, applied, misused
 from ptir_testsuite.workers import Order, run_in_processes
 
 
@@ -49,6 +50,7 @@ def verify(path: Path, sample: int = 16, timeout: float = 60.0) -> Verification:
     report, found = _in_itself(contents)
     if report is None or found.wrong:
         return found
+    _unexpired(report, datetime.date.today(), found)
     items = _corpus(report, found)
     if items is not None and sample and not found.wrong:
         _again(report, items, sample, timeout, found)
@@ -99,6 +101,7 @@ def _follows(report: Report, footer: dict[str, Any], found: Verification) -> Non
             text = f"the footer says {name} {footer.get(name)!r}, and the rows say {value!r}"
             found.wrong.append(text)
     ids = [row.case for row in report.rows]
+    found.wrong += misused(report.rows, report.header.get("waivers", ()))
     if len(set(ids)) != len(ids):
         found.wrong.append("an id has two rows")
     if not report.interrupted and digest_of(ids) != report.header["items"]:
@@ -115,7 +118,7 @@ def _corpus(report: Report, found: Verification) -> dict[str, Item] | None:
     seed, first, count = header["programs"]
     programs = Programs(count, seed, first, header["alone"])
     everything = list(programs.items())
-    own = corpus_hash(item for item in everything if isinstance(item, Case))
+    own = corpus_hash(hashed(everything))
     if own != header["corpus"]:
         found.open.append(
             f"this suite has another corpus ({own}) than the report ({header['corpus']}):"
@@ -152,7 +155,23 @@ def _again(
     order = Order(name, tuple(header["imports"]), frozenset(header["profiles"]), terms)
     chosen = random.SystemRandom().sample(report.rows, min(count, len(report.rows)))
     rows = run_in_processes([items[row.case] for row in chosen], order, 1, timeout)
-    _compared(chosen, {row.case: row for row in rows}, found)
+    _compared(chosen, {row.case: applied(row, _waivers(report)) for row in rows}, found)
+
+
+def _waivers(report: Report) -> dict[str, Waiver]:
+    listed = report.header.get("waivers", ())
+    return {record["id"]: Waiver(**record) for record in listed}
+
+
+def _unexpired(report: Report, today: datetime.date, found: Verification) -> None:
+    """A verdict does not outlive the waivers that it rests on."""
+    waivers = _waivers(report)
+    over = [w for w in waivers.values() if w.expired(today)]
+    found.wrong += [f"the waiver of {w.id} expired on {w.expires}: run again" for w in over]
+    unknown = sorted(w for w in waivers if w not in {row.case for row in report.rows})
+    if waivers and not over:
+        text = f"{len(waivers)} waivers, none of which has expired"
+        found.checked.append(text + (f"; {len(unknown)} are of cases not run" if unknown else ""))
 
 
 def _compared(chosen: Sequence[Row], again: dict[str, Row], found: Verification) -> None:

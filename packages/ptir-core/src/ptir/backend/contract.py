@@ -137,7 +137,7 @@ def in_turns(
 
 
 class Executable(ABC):
-    """A compiled program. Safe to call from several threads."""
+    """A compiled program. Safe to call from several threads, each downloading what it got."""
 
     program: Program
 

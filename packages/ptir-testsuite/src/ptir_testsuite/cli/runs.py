@@ -18,18 +18,21 @@ from ptir_testsuite.cli.shared import (
     into_file,
     on_backend,
     terminable,
+    with_waivers,
 )
 from ptir_testsuite.files import Journal
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.profiles import parse_claims
 from ptir_testsuite.report import show
 from ptir_testsuite.runner import Programs, Wish, run
+from ptir_testsuite.waivers import read_waivers
 
 
 @click.command("run")
 @on_backend
 @in_processes
 @into_file
+@with_waivers
 @click.option("-k", "words", default="", help="Only cases that match: words, and, or, not, ().")
 @click.option("--programs", default=200, help="Random programs to run after the corpus.")
 @click.option("--seed", default=0, help="The seed of the random programs.")
@@ -61,6 +64,7 @@ def wish_of(options: dict[str, Any], programs: Programs) -> Wish:
         relaxations=options["relax"],
         imports=options["imports"],
         programs=programs,
+        waivers=read_waivers(options["waivers"]) if options.get("waivers") else (),
     )
 
 

@@ -46,6 +46,14 @@ in_processes = with_options(
 )
 """The options of commands that run many items."""
 
+with_waivers = click.option(
+    "--waivers",
+    "waivers",
+    type=click.Path(path_type=Path),
+    help="Known failures, in TOML or JSON.",
+)
+"""The option of commands whose failures may be waived."""
+
 into_file = with_options(
     click.option("--json", "path", type=click.Path(path_type=Path), help="Where rows go."),
     click.option("--resume", is_flag=True, help="Go on with the unfinished run of --json."),

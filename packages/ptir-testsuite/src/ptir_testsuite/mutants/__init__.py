@@ -1,6 +1,15 @@
 """Planted faults, each of which the corpus must catch: one that catches nothing proves nothing."""
 
-from ptir_testsuite.mutants import arrays, bits, elementwise, equivalent, moves, places, values
+from ptir_testsuite.mutants import (
+    arrays,
+    bits,
+    elementwise,
+    equivalent,
+    lifetimes,
+    moves,
+    places,
+    values,
+)
 from ptir_testsuite.mutants.harness import MUTANTS, Correct, Mutant, Row
 
 __all__ = [
@@ -12,6 +21,7 @@ __all__ = [
     "bits",
     "elementwise",
     "equivalent",
+    "lifetimes",
     "moves",
     "places",
     "values",

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from ptir.backend import Target
 from ptir.ops import OPS
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.corpus import cases_of
 from ptir_testsuite.execute import Setting, run_case
+from ptir_testsuite.items import Item
+from ptir_testsuite.lifetime import KINDS, lifetimes
 from ptir_testsuite.mutants.equivalent import EQUIVALENT
 from ptir_testsuite.mutants.harness import MUTANTS, Mutant, Row
 from ptir_testsuite.mutants.impostors import IMPOSTORS
 from ptir_testsuite.outcomes import Outcome
 from ptir_testsuite.workers import Order, run_in_processes
+
+PREFIX: Final = "lifetime-"
+LIFETIMES: Final = frozenset(PREFIX + kind for kind in KINDS)
+"""What an impostor names where no op shows it, but a kind of lifetimes."""
+
+
+SCRIPT: Final = 10.0  # so many times as long as a case a lifetime may take
 
 
 @dataclass(frozen=True)
@@ -72,11 +82,20 @@ def unmask(name: str, timeout: float = 2.0) -> Unmasked:
     """Run an impostor on the cases of its ops, in a process of its own, until one fails."""
     row = IMPOSTORS[name]
     order = Order("impostor", (), row.make().claims, Terms(), row.make)
-    cases = [case for op in row.ops for case in cases_of(OPS[op])]
-    for found in run_in_processes(cases, order, 1, timeout):
+    if LIFETIMES.intersection(row.ops):
+        timeout *= SCRIPT
+    tried = [item for op in row.ops for item in _items_of(op)]
+    for found in run_in_processes(tried, order, 1, timeout):
         if found.failed:
             return Unmasked(name, row.outcomes, found.case, found.outcome)
     return Unmasked(name, row.outcomes, "", Outcome.PASS)
+
+
+def _items_of(name: str) -> Iterator[Item]:
+    """The cases of an op, or the lifetimes of a kind."""
+    if name in LIFETIMES:
+        return lifetimes(name.removeprefix(PREFIX))
+    return iter(cases_of(OPS[name]))
 
 
 def grades(rows: Iterable[Row] | None = None) -> Iterator[Grade]:

@@ -29,6 +29,7 @@ from ptir_testsuite.accuracy import EXACT, Terms, bound_of
 from ptir_testsuite.compare import compare
 from ptir_testsuite.execute import Failed, Setting
 from ptir_testsuite.expected import Expected, exactly
+from ptir_testsuite.fences import PATTERNS, Fences
 from ptir_testsuite.floats import Array, doubles
 from ptir_testsuite.oracles import ORACLES, Given, NoOracleError
 from ptir_testsuite.outcomes import Outcome, Row
@@ -126,15 +127,20 @@ def _run(program: Program, drawn: Drawn, setting: Setting) -> list[Any]:
         executable = backend.compile(program, device, options)
         sources = [first.get(p, p) for p in ports]
         handles = {p: backend.upload(drawn.arrays[p], device) for p in dict.fromkeys(sources)}
+        fences = Fences(program.main.output_types, setting.target, PATTERNS[0])
         results = executable.run([handles[p] for p in sources])
         backend.synchronize(device)
         found = [backend.download(r, device) for r in results]
+        broken = fences.broken()
         after = [backend.download(handles[p], device) for p in sources]
     except UnsupportedError:
         raise
     except Exception as error:
         text = f"{error.__class__.__name__}: {error}"
         raise Failed(Outcome.ERROR, "execute", text) from error
+    if broken:
+        text = f"a tensor beside the results was overwritten: {broken}"
+        raise Failed(Outcome.MISMATCH, "execute", text)
     for port, array in zip(ports, after, strict=True):
         if np.asarray(array).tobytes() != drawn.arrays[port].tobytes():
             raise Failed(Outcome.MISMATCH, "execute", f"input x{port} was changed by the run")

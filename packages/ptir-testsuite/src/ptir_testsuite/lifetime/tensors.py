@@ -1,0 +1,78 @@
+"""Playing a script on tensors and jitted functions, where core owns the handles.
+
+What was donated is gone: the contract leaves that to core, which raises ``CaptureError`` at every
+later use and never asks the backend.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import ptir
+from ptir.errors import CaptureError
+from ptir_testsuite.execute import Failed, Setting
+from ptir_testsuite.floats import Array
+from ptir_testsuite.layouts import LAYOUTS, scribble
+from ptir_testsuite.lifetime.handles import Player, guarded
+from ptir_testsuite.lifetime.recipes import RECIPES
+from ptir_testsuite.lifetime.script import DONATIONS, Step
+from ptir_testsuite.outcomes import Outcome
+
+NAMES: Final = ("a", "b")
+
+
+class Tensors(Player):
+    """On a backend through core: tensors, and functions that consume some of their arguments."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self.gone: dict[str, Any] = {}
+
+    def read(self, name: str) -> Any:
+        """The elements of a tensor."""
+        return self.alive[name].numpy()
+
+    def upload(self, step: Step) -> None:
+        """A tensor of its own."""
+        self.model[step.name] = self.values(step)
+        array: Array = LAYOUTS[step.how](self.model[step.name])
+        made = guarded("upload", lambda: ptir.tensor(array, backend=self.target))
+        self.alive[step.name] = made
+        scribble(array)
+
+    def compile(self, step: Step) -> None:
+        """A function; it is compiled when it is first called."""
+        function = RECIPES[step.recipe].tensors
+        donated = [NAMES[place] for place in sorted(DONATIONS[step.how])]
+        self.built[step.name] = ptir.jit(function, donate=donated)
+
+    def run(self, step: Step) -> None:
+        """A call."""
+        operands = [self.alive[name] for name in step.of]
+        function = self.built[step.name]
+        self.gained(step, guarded("execute", lambda: function(*operands), compiles=True))
+
+    def lost(self, name: str) -> None:
+        """What was donated can still be held, and no more than that."""
+        self.gone[name] = self.alive[name]
+        super().lost(name)
+
+    def use_after_donation(self, step: Step) -> None:
+        """Reading it and calling with it are both refused."""
+        gone = self.gone[step.name]
+        self._refused("reading it", gone.numpy)
+        self._refused("adding to it", lambda: (gone + 1).numpy())
+
+    def _refused(self, what: str, use: Any) -> None:
+        try:
+            found = use()
+        except CaptureError as error:
+            if "donated" in str(error):
+                return
+            text = f"{what} does not say that it was donated: {error}"
+            raise Failed(Outcome.WRONG_ERROR, "execute", text) from error
+        except Exception as error:
+            text = f"{what} raised {type(error).__name__}: {error}; it must raise CaptureError"
+            raise Failed(Outcome.WRONG_ERROR, "execute", text) from error
+        text = f"{what} gave {found.reshape(-1)[:3]}...; it was donated and must be refused"
+        raise Failed(Outcome.ACCEPTED_INVALID, "execute", text)

@@ -1,0 +1,90 @@
+"""Lifetime and threads on C: all rows pass, and faults in the generator's memory are given away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from corpus_slices import outcomes
+from ptir.backend.contract import Target
+from ptir.codegen.launches import KernelProgram
+from ptir.codegen.memory import Resident
+from ptir_backend_c import CBackend
+from ptir_testsuite.lifetime import KINDS, lifetimes
+from ptir_testsuite.outcomes import Outcome
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.fixture
+def own(c: Target) -> Target:
+    """A backend whose memory no other test uses."""
+    backend = CBackend()
+    return Target(backend, backend.devices()[c.device.index])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lifetimes(c: Target, kind: str) -> None:
+    rows = outcomes(lifetimes(kind), c)
+    assert not [row.message for row in rows if row.failed]
+    assert not [row.case for row in rows if row.facts], "live bytes are reported"
+
+
+def _no_lock(patch: pytest.MonkeyPatch) -> None:
+    made = KernelProgram.__init__
+
+    def unlocked(self: Any, *args: Any) -> None:
+        made(self, *args)
+        self._lock = nullcontext()
+
+    patch.setattr(KernelProgram, "__init__", unlocked)
+
+
+def _never_freed(patch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    patch.setattr(Resident, "__del__", lambda self: kept.append(self.memory))
+
+
+def _freed_too_early(patch: pytest.MonkeyPatch) -> None:
+    """The memory of a tensor that is let go of is handed out twice."""
+
+    def twice(self: Any) -> None:
+        size = max(1, self.type.nbytes)
+        self.owner.release(self.memory, size)
+        self.owner._free.setdefault(size, []).append(self.memory)
+        self.owner._spare += size
+
+    patch.setattr(Resident, "__del__", twice)
+
+
+def _all_donated(patch: pytest.MonkeyPatch) -> None:
+    compiled = CBackend.compile
+
+    def greedy(self: Any, program: Any, device: Any, options: Any) -> Any:
+        every = frozenset(range(len(program.inputs)))
+        return compiled(self, program, device, replace(options, donated=every))
+
+    patch.setattr(CBackend, "compile", greedy)
+
+
+FAULTS: Final[dict[str, tuple[Plant, str, str]]] = {
+    "no lock": (_no_lock, "threads", "of thread"),
+    "never freed": (_never_freed, "memory", "a leak"),
+    "handed out twice": (_freed_too_early, "walk", "is wrong in"),
+    "every input is overwritten": (_all_donated, "walk", "is wrong in"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_memory_is_given_away(
+    own: Target, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    plant, kind, text = FAULTS[fault]
+    plant(monkeypatch)
+    rows = [row for row in outcomes(lifetimes(kind), own) if row.failed]
+    assert {row.outcome for row in rows} == {Outcome.MISMATCH}
+    assert any(text in row.message for row in rows), rows[0].message
