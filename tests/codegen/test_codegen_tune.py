@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,12 @@ def test_programs_are_noted_although_their_recipes_are_kept() -> None:
 def test_what_is_written_untuned_is_the_same_in_every_process() -> None:
     sources = {compiled(product(48)).source for _ in range(3)}
     assert len(sources) == 1
+
+
+def test_every_number_of_products_is_tried() -> None:
+    tried = {name for changes in tune.CHANGES for change in changes for name in change}
+    others = {"keys", "least_work"}  # of attention, and of what an item pays for
+    assert tried == {field.name for field in fields(Tiles)} - others
+    for changes in tune.CHANGES:
+        for change in changes:
+            replace(Tiles(), **change)

@@ -28,6 +28,10 @@ FAMILY: Final = "product"
 """The family that is measured: what nearly all time of a model goes into."""
 CHANGES: Final[tuple[tuple[Mapping[str, int], ...], ...]] = (
     tuple({"rows": r, "panels": p} for r, p in ((4, 3), (6, 1), (6, 4), (8, 2), (8, 3), (12, 2))),
+    tuple({"byte_rows": r, "byte_panels": p} for r, p in ((2, 4), (4, 2), (4, 3), (6, 2))),
+    tuple(
+        {"digit_rows": r, "digit_panels": p} for r, p in ((1, 3), (1, 4), (2, 2), (2, 3), (4, 1))
+    ),
     tuple({"chains": n} for n in (1, 2, 4, 8)),
     tuple({"spread": n} for n in (1, 2, 4, 8)),
 )
