@@ -6,6 +6,7 @@ what is live. The impostors are it with one mistake.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,23 +33,28 @@ class Arena:
     live: int = 0
     peak: int = 0
 
-    def take(self, nbytes: int) -> int:
-        """Where memory of this size is."""
-        self.live += nbytes
-        self.peak = max(self.peak, self.live)
-        if self.free.get(nbytes):
-            return self.free[nbytes].pop()
-        if self.top + nbytes > len(self.memory):
-            self.memory, self.top = np.zeros(max(1 << 24, nbytes), np.uint8), 0
-            self.free.clear()
-        self.top += nbytes
-        return self.top - nbytes
+    # A lock of which a thread may hold two: a tensor may die while another is made.
+    lock: Any = field(default_factory=threading.RLock)
+
+    def take(self, nbytes: int) -> tuple[Array, int]:
+        """Memory, and where this many bytes of it are nobody's."""
+        with self.lock:
+            self.live += nbytes
+            self.peak = max(self.peak, self.live)
+            if self.free.get(nbytes):
+                return self.memory, self.free[nbytes].pop()
+            if self.top + nbytes > len(self.memory):
+                self.memory, self.top = np.zeros(max(1 << 24, nbytes), np.uint8), 0
+                self.free.clear()
+            self.top += nbytes
+            return self.memory, self.top - nbytes
 
     def give_back(self, placed: Placed) -> None:
         """The memory of a tensor can be used for another."""
-        self.live -= placed.type.nbytes
-        if placed.memory is self.memory:
-            self.free.setdefault(placed.type.nbytes, []).append(placed.start)
+        with self.lock:
+            self.live -= placed.type.nbytes
+            if placed.memory is self.memory:
+                self.free.setdefault(placed.type.nbytes, []).append(placed.start)
 
 
 class Placed:
@@ -57,8 +63,7 @@ class Placed:
     def __init__(self, type: TensorType, arena: Arena, borrowed: Array | None = None) -> None:
         self.type, self.arena, self.borrowed = type, arena, borrowed
         if borrowed is None:
-            self.start = arena.take(type.nbytes)
-            self.memory = arena.memory
+            self.memory, self.start = arena.take(type.nbytes)
 
     def __del__(self) -> None:
         if self.borrowed is None:
