@@ -67,9 +67,20 @@ def test_a_worker_answers_calls_and_its_end_is_an_error(measuring: Any) -> None:
         worker.call("no_such_figure")
 
 
-def test_others_take_nothing_less_than_nothing(measuring: Any) -> None:
-    share = measuring("others").Others().share()
-    assert share is None or 0 <= share <= 1.5
+def test_others_take_nothing_less_than_nothing(
+    measuring: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = measuring("others")
+    clock, busy, own = iter((0.0, 2.0)), iter((10.0, 13.0)), iter((1.0, 2.0))
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module, "_all", lambda: next(busy))
+    monkeypatch.setattr(module, "_own", lambda: next(own))
+    monkeypatch.setattr(module.os, "cpu_count", lambda: 2)
+    assert module.Others().share() == 0.5  # 3 seconds of 4, one of them our own
+
+
+def test_ticks_say_nothing_of_a_moment(measuring: Any) -> None:
+    assert measuring("others").Others().share() is None
 
 
 def test_works_alternate_between_probes(measuring: Any, monkeypatch: pytest.MonkeyPatch) -> None:

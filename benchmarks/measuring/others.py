@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 STAT = Path("/proc/stat")
+SHORTEST = 0.5
+"""Seconds from which counts of ticks, a hundredth of a second each, say anything."""
 BUSY = (0, 1, 2, 5, 6, 7)
 """The fields of /proc/stat that are work of this machine or, the last, of its host's others."""
 
@@ -18,12 +20,13 @@ class Others:
         self._began, self._all, self._own = time.monotonic(), _all(), _own()
 
     def share(self) -> float | None:
-        """Of all processors' time, what others took; None where the system does not say."""
-        if self._all is None:
+        """Of all processors' time, what others took; None where the system does not say, or too
+        little time has gone by."""
+        elapsed = time.monotonic() - self._began
+        if self._all is None or elapsed < SHORTEST:
             return None
         spent = (_all() or 0.0) - self._all - (_own() - self._own)
-        whole = (time.monotonic() - self._began) * (os.cpu_count() or 1)
-        return max(0.0, spent / whole)
+        return max(0.0, spent / (elapsed * (os.cpu_count() or 1)))
 
 
 def _all() -> float | None:
