@@ -104,6 +104,9 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
         (("f32[4,33]", "bf16[33,17]", "f32[17]"), {"layout": "io"}),
         (("f32[4,33]", "f16[17,33]"), {"layout": "oi"}),
         (("f32[0,8]", "f32[8,4]", "f32[4]"), {"layout": "io"}),
+        (("f32[2,50]", "bf16[50,70]", "f32[70]"), {"layout": "io"}),
+        (("f32[12,64]", "f16[100,64]"), {"layout": "oi"}),
+        (("f32[17,96]", "f32[200,96]", "f32[200]"), {"layout": "oi"}),
     ],
     "embedding": [
         (("f32[7,5]", [[0, 6, 3], [-1, 7, 2**31 - 1]]), {}),
@@ -161,6 +164,14 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
         (
             ("f32[5,64]", "u32[16,33] bits", "f32[2,33]", "f32[2,33]"),
             {"bits": 8, "group": 32, "layout": "io"},
+        ),
+        (
+            ("f32[1,128]", "u32[70,16] bits", "f32[70,4]", "f32[70,4]", "f32[70]"),
+            {"bits": 4, "group": 32, "layout": "oi"},
+        ),
+        (
+            ("f32[9,64]", "u32[48,16] bits", "f32[48,2]", "f32[48,2]"),
+            {"bits": 8, "group": 32, "layout": "oi"},
         ),
     ],
     "softmax": [
