@@ -5,15 +5,20 @@ from ptir_testsuite.mutants import (
     bits,
     elementwise,
     equivalent,
+    kernels,
     lifetimes,
+    memory,
     moves,
     places,
+    replays,
     values,
 )
 from ptir_testsuite.mutants.harness import MUTANTS, Correct, Mutant, Row
+from ptir_testsuite.mutants.planting import PLANTED
 
 __all__ = [
     "MUTANTS",
+    "PLANTED",
     "Correct",
     "Mutant",
     "Row",
@@ -21,8 +26,11 @@ __all__ = [
     "bits",
     "elementwise",
     "equivalent",
+    "kernels",
     "lifetimes",
+    "memory",
     "moves",
     "places",
+    "replays",
     "values",
 ]
