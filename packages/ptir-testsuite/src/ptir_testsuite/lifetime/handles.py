@@ -263,7 +263,8 @@ class Handles(Player):
         """Several runs in one call, each with the first result of the one before in a's place."""
         executable: Executable = self.built[step.name]
         handles = [self.alive[name] for name in step.of]
-        given, wanted, kept = [self.model[name] for name in step.of], (), list[Array]()
+        given, kept = [self.model[name] for name in step.of], list[Array]()
+        wanted: tuple[Array, ...] = ()
         for _ in range(step.turns):
             wanted = arrays(step.recipe, *given)
             given[0] = wanted[0]
