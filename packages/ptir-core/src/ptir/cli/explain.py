@@ -6,7 +6,7 @@ that the step needs, and whether anything ran elsewhere. Equal layers are shown 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,8 @@ from ptir.cli.model import (
     open_model,
 )
 from ptir.cli.shared import Shared, session, shared_options
-from ptir.cli.workers import explain_shared, facts, phases, workers_options
+from ptir.cli.units import duration, size
+from ptir.cli.workers import LISTED, explain_shared, facts, phases, workers_options
 from ptir.partition.costs import SERVER
 
 if TYPE_CHECKING:
@@ -81,19 +82,21 @@ def command(
                 if prefill is None
                 else explain_prefill(loaded, prefill, repetitions)
             )
-        by_workers = None
-        if report.explanation.workers > 1:
-            count = report.explanation.workers
+        by_workers, count = None, report.explanation.workers
+        if 1 < count <= LISTED:
             by_workers = share_step(loaded, count, SERVER, prefill, position)
     if shared.json:
         show.value(_json(loaded, formats.weights, report, by_workers))
         return
     _print(loaded, formats.weights, report)
+    if count > 1:
+        show.rich("")
+        show.rich(f"by {count} workers ({report.explanation.sharing})")
     if by_workers is not None:
         show.rich("")
-        show.rich(f"by {by_workers.workers} workers ({report.explanation.sharing})")
-        show.rich("")
         phases(by_workers)
+    elif count > 1:
+        show.rich(f"their phases: ptir explain {model} --workers {count}")
 
 
 # --- JSON ---
@@ -195,11 +198,12 @@ def _parts(report: StepReport, *, wide: bool) -> Table:
     for column in (*sizes, "time", "share", "GB/s"):
         grid.add_column(column, justify="right", no_wrap=True)
     whole = _one_by_one(report)
+    schedules = {work.schedule for section in report.sections for work in section.works}
     for section in report.sections:
         heading = (Text(text, style="bold") for text in _heading(section))
         grid.add_row(*heading)
         for work in section.works:
-            grid.add_row(*_cells(work, section.count, whole, wide))
+            grid.add_row(*_cells(work, section.count, whole, wide, schedules))
     return grid
 
 
@@ -225,8 +229,11 @@ def _heading(section: Section) -> tuple[str, str]:
     return f"{section.count} ×", first if first == last else f"{first} … {last}"
 
 
-def _cells(work: Work, count: int, whole: float, wide: bool) -> Iterator[str]:
-    yield f"  {work.name}"
+def _cells(
+    work: Work, count: int, whole: float, wide: bool, schedules: Collection[str]
+) -> Iterator[str]:
+    """A row. Schedules are named where kernels are work-groups, those of others included."""
+    yield f"  {work.name} {work.schedule}" if "coop" in schedules else f"  {work.name}"
     yield "" if work.fused == (work.name,) else ", ".join(dict.fromkeys(work.fused))
     if wide:
         yield " ".join(dict.fromkeys(map(_layer_name, work.parameters)))
@@ -300,22 +307,3 @@ def _memory(report: StepReport) -> str:
     peak = report.memory.peak_bytes
     ratio = peak / (report.resident + report.cache)
     return f"{held}{shared}; peak {size(peak)}, {ratio:.2f} × (parameters + cache)"
-
-
-def size(nbytes: int) -> str:
-    """Bytes in the largest decimal unit that keeps them above one; nothing for zero."""
-    if not nbytes:
-        return ""
-    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if nbytes >= factor:
-            return f"{nbytes / factor:.{0 if nbytes >= 100 * factor else 1}f} {unit}"
-    return f"{nbytes} B"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in a unit that fits."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    if seconds < 1:
-        return f"{seconds * 1e3:.{2 if seconds < 1e-2 else 1}f} ms"
-    return f"{seconds:.2f} s"

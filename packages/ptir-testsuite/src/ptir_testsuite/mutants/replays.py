@@ -64,7 +64,7 @@ def _(right: Any) -> Any:
 def _(right: Any) -> Any:
     def rebind(self: Any, number: int, handle: Any) -> None:
         if not hasattr(self, "seen"):
-            self.seen: dict[int, Any] = {}
+            self.seen = {}
         right(self, number, self.seen.setdefault(number, handle))
         self._bound[number] = id(handle)
 

@@ -24,7 +24,7 @@ FEW: Final = 128
 """Most elements of a line that are kept in order while it streams by."""
 VECTORS: Final = 8
 """Vectors whose best element decides whether any of theirs is looked at."""
-SHARED: Final = 1 << 16
+SHARED: Final = 1 << 24
 """More than any number of items."""
 
 
@@ -244,4 +244,10 @@ class _Best(Lines):
         self.put(self.indices, I32, self.result(at), writer.index(place))
 
 
-FAMILY = Family("order", match, write)
+def _coop(group: Group, site: Site) -> Kernel:
+    from ptir.codegen.families.order_coop import coop
+
+    return coop(group, site)
+
+
+FAMILY = Family("order", match, write, _coop)
