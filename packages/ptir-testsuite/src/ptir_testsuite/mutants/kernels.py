@@ -45,8 +45,8 @@ def _(right: Any) -> Any:
     "launches:Launch.__init__",
 )
 def _(right: Any) -> Any:
-    def launch(self: Any, device: Any, kernel: Any, items: int, parts: Any) -> None:
-        right(self, device, kernel, max(1, items - 1), parts)
+    def launch(self: Any, device: Any, kernel: Any, items: int, *rest: Any) -> None:
+        right(self, device, kernel, max(1, items - 1), *rest)
 
     return launch
 
