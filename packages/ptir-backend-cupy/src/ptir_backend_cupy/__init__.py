@@ -1,5 +1,4 @@
-"""The CuPy backend of ptir. ``backend`` makes the instance; CuPy is imported when devices are asked
-for."""
+"""The CuPy backend of ptir. ``backend`` makes the instance; CuPy is imported when asked for."""
 
 from ptir_backend_cupy.backend import CupyBackend, backend
 

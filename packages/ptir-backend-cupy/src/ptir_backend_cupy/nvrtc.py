@@ -80,8 +80,8 @@ class Nvrtc:
         """``source`` as machine code; raises ``CompileError`` with the kernel and the line."""
         if architecture not in (known := self.architectures()):
             raise CompileError(
-                f"cupy: NVRTC {'.'.join(map(str, self.version))} makes no code for sm_{architecture}"
-                f" (sm_{known[0]} to sm_{known[-1]} are known); install the CuPy of another CUDA"
+                f"cupy: NVRTC {'.'.join(map(str, self.version))} makes no code for"
+                f" sm_{architecture} (sm_{known[0]} to sm_{known[-1]} are known); install the CuPy of another CUDA"
                 f" version, see `ptir doctor`"
             )
         library, program = self._library, ctypes.c_void_p()
