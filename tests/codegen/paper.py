@@ -51,7 +51,7 @@ class PaperDevice(KernelDevice):
     def bind(self, kernel: Any, position: int, memory: Any) -> None:
         """Nothing is launched."""
 
-    def launch(self, kernel: Any, items: int) -> None:
+    def launch(self, kernel: Any, items: int, members: int = 1) -> None:
         """Nothing is launched."""
 
     def finish(self) -> None:

@@ -114,17 +114,17 @@ class Launches(Walk):
     """A list of launches for every turn; the kernels' buffers are one block, copied for each."""
 
     def __init__(
-        self, runtime: Runtime, launches: Sequence[tuple[Kernel, int]], turns: int
+        self, runtime: Runtime, launches: Sequence[tuple[Kernel, int, int]], turns: int
     ) -> None:
         self._runtime, self._count = runtime, len(launches)
-        self._kernels = [kernel for kernel, _ in launches]
+        self._kernels = [kernel for kernel, _, _ in launches]
         size = sum(len(kernel.buffers) for kernel in self._kernels)
         self._now = (ctypes.c_void_p * size)()
         self._held = (ctypes.c_void_p * (size * turns))()
         self._listed = (Launch * (len(launches) * turns))()
         self._nbytes = ctypes.sizeof(self._now)
         offset = 0
-        for number, (kernel, items) in enumerate(launches):
+        for number, (kernel, items, _) in enumerate(launches):
             own = type(kernel.buffers).from_buffer(self._now, offset)
             ctypes.memmove(own, kernel.buffers, ctypes.sizeof(own))
             kernel.buffers = own
@@ -149,7 +149,7 @@ class SharedLaunches(Launches):
     def __init__(
         self,
         runtime: Runtime,
-        launches: Sequence[tuple[Kernel, int]],
+        launches: Sequence[tuple[Kernel, int, int]],
         turns: int,
         counts: Sequence[Sequence[int]],
     ) -> None:
@@ -269,17 +269,18 @@ class CDevice(KernelDevice):
         """Set an address."""
         kernel.buffers[position] = memory.address
 
-    def launch(self, kernel: Kernel, items: int) -> None:
+    def launch(self, kernel: Kernel, items: int, members: int = 1) -> None:
         """Run it now."""
+        assert members == 1, "the dialect has no work-groups"
         alone = Launch(kernel.address, ctypes.addressof(kernel.buffers), items)
         self._runtime.walk(ctypes.byref(alone), 1)
 
-    def sequence(self, launches: Sequence[tuple[Kernel, int]]) -> Launches:
+    def sequence(self, launches: Sequence[tuple[Kernel, int, int]]) -> Launches:
         """One call that walks the list."""
         return Launches(self._runtime, launches, self.turns)
 
     def phased(
-        self, launches: Sequence[tuple[Kernel, int]], counts: Sequence[Sequence[int]]
+        self, launches: Sequence[tuple[Kernel, int, int]], counts: Sequence[Sequence[int]]
     ) -> SharedLaunches:
         """One call in which every thread does the launches of a worker."""
         return SharedLaunches(self._runtime, launches, self.turns, counts)

@@ -21,6 +21,8 @@ from ptir_backend_opencl.platforms import (
     largest_allocation,
     own_functions,
     shares_host_memory,
+    subgroup_size,
+    work_group_size,
     yields_threads,
 )
 
@@ -41,7 +43,9 @@ class OpenCLDevice(KernelDevice):
             self._options.append("-cl-fp32-correctly-rounded-divide-sqrt")
         doubles = "cl_khr_fp64" in extensions(device)
         platform = device.platform
-        self.dialect = OpenCLC(doubles, yields_threads(device), own_functions(device))
+        self.dialect = OpenCLC(
+            doubles, yields_threads(device), own_functions(device), subgroup_size(device)
+        )
         self.traits = Traits(
             units=device.max_compute_units,
             doubles=doubles,
@@ -55,6 +59,8 @@ class OpenCLDevice(KernelDevice):
                 )
             ),
             device_class=class_of(device),
+            group=work_group_size(device),
+            shared=device.local_mem_size,
         )
         self._shares = shares_host_memory(device)
         self.dialect.dots = dots.tried(self, dots.listed(device))
@@ -171,10 +177,10 @@ class OpenCLDevice(KernelDevice):
             action = f"argument {position} of kernel {kernel.function_name}"
             raise self._typed(action, error) from error
 
-    def launch(self, kernel: Any, items: int) -> None:
-        """Queue ``items`` work-groups of one."""
+    def launch(self, kernel: Any, items: int, members: int = 1) -> None:
+        """Queue ``items`` work-groups, of one where kernels are serial."""
         try:
-            cl.enqueue_nd_range_kernel(self._queue, kernel, (items,), (1,))
+            cl.enqueue_nd_range_kernel(self._queue, kernel, (items * members,), (members,))
         except RAISED as error:
             action = f"launch of kernel {kernel.function_name}"
             raise self._typed(action, error) from error

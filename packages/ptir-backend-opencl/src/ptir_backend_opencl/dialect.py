@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ptir.backend.kernel import Argument, Dialect, Staying
+from ptir.backend.kernel import Argument, Dialect, Staying, Together
 from ptir.codegen.exponentials import EXPONENTIALS
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
 from ptir_backend_opencl import dots
@@ -110,6 +110,7 @@ PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
 KERNEL: Final = "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\n"
 
 DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+SUBGROUPS: Final = "#pragma OPENCL EXTENSION cl_intel_subgroups : enable\n"
 NO_DOUBLES: Final = "#define double this_device_has_no_double\n"
 """So that a kernel that slips through fails on every driver, also on one that has them."""
 
@@ -125,6 +126,17 @@ STAYING: Final = Staying(
 )
 
 
+TOGETHER: Final = Together(
+    kernel="__kernel __attribute__((reqd_work_group_size({2}, 1, 1)))\nvoid {0}({1})",
+    item="get_group_id(0)",
+    member="get_local_id(0)",
+    barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    shared="__local {0} {1}[{2}] __attribute__((aligned(16)));",
+    words="const uint4 {0} = *(const __global uint4 *)({1} + {2});",
+    put="*(__global uint4 *)({0} + {1}) = (uint4)({2}, {3}, {4}, {5});",
+)
+
+
 YIELD: Final = '__asm__ volatile("syscall" : : "a"(24L) : "rcx", "r11", "memory");'
 """``sched_yield`` of Linux on x86-64, for drivers that compile assembly for the host's threads."""
 
@@ -134,7 +146,8 @@ class OpenCLC(Dialect):
 
     ``yields``: kernels may give way to another thread (``YIELD``); ``own``: ``exp``, ``tanh`` and
     ``erf`` of f32 are ours (``functions``), and so are vectors of narrow types. ``dots`` are
-    instructions unless ``spelled`` says that they are written out.
+    instructions unless ``spelled`` says that they are written out. ``subgroup``: members that
+    exchange values (Intel's extension, whose subgroups have a fixed size), or 0.
     """
 
     name = "opencl-c"
@@ -143,9 +156,13 @@ class OpenCLC(Dialect):
     rolled = "__attribute__((opencl_unroll_hint(1)))"
     spelled = False
 
-    def __init__(self, doubles: bool, yields: bool = False, own: bool = False) -> None:
+    def __init__(
+        self, doubles: bool, yields: bool = False, own: bool = False, subgroup: int = 0
+    ) -> None:
         self._doubles = doubles
         self._own = own
+        self._subgroup = subgroup
+        self.together = together(subgroup)
         if yields:
             self.staying = replace(STAYING, pause=YIELD)
 
@@ -166,15 +183,17 @@ class OpenCLC(Dialect):
 
     def splat(self, dtype: DType, width: int, text: str) -> str:
         """A cast of the scalar to the vector type."""
-        return f"({self.type(dtype, width)})({text})"
+        return text if width == 1 else f"({self.type(dtype, width)})({text})"
 
     def gathered(self, dtype: DType, texts: Sequence[str]) -> str:
         """A vector literal."""
+        if len(texts) == 1:
+            return texts[0]
         return f"({self.type(dtype, len(texts))})({', '.join(texts)})"
 
     def lane(self, text: str, number: int) -> str:
         """A component."""
-        return f"{text}.s{number:x}"
+        return text if self.lanes == 1 else f"{text}.s{number:x}"
 
     def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
         """Operators, built-in functions, and the conversions between masks and numbers."""
@@ -308,7 +327,21 @@ class OpenCLC(Dialect):
         """Nothing is contracted but what says ``fma``."""
         own = UNALIGNED + functions() if self._own else ""
         beside = dots.functions(self.dots, not self.spelled)
-        return (DOUBLES if self._doubles else NO_DOUBLES) + PRELUDE + own + beside
+        begin = DOUBLES if self._doubles else NO_DOUBLES
+        return begin + (SUBGROUPS if self._subgroup else "") + PRELUDE + own + beside
+
+
+def together(subgroup: int) -> Together:
+    """How groups are spelled where ``subgroup`` of their members exchange values."""
+    if not subgroup:
+        return TOGETHER
+    fixed = f"__attribute__((intel_reqd_sub_group_size({subgroup})))"
+    return replace(
+        TOGETHER,
+        kernel=TOGETHER.kernel.replace("__kernel ", f"__kernel {fixed} "),
+        exchange="intel_sub_group_shuffle_xor({0}, {1})",
+        width=subgroup,
+    )
 
 
 def _n(width: int) -> str:

@@ -29,6 +29,8 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
 ``large-groups`` are work-groups above 256; ``chains`` are kernels that run in one launch; ``dots``
 are the processor's dot products.
 """
+SUBGROUP: Final = 16
+"""Members of a subgroup, where it can be chosen: every device of Intel has this size."""
 POINTER: Final = 8
 """Bytes of a buffer among the arguments of a kernel."""
 
@@ -170,6 +172,12 @@ def work_group_size(device: Any) -> int:
     """Work-items of the largest work-group."""
     most = int(device.max_work_group_size)
     return min(most, 256) if "large-groups" in lacking() else most
+
+
+def subgroup_size(device: Any) -> int:
+    """Work-items whose values can be exchanged; 0 where their number cannot be fixed."""
+    needed = {"cl_intel_subgroups", "cl_intel_required_subgroup_size"}
+    return SUBGROUP if needed <= extensions(device) else 0
 
 
 def chain_memories(device: Any) -> int:

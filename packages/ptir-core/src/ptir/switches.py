@@ -15,6 +15,14 @@ SWITCHES: Final = {
     "PTIR_DEBUG": "show the traceback of an error",
 }
 
+SCHEDULES: Final = {
+    "serial": "a work-item owns a tile, with vectors and without barriers",
+    "coop": "a group of work-items owns a tile and shares memory",
+}
+"""How kernels divide their work."""
+SCHEDULE: Final = "PTIR_SCHEDULE"
+"""The variable that forces a schedule where both can be; ``--schedule`` sets it."""
+
 THREADS: Final = "PTIR_C_THREADS"
 """The variable that says how many threads the C backend runs; ``--threads`` sets it."""
 

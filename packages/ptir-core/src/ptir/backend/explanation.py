@@ -41,7 +41,16 @@ class Part:
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     items: int = 1
-    """Work-items of a kernel."""
+    """Work-items of a kernel, or its work-groups."""
+    together: int = 1
+    """Work-items of a group; one where the kernel's schedule is serial."""
+
+    @property
+    def schedule(self) -> str:
+        """``coop`` where groups of work-items run a kernel, else ``serial``; copies have none."""
+        if self.kind != "kernel":
+            return ""
+        return "coop" if self.together > 1 else "serial"
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ptir.types import F32, DType
 
@@ -59,6 +60,40 @@ class Staying:
     """A statement: what others wrote before they announced it is visible from here on."""
 
 
+@dataclass(frozen=True)
+class Together:
+    """How work-groups are spelled: templates of what the members of a group do together.
+
+    A group owns an item. Its members see each other's *shared* memory, and what they write to the
+    device's memory, behind a barrier. Members next to each other, ``width`` of them, may exchange
+    values of 32 bits without one.
+    """
+
+    kernel: str
+    """A kernel up to its body: ``{0}`` its name, ``{1}`` its arguments, ``{2}`` the members."""
+    item: str
+    """An expression: the number of the group."""
+    member: str
+    """An expression: the number of the work-item in its group."""
+    barrier: str
+    """A statement: goes on when all members are here, and shows each what the others wrote to
+    shared memory and to the device's."""
+    shared: str
+    """A statement at the top of a kernel: an array for the group. ``{0}`` is the type of its
+    elements, ``{1}`` its name, ``{2}`` their number; 16-byte aligned."""
+    words: str
+    """A statement: declares ``{0}``, the 16 bytes of buffer ``{1}`` from its element ``{2}`` on, at
+    an address that 16 divides. ``{0}.x`` to ``{0}.w`` are its four u32 words."""
+    put: str
+    """A statement: writes the u32 words ``{2}`` to ``{5}`` to buffer ``{0}`` from its element
+    ``{1}`` on, at an address that 16 divides."""
+    exchange: str = ""
+    """An expression: what the variable ``{0}`` of 32 bits is in the member whose number differs in
+    the only bit of ``{1}``, a number less than ``width``."""
+    width: int = 0
+    """Members that exchange with each other: a power of two, or 0 where none do."""
+
+
 class Dialect(ABC):
     """How a C-like language is spelled. Texts are expressions unless said otherwise.
 
@@ -71,6 +106,8 @@ class Dialect(ABC):
     """Lanes of a wide value."""
     staying: Staying | None = None
     """How chains of kernels are spelled, where they are (``codegen.chains``)."""
+    together: Together | None = None
+    """How work-groups are spelled, where they are: *coop* schedules are written with it."""
     dots: frozenset[str] = frozenset()
     """The dot products (``dot_bytes``, ``dot_bf16``) that are one instruction of the device."""
     rolled: str = ""
@@ -151,6 +188,24 @@ class Dialect(ABC):
         """
         return self.kernel(name, arguments, f"{head}\n{each}" if head else each)
 
+    def grouped(self, name: str, arguments: Sequence[Argument], members: int, body: str) -> str:
+        """A whole kernel of groups. ``body`` finds numbers in ``item`` and ``member``."""
+        assert self.together is not None, f"{self.name} has no work-groups"
+        listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)
+        head = self.together.kernel.format(name, listed, members)
+        numbers = ("item", self.together.item), ("member", self.together.member)
+        declared = "\n".join(f"  const int {what} = {text};" for what, text in numbers)
+        return f"{head} {{\n{declared}\n{body}\n}}"
+
+    def single(self) -> Self:
+        """The dialect with wide values of one lane, which are scalars: for coop schedules.
+
+        ``splat``, ``gathered`` and ``lane`` of one lane are the scalar itself.
+        """
+        made = copy(self)
+        made.lanes = 1
+        return made
+
     @abstractmethod
     def prelude(self) -> str:
         """What stands before the kernels of a source file."""
@@ -174,6 +229,10 @@ class Traits:
     """Most buffers of a kernel that is a chain; 0: kernels are launched one by one."""
     device_class: str = "cpu-avx512"
     """The row of ``codegen.tiles.TILES`` that schedules start from."""
+    group: int = 0
+    """Most members of a work-group; 0 where there are none."""
+    shared: int = 0
+    """Bytes of the memory that a work-group shares."""
 
     @property
     def piece(self) -> int:
@@ -271,8 +330,11 @@ class KernelDevice(ABC):
         """
 
     @abstractmethod
-    def launch(self, kernel: Any, items: int) -> None:
-        """Queue ``items`` work-items of a kernel whose arguments are all bound."""
+    def launch(self, kernel: Any, items: int, members: int = 1) -> None:
+        """Queue ``items`` groups of ``members`` work-items; the kernel's arguments are all bound.
+
+        Items of one member are plain work-items.
+        """
 
     def copier(self, nbytes: int) -> Any | None:
         """A kernel of one item that copies ``nbytes`` from its first buffer to its second.
@@ -281,15 +343,15 @@ class KernelDevice(ABC):
         """
         return None
 
-    def sequence(self, launches: Sequence[tuple[Any, int]]) -> Walk | None:
-        """Kernels with their numbers of items, to be launched one after the other in one call.
+    def sequence(self, launches: Sequence[tuple[Any, int, int]]) -> Walk | None:
+        """Kernels, their items and the members of an item: launched in order, in one call.
 
         None where they are launched one by one. A kernel is in one sequence at most.
         """
         return None
 
     def phased(
-        self, launches: Sequence[tuple[Any, int]], counts: Sequence[Sequence[int]]
+        self, launches: Sequence[tuple[Any, int, int]], counts: Sequence[Sequence[int]]
     ) -> Walk | None:
         """What does a program shared by workers in one call.
 

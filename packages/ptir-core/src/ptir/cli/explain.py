@@ -6,7 +6,7 @@ that the step needs, and whether anything ran elsewhere. Equal layers are shown 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -195,11 +195,12 @@ def _parts(report: StepReport, *, wide: bool) -> Table:
     for column in (*sizes, "time", "share", "GB/s"):
         grid.add_column(column, justify="right", no_wrap=True)
     whole = _one_by_one(report)
+    schedules = {work.schedule for section in report.sections for work in section.works}
     for section in report.sections:
         heading = (Text(text, style="bold") for text in _heading(section))
         grid.add_row(*heading)
         for work in section.works:
-            grid.add_row(*_cells(work, section.count, whole, wide))
+            grid.add_row(*_cells(work, section.count, whole, wide, schedules))
     return grid
 
 
@@ -225,8 +226,11 @@ def _heading(section: Section) -> tuple[str, str]:
     return f"{section.count} ×", first if first == last else f"{first} … {last}"
 
 
-def _cells(work: Work, count: int, whole: float, wide: bool) -> Iterator[str]:
-    yield f"  {work.name}"
+def _cells(
+    work: Work, count: int, whole: float, wide: bool, schedules: Collection[str]
+) -> Iterator[str]:
+    """A row. Schedules are named where kernels are work-groups, those of others included."""
+    yield f"  {work.name} {work.schedule}" if "coop" in schedules else f"  {work.name}"
     yield "" if work.fused == (work.name,) else ", ".join(dict.fromkeys(work.fused))
     if wide:
         yield " ".join(dict.fromkeys(map(_layer_name, work.parameters)))

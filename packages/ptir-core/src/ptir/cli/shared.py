@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ptir.switches import THREADS
+from ptir.switches import SCHEDULE, SCHEDULES, THREADS
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Target
@@ -54,6 +54,12 @@ def _set_threads(context: click.Context, option: click.Parameter, count: int | N
         os.environ[THREADS] = str(count)
 
 
+def _set_schedule(context: click.Context, option: click.Parameter, name: str | None) -> None:
+    """The kernel generator reads it where it compiles."""
+    if name is not None:
+        os.environ[SCHEDULE] = name
+
+
 OPTIONS = (
     _option("--backend", "Where to run; default: the best that works.", metavar="NAME[:DEVICE]"),
     _option(
@@ -82,6 +88,15 @@ OPTIONS = (
         show_envvar=True,
         expose_value=False,
         callback=_set_threads,
+    ),
+    click.option(
+        "--schedule",
+        help="Schedule of generated kernels; default: coop on GPUs, serial on CPUs.",
+        type=click.Choice(tuple(SCHEDULES)),
+        envvar=SCHEDULE,
+        show_envvar=True,
+        expose_value=False,
+        callback=_set_schedule,
     ),
 )
 

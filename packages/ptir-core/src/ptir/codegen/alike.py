@@ -25,7 +25,7 @@ def written(fused: Fused, site: Site) -> tuple[Kernel | None, ...]:
             continue
         form, values = form_of(fused, group)
         if form not in known:
-            known[form] = FAMILIES[group.family].write(group, site), values
+            known[form] = FAMILIES[group.family].kernel(group, site), values
             kernels.append(known[form][0])
         else:
             kernel, others = known[form]

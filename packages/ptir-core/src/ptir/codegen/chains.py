@@ -62,7 +62,7 @@ def chained(
     """The kernels of a program as chains, in order.
 
     A copy ends a chain, and so do more than ``most`` memories, the counters among them; the arena
-    counts once for each ``piece`` bytes.
+    counts once for each ``piece`` bytes. A kernel of work-groups is launched alone.
     """
     most = most - 1 if dialect.staying is not None else 0
     found: list[Chain] = []
@@ -81,10 +81,13 @@ def chained(
         if kernel is None:
             continue
         own = dict.fromkeys(within(plan.places[v], piece)[0] for v in kernel.values)
-        if len(memories | own) > most:
+        alone = kernel.members > 1
+        if alone or len(memories | own) > most:
             close()
         numbers.append(number)
         memories |= own
+        if alone:
+            close()
     close()
     return tuple(found)
 

@@ -15,6 +15,7 @@ from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
 from ptir.codegen.plan import MemoryPlan, plan_memory
 from ptir.codegen.recipe import Call, Part, Place, Recipe
+from ptir.codegen.schedules import schedule_of
 from ptir.codegen.tuned import chosen
 from ptir.errors import UnsupportedError
 from ptir.ir.program import Block, Instruction
@@ -63,7 +64,7 @@ class Compiled:
         assert kernel is not None
         if len(chain.kernels) == 1:
             parts = (Part(self.plan.places[v], self._nbytes(kernel, v)) for v in kernel.values)
-            return Call(name, kernel.items, tuple(parts))
+            return Call(name, kernel.items, tuple(parts), kernel.members)
         memories = (Part(place, self._held(place)) for place in chain.memories)
         counters = Part(Place("counters", 0), chain.counters.nbytes)
         return Call(name, self.workers, (*memories, counters))
@@ -101,7 +102,8 @@ def compile_block(
     traits = traits or device.traits
     fused = fuse(block)
     noted.notice(device, fused)
-    site = Site(fused.graph, fused.is_stored, device.dialect, traits, chosen(device))
+    coop = schedule_of(device) == "coop"
+    site = Site(fused.graph, fused.is_stored, device.dialect, traits, chosen(device), coop)
     kernels = written(fused, site)
     _check_sizes(fused, kernels, traits.piece)
     reads = [_reads(kernel) for kernel in kernels]

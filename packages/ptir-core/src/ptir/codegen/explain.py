@@ -47,7 +47,8 @@ def _launched(fused: Fused, kernel: Kernel) -> Part:
         if value not in group.exits
     )
     writes = tuple(_written(fused, group, value) for value in group.exits)
-    return Part("kernel", kernel.family, tuple(sorted(members)), reads, writes, kernel.items)
+    sizes = kernel.items, kernel.members
+    return Part("kernel", kernel.family, tuple(sorted(members)), reads, writes, *sizes)
 
 
 def _absorbed(group: Group) -> frozenset[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ptir.backend.kernel import Argument, Dialect, Traits
@@ -64,9 +64,14 @@ class Kernel:
     group: Group
     scratch: tuple[TensorType, ...] = ()
     over: frozenset[int] = frozenset()
+    members: int = 1
+    """Work-items of an item. More than one is a group (``Together``), in which every member runs
+    head and body and finds its number in ``member``."""
 
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""
+        if self.members > 1:
+            return dialect.grouped(name, self.arguments, self.members, self.body)
         return dialect.workers(name, self.arguments, self.head, self.each)
 
     @property
@@ -87,6 +92,12 @@ class Site:
     dialect: Dialect
     traits: Traits
     tiles: Tiles
+    coop: bool = False
+    """Whether kernels are work-groups, where their family has such a schedule."""
+
+    def single(self) -> Site:
+        """The site as a coop schedule sees it: values are scalars."""
+        return replace(self, dialect=self.dialect.single())
 
     def builder(self) -> Builder:
         """Expressions over what is stored."""
@@ -97,7 +108,12 @@ class Site:
         return Writer(self.dialect)
 
     def items(self, pieces: int, work: int) -> int:
-        """Work-items for ``pieces`` equal pieces of ``work`` elementary operations in all."""
+        """Work-items for ``pieces`` equal pieces of ``work`` elementary operations in all.
+
+        As many as there are pieces where an item is a thread of a group (``threads``).
+        """
+        if self.coop:
+            return max(1, pieces)
         most = max(1, work // self.tiles.least_work)
         return max(1, min(pieces, self.traits.units * self.tiles.spread, most))
 
@@ -108,13 +124,14 @@ def finished(
     items: int,
     scratch: tuple[TensorType, ...] = (),
     over: frozenset[int] = frozenset(),
+    members: int = 1,
 ) -> Kernel:
-    """The kernel that ``writer`` holds."""
+    """The kernel that ``writer`` holds; of groups, where it has several ``members``."""
     values: Iterable[int] = writer.arguments
     arguments = tuple(writer.arguments.values())
     head, each = writer.parts()
     made = tuple(values)
-    return Kernel(group.family, head, each, arguments, made, items, group, scratch, over)
+    return Kernel(group.family, head, each, arguments, made, items, group, scratch, over, members)
 
 
 @dataclass(frozen=True)
@@ -122,9 +139,19 @@ class Family:
     """One row of the table of families.
 
     ``match(graph, position)`` gives the group around a hero, or None; ``write(group, site)``
-    gives the kernel.
+    gives the serial kernel, ``coop(group, site)`` the one of work-groups, or None where that has
+    no such form. Only ``match`` says what is in a kernel: it is the same in both schedules.
     """
 
     name: str
     match: Callable[[Graph, int], Group | None]
     write: Callable[[Group, Site], Kernel]
+    coop: Callable[[Group, Site], Kernel | None] = lambda group, site: None
+
+    def kernel(self, group: Group, site: Site) -> Kernel:
+        """The kernel of a group in the site's schedule.
+
+        A family without a coop form is written as for a CPU: one work-item per item.
+        """
+        made = self.coop(group, site.single()) if site.coop else None
+        return self.write(group, replace(site, coop=False)) if made is None else made

@@ -38,8 +38,8 @@ class Step(ABC):
     """Kernels that one run launches."""
     holds = False
     """Whether it keeps what it is bound to, so that it must be bound to nothing after a run."""
-    launched: tuple[Any, int] | None = None
-    """The kernel and its items, where that is all there is to it."""
+    launched: tuple[Any, int, int] | None = None
+    """The kernel, its items and the members of an item, where that is all there is to it."""
 
     @abstractmethod
     def places(self) -> Sequence[Place]:
@@ -55,15 +55,15 @@ class Step(ABC):
 
 
 class Launch(Step):
-    """A kernel and its number of items."""
+    """A kernel, its number of items and the members of an item."""
 
     launches = 1
 
     def __init__(
-        self, device: KernelDevice, kernel: Any, items: int, parts: Sequence[Part]
+        self, device: KernelDevice, kernel: Any, items: int, parts: Sequence[Part], members: int = 1
     ) -> None:
-        self._device, self._kernel, self._items = device, kernel, items
-        self.launched = (kernel, items)
+        self._device = device
+        self.launched = self._kernel, self._items, self._members = kernel, items, members
         self._parts = parts
         self._places = [part.place for part in parts]
 
@@ -79,7 +79,7 @@ class Launch(Step):
 
     def run(self) -> None:
         """Queue the kernel."""
-        self._device.launch(self._kernel, self._items)
+        self._device.launch(self._kernel, self._items, self._members)
 
 
 class Transfer(Step):
@@ -92,7 +92,7 @@ class Transfer(Step):
         nbytes = self._nbytes
         self._held: list[Memory] = [None, None]
         self._copier = device.copier(nbytes)
-        self.launched = None if self._copier is None else (self._copier, 1)
+        self.launched = None if self._copier is None else (self._copier, 1, 1)
         self.holds = self._copier is None
 
     def places(self) -> Sequence[Place]:
@@ -120,7 +120,7 @@ def step_of(device: KernelDevice, built: Any, call: Call) -> Step:
     """The step of a call, still unbound; ``built`` is the recipe's source file."""
     if call.kernel:
         kernel = device.kernel(built, call.kernel, len(call.parts))
-        return Launch(device, kernel, call.items, call.parts)
+        return Launch(device, kernel, call.items, call.parts, call.members)
     source, target = call.parts
     return Transfer(device, source, target)
 

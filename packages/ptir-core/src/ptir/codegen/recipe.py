@@ -23,13 +23,14 @@ from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen import kept, panels
 from ptir.codegen.kept import Damaged, Kept
+from ptir.codegen.schedules import schedule_of
 from ptir.codegen.tuned import chosen
 from ptir.ir.attributes import Literal
 from ptir.ir.program import Program
 from ptir.switches import switched_on
 from ptir.types import parse_type
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 KEPT: Final = Kept("recipes", FORMAT, limit=256 << 20)
 LARGEST: Final = 1 << 20
 """Most bytes of all constants of a kept recipe."""
@@ -63,6 +64,8 @@ class Call:
     kernel: str
     items: int
     parts: tuple[Part, ...]
+    members: int = 1
+    """Work-items of an item."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Recipe:
         """The recipe as JSON."""
         fields = {
             "source": self.source,
-            "calls": [[c.kernel, c.items, *map(_part, c.parts)] for c in self.calls],
+            "calls": [[c.kernel, c.items, c.members, *map(_part, c.parts)] for c in self.calls],
             "outputs": [_place(place) for place in self.outputs],
             "arena": self.arena,
             "constants": [[str(c.type), base64.b85encode(c.data).decode()] for c in self.constants],
@@ -99,8 +102,8 @@ class Recipe:
         return Recipe(
             fields["source"],
             tuple(
-                Call(kernel, items, tuple(Part(Place(kind, n), *rest) for kind, n, *rest in parts))
-                for kernel, items, *parts in fields["calls"]
+                Call(name, items, tuple(Part(Place(k, n), *rest) for k, n, *rest in parts), members)
+                for name, items, members, *parts in fields["calls"]
             ),
             tuple(Place(kind, number) for kind, number in fields["outputs"]),
             fields["arena"],
@@ -162,7 +165,7 @@ def key_of(program: Program, device: KernelDevice, options: Options) -> str | No
         *(f"{made.__module__}.{made.__qualname__}" for made in types),
         repr([(name, _settled(value)) for name, value in sorted(vars(device.dialect).items())]),
         repr((device.traits, device.sharing)),
-        repr(chosen(device)),
+        repr((chosen(device), schedule_of(device))),
         repr((sorted(options.donated), options.aliases, options.check_indices)),
         repr([port.kind for port in program.ports]),
         block.digest.hex(),

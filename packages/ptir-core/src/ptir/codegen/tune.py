@@ -173,14 +173,14 @@ def run_time(kernel: Kernel, case: Case) -> float:
         for position, memory in enumerate(memories):
             device.bind(turn, position, memory)
         turns.append((turn, memories))
-    rounds = [_round(device, [turn for turn, _ in turns], kernel.items) for _ in range(REPEATS + 1)]
+    rounds = [_round(device, [t for t, _ in turns], kernel) for _ in range(REPEATS + 1)]
     return statistics.median(rounds[1:])
 
 
-def _round(device: KernelDevice, turns: Sequence[Any], items: int) -> float:
+def _round(device: KernelDevice, turns: Sequence[Any], kernel: Kernel) -> float:
     began = time.perf_counter()
     for turn in turns:
-        device.launch(turn, items)
+        device.launch(turn, kernel.items, kernel.members)
     device.finish()
     return (time.perf_counter() - began) / len(turns)
 

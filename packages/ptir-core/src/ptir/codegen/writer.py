@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
-from ptir.backend.kernel import Argument, Dialect
+from ptir.backend.kernel import Argument, Dialect, Together
 from ptir.codegen.expr import (
     Apply,
     Cell,
@@ -22,7 +23,10 @@ from ptir.codegen.expr import (
     substitute,
 )
 from ptir.codegen.index import Axis, Index, number, replaced, spelled
-from ptir.types import F32, I32, DType
+from ptir.types import F32, I32, U32, DType
+
+WORDS: Final = 4
+"""Words of 16 bytes."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,10 @@ class Writer:
         self._scopes: list[dict[tuple[Expr, Axis | None], Text]] = [{}]
         self._names = 0
         self._shared = 0
+        self._arrays: dict[str, tuple[DType, int]] = {}
+        self._run: tuple[Axis, int, int] | None = None
+        self._run_stores: dict[tuple[str, Index], list[str]] = {}
+        """By buffer and first element: words that wait until 16 bytes are complete."""
 
     # --- statements ---
 
@@ -80,7 +88,7 @@ class Writer:
     @contextmanager
     def lanes(self, lane: Axis | None) -> Iterator[None]:
         """Values asked for inside hold one element per value of ``lane``."""
-        before, self.lane = self.lane, lane
+        before, self.lane = self.lane, None if self.dialect.lanes == 1 else lane
         yield
         self.lane = before
 
@@ -109,7 +117,55 @@ class Writer:
     def parts(self) -> tuple[str, str]:
         """What is the same for every item, and what each item does."""
         head, each = self._lines[: self._shared], self._lines[self._shared :]
-        return "\n".join(head), "\n".join(each)
+        return "\n".join((*self._declared(), *head)), "\n".join(each)
+
+    # --- groups ---
+
+    @property
+    def together(self) -> Together:
+        """How the dialect spells groups."""
+        assert self.dialect.together is not None, f"{self.dialect.name} has no work-groups"
+        return self.dialect.together
+
+    def _declared(self) -> Iterator[str]:
+        for name, (dtype, size) in self._arrays.items():
+            yield f"  {self.together.shared.format(self.type(dtype, False), name, size)}"
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of all shared arrays."""
+        return sum(size * max(4, dtype.itemsize) for dtype, size in self._arrays.values())
+
+    def shared(self, dtype: DType, size: int) -> str:
+        """Declare an array that the members of a group share; returns its name."""
+        name = self.name("shared")
+        self._arrays[name] = dtype, size
+        return name
+
+    def room(self, dtype: DType, size: int) -> str:
+        """The shared array of a type for whatever is brought together, of ``size`` at least.
+
+        Whoever uses it leaves with a barrier behind the last read.
+        """
+        name = f"room_{dtype.name}"
+        self._arrays[name] = dtype, max(size, self._arrays.get(name, (dtype, 0))[1])
+        return name
+
+    def barrier(self) -> None:
+        """All members arrive, and see what the others wrote. Every member must come here."""
+        self.line(self.together.barrier)
+
+    @contextmanager
+    def running(self, block: Index, size: int, place: int) -> Iterator[None]:
+        """What is done inside is for place number ``place`` of a run of ``size`` neighbours.
+
+        ``block`` is the run's number. Elements that are neighbours for the whole run are loaded
+        16 bytes at once, and stored so.
+        """
+        (atom,) = block.terms if len(block.terms) == 1 else (None,)
+        self._run = (atom, size, place) if isinstance(atom, Axis) else None
+        yield
+        self._run = None
 
     # --- names of buffers ---
 
@@ -206,7 +262,30 @@ class Writer:
         if isinstance(expr, Cell):
             return self.dialect.private_load(width, expr.array, self.index(expr.index))
         buffer = self.buffer(expr.source, expr.dtype)
-        return self.dialect.load(expr.dtype, width, buffer, self.index(expr.index))
+        found = self._of_run(expr, buffer) if self._run is not None and width == 1 else None
+        return found or self.dialect.load(expr.dtype, width, buffer, self.index(expr.index))
+
+    def _of_run(self, expr: Load, buffer: str) -> str | None:
+        """The element as a part of 16 bytes that are loaded once for its run, where it is one."""
+        assert self._run is not None
+        run, size, place = self._run
+        left = expr.index % WORDS
+        if not _is_word(expr.dtype) or size % WORDS or not left.is_constant:
+            return None
+        if expr.index.coefficient(run) != size:
+            return None
+        first = expr.index - left.constant
+        key = Cell(U32, f"16 bytes of {buffer}", first), None
+        known = next((scope[key] for scope in reversed(self._scopes) if key in scope), None)
+        if known is None:
+            if left.constant or place % WORDS:
+                return None  # the run does not begin where 16 bytes do
+            known = Text(self.name("w"), U32, False)
+            at = self.index(first)
+            self.line(self.together.words.format(known.text, buffer, at))
+            self._scopes[-1][key] = known
+        word = f"{known.text}.{'xyzw'[left.constant]}"
+        return self.dialect.apply("bits", expr.dtype, U32, 1, [word])
 
     def _per_lane(self, expr: Expr, lane: Axis) -> Text:
         """One scalar per lane, put together."""
@@ -229,8 +308,9 @@ class Writer:
         buffer = self.buffer(value, within or dtype, written=True)
         if within is not None:
             buffer = f"(({self.dialect.pointer(Argument('', dtype, True))}){buffer})"
-        if lane is None:
+        if lane is None and not self._store_of_run(dtype, buffer, index, expr):
             self.line(self.dialect.store(dtype, 1, buffer, self.index(index), self.scalar(expr)))
+        if lane is None:
             return
         text = self.wide(expr)
         if index.coefficient(lane) == 1:
@@ -238,6 +318,24 @@ class Writer:
             self.line(self.dialect.store(dtype, self.dialect.lanes, buffer, first, text))
             return
         self._scatter(buffer, dtype, index, self.let(dtype, True, text), lane)
+
+    def _store_of_run(self, dtype: DType, buffer: str, index: Index, expr: Expr) -> bool:
+        """Keep an element of a run until its 16 bytes are complete; says whether it is one."""
+        if self._run is None or not _is_word(dtype):
+            return False
+        run, size, place = self._run
+        left = index % WORDS
+        first = index - left.constant
+        if size % WORDS or index.coefficient(run) != size or not left.is_constant:
+            return False
+        if left.constant != place % WORDS:
+            return False  # the run does not begin where 16 bytes do
+        words = self._run_stores.setdefault((buffer, first), [])
+        words.append(self.dialect.apply("bits", U32, dtype, 1, [self.scalar(expr)]))
+        if len(words) == WORDS:
+            self.line(self.together.put.format(buffer, self.index(first), *words))
+            del self._run_stores[buffer, first]
+        return True
 
     def _scatter(self, buffer: str, dtype: DType, index: Index, name: str, lane: Axis) -> None:
         for place in range(self.dialect.lanes):
@@ -274,3 +372,8 @@ class Writer:
 
     def _combined(self, op: str, dtype: DType, a: str, b: str) -> str:
         return self.let(dtype, False, self.dialect.apply(op, dtype, dtype, 1, [a, b]))
+
+
+def _is_word(dtype: DType) -> bool:
+    """Whether an element lies in memory as one word, as it is carried."""
+    return dtype.bits == 32 and dtype.kind != "bool"

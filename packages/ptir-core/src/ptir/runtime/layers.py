@@ -66,6 +66,8 @@ class Work:
     moved: Moved
     items: int
     seconds: float | None = field(default=None, compare=False)
+    schedule: str = ""
+    """``coop`` or ``serial``, of a kernel."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,8 @@ class Layered:
         names = tuple(name.removeprefix(f"{layer}.") for name in self._stored(part))
         moved = sum((self._moved(part, n) for n in range(2)), Moved())
         fused = tuple(self._fused(part))
-        return Work(part.kind, part.name, fused, names, moved, part.items, self._seconds[number])
+        seconds, schedule = self._seconds[number], part.schedule
+        return Work(part.kind, part.name, fused, names, moved, part.items, seconds, schedule)
 
     def _stored(self, part: Part) -> tuple[str, ...]:
         """The stored parameters that a part reads, the ones behind derived ones included."""

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from ptir.codegen.expr import Apply, Coordinate, Expr, Var, as_index, compare
 from ptir.codegen.graph import Builder, Graph
+from ptir.codegen.groups import threads
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.writer import Writer
@@ -111,4 +112,4 @@ def _copy(
             one(number(place))
 
 
-FAMILY = Family("cache", match, write)
+FAMILY = Family("cache", match, write, threads(write))

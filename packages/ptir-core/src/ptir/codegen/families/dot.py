@@ -13,6 +13,7 @@ from ptir.codegen.elementwise import cast, rounded
 from ptir.codegen.expr import Expr, Load, Var, constant, walk
 from ptir.codegen.families.rows import WIDEST
 from ptir.codegen.graph import Builder, Graph, Unfusible, follows
+from ptir.codegen.groups import threads
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.regions import exits
@@ -216,4 +217,4 @@ class _Dot:
         writer.line(f"{name} = {text};")
 
 
-FAMILY = Family("dot", match, write)
+FAMILY = Family("dot", match, write, threads(write))

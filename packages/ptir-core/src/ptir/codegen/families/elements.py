@@ -6,6 +6,9 @@ over at the end of the value is done one by one.
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Final
+
 from ptir.codegen.expr import Expr, Load, walk
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits, number
@@ -13,6 +16,9 @@ from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.writer import Writer
 from ptir.types import TensorType
 
+RUN: Final = 4
+"""Neighbours that a member of a group writes: 16 bytes of f32."""
+MEMBERS: Final = 128
 COST = 4
 """Elementary operations that one element is taken for."""
 
@@ -47,8 +53,6 @@ class Elements:
         self.lanes = site.dialect.lanes
         self._builder = site.builder()
         self._builder.stored = lambda v: v != self.value and site.stored(v)
-        self.run = self._run()
-        self.runs = self.type.size // self.run if self.run else 1
         self._elsewhere: set[int] = set()
         self._loaded: set[int] = set()
 
@@ -62,7 +66,7 @@ class Elements:
         exit = (self.type.dtype, self.type.size)
         return frozenset(value for value, type in types.items() if (type.dtype, type.size) == exit)
 
-    def _store(self, writer: Writer, flat: Index) -> None:
+    def store(self, writer: Writer, flat: Index) -> None:
         """Write the element at a flat position."""
         expr = self.at(flat)
         for node in walk(expr):
@@ -74,7 +78,13 @@ class Elements:
         """The element at a flat position."""
         return self._builder.at(self.value, digits(flat, self.type.shape))
 
-    def _run(self) -> int:
+    @property
+    def runs(self) -> int:
+        """How many runs there are."""
+        return self.type.size // self.run if self.run else 1
+
+    @cached_property
+    def run(self) -> int:
         """The last axis where only along it consecutive lanes read consecutive elements."""
         vectors = self.type.size // self.lanes
         if not vectors or self.type.shape[-1] < self.lanes:
@@ -93,13 +103,33 @@ class Elements:
             with writer.loop(Axis("v", vectors), first, last):
                 flat = begin + axis("v", vectors) * self.lanes + axis("lane", self.lanes)
                 with writer.lanes(Axis("lane", self.lanes)):
-                    self._store(writer, flat)
+                    self.store(writer, flat)
         left = range(vectors * self.lanes, size)
         if left:
             with writer.block(f"if ({last} == {vectors})" if part else ""):
                 for place in left:
                     flat = begin + number(place)
-                    self._store(writer, flat)
+                    self.store(writer, flat)
 
 
-FAMILY = Family("map", lambda graph, position: None, write)
+def coop(group: Group, site: Site) -> Kernel:
+    """Every member of a group writes runs of neighbours, 16 bytes at once where that can be.
+
+    Neighbouring members write neighbouring runs.
+    """
+    element = Elements(group, site)
+    writer, size = site.writer(), element.type.size
+    run = RUN if size % RUN == 0 else 1
+    members = min(MEMBERS, site.traits.group)
+    runs = size // run
+    block = axis("run", runs)
+    if runs > 1:
+        writer.line(f"const int run = item * {members} + member;")
+    with writer.block(f"if ({'run' if runs > 1 else 'member'} < {runs})"):
+        for place in range(run):
+            with writer.running(block, run, place):
+                element.store(writer, block * run + place)
+    return finished(group, writer, -(-runs // members), over=element.over(), members=members)
+
+
+FAMILY = Family("map", lambda graph, position: None, write, coop)

@@ -17,6 +17,7 @@ from ptir.codegen.expr import Coordinate, Expr, Var, constant, select
 from ptir.codegen.families.rows import WIDEST, take_better
 from ptir.codegen.folds import held, identity
 from ptir.codegen.graph import Graph
+from ptir.codegen.groups import threads
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.movement import spread
@@ -142,4 +143,4 @@ def _axes(made: Instruction) -> tuple[int, ...]:
     return tuple(made.attributes["axes"])
 
 
-FAMILY = Family("fold", match, write)
+FAMILY = Family("fold", match, write, threads(write))

@@ -14,6 +14,7 @@ from typing import Final
 
 from ptir.codegen.expr import Apply, Expr, Load, Var, as_index, compare, constant, select
 from ptir.codegen.graph import Graph
+from ptir.codegen.groups import threads
 from ptir.codegen.index import Axis, Index, axis, digits
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished, scratch_value
 from ptir.codegen.writer import Writer
@@ -244,4 +245,4 @@ class _Best(Lines):
         self.put(self.indices, I32, self.result(at), writer.index(place))
 
 
-FAMILY = Family("order", match, write)
+FAMILY = Family("order", match, write, threads(write))

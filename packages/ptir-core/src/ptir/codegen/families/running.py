@@ -13,6 +13,7 @@ from ptir.codegen.elementwise import rounded
 from ptir.codegen.expr import Const, Expr, Var, constant
 from ptir.codegen.folds import COMBINE, identity
 from ptir.codegen.graph import Graph
+from ptir.codegen.groups import threads
 from ptir.codegen.index import Axis, Index, axis, digits
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.writer import Writer
@@ -131,4 +132,4 @@ class _Running:
         return Var(dtype, name, True)
 
 
-FAMILY = Family("running", match, write)
+FAMILY = Family("running", match, write, threads(write))

@@ -1,0 +1,190 @@
+"""Work-groups: how the members of one divide places, bring what they hold together, and wait.
+
+The other half of coop schedules is ``threads``: a serial schedule of scalars whose items are the
+members of groups, for families in which items have nothing to say to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from ptir.codegen.expr import Apply, Expr, Var, carrier
+from ptir.codegen.index import Axis, Index, axis
+from ptir.codegen.kernel import Group, Kernel, Site
+from ptir.codegen.writer import Writer
+from ptir.types import BOOL, I32, DType
+
+THREADS: Final = 64
+"""Members of a group that have nothing to do with each other."""
+
+Combined = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
+"""What two members' values come to, value by value; the order of the two must not matter."""
+
+
+def threads(write: Callable[[Group, Site], Kernel]) -> Callable[[Group, Site], Kernel]:
+    """The coop schedule in which every member of a group is an item of the serial one.
+
+    The last group may have members without an item.
+    """
+
+    def coop(group: Group, site: Site) -> Kernel:
+        kernel = write(group, site)
+        assert site.dialect.together is not None
+        members = min(THREADS, site.traits.group)
+        items = -(-kernel.items // members)
+        guard = f"  const int thread = item * {members} + member;\n  if (thread < {kernel.items})"
+        each = f"{guard} {{\n  const int item = thread;\n{kernel.body}\n  }}"
+        return replace(kernel, head="", each=each, items=items, members=members)
+
+    return coop
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is not below ``size``."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+class Team:
+    """The members of one group while their kernel is written."""
+
+    def __init__(self, writer: Writer, members: int) -> None:
+        assert members == power_of_two(members), members
+        self.writer, self.members = writer, members
+        self.member: Index = axis("member", members)
+        self.width = min(writer.together.width, members)
+
+    # --- places ---
+
+    @contextmanager
+    def own(self, size: int, name: str = "i") -> Iterator[Index]:
+        """A block for each of ``size`` places, shared out: member n has n, n + members, ..."""
+        name = self.writer.name(name)
+        if size <= self.members:
+            guard = f"if (member < {size})" if size < self.members else ""
+            with self.writer.block(guard):
+                yield axis("member", size)
+            return
+        with self.writer.loop(Axis(name, size), "member", str(size), self.members):
+            yield axis(name, size)
+
+    def each(self, size: int, body: Callable[[Index], None], run: int = 1) -> None:
+        """Call ``body`` with every place, runs of ``run`` neighbours going to one member."""
+        run = run if size % run == 0 else 1
+        with self.own(size // run) as block:
+            if run == 1:
+                body(block)
+                return
+            for place in range(run):
+                with self.writer.running(block, run, place):
+                    body(block * run + place)
+
+    # --- bringing together ---
+
+    def fold(self, held: Sequence[Var], combined: Combined, apart: int = 1) -> None:
+        """What all members hold becomes what each holds, in variables that change.
+
+        With ``apart``, members whose numbers differ by multiples of it are brought together. The
+        order is fixed by the number of members and by how many of them exchange values.
+        """
+        reach = self.width if all(exchanged(one.dtype) for one in held) else 0
+        step = reach // 2
+        while step >= apart:
+            self._exchange(held, combined, step)
+            step //= 2
+        if apart < self.members > reach:
+            if reach > apart:
+                self._in_order(held, combined, apart, reach)
+            else:
+                self._tree(held, combined, apart)
+
+    def sum(self, held: Sequence[Var], apart: int = 1) -> None:
+        """The sums of what members hold."""
+        self.fold(held, lambda a, b: [_add(x, y) for x, y in zip(a, b, strict=True)], apart)
+
+    def _exchange(self, held: Sequence[Var], combined: Combined, step: int) -> None:
+        writer = self.writer
+        with writer.block(""):
+            others = [
+                Var(one.dtype, writer.let(one.dtype, False, self._from(one, step))) for one in held
+            ]
+            self._assign(held, combined(held, others))
+
+    def _from(self, one: Var, step: int) -> str:
+        return self.writer.together.exchange.format(one.name, step)
+
+    def _assign(self, held: Sequence[Var], found: Sequence[Expr]) -> None:
+        writer = self.writer
+        texts = [writer.let(one.dtype, False, writer.scalar(one)) for one in found]
+        for one, text in zip(held, texts, strict=True):
+            writer.line(f"{one.name} = {text};")
+
+    def _rooms(self, held: Sequence[Var], size: int) -> list[tuple[str, int]]:
+        """An array for each value, and where it begins there."""
+        used: dict[DType, int] = {}
+        found: list[tuple[str, int]] = []
+        for one in held:
+            kind = carrier(one.dtype)
+            begin = used.get(kind, 0)
+            used[kind] = begin + size
+            found.append((self.writer.room(kind, begin + size), begin))
+        return found
+
+    def _in_order(self, held: Sequence[Var], combined: Combined, apart: int, reach: int) -> None:
+        """Subgroups put down what they came to, and every member goes through it in order."""
+        writer, subgroups = self.writer, self.members // reach
+        rooms = self._rooms(held, subgroups * apart)
+        slot = (self.member // reach) * apart + self.member % apart
+        with writer.block(f"if ({writer.index(self.member % reach)} < {apart})"):
+            for one, (room, begin) in zip(held, rooms, strict=True):
+                writer.line(f"{room}[{writer.index(slot + begin)}] = {one.name};")
+        writer.barrier()
+        own = self.member % apart
+        for one, (room, begin) in zip(held, rooms, strict=True):
+            writer.line(f"{one.name} = {room}[{writer.index(own + begin)}];")
+        for number in range(1, subgroups):
+            with writer.block(""):
+                others = self._read(held, rooms, own + number * apart)
+                self._assign(held, combined(held, others))
+        writer.barrier()
+
+    def _tree(self, held: Sequence[Var], combined: Combined, apart: int) -> None:
+        """Halves are brought together until ``apart`` members are left."""
+        writer = self.writer
+        rooms = self._rooms(held, self.members)
+        for one, (room, begin) in zip(held, rooms, strict=True):
+            writer.line(f"{room}[{writer.index(self.member + begin)}] = {one.name};")
+        writer.barrier()
+        step = self.members // 2
+        while step >= apart:
+            with writer.block(f"if (member < {step})"):
+                others = self._read(held, rooms, self.member + step)
+                self._assign(held, combined(held, others))
+                for one, (room, begin) in zip(held, rooms, strict=True):
+                    writer.line(f"{room}[{writer.index(self.member + begin)}] = {one.name};")
+            writer.barrier()
+            step //= 2
+        for one, (room, begin) in zip(held, rooms, strict=True):
+            text = f"{room}[{writer.index(self.member % apart + begin)}]"
+            writer.line(f"{one.name} = {text};")
+        writer.barrier()
+
+    def _read(
+        self, held: Sequence[Var], rooms: Sequence[tuple[str, int]], slot: Index
+    ) -> list[Var]:
+        writer = self.writer
+        return [
+            Var(one.dtype, writer.let(one.dtype, False, f"{room}[{writer.index(slot + begin)}]"))
+            for one, (room, begin) in zip(held, rooms, strict=True)
+        ]
+
+
+def exchanged(dtype: DType) -> bool:
+    """Whether values of ``dtype`` are carried in 32 bits, so that members can exchange them."""
+    return dtype == BOOL or carrier(dtype).bits == I32.bits
+
+
+def _add(a: Expr, b: Expr) -> Expr:
+    return Apply(a.dtype, "add", a, b)

@@ -1,0 +1,34 @@
+"""Which schedule kernels are written in: **table** ``SCHEDULES``, and what a device gets.
+
+A *serial* kernel is one work-item per tile, without barriers. A *coop* kernel is a group of
+work-items per tile, which share memory. A class of device has one of them; ``--schedule`` (the
+variable ``PTIR_SCHEDULE``) forces one, so that coop kernels can be tested on a CPU.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from ptir.backend.kernel import KernelDevice
+from ptir.errors import UsageError, unknown_name
+from ptir.switches import SCHEDULE, SCHEDULES
+
+COOP_CLASSES: Final = frozenset(("gpu",))
+"""The classes of device (``Traits.device_class``) whose kernels are work-groups."""
+
+
+def schedule_of(device: KernelDevice) -> str:
+    """The schedule of what is compiled now for ``device``; raises ``UsageError``."""
+    forced = os.environ.get(SCHEDULE, "")
+    has_groups = device.dialect.together is not None and device.traits.group > 1
+    if forced not in ("", *SCHEDULES):
+        raise UsageError(f"{SCHEDULE}: {unknown_name('schedule', forced, SCHEDULES)}")
+    if forced == "coop" and not has_groups:
+        raise UsageError(
+            f"{SCHEDULE}=coop: {device.dialect.name} on this device has no work-groups; leave"
+            " --schedule away, or use a backend whose kernels are work-groups, such as opencl"
+        )
+    if forced:
+        return forced
+    return "coop" if has_groups and device.traits.device_class in COOP_CLASSES else "serial"
