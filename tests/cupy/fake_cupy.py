@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import re
+import itertools
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-
-GIVEN = re.compile(r"__launch_bounds__\(\d+\) (\w+)\(([^)]*)\)")
 
 
 class CUDARuntimeError(RuntimeError):
@@ -111,13 +109,14 @@ class Graph:
 
 
 class Held:
-    """Memory from a pool; ``nbytes`` of a device are all that there is."""
+    """Memory from a pool, which keeps what is given back, as CuPy's does."""
 
     def __init__(self, fake: FakeCupy, nbytes: int) -> None:
         self.array = np.full(max(1, nbytes) + 256, 0xFF, np.uint8)
         self.ptr = -(-self.array.ctypes.data // 256) * 256
         self.fake, self.nbytes = fake, nbytes
         fake.used += nbytes
+        fake.kept.append(self.array)
 
     def __del__(self) -> None:
         self.fake.used -= self.nbytes
@@ -146,6 +145,8 @@ class FakeCupy:
         self.calls: list[str] = []
         self.kernels: list[Any] = []
         self.modules: list[Any] = []
+        self.kept: list[Any] = []
+        self.said: list[str] = []
         self.pinned: list[Held] = []
         self.fails: dict[str, Exception] = {}
         self.launched_on: list[int] = []
@@ -190,6 +191,8 @@ class FakeCupy:
             "multiProcessorCount": 4,
             "totalGlobalMem": self.nbytes,
             "sharedMemPerBlockOptin": 232448,
+            "sharedMemPerBlock": 49152,
+            "maxThreadsPerBlock": 1024,
             "warpSize": 32,
         }
 
@@ -221,7 +224,10 @@ class FakeCupy:
         self.called("moduleLoadData")
         if not isinstance(code, bytes):
             raise TypeError("Argument 'image' has incorrect type")
-        self.modules.append(self.host.load("", code))
+        try:
+            self.modules.append(self.host.load("", code))
+        except OSError as error:
+            raise CUDADriverError(209) from error
         return len(self.modules) - 1
 
     def function(self, module: int, name: str) -> int:
@@ -229,25 +235,25 @@ class FakeCupy:
         self.kernels.append((built, name, self.host.kernel(built, name, 0).entry))
         return len(self.kernels) - 1
 
-    def launch(
-        self,
-        *given: int,
-    ) -> None:
+    def launch(self, *given: int) -> None:
         self.called("launchKernel")
         function, gx, gy, gz, bx, by, bz, shared, stream, params, extra = given
         assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
         built, name, entry = self.kernels[function]
-        count = getattr(built, f"arguments_{name}")()
+        size_of = getattr(built, f"size_{name}")
+        sizes = list(iter(map(size_of, itertools.count()).__next__, 0))
+        count = len(sizes)
         pointers = (ctypes.c_void_p * count).from_address(params)
         values = [(ctypes.c_char * 8)() for _ in range(count)]  # as the driver, copied now
         for number, value in enumerate(values):
-            ctypes.memmove(value, pointers[number], 8 if number < count - 1 else 4)
+            ctypes.memmove(value, pointers[number], sizes[number])
         self.launched_on.append(self.device)
 
         def run() -> None:
             packed = (ctypes.c_void_p * count)(*(ctypes.addressof(value) for value in values))
-            said = entry(packed, gx, bx, self.host.meets(built, name))
+            said = entry(packed, gx, bx)
             if said:
-                raise CUDADriverError(700)
+                self.said.append(said.decode())
+                raise CUDADriverError(700) from RuntimeError(f"{name}: {said.decode()}")
 
         self.streams[stream].add(run)

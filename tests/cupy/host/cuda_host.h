@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <math.h>
-#include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -22,6 +21,12 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
+#define __shared__ static __attribute__((section("block_memory")))
+
+struct __align__(16) uint4 { unsigned x, y, z, w; };
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
 
 struct Dim3 { unsigned x, y, z; };
 static Dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -32,42 +37,44 @@ namespace host {
 
 const unsigned MOST = 1024;  // threads of a block
 
-#include "fibres.h"
-
-// --- memory: a page that may not be touched lies on both sides ---
-
-static size_t pages(size_t nbytes) {
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  return (nbytes + page - 1) / page * page;
-}
-
-// --- launches ---
-
 static sigjmp_buf escape;
 static volatile sig_atomic_t inside;
 static char said[512];
 
-static void stray(int number) {
-  if (!inside) _exit(128 + number);
-  snprintf(said, sizeof said, "block %u, thread %u touches memory that is not a buffer's",
-           blockIdx.x, threadIdx.x);
+static void give_up(const char *what) {
+  snprintf(said, sizeof said, "block %u, thread %u: %s", blockIdx.x, threadIdx.x, what);
   siglongjmp(escape, 1);
 }
 
-static void give_up(const char *what) {
-  snprintf(said, sizeof said, "block %u: %s", blockIdx.x, what);
-  siglongjmp(escape, 1);
+#include "fibres.h"
+
+// What the sanitizer and the pages around every buffer (cuda_host.py) find.
+static void stray(int number) {
+  if (!inside) _exit(128 + number);
+  give_up(number == SIGILL ? "an address is not a multiple of what its type needs"
+                           : "memory is touched that is not a buffer's");
 }
+
+// Arrays of the block, as the linker gathers them.
+extern "C" char __start_block_memory[] __attribute__((weak, visibility("hidden")));
+extern "C" char __stop_block_memory[] __attribute__((weak, visibility("hidden")));
 
 template <class... A, size_t... I>
 static void called(void (*kernel)(A...), void **given, std::index_sequence<I...>) {
   kernel(*(A *)given[I]...);
 }
 
+// The size of an argument, 0 behind the last one.
+template <class... A> static int size_of(void (*)(A...), int number) {
+  const int sizes[] = {sizeof(A)..., 0};
+  return sizes[number];
+}
+
 template <class... A>
 static const char *launch(void (*kernel)(A...), void **given, unsigned blocks, unsigned threads,
                           bool meet) {
-  struct sigaction ours = {}, before[2];
+  static const int caught[] = {SIGSEGV, SIGBUS, SIGILL};
+  struct sigaction ours = {}, before[3];
   static char stack[1 << 16];
   stack_t alternate = {}, old;
   alternate.ss_sp = stack;
@@ -75,8 +82,7 @@ static const char *launch(void (*kernel)(A...), void **given, unsigned blocks, u
   sigaltstack(&alternate, &old);
   ours.sa_handler = stray;
   ours.sa_flags = SA_ONSTACK | SA_NODEFER;
-  sigaction(SIGSEGV, &ours, before);
-  sigaction(SIGBUS, &ours, before + 1);
+  for (int i = 0; i < 3; ++i) sigaction(caught[i], &ours, before + i);
   gridDim = {blocks, 1, 1};
   blockDim = {threads, 1, 1};
   said[0] = 0;
@@ -87,19 +93,20 @@ static const char *launch(void (*kernel)(A...), void **given, unsigned blocks, u
     auto one = [&] { called(kernel, given, std::index_sequence_for<A...>{}); };
     for (unsigned b = 0; b < blocks; ++b) {
       blockIdx = {b, 0, 0};
+      memset(__start_block_memory, 0xff, __stop_block_memory - __start_block_memory);
       if (meet) {
         fibres::block(threads, backwards, one);
       } else {
         for (unsigned t = 0; t < threads; ++t) {
-          threadIdx = {t, 0, 0};
+          threadIdx = {backwards ? threads - 1 - t : t, 0, 0};
           one();
         }
       }
     }
   }
   inside = 0;
-  sigaction(SIGSEGV, before, nullptr);
-  sigaction(SIGBUS, before + 1, nullptr);
+  fibres::meeting = false;
+  for (int i = 0; i < 3; ++i) sigaction(caught[i], before + i, nullptr);
   sigaltstack(&old, nullptr);
   return said;
 }
@@ -107,3 +114,4 @@ static const char *launch(void (*kernel)(A...), void **given, unsigned blocks, u
 }  // namespace host
 
 #define __syncthreads() host::fibres::barrier()
+#define __shfl_xor_sync(mask, value, by) host::fibres::shuffled(mask, value, by)

@@ -14,7 +14,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -25,21 +26,26 @@ from ptir.backend import Device
 from ptir.backend.kernel import KernelDevice, Traits
 from ptir.codegen import KernelBackend
 from ptir.errors import BackendUnavailable, CompileError, DeviceError
-from ptir_backend_cupy.dialect import THREADS, CudaC
+from ptir_backend_cupy.dialect import CudaC
+from ptir_backend_cupy.launching import grid
 
 HERE: Final = Path(__file__).parent
 COMPILER: Final = "g++"
 OPTIONS: Final = (
     *("-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-march=native", "-fno-strict-aliasing"),
     # sigsetjmp and fibres: nothing may be kept in registers across them that is not saved
-    *("-ffp-contract=off", "-fno-trapping-math", "-U_FORTIFY_SOURCE", "-fno-stack-protector"),
+    *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error", "-ffp-contract=off"),
+    *("-fno-trapping-math", "-U_FORTIFY_SOURCE", "-fno-stack-protector"),
 )
 KERNEL: Final = re.compile(r"__global__ void __launch_bounds__\(\d+\) (\w+)\(")
 ENTRY: Final = (
-    'extern "C" const char *host_{0}(void **given, unsigned blocks, unsigned threads, bool meet)'
-    " {{ return host::launch({0}, given, blocks, threads, meet); }}\n"
+    'extern "C" const char *host_{0}(void **given, unsigned blocks, unsigned threads)'
+    " {{ return host::launch({0}, given, blocks, threads, {1}); }}\n"
+    'extern "C" int size_{0}(int number) {{ return host::size_of({0}, number); }}\n'
 )
 ALIGNMENT: Final = 16
+MEETING: Final = ("__syncthreads", "__shfl", "mma_")
+"""What stands in the text of a kernel whose threads meet."""
 
 
 class Memory:
@@ -91,8 +97,11 @@ class HostDevice(KernelDevice):
             alignment=64,
             identity=f"cuda-host {' '.join(OPTIONS)} {_version()} {_shim()}",
             device_class="gpu",
+            group=1024,
+            shared=48 << 10,
         )
-        self._folder = tempfile.TemporaryDirectory(prefix="ptir-cuda-host-")
+        self._folder = Path(tempfile.mkdtemp(prefix="ptir-cuda-host-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, True)
         self._headers: dict[str, Path] = {}
 
     def allocate(self, nbytes: int) -> Memory:
@@ -116,7 +125,7 @@ class HostDevice(KernelDevice):
     def _header(self, prelude: str) -> Path:
         """The prelude behind the shim, compiled once: it is most of every source file."""
         if prelude not in self._headers:
-            header = Path(self._folder.name, f"prelude{len(self._headers)}.h")
+            header = Path(self._folder, f"prelude{len(self._headers)}.h")
             header.write_text(f'#include "{HERE / "cuda_host.h"}"\n{prelude}\n')
             _compiled("-x", "c++-header", str(header), "-o", f"{header}.gch", source=prelude)
             self._headers[prelude] = header
@@ -126,9 +135,8 @@ class HostDevice(KernelDevice):
         prelude = self.dialect.prelude()
         assert source.startswith(prelude), "a source file begins with the prelude"
         text = source.removeprefix(prelude)
-        names = KERNEL.findall(text)
-        file = Path(self._folder.name, "kernels.cpp")
-        file.write_text(text + "\n" + "".join(ENTRY.format(name) for name in names))
+        file = Path(self._folder, "kernels.cpp")
+        file.write_text(text + "\n" + "".join(_entries(text)))
         made = file.with_suffix(".so")
         header = self._header(prelude)
         _compiled("-include", str(header), str(file), "-o", str(made), source=text)
@@ -153,14 +161,23 @@ class HostDevice(KernelDevice):
     def bind(self, kernel: Kernel, position: int, memory: Any) -> None:
         kernel.values[position].value = memory.address
 
-    def launch(self, kernel: Kernel, items: int) -> None:
+    def launch(self, kernel: Kernel, items: int, members: int = 1) -> None:
         kernel.items.value = items
-        said = kernel.entry(kernel.given, -(-items // THREADS), THREADS, False)
+        said = kernel.entry(kernel.given, *grid(items, members))
         if said:
             raise DeviceError(f"cuda-host: kernel {kernel.name}: {said.decode()}")
 
     def finish(self) -> None:
         """Everything is done when a call returns."""
+
+
+def _entries(text: str) -> Iterator[str]:
+    """What is called from outside, for every kernel; whether its threads may meet is in its text."""
+    places = [(found.start(), found[1]) for found in KERNEL.finditer(text)]
+    ends = [*(start for start, _ in places), len(text)][1:]
+    for (start, name), end in zip(places, ends, strict=True):
+        meets = any(word in text[start:end] for word in MEETING)
+        yield ENTRY.format(name, str(meets).lower())
 
 
 def _compiled(*arguments: str, source: str) -> None:
@@ -181,7 +198,7 @@ def _version() -> str:
 @cache
 def _shim() -> int:
     """What built kernels depend on beside their text."""
-    texts = [(HERE / name).read_text() for name in ("cuda_host.h", "fibres.h")]
+    texts = [(HERE / name).read_text() for name in ("cuda_host.h", "fibres.h", "cuda_host.py")]
     return hash_of("\n".join(texts))
 
 

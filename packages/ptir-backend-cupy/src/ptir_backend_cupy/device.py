@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ptir.backend.kernel import KernelDevice, Traits
 from ptir.errors import DeviceError, DeviceLost, OutOfMemory
-from ptir_backend_cupy.dialect import THREADS, CudaC
+from ptir_backend_cupy.dialect import CudaC
 from ptir_backend_cupy.errors import typed
-from ptir_backend_cupy.launching import Copy, Kernel, Replay
+from ptir_backend_cupy.launching import Copy, Kernel, Replay, grid
 from ptir_backend_cupy.nvrtc import Nvrtc
 
 if TYPE_CHECKING:
@@ -56,12 +56,14 @@ class CupyDevice(KernelDevice):
         self.architecture = 10 * found["major"] + found["minor"]
         self.dialect = CudaC()
         self.traits = Traits(
-            units=found["multiProcessorCount"] * THREADS,
+            units=found["multiProcessorCount"],
             doubles=True,
             largest=found["totalGlobalMem"],
             alignment=ALIGNMENT,
             identity=f"{compiler.identity} sm_{self.architecture}",
             device_class="gpu",
+            group=found["maxThreadsPerBlock"],
+            shared=found["sharedMemPerBlock"],
         )
 
     @contextmanager
@@ -195,12 +197,12 @@ class CupyDevice(KernelDevice):
         """A copy in the queue, launched like a kernel."""
         return Copy(nbytes)
 
-    def launch(self, kernel: Kernel | Copy, items: int) -> None:
+    def launch(self, kernel: Kernel | Copy, items: int, members: int = 1) -> None:
         """Queue a kernel, or a copy."""
         with self._errors(f"launch of {kernel.name}"):
-            self.queue(kernel, items)
+            self.queue(kernel, items, members)
 
-    def queue(self, kernel: Kernel | Copy, items: int) -> None:
+    def queue(self, kernel: Kernel | Copy, items: int, members: int) -> None:
         """``launch`` with CuPy's errors, the device being current."""
         if isinstance(kernel, Copy):
             source, target = kernel.addresses
@@ -208,13 +210,13 @@ class CupyDevice(KernelDevice):
             self._move(target, source, kernel.nbytes, kind, self.stream)
             return
         kernel.items.value = items
-        blocks = -(-items // THREADS)
+        blocks, threads = grid(items, members)
         self._driver.launchKernel(
-            *(kernel.function, blocks, 1, 1, THREADS, 1, 1, 0),
+            *(kernel.function, blocks, 1, 1, threads, 1, 1, 0),
             *(self.stream.ptr, ctypes.addressof(kernel.given), 0),
         )
 
-    def sequence(self, launches: Sequence[tuple[Any, int]]) -> Replay:
+    def sequence(self, launches: Sequence[tuple[Any, int, int]]) -> Replay:
         """A list that becomes a CUDA graph when it runs again with the same memory."""
         return Replay(self, launches)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ptir.backend.kernel import Argument, Dialect
+from ptir.backend.kernel import Argument, Dialect, Together
 from ptir.types import BF16, BOOL, F16, F32, F64, DType
 from ptir_backend_cupy.prelude import prelude
 
@@ -40,6 +40,18 @@ FUNCTIONS: Final = frozenset(
 THREADS: Final = 64
 """Threads of a block whose items have nothing to do with each other."""
 
+TOGETHER: Final = Together(
+    kernel='extern "C" __global__ void __launch_bounds__({2}) {0}({1})',
+    item="blockIdx.x",
+    member="threadIdx.x",
+    barrier="__syncthreads();",
+    shared="__shared__ __align__(16) {0} {1}[{2}];",
+    words="const uint4 {0} = *(const uint4 *)({1} + {2});",
+    put="*(uint4 *)({0} + {1}) = make_uint4({2}, {3}, {4}, {5});",
+    exchange="__shfl_xor_sync(0xffffffffu, {0}, {1})",
+    width=32,
+)
+
 
 class CudaC(Dialect):
     """CUDA C++ as NVRTC takes it, without headers."""
@@ -47,6 +59,7 @@ class CudaC(Dialect):
     name = "cuda"
     lanes = 16
     rolled = '_Pragma("unroll 1")'
+    together = TOGETHER
 
     def type(self, dtype: DType, width: int = 1) -> str:
         """``f32``, ``vec<i32, 16>``, ..."""
@@ -68,15 +81,17 @@ class CudaC(Dialect):
 
     def splat(self, dtype: DType, width: int, text: str) -> str:
         """A function of the prelude."""
-        return f"splat<{self.type(dtype)}, {width}>({text})"
+        return text if width == 1 else f"splat<{self.type(dtype)}, {width}>({text})"
 
     def gathered(self, dtype: DType, texts: Sequence[str]) -> str:
         """A function of the prelude."""
+        if len(texts) == 1:
+            return texts[0]
         return f"gathered<{self.type(dtype)}>({', '.join(texts)})"
 
     def lane(self, text: str, number: int) -> str:
         """An element of the vector."""
-        return f"{text}[{number}]"
+        return text if self.lanes == 1 else f"{text}[{number}]"
 
     def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
         """Operators, functions of the prelude, and conversions between masks and numbers."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ptir.backend.kernel import Walk
+from ptir_backend_cupy.dialect import THREADS
 
 if TYPE_CHECKING:
     from ptir_backend_cupy.device import CupyDevice
@@ -23,8 +24,16 @@ LEAST: Final = 3
 """Launches below which a graph saves nothing."""
 
 
+def grid(items: int, members: int) -> tuple[int, int]:
+    """Blocks and threads of a launch: a group is a block; plain items share one."""
+    return (-(-items // THREADS), THREADS) if members == 1 else (items, members)
+
+
 class Kernel:
-    """A function, and its arguments as CUDA takes them: addresses of values."""
+    """A function, and its arguments as CUDA takes them: addresses of values.
+
+    The number of items comes last; a kernel of groups does not take it.
+    """
 
     def __init__(self, function: int, name: str, buffers: int, built: object) -> None:
         self.function, self.name, self.built = function, name, built
@@ -57,12 +66,12 @@ class Copy:
 class Replay(Walk):
     """Launches whose addresses are one block: its bytes say which graph is the right one."""
 
-    def __init__(self, device: CupyDevice, launches: Sequence[tuple[Any, int]]) -> None:
+    def __init__(self, device: CupyDevice, launches: Sequence[tuple[Any, int, int]]) -> None:
         self._device, self._launches = device, launches
-        size = sum(len(kernel.addresses) for kernel, _ in launches)
+        size = sum(len(kernel.addresses) for kernel, *_ in launches)
         self._block = (ctypes.c_uint64 * max(1, size))()
         offset = 0
-        for kernel, _ in launches:
+        for kernel, *_ in launches:
             before = kernel.addresses
             own = type(before).from_buffer(self._block, offset)
             ctypes.memmove(own, before, ctypes.sizeof(own))
@@ -96,5 +105,5 @@ class Replay(Walk):
         self._device.in_turn(self._queue)
 
     def _queue(self) -> None:
-        for kernel, items in self._launches:
-            self._device.queue(kernel, items)
+        for kernel, items, members in self._launches:
+            self._device.queue(kernel, items, members)
