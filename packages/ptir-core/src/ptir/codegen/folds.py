@@ -45,6 +45,10 @@ def held(writer: Writer, kind: str, dtype: DType, wide: bool) -> Held | Bounds:
     )
 
 
+Bring = Callable[[Var, Callable[[Expr, Expr], Expr]], Var]
+"""Makes what each member of a group holds in a variable what all hold, given how two combine."""
+
+
 class Held:
     """A fold in one variable."""
 
@@ -65,12 +69,14 @@ class Held:
 
     def folded(self) -> Expr:
         """What all lanes come to."""
-        return _pairwise(
-            self._writer,
-            self._dtype,
-            self._name,
-            lambda a, b: COMBINE[self._kind](self._dtype, a, b),
-        )
+        return _pairwise(self._writer, self._dtype, self._name, self._combined)
+
+    def across(self, bring: Bring) -> Expr:
+        """What all members of a group come to."""
+        return bring(Var(self._dtype, self._name), self._combined)
+
+    def _combined(self, a: Expr, b: Expr) -> Expr:
+        return COMBINE[self._kind](self._dtype, a, b)
 
 
 @dataclass(frozen=True)
@@ -153,9 +159,17 @@ class Bounds:
         """What all lanes come to."""
         of, writer = self._of, self._writer
         name = writer.let(of.signed, True, writer.wide(self._rank()))
-        return self._float(
-            _pairwise(writer, of.signed, name, lambda a, b: Apply(of.signed, self._kind, a, b))
-        )
+        return self._float(_pairwise(writer, of.signed, name, self._combined))
+
+    def across(self, bring: Bring) -> Expr:
+        """What all members of a group come to."""
+        writer, of = self._writer, self._of
+        name, rank = writer.name("acc"), writer.scalar(self._rank())
+        writer.line(f"{writer.type(of.signed, False)} {name} = {rank};")
+        return self._float(bring(Var(of.signed, name), self._combined))
+
+    def _combined(self, a: Expr, b: Expr) -> Expr:
+        return Apply(self._of.signed, self._kind, a, b)
 
 
 def _declared(writer: Writer, start: Const, wide: bool) -> str:

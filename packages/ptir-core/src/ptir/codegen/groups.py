@@ -100,6 +100,11 @@ class Team:
             else:
                 self._tree(held, combined, apart)
 
+    def bring(self, one: Var, combined: Callable[[Expr, Expr], Expr]) -> Var:
+        """``fold`` of one variable: what ``folds`` asks for."""
+        self.fold([one], lambda a, b: [combined(a[0], b[0])])
+        return one
+
     def sum(self, held: Sequence[Var], apart: int = 1) -> None:
         """The sums of what members hold."""
         self.fold(held, lambda a, b: [_add(x, y) for x, y in zip(a, b, strict=True)], apart)

@@ -178,4 +178,14 @@ def _schedule(product: Product, site: Site) -> type[Streamed] | type[Blocked]:
     return BlockedPairs if product.quantized is None else BlockedBytes
 
 
-FAMILY = Family("product", match, write)
+def coop(group: Group, site: Site) -> Kernel | None:
+    """The coop schedule for the number of rows; none for dot instructions or parts of a weight."""
+    from ptir.codegen.families.product_streamed_coop import TeamStreamed
+
+    product: Product = group.detail
+    if product.rounded is not None or product.panels.runs:
+        return None
+    return TeamStreamed(group, site).kernel() if product.is_streamed else None
+
+
+FAMILY = Family("product", match, write, coop)

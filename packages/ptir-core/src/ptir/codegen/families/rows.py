@@ -195,6 +195,7 @@ class RowWriter:
         self._arrays = {value: f"kept{place}" for place, value in enumerate(rows.kept)}
         self.lanes = writer.dialect.lanes
         self.lane = Axis("lane", self.lanes)
+        self._whole = rows.size // self.lanes if self.lanes > 1 else 0
 
     def builder(self, place: Index) -> Builder:
         """Expressions at a place of the row."""
@@ -210,7 +211,7 @@ class RowWriter:
     def stages(self) -> None:
         """Write every stage; afterwards ``exit`` may be asked."""
         for value in self.rows.kept:
-            self.writer.line(self.writer.dialect.private(self._arrays[value], self.rows.size))
+            self._arrays[value] = self._array(self._arrays[value])
         for position in self.rows.stages:
             made = self.graph.block.instructions[position]
             value = self.graph.results[position][0]
@@ -220,6 +221,11 @@ class RowWriter:
             else:
                 self._results[value] = self._arg(made)
             self._kept |= ready
+
+    def _array(self, name: str) -> str:
+        """Declare an array for the elements of a row; gives its name."""
+        self.writer.line(self.writer.dialect.private(name, self.rows.size))
+        return name
 
     def exit(self, value: int, place: Index) -> Expr:
         """An exit's element at a place of the row."""
@@ -264,7 +270,7 @@ class RowWriter:
         kind = made.attributes["kind"]
         name = writer.name("r")
         writer.line(f"{writer.type(dtype, False)} {name} = {writer.scalar(identity(kind, dtype))};")
-        lanes = held(writer, kind, dtype, True) if self.rows.size >= self.lanes else None
+        lanes = held(writer, kind, dtype, True) if self._whole else None
 
         def body(place: Index) -> None:
             element = self._element(made.operands[0], place)
@@ -290,7 +296,7 @@ class RowWriter:
 
     def _each_then_fold(self, body: Callable[[Index], None], fold: Callable[[], None]) -> None:
         """The vectors of the row, their lanes combined, then the elements left over."""
-        whole = self.rows.size // self.lanes
+        whole = self._whole
         if whole:
             with self.writer.loop(Axis("v", whole), "0", str(whole)), self.writer.lanes(self.lane):
                 body(axis("v", whole) * self.lanes + axis("lane", self.lanes))
@@ -304,7 +310,7 @@ class RowWriter:
         writer, dtype = self.writer, self.graph.type(made.operands[0]).dtype
         best, where = writer.name("best"), writer.name("place")
         lanes = {name: f"{name}w" for name in (best, where)}
-        whole = self.rows.size // self.lanes
+        whole = self._whole
         least = writer.scalar(identity("max", dtype))
         writer.line(f"{writer.type(dtype, False)} {best} = {least};")
         writer.line(f"{writer.type(I32, False)} {where} = 0;")
@@ -340,17 +346,22 @@ def take_better(
 ) -> None:
     """Replace the best element so far, and its place, where ``found`` comes before it."""
     best, where = Var(dtype, names[0], wide), Var(I32, names[1], wide)
-    earlier = compare("lt", index, where)
-    equal = Apply(BOOL, "eq", found, best)
-    beats: Expr = compare("gt", found, best)
-    if dtype.is_float:
-        nan, was = (Apply(BOOL, "ne", x, x) for x in (found, best))
-        equal = Apply(BOOL, "or", equal, Apply(BOOL, "and", nan, was))
-        beats = select(was, constant(BOOL, 0), Apply(BOOL, "or", beats, nan))
-    beats = Apply(BOOL, "or", beats, Apply(BOOL, "and", equal, earlier))
+    beats = is_better(best, where, found, index)
     spelled = writer.wide if wide else writer.scalar
     texts = [spelled(select(beats, a, b)) for a, b in ((found, best), (index, where))]
     writer.line(f"{names[0]} = {texts[0]}; {names[1]} = {texts[1]};")
+
+
+def is_better(best: Expr, where: Expr, found: Expr, index: Expr) -> Expr:
+    """Whether the element ``found`` at ``index`` comes before the best so far."""
+    earlier = compare("lt", index, where)
+    equal = Apply(BOOL, "eq", found, best)
+    beats: Expr = compare("gt", found, best)
+    if best.dtype.is_float:
+        nan, was = (Apply(BOOL, "ne", x, x) for x in (found, best))
+        equal = Apply(BOOL, "or", equal, Apply(BOOL, "and", nan, was))
+        beats = select(was, constant(BOOL, 0), Apply(BOOL, "or", beats, nan))
+    return Apply(BOOL, "or", beats, Apply(BOOL, "and", equal, earlier))
 
 
 def _reaches(graph: Graph, root: int, value: int, members: set[int]) -> bool:
@@ -398,4 +409,10 @@ def _store(body: RowWriter, value: int, row: Index) -> None:
     )
 
 
-FAMILY = Family("rows", match, write)
+def _coop(group: Group, site: Site) -> Kernel:
+    from ptir.codegen.families.rows_coop import coop
+
+    return coop(group, site)
+
+
+FAMILY = Family("rows", match, write, _coop)

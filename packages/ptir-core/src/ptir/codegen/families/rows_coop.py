@@ -1,0 +1,134 @@
+"""The coop schedule of the row family: a group per row, or a member per row where rows are short.
+
+Member n visits the elements n, n + members, ... (in runs of 4 where rows allow), always the same
+ones, so what is kept of a row in shared memory needs no barrier. A stage ends with a fold of what
+members hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ptir.codegen.expr import Coordinate, Expr, Var, select
+from ptir.codegen.families.rows import Rows, RowWriter, is_better, take_better, write
+from ptir.codegen.folds import held, identity
+from ptir.codegen.graph import Builder
+from ptir.codegen.groups import Team, power_of_two, threads
+from ptir.codegen.index import Index, axis, number
+from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.writer import Writer
+from ptir.ir.program import Instruction
+from ptir.types import F32, I32
+
+SHORT: Final = 16
+"""Elements up to which a row belongs to one member."""
+EACH: Final = 8
+"""Elements of a row from which another member pays."""
+LEAST: Final = 32
+MOST: Final = 256
+"""Members of a group, at least and at most."""
+RUN: Final = 4
+
+
+def coop(group: Group, site: Site) -> Kernel:
+    """A group per row."""
+    rows: Rows = group.detail
+    if rows.size <= SHORT:
+        return threads(write)(group, site)
+    writer, builder = site.writer(), site.builder()
+    inside = {v for p in group.members for v in site.graph.results[p]}
+    builder.stored = lambda v: v not in inside and site.stored(v)
+    team = Team(writer, members_for(rows.size, site))
+    row = axis("item", rows.count)
+    body = TeamRows(writer, builder, fitting(rows, site.traits.shared // 2), row, team)
+    body.stages()
+    for value in rows.exits:
+        _store(body, value, row)
+    return finished(group, writer, rows.count, members=team.members)
+
+
+def members_for(size: int, site: Site) -> int:
+    """The members of a group for rows of ``size`` elements."""
+    wanted = power_of_two(-(-size // EACH))
+    return min(max(LEAST, wanted), MOST, site.traits.group)
+
+
+def fitting(rows: Rows, nbytes: int) -> Rows:
+    """The rows, with no more elements kept than so many bytes hold: others are computed again."""
+    return replace(rows, kept=rows.kept[: nbytes // (rows.size * F32.itemsize)])
+
+
+class TeamRows(RowWriter):
+    """Writes the stages of one row for all members of a group."""
+
+    def __init__(
+        self, writer: Writer, builder: Builder, rows: Rows, row: Index, team: Team
+    ) -> None:
+        super().__init__(writer, builder, rows, row)
+        self._team = team
+
+    def _array(self, name: str) -> str:
+        """Shared memory; every member uses the places that are its own."""
+        return self.writer.shared(F32, self.rows.size)
+
+    def each(self, body: Callable[[Index], None]) -> None:
+        """Call ``body`` with every place of the row that is the member's own."""
+        self._team.each(self.rows.size, body, RUN)
+
+    def _each_element(self, made: Instruction, body: Callable[[Expr, Index], None]) -> None:
+        """Call ``body`` with every element in a variable, in a block of its own."""
+        writer, operand = self.writer, made.operands[0]
+
+        def one(place: Index) -> None:
+            element = self._element(operand, place)
+            found = Var(element.dtype, writer.scalar(element))
+            with writer.block(""):
+                body(found, place)
+
+        self.each(one)
+
+    def _reduce(self, made: Instruction) -> Expr:
+        writer, dtype = self.writer, made.types[0].dtype
+        fold = held(writer, made.attributes["kind"], dtype, False)
+        self._each_element(made, lambda element, place: fold.add(element))
+        total = fold.across(self._team.bring)
+        return self._rounded(Var(dtype, writer.let(dtype, False, writer.scalar(total))))
+
+    def _arg(self, made: Instruction) -> Expr:
+        """The first NaN, else the first greatest element's place."""
+        writer, dtype = self.writer, self.graph.type(made.operands[0]).dtype
+        best, where = Var(dtype, writer.name("best")), Var(I32, writer.name("place"))
+        least = writer.scalar(identity("max", dtype))
+        writer.line(f"{writer.type(dtype, False)} {best.name} = {least};")
+        writer.line(f"{writer.type(I32, False)} {where.name} = {self.rows.size};")
+        names = [best.name, where.name]
+        self._each_element(
+            made,
+            lambda element, place: take_better(
+                writer, names, dtype, False, element, Coordinate(I32, place)
+            ),
+        )
+        self._team.fold([best, where], better)
+        return where
+
+
+def better(a: Sequence[Expr], b: Sequence[Expr]) -> Sequence[Expr]:
+    """The better of two elements with their places."""
+    beats = is_better(*a, *b)
+    return [select(beats, y, x) for x, y in zip(a, b, strict=True)]
+
+
+def _store(body: TeamRows, value: int, row: Index) -> None:
+    """Store an exit: one element a row, by the first member, or all of them."""
+    writer, type = body.writer, body.graph.type(value)
+    if type.size == body.rows.count:
+        with writer.block("if (member == 0)"):
+            writer.store(value, type.dtype, row, body.exit(value, number(0)))
+        return
+    body.each(
+        lambda place: writer.store(
+            value, type.dtype, row * body.rows.size + place, body.exit(value, place)
+        )
+    )
