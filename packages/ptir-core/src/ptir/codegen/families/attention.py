@@ -104,11 +104,13 @@ def _updates(graph: Graph, position: int, stored: tuple[int, ...]) -> tuple[int,
 
 def write(group: Group, site: Site) -> Kernel:
     """An item owns whole key heads of a row, or runs of queries."""
-    attention = _Attention(group, site)
+    attention = Attention(group, site)
     return attention.kernel()
 
 
-class _Attention:
+class Attention:
+    """One attention call while its kernel is written."""
+
     def __init__(self, group: Group, site: Site) -> None:
         self.group, self.site = group, site
         self.graph = site.graph
@@ -121,7 +123,6 @@ class _Attention:
         self.G, self.C = self.graph.type(self.made.operands[1]).shape[1:3]
         self.lanes = site.dialect.lanes
         self.keys = site.tiles.keys
-        assert self.keys == self.lanes, "scores are held one per lane"
         self.whole = self.D // self.lanes if self.D % self.lanes == 0 else 0
 
     def __getitem__(self, name: str) -> Any:
@@ -129,6 +130,7 @@ class _Attention:
 
     def kernel(self) -> Kernel:
         """A loop over heads, or over tiles of queries, in order."""
+        assert self.keys == self.lanes, "scores are held one per lane"
         writer = self.writer
         tiles, left = (0, self.T) if self.updates else divmod(self.T, self.lanes)
         entries = 1 if self.updates else tiles + (left > 0 if tiles else left)
@@ -363,4 +365,10 @@ class _Attention:
             body(axis("u", self.D))
 
 
-FAMILY = Family("attention", match, write)
+def _coop(group: Group, site: Site) -> Kernel | None:
+    from ptir.codegen.families.attention_coop import coop
+
+    return coop(group, site)
+
+
+FAMILY = Family("attention", match, write, _coop)

@@ -183,4 +183,10 @@ def write(group: Group, site: Site) -> Kernel:
     return (Depthwise if detail.shape.is_depthwise else Dense)(group, site).kernel()
 
 
-FAMILY = Family("convolution", match, write)
+def _coop(group: Group, site: Site) -> Kernel:
+    from ptir.codegen.families.convolution_coop import coop
+
+    return coop(group, site)
+
+
+FAMILY = Family("convolution", match, write, _coop)

@@ -13,13 +13,13 @@ from ptir.codegen.elementwise import cast, rounded
 from ptir.codegen.expr import Expr, Load, Var, constant, walk
 from ptir.codegen.families.rows import WIDEST
 from ptir.codegen.graph import Builder, Graph, Unfusible, follows
-from ptir.codegen.groups import threads
-from ptir.codegen.index import Axis, Index, axis, digits, number
+from ptir.codegen.index import ZERO, Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.regions import exits
+from ptir.codegen.tile import Operand, Tile
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
-from ptir.types import DType
+from ptir.types import I32, DType
 
 
 def match(graph: Graph, position: int) -> Group | None:
@@ -133,6 +133,35 @@ class _Dot:
                 self._single_columns(row)
         return finished(self.group, writer, items)
 
+    def tiled(self) -> Kernel:
+        """Tiles of a group; no tile has rows of two batches."""
+        batches = math.prod(self.shapes[0][a] for a in self.batch[0])
+        rows = self.rows // batches if batches else 0
+        tile = Tile(self.writer, self.dtype, rows, self.columns, self.depth)
+        number = axis("item", batches * tile.count)
+        batch = number // tile.count if batches > 1 else ZERO
+
+        def operand(side: int) -> Operand:
+            def one(line: Index, k: Index) -> list[Expr]:
+                row = batch * rows + (line if side == 0 else ZERO)
+                return [self.element(side, row, line if side else ZERO, k)]
+
+            return Operand(one, deep=self._is_deep(side))
+
+        def finish(row: Index, column: Index, sum: str) -> None:
+            whole = self.writer.let(I32, False, self.writer.index(batch * rows + row))
+            self._one(axis(whole, self.rows), column, False, sum)
+
+        tile.write(number % tile.count, operand(0), operand(1), finish)
+        items = batches * tile.count
+        return finished(self.group, self.writer, items, members=tile.members)
+
+    def _is_deep(self, side: int) -> bool:
+        """Whether an operand's neighbours along the depth lie side by side."""
+        places = (axis("r", self.rows), axis("n", self.columns), axis("k", self.depth))
+        loads = [node for node in walk(self.element(side, *places)) if isinstance(node, Load)]
+        return all(node.index.coefficient(Axis("k", self.depth)) == 1 for node in loads)
+
     def _straight(self, side: int, along_columns: bool) -> bool:
         """Whether an operand's neighbours along the columns or the depth lie side by side."""
         size = self.columns if along_columns else self.depth
@@ -217,4 +246,9 @@ class _Dot:
         writer.line(f"{name} = {text};")
 
 
-FAMILY = Family("dot", match, write, threads(write))
+def coop(group: Group, site: Site) -> Kernel:
+    """A group per tile of rows and columns of one batch."""
+    return _Dot(group, site).tiled()
+
+
+FAMILY = Family("dot", match, write, coop)

@@ -14,7 +14,6 @@ from typing import Final
 
 from ptir.codegen.expr import Apply, Expr, Load, Var, as_index, compare, constant, select
 from ptir.codegen.graph import Graph
-from ptir.codegen.groups import threads
 from ptir.codegen.index import Axis, Index, axis, digits
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished, scratch_value
 from ptir.codegen.writer import Writer
@@ -25,7 +24,7 @@ FEW: Final = 128
 """Most elements of a line that are kept in order while it streams by."""
 VECTORS: Final = 8
 """Vectors whose best element decides whether any of theirs is looked at."""
-SHARED: Final = 1 << 16
+SHARED: Final = 1 << 24
 """More than any number of items."""
 
 
@@ -245,4 +244,10 @@ class _Best(Lines):
         self.put(self.indices, I32, self.result(at), writer.index(place))
 
 
-FAMILY = Family("order", match, write, threads(write))
+def _coop(group: Group, site: Site) -> Kernel:
+    from ptir.codegen.families.order_coop import coop
+
+    return coop(group, site)
+
+
+FAMILY = Family("order", match, write, _coop)

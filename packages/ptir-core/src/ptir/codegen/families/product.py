@@ -180,12 +180,13 @@ def _schedule(product: Product, site: Site) -> type[Streamed] | type[Blocked]:
 
 def coop(group: Group, site: Site) -> Kernel | None:
     """The coop schedule for the number of rows; none for dot instructions or parts of a weight."""
+    from ptir.codegen.families.product_blocked_coop import TeamBlocked
     from ptir.codegen.families.product_streamed_coop import TeamStreamed
 
     product: Product = group.detail
     if product.rounded is not None or product.panels.runs:
         return None
-    return TeamStreamed(group, site).kernel() if product.is_streamed else None
+    return (TeamStreamed if product.is_streamed else TeamBlocked)(group, site).kernel()
 
 
 FAMILY = Family("product", match, write, coop)

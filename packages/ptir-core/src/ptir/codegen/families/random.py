@@ -12,6 +12,7 @@ from typing import Final
 from ptir.codegen.epilogue import builder_of, epilogue, store
 from ptir.codegen.expr import Apply, Coordinate, Expr, Var, constant
 from ptir.codegen.graph import Graph
+from ptir.codegen.groups import THREADS
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.panels import LANES
@@ -73,6 +74,25 @@ class _Words:
                     self._block(block)
         return finished(self.group, writer, items)
 
+    def threads(self) -> Kernel:
+        """A block each; the last may be cut off."""
+        writer, left = self.writer, self.size % WORDS
+        blocks = -(-self.size // WORDS)
+        members = min(THREADS, self.site.traits.group)
+        writer.line(f"const int block = item * {members} + member;")
+        block = axis("block", blocks)
+        with writer.block(f"if (block < {blocks})"):
+            for place, word in enumerate(self._philox(block)):
+                name = Var(U32, writer.scalar(word))
+                guard = f"if (block < {blocks - 1})" if left and place >= left else ""
+                if left:
+                    with writer.block(guard):
+                        self._store(block * WORDS + place, name)
+                    continue
+                with writer.running(block, WORDS, place):
+                    self._store(block * WORDS + place, name)
+        return finished(self.group, writer, -(-blocks // members), members=members)
+
     def _run(self, begin: Index) -> None:
         """64 words: lanes are blocks until the words are put in order."""
         writer, lane = self.writer, Axis("lane", LANES)
@@ -129,4 +149,9 @@ def _product(factor: int, word: Expr) -> tuple[Expr, Expr]:
     return Apply(U32, "convert", high), Apply(U32, "mul", word, constant(U32, factor))
 
 
-FAMILY = Family("random", match, write)
+def coop(group: Group, site: Site) -> Kernel:
+    """A member of a group per block of four words."""
+    return _Words(group, site).threads()
+
+
+FAMILY = Family("random", match, write, coop)

@@ -8,15 +8,22 @@ takes in the one 1, 2, 4 and 8 lanes before it), and the total so far comes in l
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from ptir.codegen.elementwise import rounded
 from ptir.codegen.expr import Const, Expr, Var, constant
 from ptir.codegen.folds import COMBINE, identity
 from ptir.codegen.graph import Graph
-from ptir.codegen.groups import threads
+from ptir.codegen.groups import Team, threads
 from ptir.codegen.index import Axis, Index, axis, digits
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.writer import Writer
+from ptir.types import I32
+
+ALONE: Final = 128
+"""Elements up to which a line belongs to one member of a group."""
+MEMBERS: Final = 256
+"""Members of a group that goes along one line."""
 
 
 def match(graph: Graph, position: int) -> Group | None:
@@ -118,6 +125,43 @@ class _Running:
         if self.size % self.lanes:
             self._line(line, start, whole * self.lanes)
 
+    def scanned(self) -> Kernel:
+        """A group goes along a line, an element of each member at a time.
+
+        Each takes in the one 1, 2, 4, ... members before it; the total so far comes in last.
+        """
+        writer, dtype, size = self.writer, self.dtype, self.size
+        lines = math.prod(self.shape) // size
+        team = Team(writer, min(MEMBERS, self.site.traits.group))
+        array, count = writer.shared(dtype, team.members), team.members
+        name, line = self._held(self.start()), axis("item", lines)
+        with writer.block(f"for (int j = 0; j < {size}; j += {count})"):
+            place = axis(writer.let(I32, False, "j + member"), size)
+            own = self._held(self.start())
+            with writer.block(f"if ({writer.index(place)} < {size})"):
+                writer.line(f"{own} = {writer.scalar(self._element(self._at(line, place)))};")
+            step = 1
+            while step < count:
+                writer.line(f"{array}[member] = {own};")
+                writer.barrier()
+                with writer.block(f"if (member >= {step})"):
+                    before = Var(dtype, writer.let(dtype, False, f"{array}[member - {step}]"))
+                    found = self._combined(before, Var(dtype, own))
+                    writer.line(f"{own} = {writer.scalar(found)};")
+                writer.barrier()
+                step *= 2
+            with writer.block(""):
+                found = self._combined(Var(dtype, name), Var(dtype, own))
+                total = Var(dtype, writer.let(dtype, False, writer.scalar(found)))
+                with writer.block(f"if ({writer.index(place)} < {size})"):
+                    result = rounded(dtype, total)
+                    writer.store(self.group.exits[0], dtype, self._at(line, place), result)
+                writer.line(f"{array}[member] = {total.name};")
+            writer.barrier()
+            writer.line(f"{name} = {array}[{count - 1}];")
+            writer.barrier()
+        return finished(self.group, writer, lines, members=count)
+
     def _prefix(self, text: str) -> Expr:
         """The fold of each lane with all lanes before it."""
         writer, dtype, step = self.writer, self.dtype, 1
@@ -132,4 +176,12 @@ class _Running:
         return Var(dtype, name, True)
 
 
-FAMILY = Family("running", match, write, threads(write))
+def coop(group: Group, site: Site) -> Kernel:
+    """A member per line, or a group per line where a line lies in one piece and is long."""
+    running = _Running(group, site)
+    if running.inner > 1 or running.size <= ALONE:
+        return threads(write)(group, site)
+    return running.scanned()
+
+
+FAMILY = Family("running", match, write, coop)

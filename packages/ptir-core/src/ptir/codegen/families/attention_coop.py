@@ -1,0 +1,350 @@
+"""The coop schedule of attention: a group per block of queries that share their keys.
+
+The query heads of a key head and the steps of a prompt are *rows* of one block: they see the same
+keys, which pass through shared memory block by block, then the values do. Scores are pairs of a row
+and a key, results pairs of a row and a place in the head, and both are shared out among members.
+A running maximum and sum are kept for each row (Dao et al. 2022). With cache updates a group owns a
+key head, and appends to it first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ptir.codegen.expr import Apply, Cell, Expr, Var, compare, constant, select
+from ptir.codegen.families.attention import Attention
+from ptir.codegen.families.cache import written
+from ptir.codegen.groups import Team, power_of_two
+from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
+from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.types import BOOL, F32, I32
+
+MEMBERS = 128
+ROWS = 16
+"""Rows of a block, at most."""
+KEYS = 32
+"""Keys of a block, at most."""
+RUN = 4
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows and keys of a block, and the bytes of shared memory that it takes."""
+
+    rows: int
+    keys: int
+    depth: int
+
+    @property
+    def nbytes(self) -> int:
+        """Queries, keys or values, scores, and what is kept of each row."""
+        kept = 5 * self.rows + MEMBERS
+        floats = self.rows * self.depth + self.keys * (self.depth + 1) + self.rows * self.keys
+        return (floats + kept) * F32.itemsize
+
+
+def block_of(rows: int, depth: int, nbytes: int) -> Block | None:
+    """The largest block that fits into so many bytes of shared memory."""
+    high = min(ROWS, power_of_two(rows))
+    sizes = [(r, k) for k in (KEYS, KEYS // 2, KEYS // 4) for r in (high, high // 2, high // 4)]
+    found = (Block(max(1, rows), keys, depth) for rows, keys in sizes)
+    return next((block for block in found if block.nbytes <= nbytes), None)
+
+
+def coop(group: Group, site: Site) -> Kernel | None:
+    """A group per block of rows; None where no block fits into shared memory."""
+    return TeamAttention(group, site).kernel_of_groups()
+
+
+class TeamAttention(Attention):
+    """One attention call while its kernel of groups is written."""
+
+    def kernel_of_groups(self) -> Kernel | None:
+        """Blocks of rows, or whole key heads where the group appends to them."""
+        self.share = self.H // self.G
+        rows = self.T * self.share
+        block = block_of(rows, self.D, self.site.traits.shared)
+        if block is None or self.site.traits.group < MEMBERS:
+            return None
+        self.block, writer = block, self.writer
+        self.team = Team(writer, MEMBERS)
+        blocks = -(-rows // block.rows)
+        entries = 1 if self.updates else blocks
+        items = self.B * self.G * entries
+        row, head, entry = digits(axis("item", items), (self.B, self.G, entries))
+        self.row, self.head = self._named(row, self.B), self._named(head, self.G)
+        self._declare()
+        if self.updates:
+            self._append()
+            with writer.loop(Axis("blocks", blocks), "0", str(blocks), rolled=True):
+                self._rows_from(axis("blocks", blocks) * block.rows, rows)
+                writer.barrier()
+        else:
+            self._rows_from(self._named(entry, blocks) * block.rows, rows)
+        return finished(self.group, writer, items, members=MEMBERS)
+
+    def _named(self, at: Index, size: int) -> Index:
+        """A number as a variable of its own."""
+        if size == 1:
+            return number(0)
+        return axis(self.writer.let(I32, False, self.writer.index(at)), size)
+
+    def _declare(self) -> None:
+        """Shared memory, by what lies in it."""
+        shared, block = self.writer.shared, self.block
+        self.queries = shared(F32, block.rows * self.D)
+        self.entries = shared(F32, block.keys * (self.D + 1))
+        self.scores = shared(F32, block.rows * block.keys)
+        self.lows, self.highs = shared(I32, block.rows), shared(I32, block.rows)
+        self.mosts, self.keeps, self.totals = (shared(F32, block.rows) for _ in range(3))
+
+    def _append(self) -> None:
+        """The key head's new entries, element by element."""
+        writer = self.writer
+        for position, result in zip(self.updates, self.group.exits[1:], strict=True):
+            _, new, start, count = self.graph.block.instructions[position].operands
+            shape, type = self.graph.type(result).shape, self.graph.type(result).dtype
+            bounds, step = (start, count), number(0)
+            with writer.block(""):
+                at = (writer, self.builder, bounds, self.row, step, shape[2])
+                with written(*at) as place, self.team.own(self.D, "d") as d:
+                    found = self.builder.at(new, (self.row, self.head, step, d))
+                    target = flatten((self.row, self.head, place, d), shape)
+                    writer.store(result, type, target, found)
+        writer.barrier()
+
+    # --- a block of rows ---
+
+    def _rows_from(self, first: Index, rows: int) -> None:
+        """The rows from ``first`` on, as many as a block has."""
+        writer, block = self.writer, self.block
+        self.first, self.rows = first, rows
+        with self.team.own(block.rows, "r") as r:
+            self._begin(r)
+        self._load_queries()
+        writer.barrier()
+        low, high = self._range()
+        self._start_results()
+        with writer.block(f"for (int j = {low}; j < {high}; j += {block.keys})"):
+            self._stage(1, high)
+            writer.barrier()
+            self._score_all()
+            writer.barrier()
+            with self.team.own(block.rows, "r") as r:
+                self._follow(r)
+            self._stage(2, high)
+            writer.barrier()
+            self._weigh_all()
+            writer.barrier()
+            self._gather()
+            writer.barrier()
+        self._store_results()
+
+    @contextmanager
+    def _inside(self, r: Index) -> Iterator[Index]:
+        """What is done for a row of the block that there is; gives its number."""
+        writer, at = self.writer, self.first + r
+        with writer.block(f"if ({writer.index(at)} < {self.rows})"):
+            yield self._named(at, self.rows)
+
+    def _at(self, row: Index) -> tuple[Index, Index, Index]:
+        """Batch, query head and step of a row."""
+        step, within = row // self.share, row % self.share
+        return self.row, self.head * self.share + within, step
+
+    def _begin(self, r: Index) -> None:
+        """What is kept of a row before the first key. A row that is none sees nothing."""
+        writer, place = self.writer, self.writer.index(r)
+        for array, start in ((self.lows, "0"), (self.highs, "0")):
+            writer.line(f"{array}[{place}] = {start};")
+        infinity = writer.dialect.literal(F32, -math.inf)
+        writer.line(f"{self.mosts}[{place}] = {infinity};")
+        writer.line(f"{self.totals}[{place}] = {writer.dialect.literal(F32, 0.0)};")
+        with self._inside(r) as row:
+            bounds = self._seen(self.row, self._named(self._at(row)[2], self.T))
+            for array, bound in zip((self.lows, self.highs), bounds, strict=True):
+                writer.line(f"{array}[{place}] = {writer.scalar(bound)};")
+
+    def _load_queries(self) -> None:
+        writer = self.writer
+        with self.team.own(self.block.rows * self.D, "e") as e:
+            target = f"{self.queries}[{writer.index(e)}]"
+            with self._inside(e // self.D) as row:
+                at = (*self._at(row), self._named(e % self.D, self.D))
+                query = writer.scalar(self.builder.at(self.made.operands[0], at))
+                writer.line(f"{target} = {query};")
+            with writer.block("else"):
+                writer.line(f"{target} = {writer.dialect.literal(F32, 0.0)};")
+
+    def _range(self) -> tuple[str, str]:
+        """The first key that any row sees, and the one after the last."""
+        writer = self.writer
+        low, high = writer.name("low"), writer.name("high")
+        writer.line(f"int {low} = {self.C}, {high} = 0;")
+        with writer.block(f"for (int r = 0; r < {self.block.rows}; r += 1)"):
+            writer.line(f"const int a = {self.lows}[r], b = {self.highs}[r];")
+            with writer.block("if (a < b)"):
+                writer.line(f"{low} = min({low}, a); {high} = b > {high} ? b : {high};")
+        return low, high
+
+    def _stage(self, operand: int, high: str) -> None:
+        """A block of keys or values into shared memory; zeros beyond the last that is seen."""
+        writer = self.writer
+        run = RUN if self.D % RUN == 0 else 1
+        across = self.D // run
+        with self.team.own(self.block.keys * across, "e") as e:
+            jj = self._named(e // across, self.block.keys)
+            d = self._named(e % across, across)
+            places = [(d * run + n, n) for n in range(run)]
+            targets = [writer.index(jj * (self.D + 1) + place) for place, _ in places]
+            with writer.block(f"if (j + {writer.index(jj)} < {high})"):
+                position = axis(writer.let(I32, False, f"j + {writer.index(jj)}"), self.C)
+                for (place, n), target in zip(places, targets, strict=True):
+                    with writer.running(d, run, n):
+                        at = (self.row, self.head, position, place)
+                        found = writer.scalar(self.builder.at(self.made.operands[operand], at))
+                    writer.line(f"{self.entries}[{target}] = {found};")
+            with writer.block("else"):
+                for target in targets:
+                    writer.line(f"{self.entries}[{target}] = {writer.dialect.literal(F32, 0.0)};")
+
+    def _score_all(self) -> None:
+        """Every row times every key of the block, masked; several members along a head if idle."""
+        writer, block = self.writer, self.block
+        pairs = block.rows * block.keys
+        parts = max(1, MEMBERS // pairs)
+        with self._pairs(pairs, parts) as (pair, part):
+            r, jj = self._named(pair // block.keys, block.rows), pair % block.keys
+            jj = self._named(jj, block.keys)
+            writer.line(f"float dot = {writer.dialect.literal(F32, 0.0)};")
+            own = -(-self.D // parts)
+            with writer.loop(Axis("d", own), "0", str(own)):
+                d = axis("d", own) * parts + part
+                guard = f"if ({writer.index(d)} < {self.D})" if self.D % parts else ""
+                with writer.block(guard):
+                    factors = (
+                        writer.scalar(Cell(F32, self.queries, r * self.D + d)),
+                        writer.scalar(Cell(F32, self.entries, jj * (self.D + 1) + d)),
+                    )
+                    fused = writer.dialect.apply("fma", F32, F32, 1, [*factors, "dot"])
+                    writer.line(f"dot = {fused};")
+            if parts > 1:
+                self.team.sum([Var(F32, "dot")], pairs)
+            here = Var(I32, writer.let(I32, False, f"j + {writer.index(jj)}"))
+            low, high = (Cell(I32, array, r) for array in (self.lows, self.highs))
+            seen = Apply(BOOL, "and", compare("ge", here, low), compare("lt", here, high))
+            score = select(seen, self._score(Var(F32, "dot")), constant(F32, -math.inf))
+            text = writer.scalar(score)
+            writer.line(f"{self.scores}[{writer.index(r * block.keys + jj)}] = {text};")
+
+    @contextmanager
+    def _pairs(self, pairs: int, parts: int) -> Iterator[tuple[Index, Index]]:
+        """A block for each pair of a row and a key; all members are there if they have parts."""
+        if parts > 1:
+            with self.writer.block(""):
+                pair = self._named(self.team.member % pairs, pairs)
+                yield pair, self._named(self.team.member // pairs, parts)
+        else:
+            with self.team.own(pairs, "p") as pair:
+                yield pair, number(0)
+
+    def _follow(self, r: Index) -> None:
+        """A row's greatest score so far, and what is left of the sums before."""
+        writer, at = self.writer, self.writer.index(r)
+        most = writer.let(F32, False, f"{self.mosts}[{at}]")
+        writer.line(f"float now = {most};")
+        with writer.loop(Axis("jj", self.block.keys), "0", str(self.block.keys)):
+            score = Cell(F32, self.scores, r * self.block.keys + axis("jj", self.block.keys))
+            found = Var(F32, writer.scalar(score))
+            greater = select(compare("gt", found, NOW), found, NOW)
+            writer.line(f"now = {writer.scalar(greater)};")
+        shift = self._shift(NOW)
+        kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, most), shift))
+        writer.line(f"{self.keeps}[{at}] = {writer.scalar(kept)};")
+        writer.line(f"{self.mosts}[{at}] = now;")
+
+    def _shift(self, now: Expr) -> Expr:
+        """What is subtracted from scores: the greatest, where a key was seen."""
+        none = compare("eq", now, constant(F32, -math.inf))
+        return select(none, constant(F32, 0.0), now)
+
+    def _weigh_all(self) -> None:
+        """Scores become weights."""
+        writer, block = self.writer, self.block
+        with self.team.own(block.rows * block.keys, "p") as pair:
+            most = Var(F32, writer.scalar(Cell(F32, self.mosts, pair // block.keys)))
+            score = Cell(F32, self.scores, pair)
+            weight = Apply(F32, "exp", Apply(F32, "sub", score, self._shift(most)))
+            text = writer.scalar(weight)
+            writer.line(f"{self.scores}[{writer.index(pair)}] = {text};")
+
+    # --- results ---
+
+    @property
+    def _results(self) -> list[tuple[int, str]]:
+        """The member's results: the number of the first member's, and the variable."""
+        each = -(-self.block.rows * self.D // MEMBERS)
+        return [(n * MEMBERS, f"o{n}") for n in range(each)]
+
+    def _start_results(self) -> None:
+        zero = self.writer.dialect.literal(F32, 0.0)
+        names = ", ".join(f"{name} = {zero}" for _, name in self._results)
+        self.writer.line(f"float {names};")
+
+    @contextmanager
+    def _own_result(self, begin: int) -> Iterator[Index]:
+        """What is done for a result of the member, where it has one."""
+        writer, count = self.writer, self.block.rows * self.D
+        at = self.team.member + begin
+        with writer.block(f"if ({writer.index(at)} < {count})" if begin + MEMBERS > count else ""):
+            yield axis(writer.let(I32, False, writer.index(at)), count)
+
+    def _gather(self) -> None:
+        """The values, weighed, into the results; and the weights into the rows' sums."""
+        writer, keys = self.writer, self.block.keys
+        for begin, name in self._results:
+            with self._own_result(begin) as at:
+                r = self._named(at // self.D, self.block.rows)
+                writer.line(f"{name} = {name} * {writer.scalar(Cell(F32, self.keeps, r))};")
+                d = self._named(at % self.D, self.D)
+                with self._seen_keys(r) as jj:
+                    weight = writer.scalar(Cell(F32, self.scores, r * keys + jj))
+                    value = writer.scalar(Cell(F32, self.entries, jj * (self.D + 1) + d))
+                    fused = writer.dialect.apply("fma", F32, F32, 1, [weight, value, name])
+                    writer.line(f"{name} = {fused};")
+        with self.team.own(self.block.rows, "r") as r:
+            at = writer.index(r)
+            writer.line(f"float total = {self.totals}[{at}] * {self.keeps}[{at}];")
+            with self._seen_keys(r) as jj:
+                writer.line(f"total += {writer.scalar(Cell(F32, self.scores, r * keys + jj))};")
+            writer.line(f"{self.totals}[{at}] = total;")
+
+    @contextmanager
+    def _seen_keys(self, r: Index) -> Iterator[Index]:
+        """A loop over the keys of the block that a row sees: others' values may be anything."""
+        writer, keys = self.writer, self.block.keys
+        low, high = (writer.scalar(Cell(I32, array, r)) for array in (self.lows, self.highs))
+        first = writer.let(I32, False, f"{low} > j ? {low} - j : 0")
+        last = writer.let(I32, False, f"min({keys}, {high} - j)")
+        name = writer.name("jj")
+        with writer.loop(Axis(name, keys), first, last):
+            yield axis(name, keys)
+
+    def _store_results(self) -> None:
+        """Every result over the sum of its row's weights."""
+        writer = self.writer
+        for begin, name in self._results:
+            with self._own_result(begin) as at, self._inside(at // self.D) as row:
+                total = Var(F32, writer.scalar(Cell(F32, self.totals, at // self.D)))
+                zero, one = constant(F32, 0.0), constant(F32, 1.0)
+                by = select(compare("eq", total, zero), one, total)
+                batch, head, step = self._at(row)
+                where = (batch, self._named(head, self.H), self._named(step, self.T))
+                place = self._named(at % self.D, self.D)
+                self._store((*where, place), Apply(F32, "div", Var(F32, name), by))
+
+
+NOW = Var(F32, "now")

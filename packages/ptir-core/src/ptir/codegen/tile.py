@@ -1,0 +1,153 @@
+"""A contraction as tiles of a group: operands pass through shared memory, members hold the sums.
+
+A group owns a tile of rows and columns. Slice by slice along the depth, its members bring both
+operands into shared memory, as numbers ready to be multiplied, and each member adds the products
+of some rows and columns to its sums. What follows is done element by element at the end, in the
+order in which results lie in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ptir.codegen.expr import Cell, Expr, Var, carrier, constant
+from ptir.codegen.groups import Team
+from ptir.codegen.index import Axis, Index, axis
+from ptir.codegen.writer import Writer
+from ptir.types import I32, DType
+
+SIDE: Final = 16
+"""Members along either side of a tile."""
+MOST: Final = 4
+"""Rows and columns of a member, at most."""
+DEPTH: Final = 16
+"""Slices along the depth."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One side of a contraction: ``per`` neighbours along the depth for a line (row or column).
+
+    ``neighbours(line, place)`` gives them from ``place``, which is a multiple of ``per``. ``deep``
+    says that neighbours along the depth lie side by side in memory, rather than lines.
+    """
+
+    neighbours: Callable[[Index, Index], Sequence[Expr]]
+    deep: bool
+    per: int = 1
+
+
+class Tile:
+    """A contraction of ``rows`` by ``columns`` over ``depth`` while its kernel is written."""
+
+    members: Final = SIDE * SIDE
+
+    def __init__(self, writer: Writer, dtype: DType, rows: int, columns: int, depth: int) -> None:
+        self.writer, self.dtype = writer, dtype
+        self.rows, self.columns, self.depth = rows, columns, depth
+        self.team = Team(writer, self.members)
+        self._high, self._wide = (min(MOST, -(-n // SIDE)) for n in (rows, columns))
+        self.height, self.width = SIDE * self._high, SIDE * self._wide
+        self.down, self.across = -(-rows // self.height), -(-columns // self.width)
+        self._sums = [
+            [Var(dtype, f"a{m}_{n}") for n in range(self._wide)] for m in range(self._high)
+        ]
+
+    @property
+    def count(self) -> int:
+        """Tiles of the contraction: groups, for each batch."""
+        return self.down * self.across
+
+    def write(
+        self, tile: Index, a: Operand, b: Operand, finish: Callable[[Index, Index, str], None]
+    ) -> None:
+        """Write the tile of a number; ``finish`` gets row, column and the variable of each sum."""
+        writer = self.writer
+        first = (tile // self.across) * self.height, (tile % self.across) * self.width
+        zero = writer.scalar(constant(self.dtype, 0))
+        kind = writer.type(self.dtype, False)
+        names = ", ".join(f"{one.name} = {zero}" for line in self._sums for one in line)
+        writer.line(f"{kind} {names};")
+        sides = (
+            (a, first[0], self.height, self.rows, writer.shared(self._held, self.height * DEPTH)),
+            (b, first[1], self.width, self.columns, writer.shared(self._held, self.width * DEPTH)),
+        )
+        slices = -(-self.depth // DEPTH)
+        with writer.loop(Axis("slice", slices), "0", str(slices), rolled=True):
+            for operand, begin, size, limit, array in sides:
+                self._bring(operand, axis("slice", slices) * DEPTH, begin, size, limit, array)
+            writer.barrier()
+            with writer.loop(Axis("k", DEPTH), "0", str(DEPTH)):
+                self._multiply(sides[0][-1], sides[1][-1])
+            writer.barrier()
+        self._finish(first, finish)
+
+    @property
+    def _held(self) -> DType:
+        return carrier(self.dtype)
+
+    def _bring(
+        self, operand: Operand, slice: Index, begin: Index, size: int, limit: int, array: str
+    ) -> None:
+        """A slice of one operand into shared memory; zeros beyond its ends."""
+        writer, per = self.writer, operand.per
+        words = DEPTH // per
+        with self.team.own(size * words, "e") as own:
+            if operand.deep:
+                line, word = own // words, own % words
+            else:
+                line, word = own % size, own // size
+            targets = [writer.index((word * per + n) * size + line) for n in range(per)]
+            at = self._named(begin + line), self._named(slice // per + word)
+            limits = (at[0], limit, limit % size), (at[1], self.depth // per, self.depth % DEPTH)
+            inside = [f"{name} < {most}" for name, most, left in limits if left]
+            with writer.block(f"if ({' && '.join(inside)})" if inside else ""):
+                found = operand.neighbours(axis(at[0], limit), axis(at[1], self.depth // per) * per)
+                for target, expr in zip(targets, found, strict=True):
+                    writer.line(f"{array}[{target}] = {writer.scalar(expr)};")
+            if inside:
+                zero = writer.scalar(constant(self.dtype, 0))
+                with writer.block("else"):
+                    for target in targets:
+                        writer.line(f"{array}[{target}] = {zero};")
+
+    def _multiply(self, a: str, b: str) -> None:
+        """One step along the depth."""
+        writer, k, member = self.writer, axis("k", DEPTH), self.team.member
+        rows, columns = (
+            [Cell(self.dtype, array, k * size + begin + n * SIDE) for n in range(count)]
+            for array, size, begin, count in (
+                (a, self.height, member // SIDE, self._high),
+                (b, self.width, member % SIDE, self._wide),
+            )
+        )
+        for row, line in zip(rows, self._sums, strict=True):
+            for column, one in zip(columns, line, strict=True):
+                factors = [writer.scalar(row), writer.scalar(column), one.name]
+                text = writer.dialect.apply("fma", self.dtype, self.dtype, 1, factors)
+                writer.line(f"{one.name} = {text};")
+
+    def _finish(
+        self, first: tuple[Index, Index], finish: Callable[[Index, Index, str], None]
+    ) -> None:
+        """Put the sums down, and go through them as results lie in memory."""
+        writer, member = self.writer, self.team.member
+        held = writer.shared(self._held, self.height * self.width)
+        for m, line in enumerate(self._sums):
+            for n, one in enumerate(line):
+                row, column = member // SIDE + m * SIDE, member % SIDE + n * SIDE
+                writer.line(f"{held}[{writer.index(row * self.width + column)}] = {one.name};")
+        writer.barrier()
+        with self.team.own(self.height * self.width, "e") as own:
+            at = self._named(first[0] + own // self.width), self._named(first[1] + own % self.width)
+            limits = (at[0], self.rows, self.height), (at[1], self.columns, self.width)
+            inside = [f"{name} < {most}" for name, most, size in limits if most % size]
+            with writer.block(f"if ({' && '.join(inside)})" if inside else ""):
+                sum = writer.let(self.dtype, False, f"{held}[{writer.index(own)}]")
+                finish(axis(at[0], self.rows), axis(at[1], self.columns), sum)
+
+    def _named(self, at: Index) -> str:
+        """A place as a variable, so that what is computed from it stays simple."""
+        return self.writer.let(I32, False, self.writer.index(at))
