@@ -316,11 +316,11 @@ class TeamAttention(Attention):
                     fused = writer.dialect.apply("fma", F32, F32, 1, [weight, value, name])
                     writer.line(f"{name} = {fused};")
         with self.team.own(self.block.rows, "r") as r:
-            at = writer.index(r)
-            writer.line(f"float total = {self.totals}[{at}] * {self.keeps}[{at}];")
+            slot = writer.index(r)
+            writer.line(f"float total = {self.totals}[{slot}] * {self.keeps}[{slot}];")
             with self._seen_keys(r) as jj:
                 writer.line(f"total += {writer.scalar(Cell(F32, self.scores, r * keys + jj))};")
-            writer.line(f"{self.totals}[{at}] = total;")
+            writer.line(f"{self.totals}[{slot}] = total;")
 
     @contextmanager
     def _seen_keys(self, r: Index) -> Iterator[Index]:

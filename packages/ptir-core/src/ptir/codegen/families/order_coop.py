@@ -93,14 +93,10 @@ class TeamLines(Lines):
         else:
             self.arrays = tuple(map(self._scratch, (0, 1), (self.rank_type, I32), (size, size)))
         self._rank_all(size)
-        length = 2
-        while length <= size:
-            step = length // 2
-            while step:
-                writer.barrier()
-                self._swap(size, length, step)
-                step //= 2
-            length *= 2
+        lengths = f"for (int length = 2; length <= {size}; length *= 2)"
+        with writer.block(lengths), writer.block("for (int s = length / 2; s > 0; s /= 2)"):
+            writer.barrier()
+            self._swap(size)
         writer.barrier()
         with self.team.own(self.wanted, "o") as place:
             name = writer.let(I32, False, f"{self.arrays[1]}[{writer.index(place)}]")
@@ -129,13 +125,13 @@ class TeamLines(Lines):
             with writer.block("else"):
                 writer.line(f"{ranks}[{at}] = {writer.scalar(self.last)};")
 
-    def _swap(self, size: int, length: int, step: int) -> None:
-        """One step of the network: pairs ``step`` apart, in order or, every other run, reversed."""
+    def _swap(self, size: int) -> None:
+        """One step of the network: pairs ``s`` apart, in order or, every other run, reversed."""
         writer, (ranks, places) = self.writer, self.arrays
         with self.team.own(size // 2, "p") as pair:
-            low = writer.index((pair // step) * (2 * step) + pair % step)
-            first = writer.let(I32, False, low)
-            second = writer.let(I32, False, f"{first} + {step}")
+            own = writer.let(I32, False, writer.index(pair))
+            first = writer.let(I32, False, f"2 * {own} - ({own} & (s - 1))")
+            second = writer.let(I32, False, f"{first} + s")
             found = [
                 tuple(
                     Var(of, writer.let(of, False, f"{array}[{at}]"))
@@ -144,7 +140,7 @@ class TeamLines(Lines):
                 for at in (first, second)
             ]
             swapped = writer.scalar(_before(found[1], found[0]))
-            up = f"(({first} & {length}) == 0)"
+            up = f"(({first} & length) == 0)"
             with writer.block(f"if (({swapped} != 0) == {up})"):
                 for at, (rank, place) in zip((first, second), reversed(found), strict=True):
                     writer.line(f"{ranks}[{at}] = {rank.name}; {places}[{at}] = {place.name};")
