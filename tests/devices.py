@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
@@ -20,3 +21,13 @@ def device(name: str) -> Target:
     if missing and name not in os.environ.get("PTIR_REQUIRE_BACKENDS", "").split(","):
         pytest.skip(found.reason if found else f"ptir-backend-{name} is not installed")
     return registry.get(name)
+
+
+def tool(name: str) -> str:
+    """The path of a program; ``PTIR_REQUIRE_TOOLS`` names those whose absence is a failure."""
+    found = shutil.which(name)
+    if found is None and name in os.environ.get("PTIR_REQUIRE_TOOLS", "").split(","):
+        pytest.fail(f"{name} is not installed; `apt-get install {name}`")
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found

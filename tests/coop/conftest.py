@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,17 +13,20 @@ from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
 from ptir.switches import SCHEDULE
 
+# The tests of the serial schedules run here too, where kernels are groups.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "opencl"))
 
-@pytest.fixture(scope="session")
-def opencl() -> Target:
-    """The first OpenCL device; ``PTIR_REQUIRE_BACKENDS=opencl`` makes its absence a failure."""
-    return device("opencl")
+
+@pytest.fixture(autouse=True)
+def coop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever is compiled is work-groups."""
+    monkeypatch.setenv(SCHEDULE, "coop")
+    PLANS.clear()  # plans of the other schedule
+    yield
+    PLANS.clear()
 
 
 @pytest.fixture
-def coop(opencl: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-    """The device, whatever is compiled for it being work-groups."""
-    monkeypatch.setenv(SCHEDULE, "coop")
-    PLANS.clear()  # plans of the other schedule
-    yield opencl
-    PLANS.clear()
+def opencl() -> Target:
+    """The first OpenCL device; ``PTIR_REQUIRE_BACKENDS=opencl`` makes its absence a failure."""
+    return device("opencl")

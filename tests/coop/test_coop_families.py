@@ -1,0 +1,46 @@
+"""Every family as work-groups: the tests of the serial schedules, with coop forced.
+
+They compare with NumPy in f64 and with the reference backend. The fixture ``opencl`` is this
+folder's.
+"""
+
+from __future__ import annotations
+
+from test_opencl_convolutions import (  # noqa: F401  collected here
+    test_depthwise_around_a_vector_of_channels,
+    test_geometry_and_groups,
+    test_weights_of_sixteen_bits,
+)
+from test_opencl_extremes import (  # noqa: F401
+    test_extremes_know_nan_and_signed_zeros,
+)
+from test_opencl_families import (  # noqa: F401
+    test_a_narrow_cache_is_read_as_it_lies,
+    test_a_query_that_sees_nothing_gives_zero,
+    test_arg_max_takes_the_first_nan_then_the_first_greatest,
+    test_attention,
+    test_cache_update_writes_what_it_should_and_nothing_else,
+    test_contractions,
+    test_every_sample_of_every_op_that_is_taken,
+    test_products_with_packed_weights,
+    test_products_with_quantized_weights,
+    test_reductions_along_any_axes,
+    test_softmax_and_norms,
+)
+from test_opencl_lines import (  # noqa: F401
+    test_a_running_maximum_orders_the_zeros,
+    test_random_words_are_those_of_the_definition,
+    test_running_sums_and_maxima,
+    test_running_sums_of_integers_wrap_and_negative_zeros_stay,
+)
+from test_opencl_order import (  # noqa: F401
+    test_integers_of_every_width,
+    test_sorting_along_any_axis,
+    test_sorting_is_stable_with_nan_last,
+    test_the_greatest_elements,
+)
+from test_opencl_programs import (  # noqa: F401
+    test_a_repeated_run_gives_the_same_bits,
+    test_sampled_tokens_are_the_reference_tokens,
+    test_tokens_of_the_demo_model_are_the_reference_tokens,
+)
