@@ -1,9 +1,9 @@
 """The part of CuPy that the backend calls, on the host, as lazy as a GPU may be.
 
-Nothing queued on a stream happens before somebody waits for it, streams that no event ties together
-run in the wrong order, and every call notes which device was current. Kernels are the CUDA text run by
-the host shim. So a missing wait, a buffer written too early and an argument in the wrong place give
-wrong numbers here. It proves what the backend asks of CuPy, not what CuPy does.
+Nothing queued on a stream happens before somebody waits for it, streams that no event ties
+together run in the wrong order, and every call notes which device was current. Kernels are the CUDA
+text run by the host shim. So a missing wait, a buffer written too early and an argument in the
+wrong place give wrong numbers here. It proves what the backend asks of CuPy, not what CuPy does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import functools
 import itertools
 from collections import deque
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Event:
 class Stream:
     """A queue whose commands run when they are waited for."""
 
-    current: list[Stream] = []
+    current: ClassVar[list[Stream]] = []
 
     def __init__(self, fake: FakeCupy, non_blocking: bool = False) -> None:
         assert non_blocking, "the null stream would wait for everybody"
@@ -238,7 +238,7 @@ class FakeCupy:
     def launch(self, *given: int) -> None:
         self.called("launchKernel")
         function, gx, gy, gz, bx, by, bz, shared, stream, params, extra = given
-        assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
+        assert (gy, gz, by, bz, shared, extra) == (1, 1, 1, 1, 0, 0)
         built, name, entry = self.kernels[function]
         size_of = getattr(built, f"size_{name}")
         sizes = list(iter(map(size_of, itertools.count()).__next__, 0))

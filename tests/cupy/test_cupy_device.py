@@ -220,7 +220,7 @@ def test_tensors_are_shared_where_they_lie(
     import ml_dtypes
 
     half = backend.upload(np.ones(2, ml_dtypes.bfloat16), cupy.device)
-    with pytest.raises(ptir.errors.UnsupportedError, match="bf16 .*cast it to f32"):
+    with pytest.raises(ptir.errors.UnsupportedError, match=r"bf16 .*cast it to f32"):
         backend.export(half, cupy.device)
 
 

@@ -1,4 +1,4 @@
-"""Kernels as machine code of three architectures: that they compile, what they take, what they do."""
+"""Kernels as machine code of three architectures: they compile, what they take, what they do."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_an_unknown_architecture_is_refused_with_those_known(compiler: Nvrtc) ->
 def test_a_machine_without_nvrtc_is_told_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "places", lambda: ("/no/libnvrtc.so",))
     nvrtc.find.cache_clear()
-    with pytest.raises(BackendUnavailable, match="`pip install nvidia-cuda-nvrtc` .CUDA 13."):
+    with pytest.raises(BackendUnavailable, match=r"`pip install nvidia-cuda-nvrtc` .CUDA 13."):
         nvrtc.find()
     nvrtc.find.cache_clear()
 

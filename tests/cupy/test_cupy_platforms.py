@@ -88,7 +88,7 @@ def test_a_version_that_does_not_work_is_refused(machine: Any) -> None:
 def test_a_cupy_that_fails_says_what_it_said(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(12040, cupy_cuda13x="14.2.0")
 
-    class Broken(RuntimeError):
+    class Broken(RuntimeError):  # noqa: N818  like CuPy's
         pass
 
     def count() -> int:
@@ -113,7 +113,7 @@ def test_a_cupy_that_fails_says_what_it_said(machine: Any, monkeypatch: pytest.M
         raise ImportError("libcublas is missing")
 
     monkeypatch.setattr(platforms, "import_module", fails)
-    with pytest.raises(BackendUnavailable, match="cannot be imported .libcublas is missing.; pip"):
+    with pytest.raises(BackendUnavailable, match=r"cannot be imported .libcublas is missing.; pip"):
         CupyBackend().devices()
 
 

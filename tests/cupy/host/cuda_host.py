@@ -1,4 +1,4 @@
-"""CUDA text on the host: a kernel device that compiles it with the system's C++ compiler and runs it.
+"""CUDA text on the host: a kernel device that has the system's C++ compiler build it.
 
 A test tool. It proves what the dialect and the schedules say, not what a GPU does. The whole corpus
 against it, from the root of the repository:
@@ -58,8 +58,8 @@ class Memory:
         whole = mmap.mmap(-1, held + 2 * page)
         start = ctypes.addressof(ctypes.c_char.from_buffer(whole))
         for edge in (start, start + page + held):
-            if LIBC.mprotect(ctypes.c_void_p(edge), page, mmap_none := 0):
-                raise DeviceError(f"cuda-host: mprotect to {mmap_none} failed")
+            if LIBC.mprotect(ctypes.c_void_p(edge), page, 0):
+                raise DeviceError("cuda-host: mprotect failed")
         self.address, self.nbytes, self.owner = start + page + held - size, nbytes, whole
         ctypes.memset(self.address, 0xFF, size)
 
@@ -172,7 +172,7 @@ class HostDevice(KernelDevice):
 
 
 def _entries(text: str) -> Iterator[str]:
-    """What is called from outside, for every kernel; whether its threads may meet is in its text."""
+    """What is called from outside, for every kernel; its text says whether its threads meet."""
     places = [(found.start(), found[1]) for found in KERNEL.finditer(text)]
     ends = [*(start for start, _ in places), len(text)][1:]
     for (start, name), end in zip(places, ends, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -53,6 +54,7 @@ class CupyDevice(KernelDevice):
             self._pool = cupy.cuda.MemoryPool()
             self._pinned = cupy.cuda.PinnedMemoryPool()
         self._staging: Iterator[_Staging] | None = None
+        self._sending = threading.Lock()
         self.architecture = 10 * found["major"] + found["minor"]
         self.dialect = CudaC()
         self.traits = Traits(
@@ -117,7 +119,7 @@ class CupyDevice(KernelDevice):
         The array is read while this runs. Memory may have been used by what is still queued, so
         the copy waits for that.
         """
-        with self._errors("upload"):
+        with self._sending, self._errors("upload"):
             self._uploads.wait_event(self.stream.record())
             kind, source = self._runtime.memcpyHostToDevice, array.ctypes.data
             if self._staging is None:

@@ -79,10 +79,11 @@ class Nvrtc:
     def compiled(self, source: str, architecture: int) -> Cubin:
         """``source`` as machine code; raises ``CompileError`` with the kernel and the line."""
         if architecture not in (known := self.architectures()):
+            version = ".".join(map(str, self.version))
             raise CompileError(
-                f"cupy: NVRTC {'.'.join(map(str, self.version))} makes no code for"
-                f" sm_{architecture} (sm_{known[0]} to sm_{known[-1]} are known); install the CuPy of another CUDA"
-                f" version, see `ptir doctor`"
+                f"cupy: NVRTC {version} makes no code for sm_{architecture} (sm_{known[0]} to"
+                f" sm_{known[-1]} are known); install the CuPy of another CUDA version, see"
+                " `ptir doctor`"
             )
         library, program = self._library, ctypes.c_void_p()
         text = source.encode()
@@ -152,9 +153,8 @@ def places() -> tuple[str, ...]:
         for version in VERSIONS:
             for inside in (f"cu{version}", "cuda_nvrtc"):
                 names += map(str, sorted(Path(folder, inside).glob(f"lib/libnvrtc.so.{version}")))
-                names += map(
-                    str, sorted(Path(folder, inside).glob(f"bin/**/nvrtc64_{version}*_0.dll"))
-                )
+                dlls = Path(folder, inside).glob(f"bin/**/nvrtc64_{version}*_0.dll")
+                names += map(str, sorted(dlls))
     if sys.platform == "win32":
         names += filter(None, (find_library(f"nvrtc64_{version}0_0") for version in VERSIONS))
     else:
@@ -174,6 +174,6 @@ def find() -> Nvrtc:
             continue
         return Nvrtc(library, name)
     raise BackendUnavailable(
-        "cupy: NVRTC is not found, which compiles kernels: `pip install nvidia-cuda-nvrtc` (CUDA 13)"
-        " or `pip install nvidia-cuda-nvrtc-cu12` (CUDA 12), or install the CUDA toolkit"
+        "cupy: NVRTC is not found, which compiles kernels: `pip install nvidia-cuda-nvrtc` (CUDA"
+        " 13) or `pip install nvidia-cuda-nvrtc-cu12` (CUDA 12), or install the CUDA toolkit"
     )

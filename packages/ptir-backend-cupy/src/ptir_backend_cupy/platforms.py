@@ -143,7 +143,7 @@ def cupy() -> Any:
     found = require_cupy()
     try:
         cupy: Any = import_module("cupy")
-    except Exception as error:  # noqa: BLE001  CuPy raises what its libraries do
+    except Exception as error:  # whatever its libraries raise
         raise BackendUnavailable(
             f"cupy: CuPy cannot be imported ({error}); {found.advice}"
         ) from error
