@@ -23,8 +23,8 @@ def find() -> str:
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for place in sorted(Path(folder).glob(f"*/bin/{NAME}")):
             return str(place)
-    if place := shutil.which(NAME):
-        return place
+    if found := shutil.which(NAME):
+        return found
     raise BackendUnavailable(f"cupy: {NAME} is not found: `pip install nvidia-cuda-nvdisasm`")
 
 
