@@ -5,63 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
-from ptir.backend.kernel import Argument, Dialect, Staying, Together
+from ptir.backend import clike
+from ptir.backend.clike import BINARY, RELATIONS, CLike
+from ptir.backend.kernel import Staying, Together
 from ptir.codegen.exponentials import EXPONENTIALS
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
 from ptir_backend_opencl import dots
 from ptir_backend_opencl.functions import NARROW, UNALIGNED, functions
 
-TYPES: Final = {
-    "bool": "int",  # carried as a mask
+TYPES: Final = clike.TYPES | {
     "i8": "char",
-    "i16": "short",
-    "i32": "int",
     "i64": "long",
     "u8": "uchar",
     "u16": "ushort",
     "u32": "uint",
     "u64": "ulong",
-    "f16": "float",  # carried as f32
-    "bf16": "float",
-    "f32": "float",
-    "f64": "double",
-    "f8e4m3fn": "uchar",  # only moved
+    "f8e4m3fn": "uchar",
     "f8e5m2": "uchar",
-}
-
-STORAGE: Final = TYPES | {"bool": "uchar", "f16": "half", "bf16": "ushort"}
-
-BINARY: Final = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "shift_left": "<<",
-    "shift_right": ">>",
-}
-
-RELATIONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-
-FUNCTIONS: Final = {
-    "abs": "fabs",
-    "exp": "exp",
-    "expm1": "expm1",
-    "log": "log",
-    "log1p": "log1p",
-    "sqrt": "sqrt",
-    "sin": "sin",
-    "cos": "cos",
-    "tanh": "tanh",
-    "erf": "erf",
-    "pow": "pow",
-    "floor": "floor",
-    "ceil": "ceil",
-    "round": "rint",
 }
 
 ONE_BY_ONE: Final = frozenset(("sin", "cos"))
@@ -71,6 +33,10 @@ DOUBLES_ONE_BY_ONE: Final = ONE_BY_ONE | {"pow", "rem"}
 
 WRAPPING: Final = frozenset(("add", "sub", "mul", "neg"))
 """What may overflow: a compiler takes for granted that it does not where numbers have signs."""
+FORMS: Final = {"neg": "-{}", "not": "~{}", "rem": "{} % {}"} | {
+    op: f"{{}} {sign} {{}}" for op, sign in BINARY.items()
+}
+"""Operators of vectors."""
 
 ONES: Final = "-(get_work_dim() > 0)"
 """Minus one, which no compiler sees: Intel's gets the greater of two complements wrong."""
@@ -107,7 +73,13 @@ PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
     )
 )
 
-KERNEL: Final = "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\n"
+KERNEL: Final = """\
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void {name}({arguments}) {{
+  const int item = get_global_id(0);
+{head}{each}
+}}"""
+"""A kernel of work-groups of one: an item is a tile."""
 
 DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
 SUBGROUPS: Final = "#pragma OPENCL EXTENSION cl_intel_subgroups : enable\n"
@@ -141,7 +113,7 @@ YIELD: Final = '__asm__ volatile("syscall" : : "a"(24L) : "rcx", "r11", "memory"
 """``sched_yield`` of Linux on x86-64, for drivers that compile assembly for the host's threads."""
 
 
-class OpenCLC(Dialect):
+class OpenCLC(CLike):
     """OpenCL C 1.2.
 
     ``yields``: kernels may give way to another thread (``YIELD``); ``own``: ``exp``, ``tanh`` and
@@ -152,6 +124,12 @@ class OpenCLC(Dialect):
 
     name = "opencl-c"
     lanes = 16
+    types = TYPES
+    stored: ClassVar = {"bool": "uchar", "f16": "half", "bf16": "ushort"}
+    suffixes: ClassVar = {"u32": "u", "i64": "l", "u64": "ul"}
+    space = "__global "
+    entry = KERNEL
+    functions = clike.FUNCTIONS | {"max": "max", "min": "min"}
     staying = STAYING
     rolled = "__attribute__((opencl_unroll_hint(1)))"
     spelled = False
@@ -166,20 +144,28 @@ class OpenCLC(Dialect):
         if yields:
             self.staying = replace(STAYING, pause=YIELD)
 
-    def type(self, dtype: DType, width: int = 1) -> str:
-        """``float``, ``int16``, ..."""
-        return TYPES[dtype.name] + (str(width) if width > 1 else "")
+    def vector(self, dtype: DType, width: int) -> str:
+        """``float16``, ``int16``, ..."""
+        return f"{TYPES[dtype.name]}{width}"
 
-    def literal(self, dtype: DType, value: float | int) -> str:
-        """Exact: floats in hexadecimal."""
-        if dtype == BOOL:
-            return "-1" if value else "0"
-        if dtype.is_float and dtype.bits > 8:
-            return _float(float(value), dtype)
-        suffix = {"u32": "u", "i64": "l", "u64": "ul"}.get(dtype.name, "")
-        if value == -(1 << (dtype.bits - 1)) and dtype.bits >= 32:
-            return f"({value + 1}{suffix}-1)"
-        return f"{value}{suffix}" if value >= 0 else f"({value}{suffix})"
+    def special(self, value: float, dtype: DType) -> str:
+        """A macro."""
+        if math.isnan(value):
+            return f"({'double' if dtype == F64 else 'float'})NAN"
+        sign = "-" if value < 0 else ""
+        return f"((double){sign}INFINITY)" if dtype == F64 else f"({sign}INFINITY)"
+
+    def recast(self, dtype: DType, text: str) -> str:
+        """A built-in function."""
+        return f"as_{TYPES[dtype.name]}({text})"
+
+    def half_bits(self, text: str) -> str:
+        """A function of the prelude."""
+        return f"f16_bits({text})"
+
+    def half_value(self, bits: str) -> str:
+        """A function of the prelude."""
+        return f"bits_f16({bits})"
 
     def splat(self, dtype: DType, width: int, text: str) -> str:
         """A cast of the scalar to the vector type."""
@@ -198,49 +184,42 @@ class OpenCLC(Dialect):
     def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
         """Operators, built-in functions, and the conversions between masks and numbers."""
         if width > 1 and op in (DOUBLES_ONE_BY_ONE if dtype == F64 else ONE_BY_ONE):
-            lanes = ([self.lane(f"({arg})", n) for arg in args] for n in range(width))
-            return self.gathered(dtype, [self.apply(op, dtype, of, 1, lane) for lane in lanes])
-        if op in WRAPPING and dtype.kind == "int" and dtype.bits >= 32:
-            return self._wrapped(op, dtype, width, args)
+            return self.lanewise(
+                dtype, width, lambda _, *lane: self.scalar(op, dtype, of, lane), *args
+            )
         if op in SPECIAL:
             return SPECIAL[op](self, dtype, of, width, args)
-        if op in RELATIONS:
-            return self._mask(f"{args[0]} {RELATIONS[op]} {args[1]}", of, width)
-        if op == "mul" and width == 1 and dtype.bits < 32 and dtype.is_integer:
-            args = [f"(uint){arg}" for arg in args]  # a product of shorts may not fit an int
-        if op in BINARY:
-            return self._whole(dtype, width, f"{args[0]} {BINARY[op]} {args[1]}")
-        if op == "neg":
-            return self._whole(dtype, width, f"-{args[0]}")
-        if op == "not":
-            return self._complement(dtype, width, args[0])
         if self._own and op in EXPONENTIALS and dtype != F64:
             return f"{op}_{'v' if width > 1 else ''}f32({args[0]})"
-        return f"{FUNCTIONS[op]}({', '.join(args)})"
+        return super().apply(op, dtype, of, width, args)
 
-    def _wrapped(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
-        """Computed without signs, where overflow is defined."""
-        plain = DTYPES[f"u{dtype.bits}"]
-        bits = [f"as_{self.type(plain, width)}({arg})" for arg in args]
-        return f"as_{self.type(dtype, width)}({self.apply(op, plain, plain, width, bits)})"
+    def wide(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+        """As a single one; masks are 32 bits wide, whatever was compared."""
+        if op in RELATIONS:
+            bits = 32 if of in (F16, BF16, BOOL) else of.bits
+            text = f"({args[0]} {RELATIONS[op]} {args[1]})"
+            return text if bits == 32 else f"convert_int{width}{text}"
+        if op not in FORMS or (dtype.is_float and op == "rem"):
+            return self.function(op, dtype, args)
+        if op in WRAPPING:
+            return self.wrapped(FORMS[op], dtype, args, width)
+        return f"({FORMS[op].format(*args)})"
 
-    def _complement(self, dtype: DType, width: int, text: str) -> str:
-        """Of a single integer as wide as a register, without telling the compiler."""
-        if width == 1 and dtype.is_integer and dtype.bits >= 32:
-            return f"({text} ^ ({self.type(dtype)})({ONES}))"
-        return self._whole(dtype, width, f"~{text}")
+    def wrapped(self, form: str, dtype: DType, args: Sequence[str], width: int = 1) -> str:
+        """Numbers with signs are computed without, where overflow is defined."""
+        if width == 1 and dtype.bits < 32:
+            return super().wrapped(form, dtype, args)
+        if dtype.kind != "int" or dtype.bits < 32:
+            return f"({form.format(*args)})"
+        plain = self.type(DTYPES[f"u{dtype.bits}"], width)
+        bits = (f"as_{plain}({arg})" for arg in args)
+        return f"as_{self.type(dtype, width)}({form.format(*bits)})"
 
-    def _whole(self, dtype: DType, width: int, text: str) -> str:
-        """A scalar integer narrower than ``int`` was promoted: bring it back."""
-        narrow = width == 1 and dtype.bits < 32 and not dtype.is_float and dtype != BOOL
-        return f"({self.type(dtype)})({text})" if narrow else f"({text})"
-
-    def _mask(self, text: str, of: DType, width: int) -> str:
-        """A relation as a 32-bit mask; vectors give -1, as wide as what was compared."""
-        if width == 1:
-            return f"(-({text}))"
-        bits = 32 if of in (F16, BF16, BOOL) else of.bits
-        return f"({text})" if bits == 32 else f"convert_int{width}({text})"
+    def scalar(self, op: str, dtype: DType, of: DType, args: Sequence[str]) -> str:
+        """A complement as wide as a register is made without telling the compiler."""
+        if op == "not" and dtype.is_integer and dtype.bits >= 32:
+            return f"({args[0]} ^ ({self.type(dtype)})({ONES}))"
+        return super().scalar(op, dtype, of, args)
 
     def folded(self, op: str, dtype: DType, text: str) -> str | None:
         """A function of the prelude, beside dot products."""
@@ -262,7 +241,7 @@ class OpenCLC(Dialect):
 
     def _wide(self, dtype: DType, width: int, buffer: str, index: str) -> str:
         """Neighbours as they are stored."""
-        kind = STORAGE[dtype.name]
+        kind = self.storage(dtype)
         if self._own and kind in NARROW:
             return f"(*(const __global {kind}{width}_at *)({buffer} + {index}))"
         return f"vload{width}(0, {buffer} + {index})"
@@ -277,7 +256,7 @@ class OpenCLC(Dialect):
         space: str = "__global ",
     ) -> str:
         """A store of what carries the value, narrowed."""
-        n, kind = _n(width), STORAGE[dtype.name]
+        n, kind = _n(width), self.storage(dtype)
         if dtype == F16 and width > 1:  # PoCL's wide vstore_half faults where lines are not aligned
             text, kind = f"f16_bits{n}({text})", "ushort"
         elif dtype == F16:
@@ -293,35 +272,13 @@ class OpenCLC(Dialect):
             return f"vstore{width}({text}, 0, {cast}({buffer} + {index}));"
         return f"{buffer}[{index}] = {text};"
 
-    def private(self, array: str, size: int, dtype: DType = F32) -> str:
-        """An array of the work-item."""
-        return f"{TYPES[dtype.name]} {array}[{size}] __attribute__((aligned(64)));"
-
-    def private_load(self, width: int, array: str, index: str) -> str:
-        """Like a load from a buffer."""
-        return f"vload{width}(0, {array} + {index})" if width > 1 else f"{array}[{index}]"
-
     def private_store(
         self, width: int, array: str, index: str, text: str, dtype: DType = F32
     ) -> str:
         """Like a store to a buffer."""
         if dtype.bits < 32:
-            kind = STORAGE[dtype.name] + ("_at" if self._own else "")
-            array = f"(({kind} *){array})"
-            return self.store(dtype, width, array, index, text, "")
-        if width > 1:
-            return f"vstore{width}({text}, 0, {array} + {index});"
-        return f"{array}[{index}] = {text};"
-
-    def pointer(self, argument: Argument) -> str:
-        """A pointer to global memory."""
-        constant = "" if argument.written else "const "
-        return f"__global {constant}{STORAGE[argument.dtype.name]} *"
-
-    def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
-        """A kernel of work-groups of one: an item is a tile."""
-        listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)
-        return f"{KERNEL}void {name}({listed}) {{\n  const int item = get_global_id(0);\n{body}\n}}"
+            array = f"(({self.storage(dtype)}{'_at' if self._own else ''} *){array})"
+        return self.store(dtype, width, array, index, text, "")
 
     def prelude(self) -> str:
         """Nothing is contracted but what says ``fma``."""
@@ -348,28 +305,13 @@ def _n(width: int) -> str:
     return str(width) if width > 1 else ""
 
 
-def _float(value: float, dtype: DType) -> str:
-    suffix = "" if dtype == F64 else "f"
-    if math.isnan(value):
-        return f"({'double' if dtype == F64 else 'float'})NAN"
-    if math.isinf(value):
-        sign = "-" if value < 0 else ""
-        return f"((double){sign}INFINITY)" if dtype == F64 else f"({sign}INFINITY)"
-    text = value.hex() + suffix
-    return f"({text})" if text.startswith("-") else text
-
-
 Spelling = Callable[[OpenCLC, DType, DType, int, Sequence[str]], str]
 
 
-def _rem(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    return f"fmod({args[0]}, {args[1]})" if dtype.is_float else f"({args[0]} % {args[1]})"
-
-
 def _select(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    mask, on_true, on_false = args
     if width == 1:
-        return f"({mask} ? {on_true} : {on_false})"
+        return d.scalar("select", dtype, of, args)
+    mask, on_true, on_false = args
     bits = 32 if dtype in (F16, BF16, BOOL) else dtype.bits
     kind = {8: "char", 16: "short", 32: "int", 64: "long"}[bits]
     wide = mask if bits == 32 else f"convert_{kind}{width}({mask})"
@@ -404,7 +346,7 @@ def _bits(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) 
 def _fma(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
     """Contracted for floats; integers wrap."""
     if dtype.is_float:
-        return f"fma({', '.join(args)})"
+        return d.function("fma", dtype, args)
     product = d.apply("mul", dtype, of, width, args[:2])
     return d.apply("add", dtype, of, width, [product, args[2]])
 
@@ -413,31 +355,16 @@ def _narrow(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]
     return f"{'to_f16' if dtype == F16 else 'to_bf16'}{_n(width)}({args[0]})"
 
 
-def _extreme(name: str, relation: str) -> Spelling:
-    """One of two integers: single ones are compared, because narrow literals have no type."""
-
-    def spelled(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-        a, b = args
-        if width > 1:
-            return f"{name}({a}, {b})"
-        return d._whole(dtype, width, f"{a} {relation} {b} ? {a} : {b}")
-
-    return spelled
-
-
 def _beside(name: str) -> Spelling:
     """A function of wide values that stands in the prelude where there are dot products."""
     return lambda d, dtype, of, width, args: f"{name}_v({', '.join(args)})"
 
 
 SPECIAL: Final[dict[str, Spelling]] = {
-    "rem": _rem,
     "fma": _fma,
     "select": _select,
     "convert": _convert,
     "bits": _bits,
     "narrow": _narrow,
-    "max": _extreme("max", ">"),
-    "min": _extreme("min", "<"),
     **{name: _beside(name) for name in dots.STORES},
 }
