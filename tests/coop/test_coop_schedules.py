@@ -160,6 +160,26 @@ def test_activations_that_do_not_fit_into_shared_memory_come_in_parts(
     close(found, np.exp(x.astype(np.float64)) @ weight, 2e-4)
 
 
+def test_little_shared_memory_makes_tiles_smaller(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    types = (spec("f64", 70, 30), spec("f64", 30, 80))
+    (wide,) = kernels(opencl, HEROES["dot"][0], *types)
+    monkeypatch.setattr(device, "traits", replace(device.traits, shared=32768))
+    (narrow,) = kernels(opencl, HEROES["dot"][0], *types)
+    assert wide.shared > 32768 >= narrow.shared
+
+
+def test_attention_that_does_not_fit_is_serial_and_says_so(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    monkeypatch.setattr(device, "traits", replace(device.traits, shared=1024))
+    function, types = HEROES["attention"]
+    assert [kernel.members for kernel in kernels(opencl, function, *types)] == [1]
+
+
 @pytest.mark.parametrize("size", [1, 4, 5, 509, 512])
 def test_maps_of_whole_and_broken_runs(opencl: Target, size: int) -> None:
     x, y = normal(3, size), normal(size, seed=1)
