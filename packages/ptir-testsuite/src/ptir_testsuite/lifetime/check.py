@@ -32,7 +32,7 @@ from ptir_testsuite.lifetime.script import (
 from ptir_testsuite.lifetime.tensors import Tensors
 from ptir_testsuite.outcomes import Outcome, Row
 
-WALKS: Final = len(WAYS) // 2
+WALKS: Final = -(-len(WAYS) // 2)
 THREADED: Final[tuple[tuple[str, Shape, bool], ...]] = (
     ("sum", (1031,), True),
     ("chain", (7,), False),

@@ -21,7 +21,7 @@ from ptir_testsuite.fences import PATTERNS, soil
 from ptir_testsuite.floats import Array
 from ptir_testsuite.layouts import LAYOUTS, memory_of, scribble
 from ptir_testsuite.lifetime.recipes import arrays, program
-from ptir_testsuite.lifetime.script import ALIASED, DONATIONS, THREADS, Step
+from ptir_testsuite.lifetime.script import ALIASED, DONATIONS, SPENT, THREADS, Step
 from ptir_testsuite.outcomes import Outcome
 from ptir_testsuite.values import Draws
 
@@ -182,7 +182,7 @@ class Handles(Player):
         """An executable."""
         backend, device = self.target.backend, self.target.device
         context = PassContext(backend, device)
-        aliases = ((0, 1),) if step.how == ALIASED else ()
+        aliases = ((0, 1),) if step.how in (ALIASED, SPENT) else ()
         options = Options(donated=DONATIONS[step.how], aliases=aliases)
 
         def built() -> Executable:

@@ -18,18 +18,21 @@ SHAPES: Final = ((7,), (1031,), (17, 16))
 STEPS: Final = 64  # of a walk, before everything is deleted
 MOST: Final = 12  # handles at once
 PROGRAMS: Final = 4  # executables at once
-PLAIN, ALIASED = "plain", "one handle for both"
+PLAIN, ALIASED, SPENT = "plain", "one handle for both", "one handle for both, donated"
 DONATIONS: Final = {
     PLAIN: frozenset[int](),
     "donates a": frozenset({0}),
     "donates b": frozenset({1}),
     ALIASED: frozenset[int](),
+    SPENT: frozenset({0}),
 }
 """The inputs that an executable consumes, by how it is compiled."""
 WAYS: Final = tuple((recipe, how) for recipe in RECIPES for how in DONATIONS)
 """Every program in every way to compile it; a walk begins with two of them."""
 GONE: Final = frozenset({"donates a"})
 """The ways in which a run consumes what the run before gave it."""
+OF_TENSORS: Final = tuple((recipe, how) for recipe, how in WAYS if how != SPENT)
+"""The same on tensors, where core refuses to read what it donates."""
 THREADS: Final = 8
 
 
@@ -99,7 +102,7 @@ class _Drawn:
         if len(self.built) >= PROGRAMS:
             self.drop()
             return
-        recipe, how = self.draws.choice(WAYS)
+        recipe, how = self.draws.choice(OF_TENSORS if self.tensors else WAYS)
         self.compiled(recipe, self.draws.choice(SHAPES), how)
 
     def compiled(self, recipe: str, shape: Shape, how: str) -> Step:
@@ -117,7 +120,9 @@ class _Drawn:
         operands: list[str] = []
         for place in range(2):
             free = [n for n in fitting if not (place in donated and n in self.lent)]
-            if step.how != ALIASED:
+            if step.how == SPENT:
+                free = operands or free
+            elif step.how != ALIASED:
                 free = [n for n in free if n not in operands]
             if not free:
                 self.upload()
@@ -176,8 +181,9 @@ class _Drawn:
 def walk(number: int, tensors: bool) -> Script:
     """Walk ``number``, over handles or over tensors."""
     drawn = _Drawn(Draws("lifetime", "tensors" if tensors else "walk", number), tensors)
+    ways = OF_TENSORS if tensors else WAYS
     for place in (2 * number, 2 * number + 1):
-        drawn.begin(*WAYS[place % len(WAYS)])
+        drawn.begin(*ways[place % len(ways)])
     every: list[Callable[[], None]] = [drawn.upload, drawn.run, drawn.run, drawn.run]
     every += [drawn.upload, drawn.compile, drawn.delete, drawn.look, drawn.look]
     every += [drawn.drop, drawn.collect] if tensors else [drawn.drop, drawn.collect, drawn.copy]
