@@ -160,7 +160,8 @@ def _again(
     order = Order(name, tuple(header["imports"]), frozenset(header["profiles"]), terms)
     chosen = random.SystemRandom().sample(report.rows, min(count, len(report.rows)))
     rows = run_in_processes([items[row.case] for row in chosen], order, 1, timeout)
-    _compared(chosen, {row.case: applied(row, _waivers(report)) for row in rows}, found)
+    waivers = _waivers(report)
+    _compared(chosen, {row.case: applied(row, waivers) for row in rows}, found)
 
 
 def _waivers(report: Report) -> dict[str, Waiver]:
