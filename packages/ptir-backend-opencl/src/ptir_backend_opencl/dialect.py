@@ -13,7 +13,7 @@ from ptir.backend.kernel import Staying
 from ptir.codegen.exponentials import EXPONENTIALS
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
 from ptir_backend_opencl import dots
-from ptir_backend_opencl.functions import NARROW, UNALIGNED, functions
+from ptir_backend_opencl.functions import DOUBLES, NARROW, UNALIGNED, functions
 from ptir_backend_opencl.groups import SUBGROUPS, together
 
 TYPES: Final = clike.TYPES | {
@@ -31,6 +31,8 @@ ONE_BY_ONE: Final = frozenset(("sin", "cos"))
 """Built-in functions called per lane: PoCL's vectors get small lanes wrong beside huge ones."""
 DOUBLES_ONE_BY_ONE: Final = ONE_BY_ONE | {"pow", "rem"}
 """The same for f64: PoCL's ``pow`` mixes its lanes up there, and its ``fmod`` may not return."""
+OWN_OF_DOUBLES: Final = frozenset(("exp",))
+"""What is ours for f64 where ``own`` functions are taken."""
 
 WRAPPING: Final = frozenset(("add", "sub", "mul", "neg"))
 """What may overflow: a compiler takes for granted that it does not where numbers have signs."""
@@ -66,8 +68,18 @@ float{n} bits_f16{n}(ushort{n} x) {{
 """
 """f32 rounded to 16 bits, half to even, and widened again; ``half`` arithmetic is not needed."""
 
+REMAINDER: Final = """\
+float{n} rem{n}(float{n} a, float{n} b) {{
+  float{n} r = fmod(a, b);
+  return fabs(r) >= fabs(b) ? copysign((float{n})(0.0f), a) : r;
+}}
+"""
+"""``fmod`` of f32: Intel's leaves the divisor itself of some of its multiples below 2^-125."""
+
 PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
-    NARROWING.format(n=n, width=n or 1, isnan=f"as_uint{n}({isnan})", load=load, store=store)
+    (NARROWING + REMAINDER).format(
+        n=n, width=n or 1, isnan=f"as_uint{n}({isnan})", load=load, store=store
+    )
     for n, isnan, load, store in (
         ("", "-isnan(x)", "t[0]", "t[0] = x"),
         ("16", "isnan(x)", "vload16(0, t)", "vstore16(x, 0, t)"),
@@ -82,7 +94,7 @@ void {name}({arguments}) {{
 }}"""
 """A kernel of work-groups of one: an item is a tile."""
 
-DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+HAS_DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
 NO_DOUBLES: Final = "#define double this_device_has_no_double\n"
 """So that a kernel that slips through fails on every driver, also on one that has them."""
 
@@ -106,9 +118,9 @@ class OpenCLC(CLike):
     """OpenCL C 1.2.
 
     ``yields``: kernels may give way to another thread (``YIELD``); ``own``: ``exp``, ``tanh`` and
-    ``erf`` of f32 are ours (``functions``), and so are vectors of narrow types. ``dots`` are
-    instructions unless ``spelled`` says that they are written out. ``subgroup``: members that
-    exchange values (Intel's extension, whose subgroups have a fixed size), or 0.
+    ``erf`` of f32 and ``exp`` of f64 are ours (``functions``), and so are vectors of narrow types.
+    ``dots`` are instructions unless ``spelled`` says that they are written out. ``subgroup``:
+    members that exchange values (Intel's extension, whose subgroups have a fixed size), or 0.
     """
 
     name = "opencl-c"
@@ -178,8 +190,11 @@ class OpenCLC(CLike):
             )
         if op in SPECIAL:
             return SPECIAL[op](self, dtype, of, width, args)
-        if self._own and op in EXPONENTIALS and dtype != F64:
-            return f"{op}_{'v' if width > 1 else ''}f32({args[0]})"
+        if op == "rem" and dtype.is_float and dtype != F64:
+            return f"rem{_n(width)}({', '.join(args)})"
+        if self._own and op in (OWN_OF_DOUBLES if dtype == F64 else EXPONENTIALS):
+            kind = "f64" if dtype == F64 else "f32"
+            return f"{op}_{'v' if width > 1 else ''}{kind}({args[0]})"
         return super().apply(op, dtype, of, width, args)
 
     def wide(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
@@ -272,8 +287,9 @@ class OpenCLC(CLike):
     def prelude(self) -> str:
         """Nothing is contracted but what says ``fma``."""
         own = UNALIGNED + functions() if self._own else ""
+        own += DOUBLES if self._own and self._doubles else ""
         beside = dots.functions(self.dots, not self.spelled)
-        begin = DOUBLES if self._doubles else NO_DOUBLES
+        begin = HAS_DOUBLES if self._doubles else NO_DOUBLES
         return begin + (SUBGROUPS if self._subgroup else "") + PRELUDE + own + beside
 
 

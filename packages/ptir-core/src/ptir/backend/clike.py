@@ -75,8 +75,9 @@ class CLike(Dialect):
     space: ClassVar[str] = ""
     """What a pointer to the device's memory begins with."""
     entry: str
-    """A kernel: a template of ``{name}``, ``{arguments}``, ``{head}`` (the same for every item) and
-    ``{each}``, which finds its number in ``item``."""
+    """A kernel: a template of ``{name}``, ``{arguments}`` and ``{comma}`` (which follows them where
+    there are any), ``{head}`` (the same for every item) and ``{each}``, which finds its number in
+    ``item``."""
 
     # --- what has no common form ---
 
@@ -143,7 +144,8 @@ class CLike(Dialect):
         """The template."""
         listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)
         head = f"{head}\n" if head else ""
-        return self.entry.format(name=name, arguments=listed, head=head, each=each)
+        comma = "," if arguments else ""
+        return self.entry.format(name=name, arguments=listed, comma=comma, head=head, each=each)
 
     # --- ops ---
 
