@@ -78,6 +78,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--threads", type=int, nargs="+", default=[2], help="of llama.cpp and C; bars hold for most"
     )
+    parser.add_argument("--bars", choices=bars.BARS, help="by default second for c, else first")
     parser.add_argument("--no-llama", dest="llama", action="store_false")
     parser.add_argument("--fast", action="store_true", help="with dot implementations beside")
     parser.add_argument("--no-reference", dest="reference", action="store_false")

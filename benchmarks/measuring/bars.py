@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 FORMATS: dict[str, tuple[str, str | None]] = {
@@ -39,8 +39,18 @@ SECOND = Bars(
     {"f32": 1.05, "bf16": 1.15, "int8": 1.35, "int4": 1.6},
     {"f32": 1.8, "bf16": 1.1, "int8": 1.75, "int4": 1.1},
 )
-BARS = {"c": SECOND}
-"""By backend; ``FIRST`` for every other."""
+
+
+def between(low: Bars, high: Bars, part: float) -> Bars:
+    """Bars that lie ``part`` of the way from one to the other."""
+    tables = ((getattr(low, f.name), getattr(high, f.name)) for f in fields(Bars))
+    return Bars(*({n: a[n] + part * (b[n] - a[n]) for n in a} for a, b in tables))
+
+
+BARS = {"first": FIRST, "three-quarters": between(FIRST, SECOND, 0.75), "second": SECOND}
+"""By name (``--bars``)."""
+USUAL = {"c": "second"}
+"""The name by backend; ``first`` for every other."""
 FAST_PREFILL_LLAMA = {"bf16": 1.8, "int8": 4.0, "int4": 2.4}
 """With dot implementations (``--fast``)."""
 PREFILL_REFERENCE = 2.0

@@ -70,7 +70,7 @@ def model_rows(given: argparse.Namespace, name: str, folder: Path, threads: int)
     launches = ours.call("replay", tokens(DECODED))
     for worker in (*peers.values(), *([reference] if reference else [])):
         worker.close()
-    wanted = bars.BARS.get(given.backend, bars.FIRST)
+    wanted = bars.BARS[given.bars or bars.USUAL.get(given.backend, "first")]
     rows = _rows(name, seconds, facts, launches, wanted)
     if every:
         return rows

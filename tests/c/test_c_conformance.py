@@ -19,6 +19,7 @@ from test_opencl_conformance import (
 )
 
 from corpus_slices import outcomes, spread
+from ptir.backend import clike
 from ptir.backend.contract import Target
 from ptir_backend_c import CBackend, compiler, dialect, prelude
 from ptir_backend_c.dialect import PlainC
@@ -47,7 +48,8 @@ def _replaced(old: str, new: str) -> Plant:
 
 def _negated_zero_lost(patch: pytest.MonkeyPatch) -> None:
     """A number is negated by subtracting it from zero."""
-    patch.setitem(dialect.SPECIAL, "neg", lambda d, dtype, of, width, args: f"(0 - {args[0]})")
+    patch.setitem(clike.SPELLED, "neg", lambda d, dtype, of, args: f"(0 - {args[0]})")
+    patch.setitem(dialect.WIDE, "neg", lambda d, dtype, of, width, args: f"(0 - {args[0]})")
 
 
 def _lanes_turned(patch: pytest.MonkeyPatch) -> None:

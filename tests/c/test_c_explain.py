@@ -15,9 +15,9 @@ CODE = "import sys; from ptir.cli.main import main; sys.exit(main(sys.argv[1:]))
 STEP = ("explain", "demo", "--backend", "c", "--position", "8", "-r", "1")
 
 
-def run(*options: str, shared: str = "") -> str:
-    """What the command prints in a process of its own with two threads."""
-    environment = {**os.environ, "PTIR_C_SHARED": shared, "PTIR_C_THREADS": "2"}
+def run(*options: str, shared: str = "", threads: int = 2) -> str:
+    """What the command prints in a process of its own."""
+    environment = {**os.environ, "PTIR_C_SHARED": shared, "PTIR_C_THREADS": str(threads)}
     command = [sys.executable, "-c", CODE, *STEP, *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -39,3 +39,9 @@ def test_its_json_has_them(c: Target) -> None:
     found = json.loads(run("--json"))
     assert found["sharing"].startswith("off")
     assert (found["shared"]["workers"], found["shared"]["barriers_per_layer"]) == (2, 2)
+
+
+def test_so_many_threads_that_sharing_takes_long_to_compute_are_shown_on_request(c: Target) -> None:
+    out = run(threads=9)
+    assert "their phases: ptir explain demo --workers 9" in out
+    assert "phase 1" not in out

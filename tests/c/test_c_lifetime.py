@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -14,6 +15,7 @@ from ptir.backend.contract import Target
 from ptir.codegen.launches import KernelProgram
 from ptir.codegen.memory import Resident
 from ptir_backend_c import CBackend
+from ptir_backend_c.device import Launches
 from ptir_testsuite.lifetime import KINDS, lifetimes
 from ptir_testsuite.outcomes import Outcome
 
@@ -71,8 +73,32 @@ def _all_donated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CBackend, "compile", greedy)
 
 
+def _turns_alike(patch: pytest.MonkeyPatch) -> None:
+    """Every turn of a call is given what the first one is given."""
+    hold = Launches.hold
+
+    def first(self: Any, turn: int) -> None:
+        if turn:
+            ctypes.memmove(self._now, self._held, self._nbytes)
+        hold(self, turn)
+
+    patch.setattr(Launches, "hold", first)
+
+
+def _kept_in_donations(patch: pytest.MonkeyPatch) -> None:
+    """Handles that are donated from one turn to the next are not those of the turn before."""
+    repeated = KernelProgram.repeat
+
+    def unfed(self: Any, inputs: Any, feeds: Any, turns: int, keep: int) -> Any:
+        return repeated(self, inputs, (), turns, keep)
+
+    patch.setattr(KernelProgram, "repeat", unfed)
+
+
 FAULTS: Final[dict[str, tuple[Plant, str, str]]] = {
     "no lock": (_no_lock, "threads", "of thread"),
+    "turns are alike": (_turns_alike, "repeat", "is wrong in"),
+    "nothing is fed": (_kept_in_donations, "repeat", "is wrong in"),
     "never freed": (_never_freed, "memory", "a leak"),
     "handed out twice": (_freed_too_early, "walk", "is wrong in"),
     "every input is overwritten": (_all_donated, "walk", "is wrong in"),

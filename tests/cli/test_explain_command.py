@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from click.testing import CliRunner
 
@@ -111,6 +113,13 @@ def test_sharing_is_printed_phase_by_phase(command: Command) -> None:
     assert any("attention" in line and "phase 1" in line for line in lines)
     assert any(line.startswith("barriers") and "2 a layer" in line for line in lines)
     assert any("50.0 | 50.0%" in line for line in lines)
+
+
+def test_of_many_workers_the_least_and_the_most_shares_are_printed(command: Command) -> None:
+    lines = command("explain", "demo", "--workers", 12).out.splitlines()
+    assert not any("|" in line for line in lines)
+    (weights,) = [line for line in lines if line.startswith("weights")]
+    assert re.fullmatch(r"weights +\S+ .B to \S+ .B for each of 12 workers, .* to .*%", weights)
 
 
 def test_where_nothing_can_be_shared_nothing_is_said(command: Command) -> None:

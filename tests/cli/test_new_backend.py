@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ptir.cli.main import main
-from ptir.cli.new_backend import LONGEST, rendered
+from ptir.cli.new_backend import LEVELS, LONGEST, rendered
 from tiny_distributions import TINY, Site, site
 
 __all__ = ["site"]
@@ -32,17 +33,34 @@ def test_the_example_is_what_the_command_writes() -> None:
     assert files(EXAMPLE) == rendered("toy"), again
 
 
-def test_another_name_changes_nothing_but_the_name() -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_another_name_changes_nothing_but_the_name(level: str) -> None:
     renamed = {
         path.replace("toy", "my_gpu"): text.replace("backend_toy", "backend_my_gpu").replace(
             "toy", "my-gpu"
         )
-        for path, text in rendered("toy").items()
+        for path, text in rendered("toy", level).items()
     }
-    assert rendered("my-gpu") == renamed
-    assert not [
-        text for text in rendered("my-gpu").values() if "@name@" in text or "@module" in text
-    ]
+    made = rendered("my-gpu", level)
+    assert made == renamed
+    assert not [text for text in made.values() if re.search(r"@[a-z]+@", text)]
+
+
+def test_levels_differ_in_the_module_and_where_it_is_named() -> None:
+    made = {level: rendered("mine", level) for level in LEVELS}
+    for level, files_of in made.items():
+        (name,) = re.findall(r'mine = "ptir_backend_mine:(\w+)"', files_of["pyproject.toml"])
+        module = files_of["ptir_backend_mine.py"]
+        assert f"class {name}(" in module, level
+        assert len(module.splitlines()) < {"interpreter": 80, "kernel": 200}[level]
+    assert made["interpreter"] == rendered("mine")
+
+
+def test_level_that_is_none_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["new-backend", "mine", str(tmp_path / "new"), "--level", "compiler"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "'compiler' is not one of 'interpreter', 'kernel'" in said
+    assert not (tmp_path / "new").exists()
 
 
 def test_files_are_written_and_named(
@@ -70,9 +88,12 @@ def test_without_json_stdout_is_empty_and_the_next_steps_are_named(
     assert files(tmp_path / "there") == rendered("mine")
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", ["x", "a" * LONGEST, "ab-" + "c" * (LONGEST - 3)])
-def test_what_is_written_is_formatted_and_clean_by_default(name: str, tmp_path: Path) -> None:
-    assert main(["new-backend", name, str(tmp_path / "new")]) == 0
+def test_what_is_written_is_formatted_and_clean_by_default(
+    name: str, level: str, tmp_path: Path
+) -> None:
+    assert main(["new-backend", name, str(tmp_path / "new"), "--level", level]) == 0
     for check in (["format", "--check"], ["check"]):
         command = [sys.executable, "-m", "ruff", *check, "--isolated", "--no-cache"]
         done = subprocess.run([*command, str(tmp_path / "new")], capture_output=True, text=True)

@@ -49,6 +49,29 @@ def test_angles_of_every_size_side_by_side(opencl: Target, function: Callable[..
     np.testing.assert_allclose(run(function, opencl, angles), wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("count", [9, 40])
+def test_the_largest_doubles_are_exponentials(opencl: Target, count: int) -> None:
+    """PoCL's exp of f64 is infinite a little before the logarithm of the largest number."""
+    if "f64" not in opencl.backend.claimed(opencl.device):
+        pytest.skip("the device has no f64")
+    last = 709.782712893384
+    arguments = [last - step for step in (1.0, 0.01, 2e-6, 1e-6, 1e-9, 0.0)]
+    x = np.resize([*arguments, np.nextafter(last, np.inf), -745.1, -745.2], count)
+    with np.errstate(over="ignore", under="ignore"):
+        wanted = np.exp(x)
+    assert np.isfinite(wanted[5]) and np.isinf(wanted[6])
+    np.testing.assert_allclose(run(F.exp, opencl, x), wanted, rtol=3 * 2.0**-52, atol=0)
+
+
+@pytest.mark.parametrize("parts", [(258, 262, 264), range(64, 512)], ids=["single", "wide"])
+def test_nothing_is_left_of_multiples_of_the_smallest(opencl: Target, parts: Any) -> None:
+    """Intel's fmod of f32 leaves the divisor of some of its multiples below 2^-125."""
+    divisors = np.float32(2.0**-134) * np.array(parts, np.float32)
+    for times in (1, -1, 2, 3):
+        found = run(F.rem, opencl, np.float32(times) * divisors, divisors)
+        assert not found.any() and (np.signbit(found) == (times < 0)).all()
+
+
 @pytest.mark.parametrize("columns", [16, 17, 37, 47])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_lines_of_16_bits_begin_anywhere(opencl: Target, dtype: str, columns: int) -> None:

@@ -204,6 +204,23 @@ def test_an_input_is_bound_again_after_a_bind_failed(
     assert result(0, 1) == first
 
 
+def test_a_handle_at_the_address_of_one_that_is_gone_is_bound_anew(opencl: Target) -> None:
+    backend, device = opencl.backend, opencl.device
+    program = ptir.capture(lambda x: x + 1.0, SQUARE)
+    executable = backend.compile(program, device, Options())
+    again, kept, address = 0, [], 0
+    for seed in range(64):
+        array = square(seed)
+        handle = backend.upload(array, device)
+        again += id(handle) == address
+        (out,) = executable.run([handle])
+        np.testing.assert_array_equal(backend.download(out, device), array + np.float32(1))
+        address = id(handle)
+        kept.append(handle.memory)  # so that the next one has other memory
+        del handle, out
+    assert again, "no handle came to lie where another one had been: nothing was tested"
+
+
 def test_a_lent_array_that_is_copied_stays_until_the_copy_is_done(
     opencl: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,18 @@ def test_the_reference_backend_passes(kind, setting):
     assert "memory" not in found.facts
 
 
+def test_a_tensor_that_several_threads_donate_goes_to_one(monkeypatch):
+    """Were it given up after the run, several would run at the same time, all in its memory."""
+
+    def looked_at(self, reason):
+        return self.handle
+
+    monkeypatch.setattr(Buffer, "claim", looked_at)
+    found = run_item(one("rivals"), setting_of(Placing()))
+    assert found.outcome is Outcome.ACCEPTED_INVALID
+    assert "8 of 8 threads that donate one tensor succeeded; it must be one" in found.message
+
+
 def test_what_cannot_be_looked_at_is_said(installed, capsys):
     found = run_item(one("memory"), setting_of(Correct()))
     assert found.outcome is Outcome.PASS and found.facts == {"memory": "not reported"}
@@ -51,7 +63,8 @@ def test_what_cannot_be_looked_at_is_said(installed, capsys):
 def test_scripts_hold_everything_that_can_be_done():
     steps = [step for item in lifetimes() for step in item.script]
     wanted = {"upload", "lend", "compile", "run", "copy", "download", "delete", "check", "collect"}
-    assert {*wanted, "threads", "grown", "use after donation"} <= {step.do for step in steps}
+    wanted |= {"threads", "repeat", "rivals", "grown", "use after donation"}
+    assert wanted <= {step.do for step in steps}
     ways = {(step.recipe, step.how) for step in steps if step.do == "run"}
     assert len(ways) == 4 * len(RECIPES), "every program is run in every way"
     assert THREADS >= 4

@@ -5,73 +5,40 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
-from ptir.backend.kernel import Argument, Dialect, Staying
+from ptir.backend import clike
+from ptir.backend.clike import BINARY, RELATIONS, CLike
+from ptir.backend.kernel import Staying, Together
 from ptir.codegen.exponentials import EXPONENTIALS
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
 from ptir_backend_opencl import dots
-from ptir_backend_opencl.functions import NARROW, UNALIGNED, functions
-from ptir_backend_opencl.groups import SUBGROUPS, together
+from ptir_backend_opencl.functions import DOUBLES, NARROW, UNALIGNED, functions
 
-TYPES: Final = {
-    "bool": "int",  # carried as a mask
+TYPES: Final = clike.TYPES | {
     "i8": "char",
-    "i16": "short",
-    "i32": "int",
     "i64": "long",
     "u8": "uchar",
     "u16": "ushort",
     "u32": "uint",
     "u64": "ulong",
-    "f16": "float",  # carried as f32
-    "bf16": "float",
-    "f32": "float",
-    "f64": "double",
-    "f8e4m3fn": "uchar",  # only moved
+    "f8e4m3fn": "uchar",
     "f8e5m2": "uchar",
-}
-
-STORAGE: Final = TYPES | {"bool": "uchar", "f16": "half", "bf16": "ushort"}
-
-BINARY: Final = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "shift_left": "<<",
-    "shift_right": ">>",
-}
-
-RELATIONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-
-FUNCTIONS: Final = {
-    "abs": "fabs",
-    "exp": "exp",
-    "expm1": "expm1",
-    "log": "log",
-    "log1p": "log1p",
-    "sqrt": "sqrt",
-    "sin": "sin",
-    "cos": "cos",
-    "tanh": "tanh",
-    "erf": "erf",
-    "pow": "pow",
-    "floor": "floor",
-    "ceil": "ceil",
-    "round": "rint",
 }
 
 ONE_BY_ONE: Final = frozenset(("sin", "cos"))
 """Built-in functions called per lane: PoCL's vectors get small lanes wrong beside huge ones."""
 DOUBLES_ONE_BY_ONE: Final = ONE_BY_ONE | {"pow", "rem"}
 """The same for f64: PoCL's ``pow`` mixes its lanes up there, and its ``fmod`` may not return."""
+OWN_OF_DOUBLES: Final = frozenset(("exp",))
+"""What is ours for f64 where ``own`` functions are taken."""
 
 WRAPPING: Final = frozenset(("add", "sub", "mul", "neg"))
 """What may overflow: a compiler takes for granted that it does not where numbers have signs."""
+FORMS: Final = {"neg": "-{}", "not": "~{}", "rem": "{} % {}"} | {
+    op: f"{{}} {sign} {{}}" for op, sign in BINARY.items()
+}
+"""Operators of vectors."""
 
 ONES: Final = "-(get_work_dim() > 0)"
 """Minus one, which no compiler sees: Intel's gets the greater of two complements wrong."""
@@ -100,17 +67,34 @@ float{n} bits_f16{n}(ushort{n} x) {{
 """
 """f32 rounded to 16 bits, half to even, and widened again; ``half`` arithmetic is not needed."""
 
+REMAINDER: Final = """\
+float{n} rem{n}(float{n} a, float{n} b) {{
+  float{n} r = fmod(a, b);
+  return fabs(r) >= fabs(b) ? copysign((float{n})(0.0f), a) : r;
+}}
+"""
+"""``fmod`` of f32: Intel's leaves the divisor itself of some of its multiples below 2^-125."""
+
 PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
-    NARROWING.format(n=n, width=n or 1, isnan=f"as_uint{n}({isnan})", load=load, store=store)
+    (NARROWING + REMAINDER).format(
+        n=n, width=n or 1, isnan=f"as_uint{n}({isnan})", load=load, store=store
+    )
     for n, isnan, load, store in (
         ("", "-isnan(x)", "t[0]", "t[0] = x"),
         ("16", "isnan(x)", "vload16(0, t)", "vstore16(x, 0, t)"),
     )
 )
 
-KERNEL: Final = "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))\n"
+KERNEL: Final = """\
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void {name}({arguments}) {{
+  const int item = get_global_id(0);
+{head}{each}
+}}"""
+"""A kernel of work-groups of one: an item is a tile."""
 
-DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+HAS_DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+SUBGROUPS: Final = "#pragma OPENCL EXTENSION cl_intel_subgroups : enable\n"
 NO_DOUBLES: Final = "#define double this_device_has_no_double\n"
 """So that a kernel that slips through fails on every driver, also on one that has them."""
 
@@ -126,21 +110,38 @@ STAYING: Final = Staying(
 )
 
 
+TOGETHER: Final = Together(
+    kernel="__kernel __attribute__((reqd_work_group_size({2}, 1, 1)))\nvoid {0}({1})",
+    item="get_group_id(0)",
+    member="get_local_id(0)",
+    barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    shared="__local {0} {1}[{2}] __attribute__((aligned(16)));",
+    words="const uint4 {0} = *(const __global uint4 *)({1} + {2});",
+    put="*(__global uint4 *)({0} + {1}) = (uint4)({2}, {3}, {4}, {5});",
+)
+
+
 YIELD: Final = '__asm__ volatile("syscall" : : "a"(24L) : "rcx", "r11", "memory");'
 """``sched_yield`` of Linux on x86-64, for drivers that compile assembly for the host's threads."""
 
 
-class OpenCLC(Dialect):
+class OpenCLC(CLike):
     """OpenCL C 1.2.
 
     ``yields``: kernels may give way to another thread (``YIELD``); ``own``: ``exp``, ``tanh`` and
-    ``erf`` of f32 are ours (``functions``), and so are vectors of narrow types. ``dots`` are
-    instructions unless ``spelled`` says that they are written out. ``subgroup``: members that
-    exchange values (Intel's extension, whose subgroups have a fixed size), or 0.
+    ``erf`` of f32 and ``exp`` of f64 are ours (``functions``), and so are vectors of narrow types.
+    ``dots`` are instructions unless ``spelled`` says that they are written out. ``subgroup``:
+    members that exchange values (Intel's extension, whose subgroups have a fixed size), or 0.
     """
 
     name = "opencl-c"
     lanes = 16
+    types = TYPES
+    stored: ClassVar = {"bool": "uchar", "f16": "half", "bf16": "ushort"}
+    suffixes: ClassVar = {"u32": "u", "i64": "l", "u64": "ul"}
+    space = "__global "
+    entry = KERNEL
+    functions = clike.FUNCTIONS | {"max": "max", "min": "min"}
     staying = STAYING
     rolled = "__attribute__((opencl_unroll_hint(1)))"
     spelled = False
@@ -155,20 +156,28 @@ class OpenCLC(Dialect):
         if yields:
             self.staying = replace(STAYING, pause=YIELD)
 
-    def type(self, dtype: DType, width: int = 1) -> str:
-        """``float``, ``int16``, ..."""
-        return TYPES[dtype.name] + (str(width) if width > 1 else "")
+    def vector(self, dtype: DType, width: int) -> str:
+        """``float16``, ``int16``, ..."""
+        return f"{TYPES[dtype.name]}{width}"
 
-    def literal(self, dtype: DType, value: float | int) -> str:
-        """Exact: floats in hexadecimal."""
-        if dtype == BOOL:
-            return "-1" if value else "0"
-        if dtype.is_float and dtype.bits > 8:
-            return _float(float(value), dtype)
-        suffix = {"u32": "u", "i64": "l", "u64": "ul"}.get(dtype.name, "")
-        if value == -(1 << (dtype.bits - 1)) and dtype.bits >= 32:
-            return f"({value + 1}{suffix}-1)"
-        return f"{value}{suffix}" if value >= 0 else f"({value}{suffix})"
+    def special(self, value: float, dtype: DType) -> str:
+        """A macro."""
+        if math.isnan(value):
+            return f"({'double' if dtype == F64 else 'float'})NAN"
+        sign = "-" if value < 0 else ""
+        return f"((double){sign}INFINITY)" if dtype == F64 else f"({sign}INFINITY)"
+
+    def recast(self, dtype: DType, text: str) -> str:
+        """A built-in function."""
+        return f"as_{TYPES[dtype.name]}({text})"
+
+    def half_bits(self, text: str) -> str:
+        """A function of the prelude."""
+        return f"f16_bits({text})"
+
+    def half_value(self, bits: str) -> str:
+        """A function of the prelude."""
+        return f"bits_f16({bits})"
 
     def splat(self, dtype: DType, width: int, text: str) -> str:
         """A cast of the scalar to the vector type."""
@@ -187,49 +196,45 @@ class OpenCLC(Dialect):
     def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
         """Operators, built-in functions, and the conversions between masks and numbers."""
         if width > 1 and op in (DOUBLES_ONE_BY_ONE if dtype == F64 else ONE_BY_ONE):
-            lanes = ([self.lane(f"({arg})", n) for arg in args] for n in range(width))
-            return self.gathered(dtype, [self.apply(op, dtype, of, 1, lane) for lane in lanes])
-        if op in WRAPPING and dtype.kind == "int" and dtype.bits >= 32:
-            return self._wrapped(op, dtype, width, args)
+            return self.lanewise(
+                dtype, width, lambda _, *lane: self.scalar(op, dtype, of, lane), *args
+            )
         if op in SPECIAL:
             return SPECIAL[op](self, dtype, of, width, args)
+        if op == "rem" and dtype.is_float and dtype != F64:
+            return f"rem{_n(width)}({', '.join(args)})"
+        if self._own and op in (OWN_OF_DOUBLES if dtype == F64 else EXPONENTIALS):
+            kind = "f64" if dtype == F64 else "f32"
+            return f"{op}_{'v' if width > 1 else ''}{kind}({args[0]})"
+        return super().apply(op, dtype, of, width, args)
+
+    def wide(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+        """As a single one; masks are 32 bits wide, whatever was compared."""
         if op in RELATIONS:
-            return self._mask(f"{args[0]} {RELATIONS[op]} {args[1]}", of, width)
-        if op == "mul" and width == 1 and dtype.bits < 32 and dtype.is_integer:
-            args = [f"(uint){arg}" for arg in args]  # a product of shorts may not fit an int
-        if op in BINARY:
-            return self._whole(dtype, width, f"{args[0]} {BINARY[op]} {args[1]}")
-        if op == "neg":
-            return self._whole(dtype, width, f"-{args[0]}")
-        if op == "not":
-            return self._complement(dtype, width, args[0])
-        if self._own and op in EXPONENTIALS and dtype != F64:
-            return f"{op}_{'v' if width > 1 else ''}f32({args[0]})"
-        return f"{FUNCTIONS[op]}({', '.join(args)})"
+            bits = 32 if of in (F16, BF16, BOOL) else of.bits
+            text = f"({args[0]} {RELATIONS[op]} {args[1]})"
+            return text if bits == 32 else f"convert_int{width}{text}"
+        if op not in FORMS or (dtype.is_float and op == "rem"):
+            return self.function(op, dtype, args)
+        if op in WRAPPING:
+            return self.wrapped(FORMS[op], dtype, args, width)
+        return f"({FORMS[op].format(*args)})"
 
-    def _wrapped(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
-        """Computed without signs, where overflow is defined."""
-        plain = DTYPES[f"u{dtype.bits}"]
-        bits = [f"as_{self.type(plain, width)}({arg})" for arg in args]
-        return f"as_{self.type(dtype, width)}({self.apply(op, plain, plain, width, bits)})"
+    def wrapped(self, form: str, dtype: DType, args: Sequence[str], width: int = 1) -> str:
+        """Numbers with signs are computed without, where overflow is defined."""
+        if width == 1 and dtype.bits < 32:
+            return super().wrapped(form, dtype, args)
+        if dtype.kind != "int" or dtype.bits < 32:
+            return f"({form.format(*args)})"
+        plain = self.type(DTYPES[f"u{dtype.bits}"], width)
+        bits = (f"as_{plain}({arg})" for arg in args)
+        return f"as_{self.type(dtype, width)}({form.format(*bits)})"
 
-    def _complement(self, dtype: DType, width: int, text: str) -> str:
-        """Of a single integer as wide as a register, without telling the compiler."""
-        if width == 1 and dtype.is_integer and dtype.bits >= 32:
-            return f"({text} ^ ({self.type(dtype)})({ONES}))"
-        return self._whole(dtype, width, f"~{text}")
-
-    def _whole(self, dtype: DType, width: int, text: str) -> str:
-        """A scalar integer narrower than ``int`` was promoted: bring it back."""
-        narrow = width == 1 and dtype.bits < 32 and not dtype.is_float and dtype != BOOL
-        return f"({self.type(dtype)})({text})" if narrow else f"({text})"
-
-    def _mask(self, text: str, of: DType, width: int) -> str:
-        """A relation as a 32-bit mask; vectors give -1, as wide as what was compared."""
-        if width == 1:
-            return f"(-({text}))"
-        bits = 32 if of in (F16, BF16, BOOL) else of.bits
-        return f"({text})" if bits == 32 else f"convert_int{width}({text})"
+    def scalar(self, op: str, dtype: DType, of: DType, args: Sequence[str]) -> str:
+        """A complement as wide as a register is made without telling the compiler."""
+        if op == "not" and dtype.is_integer and dtype.bits >= 32:
+            return f"({args[0]} ^ ({self.type(dtype)})({ONES}))"
+        return super().scalar(op, dtype, of, args)
 
     def folded(self, op: str, dtype: DType, text: str) -> str | None:
         """A function of the prelude, beside dot products."""
@@ -251,7 +256,7 @@ class OpenCLC(Dialect):
 
     def _wide(self, dtype: DType, width: int, buffer: str, index: str) -> str:
         """Neighbours as they are stored."""
-        kind = STORAGE[dtype.name]
+        kind = self.storage(dtype)
         if self._own and kind in NARROW:
             return f"(*(const __global {kind}{width}_at *)({buffer} + {index}))"
         return f"vload{width}(0, {buffer} + {index})"
@@ -266,7 +271,7 @@ class OpenCLC(Dialect):
         space: str = "__global ",
     ) -> str:
         """A store of what carries the value, narrowed."""
-        n, kind = _n(width), STORAGE[dtype.name]
+        n, kind = _n(width), self.storage(dtype)
         if dtype == F16 and width > 1:  # PoCL's wide vstore_half faults where lines are not aligned
             text, kind = f"f16_bits{n}({text})", "ushort"
         elif dtype == F16:
@@ -282,70 +287,47 @@ class OpenCLC(Dialect):
             return f"vstore{width}({text}, 0, {cast}({buffer} + {index}));"
         return f"{buffer}[{index}] = {text};"
 
-    def private(self, array: str, size: int, dtype: DType = F32) -> str:
-        """An array of the work-item."""
-        return f"{TYPES[dtype.name]} {array}[{size}] __attribute__((aligned(64)));"
-
-    def private_load(self, width: int, array: str, index: str) -> str:
-        """Like a load from a buffer."""
-        return f"vload{width}(0, {array} + {index})" if width > 1 else f"{array}[{index}]"
-
     def private_store(
         self, width: int, array: str, index: str, text: str, dtype: DType = F32
     ) -> str:
         """Like a store to a buffer."""
         if dtype.bits < 32:
-            kind = STORAGE[dtype.name] + ("_at" if self._own else "")
-            array = f"(({kind} *){array})"
-            return self.store(dtype, width, array, index, text, "")
-        if width > 1:
-            return f"vstore{width}({text}, 0, {array} + {index});"
-        return f"{array}[{index}] = {text};"
-
-    def pointer(self, argument: Argument) -> str:
-        """A pointer to global memory."""
-        constant = "" if argument.written else "const "
-        return f"__global {constant}{STORAGE[argument.dtype.name]} *"
-
-    def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
-        """A kernel of work-groups of one: an item is a tile."""
-        listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)
-        return f"{KERNEL}void {name}({listed}) {{\n  const int item = get_global_id(0);\n{body}\n}}"
+            array = f"(({self.storage(dtype)}{'_at' if self._own else ''} *){array})"
+        return self.store(dtype, width, array, index, text, "")
 
     def prelude(self) -> str:
         """Nothing is contracted but what says ``fma``."""
         own = UNALIGNED + functions() if self._own else ""
+        own += DOUBLES if self._own and self._doubles else ""
         beside = dots.functions(self.dots, not self.spelled)
-        begin = DOUBLES if self._doubles else NO_DOUBLES
+        begin = HAS_DOUBLES if self._doubles else NO_DOUBLES
         return begin + (SUBGROUPS if self._subgroup else "") + PRELUDE + own + beside
+
+
+def together(subgroup: int) -> Together:
+    """How groups are spelled where ``subgroup`` of their members exchange values."""
+    if not subgroup:
+        return TOGETHER
+    fixed = f"__attribute__((intel_reqd_sub_group_size({subgroup})))"
+    return replace(
+        TOGETHER,
+        kernel=TOGETHER.kernel.replace("__kernel ", f"__kernel {fixed} "),
+        exchange="intel_sub_group_shuffle_xor({0}, {1})",
+        width=subgroup,
+    )
 
 
 def _n(width: int) -> str:
     return str(width) if width > 1 else ""
 
 
-def _float(value: float, dtype: DType) -> str:
-    suffix = "" if dtype == F64 else "f"
-    if math.isnan(value):
-        return f"({'double' if dtype == F64 else 'float'})NAN"
-    if math.isinf(value):
-        sign = "-" if value < 0 else ""
-        return f"((double){sign}INFINITY)" if dtype == F64 else f"({sign}INFINITY)"
-    text = value.hex() + suffix
-    return f"({text})" if text.startswith("-") else text
-
-
 Spelling = Callable[[OpenCLC, DType, DType, int, Sequence[str]], str]
 
 
-def _rem(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    return f"fmod({args[0]}, {args[1]})" if dtype.is_float else f"({args[0]} % {args[1]})"
-
-
 def _select(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    mask, on_true, on_false = args
     if width == 1:
-        return f"({mask} ? {on_true} : {on_false})"
+        return d.scalar("select", dtype, of, args)
+    mask, on_true, on_false = args
     bits = 32 if dtype in (F16, BF16, BOOL) else dtype.bits
     kind = {8: "char", 16: "short", 32: "int", 64: "long"}[bits]
     wide = mask if bits == 32 else f"convert_{kind}{width}({mask})"
@@ -380,7 +362,7 @@ def _bits(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) 
 def _fma(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
     """Contracted for floats; integers wrap."""
     if dtype.is_float:
-        return f"fma({', '.join(args)})"
+        return d.function("fma", dtype, args)
     product = d.apply("mul", dtype, of, width, args[:2])
     return d.apply("add", dtype, of, width, [product, args[2]])
 
@@ -389,31 +371,16 @@ def _narrow(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]
     return f"{'to_f16' if dtype == F16 else 'to_bf16'}{_n(width)}({args[0]})"
 
 
-def _extreme(name: str, relation: str) -> Spelling:
-    """One of two integers: single ones are compared, because narrow literals have no type."""
-
-    def spelled(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-        a, b = args
-        if width > 1:
-            return f"{name}({a}, {b})"
-        return d._whole(dtype, width, f"{a} {relation} {b} ? {a} : {b}")
-
-    return spelled
-
-
 def _beside(name: str) -> Spelling:
     """A function of wide values that stands in the prelude where there are dot products."""
     return lambda d, dtype, of, width, args: f"{name}_v({', '.join(args)})"
 
 
 SPECIAL: Final[dict[str, Spelling]] = {
-    "rem": _rem,
     "fma": _fma,
     "select": _select,
     "convert": _convert,
     "bits": _bits,
     "narrow": _narrow,
-    "max": _extreme("max", ">"),
-    "min": _extreme("min", "<"),
     **{name: _beside(name) for name in dots.STORES},
 }

@@ -55,6 +55,17 @@ typedef {0} {0}16_at __attribute__((ext_vector_type(16), aligned({1}), may_alias
 UNALIGNED: Final = "".join(OF_A_TYPE.format(kind, size) for kind, size in NARROW.items())
 """Vectors of these as Clang writes and reads them at once wherever they lie, also within words."""
 
+EXP_OF_DOUBLES: Final = """\
+static inline double{n} exp_{lanes}(double{n} x) {{
+  double{n} y = exp(x > 709.78 ? 0.5 * x : x);
+  return x > 709.78 ? y * y : y;
+}}
+"""
+DOUBLES: Final = "".join(
+    EXP_OF_DOUBLES.format(n=n, lanes=lanes) for n, lanes in (("", "f64"), ("16", "vf64"))
+)
+"""``exp`` of f64: PoCL's is infinite from 709.782711 on, where the largest are still finite."""
+
 
 @cache
 def functions() -> str:

@@ -1,8 +1,9 @@
 """The corpus: every case of every op record, derived without knowing any op by name.
 
 For each op: its samples as they stand; awkward operands in all combinations where the op is
-elementwise; every dtype and attribute branch with drawn values; other axis sizes; host layouts;
-shared buffers. The same records always give the same cases with the same ids.
+elementwise, and those beside which functions overflow or underflow; every dtype and attribute
+branch with drawn values; other axis sizes; host layouts; shared buffers. The same records always
+give the same cases with the same ids.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ptir.ops import OPS
 from ptir.ops.record import Op
 from ptir.types import TensorType
 from ptir_testsuite.case import Case, Form, make
+from ptir_testsuite.edges import at_edges
 from ptir_testsuite.floats import Array
 from ptir_testsuite.layouts import LAYOUTS
 from ptir_testsuite.oracles import ORACLES
@@ -123,6 +125,9 @@ def _elementwise(op: Op, templates: Sequence[Template]) -> Iterator[Case]:
             variants.setdefault(variant.key, replace(variant, origin=""))
     for variant in variants.values():
         yield _case(variant, all_tuples(variant.types), "all combinations")
+        beside = at_edges(variant.types)
+        if beside is not None:
+            yield _case(variant, beside, "edges")
         large = _reshaped(variant, (1031,))
         yield _case(large, drawn(large, "bits"), "large")
     for template in {t.key: t for t in flat}.values():

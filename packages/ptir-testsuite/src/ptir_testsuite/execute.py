@@ -173,7 +173,7 @@ def _results(case: Case, program: Program, setting: Setting) -> list[Any]:
         text = f"{case.call}: {fallbacks} ops ran on the host, by the backend's own counters"
         raise Failed(Outcome.ERROR, "execute", text)
     _unchanged(case, "execute", handles, before, setting, "an input buffer was changed")
-    second = _run(case, executable, handles, setting, PATTERNS[1])
+    second = _run(case, executable, handles, setting, PATTERNS[1], first)
     if _fingerprint(map(memory_of, arrays)) != scribbled:
         text = f"{case.call}: memory of the host was changed after it was uploaded"
         raise Failed(Outcome.MISMATCH, "execute", text)
@@ -220,12 +220,24 @@ def _uploaded(arrays: Sequence[Any], case: Case, setting: Setting) -> list[Any]:
 
 
 def _run(
-    case: Case, executable: Executable, handles: Sequence[Any], setting: Setting, pattern: int
+    case: Case,
+    executable: Executable,
+    handles: Sequence[Any],
+    setting: Setting,
+    pattern: int,
+    before: Sequence[Any] = (),
 ) -> list[Any]:
-    """The results of one run, whose memory held ``pattern`` before where it was used before."""
+    """The results of one run, whose memory held ``pattern`` before where it was used before.
+
+    What was downloaded ``before`` must not become poison too.
+    """
     backend, device = setting.target.backend, setting.target.device
     types = case.program.main.output_types
+    downloaded = _fingerprint(before)
     fences = _guarded("upload", case, lambda: Fences(types, setting.target, pattern))
+    if _fingerprint(before) != downloaded:
+        text = f"{case.call}: a downloaded array is memory of the device: it changed afterwards"
+        raise Failed(Outcome.MISMATCH, "download", text)
 
     def execute() -> Sequence[Any]:
         results = executable.run(handles)

@@ -13,6 +13,7 @@ from ptir_testsuite.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus import cases_of
 from ptir_testsuite.items import Item
 from ptir_testsuite.lifetime import lifetimes
+from ptir_testsuite.models import model_runs
 from ptir_testsuite.programs import RandomProgram, stored
 from ptir_testsuite.refusals import refusals
 
@@ -28,6 +29,8 @@ def item_of(id: str) -> Item:
         return _among(id, _composites(match[1]))
     if id.startswith("regression-"):
         return _among(id, stored())
+    if id.startswith("model-"):
+        return _among(id, model_runs())
     if id.startswith("lifetime-"):
         return _among(id, lifetimes())
     op = id.rpartition("-")[0].removesuffix("-refusal")
@@ -35,7 +38,8 @@ def item_of(id: str) -> Item:
         raise UsageError(
             f"{id!r} is no id: there is no op {op!r}; ids look like add-0123456789ab,"
             " add-refusal-0123456789ab, composite-gelu-0, lifetime-walk-0123456789ab,"
-            " regression-0123456789ab and program-SEED-NUMBER; ops of your own need --import MODULE"
+            " model-gpt2-f32-logits-0123456789ab, regression-0123456789ab and program-SEED-NUMBER;"
+            " ops of your own need --import MODULE"
         )
     return _among(id, _of_op(op))
 

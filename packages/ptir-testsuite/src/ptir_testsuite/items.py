@@ -1,4 +1,4 @@
-"""What can be run as one row of a report: cases, refusals, composites, lifetimes, programs."""
+"""What can be run as one row of a report: cases, refusals, composites, models, programs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from ptir_testsuite.composites import CALLS, CompositeCall, run_composite
 from ptir_testsuite.corpus import corpus
 from ptir_testsuite.execute import Setting, run_case
 from ptir_testsuite.lifetime import Lifetime, lifetimes, run_lifetime
+from ptir_testsuite.models import ModelRun, model_profiles, model_runs, run_model
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.profiles import names_of, profiles_of
 from ptir_testsuite.programs import RandomProgram, Stored, run_program, run_stored, stored
 from ptir_testsuite.refusals import Refusal, refusals, run_refusal
 from ptir_testsuite.selection import Matches
 
-Item = Case | Refusal | CompositeCall | Lifetime | RandomProgram | Stored
+Item = Case | Refusal | CompositeCall | ModelRun | Lifetime | RandomProgram | Stored
 
 
 def items(programs: int, seed: int = 0, first: int = 0) -> Iterator[Item]:
-    """The corpus, refusals, composites, lifetimes, regressions, then random programs."""
+    """The corpus, refusals, composites, models, lifetimes, regressions, then random programs."""
     yield from _derived(tuple((op.name, id(op)) for op in OPS.values()))
     yield from composites()
+    yield from model_runs()
     yield from lifetimes()
     yield from stored()
     yield from random_programs(programs, seed, first)
@@ -45,9 +47,9 @@ def random_programs(count: int, seed: int = 0, first: int = 0) -> Iterator[Rando
     return (RandomProgram(seed, number) for number in range(first, first + count))
 
 
-def hashed(everything: Iterable[Item]) -> Iterator[Case | Lifetime]:
+def hashed(everything: Iterable[Item]) -> Iterator[Case | ModelRun | Lifetime]:
     """The items that the hash of the corpus is of."""
-    return (item for item in everything if isinstance(item, Case | Lifetime))
+    return (item for item in everything if isinstance(item, Case | ModelRun | Lifetime))
 
 
 def profiles(item: Item) -> frozenset[str]:
@@ -56,6 +58,8 @@ def profiles(item: Item) -> frozenset[str]:
         return frozenset()
     if isinstance(item, Stored):
         return item.profiles
+    if isinstance(item, ModelRun):
+        return model_profiles(item)
     if isinstance(item, CompositeCall | Lifetime):
         return profiles_of(OPS["add"], names_of(item.dtypes))
     dtypes = item.dtypes if isinstance(item, Case) else ()
@@ -64,6 +68,8 @@ def profiles(item: Item) -> frozenset[str]:
 
 def described(item: Item) -> str:
     """The text that ``-k`` searches: id, call, dtypes, origin and profiles."""
+    if isinstance(item, ModelRun):
+        return " ".join((item.id, item.call, *item.dtypes, *sorted(profiles(item))))
     if isinstance(item, RandomProgram | CompositeCall | Lifetime):
         return f"{item.id} {' '.join(spoken(item)[2])}"
     if isinstance(item, Stored):
@@ -93,6 +99,8 @@ def run_item(item: Item, setting: Setting) -> Row:
         return run_stored(item, setting)
     if isinstance(item, CompositeCall):
         return run_composite(item, setting)
+    if isinstance(item, ModelRun):
+        return run_model(item, setting)
     if isinstance(item, Lifetime):
         return run_lifetime(item, setting)
     return run_case(item, setting) if isinstance(item, Case) else run_refusal(item, setting)
@@ -106,6 +114,8 @@ def spoken(item: Item) -> tuple[str, str, tuple[str, ...]]:
         return "program", item.id, item.dtypes
     if isinstance(item, CompositeCall):
         return item.name, item.id, item.dtypes
+    if isinstance(item, ModelRun):
+        return "model", item.call, item.dtypes
     if isinstance(item, Lifetime):
         return "lifetime", item.call, item.dtypes
     return (item.op, item.call, item.dtypes) if isinstance(item, Case) else (item.op, item.text, ())

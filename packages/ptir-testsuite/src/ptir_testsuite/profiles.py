@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ptir.errors import UsageError, unknown_name
-from ptir.ops.profiles import PROFILES, profiles_of
+from ptir.ops.profiles import PROFILES, profiles_of, profiles_of_dtypes
 from ptir.types import DTYPES, DType
 
-__all__ = ["PROFILES", "names_of", "parse_claims", "profiles_of"]
+__all__ = ["PROFILES", "names_of", "parse_claims", "profiles_of", "profiles_of_dtypes"]
 
 
 def parse_claims(text: str) -> frozenset[str]:

@@ -26,6 +26,8 @@ from ptir_testsuite.items import Item
 from ptir_testsuite.judge import expectations
 from ptir_testsuite.lifetime import Lifetime
 from ptir_testsuite.lifetime import told as lifetime_told
+from ptir_testsuite.models import ModelRun
+from ptir_testsuite.models import told as model_told
 from ptir_testsuite.outcomes import Outcome, Row
 from ptir_testsuite.programs import RandomProgram, Stored
 from ptir_testsuite.programs.draw import Drawn, drawn_program
@@ -63,6 +65,8 @@ def _told(item: Item, runs: Setting | None, setting: Setting, most: int) -> Iter
     elif isinstance(item, Stored):
         yield f"a program that failed once: {item.note}"
         yield from _checked(item.drawn(setting.terms.rounds), runs, most)
+    elif isinstance(item, ModelRun):
+        yield from model_told(item)
     elif isinstance(item, Lifetime):
         yield from lifetime_told(item)
     elif isinstance(item, CompositeCall):

@@ -24,10 +24,12 @@ from ptir.backend import Backend, Target, registry
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.execute import Setting
 from ptir_testsuite.items import Item, profiles, run_item, spoken
+from ptir_testsuite.models import ModelRun
 from ptir_testsuite.outcomes import Outcome, Row
 
 BATCH: Final = 64  # items that a worker is given at a time
 LOOK: Final = 1.0  # seconds between two looks at what the workers say
+MODEL: Final = 10  # times as long as a case a whole model may take
 START: Final = 120.0  # seconds in which a worker must have opened its device
 REFERENCE: Final = "ptir_backend_ref"
 """The package that a worker can no longer import when it has opened another backend."""
@@ -175,8 +177,14 @@ class _Pool:
         passed, self.looked = min(now - self.looked, LOOK), now
         for worker in list(self.workers):
             worker.silent += passed
-            if worker.silent > (self.timeout if worker.ready else max(START, self.timeout)):
+            least = 0.0 if worker.ready else START
+            current = worker.pending[0] if worker.pending else None
+            if worker.silent > max(least, self.patience(current)):
                 yield from self._lost(worker, Outcome.TIMEOUT)
+
+    def patience(self, item: Item | None) -> float:
+        """Seconds that a worker may be silent at an item; a model is many programs to compile."""
+        return self.timeout * (MODEL if isinstance(item, ModelRun) else 1)
 
     def _told(self, row: Row) -> Row:
         """The row, which says so where it is that of a second attempt."""
@@ -222,7 +230,7 @@ def _deaf() -> Iterator[None]:
 
 def _blamed(item: Item, outcome: Outcome, worker: _Worker, pool: _Pool) -> Row:
     crashed = f"the process died with exit code {worker.process.exitcode}"
-    text = crashed if outcome is Outcome.CRASH else f"no answer within {pool.timeout:g} s"
+    text = crashed if outcome is Outcome.CRASH else f"no answer within {pool.patience(item):g} s"
     op, call, dtypes = spoken(item)
     found = profiles(item)
     message = f"{call}: {text}\n  case {item.id}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import Any, Final
 
 from ptir.backend.contract import Target
 from ptir.errors import CaptureError
 from ptir.types import TensorType
+
+_CLAIMS: Final = threading.Lock()
 
 
 class Buffer:
@@ -36,6 +39,13 @@ class Buffer:
         """Give the handle up: later uses raise with ``reason``."""
         self._handle = None
         self.gone = reason
+
+    def claim(self, reason: str) -> Any:
+        """The handle, given up to the caller: of several threads one gets it, others an error."""
+        with _CLAIMS:
+            handle = self.handle
+            self.consume(reason)
+        return handle
 
     def download(self) -> Any:
         """The elements as a NumPy array."""

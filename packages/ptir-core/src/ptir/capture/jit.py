@@ -237,6 +237,8 @@ class Jitted(Generic[P, R]):
         """The handles for a run, which consumes what is donated, also when it fails."""
         target = replay.plan.target
         handles = [buffer.handle for buffer in buffers]
+        for buffer in {buffers[position] for position in replay.donated}:
+            buffer.claim(f"it was donated to {self._function.__name__}")
         for position in replay.donated:
             if buffers[position].shared:
                 handles[position] = target.backend.copy(handles[position], target.device)
@@ -244,9 +246,9 @@ class Jitted(Generic[P, R]):
         try:
             yield handles
         except BaseException:
-            self._consume(replay, buffers, "a failed run consumed it")
+            for position in replay.donated:
+                buffers[position].consume("a failed run consumed it")
             raise
-        self._consume(replay, buffers, f"it was donated to {self._function.__name__}")
 
     def _result(self, replay: Replay, outputs: Sequence[Handle]) -> Any:
         tensors = (
@@ -254,10 +256,6 @@ class Jitted(Generic[P, R]):
             for handle, type in zip(outputs, replay.types, strict=True)
         )
         return replay.assemble(tensors)
-
-    def _consume(self, replay: Replay, buffers: list[Buffer], reason: str) -> None:
-        for position in replay.donated:
-            buffers[position].consume(reason)
 
 
 def _inputs(structure: Any, leaves: Sequence[Any]) -> dict[str, range]:

@@ -20,7 +20,8 @@ from ptir.cli.model import (
     open_model,
 )
 from ptir.cli.shared import Shared, session, shared_options
-from ptir.cli.workers import explain_shared, facts, phases, workers_options
+from ptir.cli.units import duration, size
+from ptir.cli.workers import LISTED, explain_shared, facts, phases, workers_options
 from ptir.partition.costs import SERVER
 
 if TYPE_CHECKING:
@@ -81,19 +82,21 @@ def command(
                 if prefill is None
                 else explain_prefill(loaded, prefill, repetitions)
             )
-        by_workers = None
-        if report.explanation.workers > 1:
-            count = report.explanation.workers
+        by_workers, count = None, report.explanation.workers
+        if 1 < count <= LISTED:
             by_workers = share_step(loaded, count, SERVER, prefill, position)
     if shared.json:
         show.value(_json(loaded, formats.weights, report, by_workers))
         return
     _print(loaded, formats.weights, report)
+    if count > 1:
+        show.rich("")
+        show.rich(f"by {count} workers ({report.explanation.sharing})")
     if by_workers is not None:
         show.rich("")
-        show.rich(f"by {by_workers.workers} workers ({report.explanation.sharing})")
-        show.rich("")
         phases(by_workers)
+    elif count > 1:
+        show.rich(f"their phases: ptir explain {model} --workers {count}")
 
 
 # --- JSON ---
@@ -304,22 +307,3 @@ def _memory(report: StepReport) -> str:
     peak = report.memory.peak_bytes
     ratio = peak / (report.resident + report.cache)
     return f"{held}{shared}; peak {size(peak)}, {ratio:.2f} × (parameters + cache)"
-
-
-def size(nbytes: int) -> str:
-    """Bytes in the largest decimal unit that keeps them above one; nothing for zero."""
-    if not nbytes:
-        return ""
-    for factor, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if nbytes >= factor:
-            return f"{nbytes / factor:.{0 if nbytes >= 100 * factor else 1}f} {unit}"
-    return f"{nbytes} B"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in a unit that fits."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    if seconds < 1:
-        return f"{seconds * 1e3:.{2 if seconds < 1e-2 else 1}f} ms"
-    return f"{seconds:.2f} s"

@@ -17,11 +17,27 @@ from ptir.errors import UsageError
 FILES: Final = {
     "pyproject.toml.in": "pyproject.toml",
     "README.md.in": "README.md",
-    "backend.py.in": "{module}.py",
+    "@level@.py.in": "{module}.py",
     "check.py.in": "test_{module}.py",
     "ci.yml.in": ".github/workflows/conformance.yml",
 }
 """Templates of ``ptir/data/backend``, and the file that each becomes."""
+
+LEVELS: Final = {
+    "interpreter": {
+        "@class@": "NumPyBackend",
+        "@what@": "the core profile on NumPy arrays, one instruction at a time",
+        "@next@": "put your device in the place of NumPy, op by op",
+        "@slice@": "(combinations or awkward or iota) and not window and not patches",
+    },
+    "kernel": {
+        "@class@": "CppBackend",
+        "@what@": "fused kernels in C++, built by `c++` and run by one thread",
+        "@next@": "put your language in the place of C++ and your device in that of the thread",
+        "@slice@": "(combinations or softmax or layer_norm or attention) and f32",
+    },
+}
+"""What stands for the marks in templates at each level of the contract."""
 
 LONGEST: Final = 32
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -30,16 +46,23 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 @click.command()
 @click.argument("name")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--level",
+    type=click.Choice(tuple(LEVELS)),
+    default="interpreter",
+    help="interpreter: NumPy, op by op; kernel: fused kernels in C++.",
+    show_default=True,
+)
 @shared_options
-def command(shared: Shared, name: str, folder: Path | None) -> None:
+def command(shared: Shared, name: str, folder: Path | None, level: str) -> None:
     """Write a backend called NAME to FOLDER (default: ptir-backend-NAME), which must be new.
 
-    It runs the core profile on NumPy, with an entry point, a test, and a workflow that runs the
+    It passes the core profile as it is, with an entry point, a test, and a workflow that runs the
     conformance suite.
     """
     check_name(name)
     where = folder or Path(distribution_of(name))
-    files = rendered(name)
+    files = rendered(name, level)
     write(where, files)
     if shared.json:
         names = {"distribution": distribution_of(name), "module": module_of(name)}
@@ -89,14 +112,15 @@ def check_name(name: str) -> None:
     raise UsageError(f"{distribution_of(name)} {version} is installed; choose another name")
 
 
-def rendered(name: str) -> dict[str, str]:
+def rendered(name: str, level: str = "interpreter") -> dict[str, str]:
     """The files of a backend called ``name``: their paths and texts."""
     templates = resources.files("ptir") / "data" / "backend"
-    names = {"@name@": name, "@module@": module_of(name)}
+    marks = {"@name@": name, "@module@": module_of(name), "@level@": level, **LEVELS[level]}
     files = {}
     for template, path in FILES.items():
-        text = (templates / template).read_text(encoding="utf-8")
-        for mark, meant in names.items():
+        source = templates / template.replace("@level@", level)
+        text = source.read_text(encoding="utf-8")
+        for mark, meant in marks.items():
             text = text.replace(mark, meant)
         files[path.format(module=module_of(name))] = text
     return files

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from ptir.cli import show
+from ptir.cli.units import size
 from ptir.partition.costs import SERVER, Costs
 
 if TYPE_CHECKING:
@@ -143,8 +144,6 @@ def _heading(section: SharedSection) -> tuple[str, str]:
 
 
 def _cells(number: int, phase: SharedPhase) -> Iterator[str]:
-    from ptir.cli.explain import size
-
     yield f"  phase {number + 1}"
     yield ", ".join(phase.computes)
     yield size(max(phase.weights))
@@ -152,16 +151,29 @@ def _cells(number: int, phase: SharedPhase) -> Iterator[str]:
     yield size(max(phase.crossing))
 
 
+LISTED: Final = 8
+"""Workers up to which each one's share is listed; of more, the least and the most are."""
+
+
 def shares(weights: tuple[int, ...]) -> str:
     """Each worker's share of the bytes: ``50.0 | 50.0%``; nothing where there are none."""
     total = sum(weights)
-    return " | ".join(f"{100 * one / total:.1f}" for one in weights) + "%" if total else ""
+    if not total:
+        return ""
+    one_by_one = len(weights) <= LISTED
+    shown = weights if one_by_one else (min(weights), max(weights))
+    return (" | " if one_by_one else " to ").join(f"{100 * n / total:.1f}" for n in shown) + "%"
+
+
+def _each(weights: tuple[int, ...]) -> str:
+    """The bytes of each worker."""
+    if len(weights) <= LISTED:
+        return ", ".join(size(one) or "0 B" for one in weights)
+    return f"{size(min(weights)) or '0 B'} to {size(max(weights)) or '0 B'}"
 
 
 def _facts(report: SharedStep) -> Iterator[tuple[str, str]]:
-    from ptir.cli.explain import size
-
     layered = f", {report.barriers_per_layer} a layer" if report.barriers_per_layer else ""
     yield "barriers", f"{report.barriers}{layered}, and all wait for each other at the end"
-    each = ", ".join(size(one) or "0 B" for one in report.weights)
-    yield "weights", f"{each} for the workers, which is {shares(report.weights)}"
+    each = f"{_each(report.weights)} for each of {report.workers} workers"
+    yield "weights", f"{each}, which is {shares(report.weights)}"

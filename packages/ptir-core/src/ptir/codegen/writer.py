@@ -6,9 +6,10 @@ once (*wide*, while a lane axis is set). Parts that do not depend on the lane st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from ptir.backend.kernel import Argument, Dialect, Together
@@ -358,6 +359,15 @@ class Writer:
                 self.dialect.lanes,
             )
         self.line(self.dialect.private_store(width, array, self.index(at), text, dtype))
+
+    def total(self, texts: Sequence[str]) -> str:
+        """The sum of wide f32 in this order."""
+        width = self.dialect.lanes
+        return reduce(lambda a, b: self.dialect.apply("add", F32, F32, width, [a, b]), texts)
+
+    def product(self, a: str, b: str) -> str:
+        """The product of wide f32."""
+        return self.dialect.apply("mul", F32, F32, self.dialect.lanes, [a, b])
 
     def folded(self, op: str, dtype: DType, name: str) -> str:
         """All lanes of a wide variable combined with ``op``, pairwise, in a fixed order."""

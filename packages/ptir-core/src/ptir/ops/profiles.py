@@ -18,6 +18,7 @@ PROFILES: Final[dict[str, str]] = {
     "sort": "lines in order, and the greatest elements of each",
     "control-flow": "regions that run once, one of them, or repeatedly",
     "quantized": "affine quantization, with data packed into words",
+    "model": "whole language models: prompts of several lengths, caches, token after token",
     "extension": "composites and calls of a backend's own; no backend has to take any",
     "f16": "operands or results of half precision",
     "bf16": "operands or results of bfloat16",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,8 +13,9 @@ from ptir_testsuite import matrix
 from ptir_testsuite.cli.shared import built_anew, console, in_processes, terminable
 from ptir_testsuite.fuzz import Found, fuzz, headline, shared, told
 from ptir_testsuite.items import random_programs
-from ptir_testsuite.mutants import MUTANTS
+from ptir_testsuite.mutants import MUTANTS, PLANTED
 from ptir_testsuite.mutants.impostors import IMPOSTORS
+from ptir_testsuite.mutants.planting import ON, KernelGrade, grade_planted
 from ptir_testsuite.mutants.score import grades, unmask
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.programs.stored import promote
@@ -75,6 +77,8 @@ def mutants_command(words: str, timeout: float) -> int:
     names = [n for n, r in IMPOSTORS.items() if not matches or matches(f"{n} {' '.join(r.ops)}")]
     found = list(grades(rows))
     unmasked = [unmask(name, timeout) for name in names]
+    planted = [r for r in PLANTED.values() if not matches or matches(_words(r.name, r.shows))]
+    kernels = [grade_planted(row) for row in planted]
     grid = [["fault", "ops", "rejected by", "cases tried"]]
     for one in (g for g in found if not g.reason):
         grid.append([one.name, ", ".join(one.ops), one.caught or "NOTHING", str(one.tried)])
@@ -85,17 +89,42 @@ def mutants_command(words: str, timeout: float) -> int:
     equivalent = [["changes nothing", "why", "cases tried", "rejected by"]]
     for one in (g for g in found if g.reason):
         equivalent.append([one.name, one.reason, str(one.tried), one.caught])
+    generated = [
+        ["fault in generated kernels", "on", "shown by", "rejected by", "outcome", "tried"]
+    ]
+    for made in kernels:
+        told = made.caught or ("NOTHING" if made.graded else "not graded")
+        row = [made.name, made.backend or "-", ", ".join(made.ops), told, made.outcome.value]
+        generated.append([*row, str(made.tried)])
     page = console()
-    for table in (grid, liars, equivalent):
+    for table in (grid, generated, liars, equivalent):
         if len(table) > 1:
             page.print(matrix.table(table))
     faults, alike = ([g for g in found if bool(g.reason) is r] for r in (False, True))
+    page.print(_of_kernels(kernels))
     page.print(
         f"{sum(g.right for g in faults)}/{len(faults)} planted faults rejected by the corpus alone,"
         f" {sum(u.right for u in unmasked)}/{len(unmasked)} impostors with the right outcome;"
         f" {sum(g.right for g in alike)}/{len(alike)} equivalent changes accepted"
     )
-    if not found and not unmasked:
+    graded = [g for g in kernels if g.graded]
+    if not found and not unmasked and not graded:
         return INCOMPLETE
-    right = all(g.right for g in found) and all(u.right for u in unmasked)
+    right = all(g.right for g in (*found, *unmasked, *graded))
     return CONFORMANT if right else NOT_CONFORMANT
+
+
+def _words(name: str, shows: Sequence[str]) -> str:
+    return f"{name} {' '.join(shows)} kernels"
+
+
+def _of_kernels(kernels: Sequence[KernelGrade]) -> str:
+    """How many of the faults in the generator were rejected, and what could not be graded."""
+    graded = [g for g in kernels if g.graded]
+    named = f" ({', '.join(sorted({g.backend for g in graded}))})" if graded else ""
+    text = (
+        f"{sum(g.right for g in graded)}/{len(graded)} faults in generated kernels rejected{named}"
+    )
+    left = len(kernels) - len(graded)
+    needs = f"; {left} not graded: none of the backends that they need ({', '.join(ON)}) works here"
+    return text + (needs if left else "")

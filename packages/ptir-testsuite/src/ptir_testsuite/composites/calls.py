@@ -12,7 +12,8 @@ from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.implementations import PORTABLE, functional
 from ptir.types import TensorType, dtype_of, parse_type
-from ptir_testsuite.floats import Array
+from ptir_testsuite.edges import edges
+from ptir_testsuite.floats import Array, stored
 from ptir_testsuite.values import Draws, draw
 
 Operand = str | list[Any]
@@ -62,6 +63,10 @@ class CompositeCall:
             array[:, :, -1] = np.nan
         elif special == "offset":
             array = array + np.float32(100)
+        elif special == "edges":
+            array = stored(
+                np.resize(edges(dtype_of(array)), array.shape), dtype_of(array), array.shape
+            )
         elif special == "bits":
             array = draw(parse_type(text), "bits", draws)
         return array
@@ -99,6 +104,9 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
         (("f32[4,33]", "bf16[33,17]", "f32[17]"), {"layout": "io"}),
         (("f32[4,33]", "f16[17,33]"), {"layout": "oi"}),
         (("f32[0,8]", "f32[8,4]", "f32[4]"), {"layout": "io"}),
+        (("f32[2,50]", "bf16[50,70]", "f32[70]"), {"layout": "io"}),
+        (("f32[12,64]", "f16[100,64]"), {"layout": "oi"}),
+        (("f32[17,96]", "f32[200,96]", "f32[200]"), {"layout": "oi"}),
     ],
     "embedding": [
         (("f32[7,5]", [[0, 6, 3], [-1, 7, 2**31 - 1]]), {}),
@@ -107,9 +115,11 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
     "gelu": [
         (("f32[7,33]",), {"approximate": "none"}),
         (("f32[7,33]",), {"approximate": "tanh"}),
+        (("f32[600] edges",), {"approximate": "none"}),
+        (("f32[600] edges",), {"approximate": "tanh"}),
     ],
-    "silu": [(("f32[1031]",), {}), (("f32[]",), {})],
-    "swiglu": [(("f32[3,65]", "f32[3,65]"), {})],
+    "silu": [(("f32[1031]",), {}), (("f32[]",), {}), (("f32[600] edges",), {})],
+    "swiglu": [(("f32[3,65]", "f32[3,65]"), {}), (("f32[600] edges", "f32[600]"), {})],
     "layer_norm": [
         (("f32[5,33]", "f32[33]", "f32[33]"), {"epsilon": 1e-5}),
         (("f32[2,3,257] offset", "f32[257]", "f32[257]"), {"epsilon": 1e-5}),
@@ -154,6 +164,14 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
         (
             ("f32[5,64]", "u32[16,33] bits", "f32[2,33]", "f32[2,33]"),
             {"bits": 8, "group": 32, "layout": "io"},
+        ),
+        (
+            ("f32[1,128]", "u32[70,16] bits", "f32[70,4]", "f32[70,4]", "f32[70]"),
+            {"bits": 4, "group": 32, "layout": "oi"},
+        ),
+        (
+            ("f32[9,64]", "u32[48,16] bits", "f32[48,2]", "f32[48,2]"),
+            {"bits": 8, "group": 32, "layout": "oi"},
         ),
     ],
     "softmax": [

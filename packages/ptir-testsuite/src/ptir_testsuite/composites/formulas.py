@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptir_testsuite.floats import Array
+from ptir_testsuite.floats import FORMATS, Array
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,9 @@ class Found:
 
 FIXED: Final = 32
 """Roundings that every composite may make besides its sums: a few of ops that are off by ULPs."""
+
+NORMAL: Final = FORMATS["f32"].normal
+UNIT: Final = FORMATS["f32"].unit
 
 Formula = Callable[..., Found]
 
@@ -99,13 +102,14 @@ def _gelu(x: Array, *, approximate: str) -> Found:
 @formula("silu")
 def _silu(x: Array) -> Found:
     result = x / (1 + np.exp(-x))
-    return Found(result, np.abs(result), float(np.abs(x).max(initial=0.0)))
+    lost = np.where(x < math.log(NORMAL), np.abs(x) * NORMAL / UNIT, 0.0)  # exp(-x) is infinite
+    return Found(result, np.abs(result) + lost, float(np.abs(x).clip(max=128).max(initial=0.0)))
 
 
 @formula("swiglu")
 def _swiglu(gate: Array, up: Array) -> Found:
     bent = _silu(gate)
-    return Found(bent.result * up, np.abs(bent.result * up), bent.roundings)
+    return Found(bent.result * up, bent.magnitude * np.abs(up), bent.roundings)
 
 
 @formula("layer_norm")

@@ -19,17 +19,41 @@ from ptir.errors import UnsupportedError
 from ptir_testsuite.execute import Failed, Setting
 from ptir_testsuite.lifetime.handles import Handles, Player
 from ptir_testsuite.lifetime.recipes import Shape, program
-from ptir_testsuite.lifetime.script import WAYS, Script, memory, threads, walk
+from ptir_testsuite.lifetime.script import (
+    PLAIN,
+    WAYS,
+    Script,
+    memory,
+    repeat,
+    rivals,
+    threads,
+    walk,
+)
 from ptir_testsuite.lifetime.tensors import Tensors
 from ptir_testsuite.outcomes import Outcome, Row
 
-WALKS: Final = len(WAYS) // 2
+WALKS: Final = -(-len(WAYS) // 2)
 THREADED: Final[tuple[tuple[str, Shape, bool], ...]] = (
     ("sum", (1031,), True),
     ("chain", (7,), False),
     ("chain", (1031,), True),
     ("totals", (17, 16), False),
 )
+DONATING: Final[tuple[tuple[str, Shape, bool], ...]] = (
+    ("sum and difference", (1031,), True),
+    ("chain", (7,), False),
+    ("chain", (1031,), True),
+    ("totals", (17, 16), False),
+)
+RIVALS: Final[tuple[tuple[str, Shape], ...]] = (("sum", (7,)), ("totals", (17, 16)))
+REPEATED: Final[tuple[tuple[str, Shape, str, int], ...]] = (
+    ("sum", (1031,), PLAIN, 3),
+    ("sum and difference", (1031,), "donates a", 2),
+    ("both returned", (7,), "donates a", 5),
+    ("totals", (17, 16), "donates a", 16),
+    ("totals", (17, 16), PLAIN, 17),
+)
+"""Runs in one call; with more of them than backends take at once, and as many."""
 MEMORY: Final[tuple[tuple[str, Shape], ...]] = (
     ("sum and difference", (1031,)),
     ("chain", (512, 257)),
@@ -38,10 +62,15 @@ _SCRIPTS: Final[dict[str, tuple[int, Callable[[int], Script]]]] = {
     "walk": (WALKS, lambda number: walk(number, tensors=False)),
     "tensors": (WALKS, lambda number: walk(number, tensors=True)),
     "threads": (len(THREADED), lambda number: threads(*THREADED[number])),
+    "donations": (len(DONATING), lambda number: threads(*DONATING[number], "donates a")),
+    "rivals": (len(RIVALS), lambda number: rivals(*RIVALS[number])),
+    "repeat": (len(REPEATED), lambda number: repeat(*REPEATED[number])),
     "memory": (len(MEMORY), lambda number: memory(*MEMORY[number])),
 }
 """The kinds of rows: how many there are, and the script of each."""
 KINDS: Final = tuple(_SCRIPTS)
+ON_TENSORS: Final = ("tensors", "rivals")
+"""The kinds that go through core."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +130,7 @@ def run_lifetime(item: Lifetime, setting: Setting) -> Row:
 
 def _played(item: Lifetime, setting: Setting) -> bool:
     """Play the script; whether the backend says what is live."""
-    player: type[Player] = Tensors if item.kind == "tensors" else Handles
+    player: type[Player] = Tensors if item.kind in ON_TENSORS else Handles
     live: list[int] = []
     with _young():
         for _ in range(2):

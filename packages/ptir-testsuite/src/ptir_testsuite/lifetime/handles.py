@@ -21,7 +21,7 @@ from ptir_testsuite.fences import PATTERNS, soil
 from ptir_testsuite.floats import Array
 from ptir_testsuite.layouts import LAYOUTS, memory_of, scribble
 from ptir_testsuite.lifetime.recipes import arrays, program
-from ptir_testsuite.lifetime.script import ALIASED, DONATIONS, THREADS, Step
+from ptir_testsuite.lifetime.script import ALIASED, DONATIONS, SPENT, THREADS, Step
 from ptir_testsuite.outcomes import Outcome
 from ptir_testsuite.values import Draws
 
@@ -182,7 +182,7 @@ class Handles(Player):
         """An executable."""
         backend, device = self.target.backend, self.target.device
         context = PassContext(backend, device)
-        aliases = ((0, 1),) if step.how == ALIASED else ()
+        aliases = ((0, 1),) if step.how in (ALIASED, SPENT) else ()
         options = Options(donated=DONATIONS[step.how], aliases=aliases)
 
         def built() -> Executable:
@@ -242,36 +242,44 @@ class Handles(Player):
         """Several threads run one executable at the same time, each on handles of its own."""
         executable: Executable = self.built[step.name]
         pairs = [step.of[n : n + 2] for n in range(0, len(step.of), 2)]
-        began = threading.Barrier(THREADS)
-        problems: list[Failed] = []
+        donates = 0 in DONATIONS.get(step.how, ())
 
         def runs(number: int) -> None:
             handles = [self.alive[name] for name in pairs[number]]
-            wanted = self.expected(Step("run", of=pairs[number], recipe=step.recipe))
-            began.wait()
+            given = [self.model[name] for name in pairs[number]]
             for turn in range(ROUNDS):
+                wanted = arrays(step.recipe, *given)
                 found = guarded("execute", lambda: executable.run(handles))
                 for place, (handle, array) in enumerate(zip(found, wanted, strict=True)):
                     what = f"result {place} of run {turn + 1} of thread {number + 1}"
                     self._same(what, handle, array)
+                if donates:  # what it was given is gone
+                    handles[0], given[0] = found[0], wanted[0]
+            self.alive[pairs[number][0]], self.model[pairs[number][0]] = handles[0], given[0]
 
-        def thread(number: int) -> None:
-            try:
-                runs(number)
-            except Failed as failed:
-                problems.append(failed)
-            except Exception as error:  # noqa: BLE001  told by the thread that waits
-                text = f"a thread raised {type(error).__name__}: {error}"
-                problems.append(Failed(Outcome.ERROR, "execute", text))
+        at_once(runs)
 
-        with _switching(SWITCH):
-            started = [threading.Thread(target=thread, args=(n,)) for n in range(THREADS)]
-            for one in started:
-                one.start()
-            for one in started:
-                one.join()
-        if problems:
-            raise problems[0]
+    def repeat(self, step: Step) -> None:
+        """Several runs in one call, each with the first result of the one before in a's place."""
+        executable: Executable = self.built[step.name]
+        handles = [self.alive[name] for name in step.of]
+        given, kept = [self.model[name] for name in step.of], list[Array]()
+        wanted: tuple[Array, ...] = ()
+        for _ in range(step.turns):
+            wanted = arrays(step.recipe, *given)
+            given[0] = wanted[0]
+            kept.append(wanted[-1])
+        last = len(wanted) - 1
+        every, results = guarded(
+            "execute", lambda: executable.repeat(handles, ((0, 0),), step.turns, last)
+        )
+        if len(every) != step.turns or len(results) != len(wanted):
+            text = f"{len(every)} kept and {len(results)} results, not {step.turns}, {len(wanted)}"
+            raise Failed(Outcome.MISMATCH, "execute", text)
+        for place in DONATIONS[step.how]:
+            self.lost(step.of[place])
+        self.alive |= zip(step.gives, (*results, *every), strict=True)
+        self.model |= zip(step.gives, (*wanted, *kept), strict=True)
 
     def _same(self, what: str, handle: Any, wanted: Array) -> None:
         backend, device = self.target.backend, self.target.device
@@ -279,6 +287,31 @@ class Handles(Player):
         problem = differs(what, found, wanted)
         if problem:
             raise Failed(Outcome.MISMATCH, "execute", problem)
+
+
+def at_once(action: Callable[[int], None]) -> None:
+    """``action(number)`` in every thread at the same time; raises what the first one raised."""
+    began = threading.Barrier(THREADS)
+    problems: list[Failed] = []
+
+    def thread(number: int) -> None:
+        try:
+            began.wait()
+            action(number)
+        except Failed as failed:
+            problems.append(failed)
+        except Exception as error:  # noqa: BLE001  told by the thread that waits
+            text = f"a thread raised {type(error).__name__}: {error}"
+            problems.append(Failed(Outcome.ERROR, "execute", text))
+
+    with _switching(SWITCH):
+        started = [threading.Thread(target=thread, args=(n,)) for n in range(THREADS)]
+        for one in started:
+            one.start()
+        for one in started:
+            one.join()
+    if problems:
+        raise problems[0]
 
 
 @contextmanager

@@ -38,6 +38,11 @@ RECIPES: Final[dict[str, Recipe]] = {
     "sum and difference": Recipe(2, lambda a, b: (a + b, a - b), lambda a, b: (a + b, a - b)),
     "both returned": Recipe(3, lambda a, b: (a, b, a * b), lambda a, b: (a, b, a * b)),
     "turned": Recipe(2, lambda a, b: (a[::-1] + b, a), lambda a, b: (np.flip(a, 0) + b, a)),
+    "apart": Recipe(
+        2,
+        lambda a, b: (a * a, b[::-1] - b),
+        lambda a, b: (a * a, np.flip(b, 0) - b),
+    ),
     "totals": Recipe(
         2,
         lambda a, b: (a - a.sum(0), b * (a * b).sum(0)),
@@ -50,7 +55,8 @@ RECIPES: Final[dict[str, Recipe]] = {
     ),
 }
 """What a donation, a reuse or a race easily spoils: results that need an operand after another
-result is written, operands that are results, reads from elsewhere, intermediates."""
+result is written, also where that operand is the other one's memory, operands that are results,
+reads from elsewhere, intermediates."""
 
 
 @cache

@@ -18,16 +18,21 @@ SHAPES: Final = ((7,), (1031,), (17, 16))
 STEPS: Final = 64  # of a walk, before everything is deleted
 MOST: Final = 12  # handles at once
 PROGRAMS: Final = 4  # executables at once
-PLAIN, ALIASED = "plain", "one handle for both"
+PLAIN, ALIASED, SPENT = "plain", "one handle for both", "one handle for both, donated"
 DONATIONS: Final = {
     PLAIN: frozenset[int](),
     "donates a": frozenset({0}),
     "donates b": frozenset({1}),
     ALIASED: frozenset[int](),
+    SPENT: frozenset({0}),
 }
 """The inputs that an executable consumes, by how it is compiled."""
 WAYS: Final = tuple((recipe, how) for recipe in RECIPES for how in DONATIONS)
 """Every program in every way to compile it; a walk begins with two of them."""
+GONE: Final = frozenset({"donates a"})
+"""The ways in which a run consumes what the run before gave it."""
+OF_TENSORS: Final = tuple((recipe, how) for recipe, how in WAYS if how != SPENT)
+"""The same on tensors, where core refuses to read what it donates."""
 THREADS: Final = 8
 
 
@@ -42,6 +47,7 @@ class Step:
     shape: Shape = ()
     recipe: str = ""
     how: str = ""
+    turns: int = 1
 
     def __str__(self) -> str:
         parts = [self.do, self.name]
@@ -50,6 +56,7 @@ class Step:
         parts += [f"-> {', '.join(self.gives)}"] if self.gives else []
         parts += [f"{self.recipe!r}"] if self.recipe else []
         parts += [f"[{self.how}]"] if self.how else []
+        parts += [f"{self.turns} times"] if self.turns > 1 else []
         return " ".join(part for part in parts if part)
 
 
@@ -95,7 +102,7 @@ class _Drawn:
         if len(self.built) >= PROGRAMS:
             self.drop()
             return
-        recipe, how = self.draws.choice(WAYS)
+        recipe, how = self.draws.choice(OF_TENSORS if self.tensors else WAYS)
         self.compiled(recipe, self.draws.choice(SHAPES), how)
 
     def compiled(self, recipe: str, shape: Shape, how: str) -> Step:
@@ -113,7 +120,9 @@ class _Drawn:
         operands: list[str] = []
         for place in range(2):
             free = [n for n in fitting if not (place in donated and n in self.lent)]
-            if step.how != ALIASED:
+            if step.how == SPENT:
+                free = operands or free
+            elif step.how != ALIASED:
                 free = [n for n in free if n not in operands]
             if not free:
                 self.upload()
@@ -172,8 +181,9 @@ class _Drawn:
 def walk(number: int, tensors: bool) -> Script:
     """Walk ``number``, over handles or over tensors."""
     drawn = _Drawn(Draws("lifetime", "tensors" if tensors else "walk", number), tensors)
+    ways = OF_TENSORS if tensors else WAYS
     for place in (2 * number, 2 * number + 1):
-        drawn.begin(*WAYS[place % len(WAYS)])
+        drawn.begin(*ways[place % len(ways)])
     every: list[Callable[[], None]] = [drawn.upload, drawn.run, drawn.run, drawn.run]
     every += [drawn.upload, drawn.compile, drawn.delete, drawn.look, drawn.look]
     every += [drawn.drop, drawn.collect] if tensors else [drawn.drop, drawn.collect, drawn.copy]
@@ -182,18 +192,66 @@ def walk(number: int, tensors: bool) -> Script:
     return drawn.end()
 
 
-def threads(recipe: str, shape: Shape, shared: bool) -> Script:
-    """Many threads run one executable; ``shared``: all read one handle besides one of their own."""
+def threads(recipe: str, shape: Shape, shared: bool, how: str = PLAIN) -> Script:
+    """Many threads run one executable; ``shared``: all read one handle besides one of their own.
+
+    Where the first is donated, the first result takes its place in the next run.
+    """
     second = [f"b{0 if shared else n}" for n in range(THREADS)]
     names = [f"a{n}" for n in range(THREADS)] + [*dict.fromkeys(second)]
     operands = [name for n in range(THREADS) for name in (f"a{n}", second[n])]
 
     def steps() -> Iterator[Step]:
         yield from (Step("upload", name, shape=shape, how="dense") for name in names)
-        yield Step("compile", "p", shape=shape, recipe=recipe, how=PLAIN)
-        yield Step("threads", "p", tuple(operands), recipe=recipe)
+        yield Step("compile", "p", shape=shape, recipe=recipe, how=how)
+        yield Step("threads", "p", tuple(operands), recipe=recipe, how="" if how == PLAIN else how)
         yield Step("check")
         yield from (Step("delete", name) for name in (*names, "p"))
+        yield Step("collect")
+
+    return tuple(steps())
+
+
+def rivals(recipe: str, shape: Shape) -> Script:
+    """Many threads donate one tensor at the same time: one of them gets it."""
+    others = tuple(f"b{n}" for n in range(THREADS))
+    gives = tuple(f"y{n}" for n in range(RECIPES[recipe].results))
+
+    def steps() -> Iterator[Step]:
+        yield from (Step("upload", name, shape=shape, how="dense") for name in ("a", *others))
+        yield Step("compile", "p", shape=shape, recipe=recipe, how="donates a")
+        yield Step("rivals", "p", ("a", *others), gives, recipe=recipe, how="donates a")
+        yield Step("use after donation", "a")
+        yield Step("check")
+        yield from (Step("delete", name) for name in (*others, *gives, "p"))
+        yield Step("collect")
+
+    return tuple(steps())
+
+
+def repeat(recipe: str, shape: Shape, how: str, turns: int) -> Script:
+    """Several runs in one call, each fed with the first result of the one before, three times.
+
+    The last result of every run is kept, and is looked at after all of them.
+    """
+    results = RECIPES[recipe].results
+
+    def steps() -> Iterator[Step]:
+        yield from (Step("upload", name, shape=shape, how="dense") for name in ("a", "b"))
+        yield Step("compile", "p", shape=shape, recipe=recipe, how=how)
+        first, left = "a", ["b"]
+        for call in range(3):
+            made = [f"y{call}_{n}" for n in range(results)]
+            kept = [f"k{call}_{turn}" for turn in range(turns)]
+            gives = (*made, *kept)
+            yield Step("repeat", "p", (first, "b"), gives, recipe=recipe, how=how, turns=turns)
+            yield Step("check")
+            left += [name for name in (*made[1:], *kept) if name not in left]
+            left += [] if how in GONE else [first]
+            first = made[0]
+            yield Step("collect")
+        yield Step("check")
+        yield from (Step("delete", name) for name in (*left, first, "p"))
         yield Step("collect")
 
     return tuple(steps())

@@ -6,6 +6,7 @@ later use and never asks the backend.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import ptir
@@ -13,7 +14,7 @@ from ptir.errors import CaptureError
 from ptir_testsuite.execute import Failed, Setting
 from ptir_testsuite.floats import Array
 from ptir_testsuite.layouts import LAYOUTS, scribble
-from ptir_testsuite.lifetime.handles import Player, guarded
+from ptir_testsuite.lifetime.handles import Player, at_once, guarded
 from ptir_testsuite.lifetime.recipes import RECIPES
 from ptir_testsuite.lifetime.script import DONATIONS, Step
 from ptir_testsuite.outcomes import Outcome
@@ -56,6 +57,30 @@ class Tensors(Player):
         """What was donated can still be held, and no more than that."""
         self.gone[name] = self.alive[name]
         super().lost(name)
+
+    def rivals(self, step: Step) -> None:
+        """Every thread calls the function with the tensor that it consumes: one call succeeds."""
+        function, (donated, *others) = self.built[step.name], step.of
+        tensor, won = self.alive[donated], dict[str, Any]()
+
+        def calls(number: int) -> None:
+            other = self.alive[others[number]]
+            try:
+                won[others[number]] = function(tensor, other)
+            except CaptureError as error:
+                if "donated" not in str(error):
+                    text = f"a call does not say that its argument was donated: {error}"
+                    raise Failed(Outcome.WRONG_ERROR, "execute", text) from error
+
+        at_once(calls)
+        if len(won) != 1:
+            text = (
+                f"{len(won)} of {len(others)} threads that donate one tensor succeeded; it must be"
+                " one"
+            )
+            raise Failed(Outcome.ACCEPTED_INVALID, "execute", text)
+        ((other, found),) = won.items()
+        self.gained(replace(step, of=(donated, other)), found)
 
     def use_after_donation(self, step: Step) -> None:
         """Reading it and calling with it are both refused."""

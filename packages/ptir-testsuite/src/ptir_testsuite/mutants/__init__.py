@@ -5,15 +5,21 @@ from ptir_testsuite.mutants import (
     bits,
     elementwise,
     equivalent,
+    kernels,
     lifetimes,
+    memory,
+    models,
     moves,
     places,
+    replays,
     values,
 )
 from ptir_testsuite.mutants.harness import MUTANTS, Correct, Mutant, Row
+from ptir_testsuite.mutants.planting import PLANTED
 
 __all__ = [
     "MUTANTS",
+    "PLANTED",
     "Correct",
     "Mutant",
     "Row",
@@ -21,8 +27,12 @@ __all__ = [
     "bits",
     "elementwise",
     "equivalent",
+    "kernels",
     "lifetimes",
+    "memory",
+    "models",
     "moves",
     "places",
+    "replays",
     "values",
 ]

@@ -16,6 +16,7 @@ EQUIVALENT: Final[dict[str, str]] = {
     "f32 products add up in f64": "more precise than the bound asks, rounded once",
     "max keeps the last of equals": "equal numbers are the same bits, but for zeros, whose order"
     " is defined",
+    "the smallest exponential is flushed": "0 is one unit off, and exp may be 3 off",
     "a dense copy is made of every operand": "handles are values; where they lie is the backend's",
 }
 """Each with the reason why it changes nothing that is defined."""
@@ -56,3 +57,11 @@ def _(call: Call) -> Any:
 @mutant("a dense copy is made of every operand", "transpose", "take")
 def _(call: Call) -> Any:
     return call.again(*(np.array(x, order="C") for x in call.operands))
+
+
+@mutant("the smallest exponential is flushed", "exp")
+def _(call: Call) -> Any:
+    (right,) = call.right
+    if right.dtype not in (np.float32, np.float64):
+        return right
+    return np.where(right == np.finfo(right.dtype).smallest_subnormal, 0, right)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ptir.backend import Device, Executable, MemoryStats, Options
+from ptir.backend.contract import Feeds, in_turns
 from ptir.ir.program import Instruction, Program
 from ptir.types import TensorType, dtype_of
 from ptir_testsuite.floats import Array
@@ -222,6 +223,66 @@ class Twice(Placing):
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """The program with results in donations."""
         return InDonated(program, super().compile(program, device, options), options.donated)
+
+
+@dataclass
+class Remembering(Executable):
+    """A program that keeps in one place which donation its result goes to."""
+
+    program: Program
+    bound: Executable
+    donated: frozenset[int]
+    given: list[Any] = field(default_factory=list[Any])
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The results, the first in the memory of a donation, which gets the result's."""
+        self.given[:] = [inputs[place] for place in self.donated]
+        found = self.bound.run(inputs)
+        time.sleep(1e-4)
+        for into in self.given[:1]:
+            first = found[0]
+            if first.type == into.type and first is not into and into.borrowed is None:
+                into.array[...] = first.array
+                first.memory, into.memory = into.memory, first.memory
+                first.start, into.start = into.start, first.start
+        return found
+
+
+@impostor("takes the donation of another thread", "lifetime-donations", Outcome.MISMATCH)
+class Snatching(Placing):
+    """Is right as long as one thread donates."""
+
+    def compile(self, program: Program, device: Device, options: Options) -> Executable:
+        """The program, with its donations in one place for all threads."""
+        donated = options.donated if not options.aliases else frozenset[int]()
+        return Remembering(program, super().compile(program, device, options), donated)
+
+
+@dataclass
+class Repeating(Executable):
+    """A program whose runs in a row are all given the same."""
+
+    program: Program
+    bound: Executable
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """One run."""
+        return self.bound.run(inputs)
+
+    def repeat(
+        self, inputs: Sequence[Any], feeds: Feeds, turns: int, keep: int
+    ) -> tuple[list[Any], tuple[Any, ...]]:
+        """Nothing is fed."""
+        return in_turns(self.run, inputs, (), turns, keep)
+
+
+@impostor("runs in a row are all given the first inputs", "lifetime-repeat", Outcome.MISMATCH)
+class Forgetting(Placing):
+    """Forgets what goes from a run to the next."""
+
+    def compile(self, program: Program, device: Device, options: Options) -> Executable:
+        """The program."""
+        return Repeating(program, super().compile(program, device, options))
 
 
 @impostor("takes every input for donated", "lifetime-walk", Outcome.MISMATCH)

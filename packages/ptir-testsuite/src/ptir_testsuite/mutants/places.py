@@ -77,6 +77,31 @@ def _(call: Call) -> Any:
     return total
 
 
+@mutant("-0 added to -0 in its place is +0", "scatter_reduce")
+def _(call: Call) -> Any:
+    operand, indices, updates = call.operands
+    if call["kind"] != "add" or not is_float(operand):
+        return call.right
+    return call.again(operand, indices, updates + np.zeros((), updates.dtype))
+
+
+@mutant("the first -0 of a place is lost to a fresh total", "scatter_reduce")
+def _(call: Call) -> Any:
+    operand, _, _ = call.operands
+    if call["kind"] != "add" or not is_float(operand):
+        return call.right
+    return call.right[0] + np.zeros((), operand.dtype)
+
+
+@mutant("scatters of the greatest drop NaN", "scatter_reduce")
+def _(call: Call) -> Any:
+    operand, indices, updates = call.operands
+    if call["kind"] != "max" or not is_float(operand):
+        return call.right
+    least = np.array(-np.inf).astype(updates.dtype)
+    return call.again(operand, indices, np.where(np.isnan(updates), least, updates))
+
+
 @mutant("gather counts negative indices from the end", "gather")
 def _(call: Call) -> Any:
     operand, indices = call.operands

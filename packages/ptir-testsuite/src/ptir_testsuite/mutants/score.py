@@ -13,6 +13,7 @@ from ptir_testsuite.corpus import cases_of
 from ptir_testsuite.execute import Setting, run_case
 from ptir_testsuite.items import Item
 from ptir_testsuite.lifetime import KINDS, lifetimes
+from ptir_testsuite.models import model_runs
 from ptir_testsuite.mutants.equivalent import EQUIVALENT
 from ptir_testsuite.mutants.harness import MUTANTS, Mutant, Row
 from ptir_testsuite.mutants.impostors import IMPOSTORS
@@ -24,7 +25,10 @@ LIFETIMES: Final = frozenset(PREFIX + kind for kind in KINDS)
 """What an impostor names where no op shows it, but a kind of lifetimes."""
 
 
-SCRIPT: Final = 10.0  # so many times as long as a case a lifetime may take
+MODEL: Final = "model-"
+"""What stands in front of the name of a model, where only whole models show an impostor."""
+
+SCRIPT: Final = 10.0  # so many times as long as a case a lifetime or a model may take
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def unmask(name: str, timeout: float = 2.0) -> Unmasked:
     """Run an impostor on the cases of its ops, in a process of its own, until one fails."""
     row = IMPOSTORS[name]
     order = Order("impostor", (), row.make().claims, Terms(), row.make)
-    if LIFETIMES.intersection(row.ops):
+    if any(op not in OPS for op in row.ops):
         timeout *= SCRIPT
     tried = [item for op in row.ops for item in _items_of(op)]
     for found in run_in_processes(tried, order, 1, timeout):
@@ -92,9 +96,11 @@ def unmask(name: str, timeout: float = 2.0) -> Unmasked:
 
 
 def _items_of(name: str) -> Iterator[Item]:
-    """The cases of an op, or the lifetimes of a kind."""
+    """The cases of an op, the lifetimes of a kind, or the rows of a model."""
     if name in LIFETIMES:
         return lifetimes(name.removeprefix(PREFIX))
+    if name.startswith(MODEL):
+        return model_runs(name.removeprefix(MODEL))
     return iter(cases_of(OPS[name]))
 
 

@@ -134,6 +134,51 @@ def _(call: Call) -> Any:
     return np.where(np.isinf(right) & np.isfinite(x), np.finfo(np.float32).max, right)
 
 
+@mutant("exp of f64 is infinite a little before its end", "exp")
+def _(call: Call) -> Any:
+    (x,) = call.operands
+    if x.dtype != np.float64:
+        return call.right
+    return np.where(x > 709.78271114955742909, np.inf, call.right[0])
+
+
+@mutant("a tiny number leaves itself when it divides itself", "rem")
+def _(call: Call) -> Any:
+    a, b = call.operands
+    if a.dtype != np.float32:
+        return call.right
+    return np.where((np.abs(a) == np.abs(b)) & (np.abs(a) < 1.5e-38) & (a != 0), a, call.right[0])
+
+
+@mutant("a power is squared beyond the largest number", "pow")
+def _(call: Call) -> Any:
+    _base, exponent = call.operands
+    (right,) = call.right
+    if right.dtype not in (np.float32, np.float64):
+        return right
+    large = np.abs(right) > np.finfo(right.dtype).max * 0.999
+    return np.where(np.isfinite(right) & large & (exponent < 1), np.inf, right)
+
+
+@mutant("log1p is 0 below half a unit", "log1p")
+def _(call: Call) -> Any:
+    (x,) = call.operands
+    if x.dtype not in (np.float32, np.float64):
+        return call.right
+    return np.where(np.abs(x) < np.finfo(x.dtype).eps / 2, x * 0, call.right[0])
+
+
+@mutant("round adds a half and rounds down", "round")
+def _(call: Call) -> Any:
+    (x,) = call.operands
+    if x.dtype not in (np.float32, np.float64):
+        return call.right
+    half = np.array(0.5, x.dtype)
+    away = np.copysign(np.floor(np.abs(x) + half), x)
+    tie = np.abs(x - np.trunc(x)) == half
+    return np.where(tie | ~np.isfinite(x), call.right[0], away)
+
+
 @mutant("tanh near 0 is a fraction", "tanh")
 def _(call: Call) -> Any:
     x = call.operands[0].astype(np.float64)

@@ -2,7 +2,8 @@
 
 Values are shared between instructions; a program may return an input, one value twice, or take one
 buffer as two inputs. What follows an approximate value must be continuous: every other op takes
-only values of the *exact class*, whose every bit the definitions fix.
+only values of the *exact class*, whose every bit the definitions fix. A third of the programs are
+*dense*: chains of continuous ops of one float dtype, which backends fuse.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops import OPS
+from ptir.ops.classes import FLOAT
 from ptir.ops.record import Op
 from ptir.types import DTYPES, TensorType
 from ptir_testsuite.accuracy import Terms, bound_of
@@ -104,10 +106,11 @@ class _Drawing:
         self.exact: list[bool] = []
         self.places: list[tuple[bool, int]] = []  # whether an input, and its number among its kind
         self.steps: list[tuple[Template, tuple[int, ...]]] = []
-        self.dtypes = self._some_dtypes(dtypes(claims))
+        self.dense = not self.draws.one(3)
+        self.dtypes = self._one_float(claims) if self.dense else self._some_dtypes(dtypes(claims))
         self.known: set[str] = set()
         length = 3 + self.draws.one(10)
-        names = list(self.choices)
+        names = self._dense_names() if self.dense else list(self.choices)
         for _ in range(TRIES * length):
             if len(self.steps) == length:
                 break
@@ -117,6 +120,20 @@ class _Drawing:
         """The dtypes of this program: bool, i32, mostly f32, and two of all there are."""
         usual = ["bool", "i32", *(["f32"] * (self.draws.one(4) > 0))]
         return frozenset((*usual, self.draws.choice(every), self.draws.choice(every)))
+
+    def _one_float(self, claims: frozenset[str]) -> frozenset[str]:
+        """The dtype of a dense program, whose every op may join the kernel of another."""
+        names = [name for name in dtypes(claims) if DTYPES[name] in FLOAT]
+        return frozenset((self.draws.choice(names),))
+
+    def _dense_names(self) -> list[str]:
+        """The continuous ops, elementwise ones thrice; in half of the programs only exact ones."""
+        (dtype,) = (DTYPES[name] for name in self.dtypes)
+        found = [OPS[name] for name in self.choices if is_continuous(OPS[name])]
+        if self.draws.one(2):
+            bounds = {op.name: bound_of(op, dtype, self.terms) for op in found}
+            found = [op for op in found if bounds[op.name].kind in ("exact", "rounded")]
+        return [op.name for op in found for _ in range(3 if "elementwise" in op.traits else 1)]
 
     def _candidates(self, name: str) -> list[Choice]:
         """The op's calls in this program's dtypes, those that can use a value if there are any."""
@@ -134,6 +151,8 @@ class _Drawing:
             return
         picked = [self._existing(template, place) for place in range(len(template.types))]
         known = [p for p in picked if p is not None]
+        if self.dense and not all(type.size for type in template.results):
+            return
         if self.types and template.types and not known:
             return  # it would stand alone
         if len(self.inputs) + len(picked) - len(known) > MOST_INPUTS:
@@ -167,6 +186,8 @@ class _Drawing:
             for v, type in enumerate(self.types)
             if type == template.types[place] and (self.exact[v] or free)
         ]
+        if self.dense and fitting and not place:
+            return fitting[-1]  # which makes chains
         return self.draws.choice(fitting) if fitting and self.draws.one(8) else None
 
     def _fresh(self, template: Template, place: int) -> int:

@@ -323,7 +323,8 @@ class Attention:
         width = self.lanes if wide else 1
         keep = writer.dialect.splat(F32, width, "keep") if wide else "keep"
         for name in names:
-            writer.line(f"{name} = {name} * {keep};")
+            less = writer.product(name, keep) if wide else f"{name} * {keep}"
+            writer.line(f"{name} = {less};")
         with writer.block("for (int jj = 0; jj < n; ++jj)"):
             weight = writer.let(F32, False, writer.dialect.private_load(1, "s", "jj"))
             factor = writer.dialect.splat(F32, width, weight) if wide else weight

@@ -117,7 +117,7 @@ class QueryTile:
             keep = Apply(F32, "exp", Apply(F32, "sub", most, Var(F32, "shift", True)))
             writer.line(f"const {vector} keep = {writer.wide(keep)};")
         writer.line("most = now;")
-        writer.line("total = total * keep;")
+        writer.line(f"total = {writer.product('total', 'keep')};")
         with writer.block(f"for (int i = 0; i < {KEYS}; ++i)"):
             at = f"i * {self.lanes}"
             score = dialect.private_load(self.lanes, "ps", at)
@@ -126,7 +126,7 @@ class QueryTile:
                 shifted = Apply(F32, "sub", Var(F32, "score", True), Var(F32, "shift", True))
                 weight = writer.let(F32, True, writer.wide(Apply(F32, "exp", shifted)))
             writer.line(dialect.private_store(self.lanes, "ps", at, weight))
-            writer.line(f"total = total + {weight};")
+            writer.line(f"total = {writer.total(['total', weight])};")
         for start in range(0, self.parts.size, STRIP):
             with writer.block(""):
                 self._values(range(start, min(start + STRIP, self.parts.size)), last)
@@ -172,7 +172,7 @@ class QueryTile:
         vector = writer.type(F32, True)
         for place in places:
             held = dialect.private_load(self.lanes, "os", str(place * self.lanes))
-            writer.line(f"{vector} o{place} = {held} * keep;")
+            writer.line(f"{vector} o{place} = {writer.product(held, 'keep')};")
         with writer.block(f"for (int i = 0; i < {KEYS}; ++i)"):
             weight = dialect.private_load(self.lanes, "ps", f"i * {self.lanes}")
             writer.line(f"const {vector} weight = {weight};")

@@ -99,7 +99,7 @@ class Digits(Streamed):
         for m in range(rows):
             total = writer.let(F32, True, self._total(m))
             unit = writer.wide(Cell(F32, "unit", number(m * groups) + group))
-            writer.line(f"y{m} = {fma(writer, f'({total} * {unit})', step, f'y{m}')};")
+            writer.line(f"y{m} = {fma(writer, writer.product(total, unit), step, f'y{m}')};")
             if quantized.zero is None:
                 offset = writer.wide(quantized.offset(self.builder, output, group))
                 x = writer.wide(Cell(F32, "sums", number(m * groups) + group))

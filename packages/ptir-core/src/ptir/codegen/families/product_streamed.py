@@ -104,7 +104,7 @@ class Streamed(Writing):
             for inner in range(step):
                 self._step(private, panel, axis("k", steps) * step + inner, inner, names)
         for m in range(rows):
-            total = " + ".join(names[m, c] for c in range(max(chains, 1)))
+            total = writer.total([names[m, c] for c in range(max(chains, 1))])
             with writer.block(""):
                 writer.line(f"const {writer.type(F32, True)} acc = {total};")
                 self.finish_panel(number(m), panel, "acc")
@@ -139,7 +139,7 @@ class Streamed(Writing):
                     writer.wide(self._input(private, row, first + v * LANES + axis("lane", LANES)))
                     for v in range(whole)
                 ]
-                name = writer.let(F32, True, " + ".join(vectors))
+                name = writer.let(F32, True, writer.total(vectors))
             total.append(writer.folded("add", F32, name))
         return " + ".join(total)
 
@@ -179,7 +179,7 @@ class Streamed(Writing):
                     writer.line(f"{name} = {fma(writer, x, value, name)};")
         step = writer.wide(quantized.scaled(self.builder, output, group))
         for m in range(rows):
-            total = "(" + " + ".join(f"a{m}_{c}" for c in range(chains)) + ")"
+            total = writer.total([f"a{m}_{c}" for c in range(chains)])
             writer.line(f"y{m} = {fma(writer, total, step, f'y{m}')};")
             if quantized.zero is None:
                 offset = writer.wide(quantized.offset(self.builder, output, group))

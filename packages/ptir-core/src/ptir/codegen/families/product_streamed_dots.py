@@ -88,7 +88,7 @@ class StreamedDots(Streamed):
                     x = found or Cell(U32, "x", number(m * words) + word)
                     self.dot(f"a{m}_{c}", weight, x)
         for m in range(rows):
-            total = " + ".join(f"a{m}_{c}" for c in range(chains))
+            total = writer.total([f"a{m}_{c}" for c in range(chains)])
             with writer.block(""):
                 writer.line(f"const {writer.type(F32, True)} acc = {total};")
                 self.finish_panel(number(m), panel, "acc")

@@ -1,0 +1,289 @@
+"""Planted faults in generated kernels: tails, bounds, roundings, folds, orders, packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ptir.codegen.elementwise import rounded
+from ptir.codegen.expr import Apply, Expr, Load, Var, compare, constant, select
+from ptir.codegen.index import ZERO
+from ptir.types import BOOL, F32, DType
+from ptir_testsuite.mutants.planting import planted
+
+# --- ends of loops ---
+
+
+@planted(
+    "elements after the last whole vector are not stored", "add", "families.elements:Elements.write"
+)
+def _(right: Any) -> Any:
+    def write(self: Any, writer: Any, begin: Any, size: int, part: Any) -> None:
+        right(self, writer, begin, size // self.lanes * self.lanes or size, part)
+
+    return write
+
+
+@planted(
+    "the end of a row is left out of its fold", "reduce", "families.rows:RowWriter._each_then_fold"
+)
+def _(right: Any) -> Any:
+    def each(self: Any, body: Callable[[Any], None], fold: Any) -> None:
+        def some(place: Any) -> None:
+            if self.writer.lane or self.rows.size < self.lanes:
+                body(place)
+
+        right(self, some, fold)
+
+    return each
+
+
+@planted(
+    "the last work-item of a kernel is not launched",
+    "add dot_general sort programs",
+    "launches:Launch.__init__",
+)
+def _(right: Any) -> Any:
+    def launch(self: Any, device: Any, kernel: Any, items: int, parts: Any) -> None:
+        right(self, device, kernel, max(1, items - 1), parts)
+
+    return launch
+
+
+@planted(
+    "the columns of a product are one too few", "dot_general", "families.dot:_Dot._single_columns"
+)
+def _(right: Any) -> Any:
+    def columns(self: Any, row: Any) -> None:
+        self.columns -= self.columns > 1
+        right(self, row)
+        self.columns += 1
+
+    return columns
+
+
+# --- bounds ---
+
+
+@planted(
+    "padding reads the nearest element instead of the filler", "pad reduce_window", "movement:both"
+)
+def _(right: Any) -> Any:
+    return lambda a, b: constant(BOOL, -1)
+
+
+@planted(
+    "indices are clamped to the size instead of the last place",
+    "take dynamic_slice gather",
+    "movement:_clamped_read",
+)
+def _(right: Any) -> Any:
+    return lambda index, size: right(index, size + 1)
+
+
+@planted(
+    "indices known at run time are taken for 0", "dynamic_slice take", "movement:_clamped_read"
+)
+def _(right: Any) -> Any:
+    return lambda index, size: ZERO
+
+
+@planted(
+    "gaps between elements of a window are not skipped", "reduce_window", "families.fold:spread"
+)
+def _(right: Any) -> Any:
+    return lambda at, shape, gaps: right(at, shape, [0] * len(gaps))
+
+
+@planted(
+    "attention sees one key beyond the row",
+    "composite-attention",
+    "families.attention:_Attention._seen",
+)
+def _(right: Any) -> Any:
+    def seen(self: Any, row: Any, step: Any) -> Any:
+        first, last = right(self, row, step)
+        return first, Apply(last.dtype, "add", last, constant(last.dtype, 1))
+
+    return seen
+
+
+@planted(
+    "a cache is written one place beyond its end",
+    "composite-cache_update",
+    "families.cache:written",
+)
+def _(right: Any) -> Any:
+    return lambda writer, builder, bounds, row, step, capacity: right(
+        writer, builder, bounds, row, step, capacity + 1
+    )
+
+
+@planted("integer division leaves zero to the machine", "div rem", "elementwise:_safe_divisor")
+def _(right: Any) -> Any:
+    return lambda dtype, a, b: b
+
+
+# --- places ---
+
+
+@planted(
+    "a transpose takes its permutation for the inverse", "transpose", "movement:MOVEMENT[transpose]"
+)
+def _(right: Any) -> Any:
+    return lambda op, at: op.at(0, tuple(at[p] for p in op["permutation"]))
+
+
+@planted(
+    "nibbles are unpacked from the highest down", "dequantize", "movement:MOVEMENT[dequantize]"
+)
+def _(right: Any) -> Any:
+    def dequantize(op: Any, at: Any) -> Expr:
+        axis, per = op["axis"], 32 // op["bits"]
+        place = at[axis]
+        turned = place // per * per + (place % per) * -1 + (per - 1)
+        found: Expr = right(op, (*at[:axis], turned, *at[axis + 1 :]))
+        return found
+
+    return dequantize
+
+
+@planted("panels of packed weights are a word too short", "composite-linear", "panels:Panels.word")
+def _(right: Any) -> Any:
+    def word(self: Any, output: Any, input: Any) -> Any:
+        return right(replace(self, stride=(self.stride or self.inputs) - self.per), output, input)
+
+    return word
+
+
+@planted(
+    "halves of a word of packed bf16 change places", "composite-linear", "panels:UNPACKED[bf16]"
+)
+def _(right: Any) -> Any:
+    return lambda word, place: right(word, 1 - place)
+
+
+# --- arithmetic ---
+
+
+def _computed(expr: Expr, op: str) -> bool:
+    """Whether an operand is no element of memory, but computed in the same kernel by ``op``."""
+    return isinstance(expr, Apply) and expr.op == op
+
+
+@planted(
+    "16-bit values are not rounded between two ops",
+    "programs",
+    "elementwise:ELEMENTWISE[add]",
+    "elementwise:ELEMENTWISE[mul]",
+    "elementwise:ELEMENTWISE[sub]",
+)
+def _(right: Any) -> Any:
+    def rule(dtype: DType, a: Expr, b: Expr) -> Expr:
+        wide = [x.args[0] if _computed(x, "narrow") else x for x in (a, b)]
+        found: Expr = right(dtype, *wide)
+        return found
+
+    return rule
+
+
+@planted("a product and a sum are contracted", "programs", "elementwise:ELEMENTWISE[add]")
+def _(right: Any) -> Any:
+    def add(dtype: DType, a: Expr, b: Expr) -> Expr:
+        if dtype == F32 and _computed(a, "mul"):
+            return Apply(dtype, "fma", *a.args, b)
+        found: Expr = right(dtype, a, b)
+        return found
+
+    return add
+
+
+@planted(
+    "a difference of something computed is turned around",
+    "programs",
+    "elementwise:ELEMENTWISE[sub]",
+)
+def _(right: Any) -> Any:
+    def sub(dtype: DType, a: Expr, b: Expr) -> Expr:
+        turned = not isinstance(a, Load) and isinstance(b, Load)
+        found: Expr = right(dtype, b, a) if turned else right(dtype, a, b)
+        return found
+
+    return sub
+
+
+@planted("a maximum takes the number beside a NaN", "maximum", "elementwise:ELEMENTWISE[maximum]")
+def _(right: Any) -> Any:
+    return lambda dtype, a, b: select(compare("gt", a, b), a, b)
+
+
+@planted(
+    "shifts by the width do what the machine does",
+    "shift_left",
+    "elementwise:ELEMENTWISE[shift_left]",
+)
+def _(right: Any) -> Any:
+    def shift(dtype: DType, x: Expr, amount: Expr) -> Expr:
+        inside = Apply(dtype, "and", amount, constant(dtype, dtype.bits - 1))
+        return Apply(dtype, "shift_left", x, inside)
+
+    return shift
+
+
+# --- folds and orders ---
+
+
+@planted(
+    "folds begin at 0, whatever they fold",
+    "reduce cumulative reduce_window",
+    "families.rows:identity",
+    "families.fold:identity",
+    "families.running:identity",
+    "folds:identity",
+)
+def _(right: Any) -> Any:
+    return lambda kind, dtype: constant(dtype, 0)
+
+
+@planted("a 16-bit sum is rounded at every step", "reduce", "folds:COMBINE[sum]")
+def _(right: Any) -> Any:
+    return lambda dtype, a, b: rounded(dtype, Apply(dtype, "add", a, b))
+
+
+@planted(
+    "running folds reach back eight places of sixteen",
+    "cumulative",
+    "families.running:_Running._prefix",
+)
+def _(right: Any) -> Any:
+    def prefix(self: Any, text: str) -> Expr:
+        writer, dtype, step = self.writer, self.dtype, 1
+        name = writer.let(dtype, True, text)
+        nothing = writer.dialect.literal(dtype, self.start().value)
+        while step < self.lanes // 2:
+            lanes = [writer.dialect.lane(name, n) for n in range(self.lanes - step)]
+            moved = writer.dialect.gathered(dtype, [*(nothing,) * step, *lanes])
+            earlier = Var(dtype, writer.let(dtype, True, moved), True)
+            found = writer.wide(self._combined(earlier, Var(dtype, name, True)))
+            name, step = writer.let(dtype, True, found), step * 2
+        return Var(dtype, name, True)
+
+    return prefix
+
+
+@planted("equal elements of a sort change places", "sort", "families.sorting:compare")
+def _(right: Any) -> Any:
+    return lambda op, a, b: right("gt" if op == "ge" else op, a, b)
+
+
+@planted("the first update of a place stays", "scatter_reduce", "families.scatter:FOLD[replace]")
+def _(right: Any) -> Any:
+    return lambda dtype, a, b: a
+
+
+@planted(
+    "16-bit updates of a place are rounded one by one", "scatter_reduce", "families.scatter:NARROW"
+)
+def _(right: Any) -> Any:
+    return ()

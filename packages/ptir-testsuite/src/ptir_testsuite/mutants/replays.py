@@ -1,0 +1,128 @@
+"""Planted faults around generated kernels: memory plans, replays, chains and caches of kernels."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ptir_testsuite.mutants.planting import planted
+
+# --- the memory plan ---
+
+
+@planted("all intermediates lie at the start of the arena", "programs", "plan:_Planner._offset")
+def _(right: Any) -> Any:
+    return lambda self, life, placed: 0
+
+
+@planted("memory is handed on one step too early", "programs", "plan:_Planner._pack")
+def _(right: Any) -> Any:
+    def pack(self: Any) -> int:
+        for life in self.lives.values():
+            life.last = max(life.first, life.last - 1)
+        found: int = right(self)
+        return found
+
+    return pack
+
+
+@planted(
+    "a result takes over an operand that is read later", "programs", "plan:_Planner._may_take_over"
+)
+def _(right: Any) -> Any:
+    def may(self: Any, operand: int, exit: int, step: int, last: Any, group: Any) -> bool:
+        life = self.lives[operand]
+        return life.place is None and not any(value in group.exits for value in life.values)
+
+    return may
+
+
+@planted(
+    "a donation is written over although another input is the same",
+    "lifetime-walk",
+    "plan:_Planner._is_given",
+)
+def _(right: Any) -> Any:
+    def given(self: Any, life: Any) -> bool:
+        place = life.place
+        return place is not None and place.kind == "input" and place.number in self.options.donated
+
+    return given
+
+
+@planted("values are not copied where two outputs are one", "programs", "compile:Compiled._copies")
+def _(right: Any) -> Any:
+    return lambda self, steps: iter(())
+
+
+# --- what a replay binds ---
+
+
+@planted(
+    "an input keeps the memory of the first run", "lifetime-walk", "launches:KernelProgram._rebind"
+)
+def _(right: Any) -> Any:
+    def rebind(self: Any, number: int, handle: Any) -> None:
+        if not hasattr(self, "seen"):
+            self.seen: dict[int, Any] = {}
+        right(self, number, self.seen.setdefault(number, handle))
+        self._bound[number] = id(handle)
+
+    return rebind
+
+
+@planted("an output keeps the memory of the first run", "add", "launches:KernelProgram._bind")
+def _(right: Any) -> Any:
+    def bind(self: Any, inputs: Any, results: Any) -> None:
+        if not hasattr(self, "stuck"):
+            self.stuck = results
+        right(self, inputs, self.stuck)
+
+    return bind
+
+
+@planted(
+    "every run hands out the results of the first", "lifetime-walk", "launches:KernelProgram._made"
+)
+def _(right: Any) -> Any:
+    def made(self: Any, inputs: Any) -> Any:
+        if not hasattr(self, "first"):
+            self.first = right(self, inputs)
+        return self.first
+
+    return made
+
+
+# --- texts and caches ---
+
+
+@planted("kernels that differ in an attribute are written once", "programs", "alike:form_of")
+def _(right: Any) -> Any:
+    def form_of(fused: Any, group: Any) -> Any:
+        (family, instructions, *rest), values = right(fused, group)
+        return (family, tuple((op, *more) for op, _, *more in instructions), *rest), values
+
+    return form_of
+
+
+@planted("the cache of built kernels overlooks numbers", "slice reduce", "binaries:key_of")
+def _(right: Any) -> Any:
+    return lambda device, source: right(device, re.sub(r"\d+", "", source))
+
+
+@planted(
+    "workers do not wait between the phases of a chain",
+    "programs",
+    "compile:chain_text",
+    on=("opencl",),
+)
+def _(right: Any) -> Any:
+    def chain(*given: Any) -> str:
+        return re.sub(r"for \(int looks = 0; .*? < items;", "for (int looks = 0; 0;", right(*given))
+
+    return chain
+
+
+@planted("the phases of a chain run in reverse", "programs", "compile:phases", on=("opencl",))
+def _(right: Any) -> Any:
+    return lambda *given: tuple(reversed(right(*given)))

@@ -1,0 +1,123 @@
+"""Compute what the suite expects of whole models, with Transformers and PyTorch in float64.
+
+``python scripts/generate_model_expectations.py`` writes expected.npz of ``ptir_testsuite.models``.
+Only weights and configurations come from ptir; what they mean is Transformers'. The prompts of a
+model are those of the few seeds that say most, and none of their tokens is a close call: the best
+logit of every step is ahead of the next by many times the bound. Transformers 5 computes the norms
+of Llama and the angles of rope in float32 whatever the model's type; both are far inside the bound.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+import transformers
+
+import ptir_testsuite.models
+from ptir.checkpoint import save_folder
+from ptir_testsuite.models.check import BOUND
+from ptir_testsuite.models.table import FILE, LENGTHS, NEW, SUBJECTS, checkpoint
+from ptir_testsuite.values import Draws
+
+Array = np.ndarray[Any, Any]
+
+AHEAD: Final = 256 * BOUND
+"""By how much of the greatest logit a chosen token is ahead of the next."""
+SEEDS: Final = 6
+"""Prompts of a length that are tried; that with most different tokens after it is taken."""
+POSITIONS: Final = 6
+"""Of which the logits of a model with many tokens are kept."""
+WHOLE: Final = 128
+"""Tokens up to which those of all positions are kept."""
+
+
+def opened(name: str, folder: Path) -> Any:
+    """The model in Transformers, in float64."""
+    where = save_folder(checkpoint(name), folder / name)
+    found = transformers.AutoModelForCausalLM.from_pretrained(
+        where, dtype=torch.float64, attn_implementation="eager"
+    )
+    return found.eval()
+
+
+@torch.no_grad()
+def logits_of(model: Any, tokens: list[int]) -> Array:
+    """The logits of all positions, computed from the start."""
+    found: Array = model(torch.tensor([tokens])).logits[0].numpy()
+    assert found.dtype == np.float64
+    return found
+
+
+def continued(model: Any, prompt: list[int]) -> tuple[list[int], list[float], list[float]] | None:
+    """Greedy tokens, their log probabilities and the greatest logits; None for a close call."""
+    tokens, chances, scales = list(prompt), [], []
+    for _ in range(NEW):
+        last = logits_of(model, tokens)[-1]
+        second, first = np.sort(last)[-2:]
+        scale = float(np.abs(last).max())
+        if first - second < AHEAD * scale:
+            return None
+        tokens.append(int(last.argmax()))
+        chances.append(float(first - np.logaddexp.reduce(last)))
+        scales.append(scale)
+    return tokens[len(prompt) :], chances, scales
+
+
+def prompts_of(model: Any, name: str) -> tuple[list[list[int]], list[Any]]:
+    """A prompt of each length, and its continuation."""
+    prompts, results = [], []
+    for length in LENGTHS:
+        tried = []
+        for seed in range(SEEDS):
+            prompt = Draws("prompt", name, length, seed).below(model.config.vocab_size, length)
+            found = continued(model, prompt.tolist())
+            if found is not None:
+                tried.append((len(set(found[0])), -seed, prompt.tolist(), found))
+        different, seed, prompt, found = max(tried)
+        prompts.append(prompt)
+        results.append(found)
+        print(f"{name}: {length} tokens by seed {-seed}, {different} different new ones")
+    return prompts, results
+
+
+def expectations(name: str, folder: Path) -> dict[str, Array]:
+    """The arrays of one model."""
+    model = opened(name, folder)
+    prompts, results = prompts_of(model, name)
+    tokens, logprobs, scales = (np.array(column) for column in zip(*results, strict=True))
+    padded = np.full((len(prompts), max(LENGTHS)), -1, np.int32)
+    for row, prompt in zip(padded, prompts, strict=True):
+        row[: len(prompt)] = prompt
+    logits = logits_of(model, prompts[-1])
+    length, size = logits.shape
+    few = np.linspace(0, length - 1, POSITIONS).astype(np.int32)
+    positions = np.arange(length, dtype=np.int32) if size <= WHOLE else few
+    return {
+        f"{name}.prompts": padded,
+        f"{name}.tokens": tokens.astype(np.int32),
+        f"{name}.logprobs": logprobs.astype(np.float32),
+        f"{name}.scales": scales.astype(np.float32),
+        f"{name}.positions": positions,
+        f"{name}.logits": logits[positions].astype(np.float32),
+    }
+
+
+def main() -> None:
+    """Write the file."""
+    made_with = f"torch {torch.__version__}, transformers {transformers.__version__}, float64"
+    arrays: dict[str, Array] = {"made_with": np.array(made_with)}
+    torch.set_num_threads(1)  # the products are small
+    with tempfile.TemporaryDirectory() as folder:
+        for name in SUBJECTS:
+            arrays |= expectations(name, Path(folder))
+    path = Path(ptir_testsuite.models.__file__).parent / FILE
+    np.savez_compressed(path, **arrays)
+    print(f"{path}: {path.stat().st_size} bytes, {made_with}")
+
+
+if __name__ == "__main__":
+    main()
