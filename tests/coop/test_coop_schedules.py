@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from opencl_runs import close, normal, run, with_parameters
+from test_opencl_families import attention
 
 import ptir
 from ptir import functional as F
@@ -178,6 +179,14 @@ def test_attention_that_does_not_fit_is_serial_and_says_so(
     monkeypatch.setattr(device, "traits", replace(device.traits, shared=1024))
     function, types = HEROES["attention"]
     assert [kernel.members for kernel in kernels(opencl, function, *types)] == [1]
+
+
+def test_a_prompt_of_small_heads_longer_than_a_block_of_keys(opencl: Target) -> None:
+    """A block of 32 keys by 16 places is one turn for 128 members (see ``Team.own``)."""
+    q, k = normal(1, 1, 37, 16), normal(1, 1, 40, 16, seed=1)
+    rows = np.array([0], np.int32), np.array([37], np.int32)
+    found = run(opencl, lambda q, k, s, n: F.attention(q, k, k, start=s, length=n), q, k, *rows)
+    close(found, attention(q, k, k, *rows), 1e-5)
 
 
 @pytest.mark.parametrize("size", [1, 4, 5, 509, 512])
