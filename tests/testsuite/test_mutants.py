@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
+
 import pytest
 from suite_settings import setting_of
 
+from ptir.backend import registry
 from ptir.ops import OPS
 from ptir_testsuite.cli import main
+from ptir_testsuite.composites import CompositeCall
 from ptir_testsuite.corpus import cases_of
 from ptir_testsuite.execute import run_case
-from ptir_testsuite.mutants import MUTANTS, Correct, Mutant, Row
+from ptir_testsuite.mutants import MUTANTS, PLANTED, Correct, Mutant, Row, planting
 from ptir_testsuite.mutants.equivalent import EQUIVALENT
 from ptir_testsuite.mutants.impostors import IMPOSTORS
+from ptir_testsuite.mutants.planting import Planted, grade_planted, usable
 from ptir_testsuite.mutants.score import grade, unmask
 from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.programs import stored
+
+ROOT = Path(__file__).parents[2]
 
 
 def first_failure(row):
@@ -59,10 +68,98 @@ def test_the_grade_is_printed(capsys):
     assert main(["mutants", "-k", "five-term"]) == 0
     out = capsys.readouterr().out
     assert "erf by the five-term formula of Abramowitz and Stegun  erf" in out
+    assert out.splitlines()[-2] == "0/0 faults in generated kernels rejected"
     assert out.splitlines()[-1] == (
         "1/1 planted faults rejected by the corpus alone, 0/0 impostors with the right outcome;"
         " 0/0 equivalent changes accepted"
     )
+
+
+QUICK = (
+    "elements after the last whole vector are not stored",
+    "a product and a sum are contracted",
+    "panels of packed weights are a word too short",
+    "an output keeps the memory of the first run",
+)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_fault_in_the_generator_is_caught(name):
+    if not usable(PLANTED[name]):
+        pytest.skip("no backend of level 2 works here")
+    found = grade_planted(PLANTED[name])
+    assert found.right and found.caught and found.outcome is Outcome.MISMATCH, found
+
+
+def test_without_a_fault_the_same_cases_pass(monkeypatch):
+    row = Planted("no fault", ("regression",), ("launches:Launch.__init__",), lambda right: right)
+    if not usable(row):
+        pytest.skip("no backend of level 2 works here")
+    monkeypatch.setattr(planting, "faulty", unchanged)
+    monkeypatch.setattr(
+        planting, "_shown", lambda row: iter([*stored(), CompositeCall("linear", 1)])
+    )
+    found = grade_planted(row)
+    assert not found.caught and found.tried > 5, found
+
+
+def unchanged(name, backend):
+    """What ``faulty`` gives, nothing planted."""
+    return registry.get(backend).backend
+
+
+def test_faults_that_no_backend_can_show_are_not_graded_and_say_so(monkeypatch, capsys):
+    monkeypatch.setattr(planting.registry, "status_table", lambda: ())
+    assert main(["mutants", "-k", "kernels and arena"]) == 3
+    out = capsys.readouterr().out
+    assert "not graded" in out
+    assert "none of the backends that they need (c, opencl) works here" in out
+
+
+def test_every_planted_place_exists_and_changes():
+    assert len(PLANTED) >= 20
+    for row in PLANTED.values():
+        assert set(row.on) <= set(planting.ON) and row.shows, row.name
+        for place in row.places:
+            module, _, path = place.partition(":")
+            holder = importlib.import_module(planting.CODE + module)
+            for name in path.partition("[")[0].split("."):
+                holder = getattr(holder, name)
+            assert row.wrong(holder) is not holder, place
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/conformance.md", "packages/ptir-testsuite/README.md"]
+)
+def test_pages_tell_the_sizes_of_the_tables(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    faults, kernels, impostors, equal = (
+        len(MUTANTS) - len(EQUIVALENT),
+        len(PLANTED),
+        len(IMPOSTORS),
+        len(EQUIVALENT),
+    )
+    wanted = {
+        "README.md": (
+            f"{faults} of {faults} in single ops",
+            f"{kernels} of {kernels} in generated kernels",
+            f"{impostors} of {impostors} backends that lie",
+        ),
+        "docs/conformance.md": (
+            f"{faults}/{faults} planted faults rejected",
+            f"{kernels}/{kernels} faults in generated kernels",
+            f"{impostors}/{impostors} impostors",
+            f"{equal}/{equal} equivalent changes",
+        ),
+        "packages/ptir-testsuite/README.md": (
+            f"| {faults} faults in single ops | {faults} |",
+            f"| {kernels} faults in the kernel generator | {kernels} |",
+            f"| {impostors} impostors | {impostors}, each",
+            f"| {equal} changes that nothing may notice | 0 |",
+        ),
+    }
+    for words in wanted[page]:
+        assert words in " ".join(text.split()), f"{page} does not say {words!r}"
 
 
 def test_a_fault_that_nothing_notices_spoils_the_grade(monkeypatch, capsys):

@@ -21,6 +21,7 @@ from ptir_testsuite.edges import at_edges
 from ptir_testsuite.floats import Array
 from ptir_testsuite.layouts import LAYOUTS
 from ptir_testsuite.oracles import ORACLES
+from ptir_testsuite.pairs import paired
 from ptir_testsuite.values import Draws, all_tuples, draw
 from ptir_testsuite.variants import (
     Template,
@@ -155,6 +156,9 @@ def _shaped(op: Op, templates: Sequence[Template]) -> Iterator[Case]:
             yield from _in_full(variant) if variant.key in own else _in_part(variant, len(seen))
             if not variant.types:
                 yield from _long(variant)
+    for number, template in enumerate(paired(op.name)):
+        if template.key not in seen:
+            yield from _valued(template, ("plain", "awkward") if number % 4 else ("ties",))
 
 
 def _in_full(template: Template) -> Iterator[Case]:

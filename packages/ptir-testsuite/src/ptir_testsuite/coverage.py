@@ -21,6 +21,8 @@ from ptir.ops.classes import ANY, F8
 from ptir.ops.record import REQUIRED, Op
 from ptir.types import DTYPES, DType, TensorType
 from ptir_testsuite.corpus import cases_of
+from ptir_testsuite.oracles import ORACLES
+from ptir_testsuite.pairs import PAIRED, paired, pairs_of
 from ptir_testsuite.refusals import refusals
 
 EXEMPT: Final = {"extension": "what it takes is defined by whoever calls it"}
@@ -69,6 +71,7 @@ def needs(ops: Iterable[Op] | None = None) -> Iterator[Need]:
             continue
         yield from _dtypes(op, calls)
         yield from _branches(op, calls)
+        yield from _pairs(op, calls)
         yield from _constraints(op)
 
 
@@ -192,6 +195,22 @@ def _changed(
             for dtype in dtypes:
                 types = tuple(t.with_dtype(dtype) if t.dtype == own else t for t in call.types)
                 yield Call(types, attributes, call.results, call.regions)
+
+
+# --- pairs of values ---
+
+
+def _pairs(op: Op, calls: Sequence[Call]) -> Iterator[Need]:
+    """Rows of values where an op has several attributes, and cases for every pair of them."""
+    if len(op.attributes) < 2 or op.regions:
+        return
+    if op.name in ORACLES:  # without an oracle nothing but samples is judged
+        yield Need(op.name, "rows of values for pairs of attributes", op.name in PAIRED)
+    wanted = {pair for template in paired(op.name) for pair in pairs_of(template.attributes)}
+    met = {pair for call in calls for pair in pairs_of(call.attributes)}
+    for one, other in sorted(wanted):
+        text = f"{one[0]} = {one[1]} beside {other[0]} = {other[1]}"
+        yield Need(op.name, text, (one, other) in met)
 
 
 # --- constraints ---

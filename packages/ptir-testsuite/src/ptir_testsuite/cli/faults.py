@@ -110,7 +110,7 @@ def mutants_command(words: str, timeout: float) -> int:
     graded = [g for g in kernels if g.graded]
     if not found and not unmasked and not graded:
         return INCOMPLETE
-    right = all(g.right for g in (*found, *unmasked, *graded))
+    right = all(g.right for g in (*found, *graded)) and all(u.right for u in unmasked)
     return CONFORMANT if right else NOT_CONFORMANT
 
 

@@ -14,6 +14,7 @@ from ptir.ops.implementations import PORTABLE, functional
 from ptir.types import TensorType, dtype_of, parse_type
 from ptir_testsuite.edges import edges
 from ptir_testsuite.floats import Array, stored
+from ptir_testsuite.pairs import covering
 from ptir_testsuite.values import Draws, draw
 
 Operand = str | list[Any]
@@ -207,3 +208,39 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
         (("f32[1,2,1,16]", "f32[1,2,65,16]", "f32[1,2,65,16]", [64], [65]), _ATTENTION),
     ],
 }
+
+# --- pairs of attributes ---
+
+WEIGHTS: Final = {
+    ("hwio", 1): "f32[3,2,4,6]",
+    ("hwio", 2): "f32[3,2,2,6]",
+    ("hwio", 4): "f32[3,2,1,4]",
+    ("oihw", 1): "f32[6,4,3,2]",
+    ("oihw", 2): "f32[6,2,3,2]",
+    ("oihw", 4): "f32[4,1,3,2]",
+}
+"""The weight of a convolution of four channels, by its layout and groups."""
+
+CONVOLVED: Final = {
+    "strides": ((1, 1), (2, 1), (1, 3)),
+    "low": ((0, 0), (1, 2)),
+    "high": ((0, 0), (2, 1)),
+    "dilation": ((1, 1), (2, 1), (1, 2)),
+    "groups": (1, 2, 4),
+    "layout": ("hwio", "oihw"),
+}
+ATTENDED: Final = {
+    "scale": (0.25, 1.5),
+    "causal": (True, False),
+    "window": (None, 1, 3),
+    "soft_cap": (None, 2.0),
+    "steps": (([0, 4], [7, 7]), ([4, 2], [3, 7]), ([1, 0], [0, 5])),
+}
+
+CALLS["conv2d"] += [
+    (("f32[2,8,7,4]", WEIGHTS[chosen["layout"], chosen["groups"]]), chosen)
+    for chosen in covering(CONVOLVED)
+]
+CALLS["attention"] += [
+    ((*_QKV, *chosen.pop("steps")), chosen) for chosen in list(covering(ATTENDED))
+]

@@ -1,8 +1,7 @@
 """One composite on a target: lowered, whole where the backend claims it, and with stored weights.
 
 The last form goes through core as a model's layers do: operands after the first are parameters,
-which the backend may bring into a form of its own (``param_resolver``) before anything runs. What
-has operands that steer is not run that way.
+which the backend may bring into a form of its own (``param_resolver``) before anything runs.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from ptir.params.source import ArraySource
 from ptir.params.store import ParamStore
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
-from ptir.types import I32
 from ptir_testsuite.composites.calls import CompositeCall
 from ptir_testsuite.composites.formulas import FIXED, FORMULAS, Found
 from ptir_testsuite.execute import Failed, Setting
@@ -75,7 +73,7 @@ def _forms(program: Program, setting: Setting) -> list[_Form]:
     query = query_of(program.main, program.main.instructions[0])
     if backend.refusal(query, device) is None:
         forms.append(_Form("claimed", program))
-    if len(program.inputs) > 1 and I32 not in program.inputs[1:]:
+    if len(program.inputs) > 1:
         forms.append(_Form(STORED, _stored(program)))
     return forms
 

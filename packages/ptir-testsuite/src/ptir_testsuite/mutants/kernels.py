@@ -45,8 +45,8 @@ def _(right: Any) -> Any:
     "launches:Launch.__init__",
 )
 def _(right: Any) -> Any:
-    def launch(self: Any, device: Any, kernel: Any, items: int, parts: Any) -> None:
-        right(self, device, kernel, max(1, items - 1), parts)
+    def launch(self: Any, device: Any, kernel: Any, items: int, *rest: Any) -> None:
+        right(self, device, kernel, max(1, items - 1), *rest)
 
     return launch
 
@@ -99,7 +99,7 @@ def _(right: Any) -> Any:
 @planted(
     "attention sees one key beyond the row",
     "composite-attention",
-    "families.attention:_Attention._seen",
+    "families.attention:Attention._seen",
 )
 def _(right: Any) -> Any:
     def seen(self: Any, row: Any, step: Any) -> Any:
@@ -167,9 +167,9 @@ def _(right: Any) -> Any:
 # --- arithmetic ---
 
 
-def _computed(expr: Expr, op: str) -> bool:
-    """Whether an operand is no element of memory, but computed in the same kernel by ``op``."""
-    return isinstance(expr, Apply) and expr.op == op
+def _computed(expr: Expr, op: str) -> tuple[Expr, ...]:
+    """What an operand was computed from in the same kernel by ``op``; nothing if it was not."""
+    return expr.args if isinstance(expr, Apply) and expr.op == op else ()
 
 
 @planted(
@@ -181,7 +181,7 @@ def _computed(expr: Expr, op: str) -> bool:
 )
 def _(right: Any) -> Any:
     def rule(dtype: DType, a: Expr, b: Expr) -> Expr:
-        wide = [x.args[0] if _computed(x, "narrow") else x for x in (a, b)]
+        wide = [(*_computed(x, "narrow"), x)[0] for x in (a, b)]
         found: Expr = right(dtype, *wide)
         return found
 
@@ -191,8 +191,9 @@ def _(right: Any) -> Any:
 @planted("a product and a sum are contracted", "programs", "elementwise:ELEMENTWISE[add]")
 def _(right: Any) -> Any:
     def add(dtype: DType, a: Expr, b: Expr) -> Expr:
-        if dtype == F32 and _computed(a, "mul"):
-            return Apply(dtype, "fma", *a.args, b)
+        factors = _computed(a, "mul") if dtype == F32 else ()
+        if factors:
+            return Apply(dtype, "fma", *factors, b)
         found: Expr = right(dtype, a, b)
         return found
 

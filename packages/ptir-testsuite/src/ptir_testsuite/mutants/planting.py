@@ -107,6 +107,11 @@ class KernelGrade(Grade):
     backend: str = ""
 
     @property
+    def right(self) -> bool:
+        """Whether results gave it away, or the process; an error is that of a fault put wrong."""
+        return self.outcome in (Outcome.MISMATCH, Outcome.CRASH)
+
+    @property
     def graded(self) -> bool:
         """Whether a backend that it needs is there."""
         return bool(self.backend)

@@ -64,7 +64,7 @@ def _(right: Any) -> Any:
 def _(right: Any) -> Any:
     def rebind(self: Any, number: int, handle: Any) -> None:
         if not hasattr(self, "seen"):
-            self.seen: dict[int, Any] = {}
+            self.seen = {}
         right(self, number, self.seen.setdefault(number, handle))
         self._bound[number] = id(handle)
 
@@ -110,17 +110,23 @@ def _(right: Any) -> Any:
     return lambda device, source: right(device, re.sub(r"\d+", "", source))
 
 
+SLOW = r"\1 for (volatile int slow = 0; slow < 4000000; slow += 1) {}"
+"""What holds a worker up at an item, so that another one is in the next phase before it is done."""
+
+
 @planted(
     "workers do not wait between the phases of a chain",
     "programs",
     "compile:chain_text",
+    "compile:function",
     on=("opencl",),
 )
 def _(right: Any) -> Any:
-    def chain(*given: Any) -> str:
-        return re.sub(r"for \(int looks = 0; .*? < items;", "for (int looks = 0; 0;", right(*given))
+    def text(*given: Any) -> str:
+        found = re.sub(r"(for \(int looks = 0;) .*? < items;", r"\1 0;", right(*given))
+        return re.sub(r"(for \(int item = .*?\{)", SLOW, found)
 
-    return chain
+    return text
 
 
 @planted("the phases of a chain run in reverse", "programs", "compile:phases", on=("opencl",))
