@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 PACKAGES := packages/ptir-core packages/ptir-backend-ref packages/ptir-backend-c \
-            packages/ptir-backend-opencl packages/ptir-testsuite
+            packages/ptir-backend-opencl packages/ptir-backend-cupy packages/ptir-testsuite
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/pins.txt
 # Two workers on one BLAS thread each: threads of both would fight over the same cores.
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -152,6 +153,25 @@ def test_opencl_backend_is_an_entry_point_and_brings_a_cpu_runtime_when_asked(
     extra = [line.split(";")[0] for line in required if 'extra == "cpu"' in line.replace("'", '"')]
     assert [line.split(">")[0] for line in always] == [f"ptir-core=={version()}", "pyopencl"]
     assert extra == ["intel-cmplr-lib-rt", "intel-opencl-rt"]
+
+
+def test_cupy_backend_is_an_entry_point_and_leaves_the_choice_of_cupy(wheel: Build) -> None:
+    declared = dist_info(wheel("ptir-backend-cupy"), "entry_points.txt")
+    assert declared.split("\n")[:2] == ["[ptir.backends]", "cupy = ptir_backend_cupy:backend"]
+    required = metadata(wheel("ptir-backend-cupy")).get_all("Requires-Dist", [])
+    always = [line for line in required if "extra ==" not in line]
+    assert always == [f"ptir-core=={version()}"], "without a GPU it installs alone"
+    chosen = {line.split("extra == ")[1].strip("'\""): line for line in required[1:]}
+    assert {extra: re.split(r"[>!;]", line)[0] for extra, line in chosen.items()} == {
+        "cuda12": "cupy-cuda12x[ctk]",
+        "cuda13": "cupy-cuda13x[ctk]",
+        "cuda12-local": "cupy-cuda12x",
+        "cuda13-local": "cupy-cuda13x",
+        "rocm7": "cupy-rocm-7-0",
+    }
+    assert all("!=14.1.0" in line for line in chosen.values())
+    names_of_sources = [name for name in names(wheel("ptir-backend-cupy")) if "csource/" in name]
+    assert len(names_of_sources) == 2
 
 
 def test_nobody_is_told_to_install_the_foreign_distribution() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from opencl_runs import close, normal, run, with_parameters
+from test_opencl_families import attention
 
 import ptir
 from ptir import functional as F
@@ -158,6 +159,34 @@ def test_activations_that_do_not_fit_into_shared_memory_come_in_parts(
     x, weight = normal(2, 4100), normal(4100, 40, seed=1)
     found = with_parameters(opencl, lambda x, w: F.linear(F.exp(x), w, layout="io"), x, weight)
     close(found, np.exp(x.astype(np.float64)) @ weight, 2e-4)
+
+
+def test_little_shared_memory_makes_tiles_smaller(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    types = (spec("f64", 70, 30), spec("f64", 30, 80))
+    (wide,) = kernels(opencl, HEROES["dot"][0], *types)
+    monkeypatch.setattr(device, "traits", replace(device.traits, shared=32768))
+    (narrow,) = kernels(opencl, HEROES["dot"][0], *types)
+    assert wide.shared > 32768 >= narrow.shared
+
+
+def test_attention_that_does_not_fit_is_serial_and_says_so(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    monkeypatch.setattr(device, "traits", replace(device.traits, shared=1024))
+    function, types = HEROES["attention"]
+    assert [kernel.members for kernel in kernels(opencl, function, *types)] == [1]
+
+
+def test_a_prompt_of_small_heads_longer_than_a_block_of_keys(opencl: Target) -> None:
+    """A block of 32 keys by 16 places is one turn for 128 members (see ``Team.own``)."""
+    q, k = normal(1, 1, 37, 16), normal(1, 1, 40, 16, seed=1)
+    rows = np.array([0], np.int32), np.array([37], np.int32)
+    found = run(opencl, lambda q, k, s, n: F.attention(q, k, k, start=s, length=n), q, k, *rows)
+    close(found, attention(q, k, k, *rows), 1e-5)
 
 
 @pytest.mark.parametrize("size", [1, 4, 5, 509, 512])

@@ -33,6 +33,9 @@ def test_a_mismatch_ends_with_1_and_tells_everything(installed, capsys, tmp_path
     assert "operand[0] = 2" in out and "not conformant" in out
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert "mismatch" in {row.get("outcome") for row in rows}
+    first = next(row["id"] for row in rows if row.get("outcome") == "mismatch")
+    again = f"to see it in full: ptir-conformance replay {first} --backend {Correct.name}"
+    assert again in out
 
 
 def test_a_claimed_profile_that_is_skipped_ends_with_1(installed, capsys):

@@ -9,11 +9,12 @@ from typing import ClassVar, Final
 
 from ptir.backend import clike
 from ptir.backend.clike import BINARY, RELATIONS, CLike
-from ptir.backend.kernel import Staying, Together
+from ptir.backend.kernel import Staying
 from ptir.codegen.exponentials import EXPONENTIALS
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
 from ptir_backend_opencl import dots
 from ptir_backend_opencl.functions import DOUBLES, NARROW, UNALIGNED, functions
+from ptir_backend_opencl.groups import SUBGROUPS, together
 
 TYPES: Final = clike.TYPES | {
     "i8": "char",
@@ -75,10 +76,10 @@ float{n} rem{n}(float{n} a, float{n} b) {{
 """
 """``fmod`` of f32: Intel's leaves the divisor itself of some of its multiples below 2^-125."""
 
-OF_FLOATS: Final = NARROWING + REMAINDER
-
 PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
-    OF_FLOATS.format(n=n, width=n or 1, isnan=f"as_uint{n}({isnan})", load=load, store=store)
+    (NARROWING + REMAINDER).format(
+        n=n, width=n or 1, isnan=f"as_uint{n}({isnan})", load=load, store=store
+    )
     for n, isnan, load, store in (
         ("", "-isnan(x)", "t[0]", "t[0] = x"),
         ("16", "isnan(x)", "vload16(0, t)", "vstore16(x, 0, t)"),
@@ -94,7 +95,6 @@ void {name}({arguments}) {{
 """A kernel of work-groups of one: an item is a tile."""
 
 HAS_DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
-SUBGROUPS: Final = "#pragma OPENCL EXTENSION cl_intel_subgroups : enable\n"
 NO_DOUBLES: Final = "#define double this_device_has_no_double\n"
 """So that a kernel that slips through fails on every driver, also on one that has them."""
 
@@ -107,17 +107,6 @@ STAYING: Final = Staying(
     seen="(*(volatile __global int *)({0}))",
     pause="",
     fence="mem_fence(CLK_GLOBAL_MEM_FENCE);",
-)
-
-
-TOGETHER: Final = Together(
-    kernel="__kernel __attribute__((reqd_work_group_size({2}, 1, 1)))\nvoid {0}({1})",
-    item="get_group_id(0)",
-    member="get_local_id(0)",
-    barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
-    shared="__local {0} {1}[{2}] __attribute__((aligned(16)));",
-    words="const uint4 {0} = *(const __global uint4 *)({1} + {2});",
-    put="*(__global uint4 *)({0} + {1}) = (uint4)({2}, {3}, {4}, {5});",
 )
 
 
@@ -201,11 +190,11 @@ class OpenCLC(CLike):
             )
         if op in SPECIAL:
             return SPECIAL[op](self, dtype, of, width, args)
+        if op == "rem" and dtype.is_float and dtype != F64:
+            return f"rem{_n(width)}({', '.join(args)})"
         if self._own and op in (OWN_OF_DOUBLES if dtype == F64 else EXPONENTIALS):
             kind = "f64" if dtype == F64 else "f32"
             return f"{op}_{'v' if width > 1 else ''}{kind}({args[0]})"
-        if op == "rem" and dtype.is_float and dtype != F64:
-            return f"rem{_n(width)}({', '.join(args)})"
         return super().apply(op, dtype, of, width, args)
 
     def wide(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
@@ -298,23 +287,10 @@ class OpenCLC(CLike):
     def prelude(self) -> str:
         """Nothing is contracted but what says ``fma``."""
         own = UNALIGNED + functions() if self._own else ""
-        beside = dots.functions(self.dots, not self.spelled)
         own += DOUBLES if self._own and self._doubles else ""
+        beside = dots.functions(self.dots, not self.spelled)
         begin = HAS_DOUBLES if self._doubles else NO_DOUBLES
         return begin + (SUBGROUPS if self._subgroup else "") + PRELUDE + own + beside
-
-
-def together(subgroup: int) -> Together:
-    """How groups are spelled where ``subgroup`` of their members exchange values."""
-    if not subgroup:
-        return TOGETHER
-    fixed = f"__attribute__((intel_reqd_sub_group_size({subgroup})))"
-    return replace(
-        TOGETHER,
-        kernel=TOGETHER.kernel.replace("__kernel ", f"__kernel {fixed} "),
-        exchange="intel_sub_group_shuffle_xor({0}, {1})",
-        width=subgroup,
-    )
 
 
 def _n(width: int) -> str:

@@ -112,9 +112,19 @@ def show(report: Report, console: Console) -> None:
         console.print(f"not checked (no formula for the composite): {names}")
     if any("memory" in row.facts for row in report.rows):
         console.print("not checked: leaks (the backend does not report live bytes)")
+    for row in report.failures[:1]:
+        console.print(f"to see it in full: {again(report, row)}")
     facts = [f"{name} {report.header[name]}" for name in FACTS if report.header[name]]
     console.print("; ".join(facts))
     console.print(headline(report))
+
+
+def again(report: Report, row: Row) -> str:
+    """The command that runs a row again."""
+    header = report.header
+    device = f":{header['number']}" if header["number"] else ""
+    imports = "".join(f" --import {name}" for name in header["imports"])
+    return f"ptir-conformance replay {row.case} --backend {header['backend']}{device}{imports}"
 
 
 def headline(report: Report) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 from ptir.codegen.elementwise import maximum, minimum
 from ptir.codegen.expr import Apply, Const, Expr, Var, carrier, compare, constant, select
 from ptir.codegen.writer import Writer
-from ptir.types import DTYPES, DType
+from ptir.types import BOOL, DTYPES, I32, DType
 
 COMBINE: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
     "sum": lambda dtype, a, b: Apply(dtype, "add", a, b),
@@ -43,6 +43,29 @@ def held(writer: Writer, kind: str, dtype: DType, wide: bool) -> Held | Bounds:
     return (Bounds if kind in ("max", "min") and dtype.is_float else Held)(
         writer, kind, dtype, wide
     )
+
+
+def take_better(
+    writer: Writer, names: list[str], dtype: DType, wide: bool, found: Expr, index: Expr
+) -> None:
+    """Replace the best element so far, and its place, where ``found`` comes before it."""
+    best, where = Var(dtype, names[0], wide), Var(I32, names[1], wide)
+    beats = is_better(best, where, found, index)
+    spelled = writer.wide if wide else writer.scalar
+    texts = [spelled(select(beats, a, b)) for a, b in ((found, best), (index, where))]
+    writer.line(f"{names[0]} = {texts[0]}; {names[1]} = {texts[1]};")
+
+
+def is_better(best: Expr, where: Expr, found: Expr, index: Expr) -> Expr:
+    """Whether the element ``found`` at ``index`` comes before the best so far."""
+    earlier = compare("lt", index, where)
+    equal = Apply(BOOL, "eq", found, best)
+    beats: Expr = compare("gt", found, best)
+    if best.dtype.is_float:
+        nan, was = (Apply(BOOL, "ne", x, x) for x in (found, best))
+        equal = Apply(BOOL, "or", equal, Apply(BOOL, "and", nan, was))
+        beats = select(was, constant(BOOL, 0), Apply(BOOL, "or", beats, nan))
+    return Apply(BOOL, "or", beats, Apply(BOOL, "and", equal, earlier))
 
 
 Bring = Callable[[Var, Callable[[Expr, Expr], Expr]], Var]

@@ -67,6 +67,8 @@ class Kernel:
     members: int = 1
     """Work-items of an item. More than one is a group (``Together``), in which every member runs
     head and body and finds its number in ``member``."""
+    shared: int = 0
+    """Bytes that the members of a group share."""
 
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""
@@ -131,7 +133,8 @@ def finished(
     arguments = tuple(writer.arguments.values())
     head, each = writer.parts()
     made = tuple(values)
-    return Kernel(group.family, head, each, arguments, made, items, group, scratch, over, members)
+    groups = members, writer.shared_bytes
+    return Kernel(group.family, head, each, arguments, made, items, group, scratch, over, *groups)
 
 
 @dataclass(frozen=True)
@@ -154,4 +157,8 @@ class Family:
         A family without a coop form is written as for a CPU: one work-item per item.
         """
         made = self.coop(group, site.single()) if site.coop else None
-        return self.write(group, replace(site, coop=False)) if made is None else made
+        if made is None:
+            return self.write(group, replace(site, coop=False))
+        fits = made.shared <= site.traits.shared and made.members <= site.traits.group
+        assert fits, f"{self.name}: {made.members} members share {made.shared} bytes"
+        return made

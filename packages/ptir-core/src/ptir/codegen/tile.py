@@ -15,13 +15,14 @@ from typing import Final
 from ptir.codegen.expr import Cell, Expr, Var, carrier, constant
 from ptir.codegen.groups import Team
 from ptir.codegen.index import Axis, Index, axis
+from ptir.codegen.kernel import Site
 from ptir.codegen.writer import Writer
 from ptir.types import I32, DType
 
 SIDE: Final = 16
 """Members along either side of a tile."""
-MOST: Final = 4
-"""Rows and columns of a member, at most."""
+MOST: Final = (4, 2, 1)
+"""Rows and columns of a member, at most: the first with which a tile fits."""
 DEPTH: Final = 16
 """Slices along the depth."""
 
@@ -44,16 +45,32 @@ class Tile:
 
     members: Final = SIDE * SIDE
 
-    def __init__(self, writer: Writer, dtype: DType, rows: int, columns: int, depth: int) -> None:
+    def __init__(
+        self,
+        site: Site,
+        writer: Writer,
+        dtype: DType,
+        sizes: tuple[int, int, int],
+    ) -> None:
+        """``sizes`` are rows, columns and depth."""
         self.writer, self.dtype = writer, dtype
-        self.rows, self.columns, self.depth = rows, columns, depth
+        self.rows, self.columns, self.depth = sizes
         self.team = Team(writer, self.members)
-        self._high, self._wide = (min(MOST, -(-n // SIDE)) for n in (rows, columns))
-        self.height, self.width = SIDE * self._high, SIDE * self._wide
-        self.down, self.across = -(-rows // self.height), -(-columns // self.width)
+        for most in MOST:
+            self._high, self._wide = (min(most, -(-n // SIDE)) for n in sizes[:2])
+            self.height, self.width = SIDE * self._high, SIDE * self._wide
+            if self._nbytes <= site.traits.shared:
+                break
+        self.down, self.across = -(-self.rows // self.height), -(-self.columns // self.width)
         self._sums = [
             [Var(dtype, f"a{m}_{n}") for n in range(self._wide)] for m in range(self._high)
         ]
+
+    @property
+    def _nbytes(self) -> int:
+        """Bytes of shared memory: slices of both operands, and the results."""
+        floats = DEPTH * (self.height + self.width) + self.height * self.width
+        return floats * max(4, self._held.itemsize)
 
     @property
     def count(self) -> int:

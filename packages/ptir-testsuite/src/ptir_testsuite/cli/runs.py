@@ -8,7 +8,14 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from ptir.errors import UsageError
 from ptir_testsuite.cli.shared import (
@@ -70,12 +77,18 @@ def wish_of(options: dict[str, Any], programs: Programs) -> Wish:
 
 def _finished(wish: Wish, options: dict[str, Any]) -> int:
     journal = _journal(options["path"], options["resume"])
-    with built_anew(), terminable(), Progress(console=Console(stderr=True), transient=True) as bar:
+    with built_anew(), terminable(), progress() as bar:
         report = run(wish, _Bar(bar), journal)
     show(report, console())
     if report.interrupted and journal is not None:
         click.echo(f"{journal.path} has the rows so far; the same with --resume goes on", err=True)
     return report.exit_code
+
+
+def progress() -> Progress:
+    """Which op is at hand, how many rows are done, and how long the rest takes."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
 
 
 def _journal(path: Path | None, resume: bool) -> Journal | None:
@@ -91,13 +104,16 @@ def _journal(path: Path | None, resume: bool) -> Journal | None:
 
 
 class _Bar:
-    """A progress bar that grows with the rows."""
+    """A progress bar that grows with the rows, and says how many failed."""
 
     def __init__(self, bar: Progress) -> None:
         self.bar = bar
         self.task: TaskID | None = None
+        self.failed = 0
 
     def __call__(self, row: Row, total: int) -> None:
         if self.task is None:
             self.task = self.bar.add_task("running", total=total)
-        self.bar.advance(self.task)
+        self.failed += row.failed
+        said = f"{row.op}, {self.failed} failed" if self.failed else row.op
+        self.bar.update(self.task, advance=1, description=said)

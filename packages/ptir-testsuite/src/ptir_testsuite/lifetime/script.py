@@ -29,10 +29,10 @@ DONATIONS: Final = {
 """The inputs that an executable consumes, by how it is compiled."""
 WAYS: Final = tuple((recipe, how) for recipe in RECIPES for how in DONATIONS)
 """Every program in every way to compile it; a walk begins with two of them."""
-OF_TENSORS: Final = tuple((recipe, how) for recipe, how in WAYS if how != SPENT)
-"""The same on tensors, where core refuses to read what it donates."""
 GONE: Final = frozenset({"donates a"})
 """The ways in which a run consumes what the run before gave it."""
+OF_TENSORS: Final = tuple((recipe, how) for recipe, how in WAYS if how != SPENT)
+"""The same on tensors, where core refuses to read what it donates."""
 THREADS: Final = 8
 
 

@@ -42,7 +42,7 @@ class TeamConvolution:
         """A group per tile of pixels and outputs; no tile has outputs of two groups."""
         shape, writer = self.shape, self.writer
         own, channels = shape.own
-        tile = Tile(writer, F32, self.pixels, own, shape.inputs)
+        tile = Tile(self.site, writer, F32, (self.pixels, own, shape.inputs))
         items = axis("item", shape.groups * tile.count)
         which = self._named(items // tile.count, shape.groups)
         panels, packed = self.detail.panels, self.detail.packed

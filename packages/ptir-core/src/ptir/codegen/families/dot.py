@@ -137,7 +137,7 @@ class _Dot:
         """Tiles of a group; no tile has rows of two batches."""
         batches = math.prod(self.shapes[0][a] for a in self.batch[0])
         rows = self.rows // batches if batches else 0
-        tile = Tile(self.writer, self.dtype, rows, self.columns, self.depth)
+        tile = Tile(self.site, self.writer, self.dtype, (rows, self.columns, self.depth))
         number = axis("item", batches * tile.count)
         batch = number // tile.count if batches > 1 else ZERO
 

@@ -14,8 +14,8 @@ from typing import Any
 from ptir.codegen.elementwise import rounded
 from ptir.codegen.epilogue import builder_of, epilogue, store
 from ptir.codegen.expr import Coordinate, Expr, Var, constant, select
-from ptir.codegen.families.rows import WIDEST, take_better
-from ptir.codegen.folds import held, identity
+from ptir.codegen.families.rows import WIDEST
+from ptir.codegen.folds import held, identity, take_better
 from ptir.codegen.graph import Graph
 from ptir.codegen.groups import threads
 from ptir.codegen.index import Axis, Index, axis, digits, number

@@ -19,7 +19,7 @@ class TeamBlocked(Writing):
     def kernel(self) -> Kernel:
         """A group per tile."""
         product, outputs = self.product, self.panels.outputs
-        tile = Tile(self.writer, F32, product.rows, outputs, product.inputs)
+        tile = Tile(self.site, self.writer, F32, (product.rows, outputs, product.inputs))
         quantized = product.quantized
         per = self.panels.per if quantized is None else quantized.per
         tile.write(

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ptir.codegen.elementwise import NARROW, rounded
-from ptir.codegen.expr import Apply, Cell, Coordinate, Expr, Var, compare, constant, select
-from ptir.codegen.folds import COMBINE, held, identity
+from ptir.codegen.expr import Cell, Coordinate, Expr, Var
+from ptir.codegen.folds import COMBINE, held, identity, take_better
 from ptir.codegen.graph import CHEAP, Builder, Graph, Register, Unfusible, follows, is_map, weight
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
 from ptir.codegen.regions import exits
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
-from ptir.types import BOOL, F32, I32, DType, TensorType
+from ptir.types import F32, I32, TensorType
 
 KEPT: Final = 8192
 """Most elements of a row that are kept in a private array."""
@@ -339,29 +339,6 @@ class RowWriter:
 
         self._each_then_fold(body, fold)
         return Var(I32, where)
-
-
-def take_better(
-    writer: Writer, names: list[str], dtype: DType, wide: bool, found: Expr, index: Expr
-) -> None:
-    """Replace the best element so far, and its place, where ``found`` comes before it."""
-    best, where = Var(dtype, names[0], wide), Var(I32, names[1], wide)
-    beats = is_better(best, where, found, index)
-    spelled = writer.wide if wide else writer.scalar
-    texts = [spelled(select(beats, a, b)) for a, b in ((found, best), (index, where))]
-    writer.line(f"{names[0]} = {texts[0]}; {names[1]} = {texts[1]};")
-
-
-def is_better(best: Expr, where: Expr, found: Expr, index: Expr) -> Expr:
-    """Whether the element ``found`` at ``index`` comes before the best so far."""
-    earlier = compare("lt", index, where)
-    equal = Apply(BOOL, "eq", found, best)
-    beats: Expr = compare("gt", found, best)
-    if best.dtype.is_float:
-        nan, was = (Apply(BOOL, "ne", x, x) for x in (found, best))
-        equal = Apply(BOOL, "or", equal, Apply(BOOL, "and", nan, was))
-        beats = select(was, constant(BOOL, 0), Apply(BOOL, "or", beats, nan))
-    return Apply(BOOL, "or", beats, Apply(BOOL, "and", equal, earlier))
 
 
 def _reaches(graph: Graph, root: int, value: int, members: set[int]) -> bool:

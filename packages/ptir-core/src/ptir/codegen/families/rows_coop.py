@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Final
 
 from ptir.codegen.expr import Coordinate, Expr, Var, select
-from ptir.codegen.families.rows import Rows, RowWriter, is_better, take_better, write
-from ptir.codegen.folds import held, identity
+from ptir.codegen.families.rows import Rows, RowWriter, write
+from ptir.codegen.folds import held, identity, is_better, take_better
 from ptir.codegen.graph import Builder
 from ptir.codegen.groups import Team, power_of_two, threads
 from ptir.codegen.index import Index, axis, number

@@ -1,0 +1,109 @@
+"""Kernels with their arguments, and lists of launches that become CUDA graphs.
+
+A graph holds the addresses that it was recorded with. So it is kept under all addresses of its
+list, and launched when these come again: buffers come from pools, so a program that runs again and
+again (a decode step) soon has met every set of addresses that it will meet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ptir.backend.kernel import Walk
+from ptir_backend_cupy.dialect import THREADS
+
+if TYPE_CHECKING:
+    from ptir_backend_cupy.device import CupyDevice
+
+GRAPHS: Final = 16
+"""Graphs that a list keeps; those not used for longest go."""
+LEAST: Final = 3
+"""Launches below which a graph saves nothing."""
+
+
+def grid(items: int, members: int) -> tuple[int, int]:
+    """Blocks and threads of a launch: a group is a block; plain items share one."""
+    return (-(-items // THREADS), THREADS) if members == 1 else (items, members)
+
+
+class Kernel:
+    """A function, and its arguments as CUDA takes them: addresses of values.
+
+    The number of items comes last; a kernel of groups does not take it.
+    """
+
+    def __init__(self, function: int, name: str, buffers: int, built: object) -> None:
+        self.function, self.name, self.built = function, name, built
+        self.items = ctypes.c_int()
+        self.take((ctypes.c_uint64 * buffers)())
+
+    def take(self, addresses: Any) -> None:
+        """Use an array of ours for the buffers' addresses from now on."""
+        self.addresses = addresses
+        first = ctypes.addressof(addresses)
+        size = ctypes.sizeof(ctypes.c_uint64)
+        values = [first + number * size for number in range(len(addresses))]
+        self.given = (ctypes.c_void_p * (len(values) + 1))(*values, ctypes.addressof(self.items))
+
+
+class Copy:
+    """A copy from its first memory to its second."""
+
+    name = "a copy"
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.take((ctypes.c_uint64 * 2)())
+
+    def take(self, addresses: Any) -> None:
+        """Use an array of ours for the addresses from now on."""
+        self.addresses = addresses
+
+
+class Replay(Walk):
+    """Launches whose addresses are one block: its bytes say which graph is the right one."""
+
+    def __init__(self, device: CupyDevice, launches: Sequence[tuple[Any, int, int]]) -> None:
+        self._device, self._launches = device, launches
+        size = sum(len(kernel.addresses) for kernel, *_ in launches)
+        self._block = (ctypes.c_uint64 * max(1, size))()
+        offset = 0
+        for kernel, *_ in launches:
+            before = kernel.addresses
+            own = type(before).from_buffer(self._block, offset)
+            ctypes.memmove(own, before, ctypes.sizeof(own))
+            kernel.take(own)
+            offset += ctypes.sizeof(own)
+        self._met: OrderedDict[bytes, Any] = OrderedDict()
+        self.recorded = 0
+
+    def hold(self, turn: int) -> None:
+        """There is one turn, and the block holds it."""
+        assert turn == 0, turn
+
+    def run(self, turns: int) -> None:
+        """Addresses that are new are queued one by one, those met before become a graph."""
+        assert turns == 1, turns
+        addresses = bytes(self._block)
+        graph = self._met.get(addresses)
+        if graph is not None:
+            self._met.move_to_end(addresses)
+            self._device.replay(graph)
+            return
+        if addresses in self._met and len(self._launches) >= LEAST:
+            graph = self._device.recorded(self._queue)
+            self.recorded += 1
+            self._met[addresses] = graph
+            self._device.replay(graph)
+            return
+        self._met[addresses] = None
+        if len(self._met) > GRAPHS:
+            self._met.popitem(last=False)
+        self._device.in_turn(self._queue)
+
+    def _queue(self) -> None:
+        for kernel, items, members in self._launches:
+            self._device.queue(kernel, items, members)

@@ -1,0 +1,45 @@
+"""CUDA without a GPU: its text on the processor, and a pretended CuPy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ptir.backend.contract import Target
+
+HERE = Path(__file__).parent
+sys.path += [str(HERE / "host"), str(HERE.parent / "opencl")]
+# Programs that any device must run were written for the OpenCL tests; here they run as CUDA text.
+SHARED = ("test_opencl_families", "test_opencl_programs", "test_opencl_conformance")
+pytest.register_assert_rewrite(*SHARED, "fake_cupy")
+
+
+@pytest.fixture(scope="session")
+def host() -> Target:
+    """CUDA text on the processor, where there is a C++ compiler."""
+    required = "cuda" in os.environ.get("PTIR_REQUIRE_BACKENDS", "").split(",")
+    if (shutil.which("g++") is None or sys.platform != "linux") and not required:
+        pytest.skip("the host shim needs g++ on Linux")
+    from cuda_host import backend
+
+    made = backend()
+    return Target(made, made.devices()[0])
+
+
+@pytest.fixture(scope="session")
+def opencl(host: Target) -> Target:
+    """The device of the shared tests."""
+    return host
+
+
+@pytest.fixture
+def fake(host: Target) -> Any:
+    """A CuPy that is pretended, over the host shim."""
+    from fake_cupy import FakeCupy
+
+    return FakeCupy(host.backend.opened(host.device).device)  # type: ignore[attr-defined]

@@ -1,0 +1,167 @@
+"""Kernels as machine code of three architectures: they compile, what they take, what they do."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ptir.errors import BackendUnavailable, CompileError
+from ptir.models import gpt2
+from ptir.models.table import MODELS, load_modules
+from ptir_backend_cupy import disassembly, nvrtc, offline
+from ptir_backend_cupy.nvrtc import Nvrtc
+from ptir_backend_cupy.prelude import prelude
+
+pytestmark = pytest.mark.usefixtures("built_anew")
+
+SUITE: dict[str, tuple[str, dict[str, str]]] = {
+    "demo": ("demo", {}),
+    "gpt2-f32": ("random:gpt2-two-layers", {}),
+    "gpt2-bf16": ("random:gpt2-two-layers", {"dtype": "bf16", "cache_dtype": "bf16"}),
+    "gpt2-int8": ("random:gpt2-two-layers", {"quant": "int8"}),
+    "gpt2-int4": ("random:gpt2-two-layers", {"quant": "int4"}),
+    "llama-f32": ("random:llama-tiny", {}),
+    "llama-int4": ("random:llama-tiny", {"quant": "int4", "dtype": "bf16"}),
+}
+"""The model suite: every kernel of a prompt and a decode step; layers are alike, so two will do."""
+
+HEAD = 'extern "C" __global__ void __launch_bounds__(64) k(const f32 *a, f32 *b, const int items) '
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Nvrtc:
+    try:
+        return nvrtc.find()
+    except BackendUnavailable as error:
+        if "cuda" in os.environ.get("PTIR_REQUIRE_BACKENDS", "").split(","):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=SUITE)
+def suite(
+    request: pytest.FixtureRequest, compiler: Nvrtc, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[offline.OfflineDevice]:
+    """One model, compiled."""
+    load_modules()
+    monkeypatch.setitem(MODELS["gpt2"].presets, "gpt2-two-layers", gpt2._preset(768, 2, 12))
+    model, options = SUITE[request.param]
+    yield offline.compiled(model, offline.ARCHITECTURES, **options)
+
+
+def streamed(codes: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The kernels of a decode step that read weights."""
+    return {name: found for name, found in codes.items() if name.startswith("product")}
+
+
+def test_the_model_suite_compiles_without_spills_and_loads_16_bytes(
+    suite: offline.OfflineDevice,
+) -> None:
+    rows = list(offline.rows(suite))
+    assert {row.architecture for row in rows} == {80, 90, 100}
+    families = {row.kernel.partition("_")[0] for row in rows}
+    assert families >= {"product", "attention", "rows", "cache", "map"}
+    noted = {row.kernel for row in rows}
+    assert set(suite.launched) <= noted, "what is launched was looked at"
+    spilled = [row for row in rows if row.is_hot and (row.resources.spilled or row.resources.stack)]
+    assert not spilled, spilled[0]
+    large = [row for row in rows if row.resources.shared > 48 << 10]
+    assert not large, large[0]
+    _, decode = suite.made[-1]
+    for architecture, cubin in decode.items():
+        found = disassembly.instructions(cubin.code)
+        for name, listed in streamed(found).items():
+            wide = sum(one.startswith("LDG.E.128") for one in listed)
+            assert wide, (architecture, name)
+
+
+def test_denormals_stay_and_nothing_is_contracted(
+    compiler: Nvrtc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # divisions are left out: their code flushes what it has scaled
+    body = "{ b[0] = a[0] * a[1] + a[2]; b[1] = fma_of(a[3], a[4], a[5]); }"
+    source = prelude() + HEAD + body
+
+    def listed() -> list[str]:
+        return disassembly.instructions(compiler.compiled(source, 90).code)["k"]
+
+    right = listed()
+    assert {"FMUL", "FADD", "FFMA"} <= set(right)
+    assert not [one for one in right if ".FTZ" in one]
+    flushed = [one.replace("ftz=false", "ftz=true") for one in nvrtc.OPTIONS]
+    monkeypatch.setattr(nvrtc, "OPTIONS", tuple(flushed))
+    assert "FMUL.FTZ" in listed(), "the check would see it"
+
+
+def test_spills_are_seen(compiler: Nvrtc) -> None:
+    names = [f"x{n}" for n in range(200)]
+    body = "".join(f"f32 {name} = a[{n}];" for n, name in enumerate(names))
+    body += "".join(f"b[{n}] = {name} * {names[-n]};" for n, name in enumerate(names))
+    text = prelude() + HEAD.replace("(64)", "(1024, 2)") + "{" + body + "}"
+    taken = compiler.compiled(text, 90).resources["k"]
+    assert taken.registers <= 32
+    held = compiler.compiled(text.replace("(1024, 2)", "(64)"), 90).resources["k"]
+    assert held.spilled == 0
+    body = (
+        "{ __shared__ f32 room[100]; f32 kept[300]; for (int i = 0; i < 300; ++i) kept[i] = a[i];"
+    )
+    body += " room[items] = kept[items]; b[0] = room[items + 1] + kept[items + 2]; }"
+    taken = compiler.compiled(prelude() + HEAD + body, 90).resources["k"]
+    assert taken.stack >= 1200 and taken.shared == 400
+
+
+def test_what_the_assembler_says_is_read() -> None:
+    log = """\
+ptxas info    : Compiling entry function 'first' for 'sm_90'
+ptxas info    : Function properties for first
+ptxas         .     16 bytes stack frame, 24 bytes spill stores, 40 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 16 bytes cumulative stack size, 1088 bytes smem
+ptxas info    : Compiling entry function 'second' for 'sm_90'
+ptxas info    : Function properties for second
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 12 registers, used 0 barriers
+"""
+    found = nvrtc.resources(log)
+    assert found["first"] == nvrtc.Resources(255, 16, 64, 1088)
+    assert found["second"] == nvrtc.Resources(12, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("{ b[0] = nothing; }", r"in kernel 'k': identifier \"nothing\" is undefined"),
+        ("{ b[0] = ; }", "in kernel 'k': expected an expression"),
+        ("{ __shared__ f32 room[1 << 20]; room[items] = 1; b[0] = room[0]; }", "shared"),
+    ],
+)
+def test_errors_name_the_kernel(compiler: Nvrtc, body: str, said: str) -> None:
+    with pytest.raises(CompileError, match=said):
+        compiler.compiled(prelude() + HEAD + body, 90)
+
+
+def test_an_unknown_architecture_is_refused_with_those_known(compiler: Nvrtc) -> None:
+    with pytest.raises(CompileError, match=r"no code for sm_35 \(sm_\d+ to sm_\d+ are known\)"):
+        compiler.compiled("", 35)
+
+
+def test_a_machine_without_nvrtc_is_told_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "places", lambda: ("/no/libnvrtc.so",))
+    nvrtc.find.cache_clear()
+    with pytest.raises(BackendUnavailable, match=r"`pip install nvidia-cuda-nvrtc` .CUDA 13."):
+        nvrtc.find()
+    nvrtc.find.cache_clear()
+
+
+def test_the_command_prints_a_table(
+    compiler: Nvrtc, capsys: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "found.json"
+    monkeypatch.setattr(offline, "ARCHITECTURES", (90,))
+    offline.main(["demo", "--json", str(file)])
+    said = capsys.readouterr().out
+    assert re.search(r"^0:product_\d+ +90 +\d+ +0 +0 +\d+$", said, re.M)
+    assert '"registers"' in file.read_text()
