@@ -209,6 +209,28 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
     ],
 }
 
+# --- batches ---
+
+BATCHED: Final[dict[str, tuple[int, ...]]] = {
+    "linear": (0,),
+    "quantized_linear": (0,),
+    "embedding": (1,),
+    "gelu": (0,),
+    "silu": (0,),
+    "swiglu": (0, 1),
+    "layer_norm": (0,),
+    "rms_norm": (0,),
+    "batch_norm": (0,),
+    "softmax": (0,),
+    "conv2d": (0,),
+    "max_pool2d": (0,),
+    "avg_pool2d": (0,),
+    "rope": (0, 1),
+    "cache_update": (0, 1, 2, 3),
+    "attention": (0, 1, 2, 3, 4),
+}
+"""The operands whose first axis is a batch, in which no row knows of the others."""
+
 # --- pairs of attributes ---
 
 WEIGHTS: Final = {

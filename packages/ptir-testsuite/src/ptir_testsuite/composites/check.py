@@ -1,5 +1,7 @@
 """One composite on a target: lowered, whole where the backend claims it, and with stored weights.
 
+Rows of a batch are also run by themselves and must be what they were beside the others.
+
 The last form goes through core as a model's layers do: operands after the first are parameters,
 which the backend may bring into a form of its own (``param_resolver``) before anything runs.
 """
@@ -7,6 +9,7 @@ which the backend may bring into a form of its own (``param_resolver``) before a
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,7 +26,7 @@ from ptir.params.source import ArraySource
 from ptir.params.store import ParamStore
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
-from ptir_testsuite.composites.calls import CompositeCall
+from ptir_testsuite.composites.calls import BATCHED, CompositeCall
 from ptir_testsuite.composites.formulas import FIXED, FORMULAS, Found
 from ptir_testsuite.execute import Failed, Setting
 from ptir_testsuite.floats import FORMATS, Array, doubles
@@ -58,6 +61,7 @@ def run_composite(item: CompositeCall, setting: Setting) -> Row:
     try:
         forms = _forms(program, setting)
         shares = [_judged(form, item, arrays, setting) for form in forms]
+        shares += _alone(item, arrays, setting)
         row = replace(row, worst_share=max(shares), facts={"forms": [f.name for f in forms]})
     except Failed as failed:
         row = replace(row, outcome=failed.outcome, phase=failed.phase, message=failed.message)
@@ -88,9 +92,32 @@ def _judged(form: _Form, item: CompositeCall, arrays: list[Array], setting: Sett
     """The worst error as a share of its bound; raises ``Failed`` beyond it."""
     found = _run(form, item, arrays, setting)
     with np.errstate(all="ignore"):
-        wide = [doubles(a) if a.dtype.kind not in "biu" else a for a in arrays]
-        expected = FORMULAS[item.name](*wide, **item.row[1])
-        return _compared(form, item, doubles(found), expected)
+        return _compared(form, item, doubles(found), _expected(item, arrays))
+
+
+def _expected(item: CompositeCall, arrays: list[Array]) -> Found:
+    """What the formula gives."""
+    wide = [doubles(a) if a.dtype.kind not in "biu" else a for a in arrays]
+    return FORMULAS[item.name](*wide, **item.row[1])
+
+
+def _alone(item: CompositeCall, arrays: list[Array], setting: Setting) -> Iterator[float]:
+    """The first and the last row of a batch by themselves, held to what they are beside others."""
+    batched = BATCHED.get(item.name, ())
+    count = min((len(arrays[place]) if arrays[place].ndim else 0 for place in batched), default=0)
+    if count < 2 or item.row[1].get("axis") == 0:
+        return
+    with np.errstate(all="ignore"):
+        whole = _expected(item, arrays)
+        sizes = np.broadcast_to(whole.magnitude, whole.result.shape)
+        for row in (slice(0, 1), slice(count - 1, count)):
+            rows = [a[row] if place in batched else a for place, a in enumerate(arrays)]
+            form = next(
+                form for form in reversed(_forms(item.program(rows), setting)) if not form.is_stored
+            )
+            form = replace(form, name=f"{form.name}, row {row.start} alone")
+            expected = Found(whole.result[row], sizes[row], whole.roundings)
+            yield _compared(form, item, doubles(_run(form, item, rows, setting)), expected)
 
 
 def _compared(form: _Form, item: CompositeCall, found: Array, expected: Found) -> float:
