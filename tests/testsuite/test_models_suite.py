@@ -10,6 +10,7 @@ from ptir.errors import UnsupportedError
 from ptir.params.quantized import quantization, round_to_nearest
 from ptir.types import DTYPES
 from ptir_testsuite.composites import CALLS, CompositeCall, run_composite
+from ptir_testsuite.composites.check import STORED
 from ptir_testsuite.finding import item_of
 from ptir_testsuite.items import described, items, profiles, run_item
 from ptir_testsuite.models import model_runs
@@ -85,7 +86,7 @@ def test_only_a_model_shows_what_small_calls_do_not(impostor, text):
     for number in range(len(CALLS[name])):
         row = run_composite(CompositeCall(name, number), setting)
         assert row.outcome is Outcome.PASS, row.message
-        assert row.facts["forms"] == ["lowered", "claimed"]
+        assert row.facts["forms"] == ["lowered", "claimed", STORED]
     kind = "logits" if impostor is Near else "tokens"
     found = run_item(row_of("gpt2", "f32", kind), setting)
     assert found.outcome is Outcome.MISMATCH and found.phase == "compare"

@@ -106,8 +106,10 @@ class _Drawing:
         self.exact: list[bool] = []
         self.places: list[tuple[bool, int]] = []  # whether an input, and its number among its kind
         self.steps: list[tuple[Template, tuple[int, ...]]] = []
-        self.dense = not self.draws.one(3)
-        self.dtypes = self._one_float(claims) if self.dense else self._some_dtypes(dtypes(claims))
+        floats = [name for name in dtypes(claims) if DTYPES[name] in FLOAT]
+        self.dense = not self.draws.one(3) and bool(floats)
+        some = self._some_dtypes(dtypes(claims))
+        self.dtypes = frozenset((self.draws.choice(floats),)) if self.dense else some
         self.known: set[str] = set()
         length = 3 + self.draws.one(10)
         names = self._dense_names() if self.dense else list(self.choices)
@@ -121,11 +123,6 @@ class _Drawing:
         usual = ["bool", "i32", *(["f32"] * (self.draws.one(4) > 0))]
         return frozenset((*usual, self.draws.choice(every), self.draws.choice(every)))
 
-    def _one_float(self, claims: frozenset[str]) -> frozenset[str]:
-        """The dtype of a dense program, whose every op may join the kernel of another."""
-        names = [name for name in dtypes(claims) if DTYPES[name] in FLOAT]
-        return frozenset((self.draws.choice(names),))
-
     def _dense_names(self) -> list[str]:
         """The continuous ops, elementwise ones thrice; in half of the programs only exact ones."""
         (dtype,) = (DTYPES[name] for name in self.dtypes)
@@ -133,7 +130,8 @@ class _Drawing:
         if self.draws.one(2):
             bounds = {op.name: bound_of(op, dtype, self.terms) for op in found}
             found = [op for op in found if bounds[op.name].kind in ("exact", "rounded")]
-        return [op.name for op in found for _ in range(3 if "elementwise" in op.traits else 1)]
+        names = [op.name for op in found for _ in range(3 if "elementwise" in op.traits else 1)]
+        return names or list(self.choices)
 
     def _candidates(self, name: str) -> list[Choice]:
         """The op's calls in this program's dtypes, those that can use a value if there are any."""
