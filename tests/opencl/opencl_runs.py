@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,18 +37,22 @@ def close(found: Array, wanted: Array, tolerance: float = 1e-5) -> None:
     np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
 
 
-def with_parameters(target: Target, body: Any, x: Array, *stored: Array) -> Array:
-    """``body(x, *parameters)``; at least one parameter must have been packed."""
+def with_parameters(
+    target: Target, body: Any, x: Array, *stored: Array, beside: Sequence[Array] = ()
+) -> Array:
+    """``body(x, *beside, *parameters)``; at least one parameter must have been packed."""
     names = [f"p{number}" for number in range(len(stored))]
     store = ParamStore(ArraySource(dict(zip(names, stored, strict=True))), target)
 
-    def closed(x: Any) -> Any:
-        return body(x, *(parameter(store, name) for name in names))
+    def closed(*given: Any) -> Any:
+        return body(*given, *(parameter(store, name) for name in names))
 
-    captured, _ = record_function(closed, (spec("f32", *x.shape),), ("x",))
+    given = (x, *beside)
+    types = tuple(spec("f32", *array.shape) for array in given)
+    captured, _ = record_function(closed, types, tuple(f"x{n}" for n in range(len(given))))
     plan = plan_for(captured.program, target)
     assert any(p.name.startswith("derived:") for p in plan.optimized.ports)
-    handle = target.backend.upload(x, target.device)
-    (result,) = plan.run([handle], plan.bind(captured.parameters))
+    handles = [target.backend.upload(array, target.device) for array in given]
+    (result,) = plan.run(handles, plan.bind(captured.parameters))
     found: Array = target.backend.download(result, target.device)
     return found

@@ -121,6 +121,30 @@ def test_products_with_quantized_weights(
     close(found, np.tanh(x.astype(np.float64) @ dense), 2e-4)
 
 
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("layout", ["io", "oi"])
+def test_scales_and_biases_that_are_inputs_are_not_read_beyond_their_end(
+    opencl: Target, rows: int, layout: str
+) -> None:
+    """The last panel has more outputs than they have; only weights are filled up with zeros."""
+    rng = np.random.default_rng(3)
+    inputs, outputs, group = 64, 50, 32
+    axis, shape = (0, (2, outputs)) if layout == "io" else (1, (outputs, 2))
+    words = rng.integers(0, 2**32, (inputs // 4, outputs), np.uint32)
+    values = words.view(np.uint8).reshape(inputs // 4, outputs, 4).transpose(0, 2, 1)
+    x, scale, bias = normal(rows, inputs), normal(*shape), normal(*shape)
+
+    def body(x: Any, scale: Any, bias: Any, words: Any) -> Any:
+        weight = F.dequantize(words, scale, bias, bits=8, group=group, axis=axis)
+        return F.linear(x, weight, layout=layout)
+
+    stored = words if axis == 0 else np.ascontiguousarray(words.T)
+    found = with_parameters(opencl, body, x, stored, beside=(scale, bias))
+    by, start = (v.astype(np.float64) if axis == 0 else v.T for v in (scale, bias))
+    dense = values.reshape(inputs, outputs) * np.repeat(by, group, 0)
+    close(found, x @ (dense + np.repeat(start, group, 0)), 1e-5 * float(np.abs(dense).max()))
+
+
 @pytest.mark.parametrize(
     ("letters", "a", "b"),
     [

@@ -121,7 +121,7 @@ def _products(
     if instruction.op == "composite":
         contract = 1 if instruction.attributes.get("layout") == "oi" else 0
         if instruction.name == BYTES:
-            for operand in instruction.operands[3:5]:
+            for operand in instruction.operands[3:6]:
                 yield from _one(block, operand, contract, 1)
         elif instruction.name == PAIRS:
             yield from _one(block, instruction.operands[1], contract, 2)
@@ -162,13 +162,12 @@ def _contracted(block: Block, instruction: Instruction) -> int | None:
 def _panels(
     block: Block, makers: Mapping[int, Instruction], weight: int, contract: int
 ) -> Iterator[tuple[int, Panels]]:
-    """The values behind a weight that may be packed: itself, or its words and scales."""
+    """The values behind a weight that may be packed: itself, or its words, scales and biases."""
     made = makers.get(weight)
     if made is not None and made.op == "dequantize":
-        words, scale, _ = made.operands
         if made.attributes["axis"] == contract and made.attributes["bits"] in (4, 8):
-            yield from _one(block, words, contract, 1)
-            yield from _one(block, scale, contract, 1)
+            for value in made.operands:
+                yield from _one(block, value, contract, 1)
         return
     if made is not None and made.op == "cast":
         weight = made.operands[0]

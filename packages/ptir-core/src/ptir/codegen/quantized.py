@@ -13,7 +13,7 @@ from typing import Final
 
 from ptir.codegen.columns import panels_behind
 from ptir.codegen.elementwise import cast
-from ptir.codegen.expr import Apply, Expr, Load, constant
+from ptir.codegen.expr import Apply, Coordinate, Expr, Load, as_index, constant
 from ptir.codegen.graph import Builder, Graph, splat
 from ptir.codegen.index import Index
 from ptir.codegen.panels import UNPACK, Panels, panels_of
@@ -96,8 +96,18 @@ class Quantized:
         return self._by_group(builder, self.bias, output, group)
 
     def _by_group(self, builder: Builder, value: int, output: Index, group: Index) -> Expr:
+        if panels_behind(builder.graph, value) is None:
+            output = self._inside(output)
         at = (output, group) if self.panels.layout == "oi" else (group, output)
         return cast(F32, builder.at(value, at))
+
+    def _inside(self, output: Index) -> Index:
+        """An output, or the last one for those with which panels are filled up."""
+        last = self.panels.outputs - 1
+        if output.high <= last:
+            return output
+        nearest = Apply(I32, "min", Coordinate(I32, output), constant(I32, last))
+        return as_index(nearest, 0, last)
 
 
 def _spread(word: Expr) -> Expr:
