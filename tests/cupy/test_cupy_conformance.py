@@ -89,7 +89,7 @@ def _last_threads_go_on(patch: pytest.MonkeyPatch) -> None:
 
 FAULTS: Final[dict[str, tuple[Plant, tuple[str, ...]]]] = {
     "saturation forgotten": (_replaced("x >= above ? most : x >= low", "x >= low"), ("cast",)),
-    "ties to odd": (_replaced("0x7fffu + (u >> 16 & 1u)", "0x8000u"), ("cast",)),
+    "ties to odd": (_replaced("0x7fffu + (u >> 16 & 1u)", "0x8000u"), ("cast bf16",)),
     "halves truncated": (_replaced("0xfffu + (size >> 13 & 1u)", "0u"), ("cast f16",)),
     "exp off by a few": (_replaced("0x1.555b5ap-5f", "0x1.5d5b5ap-5f"), ("exp",)),
     "remainder of integers kept": (_replaced("FUNCTION2(rem, fmodf", "FUNCTION2(rem, powf"),
