@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from typing import Any, Final, Generic, TypeVar
 
 from ptir.ops import OPS
 from ptir_testsuite.case import Case
@@ -52,33 +54,88 @@ def hashed(everything: Iterable[Item]) -> Iterator[Case | ModelRun | Lifetime]:
     return (item for item in everything if isinstance(item, Case | ModelRun | Lifetime))
 
 
+T = TypeVar("T")
+Spoken = tuple[str, str, tuple[str, ...]]
+"""The op, the call for a reader, and the dtypes."""
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """What is known of one kind of item: how it runs, its name, its profiles, what ``-k`` finds."""
+
+    run: Callable[[T, Setting], Row]
+    spoken: Callable[[T], Spoken]
+    profiles: Callable[[T], frozenset[str]]
+    words: Callable[[T], Iterable[str]]
+
+
+def _of_dtypes(item: CompositeCall | Lifetime) -> frozenset[str]:
+    return profiles_of(OPS["add"], names_of(item.dtypes))
+
+
+def _case_words(case: Case) -> Iterable[str]:
+    return case.call, *case.dtypes, case.origin, case.form, case.layout, *sorted(profiles(case))
+
+
+def _stored_words(item: Stored) -> Iterable[str]:
+    ops = dict.fromkeys(i.op for i in item.program.main.instructions)
+    return *item.dtypes, *ops, *sorted(item.profiles)
+
+
+KINDS: Final[Mapping[type, Kind[Any]]] = {
+    Case: Kind[Case](
+        run_case,
+        lambda item: (item.op, item.call, item.dtypes),
+        lambda item: profiles_of(OPS[item.op], names_of(item.dtypes)),
+        _case_words,
+    ),
+    Refusal: Kind[Refusal](
+        run_refusal,
+        lambda item: (item.op, item.text, ()),
+        lambda item: profiles_of(OPS[item.op], names_of(())),
+        lambda item: (item.text, item.call.label, "refusal"),
+    ),
+    CompositeCall: Kind[CompositeCall](
+        run_composite,
+        lambda item: (item.name, item.id, item.dtypes),
+        _of_dtypes,
+        lambda item: item.dtypes,
+    ),
+    ModelRun: Kind[ModelRun](
+        run_model,
+        lambda item: ("model", item.call, item.dtypes),
+        model_profiles,
+        lambda item: (item.call, *item.dtypes, *sorted(model_profiles(item))),
+    ),
+    Lifetime: Kind[Lifetime](
+        run_lifetime,
+        lambda item: ("lifetime", item.call, item.dtypes),
+        _of_dtypes,
+        lambda item: item.dtypes,
+    ),
+    RandomProgram: Kind[RandomProgram](
+        run_program,
+        lambda item: ("program", item.id, ()),
+        lambda item: frozenset(),  # drawn within whatever is claimed
+        lambda item: (),
+    ),
+    Stored: Kind[Stored](
+        run_stored,
+        lambda item: ("program", item.id, item.dtypes),
+        lambda item: item.profiles,
+        _stored_words,
+    ),
+}
+
+
 def profiles(item: Item) -> frozenset[str]:
     """The profiles that an item belongs to."""
-    if isinstance(item, RandomProgram):  # which is drawn within whatever is claimed
-        return frozenset()
-    if isinstance(item, Stored):
-        return item.profiles
-    if isinstance(item, ModelRun):
-        return model_profiles(item)
-    if isinstance(item, CompositeCall | Lifetime):
-        return profiles_of(OPS["add"], names_of(item.dtypes))
-    dtypes = item.dtypes if isinstance(item, Case) else ()
-    return profiles_of(OPS[item.op], names_of(dtypes))
+    return KINDS[type(item)].profiles(item)
 
 
 def described(item: Item) -> str:
     """The text that ``-k`` searches: id, call, dtypes, origin and profiles."""
-    if isinstance(item, ModelRun):
-        return " ".join((item.id, item.call, *item.dtypes, *sorted(profiles(item))))
-    if isinstance(item, RandomProgram | CompositeCall | Lifetime):
-        return f"{item.id} {' '.join(spoken(item)[2])}"
-    if isinstance(item, Stored):
-        ops = dict.fromkeys(i.op for i in item.program.main.instructions)
-        return " ".join((item.id, *item.dtypes, *ops, *sorted(item.profiles)))
-    if isinstance(item, Refusal):
-        return f"{item.id} {item.text} {item.call.label} refusal"
-    words = (item.id, item.call, *item.dtypes, item.origin, item.form, item.layout)
-    return " ".join((*words, *sorted(profiles(item))))
+    return " ".join((item.id, *KINDS[type(item)].words(item)))
 
 
 def selected(
@@ -93,29 +150,9 @@ def selected(
 
 def run_item(item: Item, setting: Setting) -> Row:
     """Run one item."""
-    if isinstance(item, RandomProgram):
-        return run_program(item, setting)
-    if isinstance(item, Stored):
-        return run_stored(item, setting)
-    if isinstance(item, CompositeCall):
-        return run_composite(item, setting)
-    if isinstance(item, ModelRun):
-        return run_model(item, setting)
-    if isinstance(item, Lifetime):
-        return run_lifetime(item, setting)
-    return run_case(item, setting) if isinstance(item, Case) else run_refusal(item, setting)
+    return KINDS[type(item)].run(item, setting)
 
 
-def spoken(item: Item) -> tuple[str, str, tuple[str, ...]]:
+def spoken(item: Item) -> Spoken:
     """The op, the call for a reader and the dtypes of an item."""
-    if isinstance(item, RandomProgram):
-        return "program", item.id, ()
-    if isinstance(item, Stored):
-        return "program", item.id, item.dtypes
-    if isinstance(item, CompositeCall):
-        return item.name, item.id, item.dtypes
-    if isinstance(item, ModelRun):
-        return "model", item.call, item.dtypes
-    if isinstance(item, Lifetime):
-        return "lifetime", item.call, item.dtypes
-    return (item.op, item.call, item.dtypes) if isinstance(item, Case) else (item.op, item.text, ())
+    return KINDS[type(item)].spoken(item)

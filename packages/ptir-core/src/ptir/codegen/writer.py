@@ -117,6 +117,7 @@ class Writer:
 
     def parts(self) -> tuple[str, str]:
         """What is the same for every item, and what each item does."""
+        assert not self._run_stores, f"stores of 16 bytes left half done: {self._run_stores}"
         head, each = self._lines[: self._shared], self._lines[self._shared :]
         return "\n".join((*self._declared(), *head)), "\n".join(each)
 

@@ -27,7 +27,7 @@ from ptir.codegen.families.attention_tiles import Parts, QueryTile
 from ptir.codegen.families.cache import append, is_update
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
-from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.writer import Writer
 from ptir.types import F32, I32, I64
 
@@ -364,12 +364,3 @@ class Attention:
             return
         with writer.loop(Axis("u", self.D), "0", str(self.D)):
             body(axis("u", self.D))
-
-
-def _coop(group: Group, site: Site) -> Kernel | None:
-    from ptir.codegen.families.attention_coop import coop
-
-    return coop(group, site)
-
-
-FAMILY = Family("attention", match, write, _coop)

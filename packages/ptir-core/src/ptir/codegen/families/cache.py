@@ -10,9 +10,8 @@ from contextlib import contextmanager
 
 from ptir.codegen.expr import Apply, Coordinate, Expr, Var, as_index, compare
 from ptir.codegen.graph import Builder, Graph
-from ptir.codegen.groups import threads
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
-from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
 from ptir.types import BOOL, I32
@@ -110,6 +109,3 @@ def _copy(
     for place in range(whole * lanes, shape[3]):
         with writer.block(""):
             one(number(place))
-
-
-FAMILY = Family("cache", match, write, threads(write))

@@ -19,7 +19,7 @@ from ptir.codegen.expr import Load, walk
 from ptir.codegen.filters import Convolution, convolution
 from ptir.codegen.graph import Builder, Graph
 from ptir.codegen.index import Index, axis, flatten
-from ptir.codegen.kernel import Family, Group, Kernel, Site
+from ptir.codegen.kernel import Group
 from ptir.codegen.panels import LANES, UNPACK, Panels, panels_of
 
 PIXELS: Final = 14
@@ -173,20 +173,3 @@ def _cost(shape: Convolution, one: Cut, units: int) -> float:
     again = one.tiles * block / 8 if block > NEAR else 0
     each = pixels * weights + copying + far + again
     return math.ceil(pieces / units) * each + 200 * pieces
-
-
-def write(group: Group, site: Site) -> Kernel:
-    """The schedule for depthwise convolutions, or the one for all others."""
-    from ptir.codegen.families.convolution_tiles import Dense, Depthwise
-
-    detail: Detail = group.detail
-    return (Depthwise if detail.shape.is_depthwise else Dense)(group, site).kernel()
-
-
-def _coop(group: Group, site: Site) -> Kernel:
-    from ptir.codegen.families.convolution_coop import coop
-
-    return coop(group, site)
-
-
-FAMILY = Family("convolution", match, write, _coop)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from ptir.codegen.epilogue import store
 from ptir.codegen.expr import Apply, Expr, Load, Var
+from ptir.codegen.families.convolution import Detail
 from ptir.codegen.families.convolution_parts import LANE, Parts
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits, flatten, number, replaced
-from ptir.codegen.kernel import Kernel, finished
+from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.panels import LANES
 from ptir.types import F32, I32, TensorType
 
@@ -308,3 +309,9 @@ class Depthwise(_Convolving):
                 weight = load(self.weight(group, panel, 0, flatten(taps, shape.taps)))
                 for (row, column), (name,) in zip(places, names, strict=True):
                     self.add(name, load(self.element(row, column, taps, channel)), weight)
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """The schedule for depthwise convolutions, or the one for all others."""
+    detail: Detail = group.detail
+    return (Depthwise if detail.shape.is_depthwise else Dense)(group, site).kernel()

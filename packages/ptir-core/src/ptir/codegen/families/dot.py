@@ -14,7 +14,7 @@ from ptir.codegen.expr import Expr, Load, Var, constant, walk
 from ptir.codegen.families.rows import WIDEST
 from ptir.codegen.graph import Builder, Graph, Unfusible, follows
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits, number
-from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.regions import exits
 from ptir.codegen.tile import Operand, Tile
 from ptir.codegen.writer import Writer
@@ -249,6 +249,3 @@ class _Dot:
 def coop(group: Group, site: Site) -> Kernel:
     """A group per tile of rows and columns of one batch."""
     return _Dot(group, site).tiled()
-
-
-FAMILY = Family("dot", match, write, coop)

@@ -12,7 +12,7 @@ from typing import Final
 from ptir.codegen.expr import Expr, Load, walk
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits, number
-from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.writer import Writer
 from ptir.types import TensorType
 
@@ -21,6 +21,10 @@ RUN: Final = 4
 MEMBERS: Final = 128
 COST = 4
 """Elementary operations that one element is taken for."""
+
+
+def match(graph: Graph, position: int) -> None:
+    """No group: what is in no other family's is stored by ``group``, value by value."""
 
 
 def group(graph: Graph, value: int) -> Group:
@@ -130,6 +134,3 @@ def coop(group: Group, site: Site) -> Kernel:
             with writer.running(block, run, place):
                 element.store(writer, block * run + place)
     return finished(group, writer, -(-runs // members), over=element.over(), members=members)
-
-
-FAMILY = Family("map", lambda graph, position: None, write, coop)

@@ -17,9 +17,8 @@ from ptir.codegen.expr import Coordinate, Expr, Var, constant, select
 from ptir.codegen.families.rows import WIDEST
 from ptir.codegen.folds import held, identity, take_better
 from ptir.codegen.graph import Graph
-from ptir.codegen.groups import threads
 from ptir.codegen.index import Axis, Index, axis, digits, number
-from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.movement import spread
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
@@ -141,6 +140,3 @@ def _axes(made: Instruction) -> tuple[int, ...]:
     if made.op == "arg_max":
         return (made.attributes["axis"],)
     return tuple(made.attributes["axes"])
-
-
-FAMILY = Family("fold", match, write, threads(write))

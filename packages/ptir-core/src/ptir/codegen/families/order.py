@@ -15,7 +15,7 @@ from typing import Final
 from ptir.codegen.expr import Apply, Expr, Load, Var, as_index, compare, constant, select
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, digits
-from ptir.codegen.kernel import Family, Group, Kernel, Site, finished, scratch_value
+from ptir.codegen.kernel import Group, Kernel, Site, finished, scratch_value
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
 from ptir.types import F32, F64, I32, I64, U32, U64, DType, TensorType
@@ -24,8 +24,6 @@ FEW: Final = 128
 """Most elements of a line that are kept in order while it streams by."""
 VECTORS: Final = 8
 """Vectors whose best element decides whether any of theirs is looked at."""
-SHARED: Final = 1 << 24
-"""More than any number of items."""
 
 
 def match(graph: Graph, position: int) -> Group | None:
@@ -41,16 +39,6 @@ def match(graph: Graph, position: int) -> Group | None:
 def is_few(made: Instruction) -> bool:
     """Whether only few elements of each line are wanted."""
     return made.op == "top_k" and made.attributes["k"] <= FEW
-
-
-def write(group: Group, site: Site) -> Kernel:
-    """The schedule for few elements, for short lines or for long ones."""
-    from ptir.codegen.families.sorting import Inserting, Radix
-
-    made = site.graph.block.instructions[group.detail]
-    if is_few(made):
-        return _Best(group, site).kernel()
-    return (Inserting if Lines(group, site).size <= Inserting.MOST else Radix)(group, site).kernel()
 
 
 def rank_type(dtype: DType) -> DType:
@@ -146,7 +134,7 @@ class Lines:
 
     def own(self, number: int, size: int) -> tuple[int, Index]:
         """A scratch memory of the kernel, and where the item's part of it begins."""
-        return scratch_value(self.group, number), Index({Axis("item", SHARED): 1}) * size
+        return scratch_value(self.group, number), Index({Axis("item", self.lines): 1}) * size
 
     def put(self, value: int, dtype: DType, at: Index, text: str) -> None:
         """Store the text of a number."""
@@ -165,7 +153,7 @@ class Lines:
             writer.store(self.values, self.dtype, self.result(place), element)
 
 
-class _Best(Lines):
+class Best(Lines):
     """The few best elements of each line, kept in order while the line streams by."""
 
     def kernel(self) -> Kernel:
@@ -242,12 +230,3 @@ class _Best(Lines):
             self.put(self.indices, I32, self.result(at), writer.scalar(index))
         self.put(self.ranks, of, self.begin + at, found.name)
         self.put(self.indices, I32, self.result(at), writer.index(place))
-
-
-def _coop(group: Group, site: Site) -> Kernel:
-    from ptir.codegen.families.order_coop import coop
-
-    return coop(group, site)
-
-
-FAMILY = Family("order", match, write, _coop)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ptir.codegen.expr import Apply, Const, Expr, Var, as_index, compare, constant, select
-from ptir.codegen.families.order import Lines, is_few, write
+from ptir.codegen.families.order import Lines, is_few
+from ptir.codegen.families.sorting import write
 from ptir.codegen.groups import Team, power_of_two, threads
 from ptir.codegen.index import Index, axis
 from ptir.codegen.kernel import Group, Kernel, Site, finished, scratch_value

@@ -12,6 +12,7 @@ import math
 from ptir.codegen.columns import panels_behind
 from ptir.codegen.expr import Load, Var
 from ptir.codegen.families.product_blocked import Blocked
+from ptir.codegen.families.product_blocked_coop import TeamBlocked
 from ptir.codegen.families.product_blocked_digits import BlockedDigits
 from ptir.codegen.families.product_blocked_digits import fits as blocked_digits_fit
 from ptir.codegen.families.product_blocked_dots import BlockedBytes, BlockedPairs
@@ -19,10 +20,11 @@ from ptir.codegen.families.product_digits import Digits
 from ptir.codegen.families.product_digits import fits as digits_fit
 from ptir.codegen.families.product_parts import Product, Rounded, rounds_itself
 from ptir.codegen.families.product_streamed import Streamed
+from ptir.codegen.families.product_streamed_coop import TeamStreamed
 from ptir.codegen.families.product_streamed_dots import StreamedDots
 from ptir.codegen.graph import Builder, Graph, Unfusible, follows
 from ptir.codegen.index import Axis, axis, digits, number
-from ptir.codegen.kernel import Family, Group, Kernel, Site
+from ptir.codegen.kernel import Group, Kernel, Site
 from ptir.codegen.panels import LANES, UNPACK, panels_of
 from ptir.codegen.quantized import quantized_operands, quantized_weight
 from ptir.codegen.regions import exits
@@ -180,13 +182,7 @@ def _schedule(product: Product, site: Site) -> type[Streamed] | type[Blocked]:
 
 def coop(group: Group, site: Site) -> Kernel | None:
     """The coop schedule for the number of rows; none for dot instructions or parts of a weight."""
-    from ptir.codegen.families.product_blocked_coop import TeamBlocked
-    from ptir.codegen.families.product_streamed_coop import TeamStreamed
-
     product: Product = group.detail
     if product.rounded is not None or product.panels.runs:
         return None
     return (TeamStreamed if product.is_streamed else TeamBlocked)(group, site).kernel()
-
-
-FAMILY = Family("product", match, write, coop)

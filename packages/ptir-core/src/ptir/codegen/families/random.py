@@ -14,7 +14,7 @@ from ptir.codegen.expr import Apply, Coordinate, Expr, Var, constant
 from ptir.codegen.graph import Graph
 from ptir.codegen.groups import THREADS
 from ptir.codegen.index import Axis, Index, axis, number
-from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.panels import LANES
 from ptir.codegen.writer import Writer
 from ptir.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS
@@ -152,6 +152,3 @@ def _product(factor: int, word: Expr) -> tuple[Expr, Expr]:
 def coop(group: Group, site: Site) -> Kernel:
     """A member of a group per block of four words."""
     return _Words(group, site).threads()
-
-
-FAMILY = Family("random", match, write, coop)

@@ -14,7 +14,7 @@ from ptir.codegen.expr import Apply, Expr, Var, compare, constant, select
 from ptir.codegen.families.product_parts import rounds_itself
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, digits
-from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.panels import LANES
 from ptir.codegen.rounded import is_rounding, only_products, readers_of
 from ptir.codegen.writer import Writer
@@ -124,6 +124,3 @@ def _scale(greatest: Expr) -> Expr:
 def _wrapped(number: int) -> int:
     """A number as 32 bits hold it."""
     return (number + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-FAMILY = Family("rounding", match, write)

@@ -17,7 +17,7 @@ from ptir.codegen.expr import Cell, Coordinate, Expr, Var
 from ptir.codegen.folds import COMBINE, held, identity, take_better
 from ptir.codegen.graph import CHEAP, Builder, Graph, Register, Unfusible, follows, is_map, weight
 from ptir.codegen.index import Axis, Index, axis, digits, number
-from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.regions import exits
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
@@ -384,12 +384,3 @@ def _store(body: RowWriter, value: int, row: Index) -> None:
             value, type.dtype, row * body.rows.size + place, body.exit(value, place)
         )
     )
-
-
-def _coop(group: Group, site: Site) -> Kernel:
-    from ptir.codegen.families.rows_coop import coop
-
-    return coop(group, site)
-
-
-FAMILY = Family("rows", match, write, _coop)

@@ -16,7 +16,7 @@ from ptir.codegen.folds import COMBINE, identity
 from ptir.codegen.graph import Graph
 from ptir.codegen.groups import Team, threads
 from ptir.codegen.index import Axis, Index, axis, digits
-from ptir.codegen.kernel import Family, Group, Kernel, Site, finished
+from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.writer import Writer
 from ptir.types import I32
 
@@ -182,6 +182,3 @@ def coop(group: Group, site: Site) -> Kernel:
     if running.inner > 1 or running.size <= ALONE:
         return threads(write)(group, site)
     return running.scanned()
-
-
-FAMILY = Family("running", match, write, coop)

@@ -14,9 +14,8 @@ from typing import Final
 from ptir.codegen.elementwise import NARROW, cast, maximum, minimum
 from ptir.codegen.expr import Apply, Expr, Load, as_index, compare, constant
 from ptir.codegen.graph import Graph
-from ptir.codegen.groups import threads
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits, flatten
-from ptir.codegen.kernel import Family, Group, Kernel, Site, finished, scratch_value
+from ptir.codegen.kernel import Group, Kernel, Site, finished, scratch_value
 from ptir.codegen.movement import Coordinates, both
 from ptir.codegen.writer import Writer
 from ptir.types import BOOL, F32, I32, DType
@@ -167,6 +166,3 @@ def _inside(entry: Expr, size: int) -> Expr:
     if entry.dtype.kind == "uint":
         return last
     return both(compare("ge", entry, constant(entry.dtype, 0)), last)
-
-
-FAMILY = Family("scatter", match, write, threads(write))

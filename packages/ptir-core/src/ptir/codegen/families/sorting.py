@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from ptir.codegen.expr import Apply, Expr, Load, Var, as_index, compare, constant
-from ptir.codegen.families.order import Lines
+from ptir.codegen.families.order import Best, Lines, is_few
 from ptir.codegen.index import Axis, Index, axis
-from ptir.codegen.kernel import Kernel
+from ptir.codegen.kernel import Group, Kernel, Site
 from ptir.types import F32, F64, I32
 
 LONG: Final = 4096
@@ -132,3 +132,11 @@ class Radix(Lines):
                     index = writer.scalar(Load(I32, self.places, place))
                     self.put(self.places, I32, goal, index)
                 writer.line(f"from = {size} - from; to = {size} - to;")
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """The schedule for few elements, for short lines or for long ones."""
+    made = site.graph.block.instructions[group.detail]
+    if is_few(made):
+        return Best(group, site).kernel()
+    return (Inserting if Lines(group, site).size <= Inserting.MOST else Radix)(group, site).kernel()
