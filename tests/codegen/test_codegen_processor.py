@@ -1,4 +1,4 @@
-"""Which dot products a processor says it has."""
+"""What a processor says of itself: its class, and which dot products it has."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ptir.codegen import processor
+from ptir.codegen.tiles import TILES
 
 
 def test_features_of_the_processor_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,3 +21,18 @@ def test_features_of_the_processor_decide(tmp_path: Path, monkeypatch: pytest.Mo
     ):
         file.write_text(f"processor\t: 0\nflags\t\t: fpu {flags}\n")
         assert processor.dots() == wanted
+
+
+def test_makers_decide_whether_weights_are_fetched_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cpuinfo"
+    monkeypatch.setattr(processor, "FILE", file)
+    assert processor.class_of(16) == "cpu-avx512"
+    for vendor, wanted in (
+        ("GenuineIntel", {16: "cpu-avx512", 8: "cpu-avx2", 4: "cpu-neon"}),
+        ("AuthenticAMD", {16: "cpu-avx512-amd", 8: "cpu-avx2-amd", 4: "cpu-neon"}),
+    ):
+        file.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu\n")
+        assert {lanes: processor.class_of(lanes) for lanes in wanted} == wanted
+    assert TILES["cpu-avx512"].ahead > TILES["cpu-avx512-amd"].ahead == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,11 @@ def test_what_was_measured_is_used_by_the_next_process_on_the_same_driver_only()
     assert tuned.chosen(other) == Tiles()
     tuned.choose(other, Tiles(rows=7))
     assert set(tuned.choices()) == {"paper", "paper, next driver"}
+
+
+def test_nothing_ahead_is_a_choice_that_is_remembered() -> None:
+    tuned.choose(PaperDevice(), Tiles(ahead=0))
+    assert tuned.chosen(Again()) == Tiles(ahead=0)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "devices": {"paper": {"rows": 0}}}'])
@@ -110,3 +116,19 @@ def test_kernels_are_written_with_the_tiles_of_their_device(rows: int, changed: 
     launches = [(made.source, [k.items for k in made.kernels if k]) for made in (first, second)]
     assert launches[0] != launches[1]
     assert first.source == compiled(product(rows)).source
+
+
+def test_streams_are_fetched_so_many_bytes_ahead() -> None:
+    """Every word of a weight, and nothing else of the product, by its own distance in elements."""
+    program = optimized(product(1)).main
+    sources = {}
+    for ahead in (0, 4096):
+        device = PaperDevice()
+        device.traits = replace(device.traits, identity=f"{ahead} bytes ahead")
+        tuned.choose(device, Tiles(ahead=ahead))
+        sources[ahead] = compile_block(program, device, Options()).source
+    asked = re.findall(r"FETCH_AHEAD\((b\d+) \+ (.*)\);", sources[4096].partition("__kernel")[2])
+    loads = re.findall(r"= vload16\(0, (b\d+) \+ (.*)\);", sources[4096])
+    assert asked
+    assert [(buffer, f"{at} + 1024") for buffer, at in loads if buffer == asked[0][0]] == asked
+    assert "FETCH_AHEAD(" not in sources[0].partition("__kernel")[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ptir.backend.kernel import KernelDevice, Traits, Walk
-from ptir.codegen import binaries
+from ptir.codegen import binaries, processor
 from ptir.errors import CompileError, DeviceError, OutOfMemory
 from ptir_backend_c import processors
 from ptir_backend_c.compiler import Compiler
@@ -181,6 +181,7 @@ class CDevice(KernelDevice):
             largest=memory_of_the_machine(),
             alignment=ALIGNMENT,
             identity=compiler.identity,
+            device_class=processor.class_of(self.dialect.lanes),
         )
         self.sharing = processors.sharing()
         self.unshared = f"off; {processors.SHARED}=cheaper or always turns it on"

@@ -110,6 +110,10 @@ class PlainC(CLike):
             return f"(-__builtin_convertvector({at}, vi32))"
         return widened_wide(dtype, at) if dtype in (F16, BF16) else at
 
+    def prefetch(self, buffer: str, index: str) -> str:
+        """Into the core's second cache: streams are longer than the first one."""
+        return f"__builtin_prefetch({buffer} + {index}, 0, 2);"
+
     def store(self, dtype: DType, width: int, buffer: str, index: str, text: str) -> str:
         """A store of what carries the value, narrowed."""
         if width == 1:

@@ -86,6 +86,14 @@ PRELUDE: Final = "#pragma OPENCL FP_CONTRACT OFF\n" + "".join(
     )
 )
 
+FETCH_AHEAD: Final = """\
+#ifdef __clang__  /* PoCL's prefetch does nothing */
+#define FETCH_AHEAD(p) __builtin_prefetch((const void *)(size_t)(p), 0, 2)
+#else
+#define FETCH_AHEAD(p) prefetch(p, 16)
+#endif
+"""
+
 KERNEL: Final = """\
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void {name}({arguments}) {{
@@ -284,13 +292,17 @@ class OpenCLC(CLike):
             array = f"(({self.storage(dtype)}{'_at' if self._own else ''} *){array})"
         return self.store(dtype, width, array, index, text, "")
 
+    def prefetch(self, buffer: str, index: str) -> str:
+        """A macro of the prelude."""
+        return f"FETCH_AHEAD({buffer} + {index});"
+
     def prelude(self) -> str:
         """Nothing is contracted but what says ``fma``."""
         own = UNALIGNED + functions() if self._own else ""
         own += DOUBLES if self._own and self._doubles else ""
         beside = dots.functions(self.dots, not self.spelled)
         begin = HAS_DOUBLES if self._doubles else NO_DOUBLES
-        return begin + (SUBGROUPS if self._subgroup else "") + PRELUDE + own + beside
+        return begin + (SUBGROUPS if self._subgroup else "") + PRELUDE + FETCH_AHEAD + own + beside
 
 
 def _n(width: int) -> str:

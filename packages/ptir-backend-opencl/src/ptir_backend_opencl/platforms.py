@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ptir.backend import Device
 from ptir.backend.contract import DeviceKind
+from ptir.codegen import processor
 from ptir.errors import BackendUnavailable, UsageError, unknown_name
 from ptir_backend_opencl import drivers
 
@@ -126,7 +127,7 @@ def class_of(device: Any) -> str:
     """The row of ``ptir.codegen.tiles.TILES``; CPUs are told apart by their vectors' width."""
     if kind_of(device) != "cpu":
         return "gpu"
-    return {16: "cpu-avx512", 8: "cpu-avx2"}.get(device.native_vector_width_float, "cpu-neon")
+    return processor.class_of(device.native_vector_width_float)
 
 
 def _name(device: Any) -> str:

@@ -152,6 +152,13 @@ class Dialect(ABC):
     def load(self, dtype: DType, width: int, buffer: str, index: str) -> str:
         """Elements from ``index`` on, as carried."""
 
+    def prefetch(self, buffer: str, index: str) -> str:
+        """A statement that has the cache fetch what lies at an index, which may be beyond the end.
+
+        Nothing where the language cannot say so.
+        """
+        return ""
+
     @abstractmethod
     def store(self, dtype: DType, width: int, buffer: str, index: str, text: str) -> str:
         """A statement that writes elements from ``index`` on."""

@@ -1,4 +1,4 @@
-"""Which dot products are instructions of the processor that this process runs on."""
+"""The processor that this process runs on: its class, and which dot products it has."""
 
 from __future__ import annotations
 
@@ -6,19 +6,35 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ptir.codegen.tiles import TILES
+
 DOTS: Final = {"avx512_vnni": "dot_bytes", "avx512_bf16": "dot_bf16"}
 """The dot products that features of x86 processors are (``Dialect.dots``)."""
+WIDTHS: Final = {16: "cpu-avx512", 8: "cpu-avx2"}
+"""Classes of CPUs (``Traits.device_class``) by the f32 of their vectors."""
+AMD: Final = "AuthenticAMD"
 FILE: Final = Path("/proc/cpuinfo")
 """Where the system lists the features of its processors."""
 
 
 def dots() -> frozenset[str]:
     """The dot products that are instructions of this processor, on vectors of 512 bits."""
-    features: set[str] = set()
+    features = {*_said("flags").split()}
+    return frozenset(op for feature, op in DOTS.items() if {feature, "avx512f"} <= features)
+
+
+def class_of(lanes: int) -> str:
+    """The row of ``tiles.TILES`` for vectors of so many f32 on this processor."""
+    found = WIDTHS.get(lanes, "cpu-neon")
+    amd = f"{found}-amd"
+    return amd if amd in TILES and _said("vendor_id") == AMD else found
+
+
+def _said(name: str) -> str:
+    """What the system says of its first processor, or nothing."""
     with suppress(OSError):
         for line in FILE.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "flags":
-                features = set(value.split())
-                break
-    return frozenset(op for feature, op in DOTS.items() if {feature, "avx512f"} <= features)
+            found, _, value = line.partition(":")
+            if found.strip() == name:
+                return value.strip()
+    return ""

@@ -30,6 +30,8 @@ class Tiles:
     """Panels of such a tile."""
     chains: int = 4
     """Sums that a streamed product keeps apart, all rows together, to hide an addition's delay."""
+    ahead: int = 8192
+    """Bytes ahead of a streamed product's loads that the cache fetches weights; 0: it does not."""
     keys: int = 16
     """Keys whose scores attention holds at once: as many as a vector has lanes."""
     spread: int = 4
@@ -40,11 +42,15 @@ class Tiles:
 
 TILES: Final[dict[str, Tiles]] = {
     "cpu-avx512": Tiles(),  # 32 registers of 16 lanes: 24 sums, 3 weights, 1 factor
+    "cpu-avx512-amd": Tiles(ahead=0),  # Zen 4 is slower with it
     "cpu-avx2": Tiles(rows=6, panels=1),  # 16 registers of 8 lanes, so a vector is two of them
+    "cpu-avx2-amd": Tiles(rows=6, panels=1, ahead=0),
     "cpu-neon": Tiles(rows=6, panels=1),  # 32 registers of 4 lanes, so a vector is four of them
-    "gpu": Tiles(rows=4, panels=1),  # an item has few registers, and there are many items
+    "gpu": Tiles(rows=4, panels=1, ahead=0),  # an item has few registers, and there are many items
 }
 """By class of device (``Traits.device_class``)."""
+LEAST: Final = {"ahead": 0}
+"""The least that a number may be, where that is not 1."""
 
 
 def tiles_of(device_class: str) -> Tiles:

@@ -33,6 +33,7 @@ CHANGES: Final[tuple[tuple[Mapping[str, int], ...], ...]] = (
         {"digit_rows": r, "digit_panels": p} for r, p in ((1, 3), (1, 4), (2, 2), (2, 3), (4, 1))
     ),
     tuple({"chains": n} for n in (1, 2, 4, 8)),
+    tuple({"ahead": n} for n in (0, 4096, 8192, 16384)),
     tuple({"spread": n} for n in (1, 2, 4, 8)),
 )
 """What is tried, one line after the other, each on top of the best so far."""

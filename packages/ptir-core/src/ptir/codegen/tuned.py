@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from ptir.backend.folders import ENVIRONMENT, cache_folder, replace_file
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen.tiles import Tiles, tiles_of
+from ptir.codegen.tiles import LEAST, Tiles, tiles_of
 from ptir.errors import UsageError
 
 FORMAT: Final = 1
@@ -73,7 +73,7 @@ def choices() -> dict[str, dict[str, int]]:
 
 def _checked(devices: dict[str, Any]) -> dict[str, dict[str, int]]:
     for identity, values in devices.items():
-        if not all(type(value) is int and value > 0 for value in values.values()):
+        if not all(type(n) is int and n >= LEAST.get(name, 1) for name, n in values.items()):
             raise ValueError(f"{identity!r}: {values}")
     return devices
 

@@ -52,6 +52,7 @@ class Writer:
         self._names = 0
         self._shared = 0
         self._arrays: dict[str, tuple[DType, int]] = {}
+        self._ahead: dict[int, int] = {}
         self._run: tuple[Axis, int, int] | None = None
         self._run_stores: dict[tuple[str, Index], list[str]] = {}
         """By buffer and first element: words that wait until 16 bytes are complete."""
@@ -114,6 +115,10 @@ class Writer:
         name = self.name()
         self.line(f"const {self.type(dtype, wide)} {name} = {text};")
         return name
+
+    def fetch_ahead(self, value: int, nbytes: int) -> None:
+        """Have wide loads of a value also fetch what lies ``nbytes`` further on; 0: they do not."""
+        self._ahead[value] = nbytes
 
     def parts(self) -> tuple[str, str]:
         """What is the same for every item, and what each item does."""
@@ -253,7 +258,17 @@ class Writer:
             return self._per_lane(expr, lane)
         first = replaced(expr.index, {lane: number(0)})
         at = type(expr)(expr.dtype, expr.key[2], first)
+        self._prefetch(at)
         return Text(self._read(at, self.dialect.lanes), expr.dtype, True)
+
+    def _prefetch(self, expr: Load | Cell) -> None:
+        """Fetch what a later load will want, where that was asked for."""
+        nbytes = self._ahead.get(expr.source, 0) if isinstance(expr, Load) else 0
+        if nbytes and isinstance(expr, Load):
+            index = f"{self.index(expr.index)} + {nbytes // expr.dtype.itemsize}"
+            text = self.dialect.prefetch(self.buffer(expr.source, expr.dtype), index)
+            if text:
+                self.line(text)
 
     def element(self, expr: Load | Cell) -> str:
         """One element where it lies in memory: a text that can be pointed to."""

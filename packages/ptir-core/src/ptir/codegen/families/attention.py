@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ptir.codegen.expr import (
     Apply,
@@ -30,6 +30,9 @@ from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.writer import Writer
 from ptir.types import F32, I32, I64
+
+NEARER: Final = 4
+"""How much nearer than those of products keys and values are fetched: a head's are few."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,10 @@ class Attention:
         outer = self.B * heads * entries
         work = self.B * self.H * self.T * self.C * self.D // 2
         items = self.site.items(outer, work)
+        if not tiles:
+            for operand in self.made.operands[1:3]:
+                stored = self.graph.behind_views(operand)
+                writer.fetch_ahead(stored, self.site.tiles.ahead // NEARER)
         writer.share(outer, items)
         if left:
             writer.line(writer.dialect.private("s", self.keys))

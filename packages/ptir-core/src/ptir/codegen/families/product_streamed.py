@@ -23,6 +23,7 @@ class Streamed(Writing):
     def kernel(self) -> Kernel:
         """An item per run of panels."""
         writer, panels = self.writer, self.panels
+        writer.fetch_ahead(self.product.packed, self.tiles.ahead)
         items = self.items(panels.count)
         read = self._activations()
         if self.product.quantized is not None:

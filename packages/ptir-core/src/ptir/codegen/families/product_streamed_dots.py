@@ -24,6 +24,7 @@ class StreamedDots(Streamed):
     def kernel(self) -> Kernel:
         """An item per run of panels."""
         writer, panels = self.writer, self.panels
+        writer.fetch_ahead(self.product.packed, self.tiles.ahead)
         items = self.items(panels.count)
         quantized = self.product.quantized
         stored = quantized is None and self._words_of_bf16()
