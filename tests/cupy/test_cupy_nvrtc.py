@@ -23,6 +23,7 @@ SUITE: dict[str, tuple[str, dict[str, str]]] = {
     "gpt2-f32": ("random:gpt2-two-layers", {}),
     "gpt2-bf16": ("random:gpt2-two-layers", {"dtype": "bf16", "cache_dtype": "bf16"}),
     "gpt2-f16": ("random:gpt2-two-layers", {"dtype": "f16"}),
+    "gpt2-f16-cache": ("random:gpt2-two-layers", {"cache_dtype": "f16"}),
     "gpt2-int8": ("random:gpt2-two-layers", {"quant": "int8"}),
     "gpt2-int4": ("random:gpt2-two-layers", {"quant": "int4"}),
     "llama-f32": ("random:llama-tiny", {}),
@@ -98,6 +99,17 @@ def test_prompts_of_narrow_weights_are_multiplied_by_tensor_cores(
         for name, listed in by_matrices.items():
             assert any(one.startswith("LDSM.16.M88.4") for one in listed), (architecture, name)
             assert wide_loads(listed), (architecture, name)
+
+
+@pytest.mark.parametrize("suite", ["gpt2-bf16", "gpt2-f16-cache"], indirect=True)
+def test_prompts_attend_to_narrow_caches_by_tensor_cores(suite: offline.OfflineDevice) -> None:
+    _, prompt = suite.made[0]
+    for architecture, cubin in prompt.items():
+        found = disassembly.instructions(cubin.code)
+        (name,) = [name for name in found if name.startswith("attention")]
+        assert multiplies(found[name]), architecture
+        turned = any(one.startswith("LDSM.16.MT88.4") for one in found[name])
+        assert turned and wide_loads(found[name]), (architecture, found[name])
 
 
 def multiplies(listed: list[str]) -> bool:

@@ -100,18 +100,34 @@ MMA(f16, F16)
 
 // --- 9.7.14.5.15: ldmatrix. Thread 8 j + r names row r of matrix j. ---
 
-static void ldmatrix_sync_aligned_m8n8_x4_shared_b16(uint32_t &d0, uint32_t &d1, uint32_t &d2,
-                                                     uint32_t &d3, uint32_t address) {
+static uint16_t element(unsigned first, unsigned j, unsigned row, unsigned column) {
+  const uint32_t address = fibres::all[first + 8 * j + row].value[0];
+  if (address % 16) give_up("a row of a matrix does not begin where 16 bytes do");
+  uint16_t found;
+  memcpy(&found, shared(address) + 2 * column, 2);
+  return found;
+}
+static void ldmatrix(bool turned, uint32_t **d, uint32_t address) {
   fibres::exchange(0xffffffffu, &address, 4);
   const unsigned first = fibres::current & ~31u, lane = fibres::current & 31u;
-  uint32_t *found[4] = {&d0, &d1, &d2, &d3};
   for (unsigned j = 0; j < 4; ++j) {
-    const uint32_t row = fibres::all[first + 8 * j + lane / 4].value[0];
-    if (row % 16) give_up("a row of a matrix does not begin where 16 bytes do");
-    memcpy(found[j], shared(row) + lane % 4 * 4, 4);
+    uint32_t halves[2];
+    for (unsigned n = 0; n < 2; ++n) {
+      const unsigned row = lane / 4, column = 2 * (lane % 4) + n;
+      halves[n] = turned ? element(first, j, column, row) : element(first, j, row, column);
+    }
+    *d[j] = halves[0] | halves[1] << 16;
   }
   fibres::leave(fibres::SHUFFLE);
 }
+#define LDMATRIX(name, turned) \
+  static void ldmatrix_sync_aligned_m8n8_x4_##name(uint32_t &d0, uint32_t &d1, uint32_t &d2, \
+                                                   uint32_t &d3, uint32_t address) { \
+    uint32_t *d[] = {&d0, &d1, &d2, &d3}; \
+    ldmatrix(turned, d, address); \
+  }
+LDMATRIX(shared_b16, false)
+LDMATRIX(trans_shared_b16, true)
 
 // --- 9.7.9.25.3: cp.async. What is copied to is garbage until the thread has waited. ---
 

@@ -19,6 +19,7 @@ MATRICES: Final = Matrices(
     sums=((0, 0), (0, 1), (8, 0), (8, 1)),
     multiply={name: f"multiply_{name}({ARGUMENTS});" for name in ("bf16", "f16")},
     gather="gather_matrices({0}, {1}, {2}, {3}, {4} + {5});",
+    gather_across="gather_matrices_across({0}, {1}, {2}, {3}, {4} + {5});",
     copy="copy_16({0} + {1}, {2} + {3});",
     copied="copies_done();",
 )

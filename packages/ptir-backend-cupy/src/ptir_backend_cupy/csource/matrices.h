@@ -23,6 +23,13 @@ INLINE void gather_matrices(u32 &w0, u32 &w1, u32 &w2, u32 &w3, const u32 *row) 
                : "r"(shared_address(row))
                : "memory");
 }
+INLINE void gather_matrices_across(u32 &w0, u32 &w1, u32 &w2, u32 &w3,
+                                   const u32 *row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w0), "=r"(w1), "=r"(w2), "=r"(w3)
+               : "r"(shared_address(row))
+               : "memory");
+}
 INLINE void copy_16(u32 *to, const u32 *from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :

@@ -41,6 +41,9 @@ class Matrices:
     each of the u32 variables ``{0}`` to ``{3}``. ``{4}`` is the shared array and ``{5}`` the place
     at which 16 bytes begin, an address that 16 divides: member m names row ``m % 8`` of matrix
     ``m // 8``, and gets the pair at its own line and place of each."""
+    gather_across: str
+    """The same, but matrices are turned over: a member gets the elements of two rows, twice its
+    place and the next, in the column of its line."""
     copy: str
     """A statement: begins to copy 16 bytes to the shared array ``{0}`` from its u32 ``{1}`` on,
     from buffer ``{2}`` of words from its element ``{3}`` on; both addresses are divided by 16."""

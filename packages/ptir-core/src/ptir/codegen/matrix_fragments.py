@@ -54,7 +54,7 @@ class Fragments:
         assert found == ((0, 0), (down, 0), (0, along), (down, along)), found
         one, quarter = self._lane % EIGHT, self._lane // EIGHT
         at = row + quarter % 2 * down + one, pair + quarter // 2 * along
-        return self._gathered(stage, *at)
+        return self._gathered(self.matrices.gather, stage, *at)
 
     def right(self, stage: Stage, column: Index, pair: Index) -> list[list[str]]:
         """The words of the right matrix that begins at a column and a pair, and of the next one."""
@@ -68,19 +68,29 @@ class Fragments:
         assert found == ((0, 0), (0, along)) and width == EIGHT, found
         one, quarter = self._lane % EIGHT, self._lane // EIGHT
         at = column + quarter // 2 * width + one, pair + quarter % 2 * along
-        words = self._gathered(stage, *at)
+        words = self._gathered(self.matrices.gather, stage, *at)
+        return [words[:2], words[2:]]
+
+    def right_across(self, stage: Stage, column: Index, line: Index) -> list[list[str]]:
+        """The same where the depth runs along a deep stage's lines, and columns along its pairs."""
+        found, width = self.matrices.right, self.matrices.columns
+        along = found[1][1] * 2
+        assert found == ((0, 0), (0, along // 2)) and width == EIGHT and stage.deep, found
+        one, quarter = self._lane % EIGHT, self._lane // EIGHT
+        at = line + quarter % 2 * along + one, column // 2 + quarter // 2 * (width // 2)
+        words = self._gathered(self.matrices.gather_across, stage, *at)
         return [words[:2], words[2:]]
 
     def _word(self, stage: Stage, line: Index, pair: Index) -> str:
         at = stage.at(line + self.line, pair + self.place)
         return self.writer.let(U32, False, f"{stage.array}[{self.writer.index(at)}]")
 
-    def _gathered(self, stage: Stage, line: Index, pair: Index) -> list[str]:
+    def _gathered(self, how: str, stage: Stage, line: Index, pair: Index) -> list[str]:
         writer = self.writer
         names = [writer.name("f") for _ in range(4)]
         writer.line(f"{writer.type(U32, False)} {', '.join(names)};")
         place = writer.index(stage.at(line, pair))
-        writer.line(self.matrices.gather.format(*names, stage.array, place))
+        writer.line(how.format(*names, stage.array, place))
         return names
 
     def multiply(

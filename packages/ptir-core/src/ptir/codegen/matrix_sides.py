@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ptir.codegen.elementwise import cast
 from ptir.codegen.expr import Apply, Expr, Load, constant
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Index
@@ -110,8 +111,12 @@ def side_of(
 
     if dtype == kind:
         return Side(found, narrow, lines, deep)
+
+    def widened(line: Index, pair: Index) -> list[Expr]:
+        return [cast(F32, one) for one in found(line, pair)]
+
     parts, raised = EXACT[dtype]
-    return Side(found, split(parts, raised), lines, deep, parts=parts, raised=raised)
+    return Side(widened, split(parts, raised), lines, deep, parts=parts, raised=raised)
 
 
 def in_words(side: Side, example: tuple[Index, Index]) -> Side:
