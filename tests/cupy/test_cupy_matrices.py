@@ -17,6 +17,10 @@ from ptir.backend.contract import Target
 from ptir.capture import call
 from ptir.capture.plan import PLANS
 from ptir.errors import DeviceError
+from ptir.functional.rounded import part
+from ptir.ops.rounded import PAIRS
+from ptir.runtime import load_model
+from ptir.switches import SCHEDULE
 from ptir.types import F32
 from ptir_backend_cupy import dialect
 from ptir_backend_cupy.dialect import CudaC
@@ -149,6 +153,32 @@ def test_products_of_quantized_weights(
     sizes = sizes.astype(np.float64) + np.repeat(np.abs(bias), group, 0)
     within(found, x.astype(np.float64) @ dense, np.abs(x).astype(np.float64) @ sizes, inputs)
     assert multiplied(texts) == (zero is not None and group % 32 == 0)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 9, 17, 70])
+@pytest.mark.parametrize("schedule", ["coop", "serial"])
+def test_products_of_rounded_activations(
+    host: Target, texts: list[str], rows: int, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCHEDULE, schedule)
+    x, weight = normal(rows, 72), (normal(72, 86, seed=1) * 0.1).astype(BF16)
+
+    def body(x: Any, w: Any) -> Any:
+        return part(PAIRS, (x * 2.0).astype("bf16"), w, layout="io")[0]
+
+    found = with_parameters(host, body, x, weight)
+    within(found, *exact((x * np.float32(2)).astype(BF16), weight), 72)
+    assert multiplied(texts) == (schedule == "coop" and rows > 8)
+    assert bool(texts) == (schedule == "coop")
+
+
+def test_fast_takes_the_products_of_bf16(host: Target) -> None:
+    exact_, fast = (
+        load_model("demo", backend=host, dtype="bf16", fast=fast).forward("Before we proceed")
+        for fast in (False, True)
+    )
+    lost = np.abs(fast - exact_).max() / np.abs(exact_).max()
+    assert 1e-4 < lost < 4e-3, "activations are rounded, and no more"
 
 
 CONTRACTIONS: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]] = {

@@ -57,11 +57,12 @@ class CudaC(CLike):
     entry = KERNEL
     rolled = '_Pragma("unroll 1")'
     together = TOGETHER
+    dots = frozenset(("dot_bf16",))
 
     def __init__(self, matrices: bool = True) -> None:
         """``matrices``: whether the device has tensor cores of the kind that is known."""
         if not matrices:
-            self.together = replace(TOGETHER, matrices=None)
+            self.together, self.dots = replace(TOGETHER, matrices=None), frozenset()
 
     def vector(self, dtype: DType, width: int) -> str:
         """``vec<i32, 16>``, ..."""
@@ -190,6 +191,7 @@ WIDE: Final[dict[str, Spelling]] = {
     "bits": _bits,
     "fma": _fma,
     "narrow": lambda d, dtype, of, args: d.narrowed(dtype, args[0]),
+    "dot_bf16": lambda d, dtype, of, args: f"dot_bf16({', '.join(args)})",
     "max": lambda d, dtype, of, args: f"greater({', '.join(args)})",
     "min": lambda d, dtype, of, args: f"smaller({', '.join(args)})",
 }

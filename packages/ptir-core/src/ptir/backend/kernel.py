@@ -112,7 +112,7 @@ class Dialect(ABC):
     together: Together | None = None
     """How work-groups are spelled, where they are: *coop* schedules are written with it."""
     dots: frozenset[str] = frozenset()
-    """The dot products (``dot_bytes``, ``dot_bf16``) that are one instruction of the device."""
+    """The dot products (``dot_bytes``, ``dot_bf16``) that the device has instructions for."""
     rolled: str = ""
     """What stands in front of a loop that the compiler must leave as it is."""
 

@@ -182,9 +182,10 @@ def _schedule(product: Product, site: Site) -> type[Streamed] | type[Blocked]:
 
 
 def coop(group: Group, site: Site) -> Kernel | None:
-    """The coop schedule for the number of rows; none for dot instructions or parts of a weight."""
+    """The coop schedule for the number of rows; none for bytes or parts of a weight."""
     product: Product = group.detail
-    if product.rounded is not None or product.panels.runs:
+    is_bytes = product.rounded is not None and product.quantized is not None
+    if is_bytes or product.panels.runs:
         return None
     if product.is_streamed:
         return TeamStreamed(group, site).kernel()
