@@ -57,7 +57,8 @@ without the instruction compute the same numbers from the lowering, at no gain; 
 formats that have no such implementation, `--fast` is an error that says so.
 
 Exact products use the dot product of bytes as well: the C backend and PoCL multiply weights of 8
-and 4 bits by digits of all 24 bits of an activation ([digits](codegen.md#digits)).
+and 4 bits by digits of all 24 bits of an activation ([digits](codegen.md#digits)). CUDA's tensor
+cores take three bf16 for an activation ([matrix instructions](codegen.md#matrix-instructions)).
 
 - `linear`: `bf16`, for weights in bf16: activations rounded to bf16, half to even; products are
   exact, sums f32. Subnormal bf16 may count as 0.

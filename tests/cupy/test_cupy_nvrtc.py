@@ -22,12 +22,17 @@ SUITE: dict[str, tuple[str, dict[str, str]]] = {
     "demo": ("demo", {}),
     "gpt2-f32": ("random:gpt2-two-layers", {}),
     "gpt2-bf16": ("random:gpt2-two-layers", {"dtype": "bf16", "cache_dtype": "bf16"}),
+    "gpt2-f16": ("random:gpt2-two-layers", {"dtype": "f16"}),
+    "gpt2-f16-cache": ("random:gpt2-two-layers", {"cache_dtype": "f16"}),
     "gpt2-int8": ("random:gpt2-two-layers", {"quant": "int8"}),
     "gpt2-int4": ("random:gpt2-two-layers", {"quant": "int4"}),
     "llama-f32": ("random:llama-tiny", {}),
     "llama-int4": ("random:llama-tiny", {"quant": "int4", "dtype": "bf16"}),
 }
 """The model suite: every kernel of a prompt and a decode step; layers are alike, so two will do."""
+
+NARROW = ("gpt2-bf16", "gpt2-f16", "gpt2-int8", "gpt2-int4")
+"""Those whose weights are exact in 16 bits, so that tensor cores multiply a prompt's rows."""
 
 HEAD = 'extern "C" __global__ void __launch_bounds__(64) k(const f32 *a, f32 *b, const int items) '
 
@@ -77,6 +82,47 @@ def test_the_model_suite_compiles_without_spills_and_loads_16_bytes(
         for name, listed in streamed(found).items():
             wide = sum(one.startswith("LDG.E.128") for one in listed)
             assert wide, (architecture, name)
+
+
+@pytest.mark.parametrize("suite", [*NARROW, "gpt2-f32"], indirect=True)
+def test_prompts_of_narrow_weights_are_multiplied_by_tensor_cores(
+    suite: offline.OfflineDevice, request: pytest.FixtureRequest
+) -> None:
+    _, prompt = suite.made[0]
+    for architecture, cubin in prompt.items():
+        found = streamed(disassembly.instructions(cubin.code))
+        by_matrices = {name: listed for name, listed in found.items() if multiplies(listed)}
+        if request.node.callspec.params["suite"] not in NARROW:
+            assert not by_matrices
+            continue
+        assert len(by_matrices) == 4, (architecture, "QKV, projection, up, down", list(found))
+        for name, listed in by_matrices.items():
+            assert any(one.startswith("LDSM.16.M88.4") for one in listed), (architecture, name)
+            assert wide_loads(listed), (architecture, name)
+
+
+@pytest.mark.parametrize("suite", ["gpt2-bf16", "gpt2-f16-cache"], indirect=True)
+def test_prompts_attend_to_narrow_caches_by_tensor_cores(suite: offline.OfflineDevice) -> None:
+    _, prompt = suite.made[0]
+    for architecture, cubin in prompt.items():
+        found = disassembly.instructions(cubin.code)
+        (name,) = [name for name in found if name.startswith("attention")]
+        assert multiplies(found[name]), architecture
+        turned = any(one.startswith("LDSM.16.MT88.4") for one in found[name])
+        assert turned and wide_loads(found[name]), (architecture, found[name])
+
+
+def multiplies(listed: list[str]) -> bool:
+    """Whether a kernel has the instruction of tensor cores."""
+    return any(one.startswith("HMMA.16816.F32") for one in listed)
+
+
+def wide_loads(listed: list[str]) -> bool:
+    """Whether activations come 16 bytes at once, and weights too, loaded or copied."""
+    copies = [one for one in listed if one.startswith("LDGSTS")]
+    return all(".128" in one for one in copies) and any(
+        one.startswith("LDG.E.128") for one in listed
+    )
 
 
 def test_denormals_stay_and_nothing_is_contracted(

@@ -59,6 +59,8 @@ static void stray(int number) {
 extern "C" char __start_block_memory[] __attribute__((weak, visibility("hidden")));
 extern "C" char __stop_block_memory[] __attribute__((weak, visibility("hidden")));
 
+#include "ptx.h"
+
 template <class... A, size_t... I>
 static void called(void (*kernel)(A...), void **given, std::index_sequence<I...>) {
   kernel(*(A *)given[I]...);
@@ -95,6 +97,7 @@ static const char *launch(void (*kernel)(A...), void **given, unsigned blocks, u
       blockIdx = {b, 0, 0};
       memset(__start_block_memory, 0xff, __stop_block_memory - __start_block_memory);
       if (meet) {
+        ptx::forget_copies();
         fibres::block(threads, backwards, one);
       } else {
         for (unsigned t = 0; t < threads; ++t) {
@@ -113,5 +116,8 @@ static const char *launch(void (*kernel)(A...), void **given, unsigned blocks, u
 
 }  // namespace host
 
+static size_t __cvta_generic_to_shared(const void *p) {
+  return (const char *)p - host::__start_block_memory;
+}
 #define __syncthreads() host::fibres::barrier()
 #define __shfl_xor_sync(mask, value, by) host::fibres::shuffled(mask, value, by)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from ptx import emulated
 
 from ptir.backend import Device
 from ptir.backend.kernel import KernelDevice, Traits
@@ -44,7 +45,7 @@ ENTRY: Final = (
     'extern "C" int size_{0}(int number) {{ return host::size_of({0}, number); }}\n'
 )
 ALIGNMENT: Final = 16
-MEETING: Final = ("__syncthreads", "__shfl", "mma_")
+MEETING: Final = ("__syncthreads", "__shfl", "multiply_")
 """What stands in the text of a kernel whose threads meet."""
 
 
@@ -126,7 +127,7 @@ class HostDevice(KernelDevice):
         """The prelude behind the shim, compiled once: it is most of every source file."""
         if prelude not in self._headers:
             header = Path(self._folder, f"prelude{len(self._headers)}.h")
-            header.write_text(f'#include "{HERE / "cuda_host.h"}"\n{prelude}\n')
+            header.write_text(f'#include "{HERE / "cuda_host.h"}"\n{emulated(prelude)}\n')
             _compiled("-x", "c++-header", str(header), "-o", f"{header}.gch", source=prelude)
             self._headers[prelude] = header
         return self._headers[prelude]
@@ -198,7 +199,10 @@ def _version() -> str:
 @cache
 def _shim() -> int:
     """What built kernels depend on beside their text."""
-    texts = [(HERE / name).read_text() for name in ("cuda_host.h", "fibres.h", "cuda_host.py")]
+    texts = [
+        (HERE / name).read_text()
+        for name in ("cuda_host.h", "fibres.h", "ptx.h", "ptx.py", "cuda_host.py")
+    ]
     return hash_of("\n".join(texts))
 
 

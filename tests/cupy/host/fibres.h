@@ -12,7 +12,7 @@ struct Fibre {
   char *stack;
   Place place;
   unsigned mask;  // of a shuffle: the threads of the warp that it names
-  uint32_t value[4];
+  uint32_t value[8];
 };
 static Fibre all[MOST];
 static void *scheduler;

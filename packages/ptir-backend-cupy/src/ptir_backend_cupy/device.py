@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ptir.backend.kernel import KernelDevice, Traits
 from ptir.errors import DeviceError, DeviceLost, OutOfMemory
+from ptir_backend_cupy import matrices
 from ptir_backend_cupy.dialect import CudaC
 from ptir_backend_cupy.errors import typed
 from ptir_backend_cupy.launching import Copy, Kernel, Replay, grid
@@ -56,7 +57,7 @@ class CupyDevice(KernelDevice):
         self._staging: Iterator[_Staging] | None = None
         self._sending = threading.Lock()
         self.architecture = 10 * found["major"] + found["minor"]
-        self.dialect = CudaC()
+        self.dialect = CudaC(matrices=self.architecture >= matrices.ARCHITECTURE)
         self.traits = Traits(
             units=found["multiProcessorCount"],
             doubles=True,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from ptir.backend import clike
 from ptir.backend.clike import BINARY, RELATIONS, WRAPPING, CLike
 from ptir.backend.kernel import Together
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, DType
-from ptir_backend_cupy.prelude import prelude
+from ptir_backend_cupy.matrices import MATRICES
+from ptir_backend_cupy.prelude import prelude, with_matrices
 
 CARRIED: Final = {"bool": "i32", "f16": "f32", "bf16": "f32", "f8e4m3fn": "u8", "f8e5m2": "u8"}
 """What carries a type that is not itself one of the prelude's."""
@@ -40,6 +42,7 @@ TOGETHER: Final = Together(
     put="*(uint4 *)({0} + {1}) = make_uint4({2}, {3}, {4}, {5});",
     exchange="__shfl_xor_sync(0xffffffffu, {0}, {1})",
     width=32,
+    matrices=MATRICES,
 )
 
 
@@ -54,6 +57,12 @@ class CudaC(CLike):
     entry = KERNEL
     rolled = '_Pragma("unroll 1")'
     together = TOGETHER
+    dots = frozenset(("dot_bf16",))
+
+    def __init__(self, matrices: bool = True) -> None:
+        """``matrices``: whether the device has tensor cores of the kind that is known."""
+        if not matrices:
+            self.together, self.dots = replace(TOGETHER, matrices=None), frozenset()
 
     def vector(self, dtype: DType, width: int) -> str:
         """``vec<i32, 16>``, ..."""
@@ -149,7 +158,8 @@ class CudaC(CLike):
 
     def prelude(self) -> str:
         """Types, conversions and functions."""
-        return prelude()
+        has_matrices = self.together is not None and self.together.matrices is not None
+        return with_matrices() if has_matrices else prelude()
 
 
 Spelling = Callable[[CudaC, DType, DType, Sequence[str]], str]
@@ -181,6 +191,7 @@ WIDE: Final[dict[str, Spelling]] = {
     "bits": _bits,
     "fma": _fma,
     "narrow": lambda d, dtype, of, args: d.narrowed(dtype, args[0]),
+    "dot_bf16": lambda d, dtype, of, args: f"dot_bf16({', '.join(args)})",
     "max": lambda d, dtype, of, args: f"greater({', '.join(args)})",
     "min": lambda d, dtype, of, args: f"smaller({', '.join(args)})",
 }

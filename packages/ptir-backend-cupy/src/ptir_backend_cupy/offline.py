@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ARCHITECTURES: Final = (80, 90, 100)
 """A100, H100 and H200, B200."""
-PROMPT: Final = (*range(1, 41),)
+PROMPT: Final = (*range(1, 73),)
 """Tokens of the prompt: more than the tile of a product has rows."""
 
 

@@ -32,7 +32,13 @@ def source(name: str) -> str:
 
 @cache
 def prelude() -> str:
-    """Everything that kernels may use."""
+    """Everything that kernels may use on any device."""
     return "\n".join(
         (source("vectors.h"), read_with(ONE_LANE, exponentials()), source("functions.h"))
     )
+
+
+@cache
+def with_matrices() -> str:
+    """The same, and tensor cores."""
+    return f"{prelude()}\n{source('matrices.h')}"

@@ -29,3 +29,12 @@ FUNCTION2(rem, fmodf, fmod)
 INLINE f32 fma_of(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
 INLINE f64 fma_of(f64 a, f64 b, f64 c) { return fma(a, b, c); }
 LANE_BY_LANE_3(fma_of)
+
+/* Pairs of bf16 in words: spelled out, where tensor cores do not take them. */
+template <int N> INLINE vec<f32, N> dot_bf16(vec<f32, N> a, vec<u32, N> w, u32 x) {
+  EACH(i) {
+    a[i] = fmaf(bf16_value((u16)w[i]), bf16_value((u16)x), a[i]);
+    a[i] = fmaf(bf16_value((u16)(w[i] >> 16)), bf16_value((u16)(x >> 16)), a[i]);
+  }
+  return a;
+}

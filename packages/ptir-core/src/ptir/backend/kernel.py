@@ -13,6 +13,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from ptir.backend.matrices import Matrices
 from ptir.types import F32, DType
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Together:
     the only bit of ``{1}``, a number less than ``width``."""
     width: int = 0
     """Members that exchange with each other: a power of two, or 0 where none do."""
+    matrices: Matrices | None = None
+    """The matrix instruction of members that exchange with each other, where there is one."""
 
 
 class Dialect(ABC):
@@ -109,7 +112,7 @@ class Dialect(ABC):
     together: Together | None = None
     """How work-groups are spelled, where they are: *coop* schedules are written with it."""
     dots: frozenset[str] = frozenset()
-    """The dot products (``dot_bytes``, ``dot_bf16``) that are one instruction of the device."""
+    """The dot products (``dot_bytes``, ``dot_bf16``) that the device has instructions for."""
     rolled: str = ""
     """What stands in front of a loop that the compiler must leave as it is."""
 

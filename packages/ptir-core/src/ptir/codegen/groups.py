@@ -59,7 +59,7 @@ class Team:
     # --- places ---
 
     @contextmanager
-    def own(self, size: int, name: str = "i") -> Iterator[Index]:
+    def own(self, size: int, name: str = "i", rolled: bool = False) -> Iterator[Index]:
         """A block for each of ``size`` places, shared out: member n has n, n + members, ..."""
         name = self.writer.name(name)
         if size < self.members:
@@ -67,7 +67,7 @@ class Team:
                 yield axis("member", size)
             return
         # A loop of one turn too: PoCL 3.1 computes a bare block between barriers wrongly.
-        with self.writer.loop(Axis(name, size), "member", str(size), self.members):
+        with self.writer.loop(Axis(name, size), "member", str(size), self.members, rolled):
             yield axis(name, size)
 
     def each(self, size: int, body: Callable[[Index], None], run: int = 1) -> None:

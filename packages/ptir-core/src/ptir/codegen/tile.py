@@ -157,14 +157,41 @@ class Tile:
                 row, column = member // SIDE + m * SIDE, member % SIDE + n * SIDE
                 writer.line(f"{held}[{writer.index(row * self.width + column)}] = {one.name};")
         writer.barrier()
-        with self.team.own(self.height * self.width, "e") as own:
-            at = self._named(first[0] + own // self.width), self._named(first[1] + own % self.width)
-            limits = (at[0], self.rows, self.height), (at[1], self.columns, self.width)
-            inside = [f"{name} < {most}" for name, most, size in limits if most % size]
-            with writer.block(f"if ({' && '.join(inside)})" if inside else ""):
-                sum = writer.let(self.dtype, False, f"{held}[{writer.index(own)}]")
-                finish(axis(at[0], self.rows), axis(at[1], self.columns), sum)
+
+        def sum_at(row: Index, column: Index) -> str:
+            at = writer.index(row * self.width + column)
+            return writer.let(self.dtype, False, f"{held}[{at}]")
+
+        size, limits = (self.height, self.width), (self.rows, self.columns)
+        finish_tile(self.team, size, first, limits, sum_at, finish)
 
     def _named(self, at: Index) -> str:
         """A place as a variable, so that what is computed from it stays simple."""
         return self.writer.let(I32, False, self.writer.index(at))
+
+
+def finish_tile(
+    team: Team,
+    size: tuple[int, int],
+    first: Sequence[Index],
+    limits: tuple[int, int],
+    sum_at: Callable[[Index, Index], str],
+    finish: Callable[[Index, Index, str], None],
+) -> None:
+    """Go through a tile's sums, which all members see, in the order in which results lie.
+
+    ``sum_at`` gives the variable of a sum by row and column of the tile, which begins at ``first``;
+    ``finish`` gets row, column and variable of those within ``limits``.
+    """
+    writer, (height, width) = team.writer, size
+    with team.own(height * width, "e") as own:
+        within = own // width, own % width
+        at = [
+            writer.let(I32, False, writer.index(begin + one))
+            for begin, one in zip(first, within, strict=True)
+        ]
+        each = zip(at, limits, size, strict=True)
+        inside = [f"{name} < {limit}" for name, limit, step in each if limit % step]
+        with writer.block(f"if ({' && '.join(inside)})" if inside else ""):
+            sum = sum_at(*within)
+            finish(axis(at[0], limits[0]), axis(at[1], limits[1]), sum)

@@ -177,13 +177,16 @@ class Writer:
     # --- names of buffers ---
 
     def buffer(self, value: int, dtype: DType, written: bool = False) -> str:
-        """The argument that holds the value numbered ``value``."""
+        """The argument that holds the value numbered ``value``, as elements of ``dtype``."""
         known = self.arguments.get(value)
         if known is None or (written and not known.written):
             self.arguments[value] = Argument(f"b{len(self.arguments)}", dtype, written)
             if known is not None:
-                self.arguments[value] = Argument(known.name, dtype, True)
-        return self.arguments[value].name
+                self.arguments[value] = Argument(known.name, known.dtype, True)
+        found = self.arguments[value]
+        if found.dtype == dtype:
+            return found.name
+        return f"(({self.dialect.pointer(Argument('', dtype, written))}){found.name})"
 
     # --- expressions ---
 

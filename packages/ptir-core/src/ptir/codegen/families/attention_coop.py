@@ -19,7 +19,7 @@ from ptir.codegen.families.attention import Attention
 from ptir.codegen.families.cache import written
 from ptir.codegen.groups import Team, power_of_two
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
-from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.kernel import Kernel, finished
 from ptir.types import BOOL, F32, I32
 
 MEMBERS = 128
@@ -54,16 +54,14 @@ def block_of(rows: int, depth: int, nbytes: int) -> Block | None:
     return next((block for block in found if block.nbytes <= nbytes), None)
 
 
-def coop(group: Group, site: Site) -> Kernel | None:
-    """A group per block of rows; None where no block fits into shared memory."""
-    return TeamAttention(group, site).kernel_of_groups()
-
-
 class TeamAttention(Attention):
     """One attention call while its kernel of groups is written."""
 
     def kernel_of_groups(self) -> Kernel | None:
-        """Blocks of rows, or whole key heads where the group appends to them."""
+        """Blocks of rows, or whole key heads where the group appends to them.
+
+        None where no block fits into shared memory.
+        """
         self.share = self.H // self.G
         rows = self.T * self.share
         block = block_of(rows, self.D, self.site.traits.shared)
@@ -126,7 +124,7 @@ class TeamAttention(Attention):
             self._begin(r)
         self._load_queries()
         writer.barrier()
-        low, high = self._range()
+        low, high = self._range(self.block.rows)
         self._start_results()
         with writer.block(f"for (int j = {low}; j < {high}; j += {block.keys})"):
             self._stage(1, high)
@@ -156,13 +154,18 @@ class TeamAttention(Attention):
         return self.row, self.head * self.share + within, step
 
     def _begin(self, r: Index) -> None:
-        """What is kept of a row before the first key. A row that is none sees nothing."""
+        """What is kept of a row before the first key."""
         writer, place = self.writer, self.writer.index(r)
-        for array, start in ((self.lows, "0"), (self.highs, "0")):
-            writer.line(f"{array}[{place}] = {start};")
         infinity = writer.dialect.literal(F32, -math.inf)
         writer.line(f"{self.mosts}[{place}] = {infinity};")
         writer.line(f"{self.totals}[{place}] = {writer.dialect.literal(F32, 0.0)};")
+        self._begin_bounds(r)
+
+    def _begin_bounds(self, r: Index) -> None:
+        """The keys that a row sees. A row that is none sees nothing."""
+        writer, place = self.writer, self.writer.index(r)
+        for array in (self.lows, self.highs):
+            writer.line(f"{array}[{place}] = 0;")
         with self._inside(r) as row:
             bounds = self._seen(self.row, self._named(self._at(row)[2], self.T))
             for array, bound in zip((self.lows, self.highs), bounds, strict=True):
@@ -179,12 +182,12 @@ class TeamAttention(Attention):
             with writer.block("else"):
                 writer.line(f"{target} = {writer.dialect.literal(F32, 0.0)};")
 
-    def _range(self) -> tuple[str, str]:
-        """The first key that any row sees, and the one after the last."""
+    def _range(self, rows: int) -> tuple[str, str]:
+        """The first key that any of so many rows sees, and the one after the last."""
         writer = self.writer
         low, high = writer.name("low"), writer.name("high")
         writer.line(f"int {low} = {self.C}, {high} = 0;")
-        with writer.block(f"for (int r = 0; r < {self.block.rows}; r += 1)"):
+        with writer.block(f"for (int r = 0; r < {rows}; r += 1)"):
             writer.line(f"const int a = {self.lows}[r], b = {self.highs}[r];")
             with writer.block("if (a < b)"):
                 writer.line(f"{low} = min({low}, a); {high} = b > {high} ? b : {high};")

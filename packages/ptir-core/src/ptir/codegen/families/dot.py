@@ -15,11 +15,13 @@ from ptir.codegen.families.rows import WIDEST
 from ptir.codegen.graph import Builder, Graph, Unfusible, follows
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.matrix_sides import Side, in_words, narrowed, side_of
+from ptir.codegen.matrix_tile import Contraction, MatrixTile, Shape, shape_for
 from ptir.codegen.regions import exits
 from ptir.codegen.tile import Operand, Tile
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
-from ptir.types import I32, DType
+from ptir.types import BF16, F16, F32, I32, DType
 
 
 def match(graph: Graph, position: int) -> Group | None:
@@ -105,6 +107,11 @@ class _Dot:
 
     def element(self, side: int, row: Index, column: Index, depth: Index) -> Expr:
         """An operand's element for a row and a column of the result."""
+        found = self.builder.at(self.made.operands[side], self._place(side, row, column, depth))
+        return cast(self.dtype, found)
+
+    def _place(self, side: int, row: Index, column: Index, depth: Index) -> tuple[Index, ...]:
+        """Where that element is in the operand."""
         batch = [self.shapes[0][a] for a in self.batch[0]]
         split = digits(row, [*batch, *self._free(0)])
         free = iter(split[len(batch) :] if side == 0 else digits(column, self._free(1)))
@@ -117,8 +124,7 @@ class _Dot:
                 places.append(inner[self.contract[side].index(a)])
             else:
                 places.append(next(free))
-        found = self.builder.at(self.made.operands[side], tuple(places))
-        return cast(self.dtype, found)
+        return tuple(places)
 
     def kernel(self) -> Kernel:
         """Lanes along columns, along the contraction, or not at all."""
@@ -137,24 +143,61 @@ class _Dot:
         """Tiles of a group; no tile has rows of two batches."""
         batches = math.prod(self.shapes[0][a] for a in self.batch[0])
         rows = self.rows // batches if batches else 0
-        tile = Tile(self.site, self.writer, self.dtype, (rows, self.columns, self.depth))
+        self.first = axis("batch", batches) * rows
+        found = self._matrices(rows)
+        if found is not None:
+            made, shape = found
+            tile: Tile | MatrixTile = MatrixTile(self.site, self.writer, made, shape)
+        else:
+            sizes = (rows, self.columns, self.depth)
+            tile = Tile(self.site, self.writer, self.dtype, sizes)
         number = axis("item", batches * tile.count)
-        batch = number // tile.count if batches > 1 else ZERO
-
-        def operand(side: int) -> Operand:
-            def one(line: Index, k: Index) -> list[Expr]:
-                row = batch * rows + (line if side == 0 else ZERO)
-                return [self.element(side, row, line if side else ZERO, k)]
-
-            return Operand(one, deep=self._is_deep(side))
+        self.first = number // tile.count * rows if batches > 1 else ZERO
 
         def finish(row: Index, column: Index, sum: str) -> None:
-            whole = self.writer.let(I32, False, self.writer.index(batch * rows + row))
+            whole = self.writer.let(I32, False, self.writer.index(self.first + row))
             self._one(axis(whole, self.rows), column, False, sum)
 
-        tile.write(number % tile.count, operand(0), operand(1), finish)
+        if isinstance(tile, MatrixTile):
+            tile.write(number % tile.count, finish)
+        else:
+            tile.write(number % tile.count, self._operand(0), self._operand(1), finish)
         items = batches * tile.count
         return finished(self.group, self.writer, items, members=tile.members)
+
+    def _operand(self, side: int) -> Operand:
+        """An operand as a tile of the group's batch takes it."""
+
+        def one(line: Index, k: Index) -> list[Expr]:
+            return [self.element(side, *self._of_line(side, line), k)]
+
+        return Operand(one, deep=self._is_deep(side))
+
+    def _of_line(self, side: int, line: Index) -> tuple[Index, Index]:
+        """Row and column by what is a line of an operand, in the group's batch."""
+        return (self.first, line) if side else (self.first + line, ZERO)
+
+    def _matrices(self, rows: int) -> tuple[Contraction, Shape] | None:
+        """The contraction as matrix instructions take it, where both operands have 16 bits."""
+        values = [narrowed(self.graph, v) for v in self.made.operands]
+        kinds = {self.graph.type(v).dtype for v in values}
+        if kinds not in ({BF16}, {F16}) or self.dtype.bits > F32.bits:
+            return None
+        (kind,) = kinds
+
+        def side(number: int, lines: int) -> Side:
+            def element(line: Index, k: Index) -> Expr:
+                place = self._place(number, *self._of_line(number, line), k)
+                return self.builder.at(values[number], place)
+
+            made = side_of(kind, element, lines, self._is_deep(number), kind)
+            return in_words(made, (axis("line", lines), axis("pair", self.depth // 2)))
+
+        sizes = rows, self.columns
+        left, right = (side(number, lines) for number, lines in enumerate(sizes))
+        made = Contraction(kind, left, right, self.columns, self.depth)
+        shape = shape_for(self.site, made)
+        return None if shape is None else (made, shape)
 
     def _is_deep(self, side: int) -> bool:
         """Whether an operand's neighbours along the depth lie side by side."""

@@ -16,6 +16,7 @@ from ptir.codegen.families.product_blocked_coop import TeamBlocked
 from ptir.codegen.families.product_blocked_digits import BlockedDigits
 from ptir.codegen.families.product_blocked_digits import fits as blocked_digits_fit
 from ptir.codegen.families.product_blocked_dots import BlockedBytes, BlockedPairs
+from ptir.codegen.families.product_blocked_matrices import TeamMatrices
 from ptir.codegen.families.product_digits import Digits
 from ptir.codegen.families.product_digits import fits as digits_fit
 from ptir.codegen.families.product_parts import Product, Rounded, rounds_itself
@@ -181,8 +182,12 @@ def _schedule(product: Product, site: Site) -> type[Streamed] | type[Blocked]:
 
 
 def coop(group: Group, site: Site) -> Kernel | None:
-    """The coop schedule for the number of rows; none for dot instructions or parts of a weight."""
+    """The coop schedule for the number of rows; none for bytes or parts of a weight."""
     product: Product = group.detail
-    if product.rounded is not None or product.panels.runs:
+    is_bytes = product.rounded is not None and product.quantized is not None
+    if is_bytes or product.panels.runs:
         return None
-    return (TeamStreamed if product.is_streamed else TeamBlocked)(group, site).kernel()
+    if product.is_streamed:
+        return TeamStreamed(group, site).kernel()
+    matrices = TeamMatrices(group, site)
+    return (matrices if matrices.shape is not None else TeamBlocked(group, site)).kernel()

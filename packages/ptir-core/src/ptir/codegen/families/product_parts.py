@@ -103,9 +103,12 @@ class Writing:
 
     def activation(self, row: Index, input: Index) -> Expr:
         """One activation as an expression of what is stored."""
-        shape = self.graph.type(self.product.lhs).shape
-        at = digits(row * self.product.inputs + input, shape)
-        return self.builder.at(self.product.lhs, at)
+        return self.element(self.product.lhs, row, input)
+
+    def element(self, value: int, row: Index, input: Index) -> Expr:
+        """An element of a value that has the activations' shape."""
+        at = digits(row * self.product.inputs + input, self.graph.type(value).shape)
+        return self.builder.at(value, at)
 
     def weight(self, output: Index, input: Index) -> Expr:
         """One weight, or one per lane."""
