@@ -13,9 +13,12 @@ import pytest
 from ptir.backend.contract import Target
 
 HERE = Path(__file__).parent
-sys.path += [str(HERE / "host"), str(HERE.parent / "opencl")]
+sys.path += [str(HERE / "host"), str(HERE.parent / "opencl"), str(HERE.parent / "coop")]
 # Programs that any device must run were written for the OpenCL tests; here they run as CUDA text.
-SHARED = ("test_opencl_families", "test_opencl_programs", "test_opencl_conformance")
+SHARED = (
+    *("test_opencl_families", "test_opencl_programs", "test_opencl_conformance"),
+    "test_coop_split",
+)
 pytest.register_assert_rewrite(*SHARED, "fake_cupy")
 
 

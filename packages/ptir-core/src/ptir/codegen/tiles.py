@@ -32,6 +32,14 @@ class Tiles:
     """Sums that a streamed product keeps apart, all rows together, to hide an addition's delay."""
     keys: int = 16
     """Keys whose scores attention holds at once: as many as a vector has lanes."""
+    block_members: int = 128
+    """Members of a group of attention: a power of two."""
+    block_rows: int = 16
+    """Most query rows that a group of attention has: a power of two."""
+    block_keys: int = 32
+    """Most keys that pass through its shared memory at once: a power of two."""
+    stretch: int = 256
+    """Least keys that a group attends to where the keys of a query are split over groups."""
     spread: int = 4
     """Work-items per unit, so that a late one delays little."""
     least_work: int = 1 << 13

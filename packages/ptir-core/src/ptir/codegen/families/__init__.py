@@ -6,7 +6,7 @@ from typing import Final
 
 from ptir.codegen.families import (
     attention,
-    attention_coop,
+    attention_split_coop,
     cache,
     convolution,
     convolution_coop,
@@ -29,7 +29,7 @@ from ptir.codegen.groups import threads
 from ptir.codegen.kernel import Family
 
 _ROWS: Final = (
-    Family("attention", attention.match, attention.write, attention_coop.coop),
+    Family("attention", attention.match, attention.write, attention_split_coop.coop),
     Family("cache", cache.match, cache.write, threads(cache.write)),
     Family("convolution", convolution.match, convolution_tiles.write, convolution_coop.coop),
     Family("product", product.match, product.write, product.coop),
