@@ -13,30 +13,7 @@ import ptir
 from ptir.backend.contract import Target
 from ptir.capture.lazy import tensor
 from ptir.errors import CompileError, DeviceError, DeviceLost, OutOfMemory
-from ptir_backend_cupy import CupyBackend, device, launching, nvrtc
-from ptir_backend_cupy.nvrtc import Cubin
-
-
-class HostCompiler:
-    """NVRTC, but for the processor."""
-
-    version, place = (13, 0), "pretended"
-
-    def __init__(self, host: Any) -> None:
-        self.host, self.identity = host, f"pretended {host.traits.identity}"
-
-    def compiled(self, source: str, architecture: int) -> Cubin:
-        return Cubin(self.host.build(source).binary, {})
-
-
-@pytest.fixture
-def cupy(fake: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> Target:
-    """The backend over the pretended CuPy, which has two devices."""
-    monkeypatch.setattr(nvrtc, "find", lambda: HostCompiler(fake.host))
-    fake.devices = 2
-    backend = CupyBackend()
-    backend.__dict__["_cupy"] = fake
-    return Target(backend, backend.devices()[0])
+from ptir_backend_cupy import device, launching
 
 
 def second(cupy: Target) -> Target:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ptir.backend.kernel import KernelDevice, Traits
 from ptir.errors import DeviceError, DeviceLost, OutOfMemory
+from ptir.types import TensorType
 from ptir_backend_cupy.dialect import CudaC
+from ptir_backend_cupy.dlpack import lent
 from ptir_backend_cupy.errors import typed
 from ptir_backend_cupy.launching import Copy, Kernel, Replay, grid
 from ptir_backend_cupy.nvrtc import Nvrtc
@@ -161,6 +163,12 @@ class CupyDevice(KernelDevice):
         with self._errors("copy"):
             kind = self._runtime.memcpyDeviceToDevice
             self._move(destination.address, source.address, nbytes, kind, self.stream)
+
+    def lent(self, value: Any) -> tuple[Memory, TensorType]:
+        """A DLPack object on this device, whose library makes the queue wait for it."""
+        with self._errors("import of a tensor"):
+            found = lent(value, self.stream.ptr)
+        return Memory(found.address, found.type.nbytes, found.capsule), found.type
 
     # --- kernels ---
 

@@ -303,6 +303,15 @@ class Backend(ABC):
         """
         return program, {}
 
+    def adopt(self, value: Any, device: Device) -> tuple[Handle, TensorType] | None:
+        """A handle over the memory of a DLPack object that lies on ``device``, and its type.
+
+        What is queued afterwards sees what its library has queued before; the object's memory stays
+        until everything that reads the handle is done, and core never donates it. None where the
+        object lies elsewhere: it is read on the host then. Raises ``UnsupportedError``.
+        """
+        return None
+
     def export(self, handle: Handle, device: Device) -> Any:
         """An object with ``__dlpack__`` that shares the handle's memory."""
         return self.download(handle, device)
