@@ -39,13 +39,14 @@ def test_devices_are_named_and_described(cupy: Target) -> None:
 
 
 def test_a_model_decodes_as_on_the_reference(cupy: Target, fake: FakeCupy) -> None:
-    found = ptir.load_model("demo", backend=cupy).generate("ROMEO:", max_tokens=24, temperature=0.0)
-    there = ptir.load_model("demo", backend="ref").generate(
-        "ROMEO:", max_tokens=24, temperature=0.0
-    )
-    assert found.token_ids == there.token_ids
-    assert fake.calls.count("graph") > 10, "decode steps run as graphs"
-    assert fake.calls.count("end_capture") <= 8, "a graph is recorded once and used again"
+    here, there = (ptir.load_model("demo", backend=one) for one in (cupy, "ref"))
+    how: dict[str, Any] = {"max_tokens": 20, "temperature": 0.0}
+    expected = there.generate("ROMEO:", **how).token_ids
+    for _ in range(3):
+        fake.calls.clear()
+        assert here.generate("ROMEO:", **how).token_ids == expected
+    assert fake.calls.count("graph") >= 2, "its last 18 steps are graphs of 16 and 2"
+    assert "end_capture" not in fake.calls, "who does the same again has the same memory"
 
 
 def test_what_runs_again_becomes_a_graph_of_the_same_memory(

@@ -38,8 +38,13 @@ def test_an_argument_is_used_where_it_lies_once_its_library_is_done(
     given = Foreign(fake, X, versions=versions)
     addresses: list[int] = []
     device = opened(cupy)
-    bind = device.bind
-    device.bind = lambda *how: (addresses.append(how[2].address), bind(*how))
+    binder = device.binder
+
+    def noting(arguments: Any) -> Any:
+        bind = binder(arguments)
+        return lambda memory: (addresses.append(memory.address), bind(memory))
+
+    device.binder = noting
     uploads = fake.calls.count("memcpyAsync")
     result = ptir.jit(lambda x: x * 2.0 + 1.0)(given)
     assert given.address in addresses

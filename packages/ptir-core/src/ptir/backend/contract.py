@@ -244,6 +244,10 @@ class Backend(ABC):
         """How many runs one call of ``Executable.repeat`` submits at once; 1: one by one."""
         return 1
 
+    def budget(self, device: Device) -> int:
+        """Bytes of weights that the runs of one call may read: an interrupt waits for them."""
+        return 1 << 30
+
     def copy(self, handle: Handle, device: Device) -> Handle:
         """A handle with equal elements that shares nothing with ``handle``."""
         return self.upload(self.download(handle, device), device)
