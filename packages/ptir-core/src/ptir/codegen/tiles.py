@@ -32,6 +32,16 @@ class Tiles:
     """Sums that a streamed product keeps apart, all rows together, to hide an addition's delay."""
     keys: int = 16
     """Keys whose scores attention holds at once: as many as a vector has lanes."""
+    threads: int = 64
+    """Members of a group that have nothing to do with each other."""
+    run_members: int = 128
+    """Members of a group of a map, which have a run of neighbours each."""
+    row_members: int = 256
+    """Most members of a group that has a row: a power of two."""
+    row_elements: int = 8
+    """Elements of a row from which another member pays."""
+    line_members: int = 256
+    """Members of a group that sorts or runs along a line: a power of two."""
     block_members: int = 128
     """Members of a group of attention: a power of two."""
     block_rows: int = 16
