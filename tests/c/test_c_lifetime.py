@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from heapq import heappush
 from typing import Any, Final
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from corpus_slices import outcomes
 from ptir.backend.contract import Target
 from ptir.codegen.launches import KernelProgram
-from ptir.codegen.memory import Resident
+from ptir.codegen.memory import LITTLE, Resident
 from ptir_backend_c import CBackend
 from ptir_backend_c.device import Launches
 from ptir_testsuite.lifetime import KINDS, lifetimes
@@ -54,11 +55,16 @@ def _never_freed(patch: pytest.MonkeyPatch) -> None:
 def _freed_too_early(patch: pytest.MonkeyPatch) -> None:
     """The memory of a tensor that is let go of is handed out twice."""
 
+    once = Resident.__del__
+
     def twice(self: Any) -> None:
-        size = max(1, self.type.nbytes)
-        self.owner.release(self.memory, size)
-        self.owner._free.setdefault(size, []).append(self.memory)
-        self.owner._spare += size
+        once(self)
+        size, pool = max(1, self.type.nbytes), self.owner
+        if self.host is not None or self.whole is not None or size > LITTLE:
+            return
+        number = pool._numbers.setdefault(id(self.memory), 0)
+        heappush(pool._little.setdefault(size, []), (number, self.memory))
+        pool._little_in_all += size
 
     patch.setattr(Resident, "__del__", twice)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ptir import functional as F
 from ptir.backend import registry
 from ptir.backend.contract import Target
 from ptir.capture import call, call_multi
+from ptir.codegen import tiles, tuned
 
 
 def softmax(target: Target) -> tuple[Array, Array]:
@@ -56,6 +58,22 @@ def attention(target: Target) -> tuple[Array, Array]:
     return found, (shares / shares.sum(-1, keepdims=True) @ values)[None, :, None]
 
 
+def split(target: Target) -> tuple[Array, Array]:
+    """The step again, on a device of many units whose groups attend to two keys each."""
+    device: Any = target.backend.opened(target.device).device  # type: ignore[attr-defined]
+    row, traits = device.traits.device_class, device.traits
+    table: dict[str, Any] = tiles.TILES
+    usual = table[row]
+    table[row] = replace(usual, block_keys=2, stretch=2)
+    device.traits = replace(traits, units=16)
+    tuned.forget()
+    try:
+        return attention(target)
+    finally:
+        table[row], device.traits = usual, traits
+        tuned.forget()
+
+
 def prompt(target: Target) -> tuple[Array, Array]:
     q, k = normal(1, 1, 5, 8), normal(1, 1, 40, 8, seed=1)
     body = lambda q, k, s, n: F.attention(q, k, k, start=s, length=n)  # noqa: E731
@@ -90,7 +108,7 @@ def mapped(target: Target) -> tuple[Array, Array]:
 KINDS: dict[str, Callable[[Target], tuple[Array, Array]]] = {
     function.__name__: function
     for function in (
-        *(softmax, streamed, blocked, attention, prompt, running, ordered, best, mapped),
+        *(softmax, streamed, blocked, attention, split, prompt, running, ordered, best, mapped),
     )
 }
 

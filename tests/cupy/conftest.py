@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 
 from ptir.backend.contract import Target
+from ptir_backend_cupy import CupyBackend, nvrtc
+from ptir_backend_cupy.nvrtc import Cubin
 
 HERE = Path(__file__).parent
-sys.path += [str(HERE / "host"), str(HERE.parent / "opencl")]
+sys.path += [str(HERE / "host"), str(HERE.parent / "opencl"), str(HERE.parent / "coop")]
 # Programs that any device must run were written for the OpenCL tests; here they run as CUDA text.
-SHARED = ("test_opencl_families", "test_opencl_programs", "test_opencl_conformance")
+SHARED = (
+    *("test_opencl_families", "test_opencl_programs", "test_opencl_conformance"),
+    "test_coop_split",
+)
 pytest.register_assert_rewrite(*SHARED, "fake_cupy")
 
 
@@ -43,3 +48,25 @@ def fake(host: Target) -> Any:
     from fake_cupy import FakeCupy
 
     return FakeCupy(host.backend.opened(host.device).device)  # type: ignore[attr-defined]
+
+
+class HostCompiler:
+    """NVRTC, but for the processor."""
+
+    version, place = (13, 0), "pretended"
+
+    def __init__(self, host: Any) -> None:
+        self.host, self.identity = host, f"pretended {host.traits.identity}"
+
+    def compiled(self, source: str, architecture: int) -> Cubin:
+        return Cubin(self.host.build(source).binary, {})
+
+
+@pytest.fixture
+def cupy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Target:
+    """The backend over the pretended CuPy, which has two devices."""
+    monkeypatch.setattr(nvrtc, "find", lambda: HostCompiler(fake.host))
+    fake.devices = 2
+    backend = CupyBackend()
+    backend.__dict__["_cupy"] = fake
+    return Target(backend, backend.devices()[0])

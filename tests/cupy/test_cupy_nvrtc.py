@@ -7,8 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ptir
+from ptir import functional as F
+from ptir.capture.lazy import tensor
 from ptir.errors import BackendUnavailable, CompileError
 from ptir.models import gpt2
 from ptir.models.table import MODELS, load_modules
@@ -123,6 +127,32 @@ def wide_loads(listed: list[str]) -> bool:
     return all(".128" in one for one in copies) and any(
         one.startswith("LDG.E.128") for one in listed
     )
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize(("heads", "groups", "size"), [(12, 12, 64), (32, 8, 128)])
+def test_attention_split_over_keys_compiles_without_spills(
+    compiler: Nvrtc, dtype: str, heads: int, groups: int, size: int
+) -> None:
+    def step(q: Any, new: Any, keys: Any, values: Any, start: Any) -> Any:
+        one = start * 0 + 1
+        caches = (F.cache_update(old, new.astype(dtype), start, one) for old in (keys, values))
+        wide = (cache.astype("f32") for cache in caches)
+        return F.attention(q, *wide, start=start, length=start + 1)
+
+    backend = offline.OfflineBackend()
+    cache = np.zeros((1, groups, 8192, size), np.float32)
+    given = np.zeros((1, heads, 1, size), np.float32), np.zeros((1, groups, 1, size), np.float32)
+    inputs = [tensor(each, backend=backend.target) for each in (*given, cache, cache)]
+    stored = [each.astype(dtype) for each in inputs[2:]]
+    start = tensor(np.zeros(1, np.int32), backend=backend.target)
+    ptir.jit(step)(*inputs[:2], *stored, start).numpy()
+    device = backend.kernels
+    assert [name.partition("_")[0] for name in device.launched[-2:]] == ["attention"] * 2
+    rows = [row for row in offline.rows(device) if row.kernel in device.launched[-2:]]
+    assert {row.architecture for row in rows} == {80, 90, 100}
+    assert not [row for row in rows if row.resources.spilled or row.resources.stack]
+    assert max(row.resources.shared for row in rows) <= 48 << 10
 
 
 def test_denormals_stay_and_nothing_is_contracted(

@@ -13,7 +13,6 @@ import ptir
 from ptir.backend.contract import Executable
 from ptir.capture.jit import jit
 from ptir.errors import CaptureError
-from ptir.runtime import steps
 from running import REF, small
 
 PROMPTS = [[5, 6, 7], [11], [3, 90, 2, 8, 41]]
@@ -92,17 +91,12 @@ def test_no_call_reads_more_than_the_budget(
     loaded = small(tmp_path)
     loaded.generate([1], max_tokens=3)
     (plan,) = loaded.steps.advance(1, 40).plans
-    read = sum(
-        type.nbytes
-        for port, type in zip(plan.optimized.ports, plan.optimized.inputs, strict=True)
-        if port.kind == "parameter"
-    )
     turns.clear()
-    monkeypatch.setattr(steps, "BUDGET", 3 * read + 1)
+    monkeypatch.setattr(type(REF.backend), "budget", lambda self, device: 3 * plan.weights + 1)
     loaded.generate([1], max_tokens=11)
     assert turns == [3, 3, 3]
     turns.clear()
-    monkeypatch.setattr(steps, "BUDGET", read - 1)
+    monkeypatch.setattr(type(REF.backend), "budget", lambda self, device: plan.weights - 1)
     loaded.generate([1], max_tokens=11)
     assert not turns
 

@@ -10,8 +10,10 @@ from ptir.backend import Device
 from ptir.backend.contract import Finding, Handle
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen import KernelBackend
+from ptir.codegen.memory import Resident
 from ptir.errors import BackendUnavailable, UnsupportedError
-from ptir_backend_cupy import nvrtc, platforms
+from ptir.types import TensorType
+from ptir_backend_cupy import dlpack, nvrtc, platforms
 
 REMEDIES = (
     ("cudaErrorInsufficientDriver", "the driver is older than this CuPy: update it, or install the"
@@ -21,6 +23,8 @@ REMEDIES = (
 )  # fmt: skip
 """What an error holds, and what to do then."""
 
+LOADED = 16
+"""Bytes that kernels load at once, at addresses that they divide."""
 SHARED_FORMATS = frozenset(
     (*("f16", "f32", "f64", "bool"), *("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"))
 )
@@ -94,6 +98,17 @@ class CupyBackend(KernelBackend):
         from ptir_backend_cupy.device import CupyDevice
 
         return CupyDevice(self._cupy, device.index, nvrtc.find())
+
+    def adopt(self, value: Any, device: Device) -> tuple[Handle, TensorType] | None:
+        """The memory itself; a copy where kernels could not load 16 bytes at once."""
+        if not dlpack.lies_on(value, device.index):
+            return None
+        opened = self.opened(device)
+        memory, type = opened.device.lent(value)  # type: ignore[attr-defined]
+        if not type.size:
+            return opened.pool.allocate(type), type
+        handle = Resident(memory, type, opened.pool, host=memory.owner)
+        return self.copy(handle, device) if memory.address % LOADED else handle, type
 
     def export(self, handle: Handle, device: Device) -> Any:
         """A CuPy array over the handle's memory; it keeps the handle."""

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ptir.backend.kernel import KernelDevice, Traits
 from ptir.errors import DeviceError, DeviceLost, OutOfMemory
+from ptir.types import TensorType
 from ptir_backend_cupy import matrices
 from ptir_backend_cupy.dialect import CudaC
+from ptir_backend_cupy.dlpack import lent
 from ptir_backend_cupy.errors import typed
-from ptir_backend_cupy.launching import Copy, Kernel, Replay, grid
+from ptir_backend_cupy.launching import TURNS, Copy, Kernel, Replay, grid
 from ptir_backend_cupy.nvrtc import Nvrtc
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ class Memory:
 
 class CupyDevice(KernelDevice):
     """A GPU, a stream that runs in order, and a stream for weights on their way."""
+
+    turns = TURNS
+    budget = 16 << 30
 
     def __init__(self, cupy: Any, number: int, compiler: Nvrtc) -> None:
         self._cuda, self._compiler = cupy.cuda, compiler
@@ -163,6 +168,12 @@ class CupyDevice(KernelDevice):
             kind = self._runtime.memcpyDeviceToDevice
             self._move(destination.address, source.address, nbytes, kind, self.stream)
 
+    def lent(self, value: Any) -> tuple[Memory, TensorType]:
+        """A DLPack object on this device, whose library makes the queue wait for it."""
+        with self._errors("import of a tensor"):
+            found = lent(value, self.stream.ptr)
+        return Memory(found.address, found.type.nbytes, found.capsule), found.type
+
     # --- kernels ---
 
     def build(self, source: str) -> Any:
@@ -195,6 +206,21 @@ class CupyDevice(KernelDevice):
     def bind(self, kernel: Kernel | Copy, position: int, memory: Memory) -> None:
         """Set an address."""
         kernel.addresses[position] = memory.address
+
+    def binder(self, arguments: Sequence[tuple[Kernel | Copy, int]]) -> Callable[[Memory], None]:
+        """Set addresses where they lie."""
+        size = ctypes.sizeof(ctypes.c_uint64)
+        places = [
+            ctypes.c_uint64.from_buffer(kernel.addresses, position * size)
+            for kernel, position in arguments
+        ]
+
+        def bind(memory: Memory) -> None:
+            address = memory.address
+            for place in places:
+                place.value = address
+
+        return bind
 
     def copier(self, nbytes: int) -> Copy:
         """A copy in the queue, launched like a kernel."""

@@ -2,7 +2,9 @@
 
 A graph holds the addresses that it was recorded with. So it is kept under all addresses of its
 list, and launched when these come again: buffers come from pools, so a program that runs again and
-again (a decode step) soon has met every set of addresses that it will meet.
+again (a decode step) soon has met every set of addresses that it will meet. Several turns of a list
+are one graph, kept under the addresses of all of them; who asks for several will ask again, so that
+is recorded at once.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 GRAPHS: Final = 16
 """Graphs that a list keeps; those not used for longest go."""
+TURNS: Final = 16
+"""Turns of a list in one graph, at most."""
 LEAST: Final = 3
 """Launches below which a graph saves nothing."""
 
@@ -77,33 +81,43 @@ class Replay(Walk):
             ctypes.memmove(own, before, ctypes.sizeof(own))
             kernel.take(own)
             offset += ctypes.sizeof(own)
+        self._now, self._nbytes = ctypes.addressof(self._block), ctypes.sizeof(self._block)
+        self._turns = ctypes.create_string_buffer(self._nbytes * TURNS)
+        self._held = ctypes.addressof(self._turns)
         self._met: OrderedDict[bytes, Any] = OrderedDict()
         self.recorded = 0
 
     def hold(self, turn: int) -> None:
-        """There is one turn, and the block holds it."""
-        assert turn == 0, turn
+        """Copy the block."""
+        ctypes.memmove(self._held + turn * self._nbytes, self._now, self._nbytes)
 
     def run(self, turns: int) -> None:
-        """Addresses that are new are queued one by one, those met before become a graph."""
-        assert turns == 1, turns
-        addresses = bytes(self._block)
+        """Addresses of one turn that are new are queued one by one; all others become a graph."""
+        addresses = ctypes.string_at(self._held, turns * self._nbytes)
         graph = self._met.get(addresses)
         if graph is not None:
             self._met.move_to_end(addresses)
             self._device.replay(graph)
             return
-        if addresses in self._met and len(self._launches) >= LEAST:
-            graph = self._device.recorded(self._queue)
+        again = turns > 1 or addresses in self._met
+        if again and turns * len(self._launches) >= LEAST:
+            graph = self._device.recorded(lambda: self._queue(turns))
             self.recorded += 1
-            self._met[addresses] = graph
+            self._remember(addresses, graph)
             self._device.replay(graph)
             return
-        self._met[addresses] = None
+        self._remember(addresses, None)
+        self._device.in_turn(lambda: self._queue(turns))
+
+    def _remember(self, addresses: bytes, graph: Any) -> None:
+        """Keep a graph, or that the addresses were met, as long as it is used."""
+        self._met[addresses] = graph
         if len(self._met) > GRAPHS:
             self._met.popitem(last=False)
-        self._device.in_turn(self._queue)
 
-    def _queue(self) -> None:
-        for kernel, items, members in self._launches:
-            self._device.queue(kernel, items, members)
+    def _queue(self, turns: int) -> None:
+        """Every turn with its addresses; the block holds those of the last one then, as before."""
+        for turn in range(turns):
+            ctypes.memmove(self._now, self._held + turn * self._nbytes, self._nbytes)
+            for kernel, items, members in self._launches:
+                self._device.queue(kernel, items, members)

@@ -244,6 +244,10 @@ class Backend(ABC):
         """How many runs one call of ``Executable.repeat`` submits at once; 1: one by one."""
         return 1
 
+    def budget(self, device: Device) -> int:
+        """Bytes of weights that the runs of one call may read: an interrupt waits for them."""
+        return 1 << 30
+
     def copy(self, handle: Handle, device: Device) -> Handle:
         """A handle with equal elements that shares nothing with ``handle``."""
         return self.upload(self.download(handle, device), device)
@@ -302,6 +306,15 @@ class Backend(ABC):
         Runs last in the pipeline. Returns how the new parameter ports are derived, by name.
         """
         return program, {}
+
+    def adopt(self, value: Any, device: Device) -> tuple[Handle, TensorType] | None:
+        """A handle over the memory of a DLPack object that lies on ``device``, and its type.
+
+        What is queued afterwards sees what its library has queued before; the object's memory stays
+        until everything that reads the handle is done, and core never donates it. None where the
+        object lies elsewhere: it is read on the host then. Raises ``UnsupportedError``.
+        """
+        return None
 
     def export(self, handle: Handle, device: Device) -> Any:
         """An object with ``__dlpack__`` that shares the handle's memory."""

@@ -274,6 +274,8 @@ class KernelDevice(ABC):
     """What is said of a run that is never shared; nothing where units cannot be workers."""
     turns: int = 1
     """How many times in a row one call of a ``Walk`` may launch it."""
+    budget: int = 1 << 30
+    """Bytes of weights that the runs of one call may read: an interrupt waits for them."""
     lost: bool = False
     """Whether it stopped answering (``DeviceLost`` was raised): it is opened again then."""
 
@@ -338,6 +340,15 @@ class KernelDevice(ABC):
 
         Whoever launches the kernel keeps the memory: the kernel need not.
         """
+
+    def binder(self, arguments: Sequence[tuple[Any, int]]) -> Callable[[Memory], None]:
+        """What binds kernels' arguments, at these positions, to one memory, all of them."""
+
+        def bind(memory: Memory) -> None:
+            for kernel, position in arguments:
+                self.bind(kernel, position, memory)
+
+        return bind
 
     @abstractmethod
     def launch(self, kernel: Any, items: int, members: int = 1) -> None:

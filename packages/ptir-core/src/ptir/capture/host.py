@@ -21,7 +21,13 @@ def host_array(value: Any, wanted: DType | None = None) -> Any:
     import numpy as np
 
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
-        value = np.from_dlpack(value)
+        try:
+            value = np.from_dlpack(value)
+        except (BufferError, RuntimeError) as error:
+            raise TypeRuleError(
+                f"tensor({type(value).__name__}): NumPy cannot read it where it lies ({error});"
+                " copy it to the host, or use a backend on its device"
+            ) from None
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         native = array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -14,7 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from ptir.backend.buffer import Buffer
 from ptir.backend.contract import Feeds, Handle, Options, Target
 from ptir.capture.build import Captured, build, pending_nodes, target_of
-from ptir.capture.lazy import buffer_of, default_target, materialize
+from ptir.capture.lazy import adopted, buffer_of, default_target, materialize, tensor
 from ptir.capture.plan import Plan, checks_indices, plan_for
 from ptir.capture.tensor import Tensor, constant
 from ptir.capture.trace import Tracing, symbol, tracing
@@ -308,11 +308,11 @@ def _resident(handle: Handle, type: TensorType, replay: Replay) -> Tensor:
 
 
 def _as_argument(leaf: Any) -> Tensor:
-    """A tensor for an array passed to a jitted function."""
-    from ptir.capture.lazy import tensor
-
+    """A tensor for an array given to a jitted function: where it lies, if on the device."""
     if hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__"):
-        return tensor(leaf)
+        target = default_target()
+        found = adopted(leaf, target)
+        return tensor(leaf, backend=target) if found is None else found
     raise CaptureError(
         f"jit: an argument holds {type(leaf).__name__}; pass tensors, arrays, numbers, strings,"
         " None and tuples, lists, dicts or dataclasses of them"

@@ -89,14 +89,25 @@ def tensor(value: Any, dtype: str | DType | None = None, backend: Any = None) ->
 
     NumPy dtypes are kept; Python floats become f32, ints i32 (an error if they do not fit).
     ``dtype`` asks for another element type, under the rules of the op ``cast``. The elements are
-    copied. Raises ``TypeRuleError``.
+    copied, on the device where they lie there. Raises ``TypeRuleError``.
     """
     if isinstance(value, Tensor):
         return value if dtype is None else value.astype(dtype)
-    array = host_array(value, None if dtype is None else dtype_named(dtype))
     target = default_target(backend)
+    lent = adopted(value, target)
+    if lent is not None:
+        handle = target.backend.copy(buffer_of(lent.ref).handle, target.device)
+        own = from_handle(handle, lent.type, target)
+        return own if dtype is None else own.astype(dtype)
+    array = host_array(value, None if dtype is None else dtype_named(dtype))
     handle = target.backend.upload(array, target.device)
     return from_handle(handle, TensorType(dtype_of(array), tuple(array.shape)), target)
+
+
+def adopted(value: Any, target: Target) -> Tensor | None:
+    """A tensor over another library's memory, where that lies on the target's device."""
+    found = target.backend.adopt(value, target.device) if hasattr(value, "__dlpack__") else None
+    return None if found is None else from_handle(*found, target, shared=True)
 
 
 def from_handle(handle: Any, type: TensorType, target: Target, shared: bool = False) -> Tensor:

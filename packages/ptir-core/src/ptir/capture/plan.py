@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from ptir import events
@@ -66,6 +67,12 @@ class Plan:
             else:
                 found[name] = parameters[name].store.handle(parameters[name].name)
         return tuple(found[name] for name in sizes)
+
+    @cached_property
+    def weights(self) -> int:
+        """Bytes of the parameters that a run reads."""
+        typed = zip(self.optimized.ports, self.optimized.inputs, strict=True)
+        return sum(type.nbytes for port, type in typed if port.kind == "parameter")
 
     def run(self, inputs: Sequence[Handle], parameters: Sequence[Handle]) -> tuple[Handle, ...]:
         """Run on the handles of the captured program's inputs and of ``bind``'s parameters."""

@@ -100,4 +100,5 @@ def _renamed(kernel: Kernel, group: Group, names: Mapping[int, int]) -> Kernel:
     }
     values = tuple(names[value] for value in kernel.values)
     over = frozenset(names[value] for value in kernel.over)
-    return replace(kernel, values=values, group=group, over=over)
+    then = _renamed(kernel.then, group, names) if kernel.then else None
+    return replace(kernel, values=values, group=group, over=over, then=then)

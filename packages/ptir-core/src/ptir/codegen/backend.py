@@ -315,6 +315,10 @@ class KernelBackend(Backend):
         """As many as the device takes in one call."""
         return self.opened(device).device.turns
 
+    def budget(self, device: Device) -> int:
+        """As many as the device takes."""
+        return self.opened(device).device.budget
+
     def copy(self, handle: Handle, device: Device) -> Handle:
         """A copy made on the device."""
         opened = self.opened(device)

@@ -32,8 +32,8 @@ class Compiled:
     chains: tuple[Chain, ...]
     """The kernels as they are launched, in order."""
     source: str
-    names: tuple[str, ...]
-    """The name of each chain in the source."""
+    names: tuple[tuple[str, ...], ...]
+    """The names of each chain's launches in the source: of one kernel, what follows it too."""
     workers: int
     """Work-items of a chain."""
     piece: int
@@ -53,21 +53,24 @@ class Compiled:
     def _calls(self) -> Iterator[Call]:
         """Everything that one run queues, in order."""
         last = 0
-        for chain, name in zip(self.chains, self.names, strict=True):
+        for chain, names in zip(self.chains, self.names, strict=True):
             yield from self._copies(range(last, chain.kernels[0] + 1))
             last = chain.kernels[-1] + 1
-            yield self._launch(chain, name)
+            yield from self._launches(chain, names)
         yield from self._copies(range(last, len(self.kernels) + 1))
 
-    def _launch(self, chain: Chain, name: str) -> Call:
+    def _launches(self, chain: Chain, names: Sequence[str]) -> Iterator[Call]:
         kernel = self.kernels[chain.kernels[0]]
         assert kernel is not None
         if len(chain.kernels) == 1:
-            parts = (Part(self.plan.places[v], self._nbytes(kernel, v)) for v in kernel.values)
-            return Call(name, kernel.items, tuple(parts), kernel.members)
+            for name, each in zip(names, kernel.launches, strict=True):
+                parts = (Part(self.plan.places[v], self._nbytes(kernel, v)) for v in each.values)
+                yield Call(name, each.items, tuple(parts), each.members)
+            return
         memories = (Part(place, self._held(place)) for place in chain.memories)
         counters = Part(Place("counters", 0), chain.counters.nbytes)
-        return Call(name, self.workers, (*memories, counters))
+        (name,) = names
+        yield Call(name, self.workers, (*memories, counters))
 
     def _held(self, place: Place) -> int:
         """The bytes of a memory that is the program's own: a whole allocation of the arena."""
@@ -147,7 +150,8 @@ def _reads(kernel: Kernel | None) -> tuple[int, ...]:
     if kernel is None:
         return ()
     exits = set(kernel.group.exits)
-    read = (value for value in kernel.values if value >= 0 and value not in exits)
+    used = (value for each in kernel.launches for value in each.values)
+    read = (value for value in used if value >= 0 and value not in exits)
     return (*read, *kernel.group.shares.values())
 
 
@@ -156,17 +160,18 @@ def _named_in(
     kernels: Sequence[Kernel | None],
     chains: Sequence[Chain],
     plan: MemoryPlan,
-) -> tuple[str, ...]:
-    """The name of each chain in the source file; what has equal text is written once."""
-    before = len(source.names)
+) -> tuple[tuple[str, ...], ...]:
+    """The names of each chain in the source file; what has equal text is written once."""
+    names: list[tuple[str, ...]] = []
     for chain in chains:
         found = [k for n in chain.kernels if (k := kernels[n]) is not None]
         if len(found) == 1:
-            source.kernel(found[0])
+            names.append(tuple(source.kernel(each) for each in found[0].launches))
         else:
             functions = [source.function(kernel) for kernel in found]
-            source.chain(chain, phases(chain, kernels, plan, source.piece, functions))
-    return tuple(source.names[before:])
+            made = phases(chain, kernels, plan, source.piece, functions)
+            names.append((source.chain(chain, made),))
+    return tuple(names)
 
 
 class SourceFile:
@@ -176,7 +181,7 @@ class SourceFile:
         self.dialect, self.workers = device.dialect, device.traits.units
         self.piece = device.traits.piece
         self.texts = [device.dialect.prelude()]
-        self.names: list[str] = []
+        self._chains = 0
         self._known: dict[str, str] = {}
         self._functions: list[tuple[str, Sequence[Argument]]] = []
         self._numbers: dict[str, int] = {}
@@ -186,13 +191,13 @@ class SourceFile:
         """The file as it is now."""
         return "\n\n".join(self.texts)
 
-    def kernel(self, kernel: Kernel) -> None:
-        """A kernel that is launched alone."""
+    def kernel(self, kernel: Kernel) -> str:
+        """The name of a kernel that is launched alone."""
         text = kernel.text(self.dialect, "NAME")
         if text not in self._known:
             self._known[text] = f"{kernel.family}_{len(self._known)}"
             self.texts.append(kernel.text(self.dialect, self._known[text]))
-        self.names.append(self._known[text])
+        return self._known[text]
 
     def function(self, kernel: Kernel) -> int:
         """The number of the function that a kernel is in a chain."""
@@ -206,10 +211,11 @@ class SourceFile:
             self.texts.append(function(self.dialect, staying, name, kernel))
         return self._numbers[text]
 
-    def chain(self, chain: Chain, made: Sequence[Phase]) -> None:
-        """A chain that is one kernel."""
-        staying, name = self.dialect.staying, f"chain_{len(self.names)}"
+    def chain(self, chain: Chain, made: Sequence[Phase]) -> str:
+        """The name of a chain that is one kernel."""
+        staying, name = self.dialect.staying, f"chain_{self._chains}"
         assert staying is not None
         text = chain_text(self.dialect, staying, name, chain, made, self._functions, self.workers)
         self.texts.append(text)
-        self.names.append(name)
+        self._chains += 1
+        return name

@@ -23,7 +23,7 @@ def _parts(compiled: Compiled) -> Iterator[Part]:
     for number, kernel in enumerate(compiled.kernels):
         yield from (_copied(copy, owners) for copy in plan.copies[number] if copy.nbytes)
         if kernel is not None:
-            yield _launched(compiled.fused, kernel)
+            yield from _launched(compiled.fused, kernel)
     yield from (_copied(copy, owners) for copy in plan.copies[-1] if copy.nbytes)
 
 
@@ -35,8 +35,9 @@ def _copied(copy: Copy, owners: dict[Place, int]) -> Part:
     return Part("copy", "copy", (), (reads,), (writes,))
 
 
-def _launched(fused: Fused, kernel: Kernel) -> Part:
-    group = kernel.group
+def _launched(fused: Fused, kernel: Kernel) -> Iterator[Part]:
+    """A kernel, and what follows it, which reads nothing that others may: it writes exits."""
+    group, *others = kernel.group, *kernel.launches[1:]
     needed, inlined = _needed(fused, group)
     members = {*group.members, *_absorbed(group), *inlined}
     members |= _passed(fused, group, members)
@@ -46,9 +47,14 @@ def _launched(fused: Fused, kernel: Kernel) -> Part:
         for value, elements in sorted(needed.items())
         if value not in group.exits
     )
-    writes = tuple(_written(fused, group, value) for value in group.exits)
+    later = {value for other in others for value in other.values}
+    writes = tuple(_written(fused, group, value) for value in group.exits if value not in later)
     sizes = kernel.items, kernel.members
-    return Part("kernel", kernel.family, tuple(sorted(members)), reads, writes, *sizes)
+    yield Part("kernel", kernel.family, tuple(sorted(members)), reads, writes, *sizes)
+    for other in others:
+        own = (value for value in group.exits if value in other.values)
+        writes = tuple(_written(fused, group, value) for value in own)
+        yield Part("kernel", other.family, (), (), writes, other.items, other.members)
 
 
 def _absorbed(group: Group) -> frozenset[int]:

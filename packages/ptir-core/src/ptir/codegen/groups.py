@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
 
 from ptir.codegen.expr import Apply, Expr, Var, carrier
 from ptir.codegen.index import Axis, Index, axis
 from ptir.codegen.kernel import Group, Kernel, Site
 from ptir.codegen.writer import Writer
 from ptir.types import BOOL, I32, DType
-
-THREADS: Final = 64
-"""Members of a group that have nothing to do with each other."""
 
 Combined = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
 """What two members' values come to, value by value; the order of the two must not matter."""
@@ -33,7 +29,7 @@ def threads(write: Callable[[Group, Site], Kernel]) -> Callable[[Group, Site], K
     def coop(group: Group, site: Site) -> Kernel:
         kernel = write(group, site)
         assert site.dialect.together is not None
-        members = min(THREADS, site.traits.group)
+        members = min(site.tiles.threads, site.traits.group)
         items = -(-kernel.items // members)
         guard = f"  const int thread = item * {members} + member;\n  if (thread < {kernel.items})"
         each = f"{guard} {{\n  const int item = thread;\n{kernel.body}\n  }}"

@@ -69,6 +69,14 @@ class Kernel:
     head and body and finds its number in ``member``."""
     shared: int = 0
     """Bytes that the members of a group share."""
+    then: Kernel | None = None
+    """What is launched right behind a kernel of groups: it sees all that these wrote. It belongs to
+    the same group of instructions and has no scratch of its own."""
+
+    @property
+    def launches(self) -> tuple[Kernel, ...]:
+        """The kernel and what follows it."""
+        return (self, *(self.then.launches if self.then else ()))
 
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""

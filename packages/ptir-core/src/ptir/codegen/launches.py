@@ -22,7 +22,7 @@ from typing import Any, Final
 from ptir.backend.contract import Executable, Feeds, Handle, RunStats, in_turns
 from ptir.backend.explanation import Explanation
 from ptir.backend.kernel import KernelDevice, Memory, Walk
-from ptir.codegen.memory import Pool
+from ptir.codegen.memory import Layout, Pool
 from ptir.codegen.recipe import Call, Part, Place
 from ptir.ir.program import Program
 from ptir.types import TensorType
@@ -48,6 +48,10 @@ class Step(ABC):
     @abstractmethod
     def bind(self, position: int, memory: Memory) -> None:
         """Use ``memory`` for an argument from now on."""
+
+    def takes(self, position: int) -> Any | None:
+        """The kernel whose argument at ``position`` is the memory as it is, or None."""
+        return None
 
     @abstractmethod
     def run(self) -> None:
@@ -76,6 +80,10 @@ class Launch(Step):
         self._device.bind(
             self._kernel, position, _within(self._device, self._parts[position], memory)
         )
+
+    def takes(self, position: int) -> Any | None:
+        """The kernel, unless it takes a part."""
+        return None if self._parts[position].offset else self._kernel
 
     def run(self) -> None:
         """Queue the kernel."""
@@ -107,6 +115,10 @@ class Transfer(Step):
             self._held[position] = memory
         else:
             self._device.bind(self._copier, position, memory)
+
+    def takes(self, position: int) -> Any | None:
+        """What copies, where that is a kernel, unless it takes a part."""
+        return None if self._parts[position].offset else self._copier
 
     def run(self) -> None:
         """Queue the copy."""
@@ -146,22 +158,23 @@ class KernelProgram(Executable):
     ) -> None:
         """``counts`` say how many steps each worker does in each phase of a shared program."""
         self.program = program
-        self._pool, self._stats = pool, stats
+        self._device, self._pool, self._stats = device, pool, stats
         self._steps = tuple(steps)
         self._walk = _in_one_call(device, self._steps, counts)
         self._turns = device.turns
         self._made_types, self._results_of = _outputs_of(program, outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
         self._kernels = sum(step.launches for step in steps)
-        self._inputs = self._users("input")
-        self._results = self._users("output")
+        self._inputs = self._binders("input")
+        self._results = self._binders("output")
+        self._layouts: dict[int, Layout] = {}
         # By input: the identity of its handle, or no number once that is gone.
         self._bound: list[object] = [None] * len(program.inputs)
         self._watched: list[weakref.ref[Handle] | None] = [None] * len(program.inputs)
         self._holding = [
             (number, step, position)
-            for users in (self._inputs, self._results)
-            for number, found in users.items()
+            for kind in ("input", "output")
+            for number, found in self._users(kind).items()
             for step, position in found
             if step.holds
         ]
@@ -179,6 +192,25 @@ class KernelProgram(Executable):
                 if place.kind == kind:
                     found.setdefault(place.number, []).append((step, position))
         return found
+
+    def _binders(self, kind: str) -> dict[int, Callable[[Memory], None]]:
+        """What binds all users of each input or output."""
+        return {number: self._binder(users) for number, users in self._users(kind).items()}
+
+    def _binder(self, users: Sequence[tuple[Step, int]]) -> Callable[[Memory], None]:
+        """Arguments of kernels are set by the device, all at once; the others one by one."""
+        plain = [(kernel, n) for step, n in users if (kernel := step.takes(n)) is not None]
+        others = [(step, n) for step, n in users if step.takes(n) is None]
+        binder = self._device.binder(plain)
+        if not others:
+            return binder
+
+        def bind(memory: Memory) -> None:
+            binder(memory)
+            for step, position in others:
+                step.bind(position, memory)
+
+        return bind
 
     def __del__(self) -> None:
         self._pool.retire((self._steps, self._fixed), 0)
@@ -209,21 +241,39 @@ class KernelProgram(Executable):
         if walk is None or turns > self._turns:
             return in_turns(self.run, inputs, feeds, turns, keep)
         self._pool.check(inputs)
-        given = list(inputs)
-        made: list[tuple[Handle, ...]] = []  # all of them live until everything is done
+        given, size = list(inputs), len(self._made_types)
+        made: list[tuple[Handle, ...]] = []
         with self._lock:
+            new = self._pool.together(self._layout(turns))  # all of them live until all is done
             try:
                 for turn in range(turns):
-                    for into, out in feeds if made else ():
-                        given[into] = made[-1][out]
-                    made.append(self._made(given))
-                    self._bind(given, made[-1])
+                    if made:
+                        self._feed(given, made[-1], feeds)
+                    else:
+                        self._bind(given)
+                    own = new[turn * size : (turn + 1) * size]
+                    made.append(self._results_of((*given, *own)))
+                    self._bind_results(made[-1])
                     walk.hold(turn)
                 walk.run(turns)
             finally:
                 self._let_go()
             self._stats.kernels_launched += self._kernels * turns
         return [outputs[keep] for outputs in made], made[-1]
+
+    def _layout(self, turns: int) -> Layout:
+        """How the outputs of so many turns are allocated."""
+        if turns not in self._layouts:
+            types, alignment = self._made_types * turns, self._device.traits.alignment
+            self._layouts[turns] = Layout.of(types, alignment)
+        return self._layouts[turns]
+
+    def _feed(self, given: list[Handle], outputs: Sequence[Handle], feeds: Feeds) -> None:
+        """Give the next turn what the last one made: most of it is where it was."""
+        for into, out in feeds:
+            if given[into] is not outputs[out]:
+                given[into] = outputs[out]
+                self._rebind(into, outputs[out])
 
     def timed(
         self, inputs: Sequence[Handle], wait: Callable[[], None]
@@ -254,7 +304,8 @@ class KernelProgram(Executable):
         with self._lock:
             results = self._made(inputs)
             try:
-                self._bind(inputs, results)
+                self._bind(inputs)
+                self._bind_results(results)
                 queue()
             finally:
                 self._let_go()
@@ -266,8 +317,13 @@ class KernelProgram(Executable):
         allocate = self._pool.allocate
         return self._results_of((*inputs, *[allocate(type) for type in self._made_types]))
 
-    def _bind(self, inputs: Sequence[Handle], results: Sequence[Handle]) -> None:
-        """Bind the outputs, and the inputs that are not those of the last run.
+    def _bind_results(self, results: Sequence[Handle]) -> None:
+        """Bind the outputs."""
+        for number, bind in self._results.items():
+            bind(results[number].memory)
+
+    def _bind(self, inputs: Sequence[Handle]) -> None:
+        """Bind the inputs that are not those of the last run.
 
         Inputs are remembered weakly: a program keeps no handle of its caller's alive, and an
         identity counts only as long as its handle lives.
@@ -279,15 +335,13 @@ class KernelProgram(Executable):
                     for number in range(first, min(first + COMPARED, len(given))):
                         if given[number] != bound[number]:
                             self._rebind(number, inputs[number])
-        for number, users in self._results.items():
-            for step, position in users:
-                step.bind(position, results[number].memory)
 
     def _rebind(self, number: int, handle: Handle) -> None:
         """Bind the users of an input to another handle."""
         self._bound[number] = None  # unknown, should a driver fail half way
-        for step, position in self._inputs.get(number, ()):
-            step.bind(position, handle.memory)
+        bind = self._inputs.get(number)
+        if bind is not None:
+            bind(handle.memory)
         # What forgets is no Python code: an interrupt that arrived there would be lost. It puts
         # the dead reference where the identity was.
         forget = partial(self._bound.__setitem__, number)

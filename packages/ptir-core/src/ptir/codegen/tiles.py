@@ -34,6 +34,24 @@ class Tiles:
     """Bytes ahead of a streamed product's loads that the cache fetches weights; 0: it does not."""
     keys: int = 16
     """Keys whose scores attention holds at once: as many as a vector has lanes."""
+    threads: int = 64
+    """Members of a group that have nothing to do with each other."""
+    run_members: int = 128
+    """Members of a group of a map, which have a run of neighbours each."""
+    row_members: int = 256
+    """Most members of a group that has a row: a power of two."""
+    row_elements: int = 8
+    """Elements of a row from which another member pays."""
+    line_members: int = 256
+    """Members of a group that sorts or runs along a line: a power of two."""
+    block_members: int = 128
+    """Members of a group of attention: a power of two."""
+    block_rows: int = 16
+    """Most query rows that a group of attention has: a power of two."""
+    block_keys: int = 32
+    """Most keys that pass through its shared memory at once: a power of two."""
+    stretch: int = 256
+    """Least keys that a group attends to where the keys of a query are split over groups."""
     spread: int = 4
     """Work-items per unit, so that a late one delays little."""
     least_work: int = 1 << 13

@@ -1,8 +1,9 @@
-"""Measures tiles on a device: the products of a model's own programs, written with other sizes.
+"""Measures tiles on a device: the kernels of a model's own programs, written with other sizes.
 
-While ``tuning`` lasts, programs that are compiled are noted. At its end their products are timed
-with the device's tiles and with candidates, one change after another, and what was fastest is kept
-for every later process (``ptir.codegen.tuned``).
+While ``tuning`` lasts, programs that are compiled are noted. At its end their products, and where
+kernels are groups their attention and row programs, are timed with the device's tiles and with
+candidates, one change after another, and what was fastest is kept for every later process
+(``ptir.codegen.tuned``).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -22,11 +23,12 @@ from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused
 from ptir.codegen.kernel import Group, Kernel, Site, scratch_value
 from ptir.codegen.noted import NOTED
+from ptir.codegen.schedules import schedule_of
 from ptir.codegen.tiles import Tiles
 
-FAMILY: Final = "product"
-"""The family that is measured: what nearly all time of a model goes into."""
-CHANGES: Final[tuple[tuple[Mapping[str, int], ...], ...]] = (
+Changes = tuple[tuple[Mapping[str, int], ...], ...]
+
+CHANGES: Final[Changes] = (
     tuple({"rows": r, "panels": p} for r, p in ((4, 3), (6, 1), (6, 4), (8, 2), (8, 3), (12, 2))),
     tuple({"byte_rows": r, "byte_panels": p} for r, p in ((2, 4), (4, 2), (4, 3), (6, 2))),
     tuple(
@@ -37,6 +39,20 @@ CHANGES: Final[tuple[tuple[Mapping[str, int], ...], ...]] = (
     tuple({"spread": n} for n in (1, 2, 4, 8)),
 )
 """What is tried, one line after the other, each on top of the best so far."""
+COOP_CHANGES: Final[Changes] = (
+    tuple({"block_members": n} for n in (64, 128, 256)),
+    tuple({"block_rows": r, "block_keys": k} for r, k in ((8, 32), (8, 64), (16, 32), (16, 64))),
+    tuple({"stretch": n} for n in (64, 128, 256, 512, 1024)),
+    tuple({"spread": n} for n in (1, 2, 4, 8)),
+    tuple({"row_members": n} for n in (128, 256, 512)),
+    tuple({"row_elements": n} for n in (4, 8, 16)),
+)
+"""What is tried where kernels are groups."""
+MEASURED: Final[Mapping[str, tuple[tuple[str, ...], Changes]]] = {
+    "serial": (("product",), CHANGES),
+    "coop": (("product", "attention", "rows"), COOP_CHANGES),
+}
+"""By schedule: the families that nearly all time of a model goes into, and what is tried."""
 MARGIN: Final = 0.03
 """How much faster a change must be to be taken."""
 REPEATS: Final = 5
@@ -45,30 +61,31 @@ ROTATED: Final = 64 << 20
 TURNS: Final = 16
 """Most of them, however small."""
 MOST: Final = 6
-"""Most kernels that are measured, those with most bytes first."""
+"""Most kernels of a family that are measured, those with most bytes first."""
 
 Timer = Callable[[Kernel, "Case"], float]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A product of a noted program."""
+    """A kernel of a noted program."""
 
     fused: Fused
     group: Group
     device: KernelDevice
 
     def kernel(self, tiles: Tiles) -> Kernel:
-        """The product as it is written with ``tiles``."""
-        device = self.device
-        site = Site(self.fused.graph, self.fused.is_stored, device.dialect, device.traits, tiles)
-        return FAMILIES[self.group.family].write(self.group, site)
+        """The kernel as it is written with ``tiles``."""
+        device, coop = self.device, schedule_of(self.device) == "coop"
+        graph, stored = self.fused.graph, self.fused.is_stored
+        site = Site(graph, stored, device.dialect, device.traits, tiles, coop)
+        return FAMILIES[self.group.family].kernel(self.group, site)
 
-    def nbytes(self, kernel: Kernel) -> list[int]:
-        """The bytes behind each argument."""
+    def nbytes(self, kernel: Kernel) -> dict[int, int]:
+        """The bytes behind each value that its launches use."""
         types = {scratch_value(kernel.group, n): type for n, type in enumerate(kernel.scratch)}
-        found = (types.get(v) or self.fused.graph.type(v) for v in kernel.values)
-        return [max(1, type.nbytes) for type in found]
+        values = dict.fromkeys(value for each in kernel.launches for value in each.values)
+        return {v: max(1, (types.get(v) or self.fused.graph.type(v)).nbytes) for v in values}
 
 
 @dataclass
@@ -79,7 +96,7 @@ class Outcome:
     before: Tiles
     kernels: int = 0
     speedup: float = 1.0
-    """How much faster the products are than before, in the geometric mean."""
+    """How much faster the kernels are than before, in the geometric mean."""
 
     def facts(self) -> dict[str, Any]:
         """The outcome as JSON values."""
@@ -88,7 +105,7 @@ class Outcome:
 
 @contextmanager
 def tuning(device: KernelDevice, timer: Timer | None = None) -> Iterator[Outcome]:
-    """While it lasts programs are noted; then their products are measured and the tiles chosen."""
+    """While it lasts programs are noted; then their kernels are measured and the tiles chosen."""
     noted: list[Fused] = []
     before = tuned.chosen(device)
     outcome = Outcome(before, before)
@@ -97,24 +114,28 @@ def tuning(device: KernelDevice, timer: Timer | None = None) -> Iterator[Outcome
         yield outcome
     finally:
         del NOTED[id(device)]
-    cases = _distinct(device, noted, before)
+    families, changes = MEASURED[schedule_of(device)]
+    cases = [case for family in families for case in _distinct(device, family, noted, before)]
     outcome.kernels = len(cases)
     if cases:
-        search = _Search(cases, timer or run_time)
+        search = _Search(cases, changes, timer or run_time)
         outcome.tiles = search.best(before)
         outcome.speedup = 1 / search.relative(outcome.tiles, before)
         tuned.choose(device, outcome.tiles)
 
 
-def _distinct(device: KernelDevice, noted: Sequence[Fused], tiles: Tiles) -> list[Case]:
-    """Products of different text, those with most bytes first."""
+def _distinct(
+    device: KernelDevice, family: str, noted: Sequence[Fused], tiles: Tiles
+) -> list[Case]:
+    """Kernels of a family of different text, those with most bytes first."""
     found: dict[str, tuple[int, Case]] = {}
     for fused in noted:
         for group in fused.groups:
-            if group.family == FAMILY:
+            if group.family == family:
                 case = Case(fused, group, device)
                 kernel = case.kernel(tiles)
-                found.setdefault(kernel.text(device.dialect, "k"), (sum(case.nbytes(kernel)), case))
+                nbytes = sum(case.nbytes(kernel).values())
+                found.setdefault(kernel.text(device.dialect, "k"), (nbytes, case))
     ordered = sorted(found.values(), key=lambda each: -each[0])
     return [case for _, case in ordered[:MOST]]
 
@@ -122,13 +143,13 @@ def _distinct(device: KernelDevice, noted: Sequence[Fused], tiles: Tiles) -> lis
 class _Search:
     """Tries changes one after the other; kernels of equal text and items are not timed again."""
 
-    def __init__(self, cases: Sequence[Case], timer: Timer) -> None:
-        self._cases, self._timer = cases, timer
-        self._seconds: dict[tuple[int, str, int], float] = {}
+    def __init__(self, cases: Sequence[Case], changes: Changes, timer: Timer) -> None:
+        self._cases, self._changes, self._timer = cases, changes, timer
+        self._seconds: dict[Hashable, float] = {}
 
     def best(self, tiles: Tiles) -> Tiles:
         """The tiles that no single change improves by more than ``MARGIN``."""
-        for changes in CHANGES:
+        for changes in self._changes:
             tried = [replace(tiles, **change) for change in changes]
             fastest = min(tried, key=lambda candidate: self.relative(candidate, tiles))
             if self._is_better(fastest, tiles):
@@ -150,38 +171,44 @@ class _Search:
     def _time(self, number: int, tiles: Tiles) -> float:
         case = self._cases[number]
         kernel = case.kernel(tiles)
-        key = (number, kernel.body, kernel.items)
+        launched = ((each.body, each.items, each.members) for each in kernel.launches)
+        key = number, *launched
         if key not in self._seconds:
             self._seconds[key] = self._timer(kernel, case)
         return self._seconds[key]
 
 
 def run_time(kernel: Kernel, case: Case) -> float:
-    """Seconds of one launch: the median of several rounds over weights of ``ROTATED`` bytes."""
+    """Seconds of its launches: the median of several rounds over weights of ``ROTATED`` bytes."""
     device = case.device
-    text = kernel.text(device.dialect, "measured")
-    made = built(device, f"{device.dialect.prelude()}\n\n{text}")
+    named = [(f"measured_{n}", each) for n, each in enumerate(kernel.launches)]
+    texts = (each.text(device.dialect, name) for name, each in named)
+    made = built(device, "\n\n".join((device.dialect.prelude(), *texts)))
     sizes = case.nbytes(kernel)
-    largest = sizes.index(max(sizes))
-    shared = [_filled(device, n) for n in sizes]
+    largest = max(sizes, key=lambda value: sizes[value])
+    memories = {value: _filled(device, n) for value, n in sizes.items()}
     count = max(1, min(TURNS, ROTATED // sizes[largest]))
-    turns: list[Any] = []
+    turns: list[list[tuple[Any, int, int]]] = []
+    held: list[Memory] = []
     for _ in range(count):
-        memories = [*shared]
-        if turns:
+        held += memories.values()
+        turns.append([])
+        for name, each in named:
+            bound = device.kernel(made, name, len(each.values))
+            for position, value in enumerate(each.values):
+                device.bind(bound, position, memories[value])
+            turns[-1].append((bound, each.items, each.members))
+        if len(turns) < count:
             memories[largest] = _filled(device, sizes[largest])
-        turn = device.kernel(made, "measured", len(memories))
-        for position, memory in enumerate(memories):
-            device.bind(turn, position, memory)
-        turns.append((turn, memories))
-    rounds = [_round(device, [t for t, _ in turns], kernel) for _ in range(REPEATS + 1)]
+    rounds = [_round(device, turns) for _ in range(REPEATS + 1)]
     return statistics.median(rounds[1:])
 
 
-def _round(device: KernelDevice, turns: Sequence[Any], kernel: Kernel) -> float:
+def _round(device: KernelDevice, turns: Sequence[Sequence[tuple[Any, int, int]]]) -> float:
     began = time.perf_counter()
-    for turn in turns:
-        device.launch(turn, kernel.items, kernel.members)
+    for launches in turns:
+        for launch in launches:
+            device.launch(*launch)
     device.finish()
     return (time.perf_counter() - began) / len(turns)
 

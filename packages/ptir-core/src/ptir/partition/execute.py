@@ -121,6 +121,10 @@ class SharedBackend(Backend):
         """Those of the backend."""
         return self.backend.passes()
 
+    def adopt(self, value: Any, device: Device) -> tuple[Handle, TensorType] | None:
+        """As the backend does."""
+        return self.backend.adopt(value, device)
+
     def export(self, handle: Handle, device: Device) -> Any:
         """As the backend does."""
         return self.backend.export(handle, device)

@@ -98,6 +98,8 @@ class Session:
         self._active: tuple[bytes, Tensor] | None = None
         self._ahead: deque[_Step] = deque()
         self._turns = target.backend.turns(target.device)
+        self._budget = target.backend.budget(target.device)
+        self._submitted = 1  # steps of the last call
 
     @classmethod
     def of(
@@ -112,10 +114,13 @@ class Session:
     def _zeros(self, type: TensorType) -> Tensor:
         return self._tensor(np.zeros(type.shape, type.dtype.numpy), type.dtype)
 
-    def _tensor(self, array: Array, dtype: DType = I32) -> Tensor:
-        """Upload an array that already has the element type ``dtype``."""
-        handle = self._target.backend.upload(array, self._target.device)
-        return from_handle(handle, TensorType(dtype, array.shape), self._target)
+    def _tensor(self, array: Array, dtype: DType = I32, lent: bool = False) -> Tensor:
+        """Upload an array that already has the element type ``dtype``.
+
+        One that is lent stays as it is, so that nobody waits for the upload.
+        """
+        handle = self._target.backend.upload(array, self._target.device, borrow=lent)
+        return from_handle(handle, TensorType(dtype, array.shape), self._target, shared=lent)
 
     def prefill(self, prompts: Sequence[Sequence[int]], progress: Progress | None = None) -> Array:
         """Run the prompts into the cache; returns the logits f32[B,V] after each last token."""
@@ -178,8 +183,9 @@ class Session:
 
         Returns these i32[B] and, if asked, the logits f32[B,V] behind them. ``ahead`` says how many
         steps the rows most likely take after this one. Some are submitted with it: as many as the
-        backend takes in one call, or, where the device works by itself, the next one, before this
-        one's tokens are waited for. Rows may leave then, but not come back.
+        backend takes in one call. Where the device works by itself, the next ones are, too, before
+        tokens are waited for of which half of a call's are left. Rows may leave then, but not come
+        back.
         """
         if logits_too or self._seen is not None:
             ahead = 0
@@ -192,8 +198,9 @@ class Session:
                 f"advance of rows {asked} with logits_too={logits_too}: this step was submitted"
                 f" ahead, for rows {known} and without logits; leave out ahead before it"
             )
-        if ahead and step.fetched and not self._ahead:
-            self._queue(active, False, 0)
+        further = ahead - len(self._ahead)
+        if further > 0 and step.fetched and len(self._ahead) <= self._submitted // 2:
+            self._queue(active, False, further - 1)
         tokens = step.fetched() if step.fetched else step.tokens.numpy()
         return tokens, step.logits.numpy() if step.logits is not None else None
 
@@ -204,6 +211,7 @@ class Session:
         operands = (self._tokens, self._cache, self._start, self._count(active), controls)
         turns = self._at_once(1 + ahead)
         self._left -= turns
+        self._submitted = turns
         if turns == 1:
             result = advance(*operands, self._draw, logits_too)
             every = [result[0]]
@@ -217,7 +225,7 @@ class Session:
         """How many steps one call submits."""
         if self._turns == 1 or wanted == 1:
             return 1
-        most = self._steps.at_once(self.batch, self.capacity)
+        most = self._steps.at_once(self.batch, self.capacity, self._budget)
         if not self._options.greedy:
             most = min(most, self._left)
         return min(wanted, self._turns, most)
@@ -227,8 +235,8 @@ class Session:
         if self._options.greedy:
             return {}
         if self._left == 0:
-            self._table = self._tensor(self._draws.take(DRAWS), F32)
-            self._draw, self._left = self._tensor(np.zeros(1, np.int32)), DRAWS
+            self._table = self._tensor(self._draws.take(DRAWS), F32, lent=True)
+            self._draw, self._left = self._tensor(np.zeros(1, np.int32), lent=True), DRAWS
         return {"uniform": self._table}
 
     def _count(self, active: Array) -> Tensor:

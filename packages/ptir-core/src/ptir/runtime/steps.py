@@ -12,8 +12,6 @@ from ptir.models.table import Cache, CausalModel
 
 CHUNKS: Final = (8, 32, 128, 512)
 """Prompt chunks are padded to these lengths, so a few programs serve every prompt."""
-BUDGET: Final = 1 << 30
-"""Bytes of weights that one call may read: an interrupt waits for no more than that."""
 
 
 class Steps:
@@ -36,15 +34,10 @@ class Steps:
         """
         return self._get(self._advance, batch, capacity)
 
-    def at_once(self, batch: int, capacity: int) -> int:
-        """How many steps that read no more than ``BUDGET`` may be submitted in one call."""
+    def at_once(self, batch: int, capacity: int, budget: int) -> int:
+        """How many steps may be submitted in one call that reads ``budget`` bytes of weights."""
         plans: tuple[Plan, ...] = self.advance(batch, capacity).plans
-        if not plans:
-            return 1
-        program = plans[-1].optimized
-        typed = zip(program.ports, program.inputs, strict=True)
-        read = sum(type.nbytes for port, type in typed if port.kind == "parameter")
-        return max(1, BUDGET // max(1, read))
+        return max(1, budget // max(1, plans[-1].weights)) if plans else 1
 
     def _get(self, step: Any, batch: int, capacity: int) -> Any:
         key = (step.__name__, batch, capacity)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from ptir.codegen.expr import Apply, Cell, Expr, Var, compare, constant, select
@@ -19,14 +19,9 @@ from ptir.codegen.families.attention import Attention
 from ptir.codegen.families.cache import written
 from ptir.codegen.groups import Team, power_of_two
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
-from ptir.codegen.kernel import Kernel, finished
+from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.types import BOOL, F32, I32
 
-MEMBERS = 128
-ROWS = 16
-"""Rows of a block, at most."""
-KEYS = 32
-"""Keys of a block, at most."""
 RUN = 4
 
 
@@ -37,52 +32,69 @@ class Block:
     rows: int
     keys: int
     depth: int
+    members: int
 
     @property
     def nbytes(self) -> int:
         """Queries, keys or values, scores, and what is kept of each row."""
-        kept = 5 * self.rows + MEMBERS
+        kept = 5 * self.rows + self.members
         floats = self.rows * self.depth + self.keys * (self.depth + 1) + self.rows * self.keys
         return (floats + kept) * F32.itemsize
 
 
-def block_of(rows: int, depth: int, nbytes: int) -> Block | None:
-    """The largest block that fits into so many bytes of shared memory."""
-    high = min(ROWS, power_of_two(rows))
-    sizes = [(r, k) for k in (KEYS, KEYS // 2, KEYS // 4) for r in (high, high // 2, high // 4)]
-    found = (Block(max(1, rows), keys, depth) for rows, keys in sizes)
-    return next((block for block in found if block.nbytes <= nbytes), None)
+def block_of(rows: int, depth: int, site: Site) -> Block | None:
+    """The largest block of ``rows`` that fits into the memory that a group shares.
+
+    None where none does, or where groups have fewer members.
+    """
+    tiles, traits = site.tiles, site.traits
+    if traits.group < tiles.block_members:
+        return None
+    high, most = min(tiles.block_rows, power_of_two(rows)), tiles.block_keys
+    sizes = [(r, k) for k in (most, most // 2, most // 4) for r in (high, high // 2, high // 4)]
+    found = (Block(max(1, r), max(1, k), depth, tiles.block_members) for r, k in sizes)
+    return next((block for block in found if block.nbytes <= traits.shared), None)
+
+
+def shift(now: Expr) -> Expr:
+    """What is subtracted from scores: the greatest, where a key was seen."""
+    none = compare("eq", now, constant(F32, -math.inf))
+    return select(none, constant(F32, 0.0), now)
 
 
 class TeamAttention(Attention):
-    """One attention call while its kernel of groups is written."""
+    """One attention call while its kernel of groups is written.
 
-    def kernel_of_groups(self) -> Kernel | None:
-        """Blocks of rows, or whole key heads where the group appends to them.
+    A kernel may have several *parts*: groups with the same rows and other keys.
+    """
 
-        None where no block fits into shared memory.
-        """
+    parts = 1
+
+    def __init__(self, group: Group, site: Site) -> None:
+        super().__init__(group, site)
         self.share = self.H // self.G
-        rows = self.T * self.share
-        block = block_of(rows, self.D, self.site.traits.shared)
-        if block is None or self.site.traits.group < MEMBERS:
-            return None
+        self.rows = self.T * self.share
+        self.team = Team(self.writer, site.tiles.block_members)
+
+    def kernel_of_groups(self, block: Block) -> Kernel:
+        """Blocks of rows, or whole key heads where the group appends to them."""
         self.block, writer = block, self.writer
-        self.team = Team(writer, MEMBERS)
-        blocks = -(-rows // block.rows)
+        blocks = -(-self.rows // block.rows)
         entries = 1 if self.updates else blocks
-        items = self.B * self.G * entries
-        row, head, entry = digits(axis("item", items), (self.B, self.G, entries))
+        sizes = self.B, self.G, entries, self.parts
+        items = math.prod(sizes)
+        row, head, entry, part = digits(axis("item", items), sizes)
         self.row, self.head = self._named(row, self.B), self._named(head, self.G)
+        self.part = self._named(part, self.parts)
         self._declare()
         if self.updates:
             self._append()
             with writer.loop(Axis("blocks", blocks), "0", str(blocks), rolled=True):
-                self._rows_from(axis("blocks", blocks) * block.rows, rows)
+                self._rows_from(axis("blocks", blocks) * block.rows)
                 writer.barrier()
         else:
-            self._rows_from(self._named(entry, blocks) * block.rows, rows)
-        return finished(self.group, writer, items, members=MEMBERS)
+            self._rows_from(self._named(entry, blocks) * block.rows)
+        return finished(self.group, writer, items, members=block.members)
 
     def _named(self, at: Index, size: int) -> Index:
         """A number as a variable of its own."""
@@ -108,23 +120,27 @@ class TeamAttention(Attention):
             bounds, step = (start, count), number(0)
             with writer.block(""):
                 at = (writer, self.builder, bounds, self.row, step, shape[2])
-                with written(*at) as place, self.team.own(self.D, "d") as d:
+                with written(*at) as place, self._mine(place), self.team.own(self.D, "d") as d:
                     found = self.builder.at(new, (self.row, self.head, step, d))
                     target = flatten((self.row, self.head, place, d), shape)
                     writer.store(result, type, target, found)
         writer.barrier()
 
+    def _mine(self, place: Index) -> AbstractContextManager[None]:
+        """A block for the one of the parts that writes a place of the cache."""
+        return nullcontext()
+
     # --- a block of rows ---
 
-    def _rows_from(self, first: Index, rows: int) -> None:
+    def _rows_from(self, first: Index) -> None:
         """The rows from ``first`` on, as many as a block has."""
         writer, block = self.writer, self.block
-        self.first, self.rows = first, rows
+        self.first = first
         with self.team.own(block.rows, "r") as r:
             self._begin(r)
         self._load_queries()
         writer.barrier()
-        low, high = self._range(self.block.rows)
+        low, high = self._stretch(*self._range(self.block.rows))
         self._start_results()
         with writer.block(f"for (int j = {low}; j < {high}; j += {block.keys})"):
             self._stage(1, high)
@@ -193,6 +209,10 @@ class TeamAttention(Attention):
                 writer.line(f"{low} = min({low}, a); {high} = b > {high} ? b : {high};")
         return low, high
 
+    def _stretch(self, low: str, high: str) -> tuple[str, str]:
+        """The keys of the part, of those that any row sees."""
+        return low, high
+
     def _stage(self, operand: int, high: str) -> None:
         """A block of keys or values into shared memory; zeros beyond the last that is seen."""
         writer = self.writer
@@ -218,7 +238,7 @@ class TeamAttention(Attention):
         """Every row times every key of the block, masked; several members along a head if idle."""
         writer, block = self.writer, self.block
         pairs = block.rows * block.keys
-        parts = max(1, MEMBERS // pairs)
+        parts = max(1, block.members // pairs)
         with self._pairs(pairs, parts) as (pair, part):
             r, jj = self._named(pair // block.keys, block.rows), pair % block.keys
             jj = self._named(jj, block.keys)
@@ -264,15 +284,9 @@ class TeamAttention(Attention):
             found = Var(F32, writer.scalar(score))
             greater = select(compare("gt", found, NOW), found, NOW)
             writer.line(f"now = {writer.scalar(greater)};")
-        shift = self._shift(NOW)
-        kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, most), shift))
+        kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, most), shift(NOW)))
         writer.line(f"{self.keeps}[{at}] = {writer.scalar(kept)};")
         writer.line(f"{self.mosts}[{at}] = now;")
-
-    def _shift(self, now: Expr) -> Expr:
-        """What is subtracted from scores: the greatest, where a key was seen."""
-        none = compare("eq", now, constant(F32, -math.inf))
-        return select(none, constant(F32, 0.0), now)
 
     def _weigh_all(self) -> None:
         """Scores become weights."""
@@ -280,7 +294,7 @@ class TeamAttention(Attention):
         with self.team.own(block.rows * block.keys, "p") as pair:
             most = Var(F32, writer.scalar(Cell(F32, self.mosts, pair // block.keys)))
             score = Cell(F32, self.scores, pair)
-            weight = Apply(F32, "exp", Apply(F32, "sub", score, self._shift(most)))
+            weight = Apply(F32, "exp", Apply(F32, "sub", score, shift(most)))
             text = writer.scalar(weight)
             writer.line(f"{self.scores}[{writer.index(pair)}] = {text};")
 
@@ -289,8 +303,9 @@ class TeamAttention(Attention):
     @property
     def _results(self) -> list[tuple[int, str]]:
         """The member's results: the number of the first member's, and the variable."""
-        each = -(-self.block.rows * self.D // MEMBERS)
-        return [(n * MEMBERS, f"o{n}") for n in range(each)]
+        members = self.block.members
+        each = -(-self.block.rows * self.D // members)
+        return [(n * members, f"o{n}") for n in range(each)]
 
     def _start_results(self) -> None:
         zero = self.writer.dialect.literal(F32, 0.0)
@@ -302,7 +317,8 @@ class TeamAttention(Attention):
         """What is done for a result of the member, where it has one."""
         writer, count = self.writer, self.block.rows * self.D
         at = self.team.member + begin
-        with writer.block(f"if ({writer.index(at)} < {count})" if begin + MEMBERS > count else ""):
+        broken = begin + self.block.members > count
+        with writer.block(f"if ({writer.index(at)} < {count})" if broken else ""):
             yield axis(writer.let(I32, False, writer.index(at)), count)
 
     def _gather(self) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 
 from ptir.codegen.expr import Apply, Cell, Expr, Var, compare, constant, select
-from ptir.codegen.families.attention_coop import TeamAttention
+from ptir.codegen.families import attention_split_coop
+from ptir.codegen.families.attention_coop import shift
 from ptir.codegen.families.attention_stages import KEYS, SPLIT, Blocks, MatrixStages
 from ptir.codegen.groups import Team
 from ptir.codegen.index import Axis, Index, axis, digits, number
@@ -23,17 +24,17 @@ from ptir.types import BF16, BOOL, F32, I32, U32
 
 
 def coop(group: Group, site: Site) -> Kernel | None:
-    """By matrix instructions where they are exact and pay, else without."""
+    """By matrix instructions where they are exact and pay, else without, keys perhaps split."""
     made = MatrixAttention(group, site)
     if made.blocks is None:
-        return TeamAttention(group, site).kernel_of_groups()
-    return made.kernel_of_groups()
+        return attention_split_coop.coop(group, site)
+    return made.by_matrices()
 
 
 class MatrixAttention(MatrixStages):
     """One attention call while its kernel of groups is written."""
 
-    def kernel_of_groups(self) -> Kernel:
+    def by_matrices(self) -> Kernel:
         """A group per block of rows."""
         writer, rows, blocks = self.writer, self.T * self.share, self.blocks
         assert blocks is not None
@@ -126,9 +127,9 @@ class MatrixAttention(MatrixStages):
             at = number(step // 2)
             keys = [
                 self._columns(self._place_of(1, part, KEYS, buffer), at, len(sums))
-                for part in reversed(range(self.parts[1]))
+                for part in reversed(range(self.pieces[1]))
             ]
-            for part in reversed(range(self.parts[0])):
+            for part in reversed(range(self.pieces[0])):
                 stage = self._place_of(0, part, blocks.rows)
                 left = self.fragments.left(stage, row, at)
                 for found in keys:
@@ -168,14 +169,14 @@ class MatrixAttention(MatrixStages):
                     self._raise(now.name, writer.let(F32, False, other))
             none = f"now{n} == {writer.dialect.literal(F32, -math.inf)}"
             zero = writer.dialect.literal(F32, 0.0)
-            shift = Var(F32, writer.let(F32, False, f"{none} ? {zero} : now{n}"))
-            kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, f"most{n}"), shift))
+            less = Var(F32, writer.let(F32, False, f"{none} ? {zero} : now{n}"))
+            kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, f"most{n}"), less))
             writer.line(f"const float keep{n} = {writer.scalar(kept)};")
             writer.line(f"most{n} = now{n};")
             writer.line(f"total{n} = total{n} * keep{n};")
             for name, _ in own:
                 with writer.block(""):
-                    weight = Apply(F32, "exp", Apply(F32, "sub", Var(F32, name), shift))
+                    weight = Apply(F32, "exp", Apply(F32, "sub", Var(F32, name), less))
                     writer.line(f"{name} = {writer.scalar(weight)};")
                     writer.line(f"total{n} += {name};")
 
@@ -209,7 +210,7 @@ class MatrixAttention(MatrixStages):
         steps = range(0, KEYS, self.matrices.depth)
         weights = [self._weights(scores, step) for step in steps]
         value_parts = [
-            self._place_of(2, part, KEYS, buffer) for part in reversed(range(self.parts[2]))
+            self._place_of(2, part, KEYS, buffer) for part in reversed(range(self.pieces[2]))
         ]
         for n in range(0, len(self._outputs), 2):
             with writer.block(""):
@@ -287,9 +288,9 @@ class MatrixAttention(MatrixStages):
                 writer.line(f"dot = {writer.dialect.apply('fma', F32, F32, 1, [*texts, 'dot'])};")
             score = Var(F32, writer.scalar(self._score(Var(F32, "dot"))))
             now = Var(F32, writer.scalar(select(compare("gt", score, most), score, most)))
-            shift = Var(F32, writer.scalar(self._shift(now)))
+            less = Var(F32, writer.scalar(shift(now)))
             keep, weight = (
-                writer.scalar(Apply(F32, "exp", Apply(F32, "sub", one, shift)))
+                writer.scalar(Apply(F32, "exp", Apply(F32, "sub", one, less)))
                 for one in (most, score)
             )
             given = [weight, writer.scalar(self._f32(2, key, d)), f"(sum * {keep})"]

@@ -53,7 +53,7 @@ class MatrixStages(TeamAttention):
         self.row, self.head = axis("row", self.B), axis("head", self.G)
         self.stored = [narrowed(self.graph, value) for value in self.made.operands[:3]]
         self.kinds = [self.graph.type(value).dtype for value in self.stored]
-        self.parts = [EXACT[kind][0] for kind in self.kinds]
+        self.pieces = [EXACT[kind][0] for kind in self.kinds]
         self.stride = self.D // 2 + PAD[True]
         self.blocks = self._blocks()
 
@@ -85,8 +85,8 @@ class MatrixStages(TeamAttention):
         return blocks.rows * 2
 
     def _nbytes(self, blocks: Blocks) -> int:
-        queries = blocks.rows * self.parts[0]
-        keys = blocks.buffers * KEYS * (self.parts[1] + self.parts[2])
+        queries = blocks.rows * self.pieces[0]
+        keys = blocks.buffers * KEYS * (self.pieces[1] + self.pieces[2])
         results = blocks.rows * (self.D + PAD[False])
         words = max((queries + keys) * self.stride, results)
         return (words + KEPT * blocks.rows) * U32.itemsize
@@ -111,11 +111,11 @@ class MatrixStages(TeamAttention):
         self.totals = writer.shared(F32, blocks.rows)
         self.begins = [0]
         for operand, lines in ((0, blocks.rows), (1, KEYS * blocks.buffers)):
-            self.begins.append(self.begins[-1] + lines * self.parts[operand] * self.stride)
+            self.begins.append(self.begins[-1] + lines * self.pieces[operand] * self.stride)
 
     def _place_of(self, operand: int, part: int, lines: int, buffer: Index | None = None) -> Stage:
         """Where a part of queries, keys or values lies."""
-        before = number(part) if buffer is None else buffer * self.parts[operand] + part
+        before = number(part) if buffer is None else buffer * self.pieces[operand] + part
         begin = before * (lines * self.stride) + self.begins[operand]
         return Stage(self.array, begin, True, self.stride)
 
@@ -154,11 +154,11 @@ class MatrixStages(TeamAttention):
             jj, block = self._named(e // each, KEYS), self._named(e % each, each)
             position = writer.let(I32, False, f"{begin} + {writer.index(jj)}")
             stages = [
-                self._place_of(operand, part, KEYS, buffer) for part in range(self.parts[operand])
+                self._place_of(operand, part, KEYS, buffer) for part in range(self.pieces[operand])
             ]
             with writer.block(f"if ({position} < {high})"):
                 words = [self._word(operand, position, block * RUN + n) for n in range(RUN)]
-                if self.parts[operand] == 1:
+                if self.pieces[operand] == 1:
                     target, at = stages[0].at(jj, block * RUN), writer.index(words[0].index)
                     source = writer.buffer(words[0].source, U32)
                     text = self.matrices.copy.format(self.array, writer.index(target), source, at)

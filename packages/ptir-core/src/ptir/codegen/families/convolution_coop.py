@@ -13,7 +13,6 @@ from ptir.codegen.elementwise import cast
 from ptir.codegen.epilogue import builder_of, store
 from ptir.codegen.expr import Apply, Expr, Var, constant, select
 from ptir.codegen.families.convolution import Detail
-from ptir.codegen.groups import THREADS
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits
 from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.movement import spread
@@ -64,7 +63,7 @@ class TeamConvolution:
     def single(self) -> Kernel:
         """A result for each member."""
         shape, writer, count = self.shape, self.writer, self.pixels * self.shape.outputs
-        members = min(THREADS, self.site.traits.group)
+        members = min(self.site.tiles.threads, self.site.traits.group)
         writer.line(f"const int result = item * {members} + member;")
         with writer.block(f"if (result < {count})"):
             result = axis("result", count)

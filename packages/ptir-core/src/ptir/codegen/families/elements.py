@@ -18,7 +18,6 @@ from ptir.types import TensorType
 
 RUN: Final = 4
 """Neighbours that a member of a group writes: 16 bytes of f32."""
-MEMBERS: Final = 128
 COST = 4
 """Elementary operations that one element is taken for."""
 
@@ -124,7 +123,7 @@ def coop(group: Group, site: Site) -> Kernel:
     element = Elements(group, site)
     writer, size = site.writer(), element.type.size
     run = RUN if size % RUN == 0 else 1
-    members = min(MEMBERS, site.traits.group)
+    members = min(site.tiles.run_members, site.traits.group)
     runs = size // run
     block = axis("run", runs)
     if runs > 1:

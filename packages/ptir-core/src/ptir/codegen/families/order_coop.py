@@ -21,7 +21,6 @@ from ptir.types import BOOL, I32, DType, TensorType
 
 ALONE: Final = 32
 """Elements up to which a line belongs to one member."""
-MEMBERS: Final = 256
 
 
 def coop(group: Group, site: Site) -> Kernel:
@@ -49,7 +48,7 @@ class TeamLines(Lines):
 
     def __init__(self, group: Group, site: Site) -> None:
         super().__init__(group, site)
-        self.team = Team(self.writer, min(MEMBERS, site.traits.group))
+        self.team = Team(self.writer, min(site.tiles.line_members, site.traits.group))
         self.line = axis("item", self.lines)
         self.last: Const = constant(self.rank_type, (1 << self.rank_type.bits) - 1)
 

@@ -12,7 +12,6 @@ from typing import Final
 from ptir.codegen.epilogue import builder_of, epilogue, store
 from ptir.codegen.expr import Apply, Coordinate, Expr, Var, constant
 from ptir.codegen.graph import Graph
-from ptir.codegen.groups import THREADS
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.panels import LANES
@@ -78,7 +77,7 @@ class _Words:
         """A block each; the last may be cut off."""
         writer, left = self.writer, self.size % WORDS
         blocks = -(-self.size // WORDS)
-        members = min(THREADS, self.site.traits.group)
+        members = min(self.site.tiles.threads, self.site.traits.group)
         writer.line(f"const int block = item * {members} + member;")
         block = axis("block", blocks)
         with writer.block(f"if (block < {blocks})"):

@@ -24,11 +24,8 @@ from ptir.types import F32, I32
 
 SHORT: Final = 16
 """Elements up to which a row belongs to one member."""
-EACH: Final = 8
-"""Elements of a row from which another member pays."""
 LEAST: Final = 32
-MOST: Final = 256
-"""Members of a group, at least and at most."""
+"""Members of a group, at least."""
 RUN: Final = 4
 
 
@@ -51,8 +48,9 @@ def coop(group: Group, site: Site) -> Kernel:
 
 def members_for(size: int, site: Site) -> int:
     """The members of a group for rows of ``size`` elements."""
-    wanted = power_of_two(-(-size // EACH))
-    return min(max(LEAST, wanted), MOST, site.traits.group)
+    tiles = site.tiles
+    wanted = power_of_two(-(-size // tiles.row_elements))
+    return min(max(LEAST, wanted), tiles.row_members, site.traits.group)
 
 
 def fitting(rows: Rows, nbytes: int) -> Rows:

@@ -22,8 +22,6 @@ from ptir.types import I32
 
 ALONE: Final = 128
 """Elements up to which a line belongs to one member of a group."""
-MEMBERS: Final = 256
-"""Members of a group that goes along one line."""
 
 
 def match(graph: Graph, position: int) -> Group | None:
@@ -132,7 +130,8 @@ class _Running:
         """
         writer, dtype, size = self.writer, self.dtype, self.size
         lines = math.prod(self.shape) // size
-        team = Team(writer, min(MEMBERS, self.site.traits.group))
+        members = min(self.site.tiles.line_members, self.site.traits.group)
+        team = Team(writer, members)
         array, count = writer.shared(dtype, team.members), team.members
         name, line = self._held(self.start()), axis("item", lines)
         with writer.block(f"for (int j = 0; j < {size}; j += {count})"):

@@ -1,0 +1,143 @@
+"""Groups are as large as the tiles say, and tuning chooses among such sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from opencl_runs import close, normal, run
+from test_coop_schedules import HEROES, kernels
+from test_opencl_families import attention
+
+import ptir
+from ptir import functional as F
+from ptir.backend.contract import Options, Target
+from ptir.capture.plan import PLANS
+from ptir.codegen import tiles, tune, tuned
+from ptir.codegen.compile import compile_block
+from ptir.codegen.tune import Case, run_time, tuning
+from ptir.passes.context import PassContext
+from ptir.passes.pipeline import optimize
+from ptir.types import spec
+
+SIZES: dict[str, dict[str, int]] = {
+    "map": {"run_members": 32},
+    "rows": {"row_members": 64, "row_elements": 2},
+    "fold": {"threads": 16},
+    "order": {"line_members": 64},
+    "running": {"line_members": 32},
+    "random": {"threads": 8},
+    "scatter": {"threads": 4},
+    "cache": {"threads": 4},
+    "attention": {"block_members": 64, "block_rows": 4, "block_keys": 4},
+}
+"""By family: sizes other than the table's, of which one is that of its groups."""
+
+
+@pytest.fixture(autouse=True)
+def own_tiles(opencl: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The device, whose tiles are kept elsewhere and whose row of the table may change."""
+    monkeypatch.setattr(tuned, "file", lambda: tmp_path / "tiles.json")
+    monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")
+    tuned.forget()
+    yield opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
+    tuned.forget()
+
+
+def changed(monkeypatch: pytest.MonkeyPatch, device: Any, **sizes: int) -> None:
+    row = device.traits.device_class
+    monkeypatch.setitem(tiles.TILES, row, replace(tiles.TILES[row], **sizes))  # type: ignore[misc]
+    tuned.forget()
+    PLANS.clear()
+
+
+@pytest.mark.parametrize("family", SIZES)
+def test_groups_have_the_members_that_the_tiles_say(
+    opencl: Target, own_tiles: Any, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, types = HEROES[family]
+    changed(monkeypatch, own_tiles, **SIZES[family])
+    members = [k.members for k in kernels(opencl, function, *types) if k.family == family]
+    assert members == [next(iter(SIZES[family].values()))]
+
+
+def test_results_do_not_depend_on_the_sizes(
+    opencl: Target, own_tiles: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = {name: size for sizes in SIZES.values() for name, size in sizes.items()}
+    changed(monkeypatch, own_tiles, **every)
+    x = normal(3, 300)
+    shares = np.exp(x.astype(np.float64))
+    softmax = run(opencl, lambda x: F.softmax(x, axis=-1), x)
+    close(softmax, shares / shares.sum(-1, keepdims=True))
+    best = run(opencl, lambda x: F.top_k(x, 3)[1], x)
+    np.testing.assert_array_equal(best, np.argsort(-x, axis=-1, kind="stable")[:, :3])
+    q, k = normal(1, 4, 5, 16), normal(1, 2, 40, 16, seed=1)
+    rows = np.array([30], np.int32), np.array([35], np.int32)
+    found = run(opencl, lambda q, k, s, n: F.attention(q, k, k, start=s, length=n), q, k, *rows)
+    close(found, attention(q, k, k, *rows), 1e-4)
+
+
+def step(target: Target, device: Any) -> None:
+    """Compile a norm, and attention of one query over many keys."""
+    cache, rows = spec("f32", 1, 2, 600, 16), spec("i32", 1)
+
+    def body(q: Any, keys: Any, start: Any, length: Any, x: Any) -> Any:
+        return F.attention(q, keys, keys, start=start, length=length), F.softmax(x, axis=-1)
+
+    types = spec("f32", 1, 4, 1, 16), cache, rows, rows, spec("f32", 3, 400)
+    program = ptir.capture(body, *types)
+    context = PassContext(target.backend, target.device)
+    compile_block(optimize(program, context).main, device, Options())
+
+
+def test_tuning_measures_kernels_of_groups_and_keeps_the_fastest_sizes(
+    opencl: Target, own_tiles: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_tiles, "traits", replace(own_tiles.traits, units=64))
+    before = tuned.chosen(own_tiles)
+    wanted = replace(before, stretch=128, row_elements=4)
+    seen: list[tuple[str, int]] = []
+
+    def clock(kernel: Any, case: Case) -> float:
+        seen.append((kernel.family, len(kernel.launches)))
+        right = case.kernel(wanted)
+        texts = [[(k.body, k.items, k.members) for k in one.launches] for one in (kernel, right)]
+        return 1.0 if texts[0] == texts[1] else 2.0
+
+    with tuning(own_tiles, clock) as outcome:
+        step(opencl, own_tiles)
+    assert {("attention", 2), ("rows", 1)} <= set(seen)
+    assert outcome.kernels == 2 and outcome.speedup > 1
+    assert (outcome.tiles.stretch, outcome.tiles.row_elements) == (128, 4)
+    assert tuned.chosen(own_tiles) == outcome.tiles
+
+
+def test_both_launches_of_a_kernel_are_timed(
+    opencl: Target, own_tiles: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_tiles, "traits", replace(own_tiles.traits, units=64))
+    launched: list[tuple[int, int]] = []
+    launch = own_tiles.launch
+    monkeypatch.setattr(
+        own_tiles, "launch", lambda k, *sizes: (launched.append(sizes), launch(k, *sizes))
+    )
+    monkeypatch.setattr(tune, "MEASURED", {"coop": (("attention",), (({"stretch": 200},),))})
+    timed: list[tuple[list[tuple[int, int]], list[tuple[int, int]]]] = []
+
+    def timer(kernel: Any, case: Case) -> float:
+        launched.clear()
+        seconds = run_time(kernel, case)
+        timed.append(([(each.items, each.members) for each in kernel.launches], launched.copy()))
+        return seconds
+
+    with tuning(own_tiles, timer):
+        step(opencl, own_tiles)
+    assert [len(sizes) for sizes, _ in timed[:2]] == [2, 2]
+    assert timed[0][0] != timed[1][0]
+    for sizes, ran in timed:
+        assert ran and ran == sizes * (len(ran) // 2)

@@ -1,0 +1,112 @@
+"""Many steps in one graph: what turns are bound to, which graphs come again, what is in flight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cupy import FakeCupy
+
+import ptir
+from ptir import functional as F
+from ptir.backend.contract import Target
+from ptir.capture.jit import Jitted, jit
+from ptir.errors import DeviceLost
+from ptir.runtime.session import Session
+from ptir_backend_cupy import launching
+from ptir_backend_cupy.launching import Replay
+
+FEEDS = {"x": 0, "seen": 1}
+
+
+def _step() -> Jitted[Any, Any]:
+    @jit(donate=("seen",))
+    def step(x: Any, seen: Any, weight: Any) -> Any:
+        y = F.tanh(x @ weight)
+        return y, seen + y.sum(axis=0), y.argmax(axis=1)
+
+    return step
+
+
+def _operands(target: Target) -> tuple[Any, ...]:
+    rng = np.random.default_rng(3)
+    arrays = rng.normal(size=(3, 40)), np.zeros(40), rng.normal(size=(40, 40)) / 4
+    return tuple(ptir.tensor(a.astype("f4"), backend=target) for a in arrays)
+
+
+def repeated(target: Target, step: Any, turns: int) -> list[list[int]]:
+    """The kept element of every turn, read when all are queued; the last results are right too."""
+    given = list(_operands(target))
+    every, (x, seen, _) = step.repeat(turns, FEEDS, 2, *given)
+    given, wanted = list(_operands(target)), []
+    for _ in every:
+        given[0], given[1], best = step(*given)
+        wanted.append(best.numpy().tolist())
+    np.testing.assert_array_equal(x.numpy(), given[0].numpy())
+    np.testing.assert_array_equal(seen.numpy(), given[1].numpy())
+    found = [one.numpy().tolist() for one in every]
+    assert found == wanted
+    return found
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 16, 17, 40])
+def test_turns_are_runs_in_a_row(cupy: Target, turns: int) -> None:
+    assert cupy.backend.turns(cupy.device) == launching.TURNS == 16
+    step = _step()
+    first = repeated(cupy, step, turns)
+    for _ in range(3):
+        assert repeated(cupy, step, turns) == first
+
+
+def test_a_graph_holds_all_turns_and_comes_again(cupy: Target, fake: FakeCupy) -> None:
+    step = _step()
+    given = list(_operands(cupy))
+    step(given[0], given[1] + 0.0, given[2])
+    fake.calls.clear()
+    for _ in range(8):  # each result is given back before the next is made
+        every, (given[0], given[1], _) = step.repeat(5, FEEDS, 2, *given)
+        every[-1].numpy()
+    assert fake.calls.count("graph") == 8
+    assert fake.calls.count("end_capture") <= 3
+
+
+def test_a_turn_that_runs_with_the_addresses_of_another_is_seen(
+    cupy: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = Replay.hold
+    monkeypatch.setattr(Replay, "hold", lambda self, turn: hold(self, max(0, turn - 1)))
+    with pytest.raises((AssertionError, DeviceLost)):  # the last turn's memory has no address
+        repeated(cupy, _step(), 3)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options"),
+    [
+        (70, {"temperature": 0.8, "seed": 11}),  # a table of draws ends at 64
+        (20, {"temperature": 1.0, "seed": [1, 2]}),
+    ],
+)
+def test_tokens_are_the_references(cupy: Target, tokens: int, options: dict[str, Any]) -> None:
+    prompts = ["ROMEO:", "What say you"][: 1 + (tokens == 20)]
+    here, there = (
+        ptir.load_model("demo", backend=one).generate_batch(prompts, max_tokens=tokens, **options)
+        for one in (cupy, "ref")
+    )
+    assert [one.token_ids for one in here] == [one.token_ids for one in there]
+
+
+def test_the_next_steps_are_queued_before_the_tokens_of_these_are_waited_for(
+    cupy: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = ptir.load_model("demo", backend=cupy)
+    active, left = np.ones(1, np.bool_), []
+    with loaded.policies():
+        session = Session.of(loaded, 1, 100)
+        session.pick(session.prefill([[1, 2, 3]]))
+        for ahead in reversed(range(50)):
+            session.advance(active, ahead=ahead)
+            left.append(len(session._ahead))
+    # the first call knows no sizes and takes one step; 16 are added whenever 8 are left
+    down = [*range(23, 8, -1)]
+    assert left == [*range(16, 8, -1), 24, *down, 24, *down, 9, *range(8, -1, -1)], left
