@@ -56,7 +56,7 @@ def _replaced(old: str, new: str) -> Plant:
     """A prelude with a mistake."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        text = prelude.prelude()
+        text = prelude.with_matrices()
         assert old in text
         patch.setattr(CudaC, "prelude", lambda self: text.replace(old, new))
 
