@@ -250,7 +250,7 @@ def test_a_narrow_cache_is_read_as_it_lies(opencl: Target, dtype: str, steps: in
     q, new = normal(1, 4, steps, 32), normal(1, 2, steps, 32, seed=1)
     old = [normal(1, 2, 40, 32, seed=seed) for seed in (2, 3)]
     names, found, (keys, values) = parts(dtype)
-    assert names == parts("f32")[0]  # nothing widens a whole cache
+    assert {*names} == {*parts("f32")[0]}  # nothing widens a whole cache
     at, after = np.array([17]), np.array([17 + steps])
     close(found, attention(q, keys, values, at, after), 1e-4)
 
