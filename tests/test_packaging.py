@@ -170,8 +170,8 @@ def test_cupy_backend_is_an_entry_point_and_leaves_the_choice_of_cupy(wheel: Bui
         "rocm7": "cupy-rocm-7-0",
     }
     assert all("!=14.1.0" in line for line in chosen.values())
-    names_of_sources = [name for name in names(wheel("ptir-backend-cupy")) if "csource/" in name]
-    assert len(names_of_sources) == 2
+    held = {name.rpartition("/")[2] for name in names(wheel("ptir-backend-cupy"))}
+    assert held >= {"functions.h", "matrices.h", "vectors.h"}
 
 
 def test_nobody_is_told_to_install_the_foreign_distribution() -> None:

@@ -109,8 +109,11 @@ def settled(target: Target) -> int:
 
 
 def test_live_bytes_return_after_a_model_is_dropped(
-    opencl: Target, buffers: dict[int, int]
+    opencl: Target, buffers: dict[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pool = opencl.backend.opened(opencl.device).pool  # type: ignore[attr-defined]
+    monkeypatch.setattr(pool, "_recurring", set())  # of sizes that came back, more is kept
+    pool._given_up.clear()
     before = settled(opencl)
     model = ptir.load_model("random:gpt2-tiny", backend=opencl)
     model.generate([5, 100, 7], max_tokens=3, temperature=0.0)
@@ -209,7 +212,9 @@ def test_a_handle_at_the_address_of_one_that_is_gone_is_bound_anew(opencl: Targe
     program = ptir.capture(lambda x: x + 1.0, SQUARE)
     executable = backend.compile(program, device, Options())
     again, kept, address = 0, [], 0
-    for seed in range(64):
+    for seed in range(4096):
+        if again > 4:
+            break
         array = square(seed)
         handle = backend.upload(array, device)
         again += id(handle) == address

@@ -71,12 +71,14 @@ def _(right: Any) -> Any:
     return rebind
 
 
-@planted("an output keeps the memory of the first run", "add", "launches:KernelProgram._bind")
+@planted(
+    "an output keeps the memory of the first run", "add", "launches:KernelProgram._bind_results"
+)
 def _(right: Any) -> Any:
-    def bind(self: Any, inputs: Any, results: Any) -> None:
+    def bind(self: Any, results: Any) -> None:
         if not hasattr(self, "stuck"):
             self.stuck = results
-        right(self, inputs, self.stuck)
+        right(self, self.stuck)
 
     return bind
 
