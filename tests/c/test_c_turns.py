@@ -7,51 +7,34 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ptir
-from ptir import functional as F
 from ptir.backend.contract import Target
-from ptir.capture.jit import Jitted, jit
 from ptir.runtime import load_model
 from running import REF
-
-
-def _step() -> Jitted[Any, Any]:
-    @jit(donate=("seen",))
-    def step(x: Any, seen: Any, weight: Any) -> Any:
-        y = F.tanh(x @ weight)
-        return y, seen + y.sum(axis=0), y.argmax(axis=1)
-
-    return step
-
-
-def _operands(target: Target) -> tuple[Any, ...]:
-    rng = np.random.default_rng(3)
-    arrays = rng.normal(size=(3, 40)), np.zeros(40), rng.normal(size=(40, 40)) / 4
-    return tuple(ptir.tensor(a.astype("f4"), backend=target) for a in arrays)
+from turns import turning_operands, turning_step
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3, 16, 17, 40])
 def test_turns_are_runs_in_a_row(c: Target, turns: int) -> None:
     assert c.backend.turns(c.device) == 16
-    step, operands = _step(), _operands(c)
+    step, operands = turning_step(), turning_operands(c)
     every, (x, seen, _) = step.repeat(turns, {"x": 0, "seen": 1}, 2, *operands)
-    given = list(_operands(c))
+    given = list(turning_operands(c))
     for one in every:
         given[0], given[1], best = step(*given)
         np.testing.assert_array_equal(one.numpy(), best.numpy())
     np.testing.assert_array_equal(x.numpy(), given[0].numpy())
     np.testing.assert_array_equal(seen.numpy(), given[1].numpy())
-    again, (other, _, _) = step.repeat(turns, {"x": 0, "seen": 1}, 2, *_operands(c))
+    again, (other, _, _) = step.repeat(turns, {"x": 0, "seen": 1}, 2, *turning_operands(c))
     np.testing.assert_array_equal(again[-1].numpy(), every[-1].numpy())
     np.testing.assert_array_equal(other.numpy(), x.numpy())
 
 
 def test_turns_keep_no_more_memory_than_they_return(c: Target) -> None:
-    step = _step()
-    step.repeat(16, {"x": 0, "seen": 1}, 2, *_operands(c))
+    step = turning_step()
+    step.repeat(16, {"x": 0, "seen": 1}, 2, *turning_operands(c))
     before = c.backend.memory_stats(c.device)
     for _ in range(5):
-        step.repeat(16, {"x": 0, "seen": 1}, 2, *_operands(c))
+        step.repeat(16, {"x": 0, "seen": 1}, 2, *turning_operands(c))
     after = c.backend.memory_stats(c.device)
     assert before is not None and after is not None
     assert after.peak_bytes == before.peak_bytes

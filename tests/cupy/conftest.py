@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from ptir.backend.contract import Target
+from ptir.capture.plan import PLANS
 from ptir_backend_cupy import CupyBackend, nvrtc
+from ptir_backend_cupy.dialect import CudaC
 from ptir_backend_cupy.nvrtc import Cubin
 
 HERE = Path(__file__).parent
@@ -70,3 +72,17 @@ def cupy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Target:
     backend = CupyBackend()
     backend.__dict__["_cupy"] = fake
     return Target(backend, backend.devices()[0])
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The bodies of all kernels of groups that are written."""
+    PLANS.clear()
+    grouped, seen = CudaC.grouped, []
+
+    def noting(self: CudaC, name: str, arguments: Any, members: int, body: str) -> str:
+        seen.append(body)
+        return grouped(self, name, arguments, members, body)
+
+    monkeypatch.setattr(CudaC, "grouped", noting)
+    return seen

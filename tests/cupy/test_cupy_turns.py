@@ -9,37 +9,21 @@ import pytest
 from fake_cupy import FakeCupy
 
 import ptir
-from ptir import functional as F
 from ptir.backend.contract import Target
-from ptir.capture.jit import Jitted, jit
 from ptir.errors import DeviceLost
 from ptir.runtime.session import Session
 from ptir_backend_cupy import launching
 from ptir_backend_cupy.launching import Replay
+from turns import turning_operands, turning_step
 
 FEEDS = {"x": 0, "seen": 1}
 
 
-def _step() -> Jitted[Any, Any]:
-    @jit(donate=("seen",))
-    def step(x: Any, seen: Any, weight: Any) -> Any:
-        y = F.tanh(x @ weight)
-        return y, seen + y.sum(axis=0), y.argmax(axis=1)
-
-    return step
-
-
-def _operands(target: Target) -> tuple[Any, ...]:
-    rng = np.random.default_rng(3)
-    arrays = rng.normal(size=(3, 40)), np.zeros(40), rng.normal(size=(40, 40)) / 4
-    return tuple(ptir.tensor(a.astype("f4"), backend=target) for a in arrays)
-
-
 def repeated(target: Target, step: Any, turns: int) -> list[list[int]]:
     """The kept element of every turn, read when all are queued; the last results are right too."""
-    given = list(_operands(target))
+    given = list(turning_operands(target))
     every, (x, seen, _) = step.repeat(turns, FEEDS, 2, *given)
-    given, wanted = list(_operands(target)), []
+    given, wanted = list(turning_operands(target)), []
     for _ in every:
         given[0], given[1], best = step(*given)
         wanted.append(best.numpy().tolist())
@@ -53,15 +37,15 @@ def repeated(target: Target, step: Any, turns: int) -> list[list[int]]:
 @pytest.mark.parametrize("turns", [1, 2, 3, 16, 17, 40])
 def test_turns_are_runs_in_a_row(cupy: Target, turns: int) -> None:
     assert cupy.backend.turns(cupy.device) == launching.TURNS == 16
-    step = _step()
+    step = turning_step()
     first = repeated(cupy, step, turns)
     for _ in range(3):
         assert repeated(cupy, step, turns) == first
 
 
 def test_a_graph_holds_all_turns_and_comes_again(cupy: Target, fake: FakeCupy) -> None:
-    step = _step()
-    given = list(_operands(cupy))
+    step = turning_step()
+    given = list(turning_operands(cupy))
     step(given[0], given[1] + 0.0, given[2])
     fake.calls.clear()
     for _ in range(8):  # each result is given back before the next is made
@@ -77,7 +61,7 @@ def test_a_turn_that_runs_with_the_addresses_of_another_is_seen(
     hold = Replay.hold
     monkeypatch.setattr(Replay, "hold", lambda self, turn: hold(self, max(0, turn - 1)))
     with pytest.raises((AssertionError, DeviceLost)):  # the last turn's memory has no address
-        repeated(cupy, _step(), 3)
+        repeated(cupy, turning_step(), 3)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ptir.backend.explanation import Explanation
 from ptir.ir.attributes import Attributes
@@ -28,6 +28,9 @@ API_VERSION = (1, 0)
 DeviceKind = Literal["discrete", "integrated", "cpu", "reference"]
 
 Handle = Any
+
+BUDGET: Final = 1 << 30
+"""Bytes of weights that the runs of one call may read, unless a backend says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,7 @@ class Backend(ABC):
 
     def budget(self, device: Device) -> int:
         """Bytes of weights that the runs of one call may read: an interrupt waits for them."""
-        return 1 << 30
+        return BUDGET
 
     def copy(self, handle: Handle, device: Device) -> Handle:
         """A handle with equal elements that shares nothing with ``handle``."""

@@ -13,6 +13,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from ptir.backend.contract import BUDGET
 from ptir.backend.matrices import Matrices
 from ptir.types import F32, DType
 
@@ -274,7 +275,7 @@ class KernelDevice(ABC):
     """What is said of a run that is never shared; nothing where units cannot be workers."""
     turns: int = 1
     """How many times in a row one call of a ``Walk`` may launch it."""
-    budget: int = 1 << 30
+    budget: int = BUDGET
     """Bytes of weights that the runs of one call may read: an interrupt waits for them."""
     lost: bool = False
     """Whether it stopped answering (``DeviceLost`` was raised): it is opened again then."""

@@ -266,12 +266,12 @@ class Writer:
 
     def _prefetch(self, expr: Load | Cell) -> None:
         """Fetch what a later load will want, where that was asked for."""
-        nbytes = self._ahead.get(expr.source, 0) if isinstance(expr, Load) else 0
-        if nbytes and isinstance(expr, Load):
-            index = f"{self.index(expr.index)} + {nbytes // expr.dtype.itemsize}"
-            text = self.dialect.prefetch(self.buffer(expr.source, expr.dtype), index)
-            if text:
-                self.line(text)
+        if not isinstance(expr, Load) or not (nbytes := self._ahead.get(expr.source, 0)):
+            return
+        index = f"{self.index(expr.index)} + {nbytes // expr.dtype.itemsize}"
+        text = self.dialect.prefetch(self.buffer(expr.source, expr.dtype), index)
+        if text:
+            self.line(text)
 
     def element(self, expr: Load | Cell) -> str:
         """One element where it lies in memory: a text that can be pointed to."""

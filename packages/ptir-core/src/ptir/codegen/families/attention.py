@@ -111,6 +111,12 @@ def write(group: Group, site: Site) -> Kernel:
     return attention.kernel()
 
 
+def shift(now: Expr) -> Expr:
+    """What is subtracted from scores: the greatest, where a key was seen."""
+    none = compare("eq", now, constant(F32, -math.inf))
+    return select(none, constant(F32, 0.0), now)
+
+
 class Attention:
     """One attention call while its kernel is written."""
 
@@ -302,12 +308,12 @@ class Attention:
             score_name = writer.let(F32, True, writer.wide(score))
         greatest = self._greatest(score_name)
         writer.line(f"const float now = {greatest} > most ? {greatest} : most;")
-        now, zero = Var(F32, "now"), constant(F32, 0.0)
-        shift = select(compare("eq", now, constant(F32, -math.inf)), zero, now)
-        kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, "most"), shift))
+        now = Var(F32, "now")
+        less = shift(now)
+        kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, "most"), less))
         writer.line(f"const float keep = {writer.scalar(kept)};")
         with writer.lanes(lane):
-            weights = Apply(F32, "exp", Apply(F32, "sub", Var(F32, score_name, True), shift))
+            weights = Apply(F32, "exp", Apply(F32, "sub", Var(F32, score_name, True), less))
             weight_name = writer.let(F32, True, writer.wide(weights))
         writer.line(writer.dialect.private_store(self.lanes, "s", "0", weight_name))
         writer.line(f"total = total * keep + {writer.folded('add', F32, weight_name)};")

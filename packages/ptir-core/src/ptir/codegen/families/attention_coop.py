@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from ptir.codegen.expr import Apply, Cell, Expr, Var, compare, constant, select
-from ptir.codegen.families.attention import Attention
+from ptir.codegen.families.attention import Attention, shift
 from ptir.codegen.families.cache import written
 from ptir.codegen.groups import Team, power_of_two
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
@@ -56,10 +56,9 @@ def block_of(rows: int, depth: int, site: Site) -> Block | None:
     return next((block for block in found if block.nbytes <= traits.shared), None)
 
 
-def shift(now: Expr) -> Expr:
-    """What is subtracted from scores: the greatest, where a key was seen."""
-    none = compare("eq", now, constant(F32, -math.inf))
-    return select(none, constant(F32, 0.0), now)
+def divisor(total: Expr) -> Expr:
+    """What results are divided by: the sum of weights, where a key was seen."""
+    return select(compare("eq", total, constant(F32, 0.0)), constant(F32, 1.0), total)
 
 
 class TeamAttention(Attention):
@@ -358,12 +357,10 @@ class TeamAttention(Attention):
         for begin, name in self._results:
             with self._own_result(begin) as at, self._inside(at // self.D) as row:
                 total = Var(F32, writer.scalar(Cell(F32, self.totals, at // self.D)))
-                zero, one = constant(F32, 0.0), constant(F32, 1.0)
-                by = select(compare("eq", total, zero), one, total)
                 batch, head, step = self._at(row)
                 where = (batch, self._named(head, self.H), self._named(step, self.T))
                 place = self._named(at % self.D, self.D)
-                self._store((*where, place), Apply(F32, "div", Var(F32, name), by))
+                self._store((*where, place), Apply(F32, "div", Var(F32, name), divisor(total)))
 
 
 NOW = Var(F32, "now")

@@ -12,7 +12,8 @@ import math
 
 from ptir.codegen.expr import Apply, Cell, Expr, Var, compare, constant, select
 from ptir.codegen.families import attention_split_coop
-from ptir.codegen.families.attention_coop import shift
+from ptir.codegen.families.attention import shift
+from ptir.codegen.families.attention_coop import divisor
 from ptir.codegen.families.attention_stages import KEYS, SPLIT, Blocks, MatrixStages
 from ptir.codegen.groups import Team
 from ptir.codegen.index import Axis, Index, axis, digits, number
@@ -36,15 +37,15 @@ class MatrixAttention(MatrixStages):
 
     def by_matrices(self) -> Kernel:
         """A group per block of rows."""
-        writer, rows, blocks = self.writer, self.T * self.share, self.blocks
+        writer, blocks = self.writer, self.blocks
         assert blocks is not None
         self.team = Team(writer, self._members(blocks))
-        entries = -(-rows // blocks.rows)
+        entries = -(-self.rows // blocks.rows)
         row, head, entry = digits(
             axis("item", self.B * self.G * entries), (self.B, self.G, entries)
         )
         self.row, self.head = self._named(row, self.B), self._named(head, self.G)
-        self.first, self.rows = self._named(entry, entries) * blocks.rows, rows
+        self.first = self._named(entry, entries) * blocks.rows
         self._declare_stages(blocks)
         with self.team.own(blocks.rows, "r") as r:
             self._begin_bounds(r)
@@ -261,17 +262,13 @@ class MatrixAttention(MatrixStages):
         """A result: a sum over the total of its row's weights."""
         writer, (batch, head, step) = self.writer, self._at(row)
         where = batch, self._named(head, self.H), self._named(step, self.T)
-        made = Apply(F32, "div", Var(F32, writer.let(F32, False, sum)), self._divisor(total))
+        made = Apply(F32, "div", Var(F32, writer.let(F32, False, sum)), divisor(total))
         name = writer.name("found")
         writer.line(f"float {name} = {writer.scalar(made)};")
         finite = compare("le", Apply(F32, "abs", made), LARGEST)
         with writer.block(f"if (!({writer.scalar(finite)}))"):
             self._anew(name, where, d, r)
         self._store((*where, d), Var(F32, name))
-
-    def _divisor(self, total: Var) -> Expr:
-        zero, one = constant(F32, 0.0), constant(F32, 1.0)
-        return select(compare("eq", total, zero), one, total)
 
     def _anew(self, name: str, where: tuple[Index, Index, Index], d: Index, r: Index) -> None:
         """A result in f32: key after key, with the greatest score so far."""
@@ -297,7 +294,7 @@ class MatrixAttention(MatrixStages):
             writer.line(f"sum = {writer.dialect.apply('fma', F32, F32, 1, given)};")
             writer.line(f"total = total * {keep} + {weight};")
             writer.line(f"most = {now.name};")
-        by = self._divisor(Var(F32, "total"))
+        by = divisor(Var(F32, "total"))
         writer.line(f"{name} = {writer.scalar(Apply(F32, 'div', Var(F32, 'sum'), by))};")
 
     def _f32(self, operand: int, at: tuple[Index, Index, Index], place: Index) -> Expr:

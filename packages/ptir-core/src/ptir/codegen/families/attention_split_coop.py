@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ptir.codegen.expr import Apply, Expr, Load, Var, compare, constant, select
-from ptir.codegen.families.attention import Attention
-from ptir.codegen.families.attention_coop import NOW, TeamAttention, block_of, shift
+from ptir.codegen.expr import Apply, Expr, Load, Var, compare, select
+from ptir.codegen.families.attention import Attention, shift
+from ptir.codegen.families.attention_coop import NOW, TeamAttention, block_of, divisor
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished, scratch_value
 from ptir.types import F32, I32, TensorType
@@ -129,8 +129,7 @@ class Combination(Attention):
             step, within = r // split.share, r % split.share
             self._combine(row * self.G + head, r, place)
             where = row, head * split.share + within, step, place
-            by = select(compare("eq", TOTAL, constant(F32, 0.0)), constant(F32, 1.0), TOTAL)
-            self._store(where, Apply(F32, "div", RESULT, by))
+            self._store(where, Apply(F32, "div", RESULT, divisor(TOTAL)))
         return finished(self.group, writer, items, members=members)
 
     def _combine(self, heads: Index, r: Index, place: Index) -> None:

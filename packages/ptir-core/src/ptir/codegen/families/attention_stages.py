@@ -49,7 +49,6 @@ class MatrixStages(TeamAttention):
 
     def __init__(self, group: Group, site: Site) -> None:
         super().__init__(group, site)
-        self.share = self.H // self.G
         self.row, self.head = axis("row", self.B), axis("head", self.G)
         self.stored = [narrowed(self.graph, value) for value in self.made.operands[:3]]
         self.kinds = [self.graph.type(value).dtype for value in self.stored]
@@ -59,7 +58,7 @@ class MatrixStages(TeamAttention):
 
     def _blocks(self) -> Blocks | None:
         """The largest blocks that fit, or None where there is no instruction for the call."""
-        together, rows = self.site.dialect.together, self.T * self.share
+        together, rows = self.site.dialect.together, self.rows
         matrices = None if together is None else together.matrices
         if matrices is None or self.updates or rows <= FEW or self.D % 16 or self.D > WIDEST:
             return None
