@@ -209,20 +209,28 @@ def test_an_input_is_bound_again_after_a_bind_failed(
 
 def test_a_handle_at_the_address_of_one_that_is_gone_is_bound_anew(opencl: Target) -> None:
     backend, device = opencl.backend, opencl.device
-    program = ptir.capture(lambda x: x + 1.0, SQUARE)
-    executable = backend.compile(program, device, Options())
-    again, kept, address = 0, [], 0
-    for seed in range(4096):
-        if again > 4:
-            break
-        array = square(seed)
-        handle = backend.upload(array, device)
-        again += id(handle) == address
+    pool = backend.opened(device).pool  # type: ignore[attr-defined]
+    executable = backend.compile(ptir.capture(lambda x: x + 1.0, SQUARE), device, Options())
+
+    def check(handle: Any, array: np.ndarray[Any, Any]) -> None:
         (out,) = executable.run([handle])
         np.testing.assert_array_equal(backend.download(out, device), array + np.float32(1))
+
+    again, taken = 0, []
+    for seed in range(64):
+        handle = backend.upload(square(seed), device)
+        check(handle, square(seed))
         address = id(handle)
-        kept.append(handle.memory)  # so that the next one has other memory
-        del handle, out
+        del handle
+        taken += [pool.take(SQUARE.nbytes) for _ in range(2)]  # the next ones have other memory
+        others = [backend.upload(square(100 + n), device) for n in range(64)]
+        for n, other in enumerate(others):
+            if id(other) == address:
+                check(other, square(100 + n))
+                again += 1
+        del others, other
+    for memory in taken:
+        pool.release(memory, SQUARE.nbytes)
     assert again, "no handle came to lie where another one had been: nothing was tested"
 
 
