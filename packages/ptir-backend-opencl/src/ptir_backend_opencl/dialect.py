@@ -45,22 +45,22 @@ ONES: Final = "-(get_work_dim() > 0)"
 """Minus one, which no compiler sees: Intel's gets the greater of two complements wrong."""
 
 NARROWING: Final = """\
-float{n} to_bf16{n}(float{n} x) {{
+static float{n} to_bf16{n}(float{n} x) {{
   uint{n} u = as_uint{n}(x);
   u = select(u + 0x7fffu + ((u >> 16) & 1u), u | 0x400000u, {isnan});
   return as_float{n}(u & 0xffff0000u);
 }}
-float{n} to_f16{n}(float{n} x) {{
+static float{n} to_f16{n}(float{n} x) {{
   ushort t[{width}] __attribute__((aligned(64)));
   vstore_half{n}_rte(x, 0, (half *)t);
   return vload_half{n}(0, (half *)t);
 }}
-ushort{n} f16_bits{n}(float{n} x) {{
+static ushort{n} f16_bits{n}(float{n} x) {{
   ushort t[{width}] __attribute__((aligned(64)));
   vstore_half{n}_rte(x, 0, (half *)t);
   return {load};
 }}
-float{n} bits_f16{n}(ushort{n} x) {{
+static float{n} bits_f16{n}(ushort{n} x) {{
   ushort t[{width}] __attribute__((aligned(64)));
   {store};
   return vload_half{n}(0, (half *)t);
@@ -69,7 +69,7 @@ float{n} bits_f16{n}(ushort{n} x) {{
 """f32 rounded to 16 bits, half to even, and widened again; ``half`` arithmetic is not needed."""
 
 REMAINDER: Final = """\
-float{n} rem{n}(float{n} a, float{n} b) {{
+static float{n} rem{n}(float{n} a, float{n} b) {{
   float{n} r = fmod(a, b);
   return fabs(r) >= fabs(b) ? copysign((float{n})(0.0f), a) : r;
 }}

@@ -2,7 +2,8 @@
 
 Each worker opens the target by name, takes batches over a pipe and sends a row for every item. One
 that dies or stays silent for too long loses the item it was at; a fresh worker goes on. An item
-whose worker was killed from outside is tried once more before that counts as a crash.
+whose worker was killed from outside is tried once more before that counts as a crash, and one that
+was run together with others is first tried alone: any of them may have been it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Final
 from ptir.backend import Backend, Target, registry
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import Item, profiles, run_item, spoken
+from ptir_testsuite.items import Item, groups, profiles, run_together, spoken
 from ptir_testsuite.models import ModelRun
 from ptir_testsuite.outcomes import Outcome, Row
 
@@ -72,11 +73,13 @@ def serve(order: Order, pipe: Connection) -> None:
         sys.modules[REFERENCE] = None  # type: ignore[assignment]  # nobody can hand work to it now
     pipe.send("ready")
     while (batch := pipe.recv()) is not None:
-        for item in batch:
+        for group in groups(batch):
             try:
-                pipe.send(run_item(item, setting))
+                for row in run_together(group, setting):
+                    pipe.send(row)
             except Exception:  # noqa: BLE001  reported whole by the parent
-                pipe.send(f"{item.id}\n{traceback.format_exc()}")
+                names = " ".join(item.id for item in group)
+                pipe.send(f"{names}\n{traceback.format_exc()}")
 
 
 @dataclass
@@ -109,6 +112,7 @@ class _Pool:
         self.order, self.timeout = order, timeout
         self.workers: list[_Worker] = []
         self.killed: dict[str, str] = {}
+        self.alone: set[str] = set()
         self.looked = time.monotonic()
 
     def rows(self, jobs: int) -> Iterator[Row]:
@@ -157,7 +161,7 @@ class _Pool:
             self._feed(worker)
 
     def _feed(self, worker: _Worker) -> None:
-        batch = [self.left.popleft() for _ in range(min(BATCH, len(self.left)))]
+        batch = self._batch()
         if not batch:
             worker.pipe.send(None)
             worker.process.join()
@@ -166,6 +170,15 @@ class _Pool:
             return
         worker.pending.extend(batch)
         worker.pipe.send(batch)
+
+    def _batch(self) -> list[Item]:
+        """The next items for a worker; one that is to run alone is a batch of its own."""
+        if self.left and self.left[0].id in self.alone:
+            return [self.left.popleft()]
+        batch: list[Item] = []
+        while self.left and len(batch) < BATCH and self.left[0].id not in self.alone:
+            batch.append(self.left.popleft())
+        return batch
 
     def _overdue(self) -> Iterator[Row]:
         """Give up workers that were silent too long while somebody listened.
@@ -199,7 +212,10 @@ class _Pool:
             code = worker.process.exitcode
             raise SuiteDefect(f"a worker ended (exit code {code}) before it had opened its device")
         cause = killer(worker.process.exitcode) if outcome is Outcome.CRASH else ""
-        if worker.pending and cause and worker.pending[0].id not in self.killed:
+        group = next(groups(worker.pending), ())
+        if len(group) > 1:
+            self.alone |= {item.id for item in group}
+        elif worker.pending and cause and worker.pending[0].id not in self.killed:
             self.killed[worker.pending[0].id] = cause
         elif worker.pending:
             yield self._told(_blamed(worker.pending.popleft(), outcome, worker, self))

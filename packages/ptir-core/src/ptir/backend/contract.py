@@ -222,6 +222,15 @@ class Backend(ABC):
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Build ``program``; raises ``UnsupportedError`` or ``CompileError``."""
 
+    def compile_all(
+        self, programs: Sequence[tuple[Program, Options]], device: Device
+    ) -> list[Executable]:
+        """Build several programs, for less than one by one where a backend can; raises as one.
+
+        For callers that need all of them at once: the programs of a model, or of a test.
+        """
+        return [self.compile(program, device, options) for program, options in programs]
+
     @abstractmethod
     def upload(
         self, array: np.ndarray[Any, Any], device: Device, *, borrow: bool = False

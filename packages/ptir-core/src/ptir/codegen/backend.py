@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -48,6 +48,9 @@ from ptir.types import U8, TensorType, dtype_of
 if TYPE_CHECKING:
     import numpy as np
 
+    from ptir.codegen.compile import SourceFile
+    from ptir.codegen.together import Together
+
 
 @dataclass(eq=False)
 class _Opened:
@@ -65,6 +68,7 @@ class KernelBackend(Backend):
     def __init__(self) -> None:
         self._opened: dict[int, _Opened] = {}
         self._opening = threading.RLock()
+        self._together: Together | None = None
 
     @abstractmethod
     def open(self, device: Device) -> KernelDevice:
@@ -123,6 +127,21 @@ class KernelBackend(Backend):
             return HostProgram(program, self._host(device, options))
         return self._straight(program, device, options, lambda: self._check(program.main, device))
 
+    def compile_all(
+        self, programs: Sequence[tuple[Program, Options]], device: Device
+    ) -> list[Executable]:
+        """Compile programs into one source file; see ``ptir.codegen.together``."""
+        from ptir.codegen.together import Together
+
+        with self._opening:
+            self._together = Together(self.opened(device).device)
+            try:
+                super().compile_all(programs, device)
+                self._together.written()
+                return super().compile_all(programs, device)
+            finally:
+                self._together = None
+
     def _straight(
         self,
         given: Program,
@@ -134,7 +153,10 @@ class KernelBackend(Backend):
         program = settled(given)
         opened = self.opened(device)
         with self._opening:
-            made = self._bound(program, self._recipe(program, device, options, check), opened)
+            recipe = self._recipe(program, device, options, check)
+            if self._together is not None and self._together.writing:
+                return self._together.unbound
+            made = self._bound(program, recipe, opened)
 
         @cache
         def apart() -> tuple[KernelProgram, Explanation]:
@@ -219,9 +241,8 @@ class KernelBackend(Backend):
     ) -> Recipe:
         """What ``program`` comes down to: kept by an earlier process, or made now."""
         opened = self.opened(device).device
-        key = None if noted.is_on(opened) else recipes.key_of(program, opened, options)
-        recipe = recipes.found(key) if key else None
-        if recipe is None:
+
+        def make(into: SourceFile | None = None) -> Recipe:
             # A process that finds all never needs these.
             from ptir.codegen.compile import compile_block
             from ptir.codegen.shared.rule import shared
@@ -230,10 +251,16 @@ class KernelBackend(Backend):
                 check()
             found = shared(program, self, device, opened, options)
             if isinstance(found, str):
-                made = compile_block(program.main, opened, options).recipe()
-                recipe = replace(made, sharing=found)
-            else:
-                recipe = found.recipe
+                made = compile_block(program.main, opened, options, into=into).recipe()
+                return replace(made, sharing=found)
+            return found.recipe
+
+        if self._together is not None:
+            return self._together.recipe(program, options, make)
+        key = None if noted.is_on(opened) else recipes.key_of(program, opened, options)
+        recipe = recipes.found(key) if key else None
+        if recipe is None:
+            recipe = make()
             if key:
                 recipes.keep(key, recipe)
         return recipe

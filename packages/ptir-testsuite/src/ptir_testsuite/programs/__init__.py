@@ -1,6 +1,11 @@
 """Random typed programs: drawn from the op records, run optimized and not, judged op by op."""
 
-from ptir_testsuite.programs.check import RandomProgram, run_program, run_stored
+from ptir_testsuite.programs.check import (
+    RandomProgram,
+    run_program,
+    run_programs,
+    run_stored,
+)
 from ptir_testsuite.programs.draw import Drawn, drawn_program
 from ptir_testsuite.programs.stored import Stored, stored
 
@@ -10,6 +15,7 @@ __all__ = [
     "Stored",
     "drawn_program",
     "run_program",
+    "run_programs",
     "run_stored",
     "stored",
 ]

@@ -9,33 +9,33 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ptir.backend import Options
+from ptir.backend import Executable
 from ptir.errors import UnsupportedError
 from ptir.ir.parser import parse
-from ptir.ir.program import Block, Instruction, Program
+from ptir.ir.program import Block, Instruction
 from ptir.ops import OPS
 from ptir.ops.verify import verify
-from ptir.passes.context import PassContext
-from ptir.passes.legalize import legalize
-from ptir.passes.pipeline import optimize
 from ptir.types import TensorType, dtype_of
 from ptir_testsuite.accuracy import EXACT, Terms, bound_of
 from ptir_testsuite.compare import compare
 from ptir_testsuite.execute import Failed, Setting
 from ptir_testsuite.expected import Expected, exactly
-from ptir_testsuite.fences import PATTERNS, Fences
 from ptir_testsuite.floats import Array, doubles
 from ptir_testsuite.oracles import ORACLES, Given, NoOracleError
 from ptir_testsuite.outcomes import Outcome, Row
 from ptir_testsuite.programs.draw import Drawn, drawn_program
 from ptir_testsuite.programs.errors import added, handed_on
+from ptir_testsuite.programs.forms import WHOLE, Form, compiled, forms_of, outputs
 from ptir_testsuite.programs.stored import Stored
+
+Built = Sequence[tuple[Form, Executable]]
+"""The forms of a program, compiled."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,33 @@ class RandomProgram:
 
 def run_program(item: RandomProgram, setting: Setting) -> Row:
     """Draw the program and check everything about it."""
-    drawn = drawn_program(item.seed, item.number, setting.claims, setting.terms.rounds)
-    again = f"--seed {item.seed} --first {item.number} --count 1"
-    return _row(item.id, drawn, setting, f"ptir-conformance programs {again}", ())
+    return _drawn_row(item, _drawn(item, setting), setting)
+
+
+def run_programs(items: Sequence[RandomProgram], setting: Setting) -> Iterator[Row]:
+    """Like ``run_program`` for each; the backend compiles all of them together.
+
+    Where it cannot, each is compiled alone, so that the fault is found at the one that has it.
+    """
+    start = time.perf_counter()
+    drawn = [_drawn(item, setting) for item in items]
+    forms = [forms_of(one, setting) for one in drawn]
+    fault = ""
+    built: list[Built | None] = [None] * len(items)
+    try:
+        made = iter(compiled([form for each in forms for form in each], setting))
+        built = [[(form, next(made)) for form in each] for each in forms]
+    except UnsupportedError as error:
+        fault = str(error)
+    except Failed as failed:
+        fault = failed.message
+    share = (time.perf_counter() - start) / len(items)
+    rows = (_drawn_row(i, d, setting, b) for i, d, b in zip(items, drawn, built, strict=True))
+    timed = [replace(row, seconds=row.seconds + share) for row in rows]
+    if fault and all(row.outcome is Outcome.PASS for row in timed):
+        text = f"each compiles alone; together with {items[1].id} to {items[-1].id}: {fault}"
+        timed[0] = replace(timed[0], outcome=Outcome.ERROR, phase="compile", message=text)
+    yield from timed
 
 
 def run_stored(item: Stored, setting: Setting) -> Row:
@@ -66,7 +90,25 @@ def run_stored(item: Stored, setting: Setting) -> Row:
     return replace(row, dtypes=item.dtypes, claimed=item.profiles <= setting.claims)
 
 
-def _row(id: str, drawn: Drawn, setting: Setting, again: str, profiles: tuple[str, ...]) -> Row:
+def _drawn(item: RandomProgram, setting: Setting) -> Drawn:
+    return drawn_program(item.seed, item.number, setting.claims, setting.terms.rounds)
+
+
+def _drawn_row(
+    item: RandomProgram, drawn: Drawn, setting: Setting, built: Built | None = None
+) -> Row:
+    again = f"ptir-conformance programs --seed {item.seed} --first {item.number} --count 1"
+    return _row(item.id, drawn, setting, again, (), built)
+
+
+def _row(
+    id: str,
+    drawn: Drawn,
+    setting: Setting,
+    again: str,
+    profiles: tuple[str, ...],
+    built: Built | None = None,
+) -> Row:
     start = time.perf_counter()
     text = str(drawn.program)
     digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
@@ -74,7 +116,7 @@ def _row(id: str, drawn: Drawn, setting: Setting, again: str, profiles: tuple[st
     call = f"{count} instruction{'s' if count != 1 else ''}"
     row = Row(id, "program", call, (), profiles, Outcome.PASS, facts={"program": digest})
     try:
-        _check(drawn, setting)
+        _check(drawn, setting, built)
     except Failed as failed:
         message = _told(failed.message, drawn, again)
         row = replace(row, outcome=failed.outcome, phase=failed.phase, message=message)
@@ -92,59 +134,20 @@ def _told(message: str, drawn: Drawn, again: str) -> str:
     return "\n".join([message, str(drawn.program), *inputs, *shared, f"  again: {again}"])
 
 
-def _check(drawn: Drawn, setting: Setting) -> None:
+def _check(drawn: Drawn, setting: Setting, built: Built | None) -> None:
     program = drawn.program
     verify(program)
     if parse(str(program)) != program:
         raise Failed(Outcome.MISMATCH, "verify", "parse(print(p)) is another program")
-    values = _every_value(drawn, setting)
+    if built is None:
+        forms = forms_of(drawn, setting)
+        built = list(zip(forms, compiled(forms, setting), strict=True))
+    found = {form.name: outputs(form, made, drawn, setting) for form, made in built}
+    values = found.pop(WHOLE)
     errors = _judged(program.main, values, setting)
-    context = PassContext(setting.target.backend, setting.target.device)
-    forms = {"as drawn": legalize(program, context), "optimized": optimize(program, context)}
-    found = {name: _run(form, drawn, setting) for name, form in forms.items()}
-    for name, outputs in found.items():
+    for name, results in found.items():
         for place, value in enumerate(program.main.outputs):
-            _same(name, place, outputs[place], values[value], errors[value], drawn.exact[value])
-
-
-def _every_value(drawn: Drawn, setting: Setting) -> list[Any]:
-    """What the backend computes for every value of the program."""
-    main = drawn.program.main
-    whole = replace(main, outputs=tuple(range(len(main.types))))
-    context = PassContext(setting.target.backend, setting.target.device)
-    return _run(legalize(replace(drawn.program, main=whole), context), drawn, setting)
-
-
-def _run(program: Program, drawn: Drawn, setting: Setting) -> list[Any]:
-    backend, device = setting.target.backend, setting.target.device
-    ports = [int(port.name[1:]) for port in program.ports]
-    first = {v: group[0] for group in drawn.aliases for v in group}
-    aliases = tuple(
-        tuple(i for i, port in enumerate(ports) if port in group) for group in drawn.aliases
-    )
-    options = Options(aliases=tuple(group for group in aliases if len(group) > 1))
-    try:
-        executable = backend.compile(program, device, options)
-        sources = [first.get(p, p) for p in ports]
-        handles = {p: backend.upload(drawn.arrays[p], device) for p in dict.fromkeys(sources)}
-        fences = Fences(program.main.output_types, setting.target, PATTERNS[0])
-        results = executable.run([handles[p] for p in sources])
-        backend.synchronize(device)
-        found = [backend.download(r, device) for r in results]
-        broken = fences.broken()
-        after = [backend.download(handles[p], device) for p in sources]
-    except UnsupportedError:
-        raise
-    except Exception as error:
-        text = f"{error.__class__.__name__}: {error}"
-        raise Failed(Outcome.ERROR, "execute", text) from error
-    if broken:
-        text = f"a tensor beside the results was overwritten: {broken}"
-        raise Failed(Outcome.MISMATCH, "execute", text)
-    for port, array in zip(ports, after, strict=True):
-        if np.asarray(array).tobytes() != drawn.arrays[port].tobytes():
-            raise Failed(Outcome.MISMATCH, "execute", f"input x{port} was changed by the run")
-    return found
+            _same(name, place, results[place], values[value], errors[value], drawn.exact[value])
 
 
 def _judged(main: Block, values: Sequence[Any], setting: Setting) -> list[Array]:
