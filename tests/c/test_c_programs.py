@@ -7,3 +7,4 @@ from test_opencl_extremes import *  # noqa: F403
 from test_opencl_families import *  # noqa: F403
 from test_opencl_llama import *  # noqa: F403
 from test_opencl_programs import *  # noqa: F403
+from test_opencl_together import *  # noqa: F403

@@ -14,6 +14,9 @@ from ptir.errors import DeviceError
 from ptir.ir.graph import rebuild, repeat
 from ptir_testsuite.mutants import Correct
 
+FORMS = 3
+"""The forms in which a random program is run."""
+
 
 class Little(Correct):
     """Takes additions only and says so."""
@@ -129,6 +132,29 @@ class Unlucky(Correct):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(60)
         return super().step(instruction, operands, device)
+
+
+class Crowded(Correct):
+    """Takes the process with it when it compiles several programs that negate at once."""
+
+    name = "crowded"
+
+    def compile_all(self, programs, device):
+        ops = [i.op for program, _ in programs for i in program.main.instructions]
+        if len(programs) > FORMS and "neg" in ops:
+            os._exit(7)
+        return super().compile_all(programs, device)
+
+
+class Unsociable(Correct):
+    """Compiles the forms of a program, and not of two."""
+
+    name = "unsociable"
+
+    def compile_all(self, programs, device):
+        if len(programs) > FORMS:
+            raise RuntimeError("too many programs")
+        return super().compile_all(programs, device)
 
 
 class Interrupted(Correct):

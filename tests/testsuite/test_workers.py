@@ -11,8 +11,10 @@ import pytest
 from ptir.ops import OPS
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.corpus import cases_of
+from ptir_testsuite.items import random_programs
 from ptir_testsuite.mutants import Correct
 from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.programs import drawn_program
 from ptir_testsuite.workers import Order, SuiteDefect, run_in_processes
 
 HERE = Path(__file__).parent
@@ -62,6 +64,42 @@ def test_an_item_that_is_killed_twice_is_a_crash(monkeypatch):
         integers = case.types[0].dtype.name == "i32"
         assert rows[case.id].outcome is (Outcome.CRASH if integers else Outcome.PASS)
         assert not integers or rows[case.id].facts == {"killed_before": "SIGKILL"}
+
+
+def programs(name, monkeypatch, first=0):
+    items = list(random_programs(10, first=first))
+    rows = list(run_in_processes(items, order(name, monkeypatch), 1, 60.0))
+    assert [row.case for row in rows] == [item.id for item in items]
+    return rows
+
+
+def test_programs_whose_worker_died_while_they_were_together_are_tried_alone(monkeypatch):
+    """Alone each of them passes: nobody is blamed for the company that it was in."""
+    rows = programs("Crowded", monkeypatch)
+    assert {row.outcome for row in rows} == {Outcome.PASS}
+
+
+def test_a_program_that_kills_its_worker_alone_is_found_among_others(monkeypatch):
+    fatal = next(number for number in range(1, 1000) if negates_integers(number))
+    rows = programs("Dying", monkeypatch, first=fatal - 1)
+    expected = [
+        Outcome.CRASH if negates_integers(fatal - 1 + n) else Outcome.PASS for n in range(10)
+    ]
+    assert [row.outcome for row in rows] == expected and Outcome.PASS in expected
+
+
+def negates_integers(number):
+    main = drawn_program(0, number, Correct.claims, Correct.correctly_rounded).program.main
+    return any(i.op == "neg" and i.types[0].dtype.name == "i32" for i in main.instructions)
+
+
+def test_programs_that_compile_alone_and_not_together_are_an_error(monkeypatch):
+    rows = programs("Unsociable", monkeypatch)
+    failed = {row.case: (row.outcome, row.phase, row.message) for row in rows if row.failed}
+    assert list(failed) == ["program-0-0", "program-0-4", "program-0-8"]
+    for outcome, phase, message in failed.values():
+        assert (outcome, phase) == (Outcome.ERROR, "compile")
+        assert "RuntimeError: too many programs" in message and "compiles alone" in message
 
 
 def test_ctrl_c_is_for_the_process_that_collects_the_rows(monkeypatch):
