@@ -14,7 +14,7 @@ from ptir.capture.plan import PLANS
 
 # Programs that any device must run were written for the OpenCL tests; here they run on C.
 SHARED = ("test_opencl_families", "test_opencl_programs", "test_opencl_control")
-SHARED += ("test_opencl_extremes", "test_opencl_llama", "test_opencl_together")
+SHARED += ("test_opencl_extremes", "test_opencl_llama", "test_opencl_one_file")
 SHARED += ("test_opencl_digits", "test_opencl_dots", "test_opencl_fast")
 SHARED += ("test_opencl_conformance",)
 sys.path.append(str(Path(__file__).parent.parent / "opencl"))

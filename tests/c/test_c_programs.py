@@ -6,5 +6,5 @@ from test_opencl_control import *  # noqa: F403  collected again, with this fold
 from test_opencl_extremes import *  # noqa: F403
 from test_opencl_families import *  # noqa: F403
 from test_opencl_llama import *  # noqa: F403
+from test_opencl_one_file import *  # noqa: F403
 from test_opencl_programs import *  # noqa: F403
-from test_opencl_together import *  # noqa: F403

@@ -62,7 +62,7 @@ def hashed(everything: Iterable[Item]) -> Iterator[Case | ModelRun | Lifetime]:
     return (item for item in everything if isinstance(item, Case | ModelRun | Lifetime))
 
 
-TOGETHER: Final = 4
+AT_ONCE: Final = 4
 """Items of a group at most. Programs in groups of 16 cost a tenth less than in groups of four."""
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Kind(Generic[T]):
     spoken: Callable[[T], Spoken]
     profiles: Callable[[T], frozenset[str]]
     words: Callable[[T], Iterable[str]]
-    together: Callable[[Sequence[T], Setting], Iterator[Row]] | None = None
+    several: Callable[[Sequence[T], Setting], Iterator[Row]] | None = None
     """Runs several for less than one by one, where there is such a way."""
 
 
@@ -168,18 +168,18 @@ def run_item(item: Item, setting: Setting) -> Row:
 
 
 def groups(found: Iterable[Item]) -> Iterator[Sequence[Item]]:
-    """``found`` in order, divided into what ``run_together`` takes."""
+    """``found`` in order, divided into what ``run_group`` takes."""
     for kind, alike in groupby(found, type):
-        most = 1 if KINDS[kind].together is None else TOGETHER
+        most = 1 if KINDS[kind].several is None else AT_ONCE
         several = tuple(alike)
         yield from (several[n : n + most] for n in range(0, len(several), most))
 
 
-def run_together(group: Sequence[Item], setting: Setting) -> Iterator[Row]:
+def run_group(group: Sequence[Item], setting: Setting) -> Iterator[Row]:
     """Run the items of a group, which are of one kind."""
-    together = KINDS[type(group[0])].together
-    if together is not None and len(group) > 1:
-        return together(group, setting)
+    several = KINDS[type(group[0])].several
+    if several is not None and len(group) > 1:
+        return several(group, setting)
     return (run_item(item, setting) for item in group)
 
 

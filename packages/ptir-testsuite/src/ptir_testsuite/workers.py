@@ -24,7 +24,7 @@ from typing import Any, Final
 from ptir.backend import Backend, Target, registry
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import Item, groups, profiles, run_together, spoken
+from ptir_testsuite.items import Item, groups, profiles, run_group, spoken
 from ptir_testsuite.models import ModelRun
 from ptir_testsuite.outcomes import Outcome, Row
 
@@ -75,7 +75,7 @@ def serve(order: Order, pipe: Connection) -> None:
     while (batch := pipe.recv()) is not None:
         for group in groups(batch):
             try:
-                for row in run_together(group, setting):
+                for row in run_group(group, setting):
                     pipe.send(row)
             except Exception:  # noqa: BLE001  reported whole by the parent
                 names = " ".join(item.id for item in group)

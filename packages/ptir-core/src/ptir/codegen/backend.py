@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ptir.codegen.compile import SourceFile
-    from ptir.codegen.together import Together
+    from ptir.codegen.one_file import OneFile
 
 
 @dataclass(eq=False)
@@ -68,7 +68,7 @@ class KernelBackend(Backend):
     def __init__(self) -> None:
         self._opened: dict[int, _Opened] = {}
         self._opening = threading.RLock()
-        self._together: Together | None = None
+        self._one_file: OneFile | None = None
 
     @abstractmethod
     def open(self, device: Device) -> KernelDevice:
@@ -130,17 +130,17 @@ class KernelBackend(Backend):
     def compile_all(
         self, programs: Sequence[tuple[Program, Options]], device: Device
     ) -> list[Executable]:
-        """Compile programs into one source file; see ``ptir.codegen.together``."""
-        from ptir.codegen.together import Together
+        """Compile programs into one source file; see ``ptir.codegen.one_file``."""
+        from ptir.codegen.one_file import OneFile
 
         with self._opening:
-            self._together = Together(self.opened(device).device)
+            self._one_file = OneFile(self.opened(device).device)
             try:
                 super().compile_all(programs, device)
-                self._together.written()
+                self._one_file.written()
                 return super().compile_all(programs, device)
             finally:
-                self._together = None
+                self._one_file = None
 
     def _straight(
         self,
@@ -154,8 +154,8 @@ class KernelBackend(Backend):
         opened = self.opened(device)
         with self._opening:
             recipe = self._recipe(program, device, options, check)
-            if self._together is not None and self._together.writing:
-                return self._together.unbound
+            if self._one_file is not None and self._one_file.writing:
+                return self._one_file.unbound
             made = self._bound(program, recipe, opened)
 
         @cache
@@ -255,8 +255,8 @@ class KernelBackend(Backend):
                 return replace(made, sharing=found)
             return found.recipe
 
-        if self._together is not None:
-            return self._together.recipe(program, options, make)
+        if self._one_file is not None:
+            return self._one_file.recipe(program, options, make)
         key = None if noted.is_on(opened) else recipes.key_of(program, opened, options)
         recipe = recipes.found(key) if key else None
         if recipe is None:

@@ -1,4 +1,4 @@
-"""Writes the body of one kernel: statements, loops, and expressions with common parts shared.
+"""Writes the body of one kernel: expressions with common parts shared, loads and stores.
 
 A body asks for the value of an expression either for one element (*scalar*) or for all lanes at
 once (*wide*, while a lane axis is set). Parts that do not depend on the lane stay scalar.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
-from ptir.backend.kernel import Argument, Dialect, Together
+from ptir.backend.kernel import Argument, Dialect
 from ptir.codegen.expr import (
     Apply,
     Cell,
@@ -24,6 +24,7 @@ from ptir.codegen.expr import (
     substitute,
 )
 from ptir.codegen.index import Axis, Index, number, replaced, spelled
+from ptir.codegen.statements import Statements
 from ptir.types import F32, I32, U32, DType
 
 WORDS: Final = 4
@@ -39,53 +40,17 @@ class Text:
     wide: bool
 
 
-class Writer:
+class Writer(Statements[Text]):
     """The body of one kernel under construction, and the buffers that it turned out to use."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
+        super().__init__(dialect)
         self.lane: Axis | None = None
         self.arguments: dict[int, Argument] = {}
-        self._lines: list[str] = []
-        self._depth = 1
-        self._scopes: list[dict[tuple[Expr, Axis | None], Text]] = [{}]
-        self._names = 0
-        self._shared = 0
-        self._arrays: dict[str, tuple[DType, int]] = {}
         self._ahead: dict[int, int] = {}
         self._run: tuple[Axis, int, int] | None = None
         self._run_stores: dict[tuple[str, Index], list[str]] = {}
         """By buffer and first element: words that wait until 16 bytes are complete."""
-
-    # --- statements ---
-
-    def line(self, text: str) -> None:
-        """Add one statement."""
-        self._lines.append("  " * self._depth + text)
-
-    @contextmanager
-    def block(self, header: str) -> Iterator[None]:
-        """Statements in braces behind ``header``; values named inside are forgotten after it."""
-        self.line(f"{header} {{")
-        self._depth += 1
-        self._scopes.append({})
-        yield
-        self._scopes.pop()
-        self._depth -= 1
-        self.line("}")
-
-    @contextmanager
-    def loop(
-        self, axis: Axis, first: str, end: str, step: int = 1, rolled: bool = False
-    ) -> Iterator[None]:
-        """A loop of ``axis`` from ``first`` up to ``end``.
-
-        Where large bodies are nested, compilers that unroll what is ``rolled`` take minutes.
-        """
-        name = axis.name
-        header = f"for (int {name} = {first}; {name} < {end}; {name} += {step})"
-        with self.block(f"{self.dialect.rolled} {header}".strip() if rolled else header):
-            yield
 
     @contextmanager
     def lanes(self, lane: Axis | None) -> Iterator[None]:
@@ -94,28 +59,6 @@ class Writer:
         yield
         self.lane = before
 
-    def share(self, pieces: int, items: int) -> None:
-        """Declare ``first`` and ``last``: the item's part of ``pieces`` among ``items``.
-
-        What was written before is the kernel's *head*: it must not depend on the item.
-        """
-        self._shared = len(self._lines)
-        for name, item in (("first", "item"), ("last", "(item + 1)")):
-            self.line(
-                f"const int {name} = {item} * {pieces // items} + min({item}, {pieces % items});"
-            )
-
-    def name(self, prefix: str = "t") -> str:
-        """A fresh variable name."""
-        self._names += 1
-        return f"{prefix}{self._names}"
-
-    def let(self, dtype: DType, wide: bool, text: str) -> str:
-        """Declare a variable that holds ``text``; returns its name."""
-        name = self.name()
-        self.line(f"const {self.type(dtype, wide)} {name} = {text};")
-        return name
-
     def fetch_ahead(self, value: int, nbytes: int) -> None:
         """Have wide loads of a value also fetch what lies ``nbytes`` further on; 0: they do not."""
         self._ahead[value] = nbytes
@@ -123,44 +66,7 @@ class Writer:
     def parts(self) -> tuple[str, str]:
         """What is the same for every item, and what each item does."""
         assert not self._run_stores, f"stores of 16 bytes left half done: {self._run_stores}"
-        head, each = self._lines[: self._shared], self._lines[self._shared :]
-        return "\n".join((*self._declared(), *head)), "\n".join(each)
-
-    # --- groups ---
-
-    @property
-    def together(self) -> Together:
-        """How the dialect spells groups."""
-        assert self.dialect.together is not None, f"{self.dialect.name} has no work-groups"
-        return self.dialect.together
-
-    def _declared(self) -> Iterator[str]:
-        for name, (dtype, size) in self._arrays.items():
-            yield f"  {self.together.shared.format(self.type(dtype, False), name, size)}"
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of all shared arrays."""
-        return sum(size * max(4, dtype.itemsize) for dtype, size in self._arrays.values())
-
-    def shared(self, dtype: DType, size: int) -> str:
-        """Declare an array that the members of a group share; returns its name."""
-        name = self.name("shared")
-        self._arrays[name] = dtype, size
-        return name
-
-    def room(self, dtype: DType, size: int) -> str:
-        """The shared array of a type for whatever is brought together, of ``size`` at least.
-
-        Whoever uses it leaves with a barrier behind the last read.
-        """
-        name = f"room_{dtype.name}"
-        self._arrays[name] = dtype, max(size, self._arrays.get(name, (dtype, 0))[1])
-        return name
-
-    def barrier(self) -> None:
-        """All members arrive, and see what the others wrote. Every member must come here."""
-        self.line(self.together.barrier)
+        return super().parts()
 
     @contextmanager
     def running(self, block: Index, size: int, place: int) -> Iterator[None]:
@@ -190,10 +96,6 @@ class Writer:
 
     # --- expressions ---
 
-    def type(self, dtype: DType, wide: bool) -> str:
-        """The type of a variable."""
-        return self.dialect.type(dtype, self.dialect.lanes if wide else 1)
-
     def scalar(self, expr: Expr) -> str:
         """The value of an expression for one element."""
         with self.lanes(None):
@@ -212,15 +114,13 @@ class Writer:
     def value(self, expr: Expr) -> Text:
         """The value of an expression, per lane where it depends on the lane."""
         lane = self.lane if self.lane in expr.axes or expr.wide else None
-        for scope in reversed(self._scopes):
-            known = scope.get((expr, lane))
-            if known is not None:
-                return known
+        known = self.known((expr, lane))
+        if known is not None:
+            return known
         made = self._spelled(expr, lane)
         if isinstance(expr, Apply | Load | Cell):
             made = Text(self.let(expr.dtype, made.wide, made.text), expr.dtype, made.wide)
-        self._scopes[-1][(expr, lane)] = made
-        return made
+        return self.remember((expr, lane), made)
 
     def index(self, index: Index) -> str:
         """An index as the text of an integer."""
@@ -295,15 +195,14 @@ class Writer:
         if expr.index.coefficient(run) != size:
             return None
         first = expr.index - left.constant
-        key = Cell(U32, f"16 bytes of {buffer}", first), None
-        known = next((scope[key] for scope in reversed(self._scopes) if key in scope), None)
+        key = "16 bytes", buffer, first
+        known = self.known(key)
         if known is None:
             if left.constant or place % WORDS:
                 return None  # the run does not begin where 16 bytes do
-            known = Text(self.name("w"), U32, False)
-            at = self.index(first)
-            self.line(self.together.words.format(known.text, buffer, at))
-            self._scopes[-1][key] = known
+            name, at = self.name("w"), self.index(first)
+            self.line(self.together.words.format(name, buffer, at))
+            known = self.remember(key, Text(name, U32, False))
         word = f"{known.text}.{'xyzw'[left.constant]}"
         return self.dialect.apply("bits", expr.dtype, U32, 1, [word])
 

@@ -25,7 +25,7 @@ class Unbound(Executable):
         raise AssertionError("this program was written, not built")
 
 
-class Together:
+class OneFile:
     """The source file, and the recipes of the programs in it."""
 
     def __init__(self, device: KernelDevice) -> None:
