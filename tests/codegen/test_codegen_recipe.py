@@ -36,9 +36,9 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The blocks that were really compiled."""
     compile_block, seen = compile.compile_block, list[Any]()
 
-    def counted(block: Any, *rest: Any) -> Any:
+    def counted(block: Any, *rest: Any, **options: Any) -> Any:
         seen.append(block)
-        return compile_block(block, *rest)
+        return compile_block(block, *rest, **options)
 
     monkeypatch.setattr(compile, "compile_block", counted)
     return seen
