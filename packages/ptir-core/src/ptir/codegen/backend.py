@@ -33,13 +33,14 @@ from ptir.codegen import noted
 from ptir.codegen import recipe as recipes
 from ptir.codegen.binaries import built
 from ptir.codegen.control import Host, HostProgram, is_cut
-from ptir.codegen.launches import KernelProgram, Step, step_of
+from ptir.codegen.launches import KernelProgram
 from ptir.codegen.memory import Pool, Resident
 from ptir.codegen.pack import pack
 from ptir.codegen.panels import UNPACK
 from ptir.codegen.parts import InPieces, in_pieces
 from ptir.codegen.recipe import Part, Recipe
 from ptir.codegen.rounded import settled
+from ptir.codegen.steps import Step, step_of
 from ptir.codegen.support import refusal
 from ptir.ir.program import Block, Program
 from ptir.ops.profiles import PROFILES
