@@ -11,11 +11,12 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 from ptir import events
 from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, in_turns
-from ptir.errors import UsageError
+from ptir.errors import UsageError, VerifyError
 from ptir.ir.program import Block, Port, Program
 from ptir.ops.implementations import Overrides, active_overrides
 from ptir.params.store import ParamStore
@@ -188,7 +189,8 @@ PLANS: Final = PlanCache()
 
 
 def compile_plan(program: Program, target: Target, options: Options, overrides: Overrides) -> Plan:
-    """Optimize and compile ``program``; parameters are moved behind the inputs."""
+    """Optimize and compile ``program``, whose parameters stand behind its inputs."""
+    _check_order(program)
     began = time.perf_counter()
     context = PassContext(
         target.backend, target.device, overrides, check_indices=options.check_indices
@@ -202,6 +204,19 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
     derived = dict(context.derived)
     generation = target.backend.generation(target.device)
     return Plan(program, optimized, executable, target, derived, options.donated, generation)
+
+
+def _check_order(program: Program) -> None:
+    """Raise ``VerifyError`` for an input behind a parameter: a plan is run on inputs, then those.
+
+    Capture and every pass keep that order; a program that was written by hand may not.
+    """
+    for first, second in pairwise(program.ports):
+        if first.kind == "parameter" and second.kind == "input":
+            raise VerifyError(
+                f"input {second.name!r} stands behind parameter {first.name!r}; a plan takes inputs"
+                " first, then parameters: put them in that order, or call all of them inputs"
+            )
 
 
 def plan_for(program: Program, target: Target, options: Options | None = None) -> Plan:
