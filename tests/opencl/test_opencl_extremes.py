@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from opencl_runs import Array, run
 
+import ptir
+from ptir import functional as F
 from ptir.backend.contract import Target
 
 DTYPES: dict[str, Any] = {
@@ -54,3 +56,16 @@ def test_extremes_know_nan_and_signed_zeros(
         np.testing.assert_array_equal(found, wanted)
         numbers = ~np.isnan(wanted)
         np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(wanted[numbers]))
+
+
+@pytest.mark.parametrize("dtype", ["i16", "bf16"])
+@pytest.mark.parametrize("count", [1, 16, 37])
+def test_a_nan_of_f16_has_one_form_in_a_vector_and_beside_it(
+    opencl: Target, count: int, dtype: str
+) -> None:
+    """Bits that are looked at must not depend on which elements are computed together."""
+    bits = np.resize(np.uint16([0x7E00, 0xFE00, 0x7E01, 0x3C00]), count)
+    found = run(
+        opencl, lambda x: F.bitcast(x, dtype=ptir.types.DTYPES[dtype]), bits.view(np.float16)
+    )
+    assert found.view(np.uint16).tolist() == bits.tolist()

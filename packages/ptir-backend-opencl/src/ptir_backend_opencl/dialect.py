@@ -58,7 +58,8 @@ static float{n} to_f16{n}(float{n} x) {{
 static ushort{n} f16_bits{n}(float{n} x) {{
   ushort t[{width}] __attribute__((aligned(64)));
   vstore_half{n}_rte(x, 0, (half *)t);
-  return {load};
+  uint{n} u = as_uint{n}(x), nan = ((u >> 16) & 0x8000u) | ((u >> 13) & 0x3ffu) | 0x7e00u;
+  return select({load}, convert_ushort{n}(nan), convert_ushort{n}({isnan}));
 }}
 static float{n} bits_f16{n}(ushort{n} x) {{
   ushort t[{width}] __attribute__((aligned(64)));
@@ -66,7 +67,10 @@ static float{n} bits_f16{n}(ushort{n} x) {{
   return vload_half{n}(0, (half *)t);
 }}
 """
-"""f32 rounded to 16 bits, half to even, and widened again; ``half`` arithmetic is not needed."""
+"""f32 rounded to 16 bits, half to even, and widened again; ``half`` arithmetic is not needed.
+
+PoCL's ``vstore_half`` makes every NaN 0x7fff on some processors and on others only beside lanes.
+"""
 
 REMAINDER: Final = """\
 static float{n} rem{n}(float{n} a, float{n} b) {{
