@@ -62,8 +62,9 @@ class Driver:
 
 
 NO_DRIVER: Final = (
-    "no NVIDIA driver (libcuda) and no ROCm are found; a GPU needs its maker's driver, other"
-    " machines run `ptir-backend-c` or `ptir-backend-opencl`"
+    "no NVIDIA driver (libcuda) and no ROCm are found; an NVIDIA GPU needs its driver, then `pip"
+    ' install "ptir-backend-cupy[cuda13]"` (cuda12 for drivers of CUDA 12); other machines: `pip'
+    " install ptir-backend-c` or `pip install ptir-backend-opencl`"
 )
 
 
