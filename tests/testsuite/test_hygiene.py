@@ -17,7 +17,7 @@ from ptir_testsuite.layouts import BAND, LAYOUTS, memory_of, scribble
 from ptir_testsuite.mutants import Correct
 from ptir_testsuite.mutants.lifetimes import Beyond, Placing, Sharing, Unwritten
 from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.programs import check
+from ptir_testsuite.programs import forms
 
 
 def case_of(op, words):
@@ -114,4 +114,4 @@ def test_a_backend_with_memory_of_its_own_passes():
         for case in list(cases_of(OPS[op]))[::9]:
             found = run_case(case, setting)
             assert not found.failed, found.message
-    assert check.Fences is execute.Fences
+    assert forms.Fences is execute.Fences

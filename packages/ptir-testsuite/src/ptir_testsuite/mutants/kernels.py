@@ -42,7 +42,7 @@ def _(right: Any) -> Any:
 @planted(
     "the last work-item of a kernel is not launched",
     "add dot_general sort programs",
-    "launches:Launch.__init__",
+    "steps:Launch.__init__",
 )
 def _(right: Any) -> Any:
     def launch(self: Any, device: Any, kernel: Any, items: int, *rest: Any) -> None:
