@@ -40,11 +40,17 @@ def test_products_are_right_whatever_the_tiles(opencl: Target, cache: Path, tile
         close(found, np.maximum(x[:rows].astype(np.float64) @ weight + bias, 0), 1e-4)
 
 
+def try_only(monkeypatch: pytest.MonkeyPatch, *changes: tuple[dict[str, int], ...]) -> None:
+    """Have both schedules try these changes, and no others."""
+    measured = {name: (families, changes) for name, (families, _) in tune.MEASURED.items()}
+    monkeypatch.setattr(tune, "MEASURED", measured)
+
+
 def test_a_model_is_tuned_and_the_next_process_uses_the_choice(
     opencl: Target, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tune, "ROTATED", 1 << 20)
-    monkeypatch.setattr(tune, "CHANGES", (({"rows": 6, "panels": 4},), ({"chains": 2},)))
+    try_only(monkeypatch, ({"rows": 6, "panels": 4},), ({"chains": 2},))
     device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
     x, weight, bias = normal(37, 64), normal(64, 118, seed=1), normal(118, seed=2)
     with opencl.backend.tuning(opencl.device) as outcome:  # type: ignore[union-attr]
@@ -62,7 +68,7 @@ def test_warm_up_tunes_with_the_model_and_keeps_the_choice(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(tune, "CHANGES", ())
+    try_only(monkeypatch)
     monkeypatch.setattr(tune, "MOST", 2)
     words = ("warmup", "random:gpt2-tiny", "--tune", "--tokens", "8", "--backend", "opencl")
     assert main([*words, "--json"]) == 0

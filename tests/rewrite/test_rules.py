@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import ptir.rewrite
-from evaluation import awkward, evaluate, same_bits
+from comparing import same_bits
+from evaluation import awkward, evaluate
 from ptir.errors import VerifyError
 from ptir.ir.attributes import Literal
 from ptir.ir.graph import freeze, source
@@ -37,7 +38,9 @@ def disagreement(rule: AnyRule) -> str:
         verify(Program(after, tuple(Port(f"p{i}") for i in range(len(after.inputs)))))
         for turn in range(16):
             inputs = awkward(block.inputs, turn)
-            if not same_bits(evaluate(after, inputs), evaluate(block, inputs)):
+            # a NaN is as good as another: NumPy's power drops its sign on some processors
+            results = zip(evaluate(after, inputs), evaluate(block, inputs), strict=True)
+            if not all(same_bits(a, b) for a, b in results):
                 return f"differs on {block.inputs} at turn {turn}"
     return ""
 
