@@ -1,9 +1,9 @@
 """The long proofs of a release: a whole conformance run on every device, a report each.
 
 ``python scripts/evidence.py FOLDER [NAME...]`` runs what is named (default: all), goes on with what
-was interrupted, and prints the headlines. It needs everything installed, PoCL and
-``ptir-backend-opencl[cpu]`` too, and hours of processor time. ``ptir-conformance matrix`` reads the
-reports.
+was interrupted, and prints the headlines. It needs everything installed for the interpreter that
+runs it, PoCL and ``ptir-backend-opencl[cpu]`` too, and hours of processor time. ``ptir-conformance
+matrix`` reads the reports.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def _run(folder: Path, name: str) -> int:
     environment = os.environ | ONCE | run.environment
     if "PYTHONPATH" in run.environment and "PYTHONPATH" in os.environ:
         environment["PYTHONPATH"] += os.pathsep + os.environ["PYTHONPATH"]
-    command = ["ptir-conformance", "run", "--backend", run.backend, "--jobs", str(os.cpu_count())]
+    command = [sys.executable, "-m", "ptir_testsuite", "run", "--backend", run.backend]
+    command += ["--jobs", str(os.cpu_count())]
     command += ["--json", str(report), *(["--resume"] if report.exists() else [])]
     began = time.monotonic()
     made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -13,6 +13,7 @@ from test_opencl_convolutions import (  # noqa: F401  collected here
 )
 from test_opencl_extremes import (  # noqa: F401
     test_a_nan_of_f16_has_one_form_in_a_vector_and_beside_it,
+    test_a_nan_of_f16_is_stored_alike_everywhere,
     test_extremes_know_nan_and_signed_zeros,
 )
 from test_opencl_families import (  # noqa: F401

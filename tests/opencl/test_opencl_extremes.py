@@ -69,3 +69,16 @@ def test_a_nan_of_f16_has_one_form_in_a_vector_and_beside_it(
         opencl, lambda x: F.bitcast(x, dtype=ptir.types.DTYPES[dtype]), bits.view(np.float16)
     )
     assert found.view(np.uint16).tolist() == bits.tolist()
+
+
+@pytest.mark.parametrize("count", [16, 37])
+def test_a_nan_of_f16_is_stored_alike_everywhere(opencl: Target, count: int) -> None:
+    """What the last lines of a tensor store is what a vector stores of the same values."""
+    bits = np.resize(np.uint16([0x7E00, 0xFE00, 0x7E01, 0x3C00]), count)
+    found = run(opencl, lambda x: -x, bits.view(np.float16)).view(np.uint16)
+    assert found.tolist() == np.resize(found[:4], count).tolist()
+    assert np.isnan(found[:3].view(np.float16)).all() and found[3] == 0xBC00
+    bits_of_it = run(
+        opencl, lambda x: F.bitcast(-x, dtype=ptir.types.DTYPES["i16"]), bits.view(np.float16)
+    )
+    assert bits_of_it.view(np.uint16).tolist() == found.tolist()

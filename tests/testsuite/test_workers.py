@@ -88,9 +88,13 @@ def test_a_program_that_kills_its_worker_alone_is_found_among_others(monkeypatch
     assert [row.outcome for row in rows] == expected and Outcome.PASS in expected
 
 
+def instructions(number):
+    drawn = drawn_program(0, number, Correct.claims, Correct.correctly_rounded)
+    return drawn.program.main.instructions
+
+
 def negates_integers(number):
-    main = drawn_program(0, number, Correct.claims, Correct.correctly_rounded).program.main
-    return any(i.op == "neg" and i.types[0].dtype.name == "i32" for i in main.instructions)
+    return any(i.op == "neg" and i.types[0].dtype.name == "i32" for i in instructions(number))
 
 
 def test_programs_that_compile_alone_and_not_together_are_an_error(monkeypatch):
@@ -100,6 +104,16 @@ def test_programs_that_compile_alone_and_not_together_are_an_error(monkeypatch):
     for outcome, phase, message in failed.values():
         assert (outcome, phase) == (Outcome.ERROR, "compile")
         assert "RuntimeError: too many programs" in message and "compiles alone" in message
+
+
+def test_programs_that_are_refused_have_the_outcomes_that_they_have_alone(monkeypatch):
+    """A refusal of one that is compiled with others is told of that one."""
+    rows = programs("Modest", monkeypatch)
+    adds = [any(i.op == "add" for i in instructions(number)) for number in range(10)]
+    assert [row.outcome for row in rows] == [
+        Outcome.UNSUPPORTED if add else Outcome.PASS for add in adds
+    ]
+    assert len(set(adds)) == 2
 
 
 def test_ctrl_c_is_for_the_process_that_collects_the_rows(monkeypatch):

@@ -53,7 +53,8 @@ static float{n} to_bf16{n}(float{n} x) {{
 static float{n} to_f16{n}(float{n} x) {{
   ushort t[{width}] __attribute__((aligned(64)));
   vstore_half{n}_rte(x, 0, (half *)t);
-  return vload_half{n}(0, (half *)t);
+  uint{n} nan = (as_uint{n}(x) & 0xffffe000u) | 0x400000u;
+  return as_float{n}(select(as_uint{n}(vload_half{n}(0, (half *)t)), nan, {isnan}));
 }}
 static ushort{n} f16_bits{n}(float{n} x) {{
   ushort t[{width}] __attribute__((aligned(64)));
@@ -69,7 +70,9 @@ static float{n} bits_f16{n}(ushort{n} x) {{
 """
 """f32 rounded to 16 bits, half to even, and widened again; ``half`` arithmetic is not needed.
 
-PoCL's ``vstore_half`` makes every NaN 0x7fff on some processors and on others only beside lanes.
+PoCL's scalar ``vstore_half`` makes every NaN 0x7fff on processors without AVX-512, its vectors do
+not. No NaN is taken from it, and stores are made of ``f16_bits``: a NaN keeps its sign and the ten
+first bits that it says, in a vector and beside one, in a register and in memory.
 """
 
 REMAINDER: Final = """\
@@ -273,10 +276,10 @@ class OpenCLC(CLike):
     ) -> str:
         """A store of what carries the value, narrowed."""
         n, kind = _n(width), self.storage(dtype)
-        if dtype == F16 and width > 1:  # PoCL's wide vstore_half faults where lines are not aligned
+        if dtype == F16:  # PoCL's wide vstore_half faults where lines are not aligned
             text, kind = f"f16_bits{n}({text})", "ushort"
-        elif dtype == F16:
-            return f"vstore_half_rte({text}, 0, {buffer} + {index});"
+        if dtype == F16 and width == 1:
+            return f"*({space}ushort{'_at' if self._own else ''} *)({buffer} + {index}) = {text};"
         if dtype == BF16:
             text = f"convert_ushort{n}(as_uint{n}({text}) >> 16)"
         if dtype == BOOL:

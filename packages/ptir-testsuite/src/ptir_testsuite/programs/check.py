@@ -63,10 +63,10 @@ def run_programs(items: Sequence[RandomProgram], setting: Setting) -> Iterator[R
     """
     start = time.perf_counter()
     drawn = [_drawn(item, setting) for item in items]
-    forms = [forms_of(one, setting) for one in drawn]
     fault = ""
     built: list[Built | None] = [None] * len(items)
     try:
+        forms = [forms_of(one, setting) for one in drawn]
         made = iter(compiled([form for each in forms for form in each], setting))
         built = [[(form, next(made)) for form in each] for each in forms]
     except UnsupportedError as error:
