@@ -1,9 +1,10 @@
 """The part of CuPy that the backend calls, on the host, as lazy as a GPU may be.
 
 Nothing queued on a stream happens before somebody waits for it, streams that no event ties
-together run in the wrong order, and every call notes which device was current. Kernels are the CUDA
-text run by the host shim. So a missing wait, a buffer written too early and an argument in the
-wrong place give wrong numbers here. It proves what the backend asks of CuPy, not what CuPy does.
+together run in the wrong order, every call notes which device was current, and the driver knows no
+thread that did not call the runtime. Kernels are the CUDA text run by the host shim. So a missing
+wait, a buffer written too early and an argument in the wrong place give wrong numbers here. It
+proves what the backend asks of CuPy, not what CuPy does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import threading
 from collections import deque
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -150,6 +152,7 @@ class FakeCupy:
         self.pinned: list[Held] = []
         self.fails: dict[str, Exception] = {}
         self.launched_on: list[int] = []
+        self.threads = threading.local()
         runtime = SimpleNamespace(
             CUDARuntimeError=CUDARuntimeError,
             memcpyHostToDevice=1,
@@ -160,6 +163,7 @@ class FakeCupy:
             driverGetVersion=lambda: 13000,
             runtimeGetVersion=lambda: 13000,
             memcpyAsync=self.memcpy,
+            memGetInfo=self.memory_info,
         )
         driver = SimpleNamespace(
             CUDADriverError=CUDADriverError,
@@ -181,6 +185,15 @@ class FakeCupy:
         self.calls.append(name)
         if name in self.fails:
             raise self.fails[name]
+
+    def asked_of_the_driver(self, name: str) -> None:
+        self.called(name)
+        if not getattr(self.threads, "known", False):
+            raise CUDADriverError(201)
+
+    def memory_info(self) -> tuple[int, int]:
+        self.threads.known = True
+        return self.nbytes - self.used, self.nbytes
 
     def properties(self, number: int) -> dict[str, Any]:
         return {
@@ -211,6 +224,7 @@ class FakeCupy:
 
     def memcpy(self, to: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         self.called("memcpyAsync")
+        self.threads.known = True
         held = self.streams[stream]
         pinned = any(p.ptr <= source < p.ptr + p.array.nbytes for p in self.pinned)
         if kind == 1 and not pinned:  # the driver has read it when the call returns
@@ -221,7 +235,7 @@ class FakeCupy:
         held.add(lambda: ctypes.memmove(to, source, nbytes))
 
     def load(self, code: bytes) -> int:
-        self.called("moduleLoadData")
+        self.asked_of_the_driver("moduleLoadData")
         if not isinstance(code, bytes):
             raise TypeError("Argument 'image' has incorrect type")
         try:
@@ -231,12 +245,13 @@ class FakeCupy:
         return len(self.modules) - 1
 
     def function(self, module: int, name: str) -> int:
+        self.asked_of_the_driver("moduleGetFunction")
         built = self.modules[module]
         self.kernels.append((built, name, self.host.kernel(built, name, 0).entry))
         return len(self.kernels) - 1
 
     def launch(self, *given: int) -> None:
-        self.called("launchKernel")
+        self.asked_of_the_driver("launchKernel")
         function, gx, gy, gz, bx, by, bz, shared, stream, params, extra = given
         assert (gy, gz, by, bz, shared, extra) == (1, 1, 1, 1, 0, 0)
         built, name, entry = self.kernels[function]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -136,6 +137,23 @@ def test_the_second_device_is_current_when_it_is_used(cupy: Target, fake: FakeCu
         np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-6)
         assert fake.device == 0, "the caller's device stays current"
     assert set(fake.launched_on) == {0, 1}
+
+
+@pytest.mark.usefixtures("built_anew")
+@pytest.mark.parametrize("first", ["launch", "build", "load"])
+def test_the_first_call_of_a_thread_may_be_any(cupy: Target, first: str) -> None:
+    """The driver's calls need a context that is current in their thread."""
+    given, again = tensor(np.ones((3, 4), np.float32), backend=cupy), ptir.jit(chain)
+    again(given)
+    made = opened(cupy)
+    code = made.build(made.dialect.prelude()).code
+    calls = {
+        "launch": lambda: again(given),
+        "build": lambda: ptir.jit(lambda x: x * 3.0)(given),
+        "load": lambda: made.load("", code),
+    }
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(calls[first]).result() is not None
 
 
 @pytest.mark.usefixtures("built_anew")

@@ -51,6 +51,7 @@ class CupyDevice(KernelDevice):
             *(cupy.cuda.memory.OutOfMemoryError, MemoryError),
         )
         self._device = cupy.cuda.Device(number)
+        self._joined = threading.local()
         self._name = f"cupy:{number}"
         with self._errors("open"):
             found = self._runtime.getDeviceProperties(number)
@@ -78,10 +79,23 @@ class CupyDevice(KernelDevice):
     def _errors(self, action: str) -> Iterator[None]:
         """On this device; what CuPy raises becomes the errors of the contract."""
         try:
-            with self._device:
+            with self._current():
                 yield
         except self._raised as error:
             raise self._typed(action, error) from error
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """This device is the thread's own.
+
+        A thread has no context before it calls CUDA's runtime, and that is what the driver's
+        launches look for: so a new thread calls something of the runtime first.
+        """
+        with self._device:
+            if not getattr(self._joined, "yes", False):
+                self._runtime.memGetInfo()
+                self._joined.yes = True
+            yield
 
     def _typed(self, action: str, error: Exception) -> DeviceError:
         """The error of the contract; a lost device stays lost."""
@@ -191,7 +205,7 @@ class CupyDevice(KernelDevice):
     def load(self, source: str, binary: bytes) -> Module | None:
         """A module from machine code, or None where the driver refuses it."""
         try:
-            with self._device:
+            with self._current():
                 return Module(self._driver.moduleLoadData(binary), binary)
         except self._raised:
             return None
