@@ -41,7 +41,7 @@ class Event:
         self.stream, self.place = stream, stream.queued
 
     def synchronize(self) -> None:
-        self.stream.drain(self.place)
+        self.stream._drain(self.place)
 
 
 class Stream:
@@ -65,7 +65,7 @@ class Stream:
     def __exit__(self, *error: object) -> None:
         Stream.current.pop()
 
-    def add(self, command: Any) -> None:
+    def _add(self, command: Any) -> None:
         assert self.fake.device == self.device, "another device is current"
         if self.capturing is not None:
             self.capturing.append(command)
@@ -73,7 +73,7 @@ class Stream:
         self.commands.append(command)
         self.queued += 1
 
-    def drain(self, place: int) -> None:
+    def _drain(self, place: int) -> None:
         assert self.capturing is None, "a stream that is captured cannot be waited for"
         while self.done < place:
             self.done += 1
@@ -81,14 +81,14 @@ class Stream:
 
     def synchronize(self) -> None:
         self.fake.calls.append("synchronize")
-        self.drain(self.queued)
+        self._drain(self.queued)
 
     def record(self) -> Event:
         assert self.capturing is None
         return Event(self)
 
     def wait_event(self, event: Event) -> None:
-        self.add(event.synchronize)
+        self._add(event.synchronize)
 
     def begin_capture(self) -> None:
         assert Stream.current[-1] is self
@@ -107,7 +107,7 @@ class Graph:
     def launch(self, stream: Stream) -> None:
         stream.fake.calls.append("graph")
         for command in self.commands:
-            stream.add(command)
+            stream._add(command)
 
 
 class Held:
@@ -230,9 +230,9 @@ class FakeCupy:
         if kind == 1 and not pinned:  # the driver has read it when the call returns
             assert held.capturing is None, "host memory cannot be copied in a capture"
             bytes_now = ctypes.string_at(source, nbytes)
-            held.add(lambda: ctypes.memmove(to, bytes_now, nbytes))
+            held._add(lambda: ctypes.memmove(to, bytes_now, nbytes))
             return
-        held.add(lambda: ctypes.memmove(to, source, nbytes))
+        held._add(lambda: ctypes.memmove(to, source, nbytes))
 
     def load(self, code: bytes) -> int:
         self.asked_of_the_driver("moduleLoadData")
@@ -250,9 +250,21 @@ class FakeCupy:
         self.kernels.append((built, name, self.host.kernel(built, name, 0).entry))
         return len(self.kernels) - 1
 
-    def launch(self, *given: int) -> None:
+    def launch(
+        self,
+        function: int,
+        gx: int,
+        gy: int,
+        gz: int,
+        bx: int,
+        by: int,
+        bz: int,
+        shared: int,
+        stream: int,
+        params: int,
+        extra: int,
+    ) -> None:
         self.asked_of_the_driver("launchKernel")
-        function, gx, gy, gz, bx, by, bz, shared, stream, params, extra = given
         assert (gy, gz, by, bz, shared, extra) == (1, 1, 1, 1, 0, 0)
         built, name, entry = self.kernels[function]
         size_of = getattr(built, f"size_{name}")
@@ -271,4 +283,4 @@ class FakeCupy:
                 self.said.append(said.decode())
                 raise CUDADriverError(700) from RuntimeError(f"{name}: {said.decode()}")
 
-        self.streams[stream].add(run)
+        self.streams[stream]._add(run)

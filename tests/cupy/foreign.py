@@ -58,7 +58,7 @@ class Foreign:
 
     def queue(self, command: Any) -> None:
         before, self.fake.device = self.fake.device, self.number
-        self.stream.add(command)
+        self.stream._add(command)
         self.fake.device = before
 
     @property
