@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cupy import CUDADriverError, CUDARuntimeError, FakeCupy, OutOfMemoryError
+from fake_cupy import CUDADriverError, CUDARuntimeError, FakeCupy, OutOfMemoryError, Stream
 
 import ptir
 from ptir.backend.contract import Target
@@ -68,6 +68,29 @@ def test_what_runs_again_becomes_a_graph_of_the_same_memory(
     held = [run(tensor(np.ones((3, 8), np.float32), backend=cupy)) for _ in range(5)]
     for one in held:  # all are alive, so each has memory of its own
         np.testing.assert_allclose(one.numpy(), np.full((3, 8), 0.125), rtol=1e-6)
+
+
+def test_what_other_threads_do_is_not_recorded(
+    cupy: Target, fake: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that records takes whatever anybody queues on it, and cannot be waited for."""
+    monkeypatch.setattr(launching, "LEAST", 1)
+    run, other = ptir.jit(chain), ptir.jit(lambda x: x * 2.0 + 1.0)
+    x = tensor(np.arange(12, dtype=np.float32).reshape(3, 4), backend=cupy)
+    expected = run(x).numpy()
+    begin, found = Stream.begin_capture, []
+
+    def beside(stream: Stream) -> None:
+        begin(stream)
+        found.append(thread.submit(lambda: other(x).numpy()).result())
+
+    monkeypatch.setattr(Stream, "begin_capture", beside)
+    with ThreadPoolExecutor(1) as thread:
+        for _ in range(4):
+            assert run(x).numpy().tolist() == expected.tolist()
+    assert "graph" in fake.calls and found
+    for one in found:
+        assert one.tolist() == (x.numpy() * 2 + 1).tolist()
 
 
 def test_graphs_that_are_not_used_go(cupy: Target, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ class Memory:
 
 
 class CupyDevice(KernelDevice):
-    """A GPU, a stream that runs in order, and a stream for weights on their way."""
+    """A GPU, a stream that runs in order, one for weights on their way, and one that records."""
 
     turns = TURNS
     budget = 16 << 30
@@ -58,10 +58,11 @@ class CupyDevice(KernelDevice):
             self._name = found["name"].decode()
             self.stream = cupy.cuda.Stream(non_blocking=True)
             self._uploads = cupy.cuda.Stream(non_blocking=True)
+            self._recorder = cupy.cuda.Stream(non_blocking=True)
             self._pool = cupy.cuda.MemoryPool()
             self._pinned = cupy.cuda.PinnedMemoryPool()
         self._staging: Iterator[_Staging] | None = None
-        self._sending = threading.Lock()
+        self._sending, self._recording = threading.Lock(), threading.Lock()
         self.architecture = 10 * found["major"] + found["minor"]
         self.dialect = CudaC(matrices=self.architecture >= matrices.ARCHITECTURE)
         self.traits = Traits(
@@ -243,34 +244,37 @@ class CupyDevice(KernelDevice):
     def launch(self, kernel: Kernel | Copy, items: int, members: int = 1) -> None:
         """Queue a kernel, or a copy."""
         with self._errors(f"launch of {kernel.name}"):
-            self.queue(kernel, items, members)
+            self.queue(kernel, items, members, self.stream)
 
-    def queue(self, kernel: Kernel | Copy, items: int, members: int) -> None:
-        """``launch`` with CuPy's errors, the device being current."""
+    def queue(self, kernel: Kernel | Copy, items: int, members: int, stream: Any) -> None:
+        """``launch`` on a stream with CuPy's errors, the device being current."""
         if isinstance(kernel, Copy):
             source, target = kernel.addresses
             kind = self._runtime.memcpyDeviceToDevice
-            self._move(target, source, kernel.nbytes, kind, self.stream)
+            self._move(target, source, kernel.nbytes, kind, stream)
             return
         kernel.items.value = items
         blocks, threads = grid(items, members)
         self._driver.launchKernel(
             *(kernel.function, blocks, 1, 1, threads, 1, 1, 0),
-            *(self.stream.ptr, ctypes.addressof(kernel.given), 0),
+            *(stream.ptr, ctypes.addressof(kernel.given), 0),
         )
 
     def sequence(self, launches: Sequence[tuple[Any, int, int]]) -> Replay:
         """A list that becomes a CUDA graph when it runs again with the same memory."""
         return Replay(self, launches)
 
-    def recorded(self, queue: Callable[[], None]) -> Any:
-        """What ``queue`` queues as a CUDA graph; nothing of it runs."""
-        with self._errors("recording of a graph"), self.stream:
-            self.stream.begin_capture()
+    def recorded(self, queue: Callable[[Any], None]) -> Any:
+        """What ``queue`` queues on the stream that it is given, as a CUDA graph; nothing runs.
+
+        What other threads queue meanwhile on the stream of their runs is not recorded.
+        """
+        with self._recording, self._errors("recording of a graph"), self._recorder:
+            self._recorder.begin_capture()
             try:
-                queue()
+                queue(self._recorder)
             finally:
-                graph = self.stream.end_capture()
+                graph = self._recorder.end_capture()
             return graph
 
     def replay(self, graph: Any) -> None:
@@ -278,10 +282,10 @@ class CupyDevice(KernelDevice):
         with self._errors("launch of a graph"):
             graph.launch(self.stream)
 
-    def in_turn(self, queue: Callable[[], None]) -> None:
-        """Queue what ``queue`` does."""
+    def in_turn(self, queue: Callable[[Any], None]) -> None:
+        """Queue what ``queue`` queues on the stream that it is given."""
         with self._errors("launch"):
-            queue()
+            queue(self.stream)
 
     def finish(self) -> None:
         """Wait for both streams."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ptir.backend.kernel import Walk
@@ -101,13 +102,13 @@ class Replay(Walk):
             return
         again = turns > 1 or addresses in self._met
         if again and turns * len(self._launches) >= LEAST:
-            graph = self._device.recorded(lambda: self._queue(turns))
+            graph = self._device.recorded(partial(self._queue, turns))
             self.recorded += 1
             self._remember(addresses, graph)
             self._device.replay(graph)
             return
         self._remember(addresses, None)
-        self._device.in_turn(lambda: self._queue(turns))
+        self._device.in_turn(partial(self._queue, turns))
 
     def _remember(self, addresses: bytes, graph: Any) -> None:
         """Keep a graph, or that the addresses were met, as long as it is used."""
@@ -115,9 +116,9 @@ class Replay(Walk):
         if len(self._met) > GRAPHS:
             self._met.popitem(last=False)
 
-    def _queue(self, turns: int) -> None:
+    def _queue(self, turns: int, stream: Any) -> None:
         """Every turn with its addresses; the block holds those of the last one then, as before."""
         for turn in range(turns):
             ctypes.memmove(self._now, self._held + turn * self._nbytes, self._nbytes)
             for kernel, items, members in self._launches:
-                self._device.queue(kernel, items, members)
+                self._device.queue(kernel, items, members, stream)
