@@ -1,16 +1,34 @@
 #!/usr/bin/env bash
-# Every proof that needs an NVIDIA GPU, in under nine minutes: conformance of every profile, parity
-# with PyTorch, decode and prefill beside transformers with torch.compile, launches and the host's
-# time per step, compute-sanitizer. Writes one JSON file for each part into a folder (gpu-proofs, or
-# the first argument) and all of them into summary.json. A part that fails or takes too long is
-# written down as such, and the others go on. Ends with 3, and nothing measured, without a device.
+# Every proof that needs an NVIDIA GPU, in under nine minutes:
+#
+#     benchmarks/gpu.sh [FOLDER [PART...]]
+#
+# device       what it is, and the bandwidth of its copies
+# parity       logits beside PyTorch's
+# sanitizer    compute-sanitizer over a small model, in f32 and bf16, where it is installed
+# gpt2 llama-1b llama-8b    decode and prefill in bf16 and int4, launches and the host's time per step
+# conformance  every profile; a second call goes on where the first one stopped
+# theirs       the same models by transformers with torch.compile
+#
+# Without PART everything is done, in that order; with some, only these, beside what FOLDER has. Writes
+# JSON for each part into FOLDER (gpu-proofs) and all of it into summary.json. A part that fails or
+# takes too long is written down as such and the others go on; the exit code is 1 then. Ends with 3,
+# and nothing measured, without a device. PYTHON is the interpreter that has everything installed.
 set -uo pipefail
+mkdir -p "${1:-gpu-proofs}"
+out=$(cd "${1:-gpu-proofs}" && pwd)
+python=$(command -v "${PYTHON:-python}" || command -v python3)
+case $python in */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;; esac
 cd "$(dirname "$0")"
-out=$(mkdir -p "${1:-../gpu-proofs}" && cd "${1:-../gpu-proofs}" && pwd)
-rm -f "$out"/*.json
-python=${PYTHON:-python}
+models=(gpt2 llama-1b llama-8b)
+known=(device parity sanitizer "${models[@]}" conformance theirs)
+if [ $# -gt 1 ]; then wanted=("${@:2}"); else wanted=("${known[@]}"); rm -f "$out"/*.json; fi
+for name in "${wanted[@]}"; do
+    [[ " ${known[*]} " == *" $name "* ]] || { echo "no part is called $name: ${known[*]}" >&2; exit 2; }
+done
 began=$SECONDS
 limit=530
+failed=0
 
 # part NAME SECONDS COMMAND...: the command's exit status goes into NAME.status.json.
 part() {
@@ -19,6 +37,7 @@ part() {
     left=$((limit - (SECONDS - began)))
     [ "$most" -gt "$left" ] && most=$left
     if [ "$most" -le 5 ]; then
+        echo "no time was left" >"$out/$name.log"
         status=124
     else
         timeout "$most" "$@" >"$out/$name.log" 2>&1
@@ -26,59 +45,46 @@ part() {
     fi
     printf '{"status": %d, "seconds": %d}\n' "$status" $((SECONDS - started)) >"$out/$name.status.json"
     echo "$name: status $status, $((SECONDS - started)) s"
-    [ "$status" -ne 0 ] && tail -n 3 "$out/$name.log"
+    [ "$status" -ne 0 ] && { failed=1; tail -n 3 "$out/$name.log"; }
     return "$status"
 }
 
-part device 60 "$python" -m measuring.gpu device "$out/device.json"
-case $? in
-    0) ;;
-    3) exit 3 ;;
-    *) echo "the device does not work: $out/device.log" >&2; exit 1 ;;
-esac
+# measured NAME SECONDS PART [ARGUMENT...]: a part of measuring/gpu.py.
+measured() {
+    local name=$1 most=$2
+    part "$name" "$most" "$python" -m measuring.gpu "$3" "$out/$name.json" "${@:4}"
+}
 
-part parity 60 "$python" -m measuring.gpu parity "$out/parity.json"
-for model in gpt2 llama-1b llama-8b; do
-    part "theirs-$model" 60 "$python" -m measuring.gpu theirs "$out/theirs-$model.json" "random:$model"
-    part "ours-$model-bf16" 60 "$python" -m measuring.gpu model "$out/ours-$model-bf16.json" \
-        "random:$model" dtype=bf16 cache_dtype=bf16
-    part "ours-$model-int4" 60 "$python" -m measuring.gpu model "$out/ours-$model-int4.json" \
-        "random:$model" dtype=bf16 cache_dtype=bf16 quant=int4
-done
-if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck; do
-        part "sanitizer-$tool" 40 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-            "$python" -m measuring.gpu launches "$out/sanitizer-$tool.json" random:gpt2-tiny
-    done
+if [[ " ${wanted[*]} " == *" device "* || ! -e $out/device.json ]]; then
+    measured device 60 device
+    case $? in
+        0) ;;
+        3) exit 3 ;;
+        *) echo "the device does not work: $out/device.log" >&2; exit 1 ;;
+    esac
 fi
-# Last, with all the time that is left: thousands of small programs.
-part conformance $((limit - (SECONDS - began))) ptir-conformance run --backend cupy \
-    --jobs "$(nproc)" --json "$out/conformance.json"
-
-"$python" - "$out" <<'PYTHON'
-import json
-import statistics
-import sys
-from pathlib import Path
-
-out = Path(sys.argv[1])
-found = {p.stem: json.loads(p.read_text()) for p in sorted(out.glob("*.json")) if p.stem != "conformance"}
-copy = found["device"]["copy_bytes_per_second"]
-table = {}
-for name, row in found.items():
-    if not name.startswith("ours-") or name.endswith(".status"):
-        continue
-    decode = statistics.median(row["decode_tokens_per_second"])
-    other = found.get("theirs-" + name.removeprefix("ours-").rpartition("-")[0])
-    table[name] = {
-        "share_of_copy_bandwidth": decode * (row["weight_bytes_per_step"] or 0) / copy,
-        "decode_over_theirs": other and decode / statistics.median(other["decode_tokens_per_second"]),
-        "prefill_over_theirs": other
-        and statistics.median(row["prefill_tokens_per_second"])
-        / statistics.median(other["prefill_tokens_per_second"]),
-        "host_microseconds_per_step": 1e6 * row["host_seconds_per_step"],
-        "launches_per_step": row["launches_per_step"],
-    }
-(out / "summary.json").write_text(json.dumps({"table": table, "parts": found}, indent=1) + "\n")
-print(json.dumps(table, indent=1))
-PYTHON
+for name in "${wanted[@]}"; do
+    case $name in
+        parity) measured parity 60 parity ;;
+        sanitizer)
+            command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer is installed"; continue; }
+            for tool in memcheck racecheck; do
+                part "sanitizer-$tool" 40 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+                    "$python" -m measuring.gpu launches "$out/sanitizer-$tool.json" random:gpt2-tiny
+            done ;;
+        conformance)
+            most=200; [ ${#wanted[@]} -lt ${#known[@]} ] && most=$limit
+            resume=(); [ -e "$out/conformance.json" ] && resume=(--resume)
+            part conformance "$most" "$python" -m ptir_testsuite run --backend cupy \
+                --jobs "$(nproc)" --json "$out/conformance.json" "${resume[@]}" ;;
+        theirs)
+            for model in "${models[@]}"; do
+                measured "theirs-$model" 150 theirs "random:$model"
+            done ;;
+        gpt2 | llama-*)
+            measured "ours-$name-bf16" 60 model "random:$name" dtype=bf16 cache_dtype=bf16
+            measured "ours-$name-int4" 60 model "random:$name" dtype=bf16 cache_dtype=bf16 quant=int4 ;;
+    esac
+done
+"$python" -m measuring.summary "$out" || failed=1
+exit "$failed"

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +16,7 @@ import pytest
 
 import ptir
 from devices import device
+from ptir.backend import registry
 from running import REF
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -120,6 +126,88 @@ def test_contexts_are_as_long_as_asked_for(measuring: Any) -> None:
     assert ours.preset_of(1024) == "gpt2"
     _, config = table.preset(ours.preset_of(4096))
     assert config == {**table.preset("gpt2")[1], "n_positions": 4096}
+
+
+def test_what_a_gpu_is_to_prove_is_measured_on_any_backend(
+    measuring: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, name = measuring("gpu"), "random:gpt2-tiny"
+    monkeypatch.setattr(gpu, "target", lambda: REF)
+    for what, small in (("PROMPT", 12), ("STEPS", 3), ("ROUNDS", 2)):
+        monkeypatch.setattr(gpu, what, small)
+    found = gpu.model([name, "dtype=bf16", "cache_dtype=bf16", "quant=int4"])
+    for what in ("prefill_tokens_per_second", "decode_tokens_per_second"):
+        assert len(found[what]) == 2 and min(found[what]) > 0
+    assert found["host_seconds_per_step"] > 0
+
+
+def test_weights_of_one_type_are_one_array(measuring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = measuring("gpu")
+    monkeypatch.setattr(gpu, "target", lambda: REF)
+    made = gpu.loaded(["random:gpt2-tiny", "dtype=bf16"])
+    names = list(made.store.source.names())
+    types = {made.store.type(name) for name in names}
+    assert len({id(made.store.source.read(name)) for name in names}) == len(types) < len(names)
+    made.generate([1, 2], max_tokens=1, temperature=0.0)
+
+
+def test_the_table_of_a_gpu_says_what_is_missing(measuring: Any, tmp_path: Path) -> None:
+    summary = measuring("summary").summary
+    speeds = {f"{what}_tokens_per_second": [10.0, 30.0, 20.0] for what in ("decode", "prefill")}
+    ours = speeds | {
+        "weight_bytes_per_step": 5,
+        "host_seconds_per_step": 1e-5,
+        "launches_per_step": 1.5,
+    }
+    given = {
+        "device": {"copy_bytes_per_second": 1000.0},
+        "ours-gpt2-bf16": ours,
+        "ours-gpt2-bf16.status": {"status": 0, "seconds": 1},
+        "ours-llama-8b-int4": ours,
+        "theirs-gpt2": {"decode_tokens_per_second": [10.0]},
+    }
+    for name, part in given.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(part))
+    found = summary(tmp_path)
+    row = found["table"]["ours-gpt2-bf16"]
+    assert row["share_of_copy_bandwidth"] == pytest.approx(0.1)
+    assert (row["decode_over_theirs"], row["prefill_over_theirs"]) == (2.0, None)
+    assert found["table"]["ours-llama-8b-int4"]["decode_over_theirs"] is None
+    assert found["conformance"] is None
+    rows = [{"kind": "header"}, {"kind": "footer", "verdict": "conformant"}]
+    report = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "conformance.json").write_text(report)
+    assert summary(tmp_path)["conformance"]["verdict"] == "conformant"
+    (tmp_path / "conformance.json").write_text(report.splitlines()[0])
+    assert summary(tmp_path)["conformance"] is None
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="it is a script of bash")
+@pytest.mark.parametrize(
+    ("given", "status", "said"),
+    [
+        (["made"], 3, "device: status 3"),
+        (["made", "gpt2"], 3, "device: status 3"),
+        (["made", "gpt3"], 2, "no part is called gpt3: device parity"),
+    ],
+)
+def test_the_proofs_of_a_gpu_end_where_there_is_none(
+    tmp_path: Path, given: list[str], status: int, said: str
+) -> None:
+    """From any folder, with an interpreter by its path, and nothing measured."""
+    if {one.name: one.status for one in registry.status_table()}.get("cupy") == "ok":
+        pytest.skip("there is a GPU")
+    made = subprocess.run(
+        ["bash", str(FOLDER / "gpu.sh"), *given],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == status, made.stderr
+    assert said in made.stdout + made.stderr
+    assert not list(tmp_path.glob("made/ours-*")) and not (FOLDER / "gpu-proofs").exists()
 
 
 def test_every_section_measures_something(monkeypatch: pytest.MonkeyPatch) -> None:

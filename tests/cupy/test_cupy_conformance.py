@@ -90,7 +90,9 @@ def _last_threads_go_on(patch: pytest.MonkeyPatch) -> None:
 FAULTS: Final[dict[str, tuple[Plant, tuple[str, ...]]]] = {
     "saturation forgotten": (_replaced("x >= above ? most : x >= low", "x >= low"), ("cast",)),
     "ties to odd": (_replaced("0x7fffu + (u >> 16 & 1u)", "0x8000u"), ("cast bf16",)),
-    "halves truncated": (_replaced("0xfffu + (size >> 13 & 1u)", "0u"), ("cast f16",)),
+    "halves truncated": (_replaced("cvt.rn.f16.f32", "cvt.rz.f16.f32"), ("cast f16",)),
+    "a NaN as it was converted": (_replaced("x == x ? h : (u16)nan", "h"), ("bitcast f16",)),
+    "a NaN as it was widened": (_replaced("x == x ? x : as<f32>(nan)", "x"), ("bitcast f16",)),
     "exp off by a few": (_replaced("0x1.555b5ap-5f", "0x1.5d5b5ap-5f"), ("exp",)),
     "remainder of integers kept": (_replaced("FUNCTION2(rem, fmodf", "FUNCTION2(rem, powf"),
                                    ("rem",)),

@@ -130,6 +130,17 @@ def test_what_is_not_dense_is_refused_with_what_to_do(fake: FakeCupy) -> None:
         tensor(Foreign(fake, X, major=2))
 
 
+def test_what_its_library_does_not_lend_is_refused_with_what_to_do(
+    fake: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(self: Foreign, **given: Any) -> None:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+
+    monkeypatch.setattr(Foreign, "__dlpack__", refuses)
+    with pytest.raises(UnsupportedError, match=r"Foreign is not lent: Can't .*`detach\(\)`"):
+        tensor(Foreign(fake, X))
+
+
 def test_a_tensor_of_another_device_is_not_taken_for_one_of_this(
     cupy: Target, fake: FakeCupy
 ) -> None:

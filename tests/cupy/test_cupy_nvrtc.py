@@ -16,7 +16,7 @@ from ptir.capture.lazy import tensor
 from ptir.errors import BackendUnavailable, CompileError
 from ptir.models import gpt2
 from ptir.models.table import MODELS, load_modules
-from ptir_backend_cupy import disassembly, nvrtc, offline
+from ptir_backend_cupy import disassembly, nvrtc, offline, platforms
 from ptir_backend_cupy.nvrtc import Nvrtc
 from ptir_backend_cupy.prelude import prelude
 
@@ -241,3 +241,18 @@ def test_the_command_prints_a_table(
     said = capsys.readouterr().out
     assert re.search(r"^0:product_\d+ +90 +\d+ +0 +0 +\d+$", said, re.M)
     assert '"registers"' in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("driver", "order"),
+    [(None, [13, 12]), ((13, 0), [13, 12]), ((12, 8), [12, 13]), ((14, 1), [13, 12])],
+)
+def test_the_compiler_of_the_driver_s_version_comes_first(
+    monkeypatch: pytest.MonkeyPatch, driver: tuple[int, int] | None, order: list[int]
+) -> None:
+    """A driver takes no machine code of a later CUDA."""
+    found = None if driver is None else platforms.Driver("CUDA", driver)
+    monkeypatch.setattr(platforms, "driver", lambda: found)
+    named = [int(name.rpartition(".")[2]) for name in nvrtc.places() if "libnvrtc.so" in name]
+    assert list(dict.fromkeys(named)) == order
+    assert named == sorted(named, key=order.index)

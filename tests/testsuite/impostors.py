@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ptir.backend.contract import BackendPass
-from ptir.errors import DeviceError
+from ptir.errors import DeviceError, DeviceLost
 from ptir.ir.graph import rebuild, repeat
 from ptir_testsuite.mutants import Correct
 
@@ -107,6 +107,26 @@ class Dying(Correct):
         if instruction.op == "neg" and operands[0].dtype == np.int32:
             os._exit(7)
         return super().step(instruction, operands, device)
+
+
+class Losing(Correct):
+    """Loses its device when it negates an integer, and its process gets no other."""
+
+    name = "losing"
+    lost = False
+
+    def step(self, instruction, operands, device):
+        self.lost |= instruction.op == "neg" and operands[0].dtype == np.int32
+        self._reached()
+        return super().step(instruction, operands, device)
+
+    def upload(self, array, device, *, borrow=False):
+        self._reached()
+        return super().upload(array, device, borrow=borrow)
+
+    def _reached(self):
+        if self.lost:
+            raise DeviceLost("the device is gone")
 
 
 class Shot(Correct):

@@ -66,6 +66,16 @@ def test_an_item_that_is_killed_twice_is_a_crash(monkeypatch):
         assert not integers or rows[case.id].facts == {"killed_before": "SIGKILL"}
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_device_that_is_lost_is_lost_for_one_item(monkeypatch, jobs):
+    """Others run in a process that has one."""
+    rows, cases = results("Losing", monkeypatch, jobs, timeout=60.0)
+    for case in cases:
+        integers = case.types[0].dtype.name == "i32"
+        assert rows[case.id].outcome is (Outcome.ERROR if integers else Outcome.PASS)
+        assert ("DeviceLost: the device is gone" in rows[case.id].message) is integers
+
+
 def programs(name, monkeypatch, first=0):
     items = list(random_programs(10, first=first))
     rows = list(run_in_processes(items, order(name, monkeypatch), 1, 60.0))

@@ -44,6 +44,24 @@ static int exponent_of(double x, int least) {
   return e - 1 < least ? least : e - 1;
 }
 
+// --- 9.7.9.21: cvt; every NaN becomes the one that there is ---
+
+static void cvt_f32_f16(float &x, uint16_t h) {
+  const uint32_t nan = 0x7fffffffu;
+  x = (float)F16::value(h);
+  if (isnan(x)) memcpy(&x, &nan, 4);
+}
+
+static uint16_t half_of(float x, double (*whole)(double)) {
+  const double size = fabs((double)x);
+  const int e = size == 0 || isinf(size) ? F16::LEAST : exponent_of(size, F16::LEAST);
+  const double bits = (e - F16::LEAST) * 1024 + whole(ldexp(size, 10 - e));
+  return isnan(x) ? 0x7fff : (signbit(x) ? 0x8000 : 0) | (bits < 0x7c00 ? (int)bits : 0x7c00);
+}
+
+static void cvt_rn_f16_f32(uint16_t &h, float x) { h = half_of(x, nearbyint); }
+static void cvt_rz_f16_f32(uint16_t &h, float x) { h = half_of(x, trunc); }  // a plant
+
 // A number with the bits behind those of f32 cut off.
 static float cut(double x) {
   if (fabs(x) >= 0x1p128) return copysignf(INFINITY, (float)x);

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-STATEMENT: Final = re.compile(r"asm volatile\((.*?)\);", re.S)
+STATEMENT: Final = re.compile(r"\basm(?: volatile)?\((.*?)\);", re.S)
 STRING: Final = re.compile(r'"([^"]*)"')
-OPERAND: Final = re.compile(r'"[=+]?[frl]"\((\w+|\w+\(\w+\))\)')
+OPERAND: Final = re.compile(r'"[=+]?[frlh]"\((\w+|\w+\(\w+\))\)')
 
 
 def emulated(text: str) -> str:

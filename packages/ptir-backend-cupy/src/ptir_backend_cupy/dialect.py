@@ -27,7 +27,7 @@ THREADS: Final = 64
 KERNEL: Final = """\
 extern "C" __global__ void __launch_bounds__(THREADS) {name}({arguments}, const int items) {{
   const int item = blockIdx.x * THREADS + threadIdx.x;
-  if (item >= items) return;
+  if ((unsigned)item >= items) return;
 {head}{each}
 }}""".replace("THREADS", str(THREADS))
 """A kernel whose threads are items; the number of items comes last."""

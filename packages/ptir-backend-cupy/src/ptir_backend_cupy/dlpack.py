@@ -82,12 +82,10 @@ def lies_on(value: Any, number: int) -> bool:
 def lent(value: Any, stream: int) -> Lent:
     """The tensor, once its library has made ``stream`` wait for what it has queued.
 
-    Raises ``UnsupportedError`` for what is not dense, and for element types that PTIR lacks.
+    Raises ``UnsupportedError`` for what is not dense, for element types that PTIR lacks, and for
+    what the library does not lend.
     """
-    try:
-        capsule = value.__dlpack__(stream=stream, max_version=VERSION)
-    except TypeError:  # from before versions
-        capsule = value.__dlpack__(stream=stream)
+    capsule = _capsule(value, stream)
     tensor = _tensor_of(capsule)
     shape = tuple(tensor.shape[: tensor.ndim])
     name = TYPES.get((tensor.code, tensor.bits))
@@ -103,6 +101,19 @@ def lent(value: Any, stream: int) -> Lent:
             " first (`contiguous()` in PyTorch, `ascontiguousarray` in CuPy)"
         )
     return Lent(tensor.data + tensor.byte_offset, TensorType(dtype(name), shape), capsule)
+
+
+def _capsule(value: Any, stream: int) -> object:
+    try:
+        try:
+            return value.__dlpack__(stream=stream, max_version=VERSION)
+        except TypeError:  # from before versions
+            return value.__dlpack__(stream=stream)
+    except BufferError as error:
+        raise UnsupportedError(
+            f"cupy: {type(value).__name__} is not lent: {error}; give a plain tensor"
+            " (`detach()` in PyTorch)"
+        ) from error
 
 
 def _tensor_of(capsule: object) -> _Tensor:

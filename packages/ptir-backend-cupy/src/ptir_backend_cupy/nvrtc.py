@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ptir.errors import BackendUnavailable, CompileError
+from ptir_backend_cupy import platforms
 
 VERSIONS: Final = (13, 12)
 """Major versions of CUDA, latest first."""
@@ -145,22 +147,30 @@ def _first_error(source: str, log: str) -> str:
     return f"{where}: {place[2]} (`{text[:120]}`)"
 
 
+def versions() -> tuple[int, ...]:
+    """Major versions of CUDA, the driver's first: it takes no machine code of a later one."""
+    driver = platforms.driver()
+    return tuple(sorted(VERSIONS, key=lambda one: driver is None or one != driver.version[0]))
+
+
 def places() -> tuple[str, ...]:
-    """Where the library may be: wheels that bring CUDA with them first, then the system's."""
-    names: list[str] = []
+    """Where the library may be: of the driver's version before others, wheels before the system."""
+    return tuple(name for version in versions() for name in _places(version))
+
+
+def _places(version: int) -> Iterator[str]:
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for version in VERSIONS:
-            for inside in (f"cu{version}", "cuda_nvrtc"):
-                names += map(str, sorted(Path(folder, inside).glob(f"lib/libnvrtc.so.{version}")))
-                dlls = Path(folder, inside).glob(f"bin/**/nvrtc64_{version}*_0.dll")
-                names += map(str, sorted(dlls))
+        for inside in (f"cu{version}", "cuda_nvrtc"):
+            yield from map(str, sorted(Path(folder, inside).glob(f"lib/libnvrtc.so.{version}")))
+            dlls = Path(folder, inside).glob(f"bin/**/nvrtc64_{version}*_0.dll")
+            yield from map(str, sorted(dlls))
     if sys.platform == "win32":
-        names += filter(None, (find_library(f"nvrtc64_{version}0_0") for version in VERSIONS))
+        if name := find_library(f"nvrtc64_{version}0_0"):
+            yield name
     else:
-        names += [f"libnvrtc.so.{version}" for version in VERSIONS]
-        names += [f"/usr/local/cuda/lib64/libnvrtc.so.{version}" for version in VERSIONS]
-    return tuple(names)
+        yield f"libnvrtc.so.{version}"
+        yield f"/usr/local/cuda/lib64/libnvrtc.so.{version}"
 
 
 @cache

@@ -1,9 +1,10 @@
 """Running items in processes of their own, so that a crash or a hang costs one case, not the run.
 
 Each worker opens the target by name, takes batches over a pipe and sends a row for every item. One
-that dies or stays silent for too long loses the item it was at; a fresh worker goes on. An item
-whose worker was killed from outside is tried once more before that counts as a crash, and one that
-was run together with others is first tried alone: any of them may have been it.
+that dies or stays silent for too long loses the item it was at; a fresh worker goes on, also for
+one that has lost its device. An item whose worker was killed from outside is tried once more before
+that counts as a crash, and one that was run together with others is first tried alone: any of them
+may have been it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
+import numpy as np
+
 from ptir.backend import Backend, Target, registry
+from ptir.errors import DeviceLost
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.execute import Setting
 from ptir_testsuite.items import Item, groups, profiles, run_group, spoken
@@ -32,6 +36,9 @@ BATCH: Final = 64  # items that a worker is given at a time
 LOOK: Final = 1.0  # seconds between two looks at what the workers say
 MODEL: Final = 10  # times as long as a case a whole model may take
 START: Final = 120.0  # seconds in which a worker must have opened its device
+READY: Final = "ready"
+LOST: Final = "lost"
+"""What a worker says beside rows; anything else is what failed in the suite."""
 REFERENCE: Final = "ptir_backend_ref"
 """The package that a worker can no longer import when it has opened another backend."""
 
@@ -71,15 +78,31 @@ def serve(order: Order, pipe: Connection) -> None:
     setting = order.setting()
     if REFERENCE not in sys.modules:
         sys.modules[REFERENCE] = None  # type: ignore[assignment]  # nobody can hand work to it now
-    pipe.send("ready")
+    pipe.send(READY)
     while (batch := pipe.recv()) is not None:
         for group in groups(batch):
             try:
                 for row in run_group(group, setting):
                     pipe.send(row)
+                    if row.outcome is Outcome.ERROR and _is_lost(setting):
+                        pipe.send(LOST)
+                        return
             except Exception:  # noqa: BLE001  reported whole by the parent
                 names = " ".join(item.id for item in group)
                 pipe.send(f"{names}\n{traceback.format_exc()}")
+
+
+def _is_lost(setting: Setting) -> bool:
+    """Whether the process has lost its device for good, as CUDA's do by one stray access."""
+    backend, device = setting.target.backend, setting.target.device
+    try:
+        backend.upload(np.zeros(1, np.float32), device)
+        backend.synchronize(device)
+    except DeviceLost:
+        return True
+    except Exception:  # noqa: BLE001  the next case says what is wrong
+        return False
+    return False
 
 
 @dataclass
@@ -151,7 +174,10 @@ class _Pool:
         except (EOFError, ConnectionError):
             yield from self._lost(worker, Outcome.CRASH)
             return
-        if isinstance(message, str) and message != "ready":
+        if message == LOST:
+            self._replaced(worker)
+            return
+        if isinstance(message, str) and message != READY:
             raise SuiteDefect(message)
         if isinstance(message, Row):
             worker.pending.popleft()
@@ -219,6 +245,16 @@ class _Pool:
             self.killed[worker.pending[0].id] = cause
         elif worker.pending:
             yield self._told(_blamed(worker.pending.popleft(), outcome, worker, self))
+        self._go_on(worker)
+
+    def _replaced(self, worker: _Worker) -> None:
+        """A worker that has lost its device hands what it did not begin to a fresh one."""
+        self._stop(worker)
+        self.workers.remove(worker)
+        self._go_on(worker)
+
+    def _go_on(self, worker: _Worker) -> None:
+        """A fresh worker for what one that is gone has left."""
         self.left.extendleft(reversed(worker.pending))
         if self.left:
             self._start()

@@ -164,28 +164,18 @@ INLINE u16 bf16_bits(f32 x) {
 }
 INLINE f32 bf16_value(u16 h) { return as<f32>((u32)h << 16); }
 
+/* The device knows one NaN only: sign and first bits of others are taken from what is converted. */
 INLINE f32 f16_value(u16 h) {
-#ifdef __CUDA_ARCH__
   f32 x;
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
-  return x;
-#else
-  const u32 size = h & 0x7fffu, finite = as<u32>(as<f32>(size << 13) * 0x1p112f);
-  return as<f32>((size < 0x7c00u ? finite : finite | 0x7f800000u) | (h & 0x8000u) << 16);
-#endif
+  const u32 nan = (u32)(h & 0x8000u) << 16 | 0x7f800000u | (u32)(h & 0x3ffu) << 13;
+  return x == x ? x : as<f32>(nan);
 }
 INLINE u16 f16_bits(f32 x) {
-#ifdef __CUDA_ARCH__
   u16 h;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
-  return h;
-#else
-  const u32 u = as<u32>(x), sign = u >> 16 & 0x8000u, size = u & 0x7fffffffu;
-  if (size > 0x7f800000u) return (u16)(sign | 0x7e00u | (size >> 13 & 0x3ffu));
-  if (size >= 143u << 23) return (u16)(sign | 0x7c00u);
-  if (size < 113u << 23) return (u16)(sign | (as<u32>(as<f32>(size) + 0.5f) - (126u << 23)));
-  return (u16)(sign | ((size - (112u << 23) + 0xfffu + (size >> 13 & 1u)) >> 13));
-#endif
+  const u32 u = as<u32>(x), nan = (u >> 16 & 0x8000u) | 0x7e00u | (u >> 13 & 0x3ffu);
+  return x == x ? h : (u16)nan;
 }
 #define FORMAT(f) \
   template <int N> INLINE vec<u16, N> f##_bits(vec<f32, N> x) { \

@@ -109,8 +109,9 @@ class Statements(Generic[T]):
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of all shared arrays."""
-        return sum(size * max(4, dtype.itemsize) for dtype, size in self._arrays.values())
+        """Bytes of all shared arrays, each of which begins at a multiple of 16."""
+        sizes = (size * max(4, dtype.itemsize) for dtype, size in self._arrays.values())
+        return sum(-(-size // 16) * 16 for size in sizes)
 
     def shared(self, dtype: DType, size: int) -> str:
         """Declare an array that the members of a group share; returns its name."""
