@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -38,13 +39,19 @@ def test_lifetimes(c: Target, kind: str) -> None:
 
 
 def _no_lock(patch: pytest.MonkeyPatch) -> None:
-    made = KernelProgram.__init__
+    """Nobody waits for who is between binding and running, which takes a while."""
+    made, queued = KernelProgram.__init__, KernelProgram._queue
+
+    def slowly(self: Any) -> None:
+        time.sleep(1e-3)
+        queued(self)
 
     def unlocked(self: Any, *args: Any) -> None:
         made(self, *args)
         self._lock = nullcontext()
 
     patch.setattr(KernelProgram, "__init__", unlocked)
+    patch.setattr(KernelProgram, "_queue", slowly)
 
 
 def _never_freed(patch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,6 +132,28 @@ def test_programs_that_are_refused_have_the_outcomes_that_they_have_alone(monkey
 def test_ctrl_c_is_for_the_process_that_collects_the_rows(monkeypatch):
     rows, _ = results("Interrupted", monkeypatch, jobs=1, timeout=60.0)
     assert {row.outcome for row in rows.values()} == {Outcome.PASS}
+
+
+FRESH = """
+from test_workers import *
+if __name__ == "__main__":
+    with pytest.MonkeyPatch.context() as patch:
+        rows, _ = results("Interrupted", patch, jobs=1, timeout=60.0)
+    print([row.facts for row in rows.values() if row.facts])
+"""
+
+
+def test_the_first_worker_of_a_process_does_not_hear_ctrl_c_either(tmp_path):
+    script = tmp_path / "fresh.py"
+    script.write_text(FRESH, encoding="utf-8")
+    made = subprocess.run(
+        [sys.executable, str(script)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(HERE), *sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.stdout.strip() == "[]", made.stdout + made.stderr
 
 
 def test_time_in_which_nobody_listens_is_not_the_fault_of_a_case(monkeypatch):

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
@@ -172,6 +173,7 @@ class _Pool:
         try:
             message = worker.pipe.recv()
         except (EOFError, ConnectionError):
+            worker.process.join(LOOK)  # what it died of is told by its own exit code
             yield from self._lost(worker, Outcome.CRASH)
             return
         if message == LOST:
@@ -269,10 +271,14 @@ def killer(exitcode: int | None) -> str:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C, which is for the one that collects the rows."""
+    """Processes started here do not hear Ctrl-C, which is for the one that collects the rows.
+
+    Python's own helper process comes first: starting it lets the signal through again.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
