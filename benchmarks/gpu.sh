@@ -49,9 +49,10 @@ part() {
     return "$status"
 }
 
-# measured NAME SECONDS PART [ARGUMENT...]: a part of measuring/gpu.py.
+# measured NAME SECONDS PART [ARGUMENT...]: a part of measuring/gpu.py; what an earlier call found goes.
 measured() {
     local name=$1 most=$2
+    rm -f "$out/$name.json"
     part "$name" "$most" "$python" -m measuring.gpu "$3" "$out/$name.json" "${@:4}"
 }
 

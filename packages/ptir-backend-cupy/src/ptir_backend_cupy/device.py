@@ -80,23 +80,20 @@ class CupyDevice(KernelDevice):
     def _errors(self, action: str) -> Iterator[None]:
         """On this device; what CuPy raises becomes the errors of the contract."""
         try:
-            with self._current():
+            with self._device:
+                self._join()
                 yield
         except self._raised as error:
             raise self._typed(action, error) from error
 
-    @contextmanager
-    def _current(self) -> Iterator[None]:
-        """This device is the thread's own.
+    def _join(self) -> None:
+        """Give a new thread the device's context, which the driver's launches look for.
 
-        A thread has no context before it calls CUDA's runtime, and that is what the driver's
-        launches look for: so a new thread calls something of the runtime first.
+        CUDA makes it current in a thread when that first calls the runtime.
         """
-        with self._device:
-            if not getattr(self._joined, "yes", False):
-                self._runtime.memGetInfo()
-                self._joined.yes = True
-            yield
+        if not getattr(self._joined, "yes", False):
+            self._runtime.memGetInfo()
+            self._joined.yes = True
 
     def _typed(self, action: str, error: Exception) -> DeviceError:
         """The error of the contract; a lost device stays lost."""
@@ -206,7 +203,8 @@ class CupyDevice(KernelDevice):
     def load(self, source: str, binary: bytes) -> Module | None:
         """A module from machine code, or None where the driver refuses it."""
         try:
-            with self._current():
+            with self._device:
+                self._join()
                 return Module(self._driver.moduleLoadData(binary), binary)
         except self._raised:
             return None

@@ -1,0 +1,28 @@
+"""What a kernel's text takes beside its values: arrays that a group shares."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptir.codegen.statements import Statements
+from ptir.types import BF16, F32, F64, DType
+from ptir_backend_cupy.dialect import CudaC
+
+
+@pytest.mark.parametrize(
+    ("arrays", "nbytes"),
+    [
+        ([], 0),
+        ([(F32, 4)], 16),
+        ([(F32, 5)], 32),
+        ([(F32, 5), (F64, 3)], 64),
+        ([(BF16, 3), (F32, 1)], 32),
+    ],
+)
+def test_shared_arrays_begin_at_multiples_of_16(
+    arrays: list[tuple[DType, int]], nbytes: int
+) -> None:
+    made = Statements[str](CudaC())
+    for dtype, size in arrays:
+        made.shared(dtype, size)
+    assert made.shared_bytes == nbytes
