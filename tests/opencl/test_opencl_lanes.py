@@ -101,6 +101,21 @@ def test_the_greatest_of_complements(opencl: Target, name: str, dtype: str) -> N
     assert np.array_equal(found, getattr(~x, name)(axis=1))
 
 
+@pytest.mark.parametrize("count", [5, 40])
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_the_sign_bit_of_a_negation(opencl: Target, dtype: str, count: int) -> None:
+    """Intel's compiler takes it for x > 0, which is another where -x is x: of the least number."""
+    bits = np.dtype(dtype).itemsize * 8
+    top = np.array(1 << (bits - 1), f"uint{bits}").astype(dtype)
+    x = np.resize(np.array([0, 1, top, top + 1, 3], dtype), count)
+    nothing = np.zeros_like(x)
+    with np.errstate(over="ignore"):
+        wanted = ((nothing - x) >> (bits - 1)) & 1
+    for negated in (lambda x: -x, lambda x: 0 - x):
+        found = run(lambda x, negated=negated: (negated(x) >> (bits - 1)) & 1, opencl, x)
+        assert np.array_equal(found, wanted)
+
+
 @pytest.mark.parametrize("count", [3, 40])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_what_wrapped_to_nothing_divides_as_nothing(opencl: Target, dtype: str, count: int) -> None:

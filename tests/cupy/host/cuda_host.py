@@ -36,7 +36,7 @@ OPTIONS: Final = (
     *("-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-march=native", "-fno-strict-aliasing"),
     # sigsetjmp and fibres: nothing may be kept in registers across them that is not saved
     *("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error", "-ffp-contract=off"),
-    *("-fno-trapping-math", "-U_FORTIFY_SOURCE", "-fno-stack-protector"),
+    *("-U_FORTIFY_SOURCE", "-fno-stack-protector"),
 )
 KERNEL: Final = re.compile(r"__global__ void __launch_bounds__\(\d+\) (\w+)\(")
 ENTRY: Final = (

@@ -42,7 +42,10 @@ FORMS: Final = {"neg": "-{}", "not": "~{}", "rem": "{} % {}"} | {
 """Operators of vectors."""
 
 ONES: Final = "-(get_work_dim() > 0)"
-"""Minus one, which no compiler sees: Intel's gets the greater of two complements wrong."""
+"""Minus one, which no compiler sees."""
+HIDDEN: Final = frozenset(("not", "neg"))
+"""What is made with it of integers: Intel's compiler gets the greater of two single complements
+wrong, and takes the sign bit of a negation, alone or in vectors, for the number being positive."""
 
 NARROWING: Final = """\
 static float{n} to_bf16{n}(float{n} x) {{
@@ -220,6 +223,8 @@ class OpenCLC(CLike):
             return text if bits == 32 else f"convert_int{width}{text}"
         if op not in FORMS or (dtype.is_float and op == "rem"):
             return self.function(op, dtype, args)
+        if op == "neg" and dtype.is_integer and dtype.bits >= 32:
+            return self._turned(op, dtype, args[0], width)
         if op in WRAPPING:
             return self.wrapped(FORMS[op], dtype, args, width)
         return f"({FORMS[op].format(*args)})"
@@ -235,10 +240,15 @@ class OpenCLC(CLike):
         return f"as_{self.type(dtype, width)}({form.format(*bits)})"
 
     def scalar(self, op: str, dtype: DType, of: DType, args: Sequence[str]) -> str:
-        """A complement as wide as a register is made without telling the compiler."""
-        if op == "not" and dtype.is_integer and dtype.bits >= 32:
-            return f"({args[0]} ^ ({self.type(dtype)})({ONES}))"
+        """Complements and negations as wide as a register are made without telling the compiler."""
+        if op in HIDDEN and dtype.is_integer and dtype.bits >= 32:
+            return self._turned(op, dtype, args[0], 1)
         return super().scalar(op, dtype, of, args)
+
+    def _turned(self, op: str, dtype: DType, text: str, width: int) -> str:
+        """``~x``, or ``-x`` as ``~x + 1``."""
+        turned = f"({text} ^ ({self.type(dtype, width)})({ONES}))"
+        return turned if op == "not" else self.wrapped("{} + 1", dtype, [turned], width)
 
     def folded(self, op: str, dtype: DType, text: str) -> str | None:
         """A function of the prelude, beside dot products."""

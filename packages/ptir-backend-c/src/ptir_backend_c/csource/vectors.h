@@ -106,10 +106,14 @@ INLINE unsigned long long bits_f64(double x) {
 }
 INLINE double float_u64(unsigned long long u) { double x; __builtin_memcpy(&x, &u, 8); return x; }
 
-/* Floats to integers: truncated, held within the range; what NaN gives is decided outside. */
+/* Floats to integers: truncated, held within the range; what NaN gives is decided outside.
+ * Of a scalar that becomes a float again gcc makes one truncation, under -fno-trapping-math, and
+ * so -0 of what lies above -1: an integer has no such zero. It must not know where one came from. */
 #define SATURATE(f, from, mask, t, to, low, high, least, most) \
   INLINE to saturated_##f##_##t(from x) { \
-    return x >= (high) ? (to)(most) : x >= (low) ? (to)x : (to)(least); \
+    to y = x >= (high) ? (to)(most) : x >= (low) ? (to)x : (to)(least); \
+    __asm__("" : "+r"(y)); \
+    return y; \
   } \
   INLINE v##t saturated_v##f##_##t(v##f x) { \
     mask above = x >= (high), below = ~(x >= (low)); \

@@ -38,6 +38,13 @@ def zero(dtype: DType) -> Const:
     return constant(dtype, 0)
 
 
+def _sub(dtype: DType, a: Expr, b: Expr) -> Expr:
+    """A difference; 0 - x of integers is the negation that dialects know how to write."""
+    if dtype.is_integer and isinstance(a, Const) and not a.value:
+        return Apply(dtype, "neg", b)
+    return rounded(dtype, Apply(dtype, "sub", a, b))
+
+
 def _abs(dtype: DType, x: Expr) -> Expr:
     if dtype.is_float:
         return Apply(dtype, "abs", x)
@@ -243,13 +250,14 @@ def _same(dtype: DType, x: Expr) -> Expr:
 
 
 PLAIN: Final = (
-    *("neg", "add", "sub", "mul", "and", "or", "xor", "not"),
+    *("neg", "add", "mul", "and", "or", "xor", "not"),
     *("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh", "erf"),
     *("floor", "ceil", "round"),
 )
 
 ELEMENTWISE: Final[dict[str, Rule]] = {name: _plain(name) for name in PLAIN} | {
     "abs": _abs,
+    "sub": _sub,
     "sign": _sign,
     "rsqrt": _rsqrt,
     "reciprocal": _reciprocal,

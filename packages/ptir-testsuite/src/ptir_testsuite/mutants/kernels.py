@@ -214,6 +214,21 @@ def _(right: Any) -> Any:
     return sub
 
 
+@planted("a cast to integers and back only truncates", "programs", "elementwise:ELEMENTWISE[cast]")
+def _(right: Any) -> Any:
+    def cast(dtype: DType, x: Expr, /, **attributes: Any) -> Expr:
+        number, whole, _ = _computed(x, "select") or (x, x, x)
+        (source,) = _computed(whole, "convert") or (x,)
+        if not dtype == source.dtype == F32:
+            found: Expr = right(dtype, x, **attributes)
+            return found
+        below = compare("lt", source, constant(F32, 0))
+        ends = (Apply(F32, op, source) for op in ("ceil", "floor"))
+        return select(number, select(below, *ends), constant(F32, 0))
+
+    return cast
+
+
 @planted("a maximum takes the number beside a NaN", "maximum", "elementwise:ELEMENTWISE[maximum]")
 def _(right: Any) -> Any:
     return lambda dtype, a, b: select(compare("gt", a, b), a, b)
