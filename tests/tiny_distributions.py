@@ -20,6 +20,11 @@ from ptir.cli import main as cli
 TINY = (Path(__file__).parent / "tiny_backend.py").read_text(encoding="utf-8")
 
 
+def called(name: str, source: str = TINY) -> str:
+    """``source`` with its backend called ``name``."""
+    return source.replace('name = "tiny"', f'name = "{name}"')
+
+
 def wheel(folder: Path, name: str, group: str, entry: str, source: str) -> Path:
     """A wheel of the distribution ``name`` 1.0 whose only module has its name and ``source``."""
     module = name.replace("-", "_")
@@ -54,7 +59,11 @@ class Site:
         self.modules: list[str] = []
 
     def backend(self, name: str, source: str, distribution: str = "") -> str:
-        """Install a backend called ``name`` whose module ends in ``source``; gives the module."""
+        """Install a backend called ``name`` whose module ends in ``source``; gives the module.
+
+        The backend in it is renamed, as it must be called what its entry point is.
+        """
+        source = called(name, source)
         distribution = distribution or f"tiny-{name}"
         entry = f"{name} = {distribution.replace('-', '_')}:backend"
         return self.add(distribution, registry.GROUP, entry, source)

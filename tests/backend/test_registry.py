@@ -9,7 +9,7 @@ import pytest
 
 from ptir.backend import Device, registry
 from ptir.backend.probe import probe
-from ptir.errors import BackendUnavailable, DeviceError
+from ptir.errors import BackendUnavailable, DeviceError, PluginError
 from tiny_backend import TinyBackend, WrongBackend
 from tiny_distributions import TINY, Site, site
 
@@ -43,7 +43,7 @@ def test_listing_imports_nothing(site: Site) -> None:
 def test_only_the_named_backend_is_imported(site: Site) -> None:
     site.backend("good", TINY)
     other = site.backend("other", TINY)
-    assert registry.get("good").backend.name == "tiny"
+    assert registry.get("good").backend.name == "good"
     assert other not in sys.modules
 
 
@@ -89,6 +89,65 @@ def test_what_is_wrong_is_said(site: Site, source: str, expected: str, words: st
         registry.get("bad")
     assert words in str(raised.value)
     assert "tiny-bad 1.0" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ("claims = ['core', 'f16']", "claims is ['core', 'f16'] (list); write a frozenset of"),
+        ("claims = 'core'", "(str); write a frozenset of profiles: frozenset({'core'})"),
+        ("claims = {'core'}", "(set); write a frozenset"),
+        ("claims = frozenset({'core', 'half'})", "claims names an unknown profile 'half'"),
+        ("claims = frozenset({7})", "unknown profile '7'"),
+        ("claims = property(lambda self: 1 / 0)", "reading claims failed: ZeroDivisionError"),
+        (
+            "claims = property(lambda self: frozenset({'cor'}))",
+            "'cor' (nearest: core, sort); known",
+        ),
+        ("correctly_rounded = 'div'", "correctly_rounded is 'div' (str); write a frozenset of"),
+        ("correctly_rounded = frozenset({'sqr'})", "unknown op 'sqr' (nearest: sqrt"),
+        (
+            "correctly_rounded = frozenset({'exp'})",
+            "correctly_rounded names 'exp', whose accuracy is ulp:3 for every backend"
+            " (docs/accuracy.md); it can name div, reciprocal, sqrt",
+        ),
+        ("correctly_rounded = frozenset({'add'})", "'add', whose accuracy is rounded for every"),
+        ("ops = 'add'", "ops is 'add' (str); write a collection of names of ops"),
+        ("ops = 7", "ops is 7 (int); write a collection"),
+        ("ops = ('add', 'trnspose')", "ops names an unknown op 'trnspose' (nearest: transpose"),
+        ("name = 'minnie'", "entry point 'bad' gives a backend named 'minnie'; they must be equal"),
+        ("name = None", "has the name None; write name = 'bad', as the entry point"),
+    ],
+)
+def test_what_is_declared_wrongly_is_said_where_it_is_loaded(
+    site: Site, declared: str, words: str
+) -> None:
+    site.backend("bad", f"{TINY}\nclass Bad(TinyBackend):\n    {declared}\nbackend = Bad()")
+    with pytest.raises(BackendUnavailable) as raised:
+        registry.load("bad")
+    assert "backend 'bad' of tiny-bad 1.0 is broken: " in str(raised.value)
+    assert words in str(raised.value)
+
+
+def test_what_is_declared_rightly_is_taken_whatever_form_it_has(site: Site) -> None:
+    lines = (
+        "claims = property(lambda self: frozenset({'core', 'f16'}))",
+        "correctly_rounded = frozenset({'div', 'sqrt', 'reciprocal'})",
+        "ops = {'add': 1, 'composite': 2}",
+    )
+    body = "".join(f"    {line}\n" for line in lines)
+    site.backend("good", f"{TINY}\nclass Good(TinyBackend):\n{body}backend = Good()")
+    assert registry.load("good").claims == {"core", "f16"}
+
+
+def test_what_is_claimed_for_a_device_is_checked_where_the_device_is_named(site: Site) -> None:
+    body = "    def claimed(self, device): return ['core']\n"
+    site.backend("bad", f"{TINY}\nclass Bad(TinyBackend):\n{body}backend = Bad()")
+    wrong = r"claimed\(\) is \['core'\] \(list\); write a frozenset"
+    with pytest.raises(PluginError, match=wrong):
+        registry.get("bad")
+    with pytest.raises(BackendUnavailable, match=wrong):
+        registry.best()
 
 
 def test_version_is_checked_before_any_call(site: Site) -> None:
@@ -145,6 +204,16 @@ def test_misspelt_name_gives_the_nearest_installed_and_official(site: Site) -> N
         registry.get("goood")
     with pytest.raises(BackendUnavailable, match="pip install ptir-backend-opencl"):
         registry.get("OpenCl")
+
+
+def test_unknown_name_says_how_a_backend_gets_a_name(site: Site) -> None:
+    with pytest.raises(BackendUnavailable) as raised:
+        registry.get("mini")
+    assert str(raised.value) == (
+        "unknown backend 'mini'; known: (none). A backend registers itself in the entry-point"
+        " group ptir.backends: is its package installed in this environment? `ptir backends` lists"
+        " what is"
+    )
 
 
 @pytest.mark.parametrize(

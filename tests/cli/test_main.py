@@ -72,6 +72,7 @@ def test_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: Captu
     ("argv", "words"),
     [
         (["opss"], "unknown command 'opss' (nearest: ops"),
+        (["conformance", "run"], "command 'conformance' is not installed: pip install ptir-tests"),
         (["ops", "--bogus"], "No such option"),
         (["ops", "--dump-mode", "some"], "'some' is not one of"),
         (["ops", "--seed", "-1"], "-1 is not in the range"),
@@ -88,6 +89,8 @@ def test_every_row_of_the_table_is_a_command_with_the_shared_options(
     site: Site, capsys: Capture
 ) -> None:
     for row in COMMANDS:
+        if row.name == "new-backend":
+            continue  # takes them without showing them: below
         assert main([row.name, "--help"]) == 0
         found = capsys.readouterr().out
         for twin in ("BACKEND", "OVERRIDE", "DUMP_DIR", "DUMP_MODE", "STATS", "PROFILE", "SEED"):
@@ -209,6 +212,47 @@ def test_doctor_without_a_working_backend_exits_with_3(site: Site, capsys: Captu
     assert "the probe program gave" in found.out
     assert "fix backend bad:0: check the driver" in found.out
     assert "error [PTIR-402]" in found.err
+
+
+def test_doctor_sends_whoever_edits_a_backend_to_its_folder(site: Site, capsys: Capture) -> None:
+    site.backend("absent", "class Wrong: pass")
+    site.backend("wrong", TINY + "\nbackend = WrongBackend()\n")
+    site.backend("good", TINY)
+    for name in ("absent", "wrong"):
+        origin = {"url": "file:///home/me/my%20own", "dir_info": {"editable": True}}
+        place = site.folder / f"tiny_{name}-1.0.dist-info" / "direct_url.json"
+        place.write_text(json.dumps(origin))
+    assert main(["doctor"]) == 0
+    fixes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("fix ")]
+    assert fixes == [
+        "fix backend absent: correct it in /home/me/my own, then look again with `ptir doctor`",
+        "fix backend wrong:0: correct the backend in /home/me/my own;"
+        " `ptir-conformance run --backend wrong` says what is wrong",
+    ]
+
+
+def test_messages_are_broken_between_words_on_a_terminal_and_nowhere_else(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    path = "/" + "long/" * 20
+    failing(
+        monkeypatch, errors.PtirError(f"the file  {path} is not there\n  at well-known-places:7")
+    )
+    whole = f"error [PTIR-000]: the file  {path} is not there\n  at well-known-places:7\n"
+    assert main(["fails"]) == 1
+    assert capsys.readouterr().err == whole
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["fails"]) == 1
+    found = capsys.readouterr().err
+    assert found.splitlines()[1] == path
+    assert found.splitlines()[-1] == "  at well-known-places:7"
+    assert found.split() == whole.split()
+    failing(monkeypatch, errors.PtirError(" ".join(["alphabet"] * 30)))
+    assert main(["fails"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 3 and max(map(len, lines)) <= 60
+    assert set(" ".join(lines).split()) == {"error", "[PTIR-000]:", "alphabet"}
 
 
 @pytest.mark.parametrize("method", ["capabilities", "findings", "remedy"])

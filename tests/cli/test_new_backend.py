@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from ptir.backend import registry
 from ptir.cli.main import main
 from ptir.cli.new_backend import LEVELS, LONGEST, rendered
+from ptir.errors import CompileError
 from tiny_distributions import TINY, Site, site
 
 __all__ = ["site"]
@@ -88,6 +90,15 @@ def test_without_json_stdout_is_empty_and_the_next_steps_are_named(
     assert files(tmp_path / "there") == rendered("mine")
 
 
+def test_help_shows_its_own_options_and_the_others_are_taken(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    assert main(["new-backend", "--help"]) == 0
+    shown = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
+    assert shown == ["--level", "--json", "--help"]
+    assert main(["new-backend", "mine", str(tmp_path / "mine"), "--seed", "1", "--stats"]) == 0
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", ["x", "a" * LONGEST, "ab-" + "c" * (LONGEST - 3)])
 def test_what_is_written_is_formatted_and_clean_by_default(
@@ -98,6 +109,25 @@ def test_what_is_written_is_formatted_and_clean_by_default(
         command = [sys.executable, "-m", "ruff", *check, "--isolated", "--no-cache"]
         done = subprocess.run([*command, str(tmp_path / "new")], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_refused_source_is_kept_and_what_the_compiler_says_is_cut(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path / "cache"))
+    module = rendered("plain", "kernel")["ptir_backend_plain.py"]
+    entry = "plain = ptir_backend_plain:CppBackend"
+    site.add("ptir-backend-plain", registry.GROUP, entry, module)
+    target = registry.get("plain")
+    wrong = "\n".join(f"nothing {'x' * 300}{number};" for number in range(20))
+    with pytest.raises(CompileError) as raised:
+        target.backend.open(target.device).build(wrong)
+    first, *said = str(raised.value).splitlines()
+    kept = tmp_path / "cache" / "plain-refused.cpp"
+    assert first == f"plain: `c++` refuses what is kept as {kept}:"
+    assert kept.read_text("utf-8") == wrong
+    assert said[0].startswith("kernels.cpp:1:1: error: ")
+    assert len(said) == 10 and max(map(len, said)) == 200
 
 
 REFUSED = {

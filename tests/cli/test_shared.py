@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -128,7 +129,7 @@ def test_automatic_choice_is_said_and_a_named_backend_is_final(site: Site, capsy
     assert open_target(DEFAULT).device.name == "Tiny One"
     notes = capsys.readouterr().err.splitlines()
     assert "skipped gone: broken: import of tiny_gone:backend failed: OSError: no library" in notes
-    assert "running on tiny:0 (Tiny One)" in notes
+    assert "running on good:0 (Tiny One)" in notes
     with pytest.raises(BackendUnavailable, match="no library"):
         open_target(Shared("gone", (), None, "all", False, False, False, None))
 
@@ -140,3 +141,31 @@ def test_overrides_command_lists_implementations(site: Site, capsys: Capture) ->
     assert head.split()[:2] == ["functional", "policy"]
     (row,) = [row for row in rows if row.startswith("tiny_f ")]
     assert row.split() == ["tiny_f", "force=fast", "fast"]
+
+
+LOUD = TINY.replace("meaning = OPS", "print('computing'); meaning = OPS")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("run", "-p", "x", "-n", "2", "--temp", "0", "--json"),
+        ("run", "-p", "x", "-n", "2", "--temp", "0"),
+        ("forward", "-p", "x", "--json"),
+        ("explain", "-r", "1", "--json"),
+        ("explain", "--workers", "2", "--json"),
+        ("bench", "-p", "2", "-n", "0", "-r", "1", "--json"),
+    ],
+)
+def test_what_a_backend_prints_while_it_runs_stays_off_stdout(
+    asked: tuple[str, ...], site: Site, capsys: Capture
+) -> None:
+    assert LOUD != TINY
+    site.backend("loud", LOUD)
+    name, *options = asked
+    assert main([name, "random:gpt2-tiny", *options, "--backend", "loud"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() and "computing" not in printed.out
+    assert ("computing" in printed.err) == ("--workers" not in asked)
+    if "--json" in asked:
+        json.loads(printed.out)

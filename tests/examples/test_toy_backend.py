@@ -16,9 +16,11 @@ from zipfile import ZipFile
 
 import pytest
 
+from ptir.cli.new_backend import LEVELS, rendered
 from tiny_distributions import pip_install
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ptir-backend-toy"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "ptir-backend-toy"
 MODULE, TEST = "ptir_backend_toy.py", "test_ptir_backend_toy.py"
 SOURCE = (EXAMPLE / MODULE).read_text(encoding="utf-8")
 
@@ -84,6 +86,14 @@ def test_lines_are_counted_without_comments_and_docstrings() -> None:
 
 def test_the_backend_has_less_than_60_lines() -> None:
     assert lines_of_code(SOURCE) < 60
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_lines_of_the_skeletons_are_what_the_texts_say(level: str) -> None:
+    count = lines_of_code(rendered("mine", level)["ptir_backend_mine.py"])
+    pages = ["docs/write-a-backend.md", "CHANGELOG.md"]
+    for page in pages + ["README.md"] * (level == "interpreter"):
+        assert f"{count} lines of code" in " ".join((ROOT / page).read_text("utf-8").split()), page
 
 
 def test_it_takes_only_the_base_class_from_ptir() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tiny_distributions import TINY, pip_install, wheel
+from tiny_distributions import TINY, called, pip_install, wheel
 
 BACKENDS = "ptir.backends"
 DISTRIBUTIONS = (
-    ("tiny-good", BACKENDS, "good = tiny_good:backend", TINY),
+    ("tiny-good", BACKENDS, "good = tiny_good:backend", called("good")),
     ("tiny-raises", BACKENDS, "raises = tiny_raises:backend", "raise RuntimeError('no luck')"),
     ("tiny-exits", BACKENDS, "exits = tiny_exits:backend", "import sys\nsys.exit(7)"),
     ("tiny-wrong", BACKENDS, "wrong = tiny_wrong:backend", "backend = {'a': 1}"),
@@ -23,6 +23,7 @@ DISTRIBUTIONS = (
         "future = tiny_future:backend",
         TINY + "\nbackend.api_version = (9, 1)",
     ),
+    ("tiny-spelt", BACKENDS, "spelt = tiny_spelt:backend", TINY),
     ("tiny-twin-a", BACKENDS, "twin = tiny_twin_a:backend", TINY),
     ("tiny-twin-b", BACKENDS, "twin = tiny_twin_b:backend", TINY),
     ("tiny-plugin", "ptir.plugins", "sick = tiny_plugin", "raise OSError('no disk')"),
@@ -31,6 +32,7 @@ CAUSES = {
     "raises": ("broken", "import of tiny_raises:backend failed: RuntimeError: no luck"),
     "exits": ("broken", "import of tiny_exits:backend failed: SystemExit: 7"),
     "wrong": ("broken", "tiny_wrong:backend is dict, not a ptir.backend.Backend instance"),
+    "spelt": ("broken", "entry point 'spelt' gives a backend named 'tiny'; they must be equal"),
     "future": ("incompatible", "it needs backend API 9.1 and this ptir-core has 1.0"),
 }
 TWINS = "'twin' is claimed by tiny-twin-a 1.0 and tiny-twin-b 1.0; uninstall all but one"

@@ -11,12 +11,14 @@ import pytest
 
 import ptir
 from ptir import functional as F
+from ptir.backend.contract import Target
 from ptir.checkpoint import save_folder
 from ptir.errors import UnsupportedError, UsageError
 from ptir.runtime import Model
 from ptir.runtime.generation import SamplingOptions
 from ptir.runtime.session import Draws
 from running import REF, Script, model, script, small, small_checkpoint
+from tiny_backend import ONE, TinyBackend
 
 __all__ = ["script"]
 
@@ -360,3 +362,19 @@ def test_row_of_a_batch_that_ends_early_does_not_disturb_the_others(tmp_path: Pa
     assert [one.finish_reason for one in together] == [one.finish_reason for one in alone]
     assert {one.finish_reason for one in together} >= {"stop"}
     assert len({len(one.token_ids) for one in together}) > 2
+
+
+class SortsNothing(TinyBackend):
+    claims = frozenset({"core", "f64"})
+
+    def refusal(self, query, device):
+        return "no order" if query.op in ("sort", "top_k") else super().refusal(query, device)
+
+
+def test_sampling_without_sort_says_what_needs_none() -> None:
+    model = ptir.load_model("demo", backend=Target(SortsNothing(), ONE[0]))
+    with pytest.raises(UnsupportedError) as raised:
+        model.generate("x", max_tokens=1, temperature=0.8)
+    said = "temperature 0 (--temp 0) takes the most likely token without it"
+    assert ": no order on device" in str(raised.value) and said in str(raised.value)
+    assert len(model.generate("x", max_tokens=1).token_ids) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
+from ptir.backend.checked import downloaded
 from ptir.backend.contract import Target
 from ptir.errors import CaptureError
 from ptir.types import TensorType
@@ -48,5 +49,5 @@ class Buffer:
         return handle
 
     def download(self) -> Any:
-        """The elements as a NumPy array."""
-        return self.target.backend.download(self.handle, self.target.device)
+        """The elements as a NumPy array; raises ``DeviceError`` where they have another type."""
+        return downloaded(self.target.backend, self.handle, self.target.device, self.type)

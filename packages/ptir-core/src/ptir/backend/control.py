@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from ptir.backend.checked import downloaded
 from ptir.backend.contract import Device, Handle
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Instruction
 from ptir.ops.loops import scan_order
 from ptir.ops.record import OPS
-from ptir.types import TensorType
+from ptir.types import BOOL, TensorType
 
 CONTROL: Final = ("cond", "while", "scan")
+FLAG: Final = TensorType(BOOL, ())
 
 Runner = Callable[..., Any]
 Region = Callable[..., tuple[Handle, ...]]
@@ -84,7 +86,7 @@ class Driver:
 
     def _truth(self, handle: Handle) -> bool:
         self._backend.stats(self._device).host_syncs += 1
-        return bool(self._backend.download(handle, self._device))
+        return bool(downloaded(self._backend, handle, self._device, FLAG))
 
     def _row(self, sequence: Handle, type: TensorType, number: int) -> Handle:
         for step in row_steps(type, number):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ptir.backend.checked import downloaded, stepped
 from ptir.backend.contract import Backend, Device, Executable, Handle, OpQuery, Options
 from ptir.backend.control import CONTROL, bind_control, handed_on, helper_steps
 from ptir.backend.explanation import (
@@ -27,6 +28,7 @@ from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.profiles import profiles_of_dtypes
 from ptir.ops.record import OPS
+from ptir.types import TensorType
 
 StepFunction = Callable[..., Any]
 
@@ -48,7 +50,13 @@ class Interpreter(Backend):
     def step(
         self, instruction: Instruction, operands: Sequence[Handle], device: Device
     ) -> tuple[Handle, ...]:
-        """Run one instruction on handles and return its results' handles."""
+        """Run one instruction on handles and return its results' handles: a tuple, always.
+
+        Each result has exactly the dtype and the shape of ``instruction.types``. Operands stay as
+        they are, since others may read them. Results are new memory; only those of ops with the
+        trait ``view`` may share their first operand's. Other exceptions than those of
+        ``ptir.errors`` become a ``DeviceError`` that names the op.
+        """
 
     def refusal(self, query: OpQuery, device: Device) -> str | None:
         """By default what ``ops`` says is taken and every composite left to its lowering."""
@@ -70,9 +78,7 @@ class Interpreter(Backend):
         It returns one handle, or a tuple where the op has several results. ``reusable`` are the
         operand positions whose memory no one reads afterwards: they may be overwritten.
         """
-        if len(instruction.types) == 1:
-            return lambda *operands: self.step(instruction, operands, device)[0]
-        return lambda *operands: self.step(instruction, operands, device)
+        return stepped(self.name, self.step, instruction, device)
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Check every instruction against ``refusal`` and bind it to its step function."""
@@ -233,17 +239,23 @@ class BlockRunner:
         bounds = OPS[instruction.op].bounds if self._checked else None
         if bounds is None:
             return run
-        return self._checking(run, instruction.op, *bounds(types, instruction.attributes))
+        operand, greatest = bounds(types, instruction.attributes)
+        return self._checking(run, instruction.op, operand, types[operand], greatest)
 
     def _checking(
-        self, run: StepFunction, name: str, operand: int, greatest: Sequence[int]
+        self,
+        run: StepFunction,
+        name: str,
+        operand: int,
+        type: TensorType,
+        greatest: Sequence[int],
     ) -> StepFunction:
         """``run`` after a look at the places in one operand."""
         from ptir.ops.numerics import check_places
 
         def checked(*operands: Handle) -> Any:
             self._backend.stats(self._device).host_syncs += 1
-            indices = self._backend.download(operands[operand], self._device)
+            indices = downloaded(self._backend, operands[operand], self._device, type)
             check_places(name, indices, greatest)
             return run(*operands)
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from ptir import ops
 from ptir.backend.contract import Backend, Device, Options
+from ptir.backend.declared import check_claimed
 from ptir.backend.entries import guard
 from ptir.errors import PtirError
 from ptir.ir.graph import freeze, source
@@ -29,6 +30,7 @@ def probe_program() -> Program:
 def probe(backend: Backend, device: Device) -> str | None:
     """Why ``device`` does not work, or None when it gave the right answer."""
     try:
+        check_claimed(backend, device)
         with guard("the probe program"):
             found = _run(backend, device)
     except PtirError as error:

@@ -16,7 +16,9 @@ from typing import Any, Final, Literal
 
 from ptir.backend import entries
 from ptir.backend.contract import API_VERSION, Backend, Device, Target
+from ptir.backend.declared import check_claimed, check_declared
 from ptir.backend.entries import Entry, foreign_ptir, guard
+from ptir.backend.interpreter import Interpreter
 from ptir.backend.probe import probe
 from ptir.errors import BackendUnavailable, PluginError, PtirError, unknown_name
 
@@ -127,6 +129,7 @@ def _load_once(entry: Entry) -> Backend:
             f"{entry.value} is {type(found).__name__}, not a ptir.backend.Backend instance or a"
             " function without arguments that returns one"
         )
+    check_declared(found, entry)
     return found
 
 
@@ -183,6 +186,10 @@ def _not_installed(name: str, installed: list[str]) -> str:
         missing = [official for official in OFFICIAL if official not in installed]
         for near in difflib.get_close_matches(name.lower(), missing, n=1):
             message += f"; {near!r} is not installed: {pip_line(near)}"
+        message += (
+            f". A backend registers itself in the entry-point group {GROUP}: is its package"
+            " installed in this environment? `ptir backends` lists what is"
+        )
     return _with_foreign(message)
 
 
@@ -201,11 +208,14 @@ def get(text: str) -> Target:
 
     DEVICE is an index or a part of the device's name, else of its detail, in any case; without it
     the backend's first device is meant. Raises ``BackendUnavailable`` when there is no such
-    backend or device.
+    backend or device, and ``PluginError`` when it claims what is no profile.
     """
     name, _, device = text.partition(":")
     backend, devices = _working(name)
-    return Target(backend, pick_device(name, devices, device))
+    chosen = pick_device(name, devices, device)
+    if isinstance(backend, Interpreter):  # of others it may open the device: the probe asks
+        check_claimed(backend, chosen)
+    return Target(backend, chosen)
 
 
 def pick_device(name: str, devices: tuple[Device, ...], wanted: str) -> Device:

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ptir import events
+from ptir.backend.checked import downloaded
 from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, in_turns
 from ptir.errors import UsageError, VerifyError
 from ptir.ir.program import Block, Port, Program
@@ -261,4 +262,8 @@ def run_program(
     plan = plan_for(plain, target)
     handles = [target.backend.upload(arrays[p.name], target.device) for p in program.ports]
     outputs = plan.run(handles, ())
-    return tuple(target.backend.download(h, target.device) for h in outputs)
+    types = program.main.output_types
+    return tuple(
+        downloaded(target.backend, handle, target.device, type)
+        for handle, type in zip(outputs, types, strict=True)
+    )

@@ -17,7 +17,7 @@ from ptir.backend.registry import BackendStatus, pip_line, status_table
 from ptir.cli import show
 from ptir.cli.plugin_commands import one_line
 from ptir.cli.shared import Shared, shared_options
-from ptir.cli.versions import version_of
+from ptir.cli.versions import edited_folder, version_of
 from ptir.errors import BackendUnavailable, PluginError
 from ptir.plugins import PluginStatus
 
@@ -46,7 +46,7 @@ class Check:
 def command(shared: Shared) -> None:
     """Check this installation, run a kernel on every device, and name the fix for each problem.
 
-    Exits with 3 when no device works.
+    Exits with 3 when no device works, with 0 when one does, whatever else is broken.
     """
     table = [(s, device_reasons(s)) for s in status_table()]
     found = [*_environment(), *_backend_checks(table), *map(_plugin, plugins.install().statuses())]
@@ -58,7 +58,7 @@ def command(shared: Shared) -> None:
         )
         for check in found:
             if not check.ok:
-                show.text(f"fix {check.what}: {check.fix}")
+                show.sentence(f"fix {check.what}: {check.fix}")
     if not any(None in reasons for _, reasons in table):
         raise BackendUnavailable(f"no installed backend works; the fixes are above, or {INSTALL}")
 
@@ -139,6 +139,9 @@ def _plain(value: Any) -> str:
 def _device_fix(status: BackendStatus, device: Device, reason: str) -> str:
     assert status.backend is not None
     general = f"check the driver of {device.name}, or name another device with --backend"
+    if folder := edited_folder(status.distribution):
+        general = f"correct the backend in {folder}"
+    general += f"; `ptir-conformance run --backend {status.name}` says what is wrong"
     try:
         with guard("remedy()"):
             return status.backend.remedy(reason) or general
@@ -170,6 +173,8 @@ def _fix(status: BackendStatus | PluginStatus) -> str:
             return one_line(status.reason)
         case "unavailable":
             return f"{one_line(status.reason)}; check the driver or library that it needs"
+        case "broken" if folder := edited_folder(status.distribution):
+            return f"correct it in {folder}, then look again with `ptir doctor`"
         case "broken":
             remove = f"pip uninstall {status.distribution}"
             return f"{reinstall}; if that does not help, {remove} and tell its authors"

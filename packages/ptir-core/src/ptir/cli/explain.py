@@ -71,11 +71,11 @@ def command(
 
     if workers is None and cost:
         raise click.UsageError("--cost is about sharing; give --workers too")
+    if workers is not None:
+        explain_shared(shared, model, formats, workers, cost, prefill, position)
+        return
     with session(shared):
         loaded = open_model(shared, model, formats)
-        if workers is not None:
-            explain_shared(shared, loaded, formats.weights, workers, cost, prefill, position)
-            return
         with loaded.policies():
             report = (
                 explain_decode(loaded, position, repetitions)

@@ -19,6 +19,7 @@ from typing import Final
 
 import click
 
+from ptir.cli import show
 from ptir.errors import PtirError, UsageError, unknown_name
 from ptir.switches import SWITCHES, switched_on
 
@@ -50,6 +51,9 @@ COMMANDS: Final = (
     CommandRow("new-backend", "ptir.cli.new_backend", "Write the skeleton of a new backend."),
     CommandRow("overrides", "ptir.cli.overrides", "List functionals and their implementations."),
 )
+
+ELSEWHERE: Final = {"conformance": "ptir-testsuite"}
+"""Commands of the project's own plugins, and the distribution that brings each."""
 
 
 class LazyGroup(click.Group):
@@ -85,7 +89,7 @@ class LazyGroup(click.Group):
         """Like click's, with the nearest names when there is no such command."""
         name = args[0]
         if not name.startswith("-") and name not in self.list_or_load(name):
-            raise click.UsageError(unknown_name("command", name, self.list_commands(ctx)), ctx)
+            raise click.UsageError(_missing(name, self.list_commands(ctx)), ctx)
         return super().resolve_command(ctx, args)
 
     def list_or_load(self, name: str) -> Sequence[str]:
@@ -98,6 +102,15 @@ class LazyGroup(click.Group):
         lines += [(n, c.get_short_help_str(60)) for n, c in self.plugin_commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl(lines)
+
+
+def _missing(name: str, known: Sequence[str]) -> str:
+    from ptir.plugins import listed
+
+    distribution = ELSEWHERE.get(name)
+    if distribution and distribution not in {entry.distribution for entry in listed()}:
+        return f"command {name!r} is not installed: pip install {distribution}"
+    return unknown_name("command", name, known)
 
 
 def _print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -164,7 +177,7 @@ def _open_streams() -> None:
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """A warning is one line, not a place in our source."""
-    click.echo(f"warning: {message}", err=True)
+    show.note(f"warning: {message}")
 
 
 def _failed(error: Exception) -> int:
@@ -172,11 +185,11 @@ def _failed(error: Exception) -> int:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, PtirError):
-        click.echo(f"error [{error.code}]: {error}", err=True)
+        show.sentence(f"error [{error.code}]: {error}", err=True)
         return error.exit_code
     first = next(iter(str(error).splitlines()), "")
     hint = "" if debug else " (set PTIR_DEBUG=1 to see the traceback)"
-    click.echo(f"error: unexpected {type(error).__name__}: {first}{hint}", err=True)
+    show.sentence(f"error: unexpected {type(error).__name__}: {first}{hint}", err=True)
     return 1
 
 

@@ -11,7 +11,7 @@ import click
 
 from ptir.backend.registry import OFFICIAL, listed
 from ptir.cli import show
-from ptir.cli.shared import Shared, shared_options
+from ptir.cli.shared import Shared, shared_options, showing_only
 from ptir.errors import UsageError
 
 FILES: Final = {
@@ -43,6 +43,7 @@ LONGEST: Final = 32
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
+@showing_only("json")
 @click.command()
 @click.argument("name")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))

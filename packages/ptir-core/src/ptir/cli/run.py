@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -56,6 +56,7 @@ def command(
     stdout carries the continuation alone; a terminal also shows the prompt before it.
     """
     text = prompt_text(prompt, prompt_option)
+    out = sys.stdout
     with session(shared):
         loaded = open_model(shared, model, formats)
         seed = shared.seed if shared.seed is not None else _fresh_seed()
@@ -70,7 +71,8 @@ def command(
                 progress=progress,
                 **sampling,
             )
-            finished = _stream(run, quiet=shared.json, echo=text if sys.stdout.isatty() else "")
+            shown = None if shared.json else out
+            finished = _stream(run, shown, echo=text if out.isatty() else "")
     result = run.results[0]
     if shared.json:
         show.value(record(result))
@@ -86,24 +88,24 @@ def _fresh_seed() -> int:
     return secrets.randbits(32)
 
 
-def _stream(run: GenerationRun, *, quiet: bool, echo: str) -> bool:
-    """Print pieces as they come, after ``echo``; False when Ctrl-C ended the run.
+def _stream(run: GenerationRun, out: TextIO | None, *, echo: str) -> bool:
+    """Print pieces to ``out`` as they come, after ``echo``; False when Ctrl-C ended the run.
 
     What came until then is kept, and printed to the last character.
     """
     shown: list[str] = []
     try:
-        if not quiet:
-            click.echo(echo, nl=False)
+        if out is not None:
+            click.echo(echo, out, nl=False)
         for piece in run:
             shown.append(piece.text)
-            if not quiet:
-                click.echo(piece.text, nl=False)
+            if out is not None:
+                click.echo(piece.text, out, nl=False)
     except KeyboardInterrupt:
         return False
     finally:
-        if not quiet:
-            click.echo(run.results[0].text[len("".join(shown)) :])
+        if out is not None:
+            click.echo(run.results[0].text[len("".join(shown)) :], out)
     return True
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -116,9 +117,35 @@ def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def showing_only(*names: str) -> Callable[[click.Command], click.Command]:
+    """Leave shared options but those called ``names`` out of a command's help; it takes them all.
+
+    For a command that runs nothing; goes above ``click.command()``.
+    """
+
+    @click.command()
+    @shared_options
+    def bare(shared: Shared) -> None:
+        """Only its options are looked at."""
+
+    hidden = {option.name for option in bare.params} - {*names}
+
+    def hide(command: click.Command) -> click.Command:
+        for option in command.params:
+            if isinstance(option, click.Option):
+                option.hidden = option.name in hidden
+        return command
+
+    return hide
+
+
 @contextmanager
 def session(shared: Shared) -> Iterator[None]:
-    """Load plugins, put overrides and sinks in force, and print statistics at the end."""
+    """Load plugins, put overrides and sinks in force, and print statistics at the end.
+
+    What backends and plugins print meanwhile goes to stderr, since stdout carries only the result:
+    a command prints that behind its session, or to the ``sys.stdout`` of before.
+    """
     import ptir.functional  # noqa: F401  fills the table that overrides name
     from ptir import plugins, trace
     from ptir.cli.plugin_commands import report
@@ -132,6 +159,7 @@ def session(shared: Shared) -> Iterator[None]:
     sinks += [row.value for row in loaded.rows("ptir_trace_sinks", folder=shared.dump_dir)]
     report(loaded.failures())
     with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(sys.stderr))
         stack.callback(_report_stats, shared, stats)
         stack.enter_context(overrides(dict(map(parse_override, shared.override))))
         stack.enter_context(trace.listening_to(sinks))

@@ -6,7 +6,11 @@ stdout carries only a command's result. rich is imported when the first table is
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,6 +68,15 @@ def text(result: str) -> None:
     click.echo(result)
 
 
+def sentence(message: str, *, err: bool = False) -> None:
+    """Print a message: on a terminal broken between words, else each line as it is."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        columns = shutil.get_terminal_size().columns
+        folded = partial(textwrap.fill, width=columns, break_long_words=False)
+        message = "\n".join(folded(line, break_on_hyphens=False) for line in message.splitlines())
+    click.echo(message, err=err)
+
+
 def note(message: str) -> None:
-    """Tell the user something that is not the result: one line on stderr."""
-    click.echo(message, err=True)
+    """Tell the user something that is not the result, on stderr."""
+    sentence(message, err=True)

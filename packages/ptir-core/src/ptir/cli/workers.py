@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from ptir.cli import show
+from ptir.cli.model import Formats, open_model
+from ptir.cli.shared import Shared, session
 from ptir.cli.units import size
 from ptir.partition.costs import SERVER, Costs
 
 if TYPE_CHECKING:
-    from ptir.cli.shared import Shared
     from ptir.runtime import Model
     from ptir.runtime.workers import SharedPhase, SharedSection, SharedStep
 
@@ -59,8 +60,8 @@ def costs_of(given: tuple[str, ...]) -> Costs:
 
 def explain_shared(
     shared: Shared,
-    model: Model,
-    dtype: str,
+    model: str,
+    formats: Formats,
     workers: int,
     cost: tuple[str, ...],
     prefill: int | None,
@@ -69,12 +70,14 @@ def explain_shared(
     """Print how ``workers`` share a step of ``model``."""
     from ptir.runtime.workers import share_step
 
-    costs = costs_of(cost)
-    report = share_step(model, workers, costs, prefill, position)
+    with session(shared):
+        loaded = open_model(shared, model, formats)
+        costs = costs_of(cost)
+        report = share_step(loaded, workers, costs, prefill, position)
     if shared.json:
-        show.value(_json(model, dtype, costs, report))
+        show.value(_json(loaded, formats.weights, costs, report))
     else:
-        _print(model, dtype, report)
+        _print(loaded, formats.weights, report)
 
 
 def _json(model: Model, dtype: str, costs: Costs, report: SharedStep) -> dict[str, Any]:

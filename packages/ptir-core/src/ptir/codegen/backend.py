@@ -66,6 +66,9 @@ class _Opened:
 class KernelBackend(Backend):
     """Base of level 2 backends."""
 
+    claims = frozenset(PROFILES) - {"extension"}
+    """Every profile of the op set; a backend that sets fewer is held to those alone."""
+
     def __init__(self) -> None:
         self._opened: dict[int, _Opened] = {}
         self._opening = threading.RLock()
@@ -99,9 +102,9 @@ class KernelBackend(Backend):
         return refusal(query, opened.traits, opened.dialect.dots)
 
     def claimed(self, device: Device) -> frozenset[str]:
-        """Every profile of the op set, f64 where the device computes in it."""
+        """``claims``, f64 only where the device computes in it."""
         missing = set() if self.opened(device).device.traits.doubles else {"f64"}
-        return frozenset(PROFILES) - {"extension"} - missing
+        return self.claims - missing
 
     def tuning(self, device: Device) -> AbstractContextManager[Any] | None:
         """Measures the products of what is compiled in it, and keeps the tiles that are best."""

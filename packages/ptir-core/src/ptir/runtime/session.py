@@ -16,7 +16,7 @@ import numpy as np
 from ptir.backend.contract import Target
 from ptir.capture.lazy import fetch, from_handle
 from ptir.capture.tensor import Tensor
-from ptir.errors import UsageError
+from ptir.errors import UnsupportedError, UsageError
 from ptir.ops.numerics import rng_bits
 from ptir.runtime.generation import SamplingOptions
 from ptir.runtime.steps import Steps, choose, chunk_sizes
@@ -169,12 +169,21 @@ class Session:
             self._seen[row, token] = True
 
     def pick(self, logits: Array) -> Array:
-        """The next token of each row from logits on the host, with the same program parts."""
+        """The next token of each row from logits on the host, with the same program parts.
+
+        Raises ``UnsupportedError`` where the backend cannot sample.
+        """
         controls = self._controls()
         if not self._options.greedy:
             controls["uniform"] = self._tensor(self._draws.take(1)[0], F32)
         self._tokens = choose(self._tensor(logits, F32), controls)
-        return self._tokens.numpy()
+        try:
+            return self._tokens.numpy()
+        except UnsupportedError as error:
+            if self._options.greedy:
+                raise
+            remedy = "temperature 0 (--temp 0) takes the most likely token without it"
+            raise UnsupportedError(f"{error}; {remedy}") from error
 
     def advance(
         self, active: Array, logits_too: bool = False, ahead: int = 0
