@@ -59,7 +59,7 @@ def _lanes_turned(patch: pytest.MonkeyPatch) -> None:
 
 
 FAULTS: Final[dict[str, tuple[Plant, tuple[str, ...]]]] = {
-    "saturation forgotten": (_replaced("return x >= (high) ? (to)(most) :", "return"), ("cast",)),
+    "saturation forgotten": (_replaced("to y = x >= (high) ? (to)(most) :", "to y ="), ("cast",)),
     "lanes above the range kept": (_replaced("above = x >= (high)", "above = x != x"), ("cast",)),
     "ties to odd": (_replaced("0x7fffu + odd", "0x8000u"), ("cast",)),
     "select turned": (_replaced("(k & (mask)a) | (~k & (mask)b)", "(k & (mask)b)"), ("select",)),

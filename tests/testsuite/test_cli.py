@@ -41,7 +41,7 @@ def test_a_mismatch_ends_with_1_and_tells_everything(installed, capsys, tmp_path
 def test_a_claimed_profile_that_is_skipped_ends_with_1(installed, capsys):
     installed(Nothing())
     assert main([*BASE, "rsqrt and sample"]) == 1
-    assert "unsupported [compile] nothing is taken" in capsys.readouterr().out
+    assert "refused within the claimed profile core: rsqrt(" in capsys.readouterr().out
 
 
 def test_programs_alone_end_with_0(installed, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,14 @@ import pytest
 from impostors import Swapping
 from suite_settings import setting_of
 
+from ptir.backend import Target, registry
 from ptir.errors import UsageError
 from ptir.ir.parser import parse
 from ptir_testsuite.cli import main
 from ptir_testsuite.items import items, run_item, selected
 from ptir_testsuite.mutants import Correct
 from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.programs import Stored, stored
+from ptir_testsuite.programs import Stored, exact_of, stored
 from ptir_testsuite.programs.shrink import shrunk
 from ptir_testsuite.programs.stored import promote
 
@@ -69,6 +71,32 @@ def test_fuzz_shrinks_and_keeps_what_fails(installed, monkeypatch, tmp_path, cap
     assert not promote(path, kept) and len(list(stored(path))) == 1
 
 
+class Narrow(Correct):
+    """Claims less than others, so that programs are drawn within less beside it."""
+
+    name = "narrow"
+    claims = frozenset(("core",))
+    correctly_rounded = frozenset()
+
+
+def test_what_fails_replays_as_it_was_drawn_beside_a_backend_that_claims_less(monkeypatch, capsys):
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=":")
+    monkeypatch.setenv("PTIR_TEST_IMPOSTOR", "Swapping")
+    found = {"any": Swapping(), "narrow": Narrow()}
+    places = {name: Target(one, one.devices()[0]) for name, one in found.items()}
+    monkeypatch.setattr(registry, "get", lambda name: places.get(name, places["any"]))
+    command = ["fuzz", "--backend", "any", "--backend", "narrow", "--count", "40", "--most", "1"]
+    assert main([*command, "--import", "impostor_worker"]) == 1
+    out = capsys.readouterr().out
+    told = next(line for line in out.splitlines() if line.startswith("any: program-0-"))
+    again = next(line for line in out.splitlines() if "; as drawn: " in line).partition(": ")[2]
+    assert "--claims core --import impostor_worker" in again
+    assert main(shlex.split(again)[1:]) == 1
+    replayed = capsys.readouterr().out
+    assert "drawn within core\n" in replayed
+    assert told.partition("] ")[2] in replayed, replayed
+
+
 def test_programs_that_agree_end_with_0(capsys):
     assert main(["fuzz", "--backend", "ref", "--count", "3"]) == 0
     assert "3/3 runs of 3 programs on ref: every program agrees" in capsys.readouterr().out
@@ -91,9 +119,9 @@ def test_an_input_in_one_buffer_comes_back_in_one_buffer(tmp_path):
     path = tmp_path / "kept.jsonl"
     promote(path, Stored.of(parse(PROGRAM), [array, array], "twice"))
     (found,) = stored(path)
-    drawn = found.drawn(frozenset())
+    drawn = found.drawn()
     assert drawn.aliases == ((0, 1),) and drawn.arrays[0] is drawn.arrays[1]
-    assert drawn.exact == (True, True, False, False, False, False)
+    assert exact_of(drawn.program) == (True, True, False, False, False, False)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from suite_settings import setting_of
@@ -115,3 +117,78 @@ def test_a_backend_with_memory_of_its_own_passes():
             found = run_case(case, setting)
             assert not found.failed, found.message
     assert forms.Fences is execute.Fences
+
+
+def read_only(array):
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+class Showing(Correct):
+    """What it downloads is made of its own memory."""
+
+    def __init__(self, shown):
+        self.shown = shown
+
+    def download(self, handle, device):
+        return self.shown(handle)
+
+
+class ShowingResults(Showing):
+    """Shares what was computed, and copies what was uploaded."""
+
+    def step(self, instruction, operands, device):
+        found = super().step(instruction, operands, device)
+        self.made = getattr(self, "made", ()) + tuple(map(id, found))
+        self.kept = getattr(self, "kept", ()) + found
+        return found
+
+    def download(self, handle, device):
+        return self.shown(handle) if id(handle) in getattr(self, "made", ()) else handle.copy()
+
+
+@pytest.mark.parametrize("shown", [lambda array: array, np.ndarray.view, read_only])
+@pytest.mark.parametrize(
+    ("backend", "what"), [(Showing, "operand 0 (dense host array)"), (ShowingResults, "result 0")]
+)
+@pytest.mark.parametrize("words", [["f32[4,6]", "dense"], ["i32[2]"]])
+def test_a_download_that_shares_the_handles_memory_is_found(backend, what, shown, words):
+    found = run_case(case_of("add", words), setting_of(backend(shown)))
+    assert (found.outcome, found.phase) == (Outcome.MISMATCH, "download")
+    assert f"download shares the handle's memory; it must give a copy: {what}" in found.message
+
+
+@pytest.mark.parametrize(
+    ("shown", "phase", "text"),
+    [
+        (
+            lambda array: array.copy().tolist(),
+            "download",
+            "download gives a value of class list, no NumPy array: operand 0 (dense host array)",
+        ),
+        (lambda a: a.astype(np.float64), "download", "download gives float64[4, 6], not float32"),
+        (
+            lambda array: array + array.dtype.type(1),
+            "upload",
+            "operand 0 (dense host array) does not hold what was uploaded: element [0, 0] is ",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_upload_is_told(shown, phase, text):
+    found = run_case(case_of("add", ["f32[4,6]", "dense"]), setting_of(Showing(shown)))
+    assert (found.outcome, found.phase) == (Outcome.MISMATCH, phase)
+    assert text in found.message
+
+
+class Plenty(Correct):
+    """Gives its result twice."""
+
+    def compile(self, program, device, options):
+        right = super().compile(program, device, options)
+        return SimpleNamespace(run=lambda handles: [*right.run(handles)] * 2)
+
+
+def test_more_results_than_outputs_are_a_mismatch():
+    found = run_case(case_of("add", ["f32[4,6]", "dense"]), setting_of(Plenty()))
+    assert found.outcome is Outcome.MISMATCH and "2 results; 1 are wanted" in found.message

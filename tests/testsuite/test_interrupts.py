@@ -98,7 +98,7 @@ def test_a_torn_line_is_run_again(installed, tmp_path, capsys):
 def test_a_row_is_in_the_file_as_soon_as_it_is_known(tmp_path):
     path = tmp_path / "report.jsonl"
     journal = Journal(path)
-    journal.begin({"kind": "header", "schema": SCHEMA})
+    journal.begin({"kind": "header", "schema": SCHEMA}, ())
     journal.add(Row("a-0", "a", "a()", (), (), Outcome.PASS))
     assert [record["kind"] for record in records(path)] == ["header", "case"]
     journal.close()
@@ -109,6 +109,7 @@ def test_a_row_is_in_the_file_as_soon_as_it_is_known(tmp_path):
     [
         ((), "holds an unfinished run; go on with --resume"),
         (("--resume", "--relax", "flush-to-zero"), "cannot be resumed: its relaxations is []"),
+        (("--resume", "-k", "abs"), "cannot be resumed: its -k is '"),
     ],
 )
 def test_rows_are_neither_overwritten_nor_mixed(more, text, installed, tmp_path, capsys):

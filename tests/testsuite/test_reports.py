@@ -172,7 +172,10 @@ def test_a_row_left_out_everywhere_is_missed_in_the_corpus(report):
     wanted = Report(header, [Row.of({k: v for k, v in r.items() if k != "digest"}) for r in rows])
     rewritten(path, [header, *rows, wanted.footer()], resealed=True)
     found = verify(path, 0)
-    assert found.wrong == ["the rows are not those that the corpus has for this selection"]
+    assert found.wrong == [
+        "the header says selected 16, and the corpus says 17",
+        "the rows are not those that the corpus has for this selection",
+    ]
 
 
 def test_an_invented_row_is_found_by_running_it_again(capsys, tmp_path):
@@ -207,8 +210,9 @@ def test_a_report_of_another_corpus_cannot_be_checked_in_full(report):
     ("content", "text"),
     [
         ("hello\n", "not a line of JSON"),
-        ('{"a": 1}\n', "it has no kind"),
-        ('{"kind": "header", "schema": 1}\n', "schema 1; this suite reads 2 and 3"),
+        ("[1]\n", "it has no kind"),
+        ('{"a": 1}\n', "the first line is not a header"),
+        ('{"kind": "header", "schema": 2}\n', "schema 2; this suite reads 3; run the suite again"),
         ('{"kind": "case"}\n', "the first line is not a header"),
     ],
 )

@@ -93,6 +93,9 @@ def test_a_failure_is_the_message_and_what_is_refused_is_skipped(tmp_path):
     code, out = run_pytest(tmp_path, "Failing", *products)
     assert code == 1 and "failed" in out, out
     assert "error [execute] mul(" in out and "the device is gone" in out
+    assert 'raise DeviceError("the device is gone")' in out
+    (again, *_) = [line for line in out.splitlines() if line.startswith("again: ")]
+    assert again.startswith("again: ptir-conformance replay mul-") and "--backend failing" in again
     assert "plugin.py" not in out, "the traceback is of no use"
     code, out = run_pytest(tmp_path, "Little", *BACKEND, "-rs")
     assert Little.claims == {"sort"}
@@ -103,7 +106,11 @@ def test_a_failure_is_the_message_and_what_is_refused_is_skipped(tmp_path):
     ("arguments", "code", "text"),
     [
         ((), 5, "no tests ran"),
+        (("--ptir-words", "add"), 4, "--ptir-words needs --ptir-backend NAME"),
+        (("--ptir-claims", "core"), 4, "--ptir-claims needs --ptir-backend NAME"),
         (("--ptir-backend", "any", "--ptir-words", "add and"), 4, "a word is missing"),
+        (("--ptir-backend", "any", "--ptir-words", "roound"), 4, "(nearest: round)"),
+        (("--ptir-backend", "any", "--ptir-claims", ""), 4, "no profile claimed"),
         (("--ptir-backend", "any", "--ptir-claims", "f61"), 4, "unknown profile 'f61'"),
     ],
 )

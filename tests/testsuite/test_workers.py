@@ -18,7 +18,7 @@ from ptir_testsuite.items import random_programs
 from ptir_testsuite.mutants import Correct
 from ptir_testsuite.outcomes import Outcome
 from ptir_testsuite.programs import drawn_program
-from ptir_testsuite.workers import Order, SuiteDefect, run_in_processes
+from ptir_testsuite.workers import Order, SuiteDefect, run_in_processes, signal_of
 
 HERE = Path(__file__).parent
 
@@ -51,6 +51,10 @@ def test_the_item_it_was_at_is_blamed_and_the_rest_still_runs(name, outcome, tex
         assert rows[case.id].outcome is (outcome if integers else Outcome.PASS)
         assert text in rows[case.id].message if integers else not rows[case.id].message
     assert outcome in {row.outcome for row in rows.values()}
+
+
+def test_a_signal_is_called_by_its_name():
+    assert (signal_of(-11), signal_of(7), signal_of(None)) == ("SIGSEGV", "", "")
 
 
 def test_a_worker_killed_from_outside_is_tried_once_more(monkeypatch, tmp_path):
@@ -102,7 +106,7 @@ def test_a_program_that_kills_its_worker_alone_is_found_among_others(monkeypatch
 
 
 def instructions(number):
-    drawn = drawn_program(0, number, Correct.claims, Correct.correctly_rounded)
+    drawn = drawn_program(0, number, Correct.claims)
     return drawn.program.main.instructions
 
 

@@ -75,4 +75,5 @@ def svg(report: Report) -> str:
 
 
 def _escaped(text: str) -> str:
+    text = "".join(letter for letter in text if letter.isprintable())
     return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

@@ -18,8 +18,8 @@ from ptir_testsuite.floats import FORMATS, Array, doubles, format_of, round_floa
 class Fault:
     """Where a result is wrong: the worst element, what it should be, and by how much it is off.
 
-    ``bits`` are those of both elements, expected and actual, in hex; nothing where the form is
-    wrong.
+    ``bits`` are those of both elements, expected and actual, in hex; where the form is wrong there
+    are none: then ``expected`` and ``actual`` are types.
     """
 
     index: tuple[int, ...]
@@ -61,19 +61,24 @@ def compare(
     fault = verdict.fault
     if fault is None:
         return verdict
-    bits = tuple(_bits(a[fault.index], type.dtype) for a in (expected.values, actual))
-    return replace(verdict, fault=replace(fault, bits=bits))
+    found = tuple(bits(a[fault.index], type.dtype) for a in (expected.values, actual))
+    return replace(verdict, fault=replace(fault, bits=found))
 
 
-def _bits(value: Any, dtype: DType) -> str:
-    """The bits of one element in hex, the highest first."""
+def bits(value: Any, dtype: DType) -> str:
+    """The bits of one element in hex, the highest byte first."""
     with np.errstate(all="ignore"):
         return "0x" + np.asarray(value, dtype.numpy).tobytes()[::-1].hex()
 
 
 def _wrong_form(actual: Any, type: TensorType) -> Fault | None:
     if not isinstance(actual, np.ndarray):
-        return Fault((), str(type), type_name(actual), "the result is no NumPy array")
+        return Fault(
+            (),
+            str(type),
+            f"of class {type_name(actual)}, no NumPy array",
+            "the result is no NumPy array",
+        )
     try:
         found = TensorType(dtype_of(actual), tuple(actual.shape))
     except Exception as error:  # noqa: BLE001  whatever the reason, the form is wrong

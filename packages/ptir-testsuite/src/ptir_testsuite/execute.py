@@ -11,6 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,29 +19,44 @@ import numpy as np
 from ptir.backend import Options, Target
 from ptir.backend.contract import Executable
 from ptir.backend.interpreter import query_of
-from ptir.errors import PtirError, UnsupportedError
+from ptir.errors import UnsupportedError
 from ptir.ir.program import Program
 from ptir.ops import OPS
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
+from ptir.types import TensorType
 from ptir_testsuite.accuracy import Terms
+from ptir_testsuite.again import again
 from ptir_testsuite.case import Case
+from ptir_testsuite.downloads import difference, odd_form, taken_twice
 from ptir_testsuite.fences import PATTERNS, Fences, soil
 from ptir_testsuite.judge import judge
 from ptir_testsuite.layouts import LAYOUTS, memory_of, scribble
 from ptir_testsuite.outcomes import Outcome, Row
 from ptir_testsuite.profiles import names_of, profiles_of
+from ptir_testsuite.raised import named, told, trace
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What every case of a run shares: the target, the claimed profiles, what it is held to."""
+    """What every case of a run shares: the target, the claimed profiles, what it is held to.
+
+    ``imports`` are the modules that define ops beside the standard ones.
+    """
 
     target: Target
     claims: frozenset[str]
     terms: Terms = field(default_factory=Terms)
+    imports: tuple[str, ...] = ()
+
+    def again(self, row: Row) -> str:
+        """The command that runs the row again."""
+        backend, device = self.target.backend, self.target.device
+        claims = None if self.claims == backend.claimed(device) else self.claims
+        name = f"{backend.name}:{device.index}"
+        return again(row, name, claims, self.terms.relaxations, self.imports)
 
 
 class Failed(Exception):  # noqa: N818  an outcome on its way out, never seen outside this module
@@ -49,6 +65,14 @@ class Failed(Exception):  # noqa: N818  an outcome on its way out, never seen ou
     def __init__(self, outcome: Outcome, phase: str, message: str) -> None:
         super().__init__(message)
         self.outcome, self.phase, self.message = outcome, phase, message
+
+    @property
+    def trace(self) -> tuple[str, ...]:
+        """Where the backend raised what this came from; nothing where it raised nothing."""
+        cause = self.__cause__
+        if isinstance(cause, Failed):
+            return cause.trace
+        return () if cause is None else trace(cause)
 
 
 def run_case(case: Case, setting: Setting) -> Row:
@@ -69,7 +93,9 @@ def run_case(case: Case, setting: Setting) -> Row:
         row = _attempted(case, setting, row)
     except Failed as failed:
         text = f"{failed.message}\n  case {case.id} ({case.origin})"
-        row = replace(row, outcome=failed.outcome, phase=failed.phase, message=text)
+        row = replace(
+            row, outcome=failed.outcome, phase=failed.phase, message=text, trace=failed.trace
+        )
     return replace(row, seconds=time.perf_counter() - start)
 
 
@@ -109,8 +135,9 @@ def _accepted(case: Case, setting: Setting) -> tuple[Program | None, str]:
     if refusal is None:
         return program, ""
     if not isinstance(refusal, str):
-        raise Failed(Outcome.ERROR, "compile", f"{case.call}: refusal() gave {refusal!r}")
-    if OPS[case.op].decomposition is not None or case.op == "composite":
+        text = f"refusal() gave {refusal!r}; it must give a reason (a string) or None"
+        raise Failed(Outcome.ERROR, "compile", f"{case.call}: {text}")
+    if has_way_around(case):
         return _around(program, setting, refusal)
     try:
         backend.compile(program, device, Options())
@@ -119,6 +146,11 @@ def _accepted(case: Case, setting: Setting) -> tuple[Program | None, str]:
     except Exception as error:
         raise Failed(Outcome.WRONG_ERROR, "compile", _not_typed(case, error)) from error
     return program, refusal
+
+
+def has_way_around(case: Case) -> bool:
+    """Whether core runs the op by others where a backend refuses it."""
+    return OPS[case.op].decomposition is not None or case.op == "composite"
 
 
 def _around(program: Program, setting: Setting, refusal: str) -> tuple[Program | None, str]:
@@ -131,13 +163,9 @@ def _around(program: Program, setting: Setting, refusal: str) -> tuple[Program |
 
 def _not_typed(case: Case, error: Exception) -> str:
     return (
-        f"{case.call}: refused by the capability predicate, compile raised {_named(error)};"
+        f"{case.call}: refused by the capability predicate, compile raised {named(error)};"
         " it must raise UnsupportedError"
     )
-
-
-def _named(error: BaseException) -> str:
-    return f"{error.__class__.__name__}: {error}"
 
 
 # --- upload, execute, download ---
@@ -148,9 +176,7 @@ def _guarded(phase: str, case: Case, action: Callable[[], T]) -> T:
     try:
         return action()
     except Exception as error:
-        own = "" if isinstance(error, PtirError) else " (not an error of ptir.errors)"
-        message = f"{case.call}: {phase} raised {_named(error)}{own}"
-        raise Failed(Outcome.ERROR, phase, message) from error
+        raise Failed(Outcome.ERROR, phase, f"{case.call}: {told(phase, error)}") from error
 
 
 def _results(case: Case, program: Program, setting: Setting) -> list[Any]:
@@ -159,20 +185,19 @@ def _results(case: Case, program: Program, setting: Setting) -> list[Any]:
     options = Options(aliases=aliases)
     executable = _guarded("compile", case, lambda: backend.compile(program, device, options))
     arrays = [LAYOUTS[case.layout](a) for a in case.arrays[: len(program.inputs)]]
-    before = _fingerprint(arrays)
     handles = _lent(arrays, case, setting)
+    _taken(case, handles, setting)
     for array in arrays:
         scribble(array)
     scribbled = _fingerprint(map(memory_of, arrays))
-    message = "an upload holds other elements, or shares the host's memory"
-    _unchanged(case, "upload", handles, before, setting, message)
+    _unchanged(case, "upload", handles, setting, "an upload shares the host's memory")
     fallbacks = backend.stats(device).host_fallback_ops
     first = _run(case, executable, handles, setting, PATTERNS[0])
     fallbacks = backend.stats(device).host_fallback_ops - fallbacks
     if fallbacks:
         text = f"{case.call}: {fallbacks} ops ran on the host, by the backend's own counters"
         raise Failed(Outcome.ERROR, "execute", text)
-    _unchanged(case, "execute", handles, before, setting, "an input buffer was changed")
+    _unchanged(case, "execute", handles, setting, "an input buffer was changed")
     second = _run(case, executable, handles, setting, PATTERNS[1], first)
     if _fingerprint(map(memory_of, arrays)) != scribbled:
         text = f"{case.call}: memory of the host was changed after it was uploaded"
@@ -182,22 +207,34 @@ def _results(case: Case, program: Program, setting: Setting) -> list[Any]:
     return first
 
 
+def _taken(case: Case, handles: Sequence[Any], setting: Setting) -> None:
+    """Refuse handles that do not hold what was uploaded, and downloads that are no copies."""
+    backend, device = setting.target.backend, setting.target.device
+    for number, (handle, wanted) in enumerate(zip(handles, case.arrays, strict=False)):
+        download = partial(backend.download, handle, device)
+        given = partial(taken_twice, download, wanted.dtype)
+        found, problem = _guarded("download", case, given)
+        problem = problem or odd_form(found, wanted)
+        where = f"operand {number} ({case.layout} host array)"
+        if problem:
+            raise Failed(Outcome.MISMATCH, "download", f"{case.call}: {problem}: {where}")
+        off = difference(found, wanted)
+        if off:
+            text = f"{case.call}: {where} does not hold what was uploaded: {off}"
+            raise Failed(Outcome.MISMATCH, "upload", text)
+
+
 def _unchanged(
-    case: Case,
-    phase: str,
-    handles: Sequence[Any],
-    before: list[Any],
-    setting: Setting,
-    message: str,
+    case: Case, phase: str, handles: Sequence[Any], setting: Setting, message: str
 ) -> None:
-    """Refuse handles whose elements are no longer those of the host arrays."""
+    """Refuse handles whose elements are no longer those of the case."""
     backend, device = setting.target.backend, setting.target.device
     after = _guarded("download", case, lambda: [backend.download(h, device) for h in handles])
-    found = _fingerprint(after)
-    wrong = [i for i, (a, b) in enumerate(zip(found, before, strict=True)) if a != b]
-    if wrong:
-        text = f"{case.call}: {message}: operand {wrong[0]} ({case.layout} host array)"
-        raise Failed(Outcome.MISMATCH, phase, text)
+    for number, (found, wanted) in enumerate(zip(after, case.arrays, strict=False)):
+        off = odd_form(found, wanted) or difference(found, wanted)
+        if off:
+            where = f"operand {number} ({case.layout} host array): {off}"
+            raise Failed(Outcome.MISMATCH, phase, f"{case.call}: {message}: {where}")
 
 
 def _lent(arrays: Sequence[Any], case: Case, setting: Setting) -> list[Any]:
@@ -244,13 +281,24 @@ def _run(
         backend.synchronize(device)
         return results
 
-    def download(result: Any, nbytes: int) -> Any:
-        soil(nbytes, pattern)
+    def download(result: Any, type: TensorType) -> Any:
+        soil(type.nbytes, pattern)
         return backend.download(result, device)
 
+    def downloads() -> list[Any]:
+        pairs = zip(results, types, strict=True)
+        return [taken_twice(partial(download, *pair), pair[1].dtype.numpy) for pair in pairs]
+
     results = _guarded("execute", case, execute)
-    sizes = [type.nbytes for type in types]
-    found = _guarded("download", case, lambda: list(map(download, results, sizes)))
+    if len(results) != len(types):
+        text = f"{case.call}: {len(results)} results; {len(types)} are wanted"
+        raise Failed(Outcome.MISMATCH, "compare", text)
+    found = []
+    for number, (array, problem) in enumerate(_guarded("download", case, downloads)):
+        if problem:
+            text = f"{case.call}: {problem}: result {number}"
+            raise Failed(Outcome.MISMATCH, "download", text)
+        found.append(array)
     broken = _guarded("download", case, fences.broken)
     if broken:
         text = f"{case.call}: a tensor beside the results was overwritten: {broken}"

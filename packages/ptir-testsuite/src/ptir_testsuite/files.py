@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -18,10 +19,9 @@ from typing import IO, Any, Final
 from ptir.errors import UsageError
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.report import Report
+from ptir_testsuite.schema import require
 
 SCHEMA: Final = 3
-READ: Final = (2, SCHEMA)
-"""The schemas of reports that are read: the older one differs in that it has no waivers."""
 UNSEALED: Final = ("seconds", "digest")
 
 
@@ -40,6 +40,23 @@ def sealed(report: Report) -> Iterator[dict[str, Any]]:
         yield {**record, "digest": digest}
 
 
+def broken(contents: Contents) -> str:
+    """Which line's digest does not fit, of a report that has any; nothing where all do."""
+    lines = (contents.header, *contents.rows, *([contents.footer] if contents.footer else ()))
+    if not any("digest" in record for record in lines):
+        return ""
+    digest = ""
+    for number, record in enumerate(lines, 1):
+        digest = link(digest, record)
+        if record.get("digest") != digest:
+            where = record.get("id", record["kind"])
+            return (
+                f"line {number} ({where}): its digest is not that of the lines up to it: a line was"
+                " edited, removed or added"
+            )
+    return ""
+
+
 def write(report: Report, path: Path) -> None:
     """Write the finished report in the place of whatever is there, whole or not at all."""
     _replace(path, sealed(report))
@@ -47,9 +64,12 @@ def write(report: Report, path: Path) -> None:
 
 def _replace(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     beside = path.with_name(path.name + ".new")
-    with beside.open("w", encoding="utf-8") as file:
-        file.writelines(_line(record) for record in records)
-    os.replace(beside, path)
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            file.writelines(_line(record) for record in records)
+        os.replace(beside, path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _line(record: Mapping[str, Any]) -> str:
@@ -93,9 +113,13 @@ def read(path: Path) -> Contents:
     records = [_parsed(path, number, text) for number, text in enumerate(lines, 1)]
     if not records or records[0].get("kind") != "header":
         raise UsageError(f"{path}: no report: the first line is not a header")
-    if records[0].get("schema") not in READ:
-        found, known = records[0].get("schema"), " and ".join(map(str, READ))
-        raise UsageError(f"{path}: schema {found}; this suite reads {known}; run the suite again")
+    found = records[0].get("schema")
+    if found != SCHEMA:
+        raise UsageError(
+            f"{path}: schema {found!r}; this suite reads {SCHEMA}; run the suite again"
+        )
+    for number, record in enumerate(records, 1):
+        require(record, f"{path}:{number}")
     ended = len(records) > 1 and records[-1]["kind"] == "footer"
     rows = records[1:-1] if ended else records[1:]
     for number, record in enumerate(rows, 2):
@@ -106,12 +130,29 @@ def read(path: Path) -> Contents:
 
 def _parsed(path: Path, number: int, text: str) -> dict[str, Any]:
     try:
-        record = json.loads(text)
+        record = json.loads(text, object_pairs_hook=_once, parse_constant=_refused)
+        if "\\ud" in text.lower():  # a half of a character cannot be printed
+            json.dumps(record, ensure_ascii=False).encode()
+    except RecursionError:
+        raise UsageError(f"{path}:{number}: not a line of JSON: nested too deeply") from None
     except ValueError as error:
         raise UsageError(f"{path}:{number}: not a line of JSON: {error}") from error
-    if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
+    if not isinstance(record, dict):
         raise UsageError(f"{path}:{number}: not a line of a report: it has no kind")
     return record
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is there twice")
+    return found
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 class Journal:
@@ -121,13 +162,20 @@ class Journal:
         self.path, self.resume = path, resume
         self._file: IO[str] | None = None
 
-    def begin(self, header: dict[str, Any]) -> Sequence[Row]:
+    def begin(self, header: dict[str, Any], selected: Container[str]) -> Sequence[Row]:
         """Open the file; the rows that need not be run again.
 
-        Raises ``UsageError`` where the file holds an unfinished run that was not to be resumed, or
-        one of another header.
+        Raises ``UsageError`` where the file holds an unfinished run that was not to be resumed, one
+        of another header, or rows that are not among the ids ``selected``, each once.
         """
         done = self._rows_of(header) if self.path.exists() else []
+        ids = [row.case for row in done]
+        odd = [id for id, often in Counter(ids).items() if often > 1 or id not in selected]
+        if odd:
+            raise UsageError(
+                f"{self.path} cannot be resumed: its row {odd[0]} is there twice, or of no case of"
+                " this run; run without --resume into another file"
+            )
         _replace(self.path, (header, *(row.record() for row in done)))
         self._file = self.path.open("a", encoding="utf-8")
         return done
@@ -136,6 +184,11 @@ class Journal:
         if self.resume and self.path.stat().st_size:
             found = read(self.path)
             _require_same(self.path, found.plain_header, header)
+            if fault := broken(found):
+                raise UsageError(
+                    f"{self.path} cannot be resumed: {fault}; run without --resume into another"
+                    " file"
+                )
             return found.parsed
         if _is_unfinished(self.path):
             raise UsageError(
@@ -171,10 +224,15 @@ def _is_unfinished(path: Path) -> bool:
     return bool(found.rows) and (found.footer is None or bool(found.footer["interrupted"]))
 
 
+OPTIONS: Final = {"words": "-k", "profiles": "--claims", "programs": "seed, first and count"}
+"""What people know some fields of the header by; they are looked at first."""
+
+
 def _require_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    for name in sorted({*found, *wanted}):
+    for name in dict.fromkeys((*OPTIONS, *sorted({*found, *wanted}))):
         if found.get(name) != wanted.get(name):
+            known = OPTIONS.get(name, name)
             raise UsageError(
-                f"{path} cannot be resumed: its {name} is {found.get(name)!r} and now it is"
+                f"{path} cannot be resumed: its {known} is {found.get(name)!r} and now it is"
                 f" {wanted.get(name)!r}; run without --resume into another file"
             )

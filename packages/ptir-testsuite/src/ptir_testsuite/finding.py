@@ -17,7 +17,7 @@ from ptir_testsuite.models import model_runs
 from ptir_testsuite.programs import RandomProgram, stored
 from ptir_testsuite.refusals import refusals
 
-_PROGRAM: Final = re.compile(r"program-(\d+)-(\d+)")
+_PROGRAM: Final = re.compile(r"program-(\d{1,18})-(\d{1,18})")
 _COMPOSITE: Final = re.compile(r"composite-(\w+)-(\d+)")
 
 

@@ -21,15 +21,28 @@ from ptir_testsuite.workers import Order, run_in_processes
 
 @dataclass(frozen=True)
 class Shared:
-    """What the backends have in common: profiles, and ops that they round correctly."""
+    """The backends' names, and the profiles that all of them claim."""
 
     names: tuple[str, ...]
     claims: frozenset[str]
-    terms: Terms
 
     def order(self, name: str, imports: tuple[str, ...]) -> Order:
-        """What the workers of one backend need."""
-        return Order(name, imports, self.claims, self.terms)
+        """What the workers of one backend need; it is held to all that it claims of accuracy."""
+        terms = Terms(registry.get(name).backend.correctly_rounded)
+        return Order(name, imports, self.claims, terms)
+
+
+@dataclass(frozen=True)
+class Smallest:
+    """A failure of a backend, the smallest program that fails alike, how to meet it as drawn.
+
+    There is no such program where what was drawn passes alone, and fails only beside others.
+    """
+
+    backend: str
+    row: Row
+    program: Stored | None
+    again: str
 
 
 @dataclass
@@ -37,7 +50,7 @@ class Found:
     """What became of the programs, by backend, and the smallest forms of those that failed."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict[str, list[Row]])
-    smallest: list[tuple[str, Row, Stored]] = field(default_factory=list[tuple[str, Row, Stored]])
+    smallest: list[Smallest] = field(default_factory=list["Smallest"])
     interrupted: bool = False
 
     @property
@@ -48,15 +61,15 @@ class Found:
 
 def shared(names: Sequence[str]) -> Shared:
     """What the named backends have in common; all that work, where none is named."""
-    chosen = tuple(names) or tuple(s.name for s in registry.status_table() if s.status == "ok")
+    working = (status.name for status in registry.status_table() if status.status == "ok")
+    chosen = tuple(dict.fromkeys(names or working))
     if not chosen:
         raise BackendUnavailable("no backend works here; see `ptir backends`")
     targets = [registry.get(name) for name in chosen]
     claims = frozenset.intersection(*(t.backend.claimed(t.device) for t in targets))
     if not claims:
         raise UsageError(f"{', '.join(chosen)} have no profile in common")
-    rounds = frozenset.intersection(*(t.backend.correctly_rounded for t in targets))
-    return Shared(chosen, claims, Terms(rounds))
+    return Shared(chosen, claims)
 
 
 Progress = Callable[[str, Row], None]
@@ -79,21 +92,23 @@ def fuzz(
     try:
         for name in common.names:
             order = common.order(name, imports)
+            setting = order.setting()
             rows = found.rows.setdefault(name, [])
             for row in run_in_processes(programs, order, jobs, timeout):
                 rows.append(row)
                 progress(name, row)
             failing = [row for row in rows if row.failed][:most]
             for row in failing:
-                found.smallest.append((name, row, smallest(row, order, timeout)))
+                small = smallest(row, order, timeout)
+                found.smallest.append(Smallest(name, row, small, setting.again(row)))
     except KeyboardInterrupt:
         found.interrupted = True
 
 
-def smallest(row: Row, order: Order, timeout: float) -> Stored:
-    """The smallest program found that fails as the one of ``row`` does."""
+def smallest(row: Row, order: Order, timeout: float) -> Stored | None:
+    """The smallest program found that fails as the one of ``row`` does; None where none does."""
     _, seed, number = row.case.split("-")
-    drawn = drawn_program(int(seed), int(number), order.claims, order.terms.rounds)
+    drawn = drawn_program(int(seed), int(number), order.claims)
     note = f"{row.case} on {order.backend}: {row.outcome.value} in {row.phase}"
 
     def failing(candidates: Sequence[Stored]) -> Stored | None:
@@ -102,22 +117,29 @@ def smallest(row: Row, order: Order, timeout: float) -> Stored:
         alike = [by_id[r.case] for r in rows if (r.outcome, r.phase) == (row.outcome, row.phase)]
         return min(alike, key=list(by_id.values()).index, default=None)
 
-    return shrunk(drawn.program, drawn.arrays, failing, note)
+    whole = Stored.of(drawn.program, drawn.arrays, note)
+    return failing([whole]) and shrunk(drawn.program, drawn.arrays, failing, note)
 
 
-def told(name: str, row: Row, small: Stored) -> Iterator[str]:
+def told(one: Smallest) -> Iterator[str]:
     """A failure for a reader: the smallest program, its inputs, how to meet it again."""
+    row = one.row
     first = row.message.splitlines()[0] if row.message else ""
-    yield f"{name}: {row.case}: {row.outcome.value} [{row.phase}] {first}"
-    yield from (f"  {line}" for line in small.text.splitlines())
-    for number, literal in enumerate(small.inputs):
+    yield f"{one.backend}: {row.case}: {row.outcome.value} [{row.phase}] {first}"
+    if one.program is None:
+        yield f"  it does not fail alone; with those that it was run with: {one.again}"
+        return
+    yield from (f"  {line}" for line in one.program.text.splitlines())
+    for number, literal in enumerate(one.program.inputs):
         yield f"  x{number} = {literal.type} {literal.numpy().tolist()}"
-    yield f"  {small.id}; as drawn: ptir-conformance replay {row.case} --backend {name}"
+    yield f"  {one.program.id}; as drawn: {one.again}"
 
 
 def headline(found: Found, count: int) -> str:
     """How many programs ran on how many backends, and what became of them."""
     ran = sum(len(rows) for rows in found.rows.values())
+    if not ran:
+        return "incomplete: nothing was executed"
     failed = len(found.failures)
     refused = sum(r.outcome is Outcome.UNSUPPORTED for rows in found.rows.values() for r in rows)
     text = f"{ran}/{count * len(found.rows)} runs of {count} programs on {', '.join(found.rows)}"

@@ -43,9 +43,6 @@ def expectations(case: Case, arrays: Sequence[Any]) -> list[Expected] | None:
 def judge(case: Case, results: Sequence[Any], terms: Terms) -> Judgement:
     """Compare the downloaded results of a case with its oracle and its sample's literals."""
     count = len(case.results)
-    extra = len(case.operands) if case.form == "operand kept" else 0
-    if len(results) != count + extra:
-        return Judgement(f"{case.call}: {len(results)} results; {count + extra} are wanted")
     sources = _sources(case, terms)
     judgement = Judgement()
     for number, (result, type) in enumerate(zip(results, case.results, strict=False)):
@@ -112,12 +109,15 @@ def _larger(a: float | None, b: float | None) -> float | None:
 def _described(case: Case, number: int, fault: Fault, what: str = "") -> Judgement:
     place = f"result {number}" if len(case.results) > 1 or what else "the result"
     at = f"[{', '.join(map(str, fault.index))}]"
-    lines = [
-        f"{case.call}: {what or place} is wrong in {fault.count} of {fault.size} elements",
-        f"  worst element {at}: expected {fault.expected}, got {fault.actual}; {fault.error}",
-        *(f"  {line}" for line in _inputs_at(case, fault.index)),
-        f"  case {case.id} ({case.origin})",
-    ]
+    if fault.bits:
+        lines = [
+            f"{case.call}: {what or place} is wrong in {fault.count} of {fault.size} elements",
+            f"  worst element {at}: expected {fault.expected}, got {fault.actual}; {fault.error}",
+            *(f"  {line}" for line in _inputs_at(case, fault.index)),
+        ]
+    else:
+        lines = [f"{case.call}: {what or place} is {fault.actual}; it must be {fault.expected}"]
+    lines.append(f"  case {case.id} ({case.origin})")
     facts: dict[str, Any] = {
         "worst_index": list(fault.index),
         "expected": fault.expected,

@@ -64,6 +64,10 @@ def columns(paths: Sequence[Path]) -> list[Column]:
     """
     reports = [finished(path) for path in paths]
     for path, report in zip(paths, reports, strict=True):
+        if report.header["alone"]:
+            raise UsageError(
+                f"{path} is of random programs alone, which are of no op; give reports of `run`"
+            )
         if report.header["corpus"] != reports[0].header["corpus"]:
             raise UsageError(
                 f"{path} is of another corpus than {paths[0]}; make both with one version of the"
@@ -102,7 +106,7 @@ def summary(found: Iterable[Column]) -> Grid:
                 f"{header['backend']} {header['version']}",
                 device,
                 f"{len(report.rows)}/{header['total']}",
-                *(str(report.counts[outcome]) for outcome in SUMMED),
+                *(str(sum(r.outcome is o and not r.failed for r in report.rows)) for o in SUMMED),
                 str(len(report.failures)),
                 report.verdict,
             ]
@@ -116,7 +120,8 @@ SUMMED: Final = (Outcome.PASS, Outcome.UNSUPPORTED, Outcome.WAIVED)
 def matrix(found: Sequence[Column], errors: bool = False) -> Grid:
     """Ops down, dtypes across; a cell has a mark or a worst error for every report, in order."""
     used = {dtype for column in found for _, dtype in column.cells}
-    dtypes = [name for name in (*DTYPES, NO_DTYPE) if name in used]
+    known = (*DTYPES, NO_DTYPE)
+    dtypes = [*(name for name in known if name in used), *sorted(used.difference(known))]
     ops = dict.fromkeys(op for column in found for op, _ in column.cells)
     grid = [["op", *dtypes]]
     for op in ops:
@@ -154,7 +159,8 @@ def markdown(grid: Grid) -> Iterator[str]:
     head, *rows = grid
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |"
 
 
 def table(grid: Grid) -> Table:

@@ -38,6 +38,7 @@ class Row:
     ``worst_ulp`` is of results held to ULP, ``worst_share`` of sums: the error over its bound.
 
     ``claimed`` says whether the case lies inside the claimed profiles: there, unsupported fails.
+    ``trace`` is where the backend raised, for people; it is in no report.
     """
 
     case: str
@@ -53,6 +54,7 @@ class Row:
     worst_share: float | None = None
     seconds: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    trace: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def failed(self) -> bool:

@@ -19,7 +19,10 @@ from ptir_testsuite.execute import Setting
 from ptir_testsuite.items import Item, run_item
 from ptir_testsuite.outcomes import HARMLESS, Outcome, Row
 from ptir_testsuite.profiles import parse_claims
+from ptir_testsuite.report import told
 from ptir_testsuite.runner import Programs, Wish, prepared
+from ptir_testsuite.selection import nothing_found
+from ptir_testsuite.vocabulary import names
 from ptir_testsuite.waivers import Waiver, applied, read_waivers
 
 
@@ -40,22 +43,33 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
     """Add the corpus to the tests."""
     option = session.config.option
     if not option.ptir_backend:
+        _require_nothing(session.config)
         return
     try:
         wish = _wish(option)
         setting, _, chosen = prepared(wish)
     except PtirError as error:
         raise pytest.UsageError(f"[{error.code}] {error}") from error
+    if not chosen:
+        raise pytest.UsageError(nothing_found(wish.words, wish.claims, names()))
     waivers = {waiver.id: waiver for waiver in wish.waivers}
     for item in chosen:
         row_of = partial(_row, item, setting, waivers)
-        items.append(CorpusItem.from_parent(session, name=item.id, item=item, row_of=row_of))
+        given = {"row_of": row_of, "again": setting.again}
+        items.append(CorpusItem.from_parent(session, name=item.id, item=item, **given))
+
+
+def _require_nothing(config: pytest.Config) -> None:
+    """Refuse what says which part of the corpus to run where nothing says on what."""
+    for name in ("--ptir-claims", "--ptir-words", "--ptir-waivers"):
+        if config.getoption(name):
+            raise pytest.UsageError(f"{name} needs --ptir-backend NAME: without it nothing is run")
 
 
 def _wish(option: Any) -> Wish:
     return Wish(
         option.ptir_backend,
-        parse_claims(option.ptir_claims) if option.ptir_claims else None,
+        None if option.ptir_claims is None else parse_claims(option.ptir_claims),
         option.ptir_words,
         imports=tuple(option.ptir_import),
         programs=Programs(option.ptir_programs, option.ptir_seed),
@@ -72,11 +86,13 @@ class RejectedError(AssertionError):
 
 
 class CorpusItem(pytest.Item):
-    """One item of the corpus."""
+    """One item of the corpus; ``again`` gives the command that shows its row in full."""
 
-    def __init__(self, item: Item, row_of: Callable[[], Row], **rest: Any) -> None:
+    def __init__(
+        self, item: Item, row_of: Callable[[], Row], again: Callable[[Row], str], **rest: Any
+    ) -> None:
         super().__init__(**rest)
-        self.item, self.row_of = item, row_of
+        self.item, self.row_of, self.again = item, row_of, again
 
     def runtest(self) -> None:
         """Run it once, as ``ptir-conformance run`` does."""
@@ -84,7 +100,7 @@ class CorpusItem(pytest.Item):
         for name, value in (("outcome", row.outcome.value), ("worst_ulp", row.worst_ulp)):
             self.user_properties.append((name, value))
         if row.failed:
-            raise RejectedError(f"{row.outcome.value} [{row.phase}] {row.message}")
+            raise RejectedError("\n".join((told(row), *row.trace, f"again: {self.again(row)}")))
         if row.outcome in HARMLESS - {Outcome.PASS}:
             pytest.skip(f"{row.outcome.value}: {row.message}")
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ptir.backend import Options
+from ptir.backend.interpreter import query_of
 from ptir.ir.program import Program
 from ptir.ops import OPS
 from ptir.passes.context import PassContext
@@ -20,7 +21,7 @@ from ptir_testsuite.accuracy import bound_of
 from ptir_testsuite.case import Case
 from ptir_testsuite.compare import show
 from ptir_testsuite.composites import FORMULAS, CompositeCall
-from ptir_testsuite.execute import Setting
+from ptir_testsuite.execute import Setting, has_way_around
 from ptir_testsuite.floats import doubles
 from ptir_testsuite.items import Item
 from ptir_testsuite.judge import expectations
@@ -31,6 +32,7 @@ from ptir_testsuite.models import told as model_told
 from ptir_testsuite.outcomes import Outcome, Row
 from ptir_testsuite.programs import RandomProgram, Stored
 from ptir_testsuite.programs.draw import Drawn, drawn_program
+from ptir_testsuite.raised import named, trace
 from ptir_testsuite.refusals import Refusal
 from ptir_testsuite.workers import Order, run_in_processes
 
@@ -50,6 +52,8 @@ def replay(
     lines = list(_told(item, setting if runs else None, setting, most))
     outcome = f"{row.outcome.value} [{row.phase}]" if row.phase else row.outcome.value
     lines += [f"outcome: {outcome}", *(f"  {line}" for line in row.message.splitlines())]
+    if not set(row.trace) <= set(lines):
+        lines += ["raised in, innermost last:", *row.trace]
     if row.worst_ulp is not None or row.worst_share is not None:
         share, ulp = row.worst_share, row.worst_ulp
         text = f"{share:.3%} of its bound" if share is not None else f"{ulp:.3g} ULP"
@@ -64,7 +68,7 @@ def _told(item: Item, runs: Setting | None, setting: Setting, most: int) -> Iter
         yield from _program(item, runs, setting, most)
     elif isinstance(item, Stored):
         yield f"a program that failed once: {item.note}"
-        yield from _checked(item.drawn(setting.terms.rounds), runs, most)
+        yield from _checked(item.drawn(), runs, most)
     elif isinstance(item, ModelRun):
         yield from model_told(item)
     elif isinstance(item, Lifetime):
@@ -87,7 +91,23 @@ def _case(case: Case, runs: Setting | None, setting: Setting, most: int) -> Iter
     source = "oracle" if oracle else "sample's literal"
     yield from _arrays(f"expected ({source})", expected, case.results, most)
     if runs is not None:
-        yield from _got(runs, case.program, case.arrays, case.form == "one buffer", most)
+        program, told = _way(case, runs)
+        yield from told
+        yield from _got(runs, program, case.arrays, case.form == "one buffer", most)
+
+
+def _way(case: Case, setting: Setting) -> tuple[Program, Sequence[str]]:
+    """What core makes of the case for a backend that refuses its op, and what to say of it."""
+    backend, device = setting.target.backend, setting.target.device
+    program = case.program
+    try:
+        refusal = backend.refusal(query_of(program.main, program.main.instructions[0]), device)
+        if not isinstance(refusal, str) or not has_way_around(case):
+            return program, ()
+        program = legalize(program, PassContext(backend, device))
+    except Exception as error:  # noqa: BLE001  what a backend raises is what is told
+        return case.program, (f"refusal raised {named(error)}", *trace(error))
+    return program, (f"run by its decomposition ({refusal}):", *_indented(str(program)))
 
 
 def _refusal(item: Refusal) -> Iterator[str]:
@@ -116,7 +136,7 @@ def _composite(item: CompositeCall, runs: Setting | None, most: int) -> Iterator
 def _program(
     item: RandomProgram, runs: Setting | None, setting: Setting, most: int
 ) -> Iterator[str]:
-    drawn = drawn_program(item.seed, item.number, setting.claims, setting.terms.rounds)
+    drawn = drawn_program(item.seed, item.number, setting.claims)
     within = ", ".join(sorted(setting.claims))
     yield f"program {item.number} of seed {item.seed}, drawn within {within}"
     yield from _checked(drawn, runs, most)
@@ -146,7 +166,8 @@ def _got(
         backend.synchronize(device)
         found = [np.asarray(backend.download(r, device)) for r in results]
     except Exception as error:  # noqa: BLE001  what a backend raises is what is told
-        yield f"got: {type(error).__name__}: {error}"
+        yield f"got: {named(error)}"
+        yield from trace(error)
         return
     yield from _arrays("got", found, program.main.output_types, most)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
+from ptir_testsuite.again import again
 from ptir_testsuite.outcomes import Outcome, Row
 
 CONFORMANT, NOT_CONFORMANT, DEFECT, INCOMPLETE = 0, 1, 2, 3
@@ -89,50 +91,80 @@ class Report:
         }
 
 
-def show(report: Report, console: Console) -> None:
-    """Print the failures, the table of ops, and the headline last."""
+def show(report: Report, console: Console, path: Path | None = None) -> None:
+    """Print the failures, the table of ops, and the headline last; ``path`` has all of them."""
+
+    def line(text: str) -> None:
+        console.print(text, soft_wrap=True)
+
+    where = f"{path} has" if path is not None else "--json FILE would have"
     reasons = {
         waiver["id"]: f"{waiver['reason']}, until {waiver['expires']}"
         for waiver in report.header.get("waivers", ())
     }
     for row in report.failures[:SHOWN]:
-        console.print(f"{row.outcome.value} [{row.phase}] {row.message}")
+        line(told(row))
     if len(report.failures) > SHOWN:
-        console.print(f"... and {len(report.failures) - SHOWN} more; --json FILE has all of them")
+        line(f"... and {len(report.failures) - SHOWN} more; {where} all of them")
     for row in report.rows:
         if row.outcome is Outcome.WAIVED:
             what = f"{row.facts['waived']} [{row.phase}]"
-            console.print(f"waived {row.case}: {what}; {reasons[row.case]}")
+            line(f"waived {row.case}: {what}; {reasons[row.case]}")
     console.print(_table(report.rows))
     if report.samples_only:
         names = ", ".join(report.samples_only)
-        console.print(f"samples only (no oracle says more about them): {names}")
-    if report.unchecked:
+        line(f"samples only (no oracle says more about them): {names}")
+    if report.unchecked and not report.header["words"] and not report.header["alone"]:
         names = ", ".join(report.unchecked)
-        console.print(f"not checked (no formula for the composite): {names}")
+        line(f"not checked (no formula for the composite): {names}")
     if any("memory" in row.facts for row in report.rows):
-        console.print("not checked: leaks (the backend does not report live bytes)")
+        line("not checked: leaks (the backend does not report live bytes)")
     for row in report.failures[:1]:
-        console.print(f"to see it in full: {again(report, row)}")
+        line(f"to see it in full: {again_of(report, row)}")
     facts = [f"{name} {report.header[name]}" for name in FACTS if report.header[name]]
-    console.print("; ".join(facts))
-    console.print(headline(report))
+    line("; ".join(facts))
+    line(headline(report))
 
 
-def again(report: Report, row: Row) -> str:
+def again_of(report: Report, row: Row) -> str:
     """The command that runs a row again."""
     header = report.header
-    device = f":{header['number']}" if header["number"] else ""
-    imports = "".join(f" --import {name}" for name in header["imports"])
-    return f"ptir-conformance replay {row.case} --backend {header['backend']}{device}{imports}"
+    claims = header["profiles"] if header["narrowed"] else None
+    return again(
+        row,
+        f"{header['backend']}:{header['number']}",
+        claims,
+        header["relaxations"],
+        header["imports"],
+    )
+
+
+def told(row: Row) -> str:
+    """A failure for a reader: outcome, phase and message; of a broken claim the call and the id."""
+    message = row.message
+    if row.outcome is Outcome.UNSUPPORTED and row.claimed:
+        within = f"profile{'s' if len(row.profiles) > 1 else ''} {', '.join(row.profiles)}"
+        claim = within if row.profiles else "profiles"
+        broken = f"refused within the claimed {claim}: {row.call}:"
+        message = f"{broken} {message.removeprefix(f'{row.call}: ')}\n  case {row.case}"
+    return f"{row.outcome.value} [{row.phase}] {message}"
 
 
 def headline(report: Report) -> str:
     """Attempted and total, what became of them, and the verdict."""
-    counts = report.counts
-    listed = ", ".join(f"{counts[o]} {o.value}" for o in Outcome if counts[o])
+    counts = Counter(_became(row) for row in report.rows)
+    words = [word for outcome in Outcome for word in (outcome.value, BROKEN.get(outcome, ""))]
+    listed = ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
     attempted = f"attempted {len(report.rows)}/{report.header['total']}"
     return f"{attempted}: {listed or 'nothing'}; {report.verdict}"
+
+
+BROKEN: Final = {Outcome.UNSUPPORTED: "refused though claimed"}
+"""What an outcome is called where the backend claims to do better."""
+
+
+def _became(row: Row) -> str:
+    return BROKEN.get(row.outcome, row.outcome.value) if row.failed else row.outcome.value
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -149,7 +181,7 @@ def _table(rows: Sequence[Row]) -> Table:
             str(len(mine)),
             str(counts[Outcome.PASS]),
             str(sum(row.failed for row in mine)),
-            str(counts[Outcome.UNSUPPORTED]),
+            str(sum(row.outcome is Outcome.UNSUPPORTED and not row.failed for row in mine)),
             worst_error(mine),
         )
     return grid

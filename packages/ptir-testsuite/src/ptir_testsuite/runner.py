@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ptir.backend import Target, registry
+from ptir.errors import UsageError
 from ptir.ir.program import VERSION
 from ptir.ops import OPS
 from ptir.ops.implementations import FUNCTIONALS
@@ -20,10 +20,12 @@ from ptir_testsuite.items import (
     Item,
     hashed,
     items,
+    profiles,
     random_programs,
     run_item,
     selected,
 )
+from ptir_testsuite.modules import import_all
 from ptir_testsuite.outcomes import Row
 from ptir_testsuite.provenance import code_of, digest_of, suite_version, version_of
 from ptir_testsuite.report import Report
@@ -78,7 +80,8 @@ def run(wish: Wish, progress: Progress | None = None, journal: Journal | None = 
     """
     setting, everything, chosen = prepared(wish)
     report = empty_report(setting, everything, chosen, wish)
-    report.rows += journal.begin(report.header) if journal is not None else ()
+    order = {item.id: number for number, item in enumerate(chosen)}
+    report.rows += journal.begin(report.header, order) if journal is not None else ()
     done = {row.case for row in report.rows}
     left = [item for item in chosen if item.id not in done]
     waivers = {waiver.id: waiver for waiver in wish.waivers}
@@ -96,7 +99,6 @@ def run(wish: Wish, progress: Progress | None = None, journal: Journal | None = 
         if journal is not None:
             journal.close()
         raise
-    order = {item.id: number for number, item in enumerate(chosen)}
     report.rows.sort(key=lambda row: order[row.case])
     if journal is not None:
         journal.finish(report)
@@ -108,20 +110,36 @@ def prepared(wish: Wish) -> tuple[Setting, list[Item], list[Item]]:
     setting = opened(wish)
     everything = list(wish.programs.items())
     require_known(wish.waivers, {item.id for item in everything})
+    if wish.claims is not None and not wish.programs.alone:
+        require_cases(wish.claims, everything)
     return setting, everything, chosen_from(everything, wish)
+
+
+def require_cases(claims: frozenset[str], everything: Iterable[Item]) -> None:
+    """Raise ``UsageError`` for a profile of which nothing lies within the claims."""
+    kinds = {profiles(item) for item in everything}
+    for name in sorted(claims):
+        mine = [one for one in kinds if name in one]
+        if mine and not any(one <= claims for one in mine):
+            needed = min(mine, key=lambda one: (len(one - claims), "core" not in one, sorted(one)))
+            least = ",".join(sorted(claims | needed))
+            raise UsageError(
+                f"--claims {','.join(sorted(claims))}: no case of {name} needs these alone; write"
+                f" --claims {least}"
+            )
 
 
 def opened(wish: Wish) -> Setting:
     """The setting of a wish, with its modules imported; raises ``BackendUnavailable``."""
-    for name in wish.imports:
-        importlib.import_module(name)
+    import_all(wish.imports)
     return setting_of(registry.get(wish.backend), wish)
 
 
 def setting_of(target: Target, wish: Wish) -> Setting:
     """What the target is held to: its own claims unless the wish narrows them."""
     claims = target.backend.claimed(target.device) if wish.claims is None else wish.claims
-    return Setting(target, claims, Terms(target.backend.correctly_rounded, wish.relaxations))
+    terms = Terms(target.backend.correctly_rounded, wish.relaxations)
+    return Setting(target, claims, terms, wish.imports)
 
 
 def chosen_from(everything: Sequence[Item], wish: Wish) -> list[Item]:

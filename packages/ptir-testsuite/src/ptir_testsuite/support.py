@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ptir.backend.interpreter import query_of
 from ptir.ops import OPS
 from ptir.types import DTYPES
 from ptir_testsuite.case import Case
 from ptir_testsuite.composites import CompositeCall
-from ptir_testsuite.execute import Setting
+from ptir_testsuite.execute import Setting, has_way_around
 from ptir_testsuite.matrix import Grid, about
 from ptir_testsuite.profiles import PROFILES, names_of, profiles_of
 
@@ -83,7 +83,7 @@ def asked(setting: Setting, cases: Iterable[Case], composites: Iterable[Composit
 def _count(cell: Cell, case: Case, reason: str | None, setting: Setting) -> None:
     if reason is None:
         cell.taken += 1
-    elif OPS[case.op].decomposition is not None or case.op == "composite":
+    elif has_way_around(case):
         cell.around += 1
     else:
         cell.refused += 1
@@ -92,7 +92,33 @@ def _count(cell: Cell, case: Case, reason: str | None, setting: Setting) -> None
             cell.broken = cell.broken or f"{case.call}: {reason}"
 
 
-def profile_grid(claims: frozenset[str]) -> Grid:
-    """Every profile, whether it is claimed, and what it is."""
-    rows = [[name, "yes" if name in claims else "no", text] for name, text in PROFILES.items()]
-    return [["profile", "claimed", "what"], *rows]
+def profile_lines(claims: frozenset[str]) -> Iterator[str]:
+    """Which profiles are claimed, and what the others are."""
+    yield f"claimed: {', '.join(name for name in PROFILES if name in claims) or 'nothing'}"
+    others = [f"{name} ({text})" for name, text in PROFILES.items() if name not in claims]
+    if others:
+        yield f"not claimed: {', '.join(others)}"
+
+
+GAP: Final = 2  # spaces between two columns
+
+
+def folded(grid: Grid, width: int) -> Iterator[Grid]:
+    """The table in as many as it takes to be no wider than ``width``, each with the first column.
+
+    One column beside the first stands even where it is too wide.
+    """
+    wide = [max(len(row[place]) for row in grid) + GAP for place in range(len(grid[0]))]
+    places: list[int] = []
+    for place in range(1, len(wide)):
+        if places and sum(wide[p] for p in (0, *places, place)) - GAP > width:
+            yield _columns(grid, places)
+            places = []
+        places.append(place)
+    yield _columns(grid, places)
+
+
+def _columns(grid: Grid, places: Sequence[int]) -> Grid:
+    """The first column and those at ``places``, without rows that say nothing there."""
+    head, *rows = ([row[0], *(row[p] for p in places)] for row in grid)
+    return [head, *(row for row in rows if any(row[1:]))]

@@ -9,7 +9,6 @@ may have been it.
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
 import signal
 import sys
@@ -29,8 +28,9 @@ from ptir.backend import Backend, Target, registry
 from ptir.errors import DeviceLost
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import Item, groups, profiles, run_group, spoken
+from ptir_testsuite.items import Item, group_of, groups, profiles, run_group, spoken
 from ptir_testsuite.models import ModelRun
+from ptir_testsuite.modules import import_all
 from ptir_testsuite.outcomes import Outcome, Row
 
 BATCH: Final = 64  # items that a worker is given at a time
@@ -62,12 +62,13 @@ class Order:
 
     def setting(self) -> Setting:
         """Open the target; raises ``BackendUnavailable``."""
-        for name in self.imports:
-            importlib.import_module(name)
+        import_all(self.imports)
         if self.made_by is None:
-            return Setting(registry.get(self.backend), self.claims, self.terms)
-        backend = self.made_by()
-        return Setting(Target(backend, backend.devices()[0]), self.claims, self.terms)
+            target = registry.get(self.backend)
+        else:
+            backend = self.made_by()
+            target = Target(backend, backend.devices()[0])
+        return Setting(target, self.claims, self.terms, self.imports)
 
 
 class SuiteDefect(Exception):  # noqa: N818  not an error of the backend under test
@@ -204,7 +205,9 @@ class _Pool:
         if self.left and self.left[0].id in self.alone:
             return [self.left.popleft()]
         batch: list[Item] = []
-        while self.left and len(batch) < BATCH and self.left[0].id not in self.alone:
+        while self.left and self.left[0].id not in self.alone:
+            if len(batch) >= BATCH and group_of(batch[-1]) != group_of(self.left[0]):
+                break
             batch.append(self.left.popleft())
         return batch
 
@@ -264,9 +267,13 @@ class _Pool:
 
 def killer(exitcode: int | None) -> str:
     """The signal from outside that ended a process, or nothing where it ended by itself."""
-    names = {-s.value: s.name for s in signal.Signals}
-    name = names.get(exitcode or 0, "")
+    name = signal_of(exitcode)
     return name if name in OUTSIDE else ""
+
+
+def signal_of(exitcode: int | None) -> str:
+    """The name of the signal that ended a process, or nothing where it ended by itself."""
+    return {-s.value: s.name for s in signal.Signals}.get(exitcode or 0, "")
 
 
 @contextmanager
@@ -287,7 +294,9 @@ def _deaf() -> Iterator[None]:
 
 
 def _blamed(item: Item, outcome: Outcome, worker: _Worker, pool: _Pool) -> Row:
-    crashed = f"the process died with exit code {worker.process.exitcode}"
+    code = worker.process.exitcode
+    named = f" ({signal_of(code)})" if signal_of(code) else ""
+    crashed = f"the process died with exit code {code}{named}"
     text = crashed if outcome is Outcome.CRASH else f"no answer within {pool.patience(item):g} s"
     op, call, dtypes = spoken(item)
     found = profiles(item)

@@ -10,7 +10,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ptir_testsuite import matrix
-from ptir_testsuite.cli.shared import built_anew, console, in_processes, terminable
+from ptir_testsuite.cli.shared import (
+    COUNT,
+    SECONDS,
+    built_anew,
+    console,
+    in_processes,
+    require_place,
+    terminable,
+)
 from ptir_testsuite.fuzz import Found, fuzz, headline, shared, told
 from ptir_testsuite.items import random_programs
 from ptir_testsuite.mutants import MUTANTS, PLANTED
@@ -25,10 +33,10 @@ from ptir_testsuite.selection import selection
 
 @click.command("fuzz")
 @click.option("--backend", "names", multiple=True, help="NAME; several; default: all installed.")
-@click.option("--count", default=2000, help="How many programs.")
-@click.option("--seed", default=0, help="Where the draws start.")
-@click.option("--first", default=0, help="The number of the first one.")
-@click.option("--most", default=10, help="Failures of a backend that are shrunk.")
+@click.option("--count", type=COUNT, default=2000, help="How many programs.")
+@click.option("--seed", type=COUNT, default=0, help="Where the draws start.")
+@click.option("--first", type=COUNT, default=0, help="The number of the first one.")
+@click.option("--most", type=COUNT, default=10, help="Failures of a backend that are shrunk.")
 @click.option("--promote", "path", type=click.Path(path_type=Path), help="Keep failures there.")
 @click.option("--import", "imports", multiple=True, help="A module that defines ops.")
 @in_processes
@@ -44,6 +52,8 @@ def fuzz_command(
     timeout: float,
 ) -> int:
     """Run random programs on several backends: 0 all agree, 1 not, 3 interrupted."""
+    if path is not None:
+        require_place("--promote", path)
     programs = list(random_programs(count, seed, first))
     common, found = shared(names), Found()
     with built_anew(), terminable(), Progress(console=Console(stderr=True), transient=True) as bar:
@@ -55,21 +65,23 @@ def fuzz_command(
         fuzz(found, common, programs, progress, imports, max(jobs, 1), timeout, most)
     page = console()
     page.print(f"drawn within {', '.join(sorted(common.claims))}; seed {seed}, from {first}")
-    for name, row, small in found.smallest:
-        for line in told(name, row, small):
-            page.print(line)
-        if path is not None:
-            kept = promote(path, small)
-            page.print(f"  {'kept in' if kept else 'already in'} {path}")
+    for one in found.smallest:
+        for line in told(one):
+            page.print(line, soft_wrap=True)
+        if path is not None and one.program is not None:
+            kept = promote(path, one.program)
+            page.print(f"  {'kept in' if kept else 'already in'} {path}", soft_wrap=True)
     page.print(headline(found, count))
     if found.failures:
         return NOT_CONFORMANT
-    return INCOMPLETE if found.interrupted else CONFORMANT
+    return CONFORMANT if any(found.rows.values()) and not found.interrupted else INCOMPLETE
 
 
 @click.command("mutants")
-@click.option("-k", "words", default="", help="Only those whose name or ops match.")
-@click.option("--timeout", default=2.0, help="Seconds until an impostor is given up.")
+@click.option(
+    "-k", "words", default="", show_default=False, help="Only those whose name or ops match."
+)
+@click.option("--timeout", type=SECONDS, default=2.0, help="Seconds until an impostor is given up.")
 def mutants_command(words: str, timeout: float) -> int:
     """Grade the suite: which planted faults the corpus alone rejects; 0 where all are right."""
     matches = selection(words) if words else None

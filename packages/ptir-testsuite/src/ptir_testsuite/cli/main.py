@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
 
 import click
@@ -12,7 +13,7 @@ from ptir_testsuite.cli import faults, reports, runs, tables
 from ptir_testsuite.report import DEFECT, INCOMPLETE
 from ptir_testsuite.workers import SuiteDefect
 
-HELP = {"help_option_names": ["-h", "--help"]}
+HELP = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
 @click.group("ptir-conformance", context_settings=HELP)
@@ -55,6 +56,10 @@ def main(argv: Sequence[str] | None = None, name: str = "ptir-conformance") -> i
     except PtirError as error:
         click.echo(f"error [{error.code}]: {error}", err=True)
         return _code_of(error)
+    except Exception:  # noqa: BLE001  exit code 1 is a verdict, which this is not
+        traceback.print_exc()
+        click.echo("the suite failed: a defect of ptir-testsuite; nothing was judged", err=True)
+        return DEFECT
     return code if isinstance(code, int) else 0
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from ptir_testsuite.cli.runs import wish_of
-from ptir_testsuite.cli.shared import built_anew, console, on_backend, terminable
+from ptir_testsuite.cli.shared import COUNT, SECONDS, built_anew, console, on_backend, terminable
 from ptir_testsuite.finding import item_of
 from ptir_testsuite.replay import SHOWN, replay
 from ptir_testsuite.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT
 from ptir_testsuite.runner import Programs, opened
-from ptir_testsuite.verify import verify
+from ptir_testsuite.verify import SAMPLE, verify
 from ptir_testsuite.workers import Order
 
 existing = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -21,12 +21,18 @@ existing = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 @click.command("verify")
 @click.argument("report", type=existing)
-@click.option("--again", default=16, help="So many rows, drawn at random, are run again; 0: none.")
-@click.option("--timeout", default=60.0, help="Seconds that one of them may take.")
-def verify_command(report: Path, again: int, timeout: float) -> int:
-    """Say whether a report can be believed: 0 yes, 1 no, 3 this suite cannot tell."""
+@click.option(
+    "--again",
+    type=COUNT,
+    default=SAMPLE,
+    help="So many rows, drawn at random, are run again; 0: none.",
+)
+@click.option("--timeout", type=SECONDS, default=60.0, help="Seconds that one of them may take.")
+@click.option("--import", "imports", multiple=True, help="A module that defines its ops.")
+def verify_command(report: Path, again: int, timeout: float, imports: tuple[str, ...]) -> int:
+    """Say whether a report can be believed: 0 yes, 1 no, 3 not all of it could be checked."""
     with built_anew(), terminable():
-        found = verify(report, again, timeout)
+        found = verify(report, again, timeout, imports)
     for text in found.wrong:
         click.echo(f"{report}: {text}")
     for text in found.open:
@@ -41,15 +47,15 @@ def verify_command(report: Path, again: int, timeout: float) -> int:
 @click.command("replay")
 @click.argument("id")
 @on_backend
-@click.option("--timeout", default=60.0, help="Seconds that it may take.")
-@click.option("--most", default=SHOWN, help="Elements shown of each tensor.")
+@click.option("--timeout", type=SECONDS, default=60.0, help="Seconds that it may take.")
+@click.option("--most", type=COUNT, default=SHOWN, help="Elements shown of each tensor.")
 def replay_command(id: str, timeout: float, most: int, **options: Any) -> int:
-    """Run the row called ID again and show everything about it; 0 where it passes, else 1."""
+    """Run the row called ID again and show everything about it; 1 where it fails, else 0."""
     wish = wish_of(options, Programs())
     with built_anew(), terminable():
         setting = opened(wish)
         order = Order(wish.backend, wish.imports, setting.claims, setting.terms)
         row, lines = replay(item_of(id), setting, order, timeout, most)
     for line in lines:
-        console().print(line)
+        console().print(line, soft_wrap=True)
     return NOT_CONFORMANT if row.failed else CONFORMANT

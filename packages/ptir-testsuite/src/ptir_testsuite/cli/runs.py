@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -19,11 +20,13 @@ from rich.progress import (
 
 from ptir.errors import UsageError
 from ptir_testsuite.cli.shared import (
+    COUNT,
     built_anew,
     console,
     in_processes,
     into_file,
     on_backend,
+    require_place,
     terminable,
     with_waivers,
 )
@@ -32,6 +35,8 @@ from ptir_testsuite.outcomes import Row
 from ptir_testsuite.profiles import parse_claims
 from ptir_testsuite.report import show
 from ptir_testsuite.runner import Programs, Wish, run
+from ptir_testsuite.selection import nothing_found
+from ptir_testsuite.vocabulary import names
 from ptir_testsuite.waivers import read_waivers
 
 
@@ -40,9 +45,17 @@ from ptir_testsuite.waivers import read_waivers
 @in_processes
 @into_file
 @with_waivers
-@click.option("-k", "words", default="", help="Only cases that match: words, and, or, not, ().")
-@click.option("--programs", default=200, help="Random programs to run after the corpus.")
-@click.option("--seed", default=0, help="The seed of the random programs.")
+@click.option(
+    "-k",
+    "words",
+    default="",
+    show_default=False,
+    help="Only cases that match: words, and, or, not, ().",
+)
+@click.option(
+    "--programs", type=COUNT, default=200, help="Random programs to run after the corpus."
+)
+@click.option("--seed", type=COUNT, default=0, help="The seed of the random programs.")
 def run_command(words: str, programs: int, seed: int, **options: Any) -> int:
     """Run the corpus on a backend: 0 conformant, 1 not, 2 usage or defect, 3 incomplete."""
     return _finished(replace(wish_of(options, Programs(programs, seed)), words=words), options)
@@ -52,9 +65,11 @@ def run_command(words: str, programs: int, seed: int, **options: Any) -> int:
 @on_backend
 @in_processes
 @into_file
-@click.option("--count", default=2000, help="How many.")
-@click.option("--seed", default=0, help="Where the draws start.")
-@click.option("--first", default=0, help="The number of the first one, to run one again.")
+@click.option("--count", type=COUNT, default=2000, help="How many.")
+@click.option("--seed", type=COUNT, default=0, help="Where the draws start.")
+@click.option(
+    "--first", type=COUNT, default=0, help="The number of the first one, to run one again."
+)
 def programs_command(count: int, seed: int, first: int, **options: Any) -> int:
     """Run random programs alone; a failure prints the program, its inputs and how to repeat it."""
     return _finished(wish_of(options, Programs(count, seed, first, alone=True)), options)
@@ -62,7 +77,7 @@ def programs_command(count: int, seed: int, first: int, **options: Any) -> int:
 
 def wish_of(options: dict[str, Any], programs: Programs) -> Wish:
     """What the options of a command ask of a run."""
-    claims = parse_claims(options["claims"]) if options["claims"] else None
+    claims = None if options["claims"] is None else parse_claims(options["claims"])
     return Wish(
         options["backend"],
         claims,
@@ -76,10 +91,17 @@ def wish_of(options: dict[str, Any], programs: Programs) -> Wish:
 
 
 def _finished(wish: Wish, options: dict[str, Any]) -> int:
+    source = click.get_current_context().get_parameter_source("timeout")
+    if wish.jobs == 0 and source is ParameterSource.COMMANDLINE:
+        raise UsageError(
+            "--timeout needs a process to give up; --jobs 0 runs everything in this one"
+        )
     journal = _journal(options["path"], options["resume"])
     with built_anew(), terminable(), progress() as bar:
         report = run(wish, _Bar(bar), journal)
-    show(report, console())
+    if not report.header["selected"]:
+        click.echo(nothing_found(wish.words, wish.claims, names()), err=True)
+    show(report, console(), None if journal is None else journal.path)
     if report.interrupted and journal is not None:
         click.echo(f"{journal.path} has the rows so far; the same with --resume goes on", err=True)
     return report.exit_code
@@ -96,10 +118,7 @@ def _journal(path: Path | None, resume: bool) -> Journal | None:
         if resume:
             raise UsageError("--resume goes on with a file; name it with --json FILE")
         return None
-    if path.exists() and not path.is_file():
-        raise UsageError(f"--json {path}: not a regular file")
-    if not path.parent.is_dir():
-        raise UsageError(f"--json {path}: there is no folder {path.parent}")
+    require_place("--json", path)
     return Journal(path, resume)
 
 

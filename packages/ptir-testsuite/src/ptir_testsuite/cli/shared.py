@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from rich.console import Console
 
 from ptir.backend.folders import ENVIRONMENT
+from ptir.errors import UsageError
 from ptir_testsuite.accuracy import RELAXATIONS
 
 REBUILD: Final = "PTIR_REBUILD_KERNELS"
 
 Command = Callable[..., int]
+
+
+class _Seconds(click.FloatRange):
+    """A time above zero; ``nan`` is none."""
+
+    name = "seconds"
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number, or a mistake in the call."""
+        found: float = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value} is not in the range x>0.", param, ctx)
+        return found
+
+
+SECONDS: Final = _Seconds()
+COUNT: Final = click.IntRange(0)
+"""How many, or which of what is counted from 0 on."""
 
 
 def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -41,8 +66,8 @@ on_backend = with_options(
 """The options of every command that holds a backend to something."""
 
 in_processes = with_options(
-    click.option("--jobs", type=click.IntRange(0), default=1, help="Processes; 0: this one."),
-    click.option("--timeout", default=60.0, help="Seconds that one case may take."),
+    click.option("--jobs", type=COUNT, default=1, help="Processes; 0: this one."),
+    click.option("--timeout", type=SECONDS, default=60.0, help="Seconds that one case may take."),
 )
 """The options of commands that run many items."""
 
@@ -59,6 +84,14 @@ into_file = with_options(
     click.option("--resume", is_flag=True, help="Go on with the unfinished run of --json."),
 )
 """The options of commands that write a report."""
+
+
+def require_place(option: str, path: Path) -> None:
+    """Refuse a path that nothing can be written to."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{option} {path}: not a regular file")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {path.parent}")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -15,12 +14,13 @@ from ptir_testsuite import badge, matrix
 from ptir_testsuite.case import Case
 from ptir_testsuite.cli.reports import existing
 from ptir_testsuite.cli.runs import wish_of
-from ptir_testsuite.cli.shared import console, on_backend
+from ptir_testsuite.cli.shared import console, on_backend, require_place
 from ptir_testsuite.coverage import EXEMPT, needs
 from ptir_testsuite.items import composites, items
+from ptir_testsuite.modules import import_all
 from ptir_testsuite.report import CONFORMANT, NOT_CONFORMANT
 from ptir_testsuite.runner import Programs, opened
-from ptir_testsuite.support import asked, profile_grid
+from ptir_testsuite.support import asked, folded, profile_lines
 
 output = click.option(
     "-o", "--output", "path", type=click.Path(path_type=Path, dir_okay=False), help="Into a file."
@@ -31,6 +31,7 @@ def _given(text: str, path: Path | None) -> None:
     if path is None:
         click.echo(text)
     else:
+        require_place("--output", path)
         path.write_text(text + "\n", encoding="utf-8")
 
 
@@ -91,17 +92,19 @@ def support_command(as_json: bool, **options: Any) -> int:
         return NOT_CONFORMANT if found.broken else CONFORMANT
     page = console()
     page.print(f"{target}: what it says that it takes; `run` finds out whether it is true")
-    page.print(matrix.table(profile_grid(setting.claims)))
+    for line in profile_lines(setting.claims):
+        page.print(line)
     rounded = ", ".join(sorted(target.backend.correctly_rounded)) or "none"
     page.print(f"correctly rounded, of the ops that need not be: {rounded}")
     page.print(f"composites taken whole: {', '.join(found.whole) or 'none'}")
-    page.print(matrix.table(found.grid()))
+    for grid in folded(found.grid(), page.width):
+        page.print(matrix.table(grid))
     page.print(
         "✓ taken, ~ not taken and run by another way, N/M of M kinds of calls N are taken,"
         " ✗ refused within a claimed profile"
     )
     for text in found.broken:
-        page.print(f"claimed and refused: {text}")
+        page.print(f"claimed and refused: {text}", soft_wrap=True)
     return NOT_CONFORMANT if found.broken else CONFORMANT
 
 
@@ -109,8 +112,7 @@ def support_command(as_json: bool, **options: Any) -> int:
 @click.option("--import", "imports", multiple=True, help="A module that defines ops.")
 def coverage_command(imports: tuple[str, ...]) -> int:
     """Say what the corpus has no case for; 1 where there is anything."""
-    for name in imports:
-        importlib.import_module(name)
+    import_all(imports)
     found = list(needs())
     holes = [need for need in found if not need.met]
     for need in holes:

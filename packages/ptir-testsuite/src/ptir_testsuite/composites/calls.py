@@ -11,7 +11,7 @@ import numpy as np
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.implementations import PORTABLE, functional
-from ptir.types import TensorType, dtype_of, parse_type
+from ptir.types import I32, TensorType, dtype_of, parse_type
 from ptir_testsuite.edges import edges
 from ptir_testsuite.floats import Array, stored
 from ptir_testsuite.pairs import covering
@@ -39,10 +39,22 @@ class CompositeCall:
         return CALLS[self.name][self.number]
 
     @property
+    def types(self) -> tuple[TensorType, ...]:
+        """The operands' types; numbers are of i32."""
+        given = (o.partition(" ")[0] if isinstance(o, str) else o for o in self.row[0])
+        return tuple(
+            parse_type(o) if isinstance(o, str) else TensorType(I32, np.shape(o)) for o in given
+        )
+
+    @property
     def dtypes(self) -> tuple[str, ...]:
         """The names of the operands' dtypes, each once, in order."""
-        texts = [o if isinstance(o, str) else "i32[]" for o in self.row[0]]
-        return tuple(dict.fromkeys(t.partition("[")[0] for t in texts))
+        return tuple(dict.fromkeys(type.dtype.name for type in self.types))
+
+    @property
+    def call(self) -> str:
+        """The call for a reader."""
+        return f"{self.name}({', '.join(map(str, self.types))})"
 
     def arrays(self) -> list[Array]:
         """The operands, the same every time."""

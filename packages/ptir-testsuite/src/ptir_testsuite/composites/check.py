@@ -32,6 +32,7 @@ from ptir_testsuite.execute import Failed, Setting
 from ptir_testsuite.floats import FORMATS, Array, doubles
 from ptir_testsuite.outcomes import Outcome, Row
 from ptir_testsuite.profiles import names_of, profiles_of
+from ptir_testsuite.raised import told
 
 STORED: Final = "with stored weights"
 
@@ -54,9 +55,8 @@ def run_composite(item: CompositeCall, setting: Setting) -> Row:
     start = time.perf_counter()
     arrays = item.arrays()
     program = item.program(arrays)
-    call = f"{item.name}({', '.join(map(str, program.inputs))})"
     profiles = profiles_of(OPS["add"], names_of(item.dtypes))  # those of its dtypes, and core
-    row = Row(item.id, item.name, call, item.dtypes, tuple(sorted(profiles)), Outcome.PASS)
+    row = Row(item.id, item.name, item.call, item.dtypes, tuple(sorted(profiles)), Outcome.PASS)
     row = replace(row, claimed=profiles <= setting.claims)
     try:
         forms = _forms(program, setting)
@@ -64,7 +64,13 @@ def run_composite(item: CompositeCall, setting: Setting) -> Row:
         shares += _alone(item, arrays, setting)
         row = replace(row, worst_share=max(shares), facts={"forms": [f.name for f in forms]})
     except Failed as failed:
-        row = replace(row, outcome=failed.outcome, phase=failed.phase, message=failed.message)
+        row = replace(
+            row,
+            outcome=failed.outcome,
+            phase=failed.phase,
+            message=failed.message,
+            trace=failed.trace,
+        )
     except UnsupportedError as error:
         row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
     return replace(row, seconds=time.perf_counter() - start)
@@ -173,7 +179,7 @@ def _run(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting
     except UnsupportedError:
         raise
     except Exception as error:
-        text = f"{item.id} {form.name}: {error.__class__.__name__}: {error}"
+        text = f"{item.id} {form.name}: {told('execute', error)}"
         raise Failed(Outcome.ERROR, "execute", text) from error
     for place, (now, before) in enumerate(zip(after, arrays, strict=True)):
         if np.asarray(now).tobytes() != before.tobytes():

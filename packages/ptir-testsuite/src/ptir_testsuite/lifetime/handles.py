@@ -13,7 +13,7 @@ import numpy as np
 
 from ptir.backend import MemoryStats, Options
 from ptir.backend.contract import Executable
-from ptir.errors import PtirError, UnsupportedError
+from ptir.errors import UnsupportedError
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
 from ptir_testsuite.execute import Failed, Setting
@@ -23,6 +23,7 @@ from ptir_testsuite.layouts import LAYOUTS, memory_of, scribble
 from ptir_testsuite.lifetime.recipes import arrays, program
 from ptir_testsuite.lifetime.script import ALIASED, DONATIONS, SPENT, THREADS, Step
 from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.raised import told
 from ptir_testsuite.values import Draws
 
 T = TypeVar("T")
@@ -41,9 +42,7 @@ def guarded(phase: str, action: Callable[[], T], compiles: bool = False) -> T:
     except Exception as error:
         if compiles and isinstance(error, UnsupportedError):
             raise
-        own = "" if isinstance(error, PtirError) else " (not an error of ptir.errors)"
-        text = f"{phase} raised {type(error).__name__}: {error}{own}"
-        raise Failed(Outcome.ERROR, phase, text) from error
+        raise Failed(Outcome.ERROR, phase, told(phase, error)) from error
 
 
 def differs(what: str, found: Any, wanted: Array) -> str:

@@ -14,7 +14,8 @@ import numpy as np
 
 import ptir
 from ptir.checkpoint import save_folder
-from ptir.errors import PtirError, UnsupportedError
+from ptir.errors import UnsupportedError
+from ptir_testsuite import raised
 from ptir_testsuite.execute import Failed, Setting
 from ptir_testsuite.floats import Array
 from ptir_testsuite.models.table import (
@@ -51,7 +52,9 @@ def run_model(item: ModelRun, setting: Setting) -> Row:
         row = replace(row, worst_share=_checked(item, setting))
     except Failed as failed:
         text = f"{item.call}: {failed.message}\n  case {item.id}"
-        row = replace(row, outcome=failed.outcome, phase=failed.phase, message=text)
+        row = replace(
+            row, outcome=failed.outcome, phase=failed.phase, message=text, trace=failed.trace
+        )
     except UnsupportedError as error:
         row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
     return replace(row, seconds=time.perf_counter() - start)
@@ -85,9 +88,7 @@ def _guarded(phase: str, action: Callable[[], T]) -> T:
     except UnsupportedError:
         raise
     except Exception as error:
-        own = "" if isinstance(error, PtirError) else " (not an error of ptir.errors)"
-        text = f"{phase} raised {type(error).__name__}: {error}{own}"
-        raise Failed(Outcome.ERROR, phase, text) from error
+        raise Failed(Outcome.ERROR, phase, raised.told(phase, error)) from error
 
 
 def _checked(item: ModelRun, setting: Setting) -> float:

@@ -229,6 +229,15 @@ class Wide(Correct):
         return handle.astype(np.float64) if handle.dtype == np.float32 else handle.copy()
 
 
+@impostor("hands out its own arrays for downloads", "add", Outcome.MISMATCH)
+class Revealing(Correct):
+    """Its results are safe from everybody but their readers."""
+
+    def download(self, handle: Array, device: Device) -> Array:
+        """No copy."""
+        return handle
+
+
 @impostor("loses the last of several results", "sort", Outcome.MISMATCH, Outcome.ERROR)
 class Single(Correct):
     """Gives one result."""

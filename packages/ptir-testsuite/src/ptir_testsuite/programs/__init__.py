@@ -6,7 +6,7 @@ from ptir_testsuite.programs.check import (
     run_programs,
     run_stored,
 )
-from ptir_testsuite.programs.draw import Drawn, drawn_program
+from ptir_testsuite.programs.draw import Drawn, drawn_program, exact_of
 from ptir_testsuite.programs.stored import Stored, stored
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "RandomProgram",
     "Stored",
     "drawn_program",
+    "exact_of",
     "run_program",
     "run_programs",
     "run_stored",

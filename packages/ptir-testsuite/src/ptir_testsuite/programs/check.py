@@ -29,7 +29,7 @@ from ptir_testsuite.expected import Expected, exactly
 from ptir_testsuite.floats import Array, doubles
 from ptir_testsuite.oracles import ORACLES, Given, NoOracleError
 from ptir_testsuite.outcomes import Outcome, Row
-from ptir_testsuite.programs.draw import Drawn, drawn_program
+from ptir_testsuite.programs.draw import Drawn, drawn_program, exact_of
 from ptir_testsuite.programs.errors import added, handed_on
 from ptir_testsuite.programs.forms import WHOLE, Form, compiled, forms_of, outputs
 from ptir_testsuite.programs.stored import Stored
@@ -77,52 +77,55 @@ def run_programs(items: Sequence[RandomProgram], setting: Setting) -> Iterator[R
     rows = (_drawn_row(i, d, setting, b) for i, d, b in zip(items, drawn, built, strict=True))
     timed = [replace(row, seconds=row.seconds + share) for row in rows]
     if fault and all(row.outcome is Outcome.PASS for row in timed):
-        text = f"each compiles alone; together with {items[1].id} to {items[-1].id}: {fault}"
-        timed[0] = replace(timed[0], outcome=Outcome.ERROR, phase="compile", message=text)
+        beside = [item.id for item in items[1:]]
+        text = f"each compiles alone; together with {', '.join(beside)}: {fault}"
+        facts = {**timed[0].facts, "beside": beside}
+        timed[0] = replace(
+            timed[0], outcome=Outcome.ERROR, phase="compile", message=text, facts=facts
+        )
     yield from timed
 
 
 def run_stored(item: Stored, setting: Setting) -> Row:
     """Check everything about a program that is kept."""
-    drawn = item.drawn(setting.terms.rounds)
-    again = f"ptir-conformance replay {item.id}"
-    row = _row(item.id, drawn, setting, again, tuple(sorted(item.profiles)))
+    row = _row(item.id, item.drawn(), setting, tuple(sorted(item.profiles)))
     return replace(row, dtypes=item.dtypes, claimed=item.profiles <= setting.claims)
 
 
 def _drawn(item: RandomProgram, setting: Setting) -> Drawn:
-    return drawn_program(item.seed, item.number, setting.claims, setting.terms.rounds)
+    return drawn_program(item.seed, item.number, setting.claims)
 
 
 def _drawn_row(
     item: RandomProgram, drawn: Drawn, setting: Setting, built: Built | None = None
 ) -> Row:
-    again = f"ptir-conformance programs --seed {item.seed} --first {item.number} --count 1"
-    return _row(item.id, drawn, setting, again, (), built)
+    return _row(item.id, drawn, setting, (), built)
 
 
 def _row(
     id: str,
     drawn: Drawn,
     setting: Setting,
-    again: str,
     profiles: tuple[str, ...],
     built: Built | None = None,
 ) -> Row:
     start = time.perf_counter()
-    text = str(drawn.program)
-    digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-    count = len(drawn.program.main.instructions)
-    call = f"{count} instruction{'s' if count != 1 else ''}"
-    row = Row(id, "program", call, (), profiles, Outcome.PASS, facts={"program": digest})
+    row = Row(id, "program", id, (), profiles, Outcome.PASS, facts={"program": digest_of(drawn)})
     try:
         _check(drawn, setting, built)
     except Failed as failed:
-        message = _told(failed.message, drawn, again)
-        row = replace(row, outcome=failed.outcome, phase=failed.phase, message=message)
+        message = _told(failed.message, drawn, setting.again(row))
+        row = replace(
+            row, outcome=failed.outcome, phase=failed.phase, message=message, trace=failed.trace
+        )
     except UnsupportedError as error:
         row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
     return replace(row, seconds=time.perf_counter() - start)
+
+
+def digest_of(drawn: Drawn) -> str:
+    """A digest of the program's text: what its row says was run."""
+    return hashlib.blake2b(str(drawn.program).encode(), digest_size=6).hexdigest()
 
 
 def _told(message: str, drawn: Drawn, again: str) -> str:
@@ -145,9 +148,10 @@ def _check(drawn: Drawn, setting: Setting, built: Built | None) -> None:
     found = {form.name: outputs(form, made, drawn, setting) for form, made in built}
     values = found.pop(WHOLE)
     errors = _judged(program.main, values, setting)
+    exact = exact_of(program, setting.terms.rounds)
     for name, results in found.items():
         for place, value in enumerate(program.main.outputs):
-            _same(name, place, results[place], values[value], errors[value], drawn.exact[value])
+            _same(name, place, results[place], values[value], errors[value], exact[value])
 
 
 def _judged(main: Block, values: Sequence[Any], setting: Setting) -> list[Array]:

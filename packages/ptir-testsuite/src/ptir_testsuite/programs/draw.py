@@ -33,12 +33,11 @@ TRIES: Final = 40
 
 @dataclass(frozen=True)
 class Drawn:
-    """A program, its inputs, which input shares a buffer with which, and which values are exact."""
+    """A program, its inputs, and which input shares a buffer with which."""
 
     program: Program
     arrays: tuple[Array, ...]
     aliases: tuple[tuple[int, ...], ...]
-    exact: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -85,22 +84,35 @@ def _within(op: Op, template: Template, claims: frozenset[str]) -> bool:
     return profiles_of(op, dtypes) - {"extension"} <= claims
 
 
-def drawn_program(seed: int, number: int, claims: frozenset[str], rounds: frozenset[str]) -> Drawn:
-    """Program ``number`` of a seed, within the claimed profiles.
+def drawn_program(seed: int, number: int, claims: frozenset[str]) -> Drawn:
+    """Program ``number`` of a seed, within the claimed profiles, and the same for all backends."""
+    return _Drawing(seed, number, claims).finish()
+
+
+def exact_of(program: Program, rounds: frozenset[str] = frozenset()) -> tuple[bool, ...]:
+    """For every value, whether the definitions fix its every bit.
 
     ``rounds`` are the ops that the backend rounds correctly, whose results are thus exact.
     """
-    return _Drawing(seed, number, claims, rounds).finish()
+    terms, main = Terms(rounds), program.main
+    exact = [True] * len(main.inputs)
+    for instruction in main.instructions:
+        known = all(exact[v] for v in instruction.operands)
+        exact += [known and _certain(instruction.op, type, terms) for type in instruction.types]
+    return tuple(exact)
+
+
+def _certain(op: str, type: TensorType, terms: Terms) -> bool:
+    """Whether a result of exact operands is exact."""
+    return bound_of(OPS[op], type.dtype, terms).kind in ("exact", "rounded")
 
 
 class _Drawing:
     """A program under construction; values are numbered as they will be in the block."""
 
-    def __init__(
-        self, seed: int, number: int, claims: frozenset[str], rounds: frozenset[str]
-    ) -> None:
+    def __init__(self, seed: int, number: int, claims: frozenset[str]) -> None:
         self.draws = Draws("program", seed, number, ",".join(sorted(claims)))
-        self.choices, self.terms = choices(claims), Terms(rounds)
+        self.choices = choices(claims)
         self.inputs: list[tuple[TensorType, Array]] = []
         self.types: list[TensorType] = []
         self.exact: list[bool] = []
@@ -128,8 +140,7 @@ class _Drawing:
         (dtype,) = (DTYPES[name] for name in self.dtypes)
         found = [OPS[name] for name in self.choices if is_continuous(OPS[name])]
         if self.draws.one(2):
-            bounds = {op.name: bound_of(op, dtype, self.terms) for op in found}
-            found = [op for op in found if bounds[op.name].kind in ("exact", "rounded")]
+            found = [op for op in found if bound_of(op, dtype).kind in ("exact", "rounded")]
         names = [op.name for op in found for _ in range(3 if "elementwise" in op.traits else 1)]
         return names or list(self.choices)
 
@@ -160,8 +171,7 @@ class _Drawing:
         )
         exact = all(self.exact[v] for v in operands)
         for index, type in enumerate(template.results):
-            bound = bound_of(OPS[name], type.dtype, self.terms)
-            certain = bound.kind in ("exact", "rounded") or not type.dtype.is_float
+            certain = _certain(name, type, Terms())
             self._add(type, exact and certain, (False, len(self.steps) * 8 + index))
         self.steps.append((template, operands))
 
@@ -225,8 +235,7 @@ class _Drawing:
         block = Block(types, instructions, self._outputs(number))
         program = Program(block, tuple(Port(f"x{i}") for i in range(count)))
         arrays = tuple(array for _, array in self.inputs)
-        exact = tuple(self.exact[v] for v in (*inputs, *others))
-        return Drawn(program, arrays, aliases_of(arrays), exact)
+        return Drawn(program, arrays, aliases_of(arrays))
 
     def _outputs(self, number: dict[int, int]) -> tuple[int, ...]:
         """The last value, up to three more, and now and then an input or the same value twice."""

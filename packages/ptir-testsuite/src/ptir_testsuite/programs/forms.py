@@ -19,6 +19,7 @@ from ptir_testsuite.execute import Failed, Setting
 from ptir_testsuite.fences import PATTERNS, Fences
 from ptir_testsuite.outcomes import Outcome
 from ptir_testsuite.programs.draw import Drawn
+from ptir_testsuite.raised import told
 
 WHOLE: Final = "every value an output"
 
@@ -89,5 +90,4 @@ def _told(phase: str) -> Iterator[None]:
     except UnsupportedError:
         raise
     except Exception as error:
-        text = f"{error.__class__.__name__}: {error}"
-        raise Failed(Outcome.ERROR, phase, text) from error
+        raise Failed(Outcome.ERROR, phase, told(phase, error)) from error

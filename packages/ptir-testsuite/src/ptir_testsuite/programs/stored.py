@@ -21,7 +21,6 @@ from ptir.ir.parser import parse
 from ptir.ir.program import Program
 from ptir.ops import OPS
 from ptir.types import parse_type
-from ptir_testsuite.accuracy import Terms, bound_of
 from ptir_testsuite.floats import Array
 from ptir_testsuite.profiles import profiles_of
 from ptir_testsuite.programs.draw import Drawn, aliases_of
@@ -67,13 +66,13 @@ class Stored:
             found |= profiles_of(OPS[instruction.op], [t.dtype for t in types])
         return frozenset(found)
 
-    def drawn(self, rounds: frozenset[str]) -> Drawn:
-        """The program as the check takes it; ``rounds`` as in ``drawn_program``."""
+    def drawn(self) -> Drawn:
+        """The program as the check takes it."""
         arrays = [literal.numpy() for literal in self.inputs]
         for group in self.aliases:
             for place in group:
                 arrays[place] = arrays[group[0]]
-        return Drawn(self.program, tuple(arrays), self.aliases, exact_of(self.program, rounds))
+        return Drawn(self.program, tuple(arrays), self.aliases)
 
     @classmethod
     def of(cls, program: Program, arrays: Sequence[Array], note: str = "") -> Stored:
@@ -86,19 +85,6 @@ class Stored:
         inputs = [{"type": str(x.type), "data": x.data.hex()} for x in self.inputs]
         aliases = [list(group) for group in self.aliases]
         return {"note": self.note, "program": self.text, "inputs": inputs, "aliases": aliases}
-
-
-def exact_of(program: Program, rounds: frozenset[str]) -> tuple[bool, ...]:
-    """For every value, whether its every bit is fixed by the definitions."""
-    terms, main = Terms(rounds), program.main
-    exact = [True] * len(main.inputs)
-    for instruction in main.instructions:
-        known = all(exact[v] for v in instruction.operands)
-        for type in instruction.types:
-            kind = bound_of(OPS[instruction.op], type.dtype, terms).kind
-            certain = kind in ("exact", "rounded") or not type.dtype.is_float
-            exact.append(known and certain)
-    return tuple(exact)
 
 
 def stored(path: Path | None = None) -> Iterator[Stored]:
