@@ -10,15 +10,18 @@ from impostors import Unsociable
 from report_files import records, rewritten
 
 from ptir.backend import Target, registry
-from ptir.errors import UsageError
+from ptir.errors import PluginError, UsageError
 from ptir_testsuite.cli import main
 from ptir_testsuite.files import read
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
 from ptir_testsuite.outcomes import Row
+from ptir_testsuite.programs import drawn_program
+from ptir_testsuite.programs.check import digest_of as program_digest
 from ptir_testsuite.provenance import digest_of
 from ptir_testsuite.report import Report
 from ptir_testsuite.verify import rejections, verify
 
+OTHER_PROGRAM = "the row is of another program than the one of this number"
 WORDS = "(rsqrt and f32) or composite-gelu or program- or (add and refusal)"
 RUN = ("run", "--backend", "ref", "--programs", "8", "-k", WORDS, "--jobs", "0", "--json")
 
@@ -46,6 +49,13 @@ def copied(lines):
     return json.loads(json.dumps(lines))
 
 
+def changed(lines, number, name, value, path):
+    """The report with another value in one line; the counts and rows are not run again."""
+    lines = copied(lines)
+    lines[number][name] = value
+    return verify(forged(lines, path / "report.jsonl"), 0)
+
+
 def test_an_honest_report_is_believed_whatever_it_holds(honest, tmp_path):
     path = forged(copied(honest), tmp_path / "report.jsonl")
     found = verify(path, 1000)
@@ -68,16 +78,12 @@ HEADERS = {
 @pytest.mark.parametrize("name", HEADERS)
 def test_what_the_header_counts_is_counted_again(name, honest, tmp_path):
     value, text = HEADERS[name]
-    lines = copied(honest)
-    lines[0][name] = value
-    found = verify(forged(lines, tmp_path / "report.jsonl"), 0)
+    found = changed(honest, 0, name, value, tmp_path)
     assert found.exit_code == 1 and text in found.wrong[0], found
 
 
 def test_other_bounds_cannot_be_checked_here(honest, tmp_path):
-    lines = copied(honest)
-    lines[0]["accuracy"] = "0" * 32
-    found = verify(forged(lines, tmp_path / "report.jsonl"), 0)
+    found = changed(honest, 0, "accuracy", "0" * 32, tmp_path)
     assert found.exit_code == 3 and "this suite has another accuracy" in found.open[0]
 
 
@@ -98,7 +104,10 @@ def test_a_claim_left_out_is_missed(honest, tmp_path):
     lines[0]["profiles"].remove("f16")
     for row in lines[1:-1]:
         row["claimed"] = "f16" not in row["profiles"]
-        row["facts"].pop("program", None)  # what programs are drawn depends on the claims
+        if row["op"] == "program" and row["facts"]:  # what is drawn depends on the claims
+            seed, number = map(int, row["id"].split("-")[1:])
+            drawn = drawn_program(seed, number, frozenset(lines[0]["profiles"]))
+            row["facts"]["program"] = program_digest(drawn)
     found = verify(forged(lines, tmp_path / "report.jsonl"), 1)
     assert found.exit_code == 1 and "the header says profiles [" in found.wrong[0]
 
@@ -115,18 +124,23 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_is_of_what_the_corpus_has_under_its_id(name, honest, tmp_path):
     value, text = ROWS[name]
-    lines = copied(honest)
-    lines[1][name] = value
-    found = verify(forged(lines, tmp_path / "report.jsonl"), 0)
+    found = changed(honest, 1, name, value, tmp_path)
     assert found.exit_code == 1 and text in found.wrong[0], found
 
 
-def test_a_program_is_the_one_of_its_number(honest, tmp_path):
+@pytest.mark.parametrize("facts", [{"program": "0" * 12}, {}], ids=["another", "none"])
+def test_a_program_is_the_one_of_its_number(facts, honest, tmp_path):
+    number = next(n for n, line in enumerate(honest) if line.get("id") == "program-0-3")
+    found = changed(honest, number, "facts", facts, tmp_path)
+    assert found.wrong == [f"program-0-3: {OTHER_PROGRAM}"]
+
+
+def test_a_row_of_a_lost_process_says_no_program(honest, tmp_path):
     lines = copied(honest)
-    row = next(line for line in lines if line.get("op") == "program" and "program" in line["facts"])
-    row["facts"]["program"] = "0" * 12
+    row = next(line for line in lines if line.get("id") == "program-0-3")
+    row |= {"outcome": "timeout", "phase": "execute", "message": "no answer", "facts": {}}
     found = verify(forged(lines, tmp_path / "report.jsonl"), 0)
-    assert f"{row['id']}: the row is of another program" in found.wrong[0]
+    assert found.wrong == []
 
 
 def test_invented_and_moved_rows_of_an_interrupted_run_are_found(honest, tmp_path):
@@ -341,7 +355,7 @@ def test_what_fails_beside_others_is_run_again_beside_them(monkeypatch, tmp_path
     assert not found.wrong, found
 
 
-def test_a_backend_that_raises_is_no_verdict(honest, tmp_path, monkeypatch, capsys):
+def test_a_defect_of_the_suite_is_no_verdict(honest, tmp_path, monkeypatch, capsys):
     """A fault of the suite ends with 2: 1 is what a wrong backend gets."""
     from ptir_testsuite.cli import reports
 
@@ -352,6 +366,16 @@ def test_a_backend_that_raises_is_no_verdict(honest, tmp_path, monkeypatch, caps
     path = forged(copied(honest), tmp_path / "report.jsonl")
     assert main(["verify", str(path)]) == 2
     assert "a defect of ptir-testsuite" in capsys.readouterr().err
+
+
+def test_a_backend_that_is_refused_leaves_its_rows_open(honest, tmp_path, monkeypatch):
+    def refused(name):
+        raise PluginError(f"{name} claims 'nosuch'")
+
+    path = forged(copied(honest), tmp_path / "report.jsonl")
+    monkeypatch.setattr(registry, "get", refused)
+    found = verify(path, 1)
+    assert (found.exit_code, found.open) == (3, ["what the rows came to: ref:0 claims 'nosuch'"])
 
 
 def test_programs_alone_have_no_column(tmp_path, capsys):

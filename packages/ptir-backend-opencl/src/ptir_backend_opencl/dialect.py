@@ -208,6 +208,8 @@ class OpenCLC(CLike):
             )
         if op in SPECIAL:
             return SPECIAL[op](self, dtype, of, width, args)
+        if op in HIDDEN and dtype.is_integer and dtype.bits >= 32:
+            return self._turned(op, dtype, args[0], width)
         if op == "rem" and dtype.is_float and dtype != F64:
             return f"rem{_n(width)}({', '.join(args)})"
         if self._own and op in (OWN_OF_DOUBLES if dtype == F64 else EXPONENTIALS):
@@ -223,8 +225,6 @@ class OpenCLC(CLike):
             return text if bits == 32 else f"convert_int{width}{text}"
         if op not in FORMS or (dtype.is_float and op == "rem"):
             return self.function(op, dtype, args)
-        if op == "neg" and dtype.is_integer and dtype.bits >= 32:
-            return self._turned(op, dtype, args[0], width)
         if op in WRAPPING:
             return self.wrapped(FORMS[op], dtype, args, width)
         return f"({FORMS[op].format(*args)})"
@@ -239,14 +239,8 @@ class OpenCLC(CLike):
         bits = (f"as_{plain}({arg})" for arg in args)
         return f"as_{self.type(dtype, width)}({form.format(*bits)})"
 
-    def scalar(self, op: str, dtype: DType, of: DType, args: Sequence[str]) -> str:
-        """Complements and negations as wide as a register are made without telling the compiler."""
-        if op in HIDDEN and dtype.is_integer and dtype.bits >= 32:
-            return self._turned(op, dtype, args[0], 1)
-        return super().scalar(op, dtype, of, args)
-
     def _turned(self, op: str, dtype: DType, text: str, width: int) -> str:
-        """``~x``, or ``-x`` as ``~x + 1``."""
+        """``~x``, or ``-x`` as ``~x + 1``, made without telling the compiler."""
         turned = f"({text} ^ ({self.type(dtype, width)})({ONES}))"
         return turned if op == "not" else self.wrapped("{} + 1", dtype, [turned], width)
 

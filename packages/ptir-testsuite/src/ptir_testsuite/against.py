@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ptir.errors import UsageError
 from ptir.ops import OPS
@@ -11,7 +11,7 @@ from ptir_testsuite.accuracy import RELAXATIONS, accuracy_hash
 from ptir_testsuite.corpus import corpus_hash
 from ptir_testsuite.items import Item, hashed, profiles, selected, spoken
 from ptir_testsuite.modules import import_all
-from ptir_testsuite.outcomes import Row
+from ptir_testsuite.outcomes import Outcome, Row
 from ptir_testsuite.programs import RandomProgram, drawn_program
 from ptir_testsuite.programs.check import digest_of
 from ptir_testsuite.report import Report
@@ -20,6 +20,9 @@ from ptir_testsuite.verification import Verification
 from ptir_testsuite.waivers import require_known, waivers_of
 
 Items = dict[str, Item]
+
+LOST: Final = frozenset((Outcome.CRASH, Outcome.TIMEOUT, Outcome.WAIVED))
+"""Outcomes of rows that a lost process could not say the program of."""
 
 
 def derived(report: Report, imports: Sequence[str], found: Verification) -> Items | None:
@@ -78,7 +81,8 @@ def _row_faults(report: Report, items: Items) -> list[str]:
         return ["the rows are not those that the corpus has for this selection"]
     held = frozenset(report.header["profiles"])
     faults = (_fault_of(row, items[row.case], held) for row in report.rows)
-    return [fault for fault in faults if fault][:1]
+    first = next(filter(None, faults), None)
+    return [first] if first else []
 
 
 def _fault_of(row: Row, item: Item, held: frozenset[str]) -> str:
@@ -95,8 +99,8 @@ def _fault_of(row: Row, item: Item, held: frozenset[str]) -> str:
     for name, value in wanted.items():
         if getattr(row, name) != value:
             return f"{row.case}: the row says {name} {getattr(row, name)!r}; it is {value!r}"
-    if isinstance(item, RandomProgram) and "program" in row.facts:
+    if isinstance(item, RandomProgram) and not (row.outcome in LOST and "program" not in row.facts):
         drawn = digest_of(drawn_program(item.seed, item.number, held))
-        if row.facts["program"] != drawn:
+        if row.facts.get("program") != drawn:
             return f"{row.case}: the row is of another program than the one of this number"
     return ""

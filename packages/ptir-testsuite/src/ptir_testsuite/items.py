@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 from ptir.ops import OPS
@@ -80,7 +81,7 @@ class Kind(Generic[T]):
     words: Callable[[T], Iterable[str]]
     several: Callable[[Sequence[T], Setting], Iterator[Row]] | None = None
     """Runs several for less than one by one, where there is such a way."""
-    group: Callable[[T], object] = id
+    group: Callable[[T], object] = attrgetter("id")
     """What those have in common that are run together."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ptir.backend import Target, registry
-from ptir.errors import BackendUnavailable
+from ptir.errors import PluginError
 from ptir.ir.program import VERSION
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.against import Items
@@ -35,7 +35,7 @@ def run_again(
     name = f"{header['backend']}:{header['number']}"
     try:
         target = registry.get(name)
-    except BackendUnavailable as error:
+    except PluginError as error:
         found.open.append(f"what the rows came to: {error}")
         return
     now = {"code": code_of(target.backend), "device": target.device.name}
