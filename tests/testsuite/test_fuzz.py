@@ -15,14 +15,16 @@ from ptir.backend import Target, registry
 from ptir.errors import UsageError
 from ptir.ir.parser import parse
 from ptir_testsuite.cli import main
+from ptir_testsuite.fuzz import Found, headline
 from ptir_testsuite.items import items, run_item, selected
 from ptir_testsuite.mutants import Correct
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.outcomes import Outcome, Row
 from ptir_testsuite.programs import Stored, exact_of, stored
 from ptir_testsuite.programs.shrink import shrunk
 from ptir_testsuite.programs.stored import promote
 
 HERE = Path(__file__).parent
+REFUSED = (Outcome.PASS, Outcome.UNSUPPORTED, Outcome.MISMATCH)
 PROGRAM = """\
 ptir 1.0
 
@@ -95,6 +97,12 @@ def test_what_fails_replays_as_it_was_drawn_beside_a_backend_that_claims_less(mo
     replayed = capsys.readouterr().out
     assert "drawn within core\n" in replayed
     assert told.partition("] ")[2] in replayed, replayed
+
+
+def test_what_is_refused_though_claimed_has_failed():
+    rows = [Row(f"program-0-{n}", "program", "", (), (), o) for n, o in enumerate(REFUSED)]
+    said = "3/3 runs of 3 programs on mine: 2 failed, 1 of them refused though claimed"
+    assert headline(Found({"mine": rows}), 3) == said
 
 
 def test_programs_that_agree_end_with_0(capsys):

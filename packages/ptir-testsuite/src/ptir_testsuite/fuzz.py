@@ -16,6 +16,7 @@ from ptir_testsuite.programs import drawn_program
 from ptir_testsuite.programs.check import RandomProgram
 from ptir_testsuite.programs.shrink import shrunk
 from ptir_testsuite.programs.stored import Stored
+from ptir_testsuite.report import BROKEN
 from ptir_testsuite.workers import Order, run_in_processes
 
 
@@ -140,9 +141,9 @@ def headline(found: Found, count: int) -> str:
     ran = sum(len(rows) for rows in found.rows.values())
     if not ran:
         return "incomplete: nothing was executed"
-    failed = len(found.failures)
-    refused = sum(r.outcome is Outcome.UNSUPPORTED for rows in found.rows.values() for r in rows)
+    failures = found.failures
+    refused = sum(row.outcome is Outcome.UNSUPPORTED for row in failures)  # within what they claim
+    beside = f", {refused} of them {BROKEN[Outcome.UNSUPPORTED]}" if refused else ""
     text = f"{ran}/{count * len(found.rows)} runs of {count} programs on {', '.join(found.rows)}"
     verdict = "interrupted" if found.interrupted else "every program agrees"
-    end = f"{failed} failed" if failed else verdict
-    return f"{text}: {f'{refused} unsupported, ' if refused else ''}{end}"
+    return f"{text}: {f'{len(failures)} failed{beside}' if failures else verdict}"
