@@ -38,7 +38,7 @@ check: $(READY)  ## everything that must hold: format, lint, types, tests, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(PYTEST)
+	$(PYTEST) --durations 25
 
 format: $(READY)  ## rewrite the code in the house format
 	$(BIN)/ruff format .
