@@ -12,9 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from ptir.ops import OPS
+from ptir_testsuite import workers
 from ptir_testsuite.accuracy import Terms
 from ptir_testsuite.corpus import cases_of
 from ptir_testsuite.items import random_programs
+from ptir_testsuite.lifetime import lifetimes
+from ptir_testsuite.models import model_runs
 from ptir_testsuite.mutants import Correct
 from ptir_testsuite.outcomes import Outcome
 from ptir_testsuite.programs import drawn_program
@@ -175,6 +178,15 @@ def test_time_in_which_nobody_listens_is_not_the_fault_of_a_case(monkeypatch):
 def test_two_processes_share_the_work(monkeypatch):
     rows, _ = results("Correct", monkeypatch, jobs=2, timeout=60.0)
     assert {row.outcome for row in rows.values()} == {Outcome.PASS}
+
+
+def test_models_are_shared_out_one_by_one():
+    """Minutes each on a slow compiler: a batch of them would keep one worker busy alone."""
+    items = [*list(cases_of(OPS["neg"]))[:3], *list(model_runs("gpt2"))[:3], *lifetimes("walk")]
+    pool = workers._Pool(items, Order("any", (), Correct.claims, Terms()), 1.0)
+    batches = list(iter(pool._batch, []))
+    assert [len(batch) for batch in batches[:4]] == [3, 1, 1, 1]
+    assert [item for batch in batches for item in batch] == items
 
 
 def test_a_device_that_cannot_be_opened_is_no_outcome_of_a_case(monkeypatch):

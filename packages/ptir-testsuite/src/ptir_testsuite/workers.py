@@ -201,15 +201,19 @@ class _Pool:
         worker.pipe.send(batch)
 
     def _batch(self) -> list[Item]:
-        """The next items for a worker; one that is to run alone is a batch of its own."""
-        if self.left and self.left[0].id in self.alone:
+        """The next items for a worker; one that is to run by itself is a batch of its own."""
+        if self.left and self._by_itself(self.left[0]):
             return [self.left.popleft()]
         batch: list[Item] = []
-        while self.left and self.left[0].id not in self.alone:
+        while self.left and not self._by_itself(self.left[0]):
             if len(batch) >= BATCH and group_of(batch[-1]) != group_of(self.left[0]):
                 break
             batch.append(self.left.popleft())
         return batch
+
+    def _by_itself(self, item: Item) -> bool:
+        """Models are minutes of work each: in one batch they would keep one worker busy alone."""
+        return item.id in self.alone or isinstance(item, ModelRun)
 
     def _overdue(self) -> Iterator[Row]:
         """Give up workers that were silent too long while somebody listened.
