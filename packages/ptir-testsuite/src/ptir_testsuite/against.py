@@ -99,8 +99,10 @@ def _fault_of(row: Row, item: Item, held: frozenset[str]) -> str:
     for name, value in wanted.items():
         if getattr(row, name) != value:
             return f"{row.case}: the row says {name} {getattr(row, name)!r}; it is {value!r}"
-    if isinstance(item, RandomProgram) and not (row.outcome in LOST and "program" not in row.facts):
-        drawn = digest_of(drawn_program(item.seed, item.number, held))
-        if row.facts.get("program") != drawn:
+    said = row.facts.get("program")
+    unsaid = said is None and row.outcome in LOST
+    if isinstance(item, RandomProgram) and not unsaid:
+        drawn = drawn_program(item.seed, item.number, held)
+        if said != digest_of(drawn):
             return f"{row.case}: the row is of another program than the one of this number"
     return ""

@@ -59,7 +59,7 @@ class Setting:
         return again(row, name, claims, self.terms.relaxations, self.imports)
 
 
-class Failed(Exception):  # noqa: N818  an outcome on its way out, never seen outside this module
+class Failed(Exception):  # noqa: N818  an outcome on its way into a row, never seen by callers
     """A phase that ended the case."""
 
     def __init__(self, outcome: Outcome, phase: str, message: str) -> None:
@@ -73,6 +73,12 @@ class Failed(Exception):  # noqa: N818  an outcome on its way out, never seen ou
         if isinstance(cause, Failed):
             return cause.trace
         return () if cause is None else trace(cause)
+
+    def ended(self, row: Row, message: str) -> Row:
+        """The row of what this ended, with ``message`` for a reader."""
+        return replace(
+            row, outcome=self.outcome, phase=self.phase, message=message, trace=self.trace
+        )
 
 
 def run_case(case: Case, setting: Setting) -> Row:
@@ -93,9 +99,7 @@ def run_case(case: Case, setting: Setting) -> Row:
         row = _attempted(case, setting, row)
     except Failed as failed:
         text = f"{failed.message}\n  case {case.id} ({case.origin})"
-        row = replace(
-            row, outcome=failed.outcome, phase=failed.phase, message=text, trace=failed.trace
-        )
+        row = failed.ended(row, text)
     return replace(row, seconds=time.perf_counter() - start)
 
 

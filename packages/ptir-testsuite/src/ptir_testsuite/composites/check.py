@@ -64,13 +64,7 @@ def run_composite(item: CompositeCall, setting: Setting) -> Row:
         shares += _alone(item, arrays, setting)
         row = replace(row, worst_share=max(shares), facts={"forms": [f.name for f in forms]})
     except Failed as failed:
-        row = replace(
-            row,
-            outcome=failed.outcome,
-            phase=failed.phase,
-            message=failed.message,
-            trace=failed.trace,
-        )
+        row = failed.ended(row, failed.message)
     except UnsupportedError as error:
         row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
     return replace(row, seconds=time.perf_counter() - start)

@@ -122,9 +122,7 @@ def run_lifetime(item: Lifetime, setting: Setting) -> Row:
             row = replace(row, facts={"memory": "not reported"})
     except Failed as failed:
         text = f"{item.kind}: {failed.message}\n  case {item.id}"
-        row = replace(
-            row, outcome=failed.outcome, phase=failed.phase, message=text, trace=failed.trace
-        )
+        row = failed.ended(row, text)
     except UnsupportedError as error:
         row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
     return replace(row, seconds=time.perf_counter() - start)

@@ -52,9 +52,7 @@ def run_model(item: ModelRun, setting: Setting) -> Row:
         row = replace(row, worst_share=_checked(item, setting))
     except Failed as failed:
         text = f"{item.call}: {failed.message}\n  case {item.id}"
-        row = replace(
-            row, outcome=failed.outcome, phase=failed.phase, message=text, trace=failed.trace
-        )
+        row = failed.ended(row, text)
     except UnsupportedError as error:
         row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
     return replace(row, seconds=time.perf_counter() - start)

@@ -114,10 +114,7 @@ def _row(
     try:
         _check(drawn, setting, built)
     except Failed as failed:
-        message = _told(failed.message, drawn, setting.again(row))
-        row = replace(
-            row, outcome=failed.outcome, phase=failed.phase, message=message, trace=failed.trace
-        )
+        row = failed.ended(row, _told(failed.message, drawn, setting.again(row)))
     except UnsupportedError as error:
         row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
     return replace(row, seconds=time.perf_counter() - start)
