@@ -220,6 +220,15 @@ def test_pickled_weights_are_never_opened(tmp_path: Path) -> None:
         open_checkpoint(path)
 
 
+@pytest.mark.parametrize("with_config", [True, False])
+def test_a_folder_that_only_holds_gguf_says_so(tmp_path: Path, with_config: bool) -> None:
+    path = folder(tmp_path / "m", **{"model-q4.gguf": "GGUF"})
+    if not with_config:
+        (path / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"model-q4.gguf, a GGUF file, which.*give the fold"):
+        open_checkpoint(path)
+
+
 def test_folders_and_files_without_the_needed_parts_say_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="does not exist; give a model folder"):
         open_checkpoint(tmp_path / "none")

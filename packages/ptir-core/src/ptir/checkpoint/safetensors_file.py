@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeGuard
 
+from ptir.checkpoint import foreign
 from ptir.checkpoint.json_text import parse_json_object
 from ptir.errors import CheckpointError, unknown_name
 from ptir.params.source import Array, Counters, lookup
@@ -65,12 +66,16 @@ class Header:
 
 
 def read_header(path: str | Path) -> Header:
-    """The checked header of a safetensors file; raises ``CheckpointError`` naming what is wrong."""
+    """The checked header of a safetensors file.
+
+    Raises ``CheckpointError`` naming what is wrong, or what the file is where it is another kind.
+    """
     path = Path(path)
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            length = _header_length(path, file.read(LENGTH_BYTES), size)
+            length = _header_length(path, file.read(foreign.SIGNATURE_BYTES), size)
+            file.seek(LENGTH_BYTES)
             return parse_header(path, file.read(length), size - LENGTH_BYTES - length)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -189,10 +194,14 @@ def _chosen(files: Mapping[Path, _MappedFile], where: Mapping[str, Path]) -> dic
     return {name: files[path] for name, path in where.items()}
 
 
-def _header_length(path: Path, prefix: bytes, size: int) -> int:
-    if len(prefix) < LENGTH_BYTES:
+def _header_length(path: Path, start: bytes, size: int) -> int:
+    """The length that a file of ``size`` bytes beginning with ``start`` gives its header."""
+    length = int.from_bytes(start[:LENGTH_BYTES], "little")
+    possible = size >= LENGTH_BYTES and length <= MAX_HEADER_BYTES
+    if not possible and (told := foreign.told(start)):
+        _refuse(path, f"is no safetensors file but {told}")
+    if size < LENGTH_BYTES:
         _refuse(path, f"{size} bytes; a safetensors file has at least {LENGTH_BYTES}")
-    length = int.from_bytes(prefix, "little")
     if length > MAX_HEADER_BYTES:
         _refuse(path, f"header of {length} bytes; the limit is {MAX_HEADER_BYTES}")
     if length > size - LENGTH_BYTES:
@@ -260,20 +269,25 @@ def _dense_bytes(type_: TensorType) -> int:
 
 
 def _check_layout(path: Path, entries: Mapping[str, TensorEntry], data_bytes: int) -> None:
-    position = 0
+    """Every byte of the data belongs to one tensor, as the format demands."""
+    last, position = "", 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         span = f"offsets {entry.begin}..{entry.end}"
         if entry.end > data_bytes:
             _refuse_tensor(path, name, f"{span} leave the {data_bytes} data bytes; the file is cut")
         if entry.begin < position:
-            _refuse_tensor(path, name, f"{span} overlap the tensor that ends at {position}")
+            owner = f"tensor {_short(last)} at {entries[last].begin}..{position}"
+            _refuse_tensor(path, name, f"{span} overlap {owner}; no byte may have two owners")
         if entry.begin > position:
-            _refuse_tensor(path, name, f"{span} leave a hole after {position}")
-        position = entry.end
+            behind = f"behind tensor {_short(last)} and " if position else ""
+            _refuse_bytes(path, position, entry.begin, f"{behind}before tensor {_short(name)}")
+        last, position = name, entry.end
     if position != data_bytes:
-        _refuse(
-            path, f"tensors end at {position} of {data_bytes} data bytes; none may be left over"
-        )
+        _refuse_bytes(path, position, data_bytes, "behind the last tensor")
+
+
+def _refuse_bytes(path: Path, begin: int, end: int, where: str) -> NoReturn:
+    _refuse(path, f"data bytes {begin}..{end} {where} belong to no tensor; none may be left over")
 
 
 def _short(value: object) -> str:
