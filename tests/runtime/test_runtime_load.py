@@ -74,8 +74,11 @@ def test_tensors_that_do_not_fit_are_named(
     [
         ({"model_type": "gtp2"}, r"config.json: unknown model_type 'gtp2' \(nearest: gpt2\)"),
         ({"activation_function": "relu"}, "activation_function 'relu': one of gelu_new"),
-        ({"n_head": 5}, "n_embd a multiple of n_head"),
-        ({"n_layer": None}, "needs an integer"),
+        ({"n_head": 5}, "n_embd 32 must be a multiple of n_head 5"),
+        (
+            {"n_layer": None},
+            "n_layer None in config.json must be an integer >= 1 and <= 4096; corr",
+        ),
         ({"n_inner": "wide"}, "n_inner 'wide'"),
         ({"layer_norm_epsilon": 0}, "layer_norm_epsilon 0"),
         ({"add_cross_attention": True}, "cross attention"),
