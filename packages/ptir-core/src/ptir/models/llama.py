@@ -329,5 +329,6 @@ for _model_type, _defaults in DEFAULTS.items():
             layers=("num_hidden_layers", "layers."),
             defaults={"tie_word_embeddings": False, **_defaults},
             presets=PRESETS if _model_type == "llama" else {},
+            tokenizer="gpt2",
         )
     )

@@ -39,7 +39,8 @@ class ModelDefinition:
     ``build(config)`` gives the unbound module. ``prefixes`` may stand before every checkpoint
     key, ``ignored`` are patterns of keys that carry no parameter, ``tied`` maps keys to the ones
     that replace them when absent. ``defaults`` holds what a config.json means when it leaves a key
-    out. ``presets`` are configurations for ``random:NAME``, ``tokenizer`` the one they use.
+    out. ``presets`` are configurations for ``random:NAME``; they use the package's ``tokenizer``
+    (``gpt2``, or none), which is cut to a smaller vocabulary.
     ``layers`` is the config's key for their number and what their tensors' names begin with
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
     """

@@ -77,7 +77,7 @@ class Model:
         """Token ids of a prompt; ids are checked and passed through. Raises ``UsageError``."""
         if isinstance(prompt, str):
             if self.tokenizer is None:
-                raise UsageError(f"model {self.name!r} has no tokenizer; give token ids")
+                raise UsageError(f"model {self.name!r} has no tokenizer; give token ids (--tokens)")
             return self.tokenizer.encode(prompt)
         if not isinstance(prompt, Sequence | np.ndarray):
             kind = type(prompt).__name__
