@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pluggy
 
-from ptir.backend import entries
+from ptir.backend import entries, trial
 from ptir.backend.entries import Entry, guard
 from ptir.errors import PluginError, PtirError, UsageError, unknown_name
 
@@ -163,16 +163,20 @@ class Row:
 class Plugins:
     """The loaded plugins, and what became of each entry."""
 
-    def __init__(self, found: Sequence[Entry]) -> None:
+    def __init__(self, found: Sequence[Entry], ends: Mapping[Entry, str] | None = None) -> None:
+        """Load what is ``found``, without those that met one of ``ends`` in a trial."""
         self.manager = pluggy.PluginManager(PROJECT)
         self.manager.add_hookspecs(sys.modules[__name__])
         twice = entries.claimed_twice(found)
-        self._statuses = [self._register(e, twice.get(e.name, "")) for e in found]
+        ends = ends or {}
+        self._statuses = [self._register(e, twice.get(e.name, ""), ends.get(e, "")) for e in found]
 
-    def _register(self, entry: Entry, duplicate: str) -> PluginStatus:
+    def _register(self, entry: Entry, duplicate: str, end: str) -> PluginStatus:
         status = PluginStatus(entry.name, entry.distribution, entry.version, "ok")
         if duplicate:
             return replace(status, status="duplicate", reason=duplicate)
+        if end:
+            return replace(status, status="broken", reason=end)
         try:
             return replace(status, hooks=self._load(entry))
         except PtirError as error:
@@ -260,15 +264,27 @@ def listed() -> tuple[Entry, ...]:
     return entries.listed(GROUP)
 
 
-@cache
-def load() -> Plugins:
-    """Load every installed plugin, once; failures are records, never exceptions."""
-    return Plugins(listed())
+def load_alone(entry: Entry) -> Plugins:
+    """Load one plugin; what a trial does."""
+    return Plugins([entry])
 
 
 @cache
-def install() -> Plugins:
-    """Load every plugin and add its rows to the tables of ptir, once.
+def load(*, tried: bool = False) -> Plugins:
+    """Load every installed plugin, once; failures are records, never exceptions.
+
+    ``tried`` loads those of strangers in a process of their own before, so that one that ends the
+    process is a record too. That takes some tenths of a second, which only commands that look at
+    what is installed spend.
+    """
+    found = listed()
+    ends = trial.ended(found, f"{__name__}:{load_alone.__name__}") if tried else {}
+    return Plugins(found, ends)
+
+
+@cache
+def install(*, tried: bool = False) -> Plugins:
+    """Load every plugin (``tried`` as for ``load``) and add its rows to ptir's tables, once.
 
     A row that a table refuses is blamed on its plugin; the others stay.
     """
@@ -277,7 +293,7 @@ def install() -> Plugins:
     from ptir.ops.record import add
     from ptir.passes.pipeline import plug_in
 
-    plugins = load()
+    plugins = load(tried=tried)
     if plugins.manager.get_plugins():
         import ptir.functional  # noqa: F401  fills the table that plugins add to
     adders: dict[str, Callable[[Row], object]] = {
