@@ -186,13 +186,25 @@ def test_shards_that_are_links_into_a_download_cache_open(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "shard", ["../s", "/s", "a/../../s", "C:s", "C:\\s", "..\\s", "a\\b", "", ".", "a\0b", 3, None]
+    "shard",
+    ["../s", "/s", "a/../../s", "C:s", "C:\\s", "..\\s", "a\\b", "", ".", "a\0b", 3, None]
+    + ["x" * 5000],
 )
 def test_shard_names_that_leave_the_folder_are_refused(tmp_path: Path, shard: object) -> None:
     weights(tmp_path / "s", "w")
     path = folder(tmp_path / "m", **{"model.safetensors.index.json": {"weight_map": {"w": shard}}})
-    with pytest.raises(CheckpointError, match=r"tensor 'w': shard .* must name a file inside"):
+    with pytest.raises(CheckpointError, match=r"tensor 'w': shard .* must name a file inside") as e:
         open_checkpoint(path)
+    assert len(str(e.value)) < len(str(path)) + 250
+
+
+def test_weights_that_are_no_regular_file_are_refused_without_waiting(tmp_path: Path) -> None:
+    """Opening a pipe for reading waits until somebody writes."""
+    path = folder(tmp_path / "m")
+    os.mkfifo(path / "model.safetensors")
+    for opened in (path, path / "model.safetensors"):
+        with pytest.raises(CheckpointError, match="cannot be read: it is no regular file"):
+            open_checkpoint(opened)
 
 
 @pytest.mark.parametrize("index", [{}, {"weight_map": {}}, {"weight_map": []}])

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ptir.errors import CheckpointError
-from ptir.models.fields import FIELDS, flag, real, short, whole
+from ptir.errors import CheckpointError, short
+from ptir.models.fields import FIELDS, flag, real, whole
 from ptir.types import DTYPES, DType
 
 Config = Mapping[str, Any]

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from ptir.checkpoint import foreign
 from ptir.checkpoint.json_text import parse_json_object, read_json_object, read_text
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
-from ptir.errors import CheckpointError
+from ptir.errors import CheckpointError, short
 from ptir.params.source import ParamSource
 
 CONFIG: Final = "config.json"
@@ -26,6 +26,8 @@ VOCAB: Final = "vocab.json"
 MERGES: Final = "merges.txt"
 INDEX: Final = "model.safetensors.index.json"
 WEIGHTS: Final = "model.safetensors"
+_MAX_NAME_BYTES: Final = 255
+"""Longer names are refused by file systems."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ def _indexed(path: Path) -> dict[str, Path]:
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or not _stays_inside(shard):
             raise CheckpointError(
-                f"{index}: tensor {name!r}: shard {shard!r} must name a file inside the folder"
+                f"{index}: tensor {short(name)}: shard {short(shard)} must name a file inside the"
+                " folder"
             )
     where = {name: path / shard for name, shard in weight_map.items()}
     lost = sorted({shard.name for shard in where.values() if not shard.is_file()})
@@ -169,7 +172,7 @@ def _stays_inside(shard: str) -> bool:
     windows = PureWindowsPath(shard)
     parts = PurePosixPath(shard).parts
     unsafe = windows.drive or windows.root or "\\" in shard or "\0" in shard or ".." in parts
-    return bool(parts) and not unsafe
+    return bool(parts) and not unsafe and len(shard.encode()) <= _MAX_NAME_BYTES
 
 
 def _no_weights(path: Path) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any, Final, NoReturn, TypeGuard
 
 from ptir.checkpoint import foreign
 from ptir.checkpoint.json_text import parse_json_object
-from ptir.errors import CheckpointError, unknown_name
+from ptir.errors import CheckpointError, short, unknown_name
 from ptir.params.source import Array, Counters, lookup
 from ptir.types import DTYPES, DType, TensorType
 
@@ -72,6 +71,8 @@ def read_header(path: str | Path) -> Header:
     """
     path = Path(path)
     try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+            _refuse(path, "cannot be read: it is no regular file; give a .safetensors file")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             length = _header_length(path, file.read(foreign.SIGNATURE_BYTES), size)
@@ -211,10 +212,10 @@ def _header_length(path: Path, start: bytes, size: int) -> int:
 
 def _metadata(path: Path, value: object) -> dict[str, str]:
     if not isinstance(value, dict):
-        _refuse(path, f"{METADATA_KEY} is {_short(value)}; it must map strings to strings")
+        _refuse(path, f"{METADATA_KEY} is {short(value)}; it must map strings to strings")
     for key, text in value.items():
         if not isinstance(text, str):
-            _refuse(path, f"{METADATA_KEY} {key!r} is {_short(text)}; it must be a string")
+            _refuse(path, f"{METADATA_KEY} {key!r} is {short(text)}; it must be a string")
     return value
 
 
@@ -222,7 +223,7 @@ def _entry(path: Path, name: str, value: object) -> TensorEntry:
     if not isinstance(value, dict) or value.keys() != _ENTRY_KEYS:
         keys = sorted(value) if isinstance(value, dict) else value
         _refuse_tensor(
-            path, name, f"entry has {_short(keys)}; it must have dtype, shape and data_offsets"
+            path, name, f"entry has {short(keys)}; it must have dtype, shape and data_offsets"
         )
     type_ = TensorType(_dtype(path, name, value["dtype"]), _shape(path, name, value["shape"]))
     begin, end = _offsets(path, name, value["data_offsets"])
@@ -238,7 +239,7 @@ def _entry(path: Path, name: str, value: object) -> TensorEntry:
 def _dtype(path: Path, name: str, value: object) -> DType:
     found = HEADER_DTYPES.get(value) if isinstance(value, str) else None
     if found is None:
-        _refuse_tensor(path, name, unknown_name("dtype", _short(value), HEADER_DTYPES))
+        _refuse_tensor(path, name, unknown_name("dtype", short(value), HEADER_DTYPES))
     return found
 
 
@@ -247,14 +248,14 @@ def _shape(path: Path, name: str, value: object) -> tuple[int, ...]:
         _refuse_tensor(
             path,
             name,
-            f"shape {_short(value)}: must list at most {_MAX_RANK} integers in 0..2^63-1",
+            f"shape {short(value)}: must list at most {_MAX_RANK} integers in 0..2^63-1",
         )
     return tuple(value)
 
 
 def _offsets(path: Path, name: str, value: object) -> tuple[int, int]:
     if not _is_sizes(value) or len(value) != 2 or value[0] > value[1]:
-        _refuse_tensor(path, name, f"data_offsets {_short(value)}: must be [begin, end]")
+        _refuse_tensor(path, name, f"data_offsets {short(value)}: must be [begin, end]")
     return value[0], value[1]
 
 
@@ -276,11 +277,11 @@ def _check_layout(path: Path, entries: Mapping[str, TensorEntry], data_bytes: in
         if entry.end > data_bytes:
             _refuse_tensor(path, name, f"{span} leave the {data_bytes} data bytes; the file is cut")
         if entry.begin < position:
-            owner = f"tensor {_short(last)} at {entries[last].begin}..{position}"
+            owner = f"tensor {short(last)} at {entries[last].begin}..{position}"
             _refuse_tensor(path, name, f"{span} overlap {owner}; no byte may have two owners")
         if entry.begin > position:
-            behind = f"behind tensor {_short(last)} and " if position else ""
-            _refuse_bytes(path, position, entry.begin, f"{behind}before tensor {_short(name)}")
+            behind = f"behind tensor {short(last)} and " if position else ""
+            _refuse_bytes(path, position, entry.begin, f"{behind}before tensor {short(name)}")
         last, position = name, entry.end
     if position != data_bytes:
         _refuse_bytes(path, position, data_bytes, "behind the last tensor")
@@ -290,15 +291,9 @@ def _refuse_bytes(path: Path, begin: int, end: int, where: str) -> NoReturn:
     _refuse(path, f"data bytes {begin}..{end} {where} belong to no tensor; none may be left over")
 
 
-def _short(value: object) -> str:
-    limited = reprlib.Repr()
-    limited.maxstring = 80
-    return limited.repr(value)
-
-
 def _refuse(path: Path, rule: str) -> NoReturn:
     raise CheckpointError(f"{path}: {rule}")
 
 
 def _refuse_tensor(path: Path, name: str, rule: str) -> NoReturn:
-    raise CheckpointError(f"{path}: tensor {_short(name)}: {rule}")
+    raise CheckpointError(f"{path}: tensor {short(name)}: {rule}")

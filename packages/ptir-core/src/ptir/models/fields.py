@@ -6,12 +6,11 @@ damaged value is refused here, instead of being built, looped over or allocated.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from ptir.errors import CheckpointError
+from ptir.errors import CheckpointError, short
 
 Config = Mapping[str, Any]
 
@@ -110,14 +109,6 @@ def flag(config: Config, key: str, default: bool = False) -> bool:
             f"{_model(config)}: {key} {short(found)} in config.json must be true or false"
         )
     return bool(found)
-
-
-def short(value: Any) -> str:
-    """``value`` as a message shows it: never a page of it."""
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # an integer of more digits than Python prints
-        return f"an integer of {value.bit_length()} bits"
 
 
 def _checked(value: Any, key: str, where: str, also: str = "") -> Any:

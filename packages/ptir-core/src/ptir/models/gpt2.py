@@ -11,8 +11,8 @@ from typing import Any
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
-from ptir.errors import CheckpointError
-from ptir.models.fields import flag, real, short, whole, whole_or_none
+from ptir.errors import CheckpointError, short
+from ptir.models.fields import flag, real, whole, whole_or_none
 from ptir.models.table import Cache, ModelDefinition, define_model
 from ptir.nn import Conv1D, Embedding, LayerNorm, Linear, Module, cached_attention, last_rows
 from ptir.types import TensorType, spec

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
-from ptir.errors import CheckpointError
-from ptir.models.fields import flag, real, short, whole, whole_or_none
+from ptir.errors import CheckpointError, short
+from ptir.models.fields import flag, real, whole, whole_or_none
 from ptir.models.rotation import frequencies
 from ptir.models.table import Cache, ModelDefinition, define_model
 from ptir.nn import (

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ptir.errors import CheckpointError
-from ptir.models.fields import real, short
+from ptir.errors import CheckpointError, short
+from ptir.models.fields import real
 
 Numbers = Mapping[str, float]
 

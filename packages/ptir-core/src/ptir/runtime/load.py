@@ -21,10 +21,10 @@ from ptir.checkpoint import (
     normalize_config,
     ties_embeddings,
 )
-from ptir.errors import CheckpointError, UsageError, unknown_name
+from ptir.errors import CheckpointError, UsageError, short, unknown_name
 from ptir.functional.linear import QuantizedWeight
 from ptir.models import ModelDefinition, definition
-from ptir.models.fields import short, whole
+from ptir.models.fields import whole
 from ptir.params.quantized import QuantizedSource, parts, quantization
 from ptir.params.source import ParamSource, RenamedSource
 from ptir.params.store import ParamStore
