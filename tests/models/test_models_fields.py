@@ -123,6 +123,23 @@ def test_every_size_names_its_key_value_and_range(family: str, key: str, value: 
     assert f"{key} {value!r} in config.json must be an integer >= 1 and <= " in str(caught.value)
 
 
+FLAGS = [
+    (family, key)
+    for family in ("gpt2", "llama")
+    for key, value in WHOLE[family].items()
+    if isinstance(value, bool)
+]
+
+
+@pytest.mark.parametrize(("family", "key"), FLAGS)
+def test_a_flag_that_is_a_text_or_a_number_is_refused(family: str, key: str) -> None:
+    """``"false"`` would count as true."""
+    checkpoint = checkpoint_of(WHOLE[family])
+    for value in ("false", 1, []):
+        with pytest.raises(CheckpointError, match=f"{key} .* in config.json must be true or fals"):
+            described(replace(checkpoint, config={**WHOLE[family], key: value}))
+
+
 @pytest.mark.parametrize(("family", "key"), [("gpt2", "n_layer"), ("llama", "num_hidden_layers")])
 def test_layers_that_nobody_stored_are_refused_before_they_are_built(
     family: str, key: str, monkeypatch: pytest.MonkeyPatch
