@@ -89,6 +89,7 @@ def forget() -> None:
     caches = (registry._load_once, registry.best, plugins.load, plugins.install, trial.ended)
     for cached in caches:
         cached.cache_clear()
+    plugins.ENDS.clear()
     cli.group.__dict__.pop("plugin_commands", None)
 
 

@@ -269,22 +269,28 @@ def load_alone(entry: Entry) -> Plugins:
     return Plugins([entry])
 
 
-@cache
-def load(*, tried: bool = False) -> Plugins:
-    """Load every installed plugin, once; failures are records, never exceptions.
+ENDS: Final[dict[Entry, str]] = {}
+"""The entries whose trial did not come back, and why; ``load`` leaves them out."""
 
-    ``tried`` loads those of strangers in a process of their own before, so that one that ends the
-    process is a record too. That takes some tenths of a second, which only commands that look at
-    what is installed spend.
+
+def try_strangers() -> None:
+    """Load the plugins of strangers in a process of their own, ahead of ``load``.
+
+    So one that ends the process is a record too. It takes some tenths of a second, which only
+    commands that look at what is installed spend.
     """
-    found = listed()
-    ends = trial.ended(found, f"{__name__}:{load_alone.__name__}") if tried else {}
-    return Plugins(found, ends)
+    ENDS.update(trial.ended(listed(), f"{__name__}:{load_alone.__name__}"))
 
 
 @cache
-def install(*, tried: bool = False) -> Plugins:
-    """Load every plugin (``tried`` as for ``load``) and add its rows to ptir's tables, once.
+def load() -> Plugins:
+    """Load every installed plugin, once; failures are records, never exceptions."""
+    return Plugins(listed(), ENDS)
+
+
+@cache
+def install() -> Plugins:
+    """Load every plugin and add its rows to the tables of ptir, once.
 
     A row that a table refuses is blamed on its plugin; the others stay.
     """
@@ -293,7 +299,7 @@ def install(*, tried: bool = False) -> Plugins:
     from ptir.ops.record import add
     from ptir.passes.pipeline import plug_in
 
-    plugins = load(tried=tried)
+    plugins = load()
     if plugins.manager.get_plugins():
         import ptir.functional  # noqa: F401  fills the table that plugins add to
     adders: dict[str, Callable[[Row], object]] = {

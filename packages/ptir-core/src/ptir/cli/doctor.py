@@ -57,7 +57,8 @@ def command(shared: Shared) -> None:
     Exits with 3 when no device works, with 0 when one does, whatever else is broken.
     """
     table = [(s, device_failures(s)) for s in status_table()]
-    loaded = plugins.install(tried=True)
+    plugins.try_strangers()
+    loaded = plugins.install()
     found = [*_environment(), *_backend_checks(table), *map(_plugin, loaded.statuses())]
     if shared.json:
         show.value([_record(check) for check in found])
