@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -49,7 +50,8 @@ def ended(entries: tuple[Entry, ...], loader: str) -> dict[Entry, str]:
     chosen = () if IN_TRIAL in os.environ else strangers(entries)
     with ExitStack() as stack:
         trials = [(entry, stack.enter_context(_started(entry, loader))) for entry in chosen]
-        found = ((entry, _end_of(*trial)) for entry, trial in trials)
+        deadline = time.monotonic() + LIMIT_SECONDS
+        found = ((entry, _end_of(*trial, deadline)) for entry, trial in trials)
         return {entry: end for entry, end in found if end}
 
 
@@ -80,10 +82,10 @@ def _group(entry: Entry) -> str:
     return entry.point.group if entry.point else ""
 
 
-def _end_of(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
+def _end_of(process: subprocess.Popen[bytes], said: IO[bytes], deadline: float) -> str:
     """Why the process did not come back, or nothing when it did."""
     try:
-        code = process.wait(LIMIT_SECONDS)
+        code = process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         return f"it did not come back within {LIMIT_SECONDS:g} s of being loaded"
     said.seek(0)
