@@ -215,6 +215,11 @@ def test_configuration_that_cannot_be_run_is_a_checkpoint_error(
         ptir.load_model(path, backend=REF)
 
 
+def test_a_window_that_is_not_used_may_be_anything(tmp_path: Path) -> None:
+    loaded = small(tmp_path, model_type="qwen2", use_sliding_window=False, sliding_window=0)
+    assert loaded.module.config.windows == (None, None)
+
+
 @pytest.mark.parametrize(
     ("options", "share"), [({"dtype": "bf16"}, 0.05), ({"quant": "int8"}, 0.1)]
 )

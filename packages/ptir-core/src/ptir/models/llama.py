@@ -105,9 +105,8 @@ def _sizes(config: Mapping[str, Any], model: str) -> dict[str, int]:
 
 def _windows(config: Mapping[str, Any], model: str, layers: int) -> tuple[int | None, ...]:
     """How many positions each layer sees back, itself included; None for all."""
-    window = whole_or_none(config, "sliding_window")
-    if not flag(config, "use_sliding_window", True):
-        window = None
+    used = flag(config, "use_sliding_window", True)
+    window = whole_or_none(config, "sliding_window") if used else None
     first = whole_or_none(config, "max_window_layers") or 0
     kinds = config.get("layer_types")
     if kinds is None:
