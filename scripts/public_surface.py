@@ -52,7 +52,7 @@ class Section:
     def names(self) -> frozenset[str]:
         """Every identifier and option that stands in backticks."""
         spans = re.findall(r"`([^`]+)`", self.text)
-        return frozenset(word for span in spans for word in re.findall(r"--?\w[\w-]*|\w+", span))
+        return frozenset(word for span in spans for word in re.findall(r"[\w-]+", span))
 
 
 def top_section(changelog: str) -> Section:

@@ -100,6 +100,8 @@ LINEAR = ("ptir.nn.Linear: class(Module)(size: int, bias: bool)",)
         (("`run` went.",), {"gone": r"\$ ptir run"}, ""),
         (("`sing`.",), {"come": ("$ ptir sing", "$ ptir sing --loud flag")}, ""),
         (("`sing`.",), {"come": ("$ ptir sing --loud flag",)}, "does not name `--loud`"),
+        (("`ptir sing-on --loud`",), {"come": ("$ ptir sing-on", "$ ptir sing-on TONE text")}, ""),
+        (("`-l/--loud`",), {"come": ("$ ptir run -l/--loud flag",)}, ""),
     ],
 )
 def test_what_came_changed_or_went_is_named(
