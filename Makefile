@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requi
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test parity check format wheels bench clean
+.PHONY: help setup demo test parity check format wheels release bench clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -44,10 +44,11 @@ format: $(READY)  ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-wheels: $(READY)  ## build every wheel into dist/
-	rm -rf dist
-	set -e; for package in $(PACKAGES); do \
-	    $(BIN)/python -m build --wheel --no-isolation --outdir dist $$package; done
+wheels: $(READY)  ## build what is published into dist/, and check what it holds
+	$(BIN)/python scripts/release.py --files
+
+release: $(READY)  ## the same from nothing, and install and try each alone; PYTHONS="a b" with several
+	$(BIN)/python scripts/release.py $(addprefix --python ,$(PYTHONS))
 
 bench: $(READY)  ## run the benchmarks
 	set -e; for benchmark in $(wildcard benchmarks/[a-z]*.py); do \
