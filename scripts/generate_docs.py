@@ -1,4 +1,4 @@
-"""Writes docs/ pages that are generated from tables: ops, functionals, errors and accuracy.
+"""Writes the generated pages of docs/reference/: ops, functionals, errors and accuracy.
 
 Run `python scripts/generate_docs.py` after adding an op or an error; a test fails until then.
 """
@@ -57,8 +57,9 @@ without the instruction compute the same numbers from the lowering, at no gain; 
 formats that have no such implementation, `--fast` is an error that says so.
 
 Exact products use the dot product of bytes as well: the C backend and PoCL multiply weights of 8
-and 4 bits by digits of all 24 bits of an activation ([digits](codegen.md#digits)). CUDA's tensor
-cores take three bf16 for an activation ([matrix instructions](codegen.md#matrix-instructions)).
+and 4 bits by digits of all 24 bits of an activation
+([digits](../internals/codegen.md#digits)). CUDA's tensor cores take three bf16 for an activation
+([matrix instructions](../internals/codegen.md#matrix-instructions)).
 
 - `linear`: `bf16`, for weights in bf16: activations rounded to bf16, half to even; products are
   exact, sums f32. Subnormal bf16 may count as 0.
@@ -211,10 +212,10 @@ def main() -> None:
 def pages() -> dict[str, str]:
     """The text of every generated page by file name."""
     return {
-        "ops.md": ops_page(),
-        "functionals.md": functionals_page(),
-        "errors.md": errors_page(),
-        "accuracy.md": accuracy_page(),
+        "reference/ops.md": ops_page(),
+        "reference/functionals.md": functionals_page(),
+        "reference/errors.md": errors_page(),
+        "reference/accuracy.md": accuracy_page(),
     }
 
 
