@@ -32,8 +32,9 @@ CLASSES = {
 ACCURACY_INTRO = """
 # Accuracy
 
-What `ptir-conformance` holds float results to, read from the op records; bool and integers are
-always exact. NaN, infinities and zeros with their signs are compared before any tolerance.
+How far a float result of an op may be off, on any backend. `ptir-conformance` holds every backend
+to this table, which is read from the op records. Bool and integers are always exact. NaN,
+infinities and zeros with their signs are compared before any tolerance.
 
 - `exact`: every bit, any NaN for a NaN. `rounded`: the number nearest to the exact result.
 - `ulp:N`: N units in the last place of the exact result. `rounded or ulp:N` is `rounded` for the
@@ -51,7 +52,7 @@ names it. No backend is treated otherwise because of what it is called.
 """.strip()
 ROUNDED = """
 Processors multiply bytes and bf16 faster than floats. The implementations below round activations
-to them. They are never a default: `--fast` (`load_model(fast=True)`) chooses the one for the format
+to them ("dot" as in the processors' dot product instructions). They are never a default: `--fast` (`load_model(fast=True)`) chooses the one for the format
 of the weights, `--override linear=force=bf16` or `quantized_linear=force=int8` names it. Backends
 without the instruction compute the same numbers from the lowering, at no gain; there, and for
 formats that have no such implementation, `--fast` is an error that says so.
@@ -67,18 +68,8 @@ and 4 bits by digits of all 24 bits of an activation
   scaled so that the greatest of a group is 127 in size, rounded half to even. Sums of a group are
   whole numbers and exact, sums of groups f32.
 
-What rounding loses, measured on C (AVX-512) against exact arithmetic with the same weights: the
-greatest error over the greatest logit, the root mean square error over that of the logits, and how
-often the best token stays:
-
-| model | bf16 | int8 | int4 |
-|---|---|---|---|
-| `demo`, 20 positions | 1.2e-3, 8.7e-4, 100% | 3.7e-3, 2.9e-3, 100% | 3.2e-3, 2.5e-3, 100% |
-| `random:gpt2`, 100 positions | 4.4e-3, 3.4e-3, 100% | 1.4e-2, 1.2e-2, 93% | 1.4e-2, 1.2e-2, 92% |
-
-One product agrees between backends to the rounding of f32. Over a model a value that lies between
-two steps may be rounded to either, by which results of two backends differ as much as they differ
-from exact ones. A group that holds NaN or infinity makes its row NaN.
+A group that holds NaN or infinity makes its row NaN. What rounding loses over whole models is
+[measured](../results/rounding.md).
 """.strip()
 OPS_INTRO = """
 # Ops
