@@ -20,7 +20,7 @@ from ptir.ops.implementations import FUNCTIONALS, PORTABLE, Functional
 from ptir.ops.profiles import PROFILES, primitives
 from ptir.ops.record import REQUIRED, Array, Sample
 from ptir.types import DTYPES, DType
-from ptir_testsuite import accuracy
+from ptir_testsuite.oracles import accuracy
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Written by scripts/generate_docs.py; edit the {table} instead. -->"
@@ -212,9 +212,9 @@ def pages() -> dict[str, str]:
 
 def accuracy_page() -> str:
     """What every op's float results are held to, by dtype, and the named relaxations."""
-    head = NOTE.format(table="op records and ptir_testsuite/accuracy.py") + ACCURACY_INTRO.format(
-        bias=accuracy.BIAS, squares=accuracy.SQUARES, fewest=accuracy.FEWEST
-    )
+    head = NOTE.format(
+        table="op records and ptir_testsuite/oracles/accuracy.py"
+    ) + ACCURACY_INTRO.format(bias=accuracy.BIAS, squares=accuracy.SQUARES, fewest=accuracy.FEWEST)
     floats = [d.name for d in DTYPES.values() if d.is_float]
     table = [f"| op | {' | '.join(floats)} |", f"|---|{'---|' * len(floats)}"]
     for name, row in accuracy.table(OPS.values()):

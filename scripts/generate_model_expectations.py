@@ -1,6 +1,7 @@
 """Compute what the suite expects of whole models, with Transformers and PyTorch in float64.
 
-``python scripts/generate_model_expectations.py`` writes expected.npz of ``ptir_testsuite.models``.
+``python scripts/generate_model_expectations.py`` writes the file of expectations that
+``ptir_testsuite.corpus.models`` reads.
 Only weights and configurations come from ptir; what they mean is Transformers'. The prompts of a
 model are those of the few seeds that say most, and none of their tokens is a close call: the best
 logit of every step is ahead of the next by many times the bound. Transformers 5 computes the norms
@@ -17,11 +18,11 @@ import numpy as np
 import torch
 import transformers
 
-import ptir_testsuite.models
+import ptir_testsuite.corpus
 from ptir.checkpoint import save_folder
-from ptir_testsuite.models.check import BOUND
-from ptir_testsuite.models.table import FILE, LENGTHS, NEW, SUBJECTS, checkpoint
-from ptir_testsuite.values import Draws
+from ptir_testsuite.corpus.models import FILE, LENGTHS, NEW, SUBJECTS, checkpoint
+from ptir_testsuite.corpus.values import Draws
+from ptir_testsuite.running.kinds.models import BOUND
 
 Array = np.ndarray[Any, Any]
 
@@ -114,7 +115,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in SUBJECTS:
             arrays |= expectations(name, Path(folder))
-    path = Path(ptir_testsuite.models.__file__).parent / FILE
+    path = Path(ptir_testsuite.corpus.__file__).parent / FILE
     np.savez_compressed(path, **arrays)
     print(f"{path}: {path.stat().st_size} bytes, {made_with}")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corpus_slices import by_op
-from ptir_testsuite.case import Case
+from ptir_testsuite.corpus.case import Case
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ptir.backend.contract import Target
-from ptir_testsuite.accuracy import Terms
-from ptir_testsuite.case import Case
-from ptir_testsuite.corpus import corpus
-from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import Item, run_item
-from ptir_testsuite.outcomes import Row
+from ptir_testsuite.corpus.case import Case
+from ptir_testsuite.corpus.derivation import corpus
+from ptir_testsuite.oracles.accuracy import Terms
+from ptir_testsuite.running.execute import Setting
+from ptir_testsuite.running.items import Item, run_item
+from ptir_testsuite.running.outcomes import Row
 
 
 def by_op() -> dict[str, list[Case]]:

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parent.parent / "packages" / "ptir-core" / "src"
-ROOMS = (
+PACKAGES = Path(__file__).resolve().parent.parent / "packages"
+SOURCES = {
+    "ptir": PACKAGES / "ptir-core" / "src",
+    "ptir_testsuite": PACKAGES / "ptir-testsuite" / "src",
+}
+CORE = (
     *(
         "errors",
         "switches",
@@ -29,22 +33,31 @@ ROOMS = (
     *("capture", "functional", "nn", "models", "checkpoint", "text"),
     *("vision", "runtime", "trace", "plugins", "cli"),
 )
-MODULES = sorted(
-    path for path in SOURCE.glob("ptir/**/*.py") if path != SOURCE / "ptir" / "__init__.py"
+SUITE = (
+    *("oracles", "corpus", "running", "reports"),
+    *("mutants", "witnesses", "cli", "plugin", "hooks", "__main__"),
 )
+ROOMS = {"ptir": CORE, "ptir_testsuite": SUITE}
+MODULES = {
+    str(path.relative_to(source)): path
+    for name, source in SOURCES.items()
+    for path in sorted(source.glob(f"{name}/**/*.py"))
+    if path != source / name / "__init__.py"
+}
 
 
 def violations(source: str, module: str, is_package: bool = False) -> list[str]:
     """The imports in ``source`` that ``module`` may not make, one line of text each."""
-    room = room_of(module)
-    if room not in ROOMS:
-        return [f"{module}: {room!r} is not a room of DESIGN; known: {', '.join(ROOMS)}"]
-    allowed = ROOMS[: ROOMS.index(room) + 1]
+    root, room = module.split(".")[0], room_of(module)
+    rooms = ROOMS[root]
+    if room not in rooms:
+        return [f"{module}: {room!r} is no room of {root}; known: {', '.join(rooms)}"]
+    allowed = rooms[: rooms.index(room) + 1]
     package = module if is_package else module.rpartition(".")[0]
     return [
         f"{module}:{line} imports {target}, which is not above {room!r}"
         for line, target in imported(ast.parse(source), package)
-        if target.split(".")[0] == "ptir" and room_of(target) not in allowed
+        if target.split(".")[0] == root and room_of(target) not in allowed
     ]
 
 
@@ -81,9 +94,9 @@ def absolute(node: ast.ImportFrom, package: str) -> str:
     return ".".join([*parents, node.module] if node.module else parents)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(SOURCE)) for p in MODULES])
-def test_module_imports_only_from_rooms_above(path: Path) -> None:
-    parts = path.relative_to(SOURCE).with_suffix("").parts
+@pytest.mark.parametrize("name", MODULES)
+def test_module_imports_only_from_rooms_above(name: str) -> None:
+    path, parts = MODULES[name], Path(name).with_suffix("").parts
     is_package = parts[-1] == "__init__"
     module = ".".join(parts[:-1] if is_package else parts)
     assert violations(path.read_text(encoding="utf-8"), module, is_package) == []
@@ -107,6 +120,8 @@ REFUSED = [
     ("import ptir", "ptir.cli.main"),
     ("if TYPE_CHECKING:\n pass\nelse:\n import ptir.cli", "ptir.types"),
     ("import numpy", "ptir.utils"),
+    ("from ptir_testsuite.running.outcomes import Row", "ptir_testsuite.corpus.case"),
+    ("from ptir_testsuite.corpus.case import Case", "ptir_testsuite.oracles.floats"),
 ]
 
 

@@ -23,8 +23,8 @@ from ptir.backend import clike
 from ptir.backend.contract import Target
 from ptir_backend_c import CBackend, compiler, dialect, prelude
 from ptir_backend_c.dialect import PlainC
-from ptir_testsuite.case import Case
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.corpus.case import Case
+from ptir_testsuite.running.outcomes import Outcome
 
 __all__ = (
     "test_composites_whole_and_lowered",

@@ -18,8 +18,8 @@ from ptir.codegen.launches import KernelProgram
 from ptir.codegen.memory import LITTLE, Resident
 from ptir_backend_c import CBackend
 from ptir_backend_c.device import Launches
-from ptir_testsuite.lifetime import KINDS, lifetimes
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
+from ptir_testsuite.running.outcomes import Outcome
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

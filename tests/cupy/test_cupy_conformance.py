@@ -25,8 +25,8 @@ from ptir.capture.plan import PLANS
 from ptir.switches import SCHEDULE
 from ptir_backend_cupy import dialect, prelude
 from ptir_backend_cupy.dialect import CudaC
-from ptir_testsuite.case import Case
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.corpus.case import Case
+from ptir_testsuite.running.outcomes import Outcome
 
 __all__ = (
     "test_composites_whole_and_lowered",

@@ -12,9 +12,9 @@ from corpus_slices import outcomes, spread
 from ptir.backend.contract import Target
 from ptir.ops import OPS
 from ptir_backend_opencl import OpenCLBackend
-from ptir_testsuite.case import Case
-from ptir_testsuite.items import composites, random_programs
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.corpus.case import Case
+from ptir_testsuite.running.items import composites, random_programs
+from ptir_testsuite.running.outcomes import Outcome
 
 pytestmark = pytest.mark.usefixtures("built_anew")
 

@@ -15,8 +15,8 @@ from ptir.codegen.expr import Apply, Expr, compare, constant
 from ptir.codegen.families import fold, rows, running, scatter, sorting
 from ptir.codegen.index import ZERO
 from ptir.types import BOOL, DType
-from ptir_testsuite.case import Case
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.corpus.case import Case
+from ptir_testsuite.running.outcomes import Outcome
 
 pytestmark = pytest.mark.usefixtures("built_anew")
 

@@ -29,11 +29,11 @@ from ptir.partition.phases import Left, Window
 from ptir.partition.search import search
 from ptir.types import spec
 from ptir_backend_ref.backend import RefBackend
-from ptir_testsuite.accuracy import Terms
-from ptir_testsuite.execute import Setting
-from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.programs import RandomProgram
-from ptir_testsuite.programs import run_program as judge_program
+from ptir_testsuite.oracles.accuracy import Terms
+from ptir_testsuite.running.execute import Setting
+from ptir_testsuite.running.kinds.programs import RandomProgram
+from ptir_testsuite.running.kinds.programs import run_program as judge_program
+from ptir_testsuite.running.outcomes import Outcome
 from random_programs import random_program
 
 WORKERS = (1, 2, 3)
@@ -96,7 +96,7 @@ def test_programs_of_the_suite_stay_within_their_propagated_bounds(workers: int)
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_suite_passes_when_every_program_is_shared(workers: int) -> None:
-    from ptir_testsuite.items import items, run_item
+    from ptir_testsuite.running.items import items, run_item
 
     target = shared(workers)
     setting = Setting(target, target.backend.claims, Terms(target.backend.correctly_rounded))

@@ -9,7 +9,7 @@ from suite_settings import setting_of
 
 import ptir_backend_ref
 from ptir.backend import Target, registry
-from ptir_testsuite.execute import Setting
+from ptir_testsuite.running.execute import Setting
 
 
 @pytest.fixture

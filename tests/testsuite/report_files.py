@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ptir_testsuite.files import link
+from ptir_testsuite.reports.files import link
 
 
 def records(path):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ptir.backend import Target
-from ptir_testsuite.accuracy import Terms
-from ptir_testsuite.execute import Setting
+from ptir_testsuite.oracles.accuracy import Terms
+from ptir_testsuite.running.execute import Setting
 
 
 def setting_of(backend, **terms):

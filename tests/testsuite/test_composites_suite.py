@@ -13,10 +13,12 @@ from ptir.backend.contract import Derivation
 from ptir.ir.graph import freeze, source
 from ptir.ops.implementations import FUNCTIONALS
 from ptir.ops.record import op
-from ptir_testsuite.composites import CALLS, FORMULAS, CompositeCall, run_composite
-from ptir_testsuite.items import composites
+from ptir_testsuite.corpus.composites import CALLS, CompositeCall
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.oracles.composites import FORMULAS
+from ptir_testsuite.running.items import composites
+from ptir_testsuite.running.kinds.composites import run_composite
+from ptir_testsuite.running.outcomes import Outcome
 
 
 @pytest.mark.parametrize("item", list(composites()), ids=lambda item: item.id)

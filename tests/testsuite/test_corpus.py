@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from ptir.ops import OPS
-from ptir_testsuite.case import FORMS, Case
-from ptir_testsuite.corpus import corpus_hash, judged
-from ptir_testsuite.items import items
-from ptir_testsuite.layouts import LAYOUTS
+from ptir_testsuite.corpus.case import FORMS, Case
+from ptir_testsuite.corpus.derivation import corpus_hash, judged
+from ptir_testsuite.corpus.layouts import LAYOUTS
+from ptir_testsuite.running.items import items
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,8 @@ def test_ids_are_unique(cases):
 def test_another_process_derives_the_same_cases(cases):
     names = ("add", "cast", "dot_general", "rng_bits", "while")
     program = (
-        "from ptir.ops import OPS; from ptir_testsuite.corpus import corpus, corpus_hash;"
+        "from ptir.ops import OPS;"
+        "from ptir_testsuite.corpus.derivation import corpus, corpus_hash;"
         f"print(corpus_hash(corpus([OPS[name] for name in {names}])))"
     )
     env = os.environ | {"PYTHONHASHSEED": "4242"}

@@ -10,13 +10,13 @@ from suite_settings import setting_of
 
 from ptir.ops import OPS
 from ptir.types import DTYPES
-from ptir_testsuite import coverage
-from ptir_testsuite.corpus import cases_of
-from ptir_testsuite.edges import above, below, edges, pairs
-from ptir_testsuite.execute import run_case
-from ptir_testsuite.floats import format_of, round_float
+from ptir_testsuite.corpus import coverage
+from ptir_testsuite.corpus.derivation import cases_of
+from ptir_testsuite.corpus.edges import above, below, edges, pairs
+from ptir_testsuite.corpus.pairs import PAIRED, covering, paired, pairs_of
 from ptir_testsuite.mutants import Correct
-from ptir_testsuite.pairs import PAIRED, covering, paired, pairs_of
+from ptir_testsuite.oracles.floats import format_of, round_float
+from ptir_testsuite.running.execute import run_case
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptir.types import DTYPES
-from ptir_testsuite.floats import FORMATS, as_double, rounded, ulp, wrapped
+from ptir_testsuite.oracles.floats import FORMATS, as_double, rounded, ulp, wrapped
 
 NUMPY = {
     "f64": np.float64,

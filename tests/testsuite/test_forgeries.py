@@ -12,14 +12,14 @@ from report_files import records, rewritten
 from ptir.backend import Target, registry
 from ptir.errors import PluginError, UsageError
 from ptir_testsuite.cli import main
-from ptir_testsuite.files import read
+from ptir_testsuite.corpus.programs import drawn_program
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
-from ptir_testsuite.outcomes import Row
-from ptir_testsuite.programs import drawn_program
-from ptir_testsuite.programs.check import digest_of as program_digest
-from ptir_testsuite.provenance import digest_of
-from ptir_testsuite.report import Report
-from ptir_testsuite.verify import rejections, verify
+from ptir_testsuite.reports.files import read
+from ptir_testsuite.reports.provenance import digest_of
+from ptir_testsuite.reports.report import Report
+from ptir_testsuite.reports.verify import rejections, verify
+from ptir_testsuite.running.kinds.programs import digest_of as program_digest
+from ptir_testsuite.running.outcomes import Row
 
 OTHER_PROGRAM = "the row is of another program than the one of this number"
 WORDS = "(rsqrt and f32) or composite-gelu or program- or (add and refusal)"
@@ -327,8 +327,8 @@ def test_rows_of_other_cases_are_not_gone_on_with(change, installed, tmp_path, c
 
 
 def test_a_timeout_is_one_under_another_limit(honest, tmp_path):
-    from ptir_testsuite.outcomes import Outcome
-    from ptir_testsuite.rerun import _said
+    from ptir_testsuite.reports.rerun import _said
+    from ptir_testsuite.running.outcomes import Outcome
 
     row = Row("a-0", "a", "a()", (), (), Outcome.TIMEOUT, "execute", "no answer within 3 s")
     other = Row("a-0", "a", "a()", (), (), Outcome.TIMEOUT, "execute", "no answer within 60 s")

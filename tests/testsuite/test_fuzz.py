@@ -15,13 +15,13 @@ from ptir.backend import Target, registry
 from ptir.errors import UsageError
 from ptir.ir.parser import parse
 from ptir_testsuite.cli import main
-from ptir_testsuite.fuzz import Found, headline
-from ptir_testsuite.items import items, run_item, selected
+from ptir_testsuite.corpus.programs import exact_of
+from ptir_testsuite.corpus.stored import Stored, promote, stored
 from ptir_testsuite.mutants import Correct
-from ptir_testsuite.outcomes import Outcome, Row
-from ptir_testsuite.programs import Stored, exact_of, stored
-from ptir_testsuite.programs.shrink import shrunk
-from ptir_testsuite.programs.stored import promote
+from ptir_testsuite.running.fuzz import Found, headline
+from ptir_testsuite.running.items import items, run_item, selected
+from ptir_testsuite.running.kinds.shrink import shrunk
+from ptir_testsuite.running.outcomes import Outcome, Row
 
 HERE = Path(__file__).parent
 REFUSED = (Outcome.PASS, Outcome.UNSUPPORTED, Outcome.MISMATCH)

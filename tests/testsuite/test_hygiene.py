@@ -10,16 +10,16 @@ from suite_settings import setting_of
 
 from ptir.ops import OPS
 from ptir.types import DTYPES, TensorType
-from ptir_testsuite import execute
-from ptir_testsuite.corpus import cases_of
-from ptir_testsuite.execute import run_case
-from ptir_testsuite.fences import PATTERNS, poison
-from ptir_testsuite.items import random_programs, run_item
-from ptir_testsuite.layouts import BAND, LAYOUTS, memory_of, scribble
+from ptir_testsuite.corpus.derivation import cases_of
+from ptir_testsuite.corpus.layouts import BAND, LAYOUTS, memory_of, scribble
 from ptir_testsuite.mutants import Correct
 from ptir_testsuite.mutants.lifetimes import Beyond, Placing, Sharing, Unwritten
-from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.programs import forms
+from ptir_testsuite.running import execute
+from ptir_testsuite.running.execute import run_case
+from ptir_testsuite.running.fences import PATTERNS, poison
+from ptir_testsuite.running.items import random_programs, run_item
+from ptir_testsuite.running.kinds import forms
+from ptir_testsuite.running.outcomes import Outcome
 
 
 def case_of(op, words):

@@ -12,9 +12,9 @@ import pytest
 from report_files import records, rewritten, without_times
 
 from ptir_testsuite.cli import main
-from ptir_testsuite.files import SCHEMA, Journal
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
-from ptir_testsuite.outcomes import Outcome, Row
+from ptir_testsuite.reports.files import SCHEMA, Journal
+from ptir_testsuite.running.outcomes import Outcome, Row
 
 COUNT = 60
 RUN = ("programs", "--backend", "ref", "--count", str(COUNT), "--seed", "3", "--json")

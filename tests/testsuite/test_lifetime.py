@@ -12,14 +12,14 @@ from suite_settings import setting_of
 import ptir_backend_ref
 from ptir.backend.buffer import Buffer
 from ptir_testsuite.cli import main
-from ptir_testsuite.finding import item_of
-from ptir_testsuite.items import described, items, profiles, run_item
-from ptir_testsuite.lifetime import KINDS, lifetimes
-from ptir_testsuite.lifetime.recipes import RECIPES, arrays, program
-from ptir_testsuite.lifetime.script import DONATIONS, THREADS
+from ptir_testsuite.corpus.recipes import RECIPES, arrays, program
+from ptir_testsuite.corpus.scripts import DONATIONS, THREADS
 from ptir_testsuite.mutants import Correct
 from ptir_testsuite.mutants.lifetimes import Clearing, Leaking, Placing, Racing, Twice
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.running.finding import item_of
+from ptir_testsuite.running.items import described, items, profiles, run_item
+from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
+from ptir_testsuite.running.outcomes import Outcome
 
 
 def one(kind, number=0):

@@ -9,16 +9,23 @@ from suite_settings import setting_of
 from ptir.errors import UnsupportedError
 from ptir.params.quantized import quantization, round_to_nearest
 from ptir.types import DTYPES
-from ptir_testsuite.composites import CALLS, CompositeCall, run_composite
-from ptir_testsuite.composites.check import STORED
-from ptir_testsuite.finding import item_of
-from ptir_testsuite.items import described, items, profiles, run_item
-from ptir_testsuite.models import model_runs
-from ptir_testsuite.models.table import GROUP, LENGTHS, SUBJECTS, expected, prompts, weights
+from ptir_testsuite.corpus.composites import CALLS, CompositeCall
+from ptir_testsuite.corpus.models import (
+    GROUP,
+    LENGTHS,
+    SUBJECTS,
+    expected,
+    model_runs,
+    prompts,
+    weights,
+)
 from ptir_testsuite.mutants import Correct
 from ptir_testsuite.mutants.models import Mixing, Near
-from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.replay import _told
+from ptir_testsuite.running.finding import item_of
+from ptir_testsuite.running.items import described, items, profiles, run_item
+from ptir_testsuite.running.kinds.composites import STORED, run_composite
+from ptir_testsuite.running.outcomes import Outcome
+from ptir_testsuite.running.replay import _told
 
 TINY = [name for name, subject in SUBJECTS.items() if subject.config]
 INPUTS_FIRST = ("c_attn.weight", "c_proj.weight", "c_fc.weight")

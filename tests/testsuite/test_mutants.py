@@ -11,16 +11,16 @@ from suite_settings import setting_of
 from ptir.backend import registry
 from ptir.ops import OPS
 from ptir_testsuite.cli import main
-from ptir_testsuite.composites import CompositeCall
-from ptir_testsuite.corpus import cases_of
-from ptir_testsuite.execute import run_case
+from ptir_testsuite.corpus.composites import CompositeCall
+from ptir_testsuite.corpus.derivation import cases_of
+from ptir_testsuite.corpus.stored import stored
 from ptir_testsuite.mutants import MUTANTS, PLANTED, Correct, Mutant, Row, planting
 from ptir_testsuite.mutants.equivalent import EQUIVALENT
 from ptir_testsuite.mutants.impostors import IMPOSTORS
 from ptir_testsuite.mutants.planting import Planted, grade_planted, usable
 from ptir_testsuite.mutants.score import grade, unmask
-from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.programs import stored
+from ptir_testsuite.running.execute import run_case
+from ptir_testsuite.running.outcomes import Outcome
 
 ROOT = Path(__file__).parents[2]
 

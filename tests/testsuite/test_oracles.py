@@ -18,15 +18,15 @@ import ptir_testsuite
 from ptir.ir.attributes import Attributes
 from ptir.ops import OPS
 from ptir.types import DTYPES, TensorType, dtype_of
-from ptir_testsuite.accuracy import Terms, bound_of
-from ptir_testsuite.compare import compare
 from ptir_testsuite.oracles import ORACLES, Given
+from ptir_testsuite.oracles.accuracy import Terms, bound_of
 from ptir_testsuite.oracles.creation import philox
+from ptir_testsuite.running.compare import compare
 
 SOURCE = Path(ptir_testsuite.__file__).parent
 JUDGES = [
     *sorted((SOURCE / "oracles").glob("*.py")),
-    *(SOURCE / f"{name}.py" for name in ("floats", "expected", "compare", "accuracy", "values")),
+    *(SOURCE / f"{name}.py" for name in ("running/compare", "corpus/values")),
 ]
 
 

@@ -18,13 +18,13 @@ from impostors import (
 from suite_settings import setting_of
 
 from ptir.ops import OPS
-from ptir_testsuite.corpus import cases_of
-from ptir_testsuite.execute import run_case
-from ptir_testsuite.files import write
+from ptir_testsuite.corpus.derivation import cases_of
 from ptir_testsuite.mutants import Correct
-from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT, Report, headline
-from ptir_testsuite.runner import Programs, Wish, run
+from ptir_testsuite.reports.files import write
+from ptir_testsuite.reports.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT, Report, headline
+from ptir_testsuite.reports.runner import Programs, Wish, run
+from ptir_testsuite.running.execute import run_case
+from ptir_testsuite.running.outcomes import Outcome
 
 
 def rows_of(backend, op, count=20, **terms):

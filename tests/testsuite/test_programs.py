@@ -11,10 +11,11 @@ from suite_settings import setting_of
 from ptir.ir.parser import parse
 from ptir.ops import OPS
 from ptir.ops.verify import verify
+from ptir_testsuite.corpus.programs import drawn_program, exact_of
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
-from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.programs import RandomProgram, drawn_program, exact_of, run_program
-from ptir_testsuite.programs.errors import is_continuous
+from ptir_testsuite.oracles.propagation import is_continuous
+from ptir_testsuite.running.kinds.programs import RandomProgram, run_program
+from ptir_testsuite.running.outcomes import Outcome
 
 CLAIMS = Correct.claims
 MANY = 150

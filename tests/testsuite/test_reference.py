@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ptir_testsuite.items import items, run_item
+from ptir_testsuite.running.items import items, run_item
 
 
 @pytest.mark.slow

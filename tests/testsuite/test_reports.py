@@ -14,15 +14,15 @@ from suite_settings import setting_of
 
 from ptir.errors import UsageError
 from ptir_testsuite.cli import main
-from ptir_testsuite.execute import run_case
-from ptir_testsuite.finding import item_of
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
-from ptir_testsuite.outcomes import PHASES, Outcome, Row
-from ptir_testsuite.report import Report
-from ptir_testsuite.verify import verify
+from ptir_testsuite.reports.report import Report
+from ptir_testsuite.reports.verify import verify
+from ptir_testsuite.running.execute import run_case
+from ptir_testsuite.running.finding import item_of
+from ptir_testsuite.running.outcomes import PHASES, Outcome, Row
 
 SCHEMA = json.loads(
-    resources.files("ptir_testsuite").joinpath("report.schema.json").read_text(encoding="utf-8")
+    resources.files("ptir_testsuite.reports").joinpath("report.schema.json").read_text(encoding="utf-8")
 )
 RUN = ("run", "--backend", "any", "--jobs", "0", "--programs", "4", "--json")
 MUTANT = "rsqrt by one Newton step"
@@ -163,7 +163,7 @@ def test_an_edit_with_new_digests_is_rejected_too(edit, text, report):
 
 
 def test_a_row_left_out_everywhere_is_missed_in_the_corpus(report):
-    from ptir_testsuite.provenance import digest_of
+    from ptir_testsuite.reports.provenance import digest_of
 
     path = report(Correct(), "rsqrt and f32")
     header, *rows, _ = records(path)
@@ -232,7 +232,7 @@ def replayed(arguments, capsys):
 
 
 def test_a_failing_row_is_told_in_full_from_its_id(report, capsys, monkeypatch):
-    from ptir_testsuite import replay
+    from ptir_testsuite.running import replay
 
     rows = records(report(Mutant(MUTANTS[MUTANT]), "rsqrt and f32 and sample"))
     failing = next(row for row in rows if row.get("outcome") == "mismatch")
@@ -267,7 +267,7 @@ def test_a_failing_row_is_told_in_full_from_its_id(report, capsys, monkeypatch):
 def test_every_kind_of_row_is_replayed(id, texts, capsys):
     if id == "add-refusal":
         from ptir.ops import OPS
-        from ptir_testsuite.refusals import refusals
+        from ptir_testsuite.running.kinds.refusals import refusals
 
         id = next(refusals([OPS["add"]])).id
     code, out = replayed([id, "--backend", "ref"], capsys)

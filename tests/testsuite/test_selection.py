@@ -6,10 +6,10 @@ import pytest
 
 from ptir.errors import UsageError
 from ptir_testsuite.cli import main
-from ptir_testsuite.items import items
+from ptir_testsuite.corpus.selection import selection
 from ptir_testsuite.mutants import Correct
-from ptir_testsuite.runner import Wish, chosen_from
-from ptir_testsuite.selection import selection
+from ptir_testsuite.reports.runner import Wish, chosen_from
+from ptir_testsuite.running.items import items
 
 TEXT = "add-0123 add(f32[2], f32[2]) f32 sample 0 plain dense core"
 

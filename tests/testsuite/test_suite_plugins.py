@@ -15,7 +15,7 @@ from ptir import plugins
 from ptir.cli.main import main
 from ptir.ops import OPS
 from ptir_testsuite import hooks
-from ptir_testsuite.corpus import cases_of
+from ptir_testsuite.corpus.derivation import cases_of
 from tiny_distributions import Site, site
 
 __all__ = ["site"]

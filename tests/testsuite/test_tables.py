@@ -13,10 +13,10 @@ from ptir.errors import UsageError
 from ptir.ops import OPS
 from ptir.ops.classes import FLOAT
 from ptir.ops.record import Array, Attribute, bad, define, refusals, sample
-from ptir_testsuite import coverage
 from ptir_testsuite.cli import main
-from ptir_testsuite.matrix import about, columns, matrix, summary
+from ptir_testsuite.corpus import coverage
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
+from ptir_testsuite.reports.matrix import about, columns, matrix, summary
 
 WORDS = "(rsqrt or select or maximum) and (sample or wired) and not refusal"
 

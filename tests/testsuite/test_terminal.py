@@ -10,9 +10,9 @@ from rich.console import Console
 
 from ptir_testsuite.cli import main, tables
 from ptir_testsuite.mutants import Correct
-from ptir_testsuite.report import headline, show
-from ptir_testsuite.runner import Programs, Wish, run
-from ptir_testsuite.support import folded
+from ptir_testsuite.reports.report import headline, show
+from ptir_testsuite.reports.runner import Programs, Wish, run
+from ptir_testsuite.reports.support import folded
 
 RUN = ("run", "--backend", "any", "--programs", "0", "-k", "rsqrt and sample")
 

@@ -11,13 +11,13 @@ from suite_settings import setting_of
 
 from ptir.ops.classes import FLOAT, listed
 from ptir.ops.record import OPS, Array, Attribute, BadCall, Sample, define
-from ptir_testsuite.corpus import cases_of
-from ptir_testsuite.execute import run_case
+from ptir_testsuite.corpus.derivation import cases_of
 from ptir_testsuite.mutants import Correct, Mutant, Row
 from ptir_testsuite.oracles import ORACLES
 from ptir_testsuite.oracles.elementwise import by_element
-from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.refusals import refusals, run_refusal
+from ptir_testsuite.running.execute import run_case
+from ptir_testsuite.running.kinds.refusals import refusals, run_refusal
+from ptir_testsuite.running.outcomes import Outcome
 
 WRONG = Row("tripled", ("shift_by",), lambda call: call.right[0] * 3)
 

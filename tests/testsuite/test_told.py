@@ -11,16 +11,16 @@ from suite_settings import setting_of
 
 from ptir.errors import DeviceError
 from ptir.ops import OPS
-from ptir_testsuite import replay
 from ptir_testsuite.cli import main
-from ptir_testsuite.composites import CompositeCall
-from ptir_testsuite.corpus import cases_of
-from ptir_testsuite.execute import run_case
-from ptir_testsuite.items import run_item
-from ptir_testsuite.lifetime import lifetimes
+from ptir_testsuite.corpus.composites import CompositeCall
+from ptir_testsuite.corpus.derivation import cases_of
 from ptir_testsuite.mutants import Correct
-from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.programs import RandomProgram
+from ptir_testsuite.running import replay
+from ptir_testsuite.running.execute import run_case
+from ptir_testsuite.running.items import run_item
+from ptir_testsuite.running.kinds.lifetime import lifetimes
+from ptir_testsuite.running.kinds.programs import RandomProgram
+from ptir_testsuite.running.outcomes import Outcome
 
 BASE = ("run", "--backend", "any", "--jobs", "0", "--programs", "0", "-k")
 RULE = "backends raise only errors of ptir.errors"

@@ -12,13 +12,13 @@ from report_files import records, rewritten
 from test_reports import SCHEMA
 
 from ptir.errors import UsageError
-from ptir_testsuite import badge, matrix
 from ptir_testsuite.cli import main
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
-from ptir_testsuite.outcomes import Outcome, Row
-from ptir_testsuite.report import CONFORMANT, Report
-from ptir_testsuite.verify import verify
-from ptir_testsuite.waivers import Waiver, read_waivers
+from ptir_testsuite.reports import badge, matrix
+from ptir_testsuite.reports.report import CONFORMANT, Report
+from ptir_testsuite.reports.verify import verify
+from ptir_testsuite.reports.waivers import Waiver, read_waivers
+from ptir_testsuite.running.outcomes import Outcome, Row
 
 MUTANT = "rsqrt by one Newton step"
 WORDS = "rsqrt and f32"

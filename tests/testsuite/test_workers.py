@@ -12,16 +12,16 @@ from types import SimpleNamespace
 import pytest
 
 from ptir.ops import OPS
-from ptir_testsuite import workers
-from ptir_testsuite.accuracy import Terms
-from ptir_testsuite.corpus import cases_of
-from ptir_testsuite.items import random_programs
-from ptir_testsuite.lifetime import lifetimes
-from ptir_testsuite.models import model_runs
+from ptir_testsuite.corpus.derivation import cases_of
+from ptir_testsuite.corpus.models import model_runs
+from ptir_testsuite.corpus.programs import drawn_program
 from ptir_testsuite.mutants import Correct
-from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.programs import drawn_program
-from ptir_testsuite.workers import Order, SuiteDefect, run_in_processes, signal_of
+from ptir_testsuite.oracles.accuracy import Terms
+from ptir_testsuite.running import workers
+from ptir_testsuite.running.items import random_programs
+from ptir_testsuite.running.kinds.lifetime import lifetimes
+from ptir_testsuite.running.outcomes import Outcome
+from ptir_testsuite.running.workers import Order, SuiteDefect, run_in_processes, signal_of
 
 HERE = Path(__file__).parent
 
@@ -167,7 +167,7 @@ def test_time_in_which_nobody_listens_is_not_the_fault_of_a_case(monkeypatch):
     cases = list(cases_of(OPS["neg"]))[:12]
     away = [0.0]
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + away[0])
-    monkeypatch.setattr("ptir_testsuite.workers.time", clock)
+    monkeypatch.setattr("ptir_testsuite.running.workers.time", clock)
     found = []
     for row in run_in_processes(cases, order("Correct", monkeypatch), 2, 60.0):
         found.append(row.outcome)

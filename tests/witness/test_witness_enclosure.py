@@ -14,10 +14,10 @@ from ptir.capture import Tensor, call, lower, run_program
 from ptir.ir.program import Block, Port, Program
 from ptir.ops.record import OPS
 from ptir.types import DTYPES, TensorType, dtype_of
-from ptir_testsuite.witness.enclosure import enclose, evaluate
-from ptir_testsuite.witness.grade import disagreement
-from ptir_testsuite.witness.rules import RULES
-from ptir_testsuite.witness.spans import Span, Unbounded
+from ptir_testsuite.witnesses.enclosure import enclose, evaluate
+from ptir_testsuite.witnesses.grade import disagreement
+from ptir_testsuite.witnesses.rules import RULES
+from ptir_testsuite.witnesses.spans import Span, Unbounded
 from running import REF
 
 RNG = np.random.default_rng(7)

@@ -16,9 +16,9 @@ from ptir.backend import Device, OpQuery
 from ptir.backend.contract import Target
 from ptir.ops.profiles import core_dtypes
 from ptir_backend_ref import RefBackend
-from ptir_testsuite.witness import onnx_nodes, principles
-from ptir_testsuite.witness.__main__ import main
-from ptir_testsuite.witness.report import Report, Row
+from ptir_testsuite.witnesses import onnx_nodes, principles
+from ptir_testsuite.witnesses.__main__ import main
+from ptir_testsuite.witnesses.report import Report, Row
 from running import REF
 
 pytestmark = needs_onnx
@@ -48,7 +48,7 @@ def test_no_fewer_cases_agree_than_the_page_says(report, repository):
 
 
 def test_every_remainder_has_a_reason_from_the_closed_list(report):
-    from ptir_testsuite.witness.onnx_import import Reason
+    from ptir_testsuite.witnesses.onnx_import import Reason
 
     assert report.total == sum([report.passed, *report.remainder.values()])
     assert set(report.remainder) <= {str(reason) for reason in Reason} | {onnx_nodes.EXPLAINED}

@@ -10,7 +10,7 @@ from witnesses import faulty
 
 from ptir.ops.record import OPS
 from ptir.types import DTYPES
-from ptir_testsuite.witness import umath
+from ptir_testsuite.witnesses import umath
 from running import REF
 
 FUNCTIONS = ("cos", "exp", "expm1", "log", "log1p", "sin", "tanh")

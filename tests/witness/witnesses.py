@@ -12,7 +12,7 @@ import pytest
 from ptir.backend.contract import Target
 from ptir.ir import Instruction
 from ptir_backend_ref import RefBackend
-from ptir_testsuite.witness import onnx_nodes
+from ptir_testsuite.witnesses import onnx_nodes
 
 Array = np.ndarray[Any, Any]
 REQUIRED = os.environ.get("PTIR_REQUIRE_WITNESSES") == "1"

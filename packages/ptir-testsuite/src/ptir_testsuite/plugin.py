@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from ptir.errors import PtirError
-from ptir_testsuite.execute import Setting
-from ptir_testsuite.items import Item, run_item
-from ptir_testsuite.outcomes import HARMLESS, Outcome, Row
-from ptir_testsuite.profiles import parse_claims
-from ptir_testsuite.report import told
-from ptir_testsuite.runner import Programs, Wish, prepared
-from ptir_testsuite.selection import nothing_found
-from ptir_testsuite.vocabulary import names
-from ptir_testsuite.waivers import Waiver, applied, read_waivers
+from ptir_testsuite.corpus.profiles import parse_claims
+from ptir_testsuite.corpus.selection import nothing_found
+from ptir_testsuite.reports.report import told
+from ptir_testsuite.reports.runner import Programs, Wish, prepared
+from ptir_testsuite.reports.waivers import Waiver, applied, read_waivers
+from ptir_testsuite.running.execute import Setting
+from ptir_testsuite.running.items import Item, run_item
+from ptir_testsuite.running.outcomes import HARMLESS, Outcome, Row
+from ptir_testsuite.running.vocabulary import names
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,7 +9,6 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from ptir_testsuite import matrix
 from ptir_testsuite.cli.shared import (
     COUNT,
     SECONDS,
@@ -19,16 +18,17 @@ from ptir_testsuite.cli.shared import (
     require_place,
     terminable,
 )
-from ptir_testsuite.fuzz import Found, fuzz, headline, shared, told
-from ptir_testsuite.items import random_programs
+from ptir_testsuite.corpus.selection import selection
+from ptir_testsuite.corpus.stored import promote
 from ptir_testsuite.mutants import MUTANTS, PLANTED
 from ptir_testsuite.mutants.impostors import IMPOSTORS
 from ptir_testsuite.mutants.planting import ON, KernelGrade, grade_planted
 from ptir_testsuite.mutants.score import grades, unmask
-from ptir_testsuite.outcomes import Row
-from ptir_testsuite.programs.stored import promote
-from ptir_testsuite.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT
-from ptir_testsuite.selection import selection
+from ptir_testsuite.reports import matrix
+from ptir_testsuite.reports.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT
+from ptir_testsuite.running.fuzz import Found, fuzz, headline, shared, told
+from ptir_testsuite.running.items import random_programs
+from ptir_testsuite.running.outcomes import Row
 
 
 @click.command("fuzz")

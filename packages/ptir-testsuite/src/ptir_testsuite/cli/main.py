@@ -10,8 +10,8 @@ import click
 
 from ptir.errors import BackendUnavailable, PtirError, UsageError
 from ptir_testsuite.cli import faults, reports, runs, tables
-from ptir_testsuite.report import DEFECT, INCOMPLETE
-from ptir_testsuite.workers import SuiteDefect
+from ptir_testsuite.reports.report import DEFECT, INCOMPLETE
+from ptir_testsuite.running.workers import SuiteDefect
 
 HELP = {"help_option_names": ["-h", "--help"], "show_default": True}
 

@@ -9,12 +9,12 @@ import click
 
 from ptir_testsuite.cli.runs import wish_of
 from ptir_testsuite.cli.shared import COUNT, SECONDS, built_anew, console, on_backend, terminable
-from ptir_testsuite.finding import item_of
-from ptir_testsuite.replay import SHOWN, replay
-from ptir_testsuite.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT
-from ptir_testsuite.runner import Programs, opened
-from ptir_testsuite.verify import SAMPLE, verify
-from ptir_testsuite.workers import Order
+from ptir_testsuite.reports.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT
+from ptir_testsuite.reports.runner import Programs, opened
+from ptir_testsuite.reports.verify import SAMPLE, verify
+from ptir_testsuite.running.finding import item_of
+from ptir_testsuite.running.replay import SHOWN, replay
+from ptir_testsuite.running.workers import Order
 
 existing = click.Path(path_type=Path, exists=True, dir_okay=False)
 

@@ -30,14 +30,14 @@ from ptir_testsuite.cli.shared import (
     terminable,
     with_waivers,
 )
-from ptir_testsuite.files import Journal
-from ptir_testsuite.outcomes import Row
-from ptir_testsuite.profiles import parse_claims
-from ptir_testsuite.report import show
-from ptir_testsuite.runner import Programs, Wish, run
-from ptir_testsuite.selection import nothing_found
-from ptir_testsuite.vocabulary import names
-from ptir_testsuite.waivers import read_waivers
+from ptir_testsuite.corpus.profiles import parse_claims
+from ptir_testsuite.corpus.selection import nothing_found
+from ptir_testsuite.reports.files import Journal
+from ptir_testsuite.reports.report import show
+from ptir_testsuite.reports.runner import Programs, Wish, run
+from ptir_testsuite.reports.waivers import read_waivers
+from ptir_testsuite.running.outcomes import Row
+from ptir_testsuite.running.vocabulary import names
 
 
 @click.command("run")

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ptir.backend.folders import ENVIRONMENT
 from ptir.errors import UsageError
-from ptir_testsuite.accuracy import RELAXATIONS
+from ptir_testsuite.oracles.accuracy import RELAXATIONS
 
 REBUILD: Final = "PTIR_REBUILD_KERNELS"
 

@@ -10,17 +10,17 @@ from typing import Any
 import click
 
 from ptir.ops import OPS
-from ptir_testsuite import badge, matrix
-from ptir_testsuite.case import Case
 from ptir_testsuite.cli.reports import existing
 from ptir_testsuite.cli.runs import wish_of
 from ptir_testsuite.cli.shared import console, on_backend, require_place
-from ptir_testsuite.coverage import EXEMPT, needs
-from ptir_testsuite.items import composites, items
-from ptir_testsuite.modules import import_all
-from ptir_testsuite.report import CONFORMANT, NOT_CONFORMANT
-from ptir_testsuite.runner import Programs, opened
-from ptir_testsuite.support import asked, folded, profile_lines
+from ptir_testsuite.corpus.case import Case
+from ptir_testsuite.corpus.coverage import EXEMPT, needs
+from ptir_testsuite.reports import badge, matrix
+from ptir_testsuite.reports.report import CONFORMANT, NOT_CONFORMANT
+from ptir_testsuite.reports.runner import Programs, opened
+from ptir_testsuite.reports.support import asked, folded, profile_lines
+from ptir_testsuite.running.items import composites, items
+from ptir_testsuite.running.modules import import_all
 
 output = click.option(
     "-o", "--output", "path", type=click.Path(path_type=Path, dir_okay=False), help="Into a file."

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ptir.types import DTYPES
-from ptir_testsuite.floats import Array
 from ptir_testsuite.mutants.harness import MUTANTS, Call, Row, is_float, mutant
+from ptir_testsuite.oracles.floats import Array
 
 # --- sums and folds ---
 

@@ -15,8 +15,8 @@ import numpy as np
 from ptir.backend import Device, Interpreter, OpQuery
 from ptir.ir.program import Instruction
 from ptir.ops import OPS, numerics
-from ptir_testsuite.floats import Array
-from ptir_testsuite.profiles import PROFILES
+from ptir_testsuite.corpus.profiles import PROFILES
+from ptir_testsuite.oracles.floats import Array
 
 Results = tuple[Array, ...]
 Fault = Callable[["Call"], Any]

@@ -19,9 +19,9 @@ from ptir.backend import Device, Executable, OpQuery, Options
 from ptir.backend.contract import RunStats
 from ptir.errors import CompileError, DeviceError
 from ptir.ir.program import Instruction, Program
-from ptir_testsuite.floats import Array
 from ptir_testsuite.mutants.harness import Correct
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.oracles.floats import Array
+from ptir_testsuite.running.outcomes import Outcome
 
 Results = tuple[Array, ...]
 

@@ -18,10 +18,10 @@ from ptir.backend import Device, Executable, MemoryStats, Options
 from ptir.backend.contract import Feeds, in_turns
 from ptir.ir.program import Instruction, Program
 from ptir.types import TensorType, dtype_of
-from ptir_testsuite.floats import Array
 from ptir_testsuite.mutants.harness import Correct
 from ptir_testsuite.mutants.impostors import impostor
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.oracles.floats import Array
+from ptir_testsuite.running.outcomes import Outcome
 
 
 @dataclass

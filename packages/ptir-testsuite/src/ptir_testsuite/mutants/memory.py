@@ -15,11 +15,11 @@ from ptir.backend import Device
 from ptir.errors import DeviceError
 from ptir.ir.program import Instruction
 from ptir.types import TensorType, dtype_of
-from ptir_testsuite.floats import Array
 from ptir_testsuite.mutants.harness import Correct
 from ptir_testsuite.mutants.impostors import impostor
 from ptir_testsuite.mutants.lifetimes import Placed, Placing
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.oracles.floats import Array
+from ptir_testsuite.running.outcomes import Outcome
 
 
 @impostor("leaves the last element as memory is", "add", Outcome.MISMATCH)

@@ -13,10 +13,10 @@ from ptir.backend import Device, OpQuery, Options
 from ptir.ir.program import Instruction, Port, Program
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
-from ptir_testsuite.floats import Array
 from ptir_testsuite.mutants.harness import Correct, Results
 from ptir_testsuite.mutants.impostors import impostor
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.oracles.floats import Array
+from ptir_testsuite.running.outcomes import Outcome
 
 
 class Whole(Correct):

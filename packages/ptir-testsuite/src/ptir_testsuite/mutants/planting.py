@@ -16,15 +16,15 @@ from typing import Any, Final
 
 from ptir.backend import Backend, registry
 from ptir.ops import OPS
-from ptir_testsuite.accuracy import Terms
-from ptir_testsuite.composites import CALLS, CompositeCall
-from ptir_testsuite.corpus import cases_of
-from ptir_testsuite.items import Item, random_programs
-from ptir_testsuite.lifetime import KINDS, lifetimes
+from ptir_testsuite.corpus.composites import CALLS, CompositeCall
+from ptir_testsuite.corpus.derivation import cases_of
+from ptir_testsuite.corpus.stored import stored
 from ptir_testsuite.mutants.score import Grade
-from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.programs import stored
-from ptir_testsuite.workers import Order, run_in_processes
+from ptir_testsuite.oracles.accuracy import Terms
+from ptir_testsuite.running.items import Item, random_programs
+from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
+from ptir_testsuite.running.outcomes import Outcome
+from ptir_testsuite.running.workers import Order, run_in_processes
 
 CODE: Final = "ptir.codegen."
 PROGRAMS: Final = 200  # random programs of every run, beside those that are kept

@@ -8,17 +8,17 @@ from typing import Final
 
 from ptir.backend import Target
 from ptir.ops import OPS
-from ptir_testsuite.accuracy import Terms
-from ptir_testsuite.corpus import cases_of
-from ptir_testsuite.execute import Setting, run_case
-from ptir_testsuite.items import Item
-from ptir_testsuite.lifetime import KINDS, lifetimes
-from ptir_testsuite.models import model_runs
+from ptir_testsuite.corpus.derivation import cases_of
+from ptir_testsuite.corpus.models import model_runs
 from ptir_testsuite.mutants.equivalent import EQUIVALENT
 from ptir_testsuite.mutants.harness import MUTANTS, Mutant, Row
 from ptir_testsuite.mutants.impostors import IMPOSTORS
-from ptir_testsuite.outcomes import Outcome
-from ptir_testsuite.workers import Order, run_in_processes
+from ptir_testsuite.oracles.accuracy import Terms
+from ptir_testsuite.running.execute import Setting, run_case
+from ptir_testsuite.running.items import Item
+from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
+from ptir_testsuite.running.outcomes import Outcome
+from ptir_testsuite.running.workers import Order, run_in_processes
 
 PREFIX: Final = "lifetime-"
 LIFETIMES: Final = frozenset(PREFIX + kind for kind in KINDS)

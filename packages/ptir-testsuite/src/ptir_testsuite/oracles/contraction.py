@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ptir_testsuite.expected import Expected, from_outcomes
-from ptir_testsuite.floats import Array, python_values
+from ptir_testsuite.oracles.expected import Expected, from_outcomes
+from ptir_testsuite.oracles.floats import Array, python_values
 from ptir_testsuite.oracles.sums import accumulator, dot_of, from_totals
 from ptir_testsuite.oracles.table import Given, oracle
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ptir.ir.program import Block, Instruction
 from ptir.ops import OPS
-from ptir_testsuite.expected import Expected, exactly
-from ptir_testsuite.floats import Array
+from ptir_testsuite.oracles.expected import Expected, exactly
+from ptir_testsuite.oracles.floats import Array
 from ptir_testsuite.oracles.table import ORACLES, Given, oracle
 
 LONGEST = 10_000

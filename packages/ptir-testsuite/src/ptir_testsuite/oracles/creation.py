@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from ptir_testsuite.expected import Expected, exactly, from_outcomes
-from ptir_testsuite.floats import stored
+from ptir_testsuite.oracles.expected import Expected, exactly, from_outcomes
+from ptir_testsuite.oracles.floats import stored
 from ptir_testsuite.oracles.table import Given, oracle
 
 ROUNDS: Final = 10

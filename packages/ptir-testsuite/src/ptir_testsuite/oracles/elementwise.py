@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ptir.types import DType, TensorType
-from ptir_testsuite.expected import Expected, from_outcomes
-from ptir_testsuite.floats import Array, Ratio, exponent_of, python_values
+from ptir_testsuite.oracles.expected import Expected, from_outcomes
+from ptir_testsuite.oracles.floats import Array, Ratio, exponent_of, python_values
 from ptir_testsuite.oracles.table import Given, oracle
 
 Scalar = Callable[..., Any]

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from ptir.types import DType, TensorType
-from ptir_testsuite.expected import Expected, exactly, from_outcomes
-from ptir_testsuite.floats import python_values, stored
 from ptir_testsuite.oracles.elementwise import greater, lesser
+from ptir_testsuite.oracles.expected import Expected, exactly, from_outcomes
+from ptir_testsuite.oracles.floats import python_values, stored
 from ptir_testsuite.oracles.movement import lines
 from ptir_testsuite.oracles.sums import Total, accumulator, from_totals, product_of, sum_of
 from ptir_testsuite.oracles.table import Given, oracle

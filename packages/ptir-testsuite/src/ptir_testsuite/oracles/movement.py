@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ptir_testsuite.expected import Expected, exactly
-from ptir_testsuite.floats import Array
+from ptir_testsuite.oracles.expected import Expected, exactly
+from ptir_testsuite.oracles.floats import Array
 from ptir_testsuite.oracles.table import Given, oracle
 
 Index = tuple[int, ...]

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from ptir.types import DType
-from ptir_testsuite.expected import Expected, exactly, from_outcomes
-from ptir_testsuite.floats import FORMATS, format_of, python_values, rounded, wrapped
 from ptir_testsuite.oracles.elementwise import added, greater, lesser, multiplied
+from ptir_testsuite.oracles.expected import Expected, exactly, from_outcomes
+from ptir_testsuite.oracles.floats import FORMATS, format_of, python_values, rounded, wrapped
 from ptir_testsuite.oracles.folds import identity
 from ptir_testsuite.oracles.table import Given, oracle
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ptir.types import F32
-from ptir_testsuite.expected import Expected, exactly, from_outcomes
-from ptir_testsuite.floats import FORMATS, Array, doubles, rounded, stored
 from ptir_testsuite.oracles.elementwise import added, divided, multiplied
+from ptir_testsuite.oracles.expected import Expected, exactly, from_outcomes
+from ptir_testsuite.oracles.floats import FORMATS, Array, doubles, rounded, stored
 from ptir_testsuite.oracles.table import Given, oracle
 
 Index = tuple[int, ...]

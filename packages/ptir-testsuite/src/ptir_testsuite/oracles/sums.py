@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ptir.types import TensorType
-from ptir_testsuite.expected import Expected, Outcome, from_outcomes
-from ptir_testsuite.floats import FORMATS, Format, Ratio, format_of
+from ptir_testsuite.oracles.expected import Expected, Outcome, from_outcomes
+from ptir_testsuite.oracles.floats import FORMATS, Format, Ratio, format_of
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from ptir.ir.program import Block
 from ptir.types import TensorType
-from ptir_testsuite.expected import Expected
-from ptir_testsuite.floats import Array
+from ptir_testsuite.oracles.expected import Expected
+from ptir_testsuite.oracles.floats import Array
 
 
 @dataclass(frozen=True)

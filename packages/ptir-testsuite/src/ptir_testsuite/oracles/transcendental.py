@@ -9,8 +9,8 @@ from typing import Any, Final
 from mpmath import mp, mpf  # type: ignore[import-untyped]
 
 from ptir.types import DType
-from ptir_testsuite.floats import Ratio
 from ptir_testsuite.oracles.elementwise import by_element, square_root
+from ptir_testsuite.oracles.floats import Ratio
 
 PRECISION: Final = 160
 FAR: Final = 20_000  # a power of two beyond every format, in either direction

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ptir_testsuite.expected import Expected, exactly
-from ptir_testsuite.floats import python_values
+from ptir_testsuite.oracles.expected import Expected, exactly
+from ptir_testsuite.oracles.floats import python_values
 from ptir_testsuite.oracles.folds import fold
 from ptir_testsuite.oracles.table import Given, oracle
 

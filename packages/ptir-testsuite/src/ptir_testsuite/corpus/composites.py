@@ -1,0 +1,280 @@
+"""The calls of composites that are checked: operand types, values and attributes, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ptir.ir.attributes import Attributes
+from ptir.ir.program import Block, Instruction, Port, Program
+from ptir.ops.implementations import PORTABLE, functional
+from ptir.types import I32, TensorType, dtype_of, parse_type
+from ptir_testsuite.corpus.edges import edges
+from ptir_testsuite.corpus.pairs import covering
+from ptir_testsuite.corpus.values import Draws, draw
+from ptir_testsuite.oracles.floats import Array, stored
+
+Operand = str | list[Any]
+"""A type as text, drawn plainly (``f32[2,3]``), or i32 values that steer."""
+
+
+@dataclass(frozen=True)
+class CompositeCall:
+    """One call of a functional, by its number among the calls of that name."""
+
+    name: str
+    number: int
+
+    @property
+    def id(self) -> str:
+        """How the call is named in reports."""
+        return f"composite-{self.name}-{self.number}"
+
+    @property
+    def row(self) -> tuple[tuple[Operand, ...], Mapping[str, Any]]:
+        """Operands and attributes."""
+        return CALLS[self.name][self.number]
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """The operands' types; numbers are of i32."""
+        given = (o.partition(" ")[0] if isinstance(o, str) else o for o in self.row[0])
+        return tuple(
+            parse_type(o) if isinstance(o, str) else TensorType(I32, np.shape(o)) for o in given
+        )
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The names of the operands' dtypes, each once, in order."""
+        return tuple(dict.fromkeys(type.dtype.name for type in self.types))
+
+    @property
+    def call(self) -> str:
+        """The call for a reader."""
+        return f"{self.name}({', '.join(map(str, self.types))})"
+
+    def arrays(self) -> list[Array]:
+        """The operands, the same every time."""
+        operands, attributes = self.row
+        draws = Draws("composite", self.name, self.number, Attributes(attributes).text)
+        return [self._array(operand, draws) for operand in operands]
+
+    def _array(self, operand: Operand, draws: Draws) -> Array:
+        if not isinstance(operand, str):
+            return np.array(operand, np.int32)
+        text, _, special = operand.partition(" ")
+        array = draw(parse_type(text), "plain", draws, 4)
+        if special == "positive":
+            array = np.abs(array)
+        elif special == "masked":
+            array[..., ::3] = -np.inf
+            array[0] = -np.inf
+        elif special == "nan tail":
+            array[:, :, -1] = np.nan
+        elif special == "offset":
+            array = array + np.float32(100)
+        elif special == "edges":
+            array = stored(
+                np.resize(edges(dtype_of(array)), array.shape), dtype_of(array), array.shape
+            )
+        elif special == "bits":
+            array = draw(parse_type(text), "bits", draws)
+        return array
+
+    def program(self, arrays: list[Array]) -> Program:
+        """The call as a program of one composite with its portable lowering attached."""
+        types = tuple(TensorType(dtype_of(a), a.shape) for a in arrays)
+        attributes = Attributes(self.row[1])
+        block = functional(self.name).implementations[PORTABLE].lower(types, attributes)
+        named = Attributes({"name": self.name, **self.row[1]})
+        numbers = tuple(range(len(types)))
+        whole = Instruction("composite", numbers, named, block.output_types, (block,))
+        outputs = tuple(range(len(types), len(types) + len(block.outputs)))
+        return Program(Block(types, (whole,), outputs), tuple(Port(f"x{i}") for i in numbers))
+
+
+_ATTENTION: Final = {"scale": 0.25, "causal": True, "window": None, "soft_cap": None}
+_QKV: Final = ("f32[2,4,3,8]", "f32[2,2,7,8]", "f32[2,2,7,8]")
+_CONV: Final = {
+    "strides": (1, 1),
+    "low": (0, 0),
+    "high": (0, 0),
+    "dilation": (1, 1),
+    "groups": 1,
+    "layout": "hwio",
+}
+_POOL: Final = {"window": (2, 3), "strides": (2, 1), "low": (0, 0), "high": (0, 0)}
+_ROPE: Final = {"theta": 10000.0, "layout": "half", "rotary": 8}
+
+CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
+    "linear": [
+        (("f32[3,33]", "f32[33,17]", "f32[17]"), {"layout": "io"}),
+        (("f32[2,5,64]", "f32[40,64]"), {"layout": "oi"}),
+        (("f32[1,129]", "f32[129,65]", "f32[65]"), {"layout": "io"}),
+        (("f32[4,33]", "bf16[33,17]", "f32[17]"), {"layout": "io"}),
+        (("f32[4,33]", "f16[17,33]"), {"layout": "oi"}),
+        (("f32[0,8]", "f32[8,4]", "f32[4]"), {"layout": "io"}),
+        (("f32[2,50]", "bf16[50,70]", "f32[70]"), {"layout": "io"}),
+        (("f32[12,64]", "f16[100,64]"), {"layout": "oi"}),
+        (("f32[17,96]", "f32[200,96]", "f32[200]"), {"layout": "oi"}),
+    ],
+    "embedding": [
+        (("f32[7,5]", [[0, 6, 3], [-1, 7, 2**31 - 1]]), {}),
+        (("bf16[3,33]", [2, 0, -(2**31)]), {}),
+    ],
+    "gelu": [
+        (("f32[7,33]",), {"approximate": "none"}),
+        (("f32[7,33]",), {"approximate": "tanh"}),
+        (("f32[600] edges",), {"approximate": "none"}),
+        (("f32[600] edges",), {"approximate": "tanh"}),
+    ],
+    "silu": [(("f32[1031]",), {}), (("f32[]",), {}), (("f32[600] edges",), {})],
+    "swiglu": [(("f32[3,65]", "f32[3,65]"), {}), (("f32[600] edges", "f32[600]"), {})],
+    "layer_norm": [
+        (("f32[5,33]", "f32[33]", "f32[33]"), {"epsilon": 1e-5}),
+        (("f32[2,3,257] offset", "f32[257]", "f32[257]"), {"epsilon": 1e-5}),
+        (("f32[4,1]", "f32[1]", "f32[1]"), {"epsilon": 1e-5}),
+    ],
+    "rms_norm": [
+        (("f32[5,33]", "f32[33]"), {"epsilon": 1e-6}),
+        (("f32[2,3,257]", "f32[257]"), {"epsilon": 1e-5}),
+    ],
+    "batch_norm": [
+        (
+            ("f32[2,3,3,5]", "f32[5]", "f32[5]", "f32[5]", "f32[5] positive"),
+            {"epsilon": 1e-5},
+        ),
+    ],
+    "conv2d": [
+        (("f32[2,7,5,3]", "f32[3,2,3,4]", "f32[4]"), _CONV),
+        (("f32[1,7,6,4]", "f32[6,2,3,3]"), _CONV | {"layout": "oihw", "groups": 2}),
+        (
+            ("f32[1,9,8,2]", "bf16[3,3,2,5]"),
+            _CONV | {"strides": (2, 3), "low": (1, 0), "high": (2, 1), "dilation": (2, 1)},
+        ),
+        (("f32[2,5,5,6]", "f32[3,3,1,6]", "f32[6]"), _CONV | {"groups": 6, "low": (1, 1)}),
+    ],
+    "max_pool2d": [
+        (("f32[2,5,7,3]",), _POOL | {"dilation": (1, 1)}),
+        (("f32[1,6,6,2]",), _POOL | {"dilation": (2, 1), "low": (1, 0), "high": (0, 1)}),
+    ],
+    "avg_pool2d": [
+        (("f32[2,5,7,3]",), _POOL | {"count_include_pad": True, "low": (1, 1)}),
+        (("f32[2,5,7,3]",), _POOL | {"count_include_pad": False, "low": (1, 1), "high": (1, 0)}),
+    ],
+    "quantized_linear": [
+        (
+            ("f32[3,24]", "u32[5,3] bits", "f32[5,3]", "f32[5,3]", "f32[5]"),
+            {"bits": 4, "group": 8, "layout": "oi"},
+        ),
+        (
+            ("f32[2,2,32]", "u32[7,3] bits", "f16[7,2]", "bf16[7,2]"),
+            {"bits": 3, "group": 16, "layout": "oi"},
+        ),
+        (
+            ("f32[5,64]", "u32[16,33] bits", "f32[2,33]", "f32[2,33]"),
+            {"bits": 8, "group": 32, "layout": "io"},
+        ),
+        (
+            ("f32[1,128]", "u32[70,16] bits", "f32[70,4]", "f32[70,4]", "f32[70]"),
+            {"bits": 4, "group": 32, "layout": "oi"},
+        ),
+        (
+            ("f32[9,64]", "u32[48,16] bits", "f32[48,2]", "f32[48,2]"),
+            {"bits": 8, "group": 32, "layout": "oi"},
+        ),
+    ],
+    "softmax": [
+        (("f32[5,33]",), {"axis": 1}),
+        (("f32[3,4,5]",), {"axis": 0}),
+        (("f32[4,9] masked",), {"axis": 1}),
+        (("f32[2,300] offset",), {"axis": 1}),
+    ],
+    "rope": [
+        (("f32[2,3,4,8]", [[0, 1, 2, 3], [5, 900, 7, 8]]), _ROPE),
+        (("f32[1,2,3,8]", [[9, 1, 0]]), _ROPE | {"layout": "interleaved", "rotary": 6}),
+        (("f32[2,2,3,8]", [[4, 0, 5], [1, 70, 3]], "f32[4]"), _ROPE),
+        (
+            ("f32[1,3,2,8]", [[4, 11]], "f32[2]"),
+            _ROPE | {"layout": "interleaved", "rotary": 4},
+        ),
+    ],
+    "cache_update": [
+        (("f32[3,2,6,4]", "f32[3,2,3,4]", [0, 4, -1], [3, 3, 3]), {}),
+        (("f32[3,2,6,4]", "f32[3,2,3,4]", [2, 6, 1], [0, 2, 1]), {}),
+        (("f16[2,2,5,17]", "f16[2,2,2,17]", [1, 4], [2, 2]), {}),
+        (("bf16[2,2,5,17]", "bf16[2,2,1,17]", [0, 3], [1, 1]), {}),
+    ],
+    "attention": [
+        ((*_QKV, [0, 4], [7, 7]), _ATTENTION),
+        ((*_QKV, [0, 4], [3, 6]), _ATTENTION | {"window": 2}),
+        ((*_QKV, [0, 2], [7, 5]), _ATTENTION | {"causal": False, "soft_cap": 2.0}),
+        ((*_QKV, [0, 4], [0, 7]), _ATTENTION),
+        (
+            ("f32[2,4,3,8]", "f32[2,2,7,8] nan tail", "f32[2,2,7,8] nan tail", [0, 3], [6, 5]),
+            _ATTENTION,
+        ),
+        (("f32[1,2,1,16]", "f32[1,2,65,16]", "f32[1,2,65,16]", [64], [65]), _ATTENTION),
+    ],
+}
+
+# --- batches ---
+
+BATCHED: Final[dict[str, tuple[int, ...]]] = {
+    "linear": (0,),
+    "quantized_linear": (0,),
+    "embedding": (1,),
+    "gelu": (0,),
+    "silu": (0,),
+    "swiglu": (0, 1),
+    "layer_norm": (0,),
+    "rms_norm": (0,),
+    "batch_norm": (0,),
+    "softmax": (0,),
+    "conv2d": (0,),
+    "max_pool2d": (0,),
+    "avg_pool2d": (0,),
+    "rope": (0, 1),
+    "cache_update": (0, 1, 2, 3),
+    "attention": (0, 1, 2, 3, 4),
+}
+"""The operands whose first axis is a batch, in which no row knows of the others."""
+
+# --- pairs of attributes ---
+
+WEIGHTS: Final = {
+    ("hwio", 1): "f32[3,2,4,6]",
+    ("hwio", 2): "f32[3,2,2,6]",
+    ("hwio", 4): "f32[3,2,1,4]",
+    ("oihw", 1): "f32[6,4,3,2]",
+    ("oihw", 2): "f32[6,2,3,2]",
+    ("oihw", 4): "f32[4,1,3,2]",
+}
+"""The weight of a convolution of four channels, by its layout and groups."""
+
+CONVOLVED: Final = {
+    "strides": ((1, 1), (2, 1), (1, 3)),
+    "low": ((0, 0), (1, 2)),
+    "high": ((0, 0), (2, 1)),
+    "dilation": ((1, 1), (2, 1), (1, 2)),
+    "groups": (1, 2, 4),
+    "layout": ("hwio", "oihw"),
+}
+ATTENDED: Final = {
+    "scale": (0.25, 1.5),
+    "causal": (True, False),
+    "window": (None, 1, 3),
+    "soft_cap": (None, 2.0),
+    "steps": (([0, 4], [7, 7]), ([4, 2], [3, 7]), ([1, 0], [0, 5])),
+}
+
+CALLS["conv2d"] += [
+    (("f32[2,8,7,4]", WEIGHTS[chosen["layout"], chosen["groups"]]), chosen)
+    for chosen in covering(CONVOLVED)
+]
+CALLS["attention"] += [
+    ((*_QKV, *chosen.pop("steps")), chosen) for chosen in list(covering(ATTENDED))
+]

@@ -1,0 +1,199 @@
+"""What can be run as one row of a report: cases, refusals, composites, models, programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar
+
+from ptir.ops import OPS
+from ptir_testsuite.corpus.case import Case
+from ptir_testsuite.corpus.composites import CALLS, CompositeCall
+from ptir_testsuite.corpus.derivation import corpus
+from ptir_testsuite.corpus.models import ModelRun, model_runs
+from ptir_testsuite.corpus.profiles import names_of, profiles_of
+from ptir_testsuite.corpus.selection import Matches
+from ptir_testsuite.corpus.stored import Stored, stored
+from ptir_testsuite.running.execute import Setting, run_case
+from ptir_testsuite.running.kinds.composites import run_composite
+from ptir_testsuite.running.kinds.lifetime import Lifetime, lifetimes, run_lifetime
+from ptir_testsuite.running.kinds.models import profiles as model_profiles
+from ptir_testsuite.running.kinds.models import run_model
+from ptir_testsuite.running.kinds.programs import (
+    RandomProgram,
+    run_program,
+    run_programs,
+    run_stored,
+)
+from ptir_testsuite.running.kinds.refusals import Refusal, refusals, run_refusal
+from ptir_testsuite.running.outcomes import Row
+
+Item = Case | Refusal | CompositeCall | ModelRun | Lifetime | RandomProgram | Stored
+
+
+def items(programs: int, seed: int = 0, first: int = 0) -> Iterator[Item]:
+    """The corpus, refusals, composites, models, lifetimes, regressions, then random programs."""
+    yield from _derived(tuple((op.name, id(op)) for op in OPS.values()))
+    yield from composites()
+    yield from model_runs()
+    yield from lifetimes()
+    yield from stored()
+    yield from random_programs(programs, seed, first)
+
+
+@cache
+def _derived(ops: tuple[tuple[str, int], ...]) -> tuple[Case | Refusal, ...]:
+    """The corpus and the refusals of the ops that are defined now; deriving them takes seconds."""
+    return (*corpus(), *refusals())
+
+
+def composites() -> Iterator[CompositeCall]:
+    """Every call of the table of composites."""
+    return (CompositeCall(name, n) for name, rows in CALLS.items() for n in range(len(rows)))
+
+
+def random_programs(count: int, seed: int = 0, first: int = 0) -> Iterator[RandomProgram]:
+    """Programs ``first`` to ``first + count - 1`` of a seed."""
+    return (RandomProgram(seed, number) for number in range(first, first + count))
+
+
+def hashed(everything: Iterable[Item]) -> Iterator[Case | ModelRun | Lifetime]:
+    """The items that the hash of the corpus is of."""
+    return (item for item in everything if isinstance(item, Case | ModelRun | Lifetime))
+
+
+AT_ONCE: Final = 4
+"""Programs of a group: those of a seed from a multiple of it on. 16 would cost a tenth less."""
+
+T = TypeVar("T")
+Spoken = tuple[str, str, tuple[str, ...]]
+"""The op, the call for a reader, and the dtypes."""
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """What is known of one kind of item: how it runs, its name, its profiles, what ``-k`` finds."""
+
+    run: Callable[[T, Setting], Row]
+    spoken: Callable[[T], Spoken]
+    profiles: Callable[[T], frozenset[str]]
+    words: Callable[[T], Iterable[str]]
+    several: Callable[[Sequence[T], Setting], Iterator[Row]] | None = None
+    """Runs several for less than one by one, where there is such a way."""
+    group: Callable[[T], object] = attrgetter("id")
+    """What those have in common that are run together."""
+
+
+def _of_dtypes(item: CompositeCall | Lifetime) -> frozenset[str]:
+    return profiles_of(OPS["add"], names_of(item.dtypes))
+
+
+def _case_words(case: Case) -> Iterable[str]:
+    return case.call, *case.dtypes, case.origin, case.form, case.layout, *sorted(profiles(case))
+
+
+def _stored_words(item: Stored) -> Iterable[str]:
+    ops = dict.fromkeys(i.op for i in item.program.main.instructions)
+    return *item.dtypes, *ops, *sorted(item.profiles)
+
+
+KINDS: Final[Mapping[type, Kind[Any]]] = {
+    Case: Kind[Case](
+        run_case,
+        lambda item: (item.op, item.call, item.dtypes),
+        lambda item: profiles_of(OPS[item.op], names_of(item.dtypes)),
+        _case_words,
+    ),
+    Refusal: Kind[Refusal](
+        run_refusal,
+        lambda item: (item.op, item.text, ()),
+        lambda item: profiles_of(OPS[item.op], names_of(())),
+        lambda item: (item.text, item.call.label, "refusal"),
+    ),
+    CompositeCall: Kind[CompositeCall](
+        run_composite,
+        lambda item: (item.name, item.call, item.dtypes),
+        _of_dtypes,
+        lambda item: item.dtypes,
+    ),
+    ModelRun: Kind[ModelRun](
+        run_model,
+        lambda item: ("model", item.call, item.dtypes),
+        model_profiles,
+        lambda item: (item.call, *item.dtypes, *sorted(model_profiles(item))),
+    ),
+    Lifetime: Kind[Lifetime](
+        run_lifetime,
+        lambda item: ("lifetime", item.call, item.dtypes),
+        _of_dtypes,
+        lambda item: item.dtypes,
+    ),
+    RandomProgram: Kind[RandomProgram](
+        run_program,
+        lambda item: ("program", item.id, ()),
+        lambda item: frozenset(),  # drawn within whatever is claimed
+        lambda item: (),
+        run_programs,
+        lambda item: (item.seed, item.number // AT_ONCE),
+    ),
+    Stored: Kind[Stored](
+        run_stored,
+        lambda item: ("program", item.id, item.dtypes),
+        lambda item: item.profiles,
+        _stored_words,
+    ),
+}
+
+
+def profiles(item: Item) -> frozenset[str]:
+    """The profiles that an item belongs to."""
+    return KINDS[type(item)].profiles(item)
+
+
+def described(item: Item) -> str:
+    """The text that ``-k`` searches: id, call, dtypes, origin and profiles."""
+    return " ".join((item.id, *KINDS[type(item)].words(item)))
+
+
+def selected(
+    found: Iterator[Item], claims: frozenset[str] | None, matches: Matches | None
+) -> Iterator[Item]:
+    """The items within the profiles ``claims`` (None: all) that ``matches`` (None: all)."""
+    for item in found:
+        within = claims is None or profiles(item) <= claims
+        if within and (matches is None or matches(described(item))):
+            yield item
+
+
+def run_item(item: Item, setting: Setting) -> Row:
+    """Run one item."""
+    return KINDS[type(item)].run(item, setting)
+
+
+def groups(found: Iterable[Item]) -> Iterator[Sequence[Item]]:
+    """``found`` in order, divided into what ``run_group`` takes.
+
+    Which items are run together depends on nothing but the items.
+    """
+    return (tuple(alike) for _, alike in groupby(found, group_of))
+
+
+def group_of(item: Item) -> object:
+    """What an item has in common with those that are run together with it, and no other has."""
+    return type(item), KINDS[type(item)].group(item)
+
+
+def run_group(group: Sequence[Item], setting: Setting) -> Iterator[Row]:
+    """Run the items of a group, which are of one kind."""
+    several = KINDS[type(group[0])].several
+    if several is not None and len(group) > 1:
+        return several(group, setting)
+    return (run_item(item, setting) for item in group)
+
+
+def spoken(item: Item) -> Spoken:
+    """The op, the call for a reader and the dtypes of an item."""
+    return KINDS[type(item)].spoken(item)

@@ -1,0 +1,182 @@
+"""One composite on a target: lowered, whole where the backend claims it, and with stored weights.
+
+Rows of a batch are also run by themselves and must be what they were beside the others.
+
+The last form goes through core as a model's layers do: operands after the first are parameters,
+which the backend may bring into a form of its own (``param_resolver``) before anything runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+import ptir.functional  # noqa: F401  fills the table of functionals
+from ptir.backend import Options
+from ptir.backend.interpreter import query_of
+from ptir.capture.plan import Parameter, plan_for
+from ptir.errors import UnsupportedError
+from ptir.ir.program import Program
+from ptir.ops import OPS
+from ptir.params.source import ArraySource
+from ptir.params.store import ParamStore
+from ptir.passes.context import PassContext
+from ptir.passes.legalize import legalize
+from ptir_testsuite.corpus.composites import BATCHED, CompositeCall
+from ptir_testsuite.corpus.profiles import names_of, profiles_of
+from ptir_testsuite.oracles.composites import FIXED, FORMULAS, Found
+from ptir_testsuite.oracles.floats import FORMATS, Array, doubles
+from ptir_testsuite.running.execute import Failed, Setting
+from ptir_testsuite.running.outcomes import Outcome, Row
+from ptir_testsuite.running.raised import told
+
+STORED: Final = "with stored weights"
+
+
+@dataclass(frozen=True)
+class _Form:
+    """One of the ways to run a composite."""
+
+    name: str
+    program: Program
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether some of its inputs are parameters."""
+        return any(port.kind == "parameter" for port in self.program.ports)
+
+
+def run_composite(item: CompositeCall, setting: Setting) -> Row:
+    """Run the call in every form and compare each with the formula."""
+    start = time.perf_counter()
+    arrays = item.arrays()
+    program = item.program(arrays)
+    profiles = profiles_of(OPS["add"], names_of(item.dtypes))  # those of its dtypes, and core
+    row = Row(item.id, item.name, item.call, item.dtypes, tuple(sorted(profiles)), Outcome.PASS)
+    row = replace(row, claimed=profiles <= setting.claims)
+    try:
+        forms = _forms(program, setting)
+        shares = [_judged(form, item, arrays, setting) for form in forms]
+        shares += _alone(item, arrays, setting)
+        row = replace(row, worst_share=max(shares), facts={"forms": [f.name for f in forms]})
+    except Failed as failed:
+        row = failed.ended(row, failed.message)
+    except UnsupportedError as error:
+        row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
+    return replace(row, seconds=time.perf_counter() - start)
+
+
+def _forms(program: Program, setting: Setting) -> list[_Form]:
+    backend, device = setting.target.backend, setting.target.device
+    context = PassContext(backend, device)
+    forms = [_Form("lowered", legalize(program, context))]
+    query = query_of(program.main, program.main.instructions[0])
+    if backend.refusal(query, device) is None:
+        forms.append(_Form("claimed", program))
+    if len(program.inputs) > 1:
+        forms.append(_Form(STORED, _stored(program)))
+    return forms
+
+
+def _stored(program: Program) -> Program:
+    """The program with its operands after the first as parameters."""
+    first, *others = program.ports
+    return replace(program, ports=(first, *(replace(p, kind="parameter") for p in others)))
+
+
+def _judged(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting) -> float:
+    """The worst error as a share of its bound; raises ``Failed`` beyond it."""
+    found = _run(form, item, arrays, setting)
+    with np.errstate(all="ignore"):
+        return _compared(form, item, doubles(found), _expected(item, arrays))
+
+
+def _expected(item: CompositeCall, arrays: list[Array]) -> Found:
+    """What the formula gives."""
+    wide = [doubles(a) if a.dtype.kind not in "biu" else a for a in arrays]
+    return FORMULAS[item.name](*wide, **item.row[1])
+
+
+def _alone(item: CompositeCall, arrays: list[Array], setting: Setting) -> Iterator[float]:
+    """The first and the last row of a batch by themselves, held to what they are beside others."""
+    batched = BATCHED.get(item.name, ())
+    count = min((len(arrays[place]) if arrays[place].ndim else 0 for place in batched), default=0)
+    if count < 2 or item.row[1].get("axis") == 0:
+        return
+    with np.errstate(all="ignore"):
+        whole = _expected(item, arrays)
+        sizes = np.broadcast_to(whole.magnitude, whole.result.shape)
+        for row in (slice(0, 1), slice(count - 1, count)):
+            rows = [a[row] if place in batched else a for place, a in enumerate(arrays)]
+            form = next(
+                form for form in reversed(_forms(item.program(rows), setting)) if not form.is_stored
+            )
+            form = replace(form, name=f"{form.name}, row {row.start} alone")
+            expected = Found(whole.result[row], sizes[row], whole.roundings)
+            yield _compared(form, item, doubles(_run(form, item, rows, setting)), expected)
+
+
+def _compared(form: _Form, item: CompositeCall, found: Array, expected: Found) -> float:
+    if found.shape != expected.result.shape:
+        text = f"the result has shape {found.shape}, not {expected.result.shape}"
+        raise Failed(Outcome.MISMATCH, "compare", f"{item.id} {form.name}: {text}")
+    if not found.size:
+        return 0.0
+    single = FORMATS["f32"]
+    steps = (FIXED + expected.roundings) * single.unit
+    bound = steps * expected.magnitude + (expected.magnitude > 0) * FIXED * single.tiny
+    nearest = expected.result.astype(np.float32)  # infinite beyond the largest f32
+    error = np.where(found == nearest, 0.0, np.abs(found - expected.result))
+    error = np.where(np.isnan(found) & np.isnan(expected.result), 0.0, error)
+    share = np.where(error == 0, 0.0, error / bound)
+    share = np.where(np.isnan(share), np.inf, share)
+    worst = tuple(int(i) for i in np.unravel_index(int(share.argmax()), share.shape))
+    if share[worst] > 1:
+        text = (
+            f"{item.name} {dict(item.row[1])}, {form.name}: wrong in {int((share > 1).sum())} of"
+            f" {share.size} elements\n  worst element {list(worst)}: expected"
+            f" {expected.result[worst]:.9g}, got {found[worst]:.9g}; error {error[worst]:.3g},"
+            f" bound {bound[worst]:.3g}\n  operands {', '.join(map(str, item.row[0]))}"
+            f"\n  case {item.id}"
+        )
+        raise Failed(Outcome.MISMATCH, "compare", text)
+    return float(share[worst])
+
+
+def _run_with_parameters(program: Program, arrays: list[Array], setting: Setting) -> Any:
+    """The result of a program that core compiles with parameters of a store."""
+    target = setting.target
+    given = list(zip(program.ports, arrays, strict=True))
+    store = ParamStore(ArraySource({p.name: a for p, a in given if p.kind == "parameter"}), target)
+    plan = plan_for(program, target)
+    held = plan.bind({name: Parameter(store, name) for name in store.source.names()})
+    inputs = [target.backend.upload(a, target.device) for p, a in given if p.kind == "input"]
+    (result,) = plan.run(inputs, held)
+    return target.backend.download(result, target.device)
+
+
+def _run(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting) -> Any:
+    backend, device = setting.target.backend, setting.target.device
+    try:
+        if form.is_stored:
+            return _run_with_parameters(form.program, arrays, setting)
+        executable = backend.compile(form.program, device, Options())
+        handles = [backend.upload(a, device) for a in arrays]
+        results = executable.run(handles)
+        backend.synchronize(device)
+        found = backend.download(results[0], device)
+        after = [backend.download(h, device) for h in handles]
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        text = f"{item.id} {form.name}: {told('execute', error)}"
+        raise Failed(Outcome.ERROR, "execute", text) from error
+    for place, (now, before) in enumerate(zip(after, arrays, strict=True)):
+        if np.asarray(now).tobytes() != before.tobytes():
+            text = f"{item.id} {form.name}: operand {place} was changed by the run"
+            raise Failed(Outcome.MISMATCH, "execute", text)
+    return found
