@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requi
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test parity check format wheels bench clean
+.PHONY: help setup demo test parity check format docs wheels bench clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -44,6 +44,12 @@ format: $(READY)  ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(READY)  ## build the documentation site into build/docs; warnings are errors
+	$(PIP) -r requirements/docs.txt
+	$(BIN)/python scripts/draw_charts.py --check
+	$(BIN)/python -m sphinx -W --keep-going -n -q -j 2 -c docs/site docs build/docs
+	@echo "build/docs/index.html"
+
 wheels: $(READY)  ## build every wheel into dist/
 	rm -rf dist
 	set -e; for package in $(PACKAGES); do \
@@ -54,4 +60,4 @@ bench: $(READY)  ## run the benchmarks
 	    $(BIN)/python $$benchmark; done
 
 clean:  ## remove .venv, built wheels and caches
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

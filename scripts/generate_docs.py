@@ -51,11 +51,12 @@ A backend may be judged by another published column, chosen by name with `--rela
 names it. No backend is treated otherwise because of what it is called.
 """.strip()
 ROUNDED = """
-Processors multiply bytes and bf16 faster than floats. The implementations below round activations
-to them ("dot" as in the processors' dot product instructions). They are never a default: `--fast` (`load_model(fast=True)`) chooses the one for the format
-of the weights, `--override linear=force=bf16` or `quantized_linear=force=int8` names it. Backends
-without the instruction compute the same numbers from the lowering, at no gain; there, and for
-formats that have no such implementation, `--fast` is an error that says so.
+Processors multiply bytes and bf16 faster than floats, by *dot instructions* that add several
+products at once. The implementations below round activations so that these apply. They are never a
+default: `--fast` (`load_model(fast=True)`) chooses the one for the format of the weights,
+`--override linear=force=bf16` or `quantized_linear=force=int8` names it. Backends without the
+instruction compute the same numbers from the lowering, at no gain; there, and for formats that have
+no such implementation, `--fast` is an error that says so.
 
 Exact products use the dot product of bytes as well: the C backend and PoCL multiply weights of 8
 and 4 bits by digits of all 24 bits of an activation

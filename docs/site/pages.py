@@ -8,10 +8,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sphinx.application import Sphinx
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 FENCE: Final = re.compile(r"(?ms)^ *(```+).*?^ *\1[ \t]*$")
@@ -41,7 +43,7 @@ def sited(text: str, page: Path, docs: Path) -> str:
     return text + contents(text) if page.name == "index.md" else text
 
 
-def outside_fences(text: str, change: Any) -> str:
+def outside_fences(text: str, change: Callable[[str], str]) -> str:
     """``change`` applied to what is not in a fence."""
     parts, end = list[str](), 0
     for fence in FENCE.finditer(text):
