@@ -127,12 +127,13 @@ def test_every_page_of_a_room_is_listed_in_its_index(room: str) -> None:
     assert pages | inner <= listed
 
 
-def test_the_site_lists_the_pages_of_an_index_in_their_order() -> None:
+def test_the_site_lists_what_begins_a_line_of_an_index_in_its_order() -> None:
     site = module("docs/site/pages.py")
-    text = "# A\n\n[b](b.md) [c](c/index.md#x) [b](b.md)\n\n```text\n[d](d.md)\n```\n"
+    text = "# A\n\n[z](z.md)\n\n- [b](b.md) [z](z.md)\n\n1. [c](c/index.md#x)\n- [b](b.md)\n"
+    text += "\n```text\n- [d](d.md)\n```\n"
     assert site.contents(text).split() == ["```{toctree}", ":hidden:", "b.md", "c/index.md", "```"]
     assert site.sited(text, DOCS / "x.md", DOCS) == text, "only an index has contents"
-    up = text + "[up](../z.md)\n"
+    up = text + "- [up](../z.md)\n"
     assert site.contents(up) == site.contents(text)
 
 

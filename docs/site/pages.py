@@ -1,6 +1,6 @@
 """What the site adds to a page while Sphinx reads it, so that pages stay plain Markdown.
 
-- ``index.md`` lists the pages of its room: its links, in their order, are the table of contents.
+- ``index.md`` lists the pages of its room: lines that begin with a link are the table of contents.
 - A ``<picture>`` of two files becomes two images, one for each colour scheme of the theme.
 - A link that leaves docs/ has no page here: a file becomes a download, a folder its name.
 """
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+LISTED: Final = re.compile(r"(?m)^(?:\||-|\d+\.) " + LINK.pattern)
 FENCE: Final = re.compile(r"(?ms)^ *(```+).*?^ *\1[ \t]*$")
 PICTURE: Final = re.compile(
     r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\s*'
@@ -53,8 +54,8 @@ def outside_fences(text: str, change: Callable[[str], str]) -> str:
 
 
 def contents(text: str) -> str:
-    """A hidden table of contents: the pages that the text links to, each once, in order."""
-    found = [m[2] for m in LINK.finditer(FENCE.sub("", text)) if m[2].endswith((".md", ".rst"))]
+    """A hidden table of contents: the pages whose links begin a row or an item, in order."""
+    found = [m[2] for m in LISTED.finditer(FENCE.sub("", text)) if m[2].endswith((".md", ".rst"))]
     below = [target for target in dict.fromkeys(found) if not target.startswith("..")]
     return "\n\n".join(["", "```{toctree}\n:hidden:\n" + "\n".join(below) + "\n```", ""])
 
