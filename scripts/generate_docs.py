@@ -75,8 +75,9 @@ A group that holds NaN or infinity makes its row NaN. What rounding loses over w
 OPS_INTRO = """
 # Ops
 
-The {count} ops, as their records define them. Elements keep their dtype; nothing is promoted or
-broadcast here, the Tensor API does both before it emits ops. Dtype classes:
+An op is a primitive with one definition, the same on every backend. These are the {count}, as their
+records define them. Elements keep their dtype; nothing is promoted or broadcast here, the Tensor
+API does both before it emits ops. Classes of element types (dtypes):
 
 {classes}
 **Accuracy** is what float results promise; bool and integers are always exact. `exact` and
@@ -174,7 +175,8 @@ PTIR-000
 FUNCTIONALS_INTRO = """
 # Functionals
 
-The {count} functionals that stay visible in programs as composites. Operands and attributes are
+A functional is a function on tensors, written with [ops](ops.md). These {count} stay visible in
+programs as *composites*, so that a backend may take them whole. Operands and attributes are
 those of the composite, which is what a backend that takes it whole sees; an operand with a question
 mark may be missing. Everything is f32 unless its section says otherwise.
 
