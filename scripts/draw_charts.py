@@ -156,13 +156,13 @@ def draw(found: Chart, scheme: Scheme) -> str:
         ),
     }
     with pyplot.rc_context(style):
-        figure, axes = pyplot.subplots(1, len(found.panels), figsize=(9.6, 3.7))
+        figure, axes = pyplot.subplots(len(found.panels), 1, figsize=(9.6, 5.8))
         for axis, (title, series) in zip(axes, found.panels.items(), strict=True):
             _panel(axis, title, series, scheme)
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="upper center", ncols=4, frameon=False)
         figure.text(0.5, 0.01, found.note, ha="center", va="bottom", fontsize=7)
-        figure.tight_layout(rect=(0, 0.06, 1, 0.93))
+        figure.tight_layout(rect=(0, 0.05, 1, 0.95))
         out = io.StringIO()
         facts = {"Date": None, "Creator": None, "Description": found.described()}
         figure.savefig(out, format="svg", transparent=True, metadata=facts)
@@ -172,7 +172,7 @@ def draw(found: Chart, scheme: Scheme) -> str:
 
 
 def _panel(axis: Any, title: str, series: list[Series], scheme: Scheme) -> None:
-    width = 0.8 / max(len(series), 1)
+    width = min(0.84 / max(len(series), 1), 0.3)
     for number, one in enumerate(series):
         colour = scheme.peer if one.name == PEER else scheme.series[number % len(scheme.series)]
         places = [n + (number - (len(series) - 1) / 2) * width for n in range(len(FORMATS))]
