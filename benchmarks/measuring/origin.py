@@ -40,5 +40,6 @@ def processor() -> str:
 def versions(llama: bool) -> dict[str, str]:
     """Installed versions; of llama.cpp only where it is measured."""
     names = [name for name in DISTRIBUTIONS if llama or name != "llama-cpp-python"]
-    installed = {d.metadata["Name"].lower(): d.version for d in metadata.distributions()}
+    found = ((d.metadata["Name"], d.version) for d in metadata.distributions())
+    installed = {name.lower().replace("_", "-"): version for name, version in found}
     return {name: installed[name] for name in names if name in installed}
