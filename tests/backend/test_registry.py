@@ -109,7 +109,7 @@ def test_what_is_wrong_is_said(site: Site, source: str, expected: str, words: st
         (
             "correctly_rounded = frozenset({'exp'})",
             "correctly_rounded names 'exp', whose accuracy is ulp:3 for every backend"
-            " (docs/accuracy.md); it can name div, reciprocal, sqrt",
+            " (docs/reference/accuracy.md); it can name div, reciprocal, sqrt",
         ),
         ("correctly_rounded = frozenset({'add'})", "'add', whose accuracy is rounded for every"),
         ("ops = 'add'", "ops is 'add' (str); write a collection of names of ops"),

@@ -1,7 +1,7 @@
 """The one error family of ptir: what third parties raise, and nothing else crosses the contract.
 
-Each class has a stable ``code`` (shown in brackets by the command line, listed in docs/errors.md)
-and the ``exit_code`` a command ends with when the error reaches it.
+Each class has a stable ``code`` (shown in brackets by the command line, listed in
+docs/reference/errors.md) and the ``exit_code`` a command ends with when the error reaches it.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class ModelModule:
 
 @hookspec
 def ptir_ops() -> Iterable[Op]:
-    """More ops: the records that the plugin's import defined; see ``docs/add-an-op.md``.
+    """More ops: the records that the plugin's import defined; see ``docs/guides/add-an-op.md``.
 
     Signature: ``ptir_ops() -> Iterable[ptir.ops.Op]``::
 

@@ -56,8 +56,8 @@ def load_model(
     storage type of floating-point parameters on the device, ``quant`` a quantization (``int8`` or
     ``int4``) of the weights that rows are multiplied with, ``cache_dtype`` the type of the key and
     value cache (``f32``, ``f16``, ``bf16``), ``seed`` the one of random weights. ``fast`` rounds
-    activations for the processor's dot instructions (docs/accuracy.md); it is an error where there
-    are none for the format. ``overrides`` add to those in the checkpoint's config
+    activations for the processor's dot instructions (docs/reference/accuracy.md); it is an error
+    where there are none for the format. ``overrides`` add to those in the checkpoint's config
     (``ptir_overrides``) and to what ``fast`` chooses; policies that are in force when the model
     runs (``with ptir.overrides(...)``) win over all. Raises ``CheckpointError``, ``UsageError``,
     ``UnsupportedError`` or ``BackendUnavailable``.
