@@ -2,7 +2,8 @@
 
 ``PTIR_SLICE=K`` (``make test`` sets it) runs a slice. Of a test marked ``slice(n)`` it holds n
 parameter sets, chosen so that they meet as many values of each parameter as n sets can, others for
-each K; of a test marked ``prove`` nothing. Without the variable everything runs (``make prove``).
+each K; of a test marked ``prove``, or named in its module's ``PROVE``, nothing. Without the
+variable everything runs (``make prove``).
 
 The longest go first, by the times in ``timings.json``, so that no worker waits at the end for one
 test. ``PTIR_TIMINGS=1`` writes that file anew.
@@ -74,7 +75,7 @@ def sliced(items: Iterable[pytest.Item], number: int) -> Iterator[pytest.Item]:
     """The items of slice ``number``, in order."""
     for name, group in groupby(items, _function):
         alike = list(group)
-        if alike[0].get_closest_marker("prove"):
+        if alike[0].get_closest_marker("prove") or _function_name(alike[0]) in _proved(alike[0]):
             continue
         mark = alike[0].get_closest_marker("slice")
         if mark is None:
@@ -107,6 +108,16 @@ def chosen(rows: Sequence[Sequence[str]], count: int, number: int, name: str = "
 def _function(item: pytest.Item) -> str:
     """The name that all parameter sets of a test share."""
     return item.nodeid.partition("[")[0]
+
+
+def _proved(item: Any) -> dict[str, str]:
+    """The table ``PROVE`` of a module that runs another's tests: names, and why not in the gate."""
+    found: dict[str, str] = getattr(item.module, "PROVE", {})
+    return found
+
+
+def _function_name(item: Any) -> str:
+    return str(item.originalname)
 
 
 def _values(item: Any) -> tuple[str, ...]:
