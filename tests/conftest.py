@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+import gate
 from corpus_slices import by_op
 from ptir_testsuite.corpus.case import Case
 
-pytest_plugins = ("gate",)
-
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Which tests run, and in which order, is a plugin of its own."""
+    config.pluginmanager.register(gate, "gate")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

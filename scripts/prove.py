@@ -1,0 +1,183 @@
+"""The whole proof of a release: every test, every case on every device, every planted fault.
+
+``python scripts/prove.py FOLDER [NAME...]`` (``make prove``) runs the stages of ``STAGES`` that are
+named (default: all), one after the other, says how far it is and about how long the rest takes, and
+goes on with what was interrupted. What each stage ended with goes into ``FOLDER/proof.json`` with
+the commit; ``--publish`` copies that into ``docs/results/proof.json``, which the page of the matrix
+shows. It needs what ``.ci/run`` installs, ``ptir-backend-opencl[cpu]`` too, and hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PUBLISHED: Final = ROOT / "docs/results/proof.json"
+COOP: Final = {"PTIR_SCHEDULE": "coop"}
+HOST: Final = {"PYTHONPATH": str(ROOT / "tests/cupy/host")}
+REQUIRED: Final = {
+    "PTIR_REQUIRE_BACKENDS": "c,opencl,cuda",
+    "PTIR_REQUIRE_TOOLS": "oclgrind",
+    "PTIR_REQUIRE_WITNESSES": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+ONCE: Final = {"PTIR_REBUILD_KERNELS": "1", "POCL_KERNEL_CACHE": "0", "PYOPENCL_NO_CACHE": "1"}
+"""Kernels that nobody needs again stay off the disk."""
+
+SUITE: Final = ("-m", "ptir_testsuite")
+PYTEST: Final = ("-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A command of Python's, and about how many minutes it takes on two cores.
+
+    ``report`` is a conformance run: its rows are kept in the folder, and an unfinished one goes on.
+    """
+
+    minutes: float
+    arguments: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+    report: bool = False
+
+
+def whole(minutes: float, backend: str, **environment: str) -> Stage:
+    """A whole conformance run: each case compiled by itself, as users' programs are."""
+    jobs = ("--jobs", str(os.cpu_count()))
+    command = (*SUITE, "run", "--backend", backend, *jobs)
+    return Stage(minutes, command, ONCE | environment, report=True)
+
+
+STAGES: Final = {
+    "tests": Stage(45, PYTEST, REQUIRED),
+    "mutants": Stage(10, (*SUITE, "mutants")),
+    "ref": whole(1, "ref"),
+    "c": whole(8, "c"),
+    "pocl": whole(25, "opencl:portable"),
+    "intel": whole(20, "opencl:intel"),
+    "coop-pocl": whole(40, "opencl:portable", **COOP),
+    "coop-intel": whole(22, "opencl:intel", **COOP),
+    "cuda-host": whole(28, "cuda-host", **HOST),
+    "fuzz": Stage(30, (*SUITE, "fuzz", "--count", "4000", "--seed", "1", "--jobs", "2"), ONCE),
+    "fuzz-text": Stage(30, (*SUITE, "fuzz-text", "--count", "20000", "--jobs", "2"), ONCE),
+    "umath": Stage(3, ("-m", "ptir_testsuite.witnesses", "umath", "--backend", "c")),
+    "onnx": Stage(5, ("-m", "ptir_testsuite.witnesses", "onnx", "--backend", "c")),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a stage ended with."""
+
+    stage: str
+    headline: str
+    code: int
+    seconds: int
+    commit: str
+    date: str
+    machine: str
+
+
+def main(folder: Path, names: Sequence[str], publish: bool) -> int:
+    """Run the stages; the exit code is the greatest of theirs."""
+    unknown = sorted(set(names) - set(STAGES))
+    if unknown:
+        print(f"no stage is called {', '.join(unknown)}; there are {', '.join(STAGES)}")
+        return 2
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = [name for name in STAGES if name in names or not names]
+    results = list(_run(folder, chosen))
+    _stored(folder, results)
+    if publish:
+        PUBLISHED.write_text((folder / "proof.json").read_text(encoding="utf-8"), encoding="utf-8")
+    return max(result.code for result in results)
+
+
+def _run(folder: Path, chosen: Sequence[str]) -> Iterator[Result]:
+    commit = _commit()
+    kept = {r.stage: r for r in _kept(folder) if r.commit == commit and r.code == 0}
+    for number, name in enumerate(chosen, 1):
+        left = sum(STAGES[n].minutes for n in chosen[number - 1 :] if n not in kept)
+        place = f"[{number}/{len(chosen)}] {name}"
+        if name in kept:
+            print(f"{place}: {kept[name].headline} (before)", flush=True)
+            yield kept[name]
+            continue
+        print(f"{place}: about {STAGES[name].minutes:g} min, all about {left:g} min", flush=True)
+        result = _stage(folder, name, commit)
+        print(f"{place}: {result.headline} ({result.seconds} s)", flush=True)
+        _stored(folder, [result])
+        yield result
+
+
+def _stage(folder: Path, name: str, commit: str) -> Result:
+    stage, log = STAGES[name], folder / f"{name}.log"
+    environment = {n: v for n, v in os.environ.items() if n != "PTIR_SLICE"} | stage.environment
+    if "PYTHONPATH" in stage.environment and "PYTHONPATH" in os.environ:
+        environment["PYTHONPATH"] += os.pathsep + os.environ["PYTHONPATH"]
+    command = [sys.executable, *stage.arguments]
+    if stage.report:
+        report = folder / f"{name}.jsonl"
+        command += ["--json", str(report), *(["--resume"] if report.exists() else [])]
+    began = time.monotonic()
+    with log.open("w", encoding="utf-8") as file:
+        made = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
+        )
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    headline = lines[-1].strip("= ") if lines else "nothing was printed"
+    seconds = round(time.monotonic() - began)
+    today = date.today().isoformat()
+    return Result(name, headline, made.returncode, seconds, commit, today, _machine())
+
+
+def _stored(folder: Path, results: Sequence[Result]) -> None:
+    """Results in the order of the stages, each stage's last one."""
+    known = {r.stage: r for r in (*_kept(folder), *results)}
+    listed = [asdict(known[name]) for name in STAGES if name in known]
+    (folder / "proof.json").write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+
+
+def _kept(folder: Path) -> list[Result]:
+    path = folder / "proof.json"
+    if not path.exists():
+        return []
+    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return [Result(**row) for row in found]
+
+
+def _commit() -> str:
+    """The commit, marked where the working tree is not it."""
+    call = ("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    return subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _machine() -> str:
+    """The processor's name, its vectors, and how many there are."""
+    name, vectors = platform.processor() or platform.machine(), ""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        text = info.read_text(encoding="utf-8")
+        name = next((x.partition(":")[2].strip() for x in text.splitlines() if "name" in x), name)
+        vectors = " with AVX-512" if "avx512f" in text else ""
+    return f"{name}{vectors}, {os.cpu_count()} cores"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(STAGES))
+    parser.add_argument("--publish", action="store_true", help=f"into {PUBLISHED.name} of docs")
+    options = parser.parse_args()
+    sys.exit(main(options.folder, options.names, options.publish))
