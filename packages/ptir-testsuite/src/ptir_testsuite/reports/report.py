@@ -11,6 +11,8 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from ptir.backend.control import CONTROL
+from ptir.ops import OPS
 from ptir_testsuite.running.again import again
 from ptir_testsuite.running.outcomes import BROKEN, Outcome, Row
 
@@ -18,6 +20,9 @@ CONFORMANT, NOT_CONFORMANT, DEFECT, INCOMPLETE = 0, 1, 2, 3
 SHOWN: Final = 10  # failures printed in full
 FACTS: Final = ("backend", "version", "device", "detail", "spec", "suite", "corpus", "accuracy")
 """What is printed of the header."""
+CORES: Final = frozenset((*CONTROL, "constant", "composite"))
+"""Ops that core runs by itself, whatever the backend takes."""
+UNCLAIMED: Final = " (no profile claimed)"
 
 
 @dataclass
@@ -58,9 +63,33 @@ class Report:
             return INCOMPLETE
         if self.failures:
             return NOT_CONFORMANT
-        whole = len(self.rows) == self.header["selected"] and not self.header["words"]
-        passed = self.counts[Outcome.PASS] > 0
-        return CONFORMANT if whole and passed else INCOMPLETE
+        shown = self.counts[Outcome.PASS] > 0 and (self.claims_any or self.ran_its_own)
+        return CONFORMANT if self.is_whole and shown else INCOMPLETE
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the rows are all that there are, not a part."""
+        return len(self.rows) == self.header["selected"] and not self.header["words"]
+
+    @property
+    def claims_any(self) -> bool:
+        """Whether the backend is held to any profile."""
+        return bool(self.header["profiles"])
+
+    @property
+    def ran_its_own(self) -> bool:
+        """Whether the backend itself ran an op: no refusal, nothing decomposed, nothing of core's.
+
+        Refused calls, constants and loops around nothing pass on a backend that takes no op at all.
+        """
+        return any(
+            row.outcome is Outcome.PASS
+            and row.op in OPS
+            and row.op not in CORES
+            and row.dtypes
+            and "decomposed" not in row.facts
+            for row in self.rows
+        )
 
     @property
     def verdict(self) -> str:
@@ -69,13 +98,13 @@ class Report:
             return "incomplete: interrupted"
         if self.exit_code == NOT_CONFORMANT:
             return "not conformant"
-        if self.exit_code == CONFORMANT and self.counts[Outcome.WAIVED]:
-            return "conformant but for waivers"
         if self.exit_code == CONFORMANT:
-            return "every program agrees" if self.header["alone"] else "conformant"
-        return (
-            "incomplete: nothing was executed" if not self.executed else "incomplete: a part only"
-        )
+            waived = " but for waivers" if self.counts[Outcome.WAIVED] else ""
+            said = f"conformant{waived}{'' if self.claims_any else UNCLAIMED}"
+            return "every program agrees" if self.header["alone"] and not waived else said
+        if not self.executed:
+            return "incomplete: nothing was executed"
+        return f"incomplete: {'no op of the backend ran' if self.is_whole else 'a part only'}"
 
     def footer(self) -> dict[str, Any]:
         """What the rows come to: their number, the outcomes and the verdict."""
