@@ -13,11 +13,11 @@ from rich.table import Table
 
 from ptir.backend.control import CONTROL
 from ptir.ops import OPS
+from ptir_testsuite.reports.failures import became, examples, groups
 from ptir_testsuite.running.again import again
 from ptir_testsuite.running.outcomes import BROKEN, Outcome, Row
 
 CONFORMANT, NOT_CONFORMANT, DEFECT, INCOMPLETE = 0, 1, 2, 3
-SHOWN: Final = 10  # failures printed in full
 FACTS: Final = ("backend", "version", "device", "detail", "spec", "suite", "corpus", "accuracy")
 """What is printed of the header."""
 CORES: Final = frozenset((*CONTROL, "constant", "composite"))
@@ -121,20 +121,18 @@ class Report:
 
 
 def show(report: Report, console: Console, path: Path | None = None) -> None:
-    """Print the failures, the table of ops, and the headline last; ``path`` has all of them."""
+    """Print failures by group, the table of ops, and the headline last; ``path`` has all of it."""
 
     def line(text: str) -> None:
         console.print(text, soft_wrap=True)
 
-    where = f"{path} has" if path is not None else "--json FILE would have"
     reasons = {
         waiver["id"]: f"{waiver['reason']}, until {waiver['expires']}"
         for waiver in report.header.get("waivers", ())
     }
-    for row in report.failures[:SHOWN]:
-        line(told(row))
-    if len(report.failures) > SHOWN:
-        line(f"... and {len(report.failures) - SHOWN} more; {where} all of them")
+    found = groups(report.failures)
+    for text in examples(found):
+        line(text)
     for row in report.rows:
         if row.outcome is Outcome.WAIVED:
             what = f"{row.facts['waived']} [{row.phase}]"
@@ -148,8 +146,10 @@ def show(report: Report, console: Console, path: Path | None = None) -> None:
         line(f"not checked (no formula for the composite): {names}")
     if any("memory" in row.facts for row in report.rows):
         line("not checked: leaks (the backend does not report live bytes)")
-    for row in report.failures[:1]:
-        line(f"to see it in full: {again_of(report, row)}")
+    for group in found[:1]:
+        line(f"to see the first in full: {again_of(report, group.rows[0])}")
+    if len(report.failures) > 1:
+        line(f"to see all failures: {'' if path else 'add --json FILE, then '}{all_of(path)}")
     facts = [f"{name} {report.header[name]}" for name in FACTS if report.header[name]]
     line("; ".join(facts))
     line(headline(report))
@@ -168,28 +168,18 @@ def again_of(report: Report, row: Row) -> str:
     )
 
 
-def told(row: Row) -> str:
-    """A failure for a reader: outcome, phase and message; of a broken claim the call and the id."""
-    message = row.message
-    if row.outcome is Outcome.UNSUPPORTED and row.claimed:
-        within = f"profile{'s' if len(row.profiles) > 1 else ''} {', '.join(row.profiles)}"
-        claim = within if row.profiles else "profiles"
-        broken = f"refused within the claimed {claim}: {row.call}:"
-        message = f"{broken} {message.removeprefix(f'{row.call}: ')}\n  case {row.case}"
-    return f"{row.outcome.value} [{row.phase}] {message}"
+def all_of(path: Path | None) -> str:
+    """The command that lists every failure of a report."""
+    return f"ptir-conformance failures {path or 'FILE'}"
 
 
 def headline(report: Report) -> str:
     """Attempted and total, what became of them, and the verdict."""
-    counts = Counter(_became(row) for row in report.rows)
+    counts = Counter(became(row) for row in report.rows)
     words = [word for outcome in Outcome for word in (outcome.value, BROKEN.get(outcome, ""))]
     listed = ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
     attempted = f"attempted {len(report.rows)}/{report.header['total']}"
     return f"{attempted}: {listed or 'nothing'}; {report.verdict}"
-
-
-def _became(row: Row) -> str:
-    return BROKEN.get(row.outcome, row.outcome.value) if row.failed else row.outcome.value
 
 
 def _table(rows: Sequence[Row]) -> Table:

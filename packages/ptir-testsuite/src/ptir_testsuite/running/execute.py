@@ -34,7 +34,7 @@ from ptir_testsuite.running.downloads import difference, odd_form, taken_twice
 from ptir_testsuite.running.fences import PATTERNS, Fences, soil
 from ptir_testsuite.running.judge import judge
 from ptir_testsuite.running.outcomes import Outcome, Row
-from ptir_testsuite.running.raised import named, told, trace
+from ptir_testsuite.running.raised import named, raised_at, told, trace
 
 T = TypeVar("T")
 
@@ -74,11 +74,19 @@ class Failed(Exception):  # noqa: N818  an outcome on its way into a row, never 
             return cause.trace
         return () if cause is None else trace(cause)
 
+    @property
+    def place(self) -> str:
+        """The line of the backend's code that raised what this came from, or nothing."""
+        cause = self.__cause__
+        if isinstance(cause, Failed):
+            return cause.place
+        return "" if cause is None else raised_at(cause)
+
     def ended(self, row: Row, message: str) -> Row:
         """The row of what this ended, with ``message`` for a reader."""
-        return replace(
-            row, outcome=self.outcome, phase=self.phase, message=message, trace=self.trace
-        )
+        row = replace(row, outcome=self.outcome, phase=self.phase, message=message)
+        facts = {**row.facts, "raised": self.place} if self.place else row.facts
+        return replace(row, trace=self.trace, facts=facts)
 
 
 def run_case(case: Case, setting: Setting) -> Row:
