@@ -156,6 +156,8 @@ def test_all_failures_of_a_report_are_listed_by_group(report, capsys):
     assert main(["failures", str(path)]) == 1
     out = capsys.readouterr().out
     assert all(f"  {row.case}: " in out for row in rows[:-1]) and "abs-0" not in out
+    assert out.count("backends raise only") == 2, "what one line raised is told once"
+    assert f"  {rows[-2].case}: {rows[-2].call}\n" in out
     heads = [group.head for group in groups(rows[:-1])]
     assert [line[:-1] for line in out.splitlines() if line.endswith(":")] == heads
     assert out.endswith(f"{path}: {len(rows) - 1} failures\n")

@@ -82,8 +82,9 @@ def test_a_report_is_not_believed_after_a_helper_was_swapped(target, site):
     (site.folder / "tiny_alone.py").write_text("def scale(x):\n    return 0\n", encoding="utf-8")
     found = Verification()
     run_again(report, {}, 1, 1.0, found)
-    said = "what the rows came to: another code here than in the report (tiny_alone.py differs)"
-    assert (found.open, found.exit_code) == ([said], 3)
+    said = "what the rows came to: another code here than in the report (tiny_alone.py differs): "
+    assert found.open == [said + "verify it where it was made, or run again"]
+    assert found.exit_code == 3
 
 
 def test_a_run_is_not_gone_on_with_after_a_helper_was_swapped(target, site, tmp_path):

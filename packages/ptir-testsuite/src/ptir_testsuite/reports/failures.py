@@ -72,12 +72,26 @@ def examples(found: Sequence[Group]) -> Iterator[str]:
 
 
 def everything(found: Sequence[Group], in_full: bool = False) -> Iterator[str]:
-    """All groups with all of their failures, each on one line or in full."""
+    """All groups with all of their failures, each on one line or in full.
+
+    What was raised at one place is told once, and then which calls came there.
+    """
     for group in found:
         yield f"{group.head}:"
+        if in_full:
+            yield from map(told, group.rows)
+            continue
+        if group.place:
+            yield f"  {_said(group.rows[0])}"
         for row in group.rows:
-            first, *_ = row.message.splitlines() or [""]
-            yield told(row) if in_full else f"  {row.case}: {first.removeprefix(f'{row.call}: ')}"
+            text = row.call if group.place else _said(row)
+            yield f"  {row.case}: {text}" if text != row.case else f"  {row.case}"
+
+
+def _said(row: Row) -> str:
+    """The first line of the row's message, without the call."""
+    first, *_ = row.message.splitlines() or [""]
+    return first.removeprefix(f"{row.call}: ")
 
 
 def _alike(row: Row) -> tuple[str, ...]:

@@ -41,7 +41,9 @@ def run_again(
         return
     other = strange(header, origin_of(target, header["imports"]))
     if other:
-        found.open.append(f"what the rows came to: {'; '.join(other)}")
+        found.open.append(
+            f"what the rows came to: {'; '.join(other)}: verify it where it was made, or run again"
+        )
         return
     found.wrong += _misquoted(header, target)
     if found.wrong:
