@@ -92,7 +92,7 @@ def test_a_run_is_not_gone_on_with_after_a_helper_was_swapped(target, site, tmp_
     (site.folder / "tiny_alone.py").write_text("", encoding="utf-8")
     with pytest.raises(UsageError) as refused:
         require_same(tmp_path, header, header | {"files": files_of(target.backend)})
-    assert "its files is of another state: tiny_alone.py differs;" in str(refused.value)
+    assert "cannot be resumed: of its files, tiny_alone.py differs;" in str(refused.value)
 
 
 def test_an_editable_install_is_all_modules_beside_the_backends_without_tests(target, site):

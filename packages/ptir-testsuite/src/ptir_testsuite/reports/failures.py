@@ -63,7 +63,8 @@ def told(row: Row) -> str:
 def examples(found: Sequence[Group]) -> Iterator[str]:
     """The largest groups, each with one of its failures in full."""
     for group in found[:SHOWN]:
-        yield group.head if len(group.rows) == 1 else f"{group.head}; one of them:"
+        if len(group.rows) > 1:
+            yield f"{group.head}; one of them:"
         yield told(group.rows[0])
         yield ""
     if len(found) > SHOWN:

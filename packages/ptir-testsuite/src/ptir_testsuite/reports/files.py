@@ -234,11 +234,10 @@ def require_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]
     for name in dict.fromkeys((*OPTIONS, *sorted({*found, *wanted}))):
         before, now = found.get(name), wanted.get(name)
         if before != now:
-            said = f"is {before!r} and now it is {now!r}"
+            said = f"its {OPTIONS.get(name, name)} is {before!r} and now it is {now!r}"
             if isinstance(before, dict) and isinstance(now, dict):
                 others = differing(before, now, values=name == "dependencies")
-                said = f"is of another state: {listed(others)}"
+                said = f"of its {name}, {listed(others)}"
             raise UsageError(
-                f"{path} cannot be resumed: its {OPTIONS.get(name, name)} {said}; run without"
-                " --resume into another file"
+                f"{path} cannot be resumed: {said}; run without --resume into another file"
             )

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ptir.backend.control import CONTROL
 from ptir.ops import OPS
-from ptir_testsuite.reports.failures import became, examples, groups
+from ptir_testsuite.reports.failures import SHOWN, became, examples, groups
 from ptir_testsuite.running.again import again
 from ptir_testsuite.running.outcomes import BROKEN, Outcome, Row
 
@@ -148,7 +148,7 @@ def show(report: Report, console: Console, path: Path | None = None) -> None:
         line("not checked: leaks (the backend does not report live bytes)")
     for group in found[:1]:
         line(f"to see the first in full: {again_of(report, group.rows[0])}")
-    if len(report.failures) > 1:
+    if len(report.failures) > len(found[:SHOWN]):
         line(f"to see all failures: {'' if path else 'add --json FILE, then '}{all_of(path)}")
     facts = [f"{name} {report.header[name]}" for name in FACTS if report.header[name]]
     line("; ".join(facts))
