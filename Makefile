@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requi
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test parity check format wheels bench clean
+.PHONY: help setup demo test prove parity check format docs wheels release bench clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -44,14 +44,21 @@ format: $(READY)  ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-wheels: $(READY)  ## build every wheel into dist/
-	rm -rf dist
-	set -e; for package in $(PACKAGES); do \
-	    $(BIN)/python -m build --wheel --no-isolation --outdir dist $$package; done
+docs: $(READY)  ## build the documentation site into build/docs; warnings are errors
+	$(PIP) -r requirements/docs.txt
+	$(BIN)/python scripts/draw_charts.py --check
+	$(BIN)/python -m sphinx -W --keep-going -n -q -j 2 -c docs/site docs build/docs
+	@echo "build/docs/index.html"
+
+wheels: $(READY)  ## build what is published into dist/, and check what it holds
+	$(BIN)/python scripts/release.py --files
+
+release: $(READY)  ## the same from nothing, and install and try each alone; PYTHONS="a b" with several
+	$(BIN)/python scripts/release.py $(addprefix --python ,$(PYTHONS))
 
 bench: $(READY)  ## run the benchmarks
 	set -e; for benchmark in $(wildcard benchmarks/[a-z]*.py); do \
 	    $(BIN)/python $$benchmark; done
 
 clean:  ## remove .venv, built wheels and caches
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

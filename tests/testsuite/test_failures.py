@@ -124,7 +124,14 @@ def test_a_backend_that_is_installed_is_an_authors_and_its_tools_are_not(monkeyp
 def shown(rows, path=None):
     header = {"backend": "broken", "number": 0, "profiles": [], "narrowed": False, "words": "x"}
     header |= dict.fromkeys(("version", "device", "detail", "spec", "suite", "corpus"), "")
-    header |= {"relaxations": [], "imports": [], "accuracy": "", "total": 9, "selected": 9}
+    header |= {
+        "slice": None,
+        "relaxations": [],
+        "imports": [],
+        "accuracy": "",
+        "total": 9,
+        "selected": 9,
+    }
     stream = io.StringIO()
     show(Report(header | {"alone": False}, rows), Console(file=stream, width=60), path)
     return stream.getvalue().splitlines()

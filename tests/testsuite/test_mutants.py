@@ -129,7 +129,7 @@ def test_every_planted_place_exists_and_changes():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/conformance.md", "packages/ptir-testsuite/README.md"]
+    "page", ["README.md", "docs/guides/conformance.md", "packages/ptir-testsuite/README.md"]
 )
 def test_pages_tell_the_sizes_of_the_tables(page):
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -145,7 +145,7 @@ def test_pages_tell_the_sizes_of_the_tables(page):
             f"{kernels} of {kernels} in generated kernels",
             f"{impostors} of {impostors} backends that lie",
         ),
-        "docs/conformance.md": (
+        "docs/guides/conformance.md": (
             f"{faults}/{faults} planted faults rejected",
             f"{kernels}/{kernels} faults in generated kernels",
             f"{impostors}/{impostors} impostors",

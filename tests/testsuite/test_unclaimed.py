@@ -109,7 +109,7 @@ def report(backend, items):
     """A report of some items as if they were the whole corpus."""
     rows = rows_of(backend, items)
     header = {"profiles": sorted(backend.claims), "selected": len(rows), "total": len(rows)}
-    header |= {"spec": "1.0", "backend": backend.name, "words": "", "alone": False}
+    header |= {"spec": "1.0", "backend": backend.name, "words": "", "alone": False, "slice": None}
     found = Report(header, rows)
     require(found.footer() | {"digest": "0" * 32}, "the footer")
     return found

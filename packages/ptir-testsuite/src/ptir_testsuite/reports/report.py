@@ -69,7 +69,8 @@ class Report:
     @property
     def is_whole(self) -> bool:
         """Whether the rows are all that there are, not a part."""
-        return len(self.rows) == self.header["selected"] and not self.header["words"]
+        picked = bool(self.header["words"]) or self.header["slice"] is not None
+        return len(self.rows) == self.header["selected"] and not picked
 
     @property
     def claims_any(self) -> bool:
