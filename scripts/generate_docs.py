@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ptir import errors, functional
+from ptir import capture, errors, functional
 from ptir.ir.attributes import Attributes, Literal
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops import OPS, Op, classes
@@ -19,7 +19,7 @@ from ptir.ops.classes import FLOAT, DTypeClass, listed
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE, Functional
 from ptir.ops.profiles import PROFILES, primitives
 from ptir.ops.record import REQUIRED, Array, Sample
-from ptir.types import DTYPES, DType
+from ptir.types import DTYPES, DType, parse_type
 from ptir_testsuite.oracles import accuracy
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -183,6 +183,43 @@ mark may be missing. Everything is f32 unless its section says otherwise.
 | functional | operands | attributes | implementations |
 |---|---|---|---|
 """
+
+COMPOSITES_INTRO = """
+## As a backend sees them
+
+A backend that takes a composite whole gets one instruction, whose `op` is "composite". Operands
+come in the order of this table, an optional one last, and absent where it was not given. Attributes
+are the functional's `name`, which `OpQuery.name` and `instruction.name` read, and **every** one of
+its own, also where it is None: what a caller left out is there with its default, or with what the
+call fills in. Each row is a call that leaves out all that it may. Any operand may be a view
+(broadcast, transposed, sliced) where the backend makes views of its own.
+
+| composite | operands | attributes beside `name`; *f* is filled in from the call |
+|---|---|---|
+"""
+PLAIN_CALLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "attention": ("f32[2,4,3,16] f32[2,2,7,16] f32[2,2,7,16]", {}),
+    "avg_pool2d": ("f32[2,5,7,3]", {"window": (2, 3)}),
+    "batch_norm": ("f32[2,3,3,5] f32[5] f32[5] f32[5] f32[5]", {}),
+    "cache_update": ("f32[3,2,6,4] f32[3,2,3,4] i32[3] i32[3]", {}),
+    "conv2d": ("f32[2,7,5,3] f32[3,2,3,4]", {}),
+    "embedding": ("f32[7,5] i32[2,3]", {}),
+    "gelu": ("f32[7,33]", {}),
+    "layer_norm": ("f32[5,33] f32[33] f32[33]", {}),
+    "linear": ("f32[3,33] f32[33,17]", {}),
+    "max_pool2d": ("f32[2,5,7,3]", {"window": (2, 3)}),
+    "quantized_linear": (
+        "f32[3,24] u32[5,3] f32[5,3] f32[5,3]",
+        {"bits": 4, "group": 8},
+    ),
+    "rms_norm": ("f32[5,33] f32[33]", {"epsilon": 1e-6}),
+    "rope": ("f32[2,3,4,8] i32[2,4]", {}),
+    "sample": ("f32[2,9] f32[2] i32[2] f32[2] f32[2] f32[2]", {}),
+    "silu": ("f32[3,65]", {}),
+    "softmax": ("f32[5,33]", {}),
+    "swiglu": ("f32[3,65] f32[3,65]", {}),
+}
+"""For each functional a call with what it requires and nothing else."""
 
 FUNCTIONALS_END = """
 ## Proof
@@ -362,12 +399,12 @@ def functionals_page() -> str:
     head = NOTE.format(table="functions in ptir/functional")
     head += FUNCTIONALS_INTRO.format(count=len(found))
     rows = "".join(_functional_row(one) for one in found)
-    return head + rows + "".join(map(_functional_section, found)) + FUNCTIONALS_END
+    composites = COMPOSITES_INTRO + "".join(map(_composite_row, found))
+    return head + rows + composites + "".join(map(_functional_section, found)) + FUNCTIONALS_END
 
 
 def _functional_row(one: Functional) -> str:
-    portable = inspect.unwrap(one.implementations[PORTABLE].lower)
-    parameters = inspect.signature(portable).parameters.values()
+    parameters = parameters_of(one)
     operands = [
         f"`{p.name}`" + ("" if p.default is p.empty else "?")
         for p in parameters
@@ -377,6 +414,48 @@ def _functional_row(one: Functional) -> str:
     names = ", ".join(one.implementations)
     listed = f"{', '.join(operands)} | {', '.join(attributes) or '-'} | {names}"
     return f"| [{one.name}](#{one.name}) | {listed} |\n"
+
+
+def parameters_of(one: Functional) -> list[inspect.Parameter]:
+    """The composite's operands and, by keyword only, its attributes."""
+    portable = inspect.unwrap(one.implementations[PORTABLE].lower)
+    return list(inspect.signature(portable).parameters.values())
+
+
+def plain_composite(one: Functional) -> Instruction:
+    """What a call with nothing but what it requires is captured as."""
+    program = _plain_program(one)
+    (found,) = (i for i in program.main.instructions if i.op == "composite")
+    return found
+
+
+def _plain_program(one: Functional) -> Program:
+    texts, required = PLAIN_CALLS[one.name]
+    function = getattr(functional, one.name)
+    return capture(lambda *x: function(*x, **required), *map(parse_type, texts.split()))
+
+
+def _composite_row(one: Functional) -> str:
+    program, found = _plain_program(one), plain_composite(one)
+    given = inspect.signature(getattr(functional, one.name)).parameters
+    required = PLAIN_CALLS[one.name][1]
+    names = [p.name for p in parameters_of(one) if p.kind is p.POSITIONAL_OR_KEYWORD]
+    types = [str(program.main.types[v]) for v in found.operands]
+    operands = [f"`{name}` {type}" for name, type in zip(names, types, strict=False)]
+    operands += [f"`{name}`?" for name in names[len(types) :]]
+    attributes = [
+        f"`{name} = {value!r}`" + ("" if _is_said(name, value, given, required) else " *f*")
+        for name, value in found.attributes.items()
+        if name != "name"
+    ]
+    return f"| {one.name} | {', '.join(operands)} | {', '.join(attributes) or '-'} |\n"
+
+
+def _is_said(name: str, value: Any, given: Mapping[str, Any], required: Mapping[str, Any]) -> bool:
+    """Whether an attribute is what the caller wrote, or the default that the signature shows."""
+    if name in required:
+        return bool(required[name] == value)
+    return name in given and bool(given[name].default == value)
 
 
 def _functional_section(one: Functional) -> str:

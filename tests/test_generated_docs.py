@@ -30,3 +30,15 @@ def test_generated_page_is_not_stale(name: str) -> None:
 
 def test_every_generated_page_is_checked() -> None:
     assert set(generator().pages()) == set(PAGES)
+
+
+def test_a_composite_has_every_attribute_and_its_name_whatever_a_caller_left_out() -> None:
+    made = generator()
+    assert made.PLAIN_CALLS.keys() == made.FUNCTIONALS.keys(), "one plain call for each functional"
+    for one in made.FUNCTIONALS.values():
+        parameters, found = made.parameters_of(one), made.plain_composite(one)
+        keywords = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        assert set(found.attributes) == {"name", *keywords}, one.name
+        assert found.attributes["name"] == found.name == one.name
+        required = [p for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is p.empty]
+        assert len(found.operands) == len(required), one.name

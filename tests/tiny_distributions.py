@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -28,13 +30,26 @@ def called(name: str, source: str = TINY) -> str:
     return source.replace('name = "tiny"', f'name = "{name}"')
 
 
-def wheel(folder: Path, name: str, group: str, entry: str, source: str) -> Path:
-    """A wheel of the distribution ``name`` 1.0 whose only module has its name and ``source``."""
+def wheel(
+    folder: Path,
+    name: str,
+    group: str,
+    entry: str,
+    source: str,
+    more: Mapping[str, str] = MappingProxyType({}),
+    requires: Iterable[str] = (),
+) -> Path:
+    """A wheel of the distribution ``name`` 1.0 whose module has its name and ``source``.
+
+    ``more`` are texts of further files by path, ``requires`` what it says that it needs.
+    """
     module = name.replace("-", "_")
     info = f"{module}-1.0.dist-info"
+    needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
     files = {
         f"{module}.py": source,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        **more,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": f"[{group}]\n{entry}\n",
     }
@@ -61,23 +76,24 @@ class Site:
         self.folder = folder
         self.modules: list[str] = []
 
-    def backend(self, name: str, source: str, distribution: str = "") -> str:
+    def backend(self, name: str, source: str, distribution: str = "", **others: Any) -> str:
         """Install a backend called ``name`` whose module ends in ``source``; gives the module.
 
-        The backend in it is renamed, as it must be called what its entry point is.
+        The backend in it is renamed, as it must be called what its entry point is. ``others`` are
+        those of ``wheel``.
         """
         source = called(name, source)
         distribution = distribution or f"tiny-{name}"
         entry = f"{name} = {distribution.replace('-', '_')}:backend"
-        return self.add(distribution, registry.GROUP, entry, source)
+        return self.add(distribution, registry.GROUP, entry, source, **others)
 
     def plugin(self, name: str, source: str) -> str:
         """Install a plugin called ``name`` whose module is ``source``; gives the module."""
         module = f"tiny_{name}"
         return self.add(f"tiny-{name}", plugins.GROUP, f"{name} = {module}", source)
 
-    def add(self, distribution: str, group: str, entry: str, source: str) -> str:
-        with ZipFile(wheel(self.folder, distribution, group, entry, source)) as archive:
+    def add(self, distribution: str, group: str, entry: str, source: str, **others: Any) -> str:
+        with ZipFile(wheel(self.folder, distribution, group, entry, source, **others)) as archive:
             archive.extractall(self.folder)
         importlib.invalidate_caches()
         self.modules.append(distribution.replace("-", "_"))

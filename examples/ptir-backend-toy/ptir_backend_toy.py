@@ -1,4 +1,4 @@
-"""The backend "toy": the core profile on NumPy."""
+"""The backend "toy" of ptir, which began as the core profile on NumPy."""
 
 import math
 

@@ -1,7 +1,8 @@
-"""A program gives what NumPy gives, and ops do what the conformance suite says."""
+"""A program gives what NumPy gives, ops do what the suite says, the README what is claimed."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import ptir
@@ -11,6 +12,7 @@ NAME = "toy"
 
 # Every op on awkward values; `ptir-conformance run` without -k checks everything.
 SLICE = "(combinations or awkward or iota) and not window and not patches"
+HELD_TO = "core"  # profiles, of those that are claimed
 
 
 def test_softmax_of_a_product_is_what_numpy_gives():
@@ -24,8 +26,14 @@ def test_softmax_of_a_product_is_what_numpy_gives():
 
 def test_a_slice_of_the_corpus_passes():
     command = [sys.executable, "-m", "ptir_testsuite", "run", "--backend", NAME]
-    command += ["--claims", "core", "-k", SLICE]
+    command += ["--claims", HELD_TO, "-k", SLICE]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     # 3 is a part of the corpus without a failure, 0 would be all of it, 1 a failure.
     assert done.returncode == 3, done.stdout + done.stderr
     assert "incomplete: a part only" in done.stdout
+
+
+def test_the_readme_names_the_profiles_that_are_claimed():
+    claims = ", ".join(sorted(ptir.backend(NAME).backend.claims)) or "nothing"
+    readme = Path(__file__).with_name("README.md").read_text("utf-8")
+    assert f"It claims: {claims}." in " ".join(readme.split())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from ptir.backend import Interpreter
+import ptir
+from ptir import functional as F
+from ptir.backend import Interpreter, Target
 from ptir.backend.contract import Device, OpQuery
 from ptir.ir.attributes import Attributes
 from ptir.ops.profiles import profiles_of_dtypes
 from ptir.types import DTYPES, parse_type
-from tiny_backend import TinyBackend
+from tiny_backend import ONE, TinyBackend
 
 
 class Adder(TinyBackend):
@@ -65,3 +68,22 @@ def test_composites_are_lowered_whatever_the_ops() -> None:
 
 def test_there_is_one_device_that_ranks_with_the_reference() -> None:
     assert OneDevice().devices() == (Device(0, "tiny", "reference"),)
+
+
+def test_a_reusable_operand_may_be_a_broadcast_view() -> None:
+    """Nobody reads its memory afterwards, and many of its elements share one place."""
+    seen: dict[str, tuple[frozenset[int], tuple[int, ...]]] = {}
+
+    class Noting(TinyBackend):
+        def prepare(self, instruction, device, reusable):
+            run = super().prepare(instruction, device, reusable)
+
+            def noted(*operands):
+                seen[instruction.op] = reusable, operands[0].strides
+                return run(*operands)
+
+            return noted
+
+    program = ptir.capture(lambda x: F.exp(F.exp(x).broadcast_to((4, 3))), ptir.spec("f32", 3))
+    ptir.run_program(program, {"x": np.zeros(3, "f4")}, Target(Noting(), ONE[0]))
+    assert seen["exp"] == (frozenset({0}), (0, 4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from ptir.backend import registry
 from ptir.cli.main import main
-from ptir.cli.new_backend import LEVELS, LONGEST, rendered
+from ptir.cli.new_backend import LEVELS, LONGEST, rendered, write
 from ptir.errors import CompileError
 from tiny_distributions import TINY, Site, site
 
@@ -22,6 +23,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ptir-backend-toy"
 Capture = pytest.CaptureFixture[str]
 
 
+NAMED = "test_the_readme_names_the_profiles_that_are_claimed"
 CACHES = {"__pycache__", ".ruff_cache", ".pytest_cache", ".mypy_cache"}
 
 
@@ -56,6 +58,29 @@ def test_levels_differ_in_the_module_and_where_it_is_named() -> None:
         assert f"class {name}(" in module, level
         assert len(module.splitlines()) < {"interpreter": 80, "kernel": 200}[level]
     assert made["interpreter"] == rendered("mine")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_is_said_of_it_stays_true_when_it_becomes_something_else(
+    level: str, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was made from is told as its past; its own test holds the README to the claims."""
+    made = rendered("mine", level)
+    first, _, past = made["README.md"].partition("## Where it comes from")
+    assert not re.search(r"NumPy|C\+\+|core profile", first)
+    assert 'description = "The backend mine of ptir."' in made["pyproject.toml"]
+    assert "It began as what `ptir new-backend` writes: " in past
+    module = made["ptir_backend_mine.py"]
+    assert module.startswith('"""The backend "mine" of ptir, which began as ')
+    (name,) = re.findall(r"ptir_backend_mine:(\w+)", made["pyproject.toml"])
+    site.add("ptir-backend-mine", registry.GROUP, f"mine = ptir_backend_mine:{name}", module)
+    write(tmp_path / "mine", made)
+    check = runpy.run_path(str(tmp_path / "mine" / "test_ptir_backend_mine.py"))[NAMED]
+    check()
+    backend = type(registry.get("mine").backend)
+    monkeypatch.setattr(backend, "claims", backend.claims ^ {"core", "f64"})
+    with pytest.raises(AssertionError):
+        check()
 
 
 def test_level_that_is_none_is_refused(tmp_path: Path, capsys: Capture) -> None:

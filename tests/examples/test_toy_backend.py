@@ -135,10 +135,11 @@ def test_it_generates_the_tokens_of_the_reference(installed: Path, tmp_path: Pat
 
 @pytest.mark.slow
 def test_its_own_tests_pass_on_what_was_installed(installed: Path, tmp_path: Path) -> None:
-    shutil.copy(EXAMPLE / TEST, tmp_path)
+    for name in (TEST, "README.md"):
+        shutil.copy(EXAMPLE / name, tmp_path)
     done = run(installed, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout
 
 
 FAULTS = {

@@ -163,7 +163,13 @@ def test_invented_and_moved_rows_of_an_interrupted_run_are_found(honest, tmp_pat
         ("number", 1, "ref: no device '1'"),
         ("backend", "cuda", "unknown backend 'cuda'"),
         ("device", "another", "another device here than in the report"),
-        ("code", {"ptir": "", "ptir_testsuite": ""}, "another code here than in the report"),
+        (
+            "code",
+            {"ptir": "", "ptir_testsuite": ""},
+            "another code here than in the report (ptir differs, ptir_testsuite differs)",
+        ),
+        ("files", {}, "another code here than in the report (ptir_backend_ref/__init__.py is new"),
+        ("dependencies", {"numpy": "1.0"}, "numpy was 1.0 and is "),
     ],
 )
 def test_what_cannot_be_run_again_is_not_believed(name, value, text, honest, tmp_path):

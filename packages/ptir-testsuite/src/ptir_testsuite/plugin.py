@@ -17,7 +17,7 @@ import pytest
 from ptir.errors import PtirError
 from ptir_testsuite.corpus.profiles import parse_claims
 from ptir_testsuite.corpus.selection import nothing_found
-from ptir_testsuite.reports.report import told
+from ptir_testsuite.reports.failures import told
 from ptir_testsuite.reports.runner import Programs, Wish, prepared
 from ptir_testsuite.reports.waivers import Waiver, applied, read_waivers
 from ptir_testsuite.running.execute import Setting

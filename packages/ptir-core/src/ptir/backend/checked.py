@@ -11,6 +11,7 @@ from typing import Any
 
 from ptir.backend.contract import Backend, Device, Handle
 from ptir.backend.entries import cause
+from ptir.backend.raised import frames, place
 from ptir.errors import DeviceError, PtirError
 from ptir.ir.program import Instruction
 from ptir.types import TensorType
@@ -32,13 +33,19 @@ def stepped(name: str, step: Step, instruction: Instruction, device: Device) -> 
         except PtirError:
             raise
         except Exception as error:
-            said = f"raised what is no error of ptir.errors: {cause(error)}"
-            raise DeviceError(f"{_named(name, instruction)} {said}") from error
+            raise DeviceError(_foreign(error, _named(name, instruction))) from error
         if not isinstance(results, tuple) or len(results) != count:
             raise DeviceError(f"{_named(name, instruction)} {_miscounted(results, count)}")
         return results[0] if count == 1 else results
 
     return run
+
+
+def _foreign(error: Exception, step: str) -> str:
+    """The error itself first, then where it came from and the rule that it breaks."""
+    where = place(frames(error))
+    at = f" at {where}" if where else ""
+    return f"{cause(error)}{at} ({step}); backends raise only errors of ptir.errors"
 
 
 def _named(name: str, instruction: Instruction) -> str:

@@ -65,7 +65,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class OpQuery:
-    """One concrete application of an op or composite, as the capability predicate sees it."""
+    """One concrete application of an op or composite, as the capability predicate sees it.
+
+    A composite's attributes are its ``name`` and every attribute of the functional, filled in
+    where the caller gave none; optional operands come last and may be absent.
+    """
 
     op: str
     attributes: Attributes

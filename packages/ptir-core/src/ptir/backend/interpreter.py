@@ -76,7 +76,9 @@ class Interpreter(Backend):
         """A function of the operands' handles that runs ``instruction``.
 
         It returns one handle, or a tuple where the op has several results. ``reusable`` are the
-        operand positions whose memory no one reads afterwards: they may be overwritten.
+        operand positions whose memory no one reads afterwards: they may be overwritten. Such an
+        operand may be a view that a step of the backend's own returned: of a ``broadcast_to`` many
+        elements share one place, so write only to what is dense and as large as the result.
         """
         return stepped(self.name, self.step, instruction, device)
 

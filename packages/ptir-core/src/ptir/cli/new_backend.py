@@ -59,8 +59,8 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 def command(shared: Shared, name: str, folder: Path | None, level: str) -> None:
     """Write a backend called NAME to FOLDER (default: ptir-backend-NAME), which must be new.
 
-    It passes the core profile as it is, with an entry point, a test, and a workflow that runs the
-    conformance suite.
+    It passes the profiles that it claims as it is, with an entry point, a test, and a workflow that
+    runs the conformance suite.
     """
     check_name(name)
     where = folder or Path(distribution_of(name))
@@ -118,6 +118,7 @@ def rendered(name: str, level: str = "interpreter") -> dict[str, str]:
     """The files of a backend called ``name``: their paths and texts."""
     templates = resources.files("ptir") / "data" / "backend"
     marks = {"@name@": name, "@module@": module_of(name), "@level@": level, **LEVELS[level]}
+    marks["@claims@"] = claims_of(level)
     files = {}
     for template, path in FILES.items():
         source = templates / template.replace("@level@", level)
@@ -126,6 +127,15 @@ def rendered(name: str, level: str = "interpreter") -> dict[str, str]:
             text = text.replace(mark, meant)
         files[path.format(module=module_of(name))] = text
     return files
+
+
+def claims_of(level: str) -> str:
+    """The profiles that a backend of the level claims unless it says otherwise."""
+    from ptir.backend import Interpreter
+    from ptir.codegen import KernelBackend
+
+    base = {"interpreter": Interpreter, "kernel": KernelBackend}[level]
+    return ", ".join(sorted(base.claims))
 
 
 def write(folder: Path, files: dict[str, str]) -> None:

@@ -26,6 +26,7 @@ for _command in (
     runs.programs_command,
     reports.replay_command,
     reports.verify_command,
+    reports.failures_command,
     tables.matrix_command,
     tables.badge_command,
     tables.support_command,

@@ -1,4 +1,4 @@
-"""``verify`` and ``replay``: whether a report can be believed, and one of its rows again."""
+"""``verify``, ``failures`` and ``replay``: is a report to be believed, what failed, a row again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import click
 
 from ptir_testsuite.cli.runs import wish_of
 from ptir_testsuite.cli.shared import COUNT, SECONDS, built_anew, console, on_backend, terminable
+from ptir_testsuite.reports.failures import everything, groups
+from ptir_testsuite.reports.files import read
 from ptir_testsuite.reports.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT
 from ptir_testsuite.reports.runner import Programs, opened
 from ptir_testsuite.reports.verify import SAMPLE, verify
@@ -42,6 +44,18 @@ def verify_command(report: Path, again: int, timeout: float, imports: tuple[str,
     words = {CONFORMANT: "believed", NOT_CONFORMANT: "rejected", INCOMPLETE: "not all checked"}
     click.echo(f"{report}: {words[found.exit_code]}")
     return found.exit_code
+
+
+@click.command("failures")
+@click.argument("report", type=existing)
+@click.option("--full", is_flag=True, help="With operands, elements and bounds of each.")
+def failures_command(report: Path, full: bool) -> int:
+    """List every failure of a report, finished or not, by what they have in common; 1 where any."""
+    rows = [row for row in read(report).parsed if row.failed]
+    for text in everything(groups(rows), full):
+        console().print(text, soft_wrap=True)
+    console().print(f"{report}: {len(rows)} failures" if rows else f"{report}: no failure")
+    return NOT_CONFORMANT if rows else CONFORMANT
 
 
 @click.command("replay")

@@ -14,8 +14,8 @@ COLORS: Final = {
     INCOMPLETE: ("lightgrey", "#9f9f9f"),
 }
 """The colour of a verdict: its name at shields.io, and what that is."""
-WAIVED: Final = ("yellow", "#dfb317")
-"""The colour of what is conformant but for waivers."""
+RESERVED: Final = ("yellow", "#dfb317")
+"""The colour of what is conformant but for waivers, or claims nothing."""
 
 WIDTH: Final = 6.6  # of a letter, on average, in the badge's font at its size
 SVG: Final = """\
@@ -47,8 +47,10 @@ def message_of(report: Report) -> str:
 
 def color_of(report: Report) -> tuple[str, str]:
     """The colour: its name at shields.io, and what that is."""
-    waived = report.exit_code == CONFORMANT and report.counts[Outcome.WAIVED]
-    return WAIVED if waived else COLORS[report.exit_code]
+    if report.exit_code != CONFORMANT:
+        return COLORS[report.exit_code]
+    reserved = report.counts[Outcome.WAIVED] or not report.claims_any
+    return RESERVED if reserved else COLORS[CONFORMANT]
 
 
 def shields(report: Report) -> str:

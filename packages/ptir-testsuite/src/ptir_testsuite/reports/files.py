@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from ptir.errors import UsageError
+from ptir_testsuite.reports.provenance import differing, listed
 from ptir_testsuite.reports.report import Report
 from ptir_testsuite.reports.schema import require
 from ptir_testsuite.running.outcomes import Row
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 UNSEALED: Final = ("seconds", "digest")
 
 
@@ -183,7 +184,7 @@ class Journal:
     def _rows_of(self, header: dict[str, Any]) -> list[Row]:
         if self.resume and self.path.stat().st_size:
             found = read(self.path)
-            _require_same(self.path, found.plain_header, header)
+            require_same(self.path, found.plain_header, header)
             if fault := broken(found):
                 raise UsageError(
                     f"{self.path} cannot be resumed: {fault}; run without --resume into another"
@@ -228,11 +229,15 @@ OPTIONS: Final = {"words": "-k", "profiles": "--claims", "programs": "seed, firs
 """What people know some fields of the header by; they are looked at first."""
 
 
-def _require_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def require_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise ``UsageError`` where the header of an unfinished run is not that of this one."""
     for name in dict.fromkeys((*OPTIONS, *sorted({*found, *wanted}))):
-        if found.get(name) != wanted.get(name):
-            known = OPTIONS.get(name, name)
+        before, now = found.get(name), wanted.get(name)
+        if before != now:
+            said = f"its {OPTIONS.get(name, name)} is {before!r} and now it is {now!r}"
+            if isinstance(before, dict) and isinstance(now, dict):
+                others = differing(before, now, values=name == "dependencies")
+                said = f"of its {name}, {listed(others)}"
             raise UsageError(
-                f"{path} cannot be resumed: its {known} is {found.get(name)!r} and now it is"
-                f" {wanted.get(name)!r}; run without --resume into another file"
+                f"{path} cannot be resumed: {said}; run without --resume into another file"
             )

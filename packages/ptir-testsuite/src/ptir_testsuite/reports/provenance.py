@@ -7,20 +7,62 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any, Final
 
-from ptir.backend import Backend, registry
+from ptir.backend import Target
+from ptir_testsuite.reports.distribution import OURS, dependencies_of, files_of
 
 NOT_CODE = ("__pycache__",)
+SHOWN: Final = 5  # differences that are named
 
 
-def code_of(backend: Backend) -> dict[str, str]:
-    """A digest of all files of every package that a run executes, by package."""
-    own = type(backend).__module__.partition(".")[0]
-    return {name: _digest(name) for name in sorted({"ptir", "ptir_testsuite", own})}
+def origin_of(target: Target, imports: Iterable[str] = ()) -> dict[str, Any]:
+    """What ran, and on what: the fields of a header that must agree where a row is run again."""
+    return {
+        "device": target.device.name,
+        "detail": target.device.detail,
+        "code": {name: _digest(name) for name in sorted(OURS)},
+        "files": files_of(target.backend, imports),
+        "dependencies": dependencies_of(target.backend),
+    }
+
+
+def strange(header: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """What of a header is otherwise here, for a reader; nothing where all agrees."""
+    other = [name for name in ("device", "detail") if header[name] != here[name]]
+    found = [f"another {' and '.join(other)} here than in the report"] if other else []
+    code = [*differing(header["code"], here["code"]), *differing(header["files"], here["files"])]
+    if code:
+        found.append(f"another code here than in the report ({listed(code)})")
+    if others := differing(header["dependencies"], here["dependencies"], values=True):
+        found.append(f"other dependencies here than in the report ({listed(others)})")
+    return found
+
+
+def differing(there: Mapping[str, str], here: Mapping[str, str], values: bool = False) -> list[str]:
+    """How two tables differ, entry by entry; with their ``values`` where a reader knows these."""
+    found = []
+    for name in sorted({*there, *here}):
+        before, now = there.get(name), here.get(name)
+        if before == now:
+            continue
+        if before is None:
+            found.append(f"{name} is new")
+        elif now is None:
+            found.append(f"{name} is gone")
+        else:
+            found.append(f"{name} was {before} and is {now}" if values else f"{name} differs")
+    return found
+
+
+def listed(texts: list[str]) -> str:
+    """Some texts on one line, and how many more there are."""
+    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return ", ".join(texts[:SHOWN]) + more
 
 
 @cache
@@ -29,27 +71,16 @@ def _digest(package: str) -> str:
     place = getattr(module, "__file__", None)
     if place is None:
         return "unknown"
-    root = Path(place)
-    files = [root]
-    if root.name == "__init__.py":
-        root = root.parent
-        files = sorted(p for p in root.rglob("*") if p.is_file() and _is_code(p))
+    root = Path(place).parent
     state = hashlib.blake2b(digest_size=8)
-    for file in files:
-        name = file.relative_to(root).as_posix() if file != root else file.name
+    for file in sorted(p for p in root.rglob("*") if p.is_file() and _is_code(p)):
         content = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
-        state.update(f"{name} {content}\n".encode())
+        state.update(f"{file.relative_to(root).as_posix()} {content}\n".encode())
     return state.hexdigest()
 
 
 def _is_code(path: Path) -> bool:
     return not any(part in NOT_CODE or part.startswith(".") for part in path.parts)
-
-
-def version_of(backend: Backend) -> str:
-    """The version of the distribution that a backend was installed with, or that it was not."""
-    found = [entry.version for entry in registry.listed() if entry.name == backend.name]
-    return found[0] if found else "not installed"
 
 
 def suite_version() -> str:

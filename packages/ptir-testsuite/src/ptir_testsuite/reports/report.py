@@ -11,13 +11,18 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from ptir.backend.control import CONTROL
+from ptir.ops import OPS
+from ptir_testsuite.reports.failures import SHOWN, became, examples, groups
 from ptir_testsuite.running.again import again
 from ptir_testsuite.running.outcomes import BROKEN, Outcome, Row
 
 CONFORMANT, NOT_CONFORMANT, DEFECT, INCOMPLETE = 0, 1, 2, 3
-SHOWN: Final = 10  # failures printed in full
 FACTS: Final = ("backend", "version", "device", "detail", "spec", "suite", "corpus", "accuracy")
 """What is printed of the header."""
+CORES: Final = frozenset((*CONTROL, "constant", "composite"))
+"""Ops that core runs by itself, whatever the backend takes."""
+UNCLAIMED: Final = " (no profile claimed)"
 
 
 @dataclass
@@ -58,10 +63,34 @@ class Report:
             return INCOMPLETE
         if self.failures:
             return NOT_CONFORMANT
+        shown = self.counts[Outcome.PASS] > 0 and (self.claims_any or self.ran_its_own)
+        return CONFORMANT if self.is_whole and shown else INCOMPLETE
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the rows are all that there are, not a part."""
         picked = bool(self.header["words"]) or self.header["slice"] is not None
-        whole = len(self.rows) == self.header["selected"] and not picked
-        passed = self.counts[Outcome.PASS] > 0
-        return CONFORMANT if whole and passed else INCOMPLETE
+        return len(self.rows) == self.header["selected"] and not picked
+
+    @property
+    def claims_any(self) -> bool:
+        """Whether the backend is held to any profile."""
+        return bool(self.header["profiles"])
+
+    @property
+    def ran_its_own(self) -> bool:
+        """Whether the backend itself ran an op: no refusal, nothing decomposed, nothing of core's.
+
+        Refused calls, constants and loops around nothing pass on a backend that takes no op at all.
+        """
+        return any(
+            row.outcome is Outcome.PASS
+            and row.op in OPS
+            and row.op not in CORES
+            and row.dtypes
+            and "decomposed" not in row.facts
+            for row in self.rows
+        )
 
     @property
     def verdict(self) -> str:
@@ -70,13 +99,13 @@ class Report:
             return "incomplete: interrupted"
         if self.exit_code == NOT_CONFORMANT:
             return "not conformant"
-        if self.exit_code == CONFORMANT and self.counts[Outcome.WAIVED]:
-            return "conformant but for waivers"
         if self.exit_code == CONFORMANT:
-            return "every program agrees" if self.header["alone"] else "conformant"
-        return (
-            "incomplete: nothing was executed" if not self.executed else "incomplete: a part only"
-        )
+            waived = " but for waivers" if self.counts[Outcome.WAIVED] else ""
+            said = f"conformant{waived}{'' if self.claims_any else UNCLAIMED}"
+            return "every program agrees" if self.header["alone"] and not waived else said
+        if not self.executed:
+            return "incomplete: nothing was executed"
+        return f"incomplete: {'no op of the backend ran' if self.is_whole else 'a part only'}"
 
     def footer(self) -> dict[str, Any]:
         """What the rows come to: their number, the outcomes and the verdict."""
@@ -93,20 +122,18 @@ class Report:
 
 
 def show(report: Report, console: Console, path: Path | None = None) -> None:
-    """Print the failures, the table of ops, and the headline last; ``path`` has all of them."""
+    """Print failures by group, the table of ops, and the headline last; ``path`` has all of it."""
 
     def line(text: str) -> None:
         console.print(text, soft_wrap=True)
 
-    where = f"{path} has" if path is not None else "--json FILE would have"
     reasons = {
         waiver["id"]: f"{waiver['reason']}, until {waiver['expires']}"
         for waiver in report.header.get("waivers", ())
     }
-    for row in report.failures[:SHOWN]:
-        line(told(row))
-    if len(report.failures) > SHOWN:
-        line(f"... and {len(report.failures) - SHOWN} more; {where} all of them")
+    found = groups(report.failures)
+    for text in examples(found):
+        line(text)
     for row in report.rows:
         if row.outcome is Outcome.WAIVED:
             what = f"{row.facts['waived']} [{row.phase}]"
@@ -120,8 +147,10 @@ def show(report: Report, console: Console, path: Path | None = None) -> None:
         line(f"not checked (no formula for the composite): {names}")
     if any("memory" in row.facts for row in report.rows):
         line("not checked: leaks (the backend does not report live bytes)")
-    for row in report.failures[:1]:
-        line(f"to see it in full: {again_of(report, row)}")
+    for group in found[:1]:
+        line(f"to see the first in full: {again_of(report, group.rows[0])}")
+    if len(report.failures) > len(found[:SHOWN]):
+        line(f"to see all failures: {'' if path else 'add --json FILE, then '}{all_of(path)}")
     facts = [f"{name} {report.header[name]}" for name in FACTS if report.header[name]]
     line("; ".join(facts))
     line(headline(report))
@@ -140,28 +169,18 @@ def again_of(report: Report, row: Row) -> str:
     )
 
 
-def told(row: Row) -> str:
-    """A failure for a reader: outcome, phase and message; of a broken claim the call and the id."""
-    message = row.message
-    if row.outcome is Outcome.UNSUPPORTED and row.claimed:
-        within = f"profile{'s' if len(row.profiles) > 1 else ''} {', '.join(row.profiles)}"
-        claim = within if row.profiles else "profiles"
-        broken = f"refused within the claimed {claim}: {row.call}:"
-        message = f"{broken} {message.removeprefix(f'{row.call}: ')}\n  case {row.case}"
-    return f"{row.outcome.value} [{row.phase}] {message}"
+def all_of(path: Path | None) -> str:
+    """The command that lists every failure of a report."""
+    return f"ptir-conformance failures {path or 'FILE'}"
 
 
 def headline(report: Report) -> str:
     """Attempted and total, what became of them, and the verdict."""
-    counts = Counter(_became(row) for row in report.rows)
+    counts = Counter(became(row) for row in report.rows)
     words = [word for outcome in Outcome for word in (outcome.value, BROKEN.get(outcome, ""))]
     listed = ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
     attempted = f"attempted {len(report.rows)}/{report.header['total']}"
     return f"{attempted}: {listed or 'nothing'}; {report.verdict}"
-
-
-def _became(row: Row) -> str:
-    return BROKEN.get(row.outcome, row.outcome.value) if row.failed else row.outcome.value
 
 
 def _table(rows: Sequence[Row]) -> Table:

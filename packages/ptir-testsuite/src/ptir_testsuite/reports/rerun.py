@@ -11,8 +11,9 @@ from ptir.errors import PluginError
 from ptir.ir.program import VERSION
 from ptir_testsuite.oracles.accuracy import Terms
 from ptir_testsuite.reports.against import Items
+from ptir_testsuite.reports.distribution import version_of
 from ptir_testsuite.reports.files import UNSEALED
-from ptir_testsuite.reports.provenance import code_of, suite_version, version_of
+from ptir_testsuite.reports.provenance import origin_of, strange, suite_version
 from ptir_testsuite.reports.report import Report
 from ptir_testsuite.reports.verification import Verification
 from ptir_testsuite.reports.waivers import applied, waivers_of
@@ -38,12 +39,11 @@ def run_again(
     except PluginError as error:
         found.open.append(f"what the rows came to: {error}")
         return
-    now = {"code": code_of(target.backend), "device": target.device.name}
-    now["detail"] = target.device.detail
-    other = [what for what, value in now.items() if header[what] != value]
+    other = strange(header, origin_of(target, header["imports"]))
     if other:
-        text = f"what the rows came to: another {' and '.join(other)} here than in the report"
-        found.open.append(text)
+        found.open.append(
+            f"what the rows came to: {'; '.join(other)}: verify it where it was made, or run again"
+        )
         return
     found.wrong += _misquoted(header, target)
     if found.wrong:

@@ -16,8 +16,9 @@ from ptir_testsuite.corpus.derivation import corpus_hash, judged
 from ptir_testsuite.corpus.selection import selection
 from ptir_testsuite.oracles.accuracy import Terms, accuracy_hash
 from ptir_testsuite.oracles.composites import FORMULAS
+from ptir_testsuite.reports.distribution import version_of
 from ptir_testsuite.reports.files import SCHEMA, Journal
-from ptir_testsuite.reports.provenance import code_of, digest_of, suite_version, version_of
+from ptir_testsuite.reports.provenance import digest_of, origin_of, suite_version
 from ptir_testsuite.reports.report import Report
 from ptir_testsuite.reports.waivers import Waiver, applied, require_known
 from ptir_testsuite.running.execute import Setting
@@ -172,18 +173,16 @@ def empty_report(
     setting: Setting, everything: Sequence[Item], chosen: Sequence[Item], wish: Wish
 ) -> Report:
     """A report without rows: the facts that its verdict rests on."""
-    backend, device = setting.target.backend, setting.target.device
+    backend = setting.target.backend
     header: dict[str, Any] = {
         "kind": "header",
         "schema": SCHEMA,
         "backend": backend.name,
         "version": version_of(backend),
-        "device": device.name,
-        "detail": device.detail,
-        "number": device.index,
+        "number": setting.target.device.index,
         "spec": ".".join(map(str, VERSION)),
         "suite": suite_version(),
-        "code": code_of(backend),
+        **origin_of(setting.target, wish.imports),
         "imports": list(wish.imports),
         "corpus": corpus_hash(hashed(everything)),
         "accuracy": accuracy_hash(OPS.values()),

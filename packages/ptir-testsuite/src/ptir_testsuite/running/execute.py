@@ -34,7 +34,7 @@ from ptir_testsuite.running.downloads import difference, odd_form, taken_twice
 from ptir_testsuite.running.fences import PATTERNS, Fences, soil
 from ptir_testsuite.running.judge import judge
 from ptir_testsuite.running.outcomes import Outcome, Row
-from ptir_testsuite.running.raised import named, told, trace
+from ptir_testsuite.running.raised import named, raised_at, told, trace
 
 T = TypeVar("T")
 
@@ -76,11 +76,19 @@ class Failed(Exception):  # noqa: N818  an outcome on its way into a row, never 
             return cause.trace
         return () if cause is None else trace(cause)
 
+    @property
+    def place(self) -> str:
+        """The line of the backend's code that raised what this came from, or nothing."""
+        cause = self.__cause__
+        if isinstance(cause, Failed):
+            return cause.place
+        return "" if cause is None else raised_at(cause)
+
     def ended(self, row: Row, message: str) -> Row:
         """The row of what this ended, with ``message`` for a reader."""
-        return replace(
-            row, outcome=self.outcome, phase=self.phase, message=message, trace=self.trace
-        )
+        row = replace(row, outcome=self.outcome, phase=self.phase, message=message)
+        facts = {**row.facts, "raised": self.place} if self.place else row.facts
+        return replace(row, trace=self.trace, facts=facts)
 
 
 def run_case(case: Case, setting: Setting) -> Row:
@@ -109,6 +117,8 @@ def _attempted(case: Case, setting: Setting, row: Row) -> Row:
     program, refusal = _accepted(case, setting)
     if program is None:
         return replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=refusal)
+    if program != case.program:
+        row = replace(row, facts={"decomposed": True})
     results = _results(case, program, setting)
     judgement = judge(case, results, setting.terms)
     if judgement.message:
@@ -117,7 +127,7 @@ def _attempted(case: Case, setting: Setting, row: Row) -> Row:
             outcome=Outcome.MISMATCH,
             phase="compare",
             message=judgement.message,
-            facts=judgement.facts or {},
+            facts={**row.facts, **(judgement.facts or {})},
         )
     if refusal:
         text = f"{case.call}: the capability predicate says {refusal!r}, and yet it runs"
@@ -132,19 +142,21 @@ def _accepted(case: Case, setting: Setting) -> tuple[Program | None, str]:
     """The program to run, or None and why there is none; a refusal comes from the predicate.
 
     A refused op that has a way around (a decomposition, a composite's lowering) is run that way,
-    as core does. One without is compiled anyway: what works must be claimed.
+    as core does. One without is compiled anyway: what works must be claimed. An op with regions is
+    taken where all that they hold is taken, and what core runs beside them (a scan's slices).
     """
     backend, device = setting.target.backend, setting.target.device
     program = case.program
     query = query_of(program.main, program.main.instructions[0])
     refusal = _guarded("compile", case, lambda: backend.refusal(query, device))
     if refusal is None:
-        return program, ""
+        has_regions = case.op != "composite" and bool(OPS[case.op].regions)
+        return _legalized(program, setting, "") if has_regions else (program, "")
     if not isinstance(refusal, str):
         text = f"refusal() gave {refusal!r}; it must give a reason (a string) or None"
         raise Failed(Outcome.ERROR, "compile", f"{case.call}: {text}")
     if has_way_around(case):
-        return _around(program, setting, refusal)
+        return _legalized(program, setting, f"{refusal}; its lowering: ")
     try:
         backend.compile(program, device, Options())
     except UnsupportedError:
@@ -165,12 +177,13 @@ def has_way_around(case: Case) -> bool:
     return OPS[case.op].decomposition is not None or case.op == "composite"
 
 
-def _around(program: Program, setting: Setting, refusal: str) -> tuple[Program | None, str]:
+def _legalized(program: Program, setting: Setting, said: str) -> tuple[Program | None, str]:
+    """What core makes of the program; where the backend refuses that too, ``said`` and why."""
     context = PassContext(setting.target.backend, setting.target.device)
     try:
         return legalize(program, context), ""
     except UnsupportedError as error:
-        return None, f"{refusal}; its lowering: {error}"
+        return None, f"{said}{error}"
 
 
 def _not_typed(case: Case, error: Exception) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from pathlib import Path
 from typing import Final
 
-import ptir
+from ptir.backend.raised import frames, place
 from ptir.errors import PtirError
 
-OURS: Final = (Path(ptir.__file__).parent, Path(__file__).parent)
-"""The folders of core and of the suite, whose frames say nothing about a backend."""
+SUITE: Final = Path(__file__).resolve().parent.parent
+"""The folder of the suite, whose frames say nothing about a backend, as those of core."""
 
 RULE: Final = "backends raise only errors of ptir.errors"
 
@@ -21,31 +20,37 @@ def named(error: BaseException) -> str:
 
 
 def told(phase: str, error: BaseException) -> str:
-    """What ``phase`` raised, on the first line also from where, and the rule if it is broken."""
+    """What ``phase`` raised, on the first line also from where, and the rule if it is broken.
+
+    An error that core has wrapped says all of this itself, the original first.
+    """
+    if _is_wrapped(error):
+        return f"{phase} raised {error}"
     first, *rest = f"{phase} raised {named(error)}".splitlines()
-    frames = _frames(error)
-    if frames:
-        place = frames[-1]
-        first += f" at {Path(place.filename).name}:{place.lineno} in {place.name}"
+    if where := raised_at(error):
+        first += f" at {where}"
     if not isinstance(error, PtirError):
         first += f"; {RULE}"
     return "\n".join((first, *rest))
+
+
+def raised_at(error: BaseException) -> str:
+    """File, line and function of the backend's code that raised, or nothing."""
+    return place(frames(error, (SUITE,)))
 
 
 def trace(error: BaseException) -> tuple[str, ...]:
     """The frames outside core and the suite, innermost last: file, line, function, text."""
     lines = (
         (f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}', f"    {frame.line}")
-        for frame in _frames(error)
+        for frame in frames(error, (SUITE,))
     )
     return tuple(line for pair in lines for line in pair)
 
 
-def _frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Those of the error, and of what core made it from, which was raised further in."""
-    found = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not any(Path(frame.filename).is_relative_to(folder) for folder in OURS)
-    ]
-    return found + (_frames(error.__cause__) if error.__cause__ is not None else [])
+def _is_wrapped(error: BaseException) -> bool:
+    """Whether core has made the error from one that is not of its family, and begins with that."""
+    cause = error.__cause__
+    if not isinstance(error, PtirError) or cause is None or isinstance(cause, PtirError):
+        return False
+    return str(error).startswith(type(cause).__name__)

@@ -291,17 +291,18 @@ class Handles(Player):
 def at_once(action: Callable[[int], None]) -> None:
     """``action(number)`` in every thread at the same time; raises what the first one raised."""
     began = threading.Barrier(THREADS)
-    problems: list[Failed] = []
+    problems: list[Failed | UnsupportedError] = []
 
     def thread(number: int) -> None:
         try:
             began.wait()
             action(number)
-        except Failed as failed:
-            problems.append(failed)
+        except (Failed, UnsupportedError) as problem:
+            problems.append(problem)
         except Exception as error:  # noqa: BLE001  told by the thread that waits
-            text = f"a thread raised {type(error).__name__}: {error}"
-            problems.append(Failed(Outcome.ERROR, "execute", text))
+            failed = Failed(Outcome.ERROR, "execute", told("a thread", error))
+            failed.__cause__ = error
+            problems.append(failed)
 
     with _switching(SWITCH):
         started = [threading.Thread(target=thread, args=(n,)) for n in range(THREADS)]

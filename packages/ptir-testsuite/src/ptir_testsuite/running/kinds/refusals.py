@@ -90,9 +90,8 @@ def _afterwards(refusal: Refusal, setting: Setting, row: Row) -> Row:
         if not found.failed:
             return row
         text = f"after a refused call, the next valid program fails: {found.message}"
-        return replace(
-            row, outcome=found.outcome, phase=found.phase, message=text, trace=found.trace
-        )
+        row = replace(row, outcome=found.outcome, phase=found.phase, message=text)
+        return replace(row, trace=found.trace, facts=found.facts)
     text = f"{refusal.text}: refused, and no valid program runs afterwards"
     return replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=text)
 

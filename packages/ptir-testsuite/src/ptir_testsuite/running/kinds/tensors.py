@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import ptir
-from ptir.errors import CaptureError
+from ptir.errors import CaptureError, UnsupportedError
 from ptir_testsuite.corpus.layouts import LAYOUTS, scribble
 from ptir_testsuite.corpus.recipes import RECIPES
 from ptir_testsuite.corpus.scripts import DONATIONS, Step
@@ -96,6 +96,8 @@ class Tensors(Player):
                 return
             text = f"{what} does not say that it was donated: {error}"
             raise Failed(Outcome.WRONG_ERROR, "execute", text) from error
+        except UnsupportedError:
+            raise
         except Exception as error:
             text = f"{what} raised {type(error).__name__}: {error}; it must raise CaptureError"
             raise Failed(Outcome.WRONG_ERROR, "execute", text) from error
