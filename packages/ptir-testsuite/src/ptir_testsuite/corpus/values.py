@@ -82,6 +82,9 @@ class Draws:
         return options[self.one(len(options))]
 
 
+PERIOD: Final = 251
+"""How many elements there are before they repeat; a prime, which is the size of no block."""
+
 Palette = Callable[[DType, int, int, Draws], Any]
 
 
@@ -128,6 +131,11 @@ def _ones(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
     return np.ones(count)
 
 
+def _cycle(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
+    """Moderate numbers that repeat, so that what they must give is found out once for each."""
+    return np.resize(_plain(dtype, min(count, PERIOD), reach, draws), count)
+
+
 def _bits(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
     """Numbers from all over the dtype, every magnitude alike."""
     if dtype.kind == "bool":
@@ -146,6 +154,7 @@ PALETTES: Final[dict[str, Palette]] = {
     "ties": _ties,
     "ones": _ones,
     "bits": _bits,
+    "cycle": _cycle,
 }
 
 

@@ -1,0 +1,415 @@
+"""Sweeps: programs of many calls of one op, over sizes, ranks, views, places of NaN and long sums.
+
+A case is one call, and each costs a kernel of its own; what goes wrong beside the edges of a
+schedule needs many. A sweep makes a program of them, which is built once and run several times, on
+changed operands. Each row of ``NEEDS`` says which calls, and knows no op.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from ptir.ir.program import Block, Instruction, Port, Program
+from ptir.ops import OPS
+from ptir.ops.record import Op
+from ptir.types import DTYPES, DType, TensorType
+from ptir_testsuite.corpus.derivation import judged
+from ptir_testsuite.corpus.programs import Drawn
+from ptir_testsuite.corpus.resizing import (
+    dimensions,
+    multiplied,
+    rank_of,
+    resized,
+    size_of,
+    stretched,
+    with_axis,
+)
+from ptir_testsuite.corpus.values import Draws, draw
+from ptir_testsuite.corpus.variants import Template, branches, dtype_variants, from_samples
+from ptir_testsuite.corpus.views import REPEATING, VIEWS, view_of
+from ptir_testsuite.oracles.accuracy import bound_of
+from ptir_testsuite.oracles.floats import Array
+
+EDGES: Final = {"a vector": 16, "a tile": 64, "a group": 256, "a chunk": 1024}
+"""Sizes at which schedules change; tried are they and the sizes beside them."""
+LARGE: Final = 5003
+SIZES: Final = (*(n + d for n in EDGES.values() for d in (-1, 0, 1)), LARGE)
+BESIDE: Final = tuple(n + 1 for n in EDGES.values())
+"""The sizes of an op's further calls: those that leave a rest of one."""
+MOST_PARTS: Final = 40  # calls of a program
+FACTORS: Final = (15, 16, 17, 65)
+"""What sizes are multiplied by where they cannot grow by one, as groups of a quantized axis."""
+RANKS: Final = range(7)
+MOST_OF_A_RANK: Final = 4
+AXES: Final = (3, 2)  # sizes of the axes that are added, in turn
+LINE: Final = 47  # a NaN at each of its places: two vectors, and a tail of all lanes but one
+SUM: Final = 520  # terms of a long sum: twice 256 and a few
+COUNTED: Final = (1 << 18) + 5
+"""More elements made of nothing than 16 bits count blocks of four."""
+VIEWED: Final = 17  # the axes of what is read through views
+PLAIN: Final = tuple(DTYPES[name] for name in ("f32", "i32", "u32", "bool"))
+"""The dtypes of a sweep: the first of these that the op takes."""
+NARROW: Final = tuple(DTYPES[name] for name in ("f16", "bf16"))
+LETTERS: Final = ("A", "B")
+"""The two sets of operands that a sweep is run on."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One call of a sweep: which values its operands have, and which come by which view."""
+
+    template: Template
+    palette: str = "plain"
+    view: str = ""
+    viewed: frozenset[int] = frozenset()
+
+    @property
+    def key(self) -> Any:
+        """What makes two parts the same."""
+        return self.template.key, self.palette, self.view, self.viewed
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One program of an op, by what it is for and its number among those."""
+
+    op: str
+    need: str
+    number: int
+
+    def __reduce__(self) -> Any:
+        return Sweep, (self.op, self.need, self.number)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The calls."""
+        return _parts(self.op, id(OPS[self.op]))[self.need][self.number]
+
+    @cached_property
+    def id(self) -> str:
+        """The op, the need, and a hash of the program and its operands."""
+        state = hashlib.blake2b(str(self.program).encode(), digest_size=6)
+        for letter in LETTERS:
+            for array in self.drawn(letter).arrays:
+                state.update(array.tobytes())
+        return f"{self.op}-{self.need}-{state.hexdigest()}"
+
+    @property
+    def call(self) -> str:
+        """The row for a reader."""
+        return f"{self.op}: {len(self.parts)} calls, {NEEDS[self.need].doc}"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The names of the dtypes of all calls, each once, in order."""
+        return tuple(dict.fromkeys(t.dtype.name for t in self.program.main.types))
+
+    @cached_property
+    def program(self) -> Program:
+        """The calls side by side; their results are the outputs, in order."""
+        return _program(self.parts)
+
+    def drawn(self, letter: str) -> Drawn:
+        """The program with one of its sets of operands."""
+        arrays: list[Array] = []
+        for place, part in enumerate(self.parts):
+            arrays += _operands(part, letter, place)
+        return Drawn(self.program, tuple(arrays), ())
+
+
+def sweeps(ops: Iterable[Op] | None = None) -> Iterator[Sweep]:
+    """The sweeps of the ops (default: all that are defined)."""
+    for op in OPS.values() if ops is None else ops:
+        yield from sweeps_of(op)
+
+
+def sweeps_of(op: Op) -> Iterator[Sweep]:
+    """The sweeps of one op; none where nothing says what it must give."""
+    if judged(op):
+        for need, programs in _parts(op.name, id(op)).items():
+            yield from (Sweep(op.name, need, number) for number in range(len(programs)))
+
+
+# --- programs and operands ---
+
+
+def _program(parts: Sequence[Part]) -> Program:
+    inputs: list[TensorType] = []
+    calls: list[tuple[Part, list[tuple[int, Any]]]] = []
+    for part in parts:
+        operands: list[tuple[int, Any]] = []
+        for place, type in enumerate(part.template.types):
+            view = view_of(part.view, type) if place in part.viewed else None
+            operands.append((len(inputs), view and (view[1], view[2], type)))
+            inputs.append(view[0] if view else type)
+        calls.append((part, operands))
+    instructions: list[Instruction] = []
+    count, outputs = len(inputs), []
+    for part, operands in calls:
+        numbers: list[int] = []
+        for number, view in operands:
+            if view:
+                op, attributes, type = view
+                instructions.append(Instruction(op, (number,), attributes, (type,)))
+                number, count = count, count + 1
+            numbers.append(number)
+        template = part.template
+        results = template.results or ()
+        instructions.append(
+            Instruction(
+                template.op, tuple(numbers), template.attributes, results, template.regions
+            )
+        )
+        outputs += range(count, count + len(results))
+        count += len(results)
+    ports = tuple(Port(f"x{i}") for i in range(len(inputs)))
+    return Program(Block(tuple(inputs), tuple(instructions), tuple(outputs)), ports)
+
+
+MADE_FROM: Final = {"nan": "cycle", "cancel": "plain"}
+"""The palettes that only sweeps have, and from which they are made."""
+
+
+def _operands(part: Part, letter: str, place: int) -> list[Array]:
+    """The operands of a call, before their views."""
+    template = part.template
+    draws = Draws("sweep", template.op, part.palette, part.view, place, letter)
+    kept = template.kept or (None,) * len(template.types)
+    arrays = []
+    for number, (type, own) in enumerate(zip(template.types, kept, strict=True)):
+        view = view_of(part.view, type) if number in part.viewed else None
+        source = view[0] if view else type
+        reach = max(type.shape, default=1)
+        values = MADE_FROM.get(part.palette, part.palette)
+        arrays.append(draw(source, values, draws, reach) if own is None else own)
+    if part.palette == "nan":
+        return _with_nan(arrays, "elementwise" in OPS[template.op].traits, letter)
+    if part.palette == "cancel":
+        return [_cancelling(a) if not n else np.abs(a) for n, a in enumerate(arrays)]
+    return arrays
+
+
+def _with_nan(arrays: list[Array], elementwise: bool, letter: str) -> list[Array]:
+    """NaN in the operands, never two in a line, or never in two operands at one place."""
+    floats = [n for n, a in enumerate(arrays) if a.dtype.kind not in "biu"]
+    found = list(arrays)
+    for turn, number in enumerate(floats):
+        array = found[number].copy()
+        flat = array.reshape(-1)
+        if elementwise:
+            step = len(floats) + 1
+            flat[(turn + (letter == LETTERS[1])) % step :: step] = np.nan
+        elif flat.size and (turn == 0 or letter == LETTERS[1]):
+            step = (array.shape[-1] + 1) if array.ndim > 1 else flat.size
+            flat[::-1][::step] = np.nan  # of a square the diagonal, of a line its end
+        found[number] = array
+    return found
+
+
+def _cancelling(array: Array) -> Array:
+    """Positive in the first half of the longest axis, and what takes it away again in the other."""
+    if array.dtype.kind in "biu" or not array.ndim:
+        return array
+    lines = np.abs(np.moveaxis(array, int(np.argmax(array.shape)), 0))
+    half = len(lines) // 2
+    lines[half : 2 * half] = -lines[:half]
+    return np.ascontiguousarray(np.moveaxis(lines, 0, int(np.argmax(array.shape))))
+
+
+# --- the calls of an op ---
+
+
+@cache
+def _parts(name: str, _: int) -> dict[str, tuple[tuple[Part, ...], ...]]:
+    """By need, the programs of an op; without those that there are none of."""
+    op, found = OPS[name], dict[str, tuple[tuple[Part, ...], ...]]()
+    for need, row in NEEDS.items():
+        parts: dict[Any, Part] = {}
+        for plain in row.plain:
+            for turn, templates in enumerate(_groups(op, plain)):
+                parts |= {p.key: p for p in row.parts(op, templates, turn == 0)}
+        if parts:
+            every = tuple(parts.values())
+            starts = range(0, len(every), MOST_PARTS)
+            found[need] = tuple(every[start : start + MOST_PARTS] for start in starts)
+    return found
+
+
+def _groups(op: Op, plain: Sequence[DType]) -> list[list[Template]]:
+    """The op's calls in the plainest dtypes, a list for each choice of its attributes.
+
+    Attributes that are dtypes are choices too, among the plain ones.
+    """
+    groups: dict[Any, dict[Any, Template]] = {}
+    least: dict[Any, int] = {}
+    for variant in _variants(op.name, id(op)):
+        chosen = _chosen(op, variant)
+        used = [t.dtype for t in variant.types] + [d for d in chosen if isinstance(d, DType)]
+        if any(d not in plain for d in used):
+            continue
+        worth = sum(plain.index(t.dtype) for t in variant.types)
+        if worth < least.get(chosen, worth + 1):
+            least[chosen], groups[chosen] = worth, {}
+        if worth == least[chosen]:
+            groups[chosen].setdefault(variant.key, replace(variant, origin=""))
+    return [list(group.values()) for group in groups.values()]
+
+
+@cache
+def _variants(name: str, _: int) -> tuple[Template, ...]:
+    """The op's calls in all dtypes that sweeps have."""
+    op, wanted = OPS[name], {*PLAIN, *NARROW}
+    found = []
+    for template in branches(op, from_samples(op)):
+        for variant in dtype_variants(op, template):
+            if wanted.issuperset(t.dtype for t in variant.types):
+                found.append(variant)
+    return tuple(found)
+
+
+def _chosen(op: Op, template: Template) -> tuple[Any, ...]:
+    choices = [template.attributes[a.name] for a in op.attributes if a.choices]
+    return (*choices, *(v for v in template.attributes.values() if isinstance(v, DType)))
+
+
+def _typical(templates: Sequence[Template]) -> list[Template]:
+    """Two calls on matrices, and one of the next higher rank; where there are none, the first."""
+    full = [t for t in templates if all(x.size > 1 for x in (*t.types, *(t.results or ())))]
+    flat = [t for t in full if rank_of(t) == 2][:2]
+    deep = sorted((t for t in full if rank_of(t) > 2), key=rank_of)[:1]
+    return [*flat, *deep] or full[:1] or list(templates)[:1]
+
+
+def _elementwise(op: Op) -> bool:
+    return "elementwise" in op.traits
+
+
+def _of_shape(template: Template, shape: tuple[int, ...]) -> Template:
+    return replace(template, types=tuple(t.with_shape(shape) for t in template.types))
+
+
+def _edges(op: Op, templates: Sequence[Template], first: bool) -> Iterator[Part]:
+    if _elementwise(op):
+        sizes = SIZES if first else BESIDE
+        yield from (Part(_of_shape(templates[0], (size,)), "cycle") for size in sizes)
+        return
+    for turn, template in enumerate(_typical(templates)[: None if first else 1]):
+        found = False
+        for dimension in dimensions(template):
+            for size in SIZES if first and not turn else BESIDE:
+                larger = resized(template, dimension, size)
+                if larger is not None:
+                    found = True
+                    yield Part(larger)
+        for factor in () if found else FACTORS:
+            yield from (Part(larger) for larger in multiplied(template, factor))
+
+
+def _ranks(op: Op, templates: Sequence[Template], first: bool) -> Iterator[Part]:
+    most = MOST_OF_A_RANK if first else 1
+    if _elementwise(op):
+        shapes = [tuple(AXES[n % 2] for n in range(rank)) for rank in RANKS]
+        yield from (Part(_of_shape(templates[0], shape), "cycle") for shape in shapes)
+        return
+    below: list[Template] = []
+    for rank in RANKS:
+        sizes = itertools.product(below, (True, False))
+        grown = [with_axis(t, AXES[rank % 2], front) for t, front in sizes]
+        own = [t for t in templates if rank_of(t) == rank]
+        found = {t.key: t for t in (*own[: (most + 1) // 2], *grown) if t is not None}
+        below = list(found.values())[:most]
+        for template in below:
+            yield Part(template)
+            thin = itertools.islice(stretched(template), 2) if first else ()
+            yield from (Part(one) for one in thin)
+
+
+def _views(op: Op, templates: Sequence[Template], first: bool) -> Iterator[Part]:
+    names = VIEWS if first else ("transposed", "inner")
+    if _elementwise(op):
+        shapes = ((VIEWED, 2 * VIEWED + 1), (5, 3, VIEWED))[: None if first else 1]
+        templates = [_of_shape(templates[0], shape) for shape in shapes]
+    else:
+        found = _typical(templates)[: None if first else 1]
+        templates = [_all_of(t, VIEWED if rank_of(t) < 3 else 5) for t in found]
+    for template in templates:
+        kept = template.kept or (None,) * len(template.types)
+        free = [n for n, own in enumerate(kept) if own is None]
+        for name in names:
+            fitting = [n for n in free if view_of(name, template.types[n]) is not None]
+            alone = [frozenset((n,)) for n in fitting] if name == "transposed" else []
+            for viewed in dict.fromkeys((frozenset(fitting), *alone)):
+                if viewed:
+                    yield Part(template, "ties" if name in REPEATING else "plain", name, viewed)
+
+
+def _all_of(template: Template, size: int) -> Template:
+    """The call with all dimensions of operands of one size, as far as the op takes it."""
+    for dimension in dimensions(template):
+        if any(isinstance(holder, int) for holder, _ in dimension):
+            template = resized(template, dimension, size) or template
+    return template
+
+
+def _nan(op: Op, templates: Sequence[Template], first: bool) -> Iterator[Part]:
+    if not any(t.dtype.is_float for t in templates[0].types):
+        return
+    if _elementwise(op):
+        yield Part(_of_shape(templates[0], (LINE,)), "nan")
+        return
+    few = [t for t in templates if rank_of(t) < 3 and not t.regions]
+    for template in (*_typical(few), *[t for t in few if rank_of(t) == 1][:1]):
+        yield Part(_all_of(template, LINE), "nan")
+
+
+def _sums(op: Op, templates: Sequence[Template], first: bool) -> Iterator[Part]:
+    dtype = templates[0].types[0].dtype if templates[0].types else None
+    if dtype not in NARROW or bound_of(op, dtype).kind != "dot":
+        return
+    for template in _typical([t for t in templates if rank_of(t) < 3]):
+        for dimension in dimensions(template):
+            larger = resized(template, dimension, SUM)
+            if larger is not None:
+                yield Part(larger, "cancel")
+
+
+def _counted(op: Op, templates: Sequence[Template], first: bool) -> Iterator[Part]:
+    if "creation" not in op.traits:
+        return
+    for template in _typical(templates)[:1]:
+        for dimension in dimensions(template)[:1]:
+            size = size_of(template, dimension[0])
+            (result,) = template.results or ()
+            larger = resized(template, dimension, -(-COUNTED * size // max(result.size, 1)))
+            if larger is not None:
+                yield Part(larger)
+
+
+Parts = Callable[[Op, Sequence[Template], bool], Iterator[Part]]
+
+
+@dataclass(frozen=True)
+class Need:
+    """What sweeps are for: which calls of a group, and in which dtypes. ``first``: more of them."""
+
+    doc: str
+    parts: Parts
+    plain: Sequence[Sequence[DType]] = (PLAIN,)
+
+
+NEEDS: Final[dict[str, Need]] = {
+    "edges": Need("sizes beside the edges of schedules", _edges),
+    "ranks": Need("every rank", _ranks),
+    "views": Need("operands that are views", _views),
+    "nan": Need("NaN at every place of a line", _nan),
+    "sums": Need("long sums of 16-bit numbers that cancel", _sums, [(d, *PLAIN) for d in NARROW]),
+    "counted": Need("more elements than 16 bits count", _counted),
+}
+"""Why an op has sweeps, and the calls in them."""

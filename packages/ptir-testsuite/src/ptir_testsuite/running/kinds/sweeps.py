@@ -1,0 +1,124 @@
+"""One sweep on a target: its calls judged on two sets of operands, in five runs and by threads.
+
+The runs are on A, B, B, A and B. Results of the same operands must be the same bits, so whatever a
+run keeps for the next (results, where operands lie, numbers read on the host) gives itself away.
+Then several threads run the executable at the same time, each on handles of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ptir.backend import Executable
+from ptir.errors import UnsupportedError
+from ptir.ops import OPS
+from ptir_testsuite.corpus.profiles import profiles_of
+from ptir_testsuite.corpus.programs import Drawn
+from ptir_testsuite.corpus.sweeps import LETTERS, NEEDS, Sweep
+from ptir_testsuite.running.execute import Failed, Setting
+from ptir_testsuite.running.kinds.forms import WHOLE, Form, as_drawn, compiled, forms_of, outputs
+from ptir_testsuite.running.kinds.handles import at_once, guarded
+from ptir_testsuite.running.kinds.programs import judged_forms
+from ptir_testsuite.running.outcomes import Outcome, Row
+
+RUNS: Final = "ABBAB"
+"""On which operands each run is: the second and the third differ from the first."""
+ROUNDS: Final = 2  # runs of each of several threads
+
+Found = dict[tuple[str, str], list[Any]]
+"""What a form gave on a set of operands."""
+
+
+def sweep_profiles(item: Sweep) -> frozenset[str]:
+    """The profiles of all instructions."""
+    main, found = item.program.main, set[str]()
+    for instruction in main.instructions:
+        types = (*(main.types[v] for v in instruction.operands), *instruction.types)
+        found |= profiles_of(OPS[instruction.op], [t.dtype for t in types])
+    return frozenset(found)
+
+
+def run_sweep(item: Sweep, setting: Setting) -> Row:
+    """Run the sweep and check everything about it."""
+    start = time.perf_counter()
+    profiles = sweep_profiles(item)
+    row = Row(item.id, item.op, item.call, item.dtypes, tuple(sorted(profiles)), Outcome.PASS)
+    row = replace(row, claimed=profiles <= setting.claims)
+    try:
+        _check(item, setting)
+    except Failed as failed:
+        row = failed.ended(row, f"{item.call}: {failed.message}\n  case {item.id}")
+    except UnsupportedError as error:
+        row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
+    return replace(row, seconds=time.perf_counter() - start)
+
+
+def _check(item: Sweep, setting: Setting) -> None:
+    drawn = {letter: item.drawn(letter) for letter in LETTERS}
+    forms = _forms(drawn[LETTERS[0]], setting)
+    built = list(zip(forms, compiled(forms, setting), strict=True))
+    found: Found = {}
+    for turn, letter in enumerate(RUNS):
+        for form, made in built:
+            results = outputs(form, made, drawn[letter], setting)
+            _require_same(found.setdefault((form.name, letter), results), results, turn, form)
+    for letter in LETTERS:
+        every = {form.name: found[form.name, letter] for form in forms}
+        if WHOLE not in every:  # the results are all there is beside the operands
+            every[WHOLE] = [*drawn[letter].arrays, *every.pop(forms[0].name)]
+        judged_forms(drawn[letter], every, setting)
+    form, made = built[-1]
+    _threaded(form, made, drawn, found, setting)
+
+
+def _forms(drawn: Drawn, setting: Setting) -> list[Form]:
+    """Where calls are side by side, the program as it is; with views, also without what they join."""
+    main = drawn.program.main
+    side_by_side = len(main.outputs) == sum(len(i.types) for i in main.instructions)
+    return [as_drawn(drawn, setting)] if side_by_side else forms_of(drawn, setting)
+
+
+def _require_same(before: Sequence[Any], now: Sequence[Any], turn: int, form: Form) -> None:
+    for place, (one, other) in enumerate(zip(before, now, strict=True)):
+        if one.tobytes() != other.tobytes():
+            first = RUNS.index(RUNS[turn]) + 1
+            text = (
+                f"{form.name}: run {turn + 1} of {len(RUNS)} gave other bits for output {place} than"
+                f" run {first}, which had the same operands; runs between had others"
+            )
+            raise Failed(Outcome.MISMATCH, "execute", text)
+
+
+def _threaded(
+    form: Form, made: Executable, drawn: dict[str, Drawn], found: Found, setting: Setting
+) -> None:
+    """Every second thread has the other operands; each must get what one run alone gave."""
+    backend, device = setting.target.backend, setting.target.device
+
+    def runs(number: int) -> None:
+        letter = LETTERS[number % len(LETTERS)]
+        arrays = drawn[letter].arrays
+        handles = [guarded("upload", lambda p=p: backend.upload(arrays[p], device)) for p in form.ports]
+        for turn in range(ROUNDS):
+            results = guarded("execute", lambda: made.run(handles))
+            wanted = found[form.name, letter]
+            for place, (handle, right) in enumerate(zip(results, wanted, strict=True)):
+                got = guarded("download", lambda h=handle: backend.download(h, device))
+                if got.tobytes() != right.tobytes():
+                    text = (
+                        f"{form.name}: beside other threads, output {place} of run {turn + 1} of"
+                        f" thread {number + 1} differs from what a run alone gave"
+                    )
+                    raise Failed(Outcome.MISMATCH, "execute", text)
+
+    at_once(runs)
+
+
+def told(item: Sweep) -> Iterator[str]:
+    """Everything about a sweep but its numbers, as lines of text."""
+    yield f"{item.call}: {NEEDS[item.need].doc}"
+    yield f"rule: right on operands {' and '.join(LETTERS)}; runs on {RUNS}, then threads at once"
+    yield from (f"  {line}" for line in str(item.program).splitlines())
