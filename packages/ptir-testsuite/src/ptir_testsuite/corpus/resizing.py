@@ -24,12 +24,13 @@ PROBE: Final = 17  # what sizes grow by to see what belongs together; no sample 
 WIDEST: Final = 12  # places up to which sets of them are tried
 DEEPEST: Final = 4  # places of a set
 MOST_ELEMENTS: Final = 300_000  # of an operand or result
+FEW_ELEMENTS: Final = 30_000  # of those that get more axes
 
 
-def is_call(template: Template) -> bool:
+def is_call(template: Template, most: int = MOST_ELEMENTS) -> bool:
     """Whether the op takes the call, and nothing in it is too large to be judged."""
     found = template.results
-    return found is not None and all(t.size <= MOST_ELEMENTS for t in (*template.types, *found))
+    return found is not None and all(t.size <= most for t in (*template.types, *found))
 
 
 def dimensions(template: Template) -> list[Dimension]:
@@ -135,7 +136,7 @@ def rank_of(template: Template) -> int:
     return max((t.rank for t in (*template.types, *(template.results or ()))), default=0)
 
 
-MOST_CHOICES: Final = 4000  # combinations that are looked at for one more axis
+MOST_CHOICES: Final = 1000  # combinations that are looked at for one more axis
 
 
 def with_axis(template: Template, size: int, front: bool) -> Template | None:
@@ -155,7 +156,7 @@ def with_axis(template: Template, size: int, front: bool) -> Template | None:
     for types, values in itertools.islice(choices, MOST_CHOICES):
         attributes = Attributes(dict(zip(names, values, strict=True)))
         found = replace(template, types=types, attributes=attributes)
-        if found.fits and rank_of(found) > rank_of(template):
+        if is_call(found, FEW_ELEMENTS) and rank_of(found) > rank_of(template):
             if empty or all(t.size for t in found.results or ()):
                 return found
     return None

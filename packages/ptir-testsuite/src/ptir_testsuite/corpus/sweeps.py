@@ -43,7 +43,7 @@ LARGE: Final = 5003
 SIZES: Final = (*(n + d for n in EDGES.values() for d in (-1, 0, 1)), LARGE)
 BESIDE: Final = tuple(n + 1 for n in EDGES.values())
 """The sizes of an op's further calls: those that leave a rest of one."""
-MOST_PARTS: Final = 40  # calls of a program
+MOST_PARTS: Final = 24  # calls of a program
 FACTORS: Final = (15, 16, 17, 65)
 """What sizes are multiplied by where they cannot grow by one, as groups of a quantized axis."""
 RANKS: Final = range(7)
@@ -55,10 +55,12 @@ COUNTED: Final = (1 << 18) + 5
 """More elements made of nothing than 16 bits count blocks of four."""
 VIEWED: Final = 17  # the axes of what is read through views
 PLAIN: Final = tuple(DTYPES[name] for name in ("f32", "i32", "u32", "bool"))
-"""The dtypes of a sweep: the first of these that the op takes."""
+"""The dtypes that attributes of a sweep have."""
+ALL: Final = tuple(dict.fromkeys((*PLAIN, *DTYPES.values())))
+"""The dtypes that operands of a sweep have: the first of these that the op takes."""
 NARROW: Final = tuple(DTYPES[name] for name in ("f16", "bf16"))
 LETTERS: Final = ("A", "B")
-"""The two sets of operands that a sweep is run on."""
+"""The two sets of operands that sweeps and composites are run on."""
 
 
 @dataclass(frozen=True)
@@ -163,9 +165,7 @@ def _program(parts: Sequence[Part]) -> Program:
         template = part.template
         results = template.results or ()
         instructions.append(
-            Instruction(
-                template.op, tuple(numbers), template.attributes, results, template.regions
-            )
+            Instruction(template.op, tuple(numbers), template.attributes, results, template.regions)
         )
         outputs += range(count, count + len(results))
         count += len(results)
@@ -180,13 +180,13 @@ MADE_FROM: Final = {"nan": "cycle", "cancel": "plain"}
 def _operands(part: Part, letter: str, place: int) -> list[Array]:
     """The operands of a call, before their views."""
     template = part.template
+    reach = max((n for type in template.types for n in type.shape), default=1)
     draws = Draws("sweep", template.op, part.palette, part.view, place, letter)
     kept = template.kept or (None,) * len(template.types)
     arrays = []
     for number, (type, own) in enumerate(zip(template.types, kept, strict=True)):
         view = view_of(part.view, type) if number in part.viewed else None
         source = view[0] if view else type
-        reach = max(type.shape, default=1)
         values = MADE_FROM.get(part.palette, part.palette)
         arrays.append(draw(source, values, draws, reach) if own is None else own)
     if part.palette == "nan":
@@ -251,8 +251,9 @@ def _groups(op: Op, plain: Sequence[DType]) -> list[list[Template]]:
     least: dict[Any, int] = {}
     for variant in _variants(op.name, id(op)):
         chosen = _chosen(op, variant)
-        used = [t.dtype for t in variant.types] + [d for d in chosen if isinstance(d, DType)]
-        if any(d not in plain for d in used):
+        if any(isinstance(d, DType) and d not in plain[: len(PLAIN)] for d in chosen):
+            continue
+        if any(t.dtype not in plain for t in variant.types):
             continue
         worth = sum(plain.index(t.dtype) for t in variant.types)
         if worth < least.get(chosen, worth + 1):
@@ -264,14 +265,10 @@ def _groups(op: Op, plain: Sequence[DType]) -> list[list[Template]]:
 
 @cache
 def _variants(name: str, _: int) -> tuple[Template, ...]:
-    """The op's calls in all dtypes that sweeps have."""
-    op, wanted = OPS[name], {*PLAIN, *NARROW}
-    found = []
-    for template in branches(op, from_samples(op)):
-        for variant in dtype_variants(op, template):
-            if wanted.issuperset(t.dtype for t in variant.types):
-                found.append(variant)
-    return tuple(found)
+    """The op's calls in all dtypes."""
+    op = OPS[name]
+    templates = branches(op, from_samples(op))
+    return tuple(variant for t in templates for variant in dtype_variants(op, t))
 
 
 def _chosen(op: Op, template: Template) -> tuple[Any, ...]:
@@ -307,7 +304,7 @@ def _edges(op: Op, templates: Sequence[Template], first: bool) -> Iterator[Part]
                 larger = resized(template, dimension, size)
                 if larger is not None:
                     found = True
-                    yield Part(larger)
+                    yield Part(larger, "places")
         for factor in () if found else FACTORS:
             yield from (Part(larger) for larger in multiplied(template, factor))
 
@@ -401,7 +398,7 @@ class Need:
 
     doc: str
     parts: Parts
-    plain: Sequence[Sequence[DType]] = (PLAIN,)
+    plain: Sequence[Sequence[DType]] = (ALL,)
 
 
 NEEDS: Final[dict[str, Need]] = {
