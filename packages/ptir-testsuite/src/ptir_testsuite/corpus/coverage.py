@@ -22,29 +22,12 @@ from ptir.ops.classes import ANY, F8
 from ptir.ops.record import REQUIRED, Op
 from ptir.types import DTYPES, DType, TensorType
 from ptir_testsuite.corpus.derivation import cases_of
+from ptir_testsuite.corpus.owed import swept
 from ptir_testsuite.corpus.pairs import PAIRED, paired, pairs_of
-from ptir_testsuite.corpus.sweeps import (
-    COUNTED,
-    EDGES,
-    LARGE,
-    NARROW,
-    NEEDS,
-    RANKS,
-    Part,
-    sweeps_of,
-)
-from ptir_testsuite.corpus.views import VIEWS
 from ptir_testsuite.oracles import ORACLES
-from ptir_testsuite.oracles.accuracy import bound_of
 
 EXEMPT: Final = {"extension": "what it takes is defined by whoever calls it"}
 """Profiles of which nothing is owed, and why."""
-
-FIXED: Final = {
-    "constant": "its sizes are those of its literal, which is read and not computed",
-    "regions": "what an op with regions takes is said by their bodies",
-}
-"""What owes no sizes and ranks of its own, and why."""
 
 _REFUSED: Final = (PtirError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
@@ -91,7 +74,8 @@ def needs(ops: Iterable[Op] | None = None) -> Iterator[Need]:
         yield from _branches(op, calls)
         yield from _pairs(op, calls)
         yield from _constraints(op)
-        yield from _swept(op, calls)
+        least = max(1, min((t.rank for call in calls for t in call.results), default=1))
+        yield from (Need(op.name, text, met) for text, met in swept(op, least))
 
 
 def calls_of(op: Op) -> list[Call]:
@@ -296,48 +280,3 @@ def _label(method: str, arguments: Sequence[ast.expr]) -> set[str]:
 def _named(function: Callable[..., Any], name: str) -> FunctionType | None:
     found = getattr(function, "__globals__", {}).get(name)
     return found if isinstance(found, FunctionType) else None
-
-
-# --- sweeps ---
-
-
-def _swept(op: Op, calls: Sequence[Call]) -> Iterator[Need]:
-    """Sizes beside every edge, ranks, views of every operand, NaN everywhere, long sums, counts."""
-    if op.name not in ORACLES or op.regions or op.name in FIXED:
-        return
-    parts: dict[str, list[Part]] = {need: [] for need in NEEDS}
-    for sweep in sweeps_of(op):
-        parts[sweep.need] += sweep.parts
-    sizes = {n for part in parts["edges"] for t in _types(part) for n in t.shape}
-    for name, edge in EDGES.items():
-        wanted = {edge - 1, edge, edge + 1}
-        text = f"sizes beside {name}: {', '.join(map(str, sorted(wanted)))}"
-        yield Need(op.name, text, wanted <= sizes)
-    yield Need(op.name, f"a size of {LARGE}", LARGE in sizes)
-    ranks = {t.rank for part in parts["ranks"] for t in _types(part)}
-    least = max(1, min((t.rank for call in calls for t in call.results), default=1))
-    yield from (Need(op.name, f"rank {n}", n in ranks) for n in RANKS if n >= least)
-    yield from _viewed(op, parts["views"])
-    if any(d.is_float for name in op.operands for d in op.dtypes[name]):
-        yield Need(op.name, "NaN at every place of a line", bool(parts["nan"]))
-    for dtype in (d for d in NARROW if op.operands and d in op.dtypes[op.operands[0]]):
-        if bound_of(op, dtype).kind == "dot":
-            seen = {part.template.types[0].dtype for part in parts["sums"]}
-            yield Need(op.name, f"long sums of {dtype} that cancel", dtype in seen)
-    if "creation" in op.traits:
-        longest = max((t.size for part in parts["counted"] for t in _types(part)), default=0)
-        yield Need(op.name, f"{COUNTED} elements", longest >= COUNTED)
-
-
-def _types(part: Part) -> tuple[TensorType, ...]:
-    return (*part.template.types, *(part.template.results or ()))
-
-
-def _viewed(op: Op, parts: Sequence[Part]) -> Iterator[Need]:
-    """Every view of every operand that has axes; those of three axes where there are three."""
-    met = {(place, part.view) for part in parts for place in part.viewed}
-    for place, operand in enumerate(op.operands):
-        ranks = [p.template.types[place].rank for p in parts if len(p.template.types) > place]
-        for view in VIEWS:
-            if max(ranks, default=1) > 2 or (view != "rotated" and max(ranks, default=1)):
-                yield Need(op.name, f"{operand.rstrip('*')} {view}", (place, view) in met)

@@ -65,7 +65,7 @@ def _elements(template: Template) -> int:
 
 
 def _places(template: Template) -> list[Place]:
-    """Where sizes stand, or may stand, in a call; those of 1 are left alone where there are others."""
+    """Where sizes stand, or may stand, in a call; of 1 only where there are no others."""
     found: list[tuple[Place, int]] = [
         ((number, axis), n)
         for number, type in enumerate(template.types)
@@ -156,9 +156,9 @@ def with_axis(template: Template, size: int, front: bool) -> Template | None:
     for types, values in itertools.islice(choices, MOST_CHOICES):
         attributes = Attributes(dict(zip(names, values, strict=True)))
         found = replace(template, types=types, attributes=attributes)
-        if is_call(found, FEW_ELEMENTS) and rank_of(found) > rank_of(template):
-            if empty or all(t.size for t in found.results or ()):
-                return found
+        larger = is_call(found, FEW_ELEMENTS) and rank_of(found) > rank_of(template)
+        if larger and (empty or all(t.size for t in found.results or ())):
+            return found
     return None
 
 

@@ -1,4 +1,4 @@
-"""Impostors in what a run leaves for the next, in whole composites, and in memory that nobody counts."""
+"""Impostors in what a run leaves for the next, in whole composites, in memory nobody counts."""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ from ptir.ops import OPS
 from ptir_testsuite.corpus.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus.derivation import cases_of
 from ptir_testsuite.corpus.models import model_runs
+from ptir_testsuite.corpus.needs import NEEDS
 from ptir_testsuite.corpus.stored import stored
-from ptir_testsuite.corpus.sweeps import NEEDS, sweeps_of
+from ptir_testsuite.corpus.sweeps import sweeps_of
 from ptir_testsuite.running.items import Item
 from ptir_testsuite.running.kinds.lifetime import lifetimes
 from ptir_testsuite.running.kinds.programs import RandomProgram
@@ -41,9 +42,9 @@ def item_of(id: str) -> Item:
     if op not in OPS:
         raise UsageError(
             f"{id!r} is no id: there is no op {op!r}; ids look like add-0123456789ab,"
-            " add-refusal-0123456789ab, add-edges-0123456789ab, composite-gelu-0, lifetime-walk-0123456789ab,"
-            " model-gpt2-f32-logits-0123456789ab, regression-0123456789ab and program-SEED-NUMBER;"
-            " ops of your own need --import MODULE"
+            " add-refusal-0123456789ab, add-edges-0123456789ab, composite-gelu-0,"
+            " lifetime-walk-0123456789ab, model-gpt2-f32-logits-0123456789ab,"
+            " regression-0123456789ab and program-SEED-NUMBER; ops of your own need --import MODULE"
         )
     return _among(id, _of_op(op))
 

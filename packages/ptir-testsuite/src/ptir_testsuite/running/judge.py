@@ -71,10 +71,10 @@ def _once_each(given: Given) -> list[Expected]:
 
 
 def _spread(one: Expected, places: Any, shape: tuple[int, ...]) -> Expected:
-    columns = {f.name: getattr(one, f.name) for f in fields(one)}
-    return Expected(
-        **{name: None if c is None else c[places].reshape(shape) for name, c in columns.items()}
-    )
+    def column(found: Any) -> Any:
+        return None if found is None else found[places].reshape(shape)
+
+    return Expected(*(column(getattr(one, field.name)) for field in fields(one)))
 
 
 def judge(case: Case, results: Sequence[Any], terms: Terms) -> Judgement:

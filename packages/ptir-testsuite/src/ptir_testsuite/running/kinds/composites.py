@@ -94,6 +94,7 @@ def _stored(program: Program) -> Program:
 def _judged(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting) -> float:
     """The worst error as a share of its bound; raises ``Failed`` beyond it."""
     operands = {LETTERS[0]: arrays}
+    found: Mapping[str, Sequence[Any]]
     if form.is_stored:
         found = {LETTERS[0]: [_run(form, item, arrays, setting)]}
     else:

@@ -16,7 +16,7 @@ from ptir.errors import UnsupportedError
 from ptir.ops import OPS
 from ptir_testsuite.corpus.profiles import profiles_of
 from ptir_testsuite.corpus.programs import Drawn
-from ptir_testsuite.corpus.sweeps import LETTERS, NEEDS, Sweep
+from ptir_testsuite.corpus.sweeps import LETTERS, Sweep
 from ptir_testsuite.running.execute import Failed, Setting
 from ptir_testsuite.running.kinds.forms import WHOLE, Form, as_drawn, compiled, forms_of, outputs
 from ptir_testsuite.running.kinds.handles import at_once, guarded
@@ -73,7 +73,7 @@ def _found(form: Form, made: Executable, drawn: Mapping[str, Drawn], setting: Se
 
 
 def _forms(drawn: Drawn, setting: Setting) -> list[Form]:
-    """Where calls are side by side, the program as it is; with views, also without what they join."""
+    """Calls side by side as they are; with views, in the three forms of a random program."""
     main = drawn.program.main
     side_by_side = len(main.outputs) == sum(len(i.types) for i in main.instructions)
     return [as_drawn(drawn, setting)] if side_by_side else forms_of(drawn, setting)
@@ -88,14 +88,12 @@ def _threaded(
     def runs(number: int) -> None:
         letter = LETTERS[number % len(LETTERS)]
         arrays = drawn[letter].arrays
-        handles = [
-            guarded("upload", lambda p=p: backend.upload(arrays[p], device)) for p in form.ports
-        ]
+        handles = guarded("upload", lambda: [backend.upload(arrays[p], device) for p in form.ports])
         for turn in range(ROUNDS):
-            results = guarded("execute", lambda: made.run(handles))
-            wanted = found[letter]
-            for place, (handle, right) in enumerate(zip(results, wanted, strict=True)):
-                got = guarded("download", lambda h=handle: backend.download(h, device))
+            results = guarded(
+                "execute", lambda: [backend.download(h, device) for h in made.run(handles)]
+            )
+            for place, (got, right) in enumerate(zip(results, found[letter], strict=True)):
                 if got.tobytes() != right.tobytes():
                     text = (
                         f"{form.name}: beside other threads, output {place} of run {turn + 1} of"
@@ -108,6 +106,6 @@ def _threaded(
 
 def told(item: Sweep) -> Iterator[str]:
     """Everything about a sweep but its numbers, as lines of text."""
-    yield f"{item.call}: {NEEDS[item.need].doc}"
+    yield item.call
     yield f"rule: right on operands {' and '.join(LETTERS)}; runs on {RUNS}, then threads at once"
     yield from (f"  {line}" for line in str(item.program).splitlines())
