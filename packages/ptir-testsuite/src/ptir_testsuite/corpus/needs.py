@@ -34,7 +34,7 @@ SIZES: Final = (*(n + d for n in EDGES.values() for d in (-1, 0, 1)), LARGE)
 BESIDE: Final = tuple(n + 1 for n in EDGES.values())
 """The sizes of an op's further calls: those that leave a rest of one."""
 MOST_PARTS: Final = 24  # calls of a program
-FACTORS: Final = (15, 16, 17, 65)
+FACTORS: Final = (15, 16, 17, 33)
 """What sizes are multiplied by where they cannot grow by one, as groups of a quantized axis."""
 RANKS: Final = range(7)
 MOST_OF_A_RANK: Final = 4
@@ -187,7 +187,8 @@ def _views(op: Op, templates: Sequence[Template], first: bool) -> Iterator[Part]
             alone = [frozenset((n,)) for n in fitting] if name == "transposed" else []
             for viewed in dict.fromkeys((frozenset(fitting), *alone)):
                 if viewed:
-                    yield Part(template, "ties" if name in REPEATING else "plain", name, viewed)
+                    palette = "ties" if name in REPEATING else "cycle"
+                    yield Part(template, palette, name, viewed)
 
 
 def _all_of(template: Template, size: int) -> Template:
@@ -221,7 +222,7 @@ def _sums(op: Op, templates: Sequence[Template], first: bool) -> Iterator[Part]:
 
 
 def _counted(op: Op, templates: Sequence[Template], first: bool) -> Iterator[Part]:
-    if "creation" not in op.traits:
+    if "creation" not in op.traits or not first:
         return
     for template in _typical(templates)[:1]:
         for dimension in dimensions(template)[:1]:

@@ -24,7 +24,7 @@ PROBE: Final = 17  # what sizes grow by to see what belongs together; no sample 
 WIDEST: Final = 12  # places up to which sets of them are tried
 DEEPEST: Final = 4  # places of a set
 MOST_ELEMENTS: Final = 300_000  # of an operand or result
-FEW_ELEMENTS: Final = 30_000  # of those that get more axes
+FEW_ELEMENTS: Final = 16_000  # of those that get more axes
 
 
 def is_call(template: Template, most: int = MOST_ELEMENTS) -> bool:
