@@ -56,19 +56,23 @@ class CompositeCall:
         """The call for a reader."""
         return f"{self.name}({', '.join(map(str, self.types))})"
 
-    def arrays(self) -> list[Array]:
-        """The operands, the same every time."""
+    def arrays(self, letter: str = "A") -> list[Array]:
+        """The operands, the same every time; of another letter others of the same kinds."""
         operands, attributes = self.row
-        draws = Draws("composite", self.name, self.number, Attributes(attributes).text)
-        return [self._array(operand, draws) for operand in operands]
+        other = () if letter == "A" else (letter,)
+        draws = Draws("composite", self.name, self.number, Attributes(attributes).text, *other)
+        return [self._array(operand, draws, bool(other)) for operand in operands]
 
-    def _array(self, operand: Operand, draws: Draws) -> Array:
+    def _array(self, operand: Operand, draws: Draws, other: bool) -> Array:
         if not isinstance(operand, str):
-            return np.array(operand, np.int32)
+            given = np.array(operand, np.int32)
+            return np.roll(given, 1) if other else given
         text, _, special = operand.partition(" ")
         array = draw(parse_type(text), "plain", draws, 4)
         if special == "positive":
             array = np.abs(array)
+        elif special == "tiny":
+            array = np.abs(array) * np.float32(2.0**-20)
         elif special == "masked":
             array[..., ::3] = -np.inf
             array[0] = -np.inf
@@ -76,10 +80,16 @@ class CompositeCall:
             array[:, :, -1] = np.nan
         elif special == "offset":
             array = array + np.float32(100)
+        elif special == "far":
+            array = array + np.float32(4096)
+        elif special == "small":
+            array = array * np.float32(2.0**-10)
+        elif special == "apart":
+            rows = np.arange(len(array), dtype=np.float32).reshape(-1, *(1,) * (array.ndim - 1))
+            array = array + 200 * rows
         elif special == "edges":
-            array = stored(
-                np.resize(edges(dtype_of(array)), array.shape), dtype_of(array), array.shape
-            )
+            ends = np.resize(edges(dtype_of(array)), array.shape)
+            array = stored(np.roll(ends, 1) if other else ends, dtype_of(array), array.shape)
         elif special == "bits":
             array = draw(parse_type(text), "bits", draws)
         return array
@@ -137,14 +147,22 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
         (("f32[5,33]", "f32[33]", "f32[33]"), {"epsilon": 1e-5}),
         (("f32[2,3,257] offset", "f32[257]", "f32[257]"), {"epsilon": 1e-5}),
         (("f32[4,1]", "f32[1]", "f32[1]"), {"epsilon": 1e-5}),
+        (("f32[5,33] small", "f32[33]", "f32[33]"), {"epsilon": 1e-5}),
+        (("f32[5,33] far", "f32[33]", "f32[33]"), {"epsilon": 1e-5}),
     ],
     "rms_norm": [
         (("f32[5,33]", "f32[33]"), {"epsilon": 1e-6}),
         (("f32[2,3,257]", "f32[257]"), {"epsilon": 1e-5}),
+        (("f32[5,33] small", "f32[33]"), {"epsilon": 1e-5}),
+        (("f32[5,33] far", "f32[33]"), {"epsilon": 1e-5}),
     ],
     "batch_norm": [
         (
             ("f32[2,3,3,5]", "f32[5]", "f32[5]", "f32[5]", "f32[5] positive"),
+            {"epsilon": 1e-5},
+        ),
+        (
+            ("f32[2,3,3,5] small", "f32[5]", "f32[5]", "f32[5] small", "f32[5] tiny"),
             {"epsilon": 1e-5},
         ),
     ],
@@ -192,6 +210,9 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
         (("f32[3,4,5]",), {"axis": 0}),
         (("f32[4,9] masked",), {"axis": 1}),
         (("f32[2,300] offset",), {"axis": 1}),
+        (("f32[5,33] apart",), {"axis": 1}),
+        (("f32[5,4,3] apart",), {"axis": 1}),
+        (("f32[5,33] small",), {"axis": 1}),
     ],
     "rope": [
         (("f32[2,3,4,8]", [[0, 1, 2, 3], [5, 900, 7, 8]]), _ROPE),

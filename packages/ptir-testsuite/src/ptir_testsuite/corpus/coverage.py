@@ -2,7 +2,8 @@
 
 Owed are, for every op: each dtype of each operand; each branch of each attribute with each kind of
 dtype; a refusal for each constraint that its type rule names. What the type rule refuses in every
-call that could be made from the op's own is owed by nobody.
+call that could be made from the op's own is owed by nobody. Sweeps are owed by every op whose sizes
+are its own to choose.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ptir.ops.classes import ANY, F8
 from ptir.ops.record import REQUIRED, Op
 from ptir.types import DTYPES, DType, TensorType
 from ptir_testsuite.corpus.derivation import cases_of
+from ptir_testsuite.corpus.owed import swept
 from ptir_testsuite.corpus.pairs import PAIRED, paired, pairs_of
 from ptir_testsuite.oracles import ORACLES
 
@@ -72,6 +74,8 @@ def needs(ops: Iterable[Op] | None = None) -> Iterator[Need]:
         yield from _branches(op, calls)
         yield from _pairs(op, calls)
         yield from _constraints(op)
+        least = max(1, min((t.rank for call in calls for t in call.results), default=1))
+        yield from (Need(op.name, text, met) for text, met in swept(op, least))
 
 
 def calls_of(op: Op) -> list[Call]:

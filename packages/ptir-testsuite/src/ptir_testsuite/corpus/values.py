@@ -82,6 +82,9 @@ class Draws:
         return options[self.one(len(options))]
 
 
+PERIOD: Final = 251
+"""How many elements there are before they repeat; a prime, which is the size of no block."""
+
 Palette = Callable[[DType, int, int, Draws], Any]
 
 
@@ -128,6 +131,20 @@ def _ones(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
     return np.ones(count)
 
 
+def _cycle(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
+    """Moderate numbers that repeat, so that what they must give is found out once for each."""
+    return np.resize(_plain(dtype, min(count, PERIOD), reach, draws), count)
+
+
+def _places(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
+    """Moderate numbers; half of the integers are from all over an axis of size ``reach``."""
+    if not dtype.is_integer:
+        return _plain(dtype, count, reach, draws)
+    low = -2 if dtype.kind == "int" else 0
+    near, far = (low + draws.below(end - low, count) for end in (4, reach + 2))
+    return np.where(draws.below(2, count), near, far)
+
+
 def _bits(dtype: DType, count: int, reach: int, draws: Draws) -> Any:
     """Numbers from all over the dtype, every magnitude alike."""
     if dtype.kind == "bool":
@@ -146,6 +163,8 @@ PALETTES: Final[dict[str, Palette]] = {
     "ties": _ties,
     "ones": _ones,
     "bits": _bits,
+    "cycle": _cycle,
+    "places": _places,
 }
 
 

@@ -12,6 +12,8 @@ from ptir_testsuite.mutants import (
     moves,
     places,
     replays,
+    schedules,
+    turns,
     values,
 )
 from ptir_testsuite.mutants.harness import MUTANTS, Correct, Mutant, Row
@@ -34,5 +36,7 @@ __all__ = [
     "moves",
     "places",
     "replays",
+    "schedules",
+    "turns",
     "values",
 ]

@@ -111,18 +111,20 @@ class Row:
     ops: tuple[str, ...]
     fault: Fault | None = None
     upload: Callable[[Array], Array] | None = None
+    in_sweeps: bool = False
+    """Whether it is sweeps that are likely to show it."""
 
 
 MUTANTS: Final[dict[str, Row]] = {}
 
 
-def mutant(name: str, *ops: str) -> Callable[[Fault], Fault]:
+def mutant(name: str, *ops: str, in_sweeps: bool = False) -> Callable[[Fault], Fault]:
     """Plant the fault below in these ops under this name."""
 
     def add(fault: Fault) -> Fault:
         if name in MUTANTS:
             raise ValueError(f"mutant {name!r} is defined twice")
-        MUTANTS[name] = Row(name, ops, fault)
+        MUTANTS[name] = Row(name, ops, fault, in_sweeps=in_sweeps)
         return fault
 
     return add

@@ -8,14 +8,17 @@ from typing import Final
 
 from ptir.backend import Target
 from ptir.ops import OPS
+from ptir_testsuite.corpus.case import Case
+from ptir_testsuite.corpus.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus.derivation import cases_of
 from ptir_testsuite.corpus.models import model_runs
+from ptir_testsuite.corpus.sweeps import Sweep, sweeps_of
 from ptir_testsuite.mutants.equivalent import EQUIVALENT
 from ptir_testsuite.mutants.harness import MUTANTS, Mutant, Row
 from ptir_testsuite.mutants.impostors import IMPOSTORS
 from ptir_testsuite.oracles.accuracy import Terms
-from ptir_testsuite.running.execute import Setting, run_case
-from ptir_testsuite.running.items import Item
+from ptir_testsuite.running.execute import Setting
+from ptir_testsuite.running.items import Item, run_item
 from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
 from ptir_testsuite.running.outcomes import Outcome
 from ptir_testsuite.running.workers import Order, run_in_processes
@@ -24,6 +27,10 @@ PREFIX: Final = "lifetime-"
 LIFETIMES: Final = frozenset(PREFIX + kind for kind in KINDS)
 """What an impostor names where no op shows it, but a kind of lifetimes."""
 
+
+SWEEP: Final = "sweep-"
+COMPOSITE: Final = "composite-"
+"""What stands in front of the name of an op, or a composite, where only these show an impostor."""
 
 MODEL: Final = "model-"
 """What stands in front of the name of a model, where only whole models show an impostor."""
@@ -53,18 +60,27 @@ class Grade:
 
 
 def grade(row: Row) -> Grade:
-    """Run the cases of the fault's ops until one fails."""
+    """Run the cases and sweeps of the fault's ops until one fails."""
     mutant = Mutant(row)
     target = Target(mutant, mutant.devices()[0])
     setting = Setting(target, mutant.claims, Terms(mutant.correctly_rounded))
     tried = 0
-    for name in row.ops:
-        for case in cases_of(OPS[name]):
-            tried += 1
-            found = run_case(case, setting)
-            if found.failed:
-                return Grade(row.name, row.ops, case.id, found.outcome, tried)
+    for item in shown_to(row):
+        tried += 1
+        found = run_item(item, setting)
+        if found.failed:
+            return Grade(row.name, row.ops, item.id, found.outcome, tried)
     return Grade(row.name, row.ops, "", Outcome.PASS, tried)
+
+
+def shown_to(row: Row) -> Iterator[Case | Sweep]:
+    """What the corpus has of the fault's ops; of each first what is likelier to show it."""
+    for op in (OPS[name] for name in row.ops):
+        if row.in_sweeps:
+            yield from sweeps_of(op)
+        yield from cases_of(op)
+        if not row.in_sweeps:
+            yield from sweeps_of(op)
 
 
 @dataclass(frozen=True)
@@ -96,11 +112,16 @@ def unmask(name: str, timeout: float = 2.0) -> Unmasked:
 
 
 def _items_of(name: str) -> Iterator[Item]:
-    """The cases of an op, the lifetimes of a kind, or the rows of a model."""
+    """The cases or sweeps of an op, calls of a composite, lifetimes of a kind, rows of a model."""
     if name in LIFETIMES:
         return lifetimes(name.removeprefix(PREFIX))
     if name.startswith(MODEL):
         return model_runs(name.removeprefix(MODEL))
+    if name.startswith(SWEEP):
+        return sweeps_of(OPS[name.removeprefix(SWEEP)])
+    if name.startswith(COMPOSITE):
+        called = name.removeprefix(COMPOSITE)
+        return (CompositeCall(called, number) for number in range(len(CALLS[called])))
     return iter(cases_of(OPS[name]))
 
 

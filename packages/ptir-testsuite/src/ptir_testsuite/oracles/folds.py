@@ -15,7 +15,14 @@ from ptir_testsuite.oracles.elementwise import greater, lesser
 from ptir_testsuite.oracles.expected import Expected, exactly, from_outcomes
 from ptir_testsuite.oracles.floats import python_values, stored
 from ptir_testsuite.oracles.movement import lines
-from ptir_testsuite.oracles.sums import Total, accumulator, from_totals, product_of, sum_of
+from ptir_testsuite.oracles.sums import (
+    Total,
+    accumulator,
+    from_totals,
+    product_of,
+    running_sums,
+    sum_of,
+)
 from ptir_testsuite.oracles.table import Given, oracle
 
 
@@ -75,7 +82,7 @@ def _cumulative(given: Given) -> list[Expected]:
     for place, line in lines(operand, given["axis"]):
         values = python_values(line, result.dtype)
         if into is not None:
-            found: list[Any] = [sum_of(values[: i + 1], into) for i in range(len(values))]
+            found: list[Any] = list(running_sums(values, into))
         else:
             step = EXTREME[kind] if kind in EXTREME else (lambda a, b: a + b)
             found = list(itertools.accumulate(values, step))

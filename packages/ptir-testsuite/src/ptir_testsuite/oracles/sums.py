@@ -75,6 +75,22 @@ def sum_of(values: Sequence[float], into: Format) -> Total:
     return total(None, (exact, 1 << k), (size, 1 << k), roundings, into, abs(exact) == size)
 
 
+def running_sums(values: Sequence[float], into: Format) -> list[Total]:
+    """The sums of the first one, the first two, ... of all floats."""
+    finite = next((i for i, v in enumerate(values) if not math.isfinite(v)), len(values))
+    whole, k = scaled(values[:finite])
+    found, exact, size = list[Total](), 0, 0
+    for place, term in enumerate(whole):
+        exact, size = exact + term, size + abs(term)
+        one_sign = abs(exact) == size
+        found.append(total(None, (exact, 1 << k), (size, 1 << k), place, into, one_sign))
+    special: list[float] = []
+    for place, value in enumerate(values[finite:], finite):
+        special += [] if math.isfinite(value) else [value]
+        found.append(total(special, (0, 1), (0, 1), place + 1, into, True))
+    return found
+
+
 def dot_of(lhs: Sequence[float], rhs: Sequence[float], into: Format) -> Total:
     """The sum of products of floats."""
     if not (all(map(math.isfinite, lhs)) and all(map(math.isfinite, rhs))):

@@ -145,8 +145,11 @@ def show(report: Report, console: Console, path: Path | None = None) -> None:
     if report.unchecked and not report.header["words"] and not report.header["alone"]:
         names = ", ".join(report.unchecked)
         line(f"not checked (no formula for the composite): {names}")
-    if any("memory" in row.facts for row in report.rows):
-        line("not checked: leaks (the backend does not report live bytes)")
+    looked = {row.facts.get("memory") for row in report.rows} - {None}
+    if looked:
+        by = "of the process" in looked
+        how = "checked by the memory of the process alone" if by else "not checked"
+        line(f"{how}: leaks (the backend does not report live bytes)")
     for group in found[:1]:
         line(f"to see the first in full: {again_of(report, group.rows[0])}")
     if len(report.failures) > len(found[:SHOWN]):

@@ -12,7 +12,9 @@ from ptir.ops import OPS
 from ptir_testsuite.corpus.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus.derivation import cases_of
 from ptir_testsuite.corpus.models import model_runs
+from ptir_testsuite.corpus.needs import NEEDS
 from ptir_testsuite.corpus.stored import stored
+from ptir_testsuite.corpus.sweeps import sweeps_of
 from ptir_testsuite.running.items import Item
 from ptir_testsuite.running.kinds.lifetime import lifetimes
 from ptir_testsuite.running.kinds.programs import RandomProgram
@@ -34,13 +36,15 @@ def item_of(id: str) -> Item:
         return _among(id, model_runs())
     if id.startswith("lifetime-"):
         return _among(id, lifetimes())
-    op = id.rpartition("-")[0].removesuffix("-refusal")
+    op, _, kind = id.rpartition("-")[0].partition("-")
+    if kind not in ("", "refusal", *NEEDS):
+        op = f"{op}-{kind}"
     if op not in OPS:
         raise UsageError(
             f"{id!r} is no id: there is no op {op!r}; ids look like add-0123456789ab,"
-            " add-refusal-0123456789ab, composite-gelu-0, lifetime-walk-0123456789ab,"
-            " model-gpt2-f32-logits-0123456789ab, regression-0123456789ab and program-SEED-NUMBER;"
-            " ops of your own need --import MODULE"
+            " add-refusal-0123456789ab, add-edges-0123456789ab, composite-gelu-0,"
+            " lifetime-walk-0123456789ab, model-gpt2-f32-logits-0123456789ab,"
+            " regression-0123456789ab and program-SEED-NUMBER; ops of your own need --import MODULE"
         )
     return _among(id, _of_op(op))
 
@@ -51,6 +55,7 @@ def _composites(name: str) -> Iterator[Item]:
 
 def _of_op(name: str) -> Iterator[Item]:
     yield from cases_of(OPS[name])
+    yield from sweeps_of(OPS[name])
     yield from refusals([OPS[name]])
 
 

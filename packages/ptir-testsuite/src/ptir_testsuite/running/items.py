@@ -18,6 +18,7 @@ from ptir_testsuite.corpus.models import ModelRun, model_runs
 from ptir_testsuite.corpus.profiles import names_of, profiles_of
 from ptir_testsuite.corpus.selection import Matches
 from ptir_testsuite.corpus.stored import Stored, stored
+from ptir_testsuite.corpus.sweeps import Sweep, sweeps
 from ptir_testsuite.running.execute import Setting, run_case
 from ptir_testsuite.running.kinds.composites import run_composite
 from ptir_testsuite.running.kinds.lifetime import Lifetime, lifetimes, run_lifetime
@@ -30,14 +31,15 @@ from ptir_testsuite.running.kinds.programs import (
     run_stored,
 )
 from ptir_testsuite.running.kinds.refusals import Refusal, refusals, run_refusal
+from ptir_testsuite.running.kinds.sweeps import run_sweep, sweep_profiles
 from ptir_testsuite.running.outcomes import Row
 from ptir_testsuite.running.together import run_cases
 
-Item = Case | Refusal | CompositeCall | ModelRun | Lifetime | RandomProgram | Stored
+Item = Case | Sweep | Refusal | CompositeCall | ModelRun | Lifetime | RandomProgram | Stored
 
 
 def items(programs: int, seed: int = 0, first: int = 0) -> Iterator[Item]:
-    """The corpus, refusals, composites, models, lifetimes, regressions, then random programs."""
+    """Cases, sweeps, refusals, composites, models, lifetimes, regressions, then random programs."""
     yield from _derived(tuple((op.name, id(op)) for op in OPS.values()))
     yield from composites()
     yield from model_runs()
@@ -47,9 +49,9 @@ def items(programs: int, seed: int = 0, first: int = 0) -> Iterator[Item]:
 
 
 @cache
-def _derived(ops: tuple[tuple[str, int], ...]) -> tuple[Case | Refusal, ...]:
-    """The corpus and the refusals of the ops that are defined now; deriving them takes seconds."""
-    return (*corpus(), *refusals())
+def _derived(ops: tuple[tuple[str, int], ...]) -> tuple[Case | Sweep | Refusal, ...]:
+    """What comes of the records of the ops that are defined now; deriving it takes seconds."""
+    return (*corpus(), *sweeps(), *refusals())
 
 
 def composites() -> Iterator[CompositeCall]:
@@ -62,9 +64,9 @@ def random_programs(count: int, seed: int = 0, first: int = 0) -> Iterator[Rando
     return (RandomProgram(seed, number) for number in range(first, first + count))
 
 
-def hashed(everything: Iterable[Item]) -> Iterator[Case | ModelRun | Lifetime]:
+def hashed(everything: Iterable[Item]) -> Iterator[Case | Sweep | ModelRun | Lifetime]:
     """The items that the hash of the corpus is of."""
-    return (item for item in everything if isinstance(item, Case | ModelRun | Lifetime))
+    return (item for item in everything if isinstance(item, Case | Sweep | ModelRun | Lifetime))
 
 
 AT_ONCE: Final = 4
@@ -117,6 +119,12 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         run_cases,
         at_once=attrgetter("op"),
         in_slice=sliced,
+    ),
+    Sweep: Kind[Sweep](
+        run_sweep,
+        lambda item: (item.op, item.call, item.dtypes),
+        sweep_profiles,
+        lambda item: (item.call, *item.dtypes, *sorted(sweep_profiles(item)), "sweep"),
     ),
     Refusal: Kind[Refusal](
         run_refusal,

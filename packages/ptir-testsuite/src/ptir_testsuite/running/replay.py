@@ -22,6 +22,7 @@ from ptir_testsuite.corpus.composites import CompositeCall
 from ptir_testsuite.corpus.models import ModelRun
 from ptir_testsuite.corpus.programs import Drawn, drawn_program
 from ptir_testsuite.corpus.stored import Stored
+from ptir_testsuite.corpus.sweeps import Sweep
 from ptir_testsuite.oracles.accuracy import bound_of
 from ptir_testsuite.oracles.composites import FORMULAS
 from ptir_testsuite.oracles.floats import doubles
@@ -34,6 +35,7 @@ from ptir_testsuite.running.kinds.lifetime import told as lifetime_told
 from ptir_testsuite.running.kinds.models import told as model_told
 from ptir_testsuite.running.kinds.programs import RandomProgram
 from ptir_testsuite.running.kinds.refusals import Refusal
+from ptir_testsuite.running.kinds.sweeps import told as sweep_told
 from ptir_testsuite.running.outcomes import Outcome, Row
 from ptir_testsuite.running.raised import named, trace
 from ptir_testsuite.running.workers import Order, run_in_processes
@@ -75,6 +77,8 @@ def _told(item: Item, runs: Setting | None, setting: Setting, most: int) -> Iter
         yield from model_told(item)
     elif isinstance(item, Lifetime):
         yield from lifetime_told(item)
+    elif isinstance(item, Sweep):
+        yield from sweep_told(item)
     elif isinstance(item, CompositeCall):
         yield from _composite(item, runs, most)
     else:

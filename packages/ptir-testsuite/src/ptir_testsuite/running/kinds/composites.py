@@ -9,14 +9,15 @@ which the backend may bring into a form of its own (``param_resolver``) before a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 import ptir.functional  # noqa: F401  fills the table of functionals
-from ptir.backend import Options
+from ptir.backend import Executable, Options
 from ptir.backend.interpreter import query_of
 from ptir.capture.plan import Parameter, plan_for
 from ptir.errors import UnsupportedError
@@ -28,11 +29,13 @@ from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
 from ptir_testsuite.corpus.composites import BATCHED, CompositeCall
 from ptir_testsuite.corpus.profiles import names_of, profiles_of
+from ptir_testsuite.corpus.sweeps import LETTERS
 from ptir_testsuite.oracles.composites import FIXED, FORMULAS, Found
 from ptir_testsuite.oracles.floats import FORMATS, Array, doubles
 from ptir_testsuite.running.execute import Failed, Setting
 from ptir_testsuite.running.outcomes import Outcome, Row
 from ptir_testsuite.running.raised import told
+from ptir_testsuite.running.turns import in_turns
 
 STORED: Final = "with stored weights"
 
@@ -90,9 +93,28 @@ def _stored(program: Program) -> Program:
 
 def _judged(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting) -> float:
     """The worst error as a share of its bound; raises ``Failed`` beyond it."""
-    found = _run(form, item, arrays, setting)
+    operands = {LETTERS[0]: arrays}
+    found: Mapping[str, Sequence[Any]]
+    if form.is_stored:
+        found = {LETTERS[0]: [_run(form, item, arrays, setting)]}
+    else:
+        operands |= {letter: item.arrays(letter) for letter in LETTERS[1:]}
+        found = _in_turns(form, item, operands, setting)
     with np.errstate(all="ignore"):
-        return _compared(form, item, doubles(found), _expected(item, arrays))
+        shares = [
+            _compared(form, item, doubles(found[letter][0]), _expected(item, operands[letter]))
+            for letter in operands
+        ]
+    return max(shares)
+
+
+def _in_turns(
+    form: _Form, item: CompositeCall, operands: Mapping[str, list[Array]], setting: Setting
+) -> Mapping[str, Sequence[Any]]:
+    """What one executable gives on changing operands."""
+    executable = _built(form, item, setting)
+    what = f"{item.id} {form.name}"
+    return in_turns(what, lambda letter: [_ran(executable, form, item, operands[letter], setting)])
 
 
 def _expected(item: CompositeCall, arrays: list[Array]) -> Found:
@@ -160,23 +182,46 @@ def _run_with_parameters(program: Program, arrays: list[Array], setting: Setting
 
 
 def _run(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting) -> Any:
+    if not form.is_stored:
+        return _ran(_built(form, item, setting), form, item, arrays, setting)
+    with _telling(item, form):
+        return _run_with_parameters(form.program, arrays, setting)
+
+
+def _built(form: _Form, item: CompositeCall, setting: Setting) -> Executable:
+    with _telling(item, form):
+        return setting.target.backend.compile(form.program, setting.target.device, Options())
+
+
+def _ran(
+    executable: Executable,
+    form: _Form,
+    item: CompositeCall,
+    arrays: list[Array],
+    setting: Setting,
+) -> Any:
+    """The result of one run, which must leave its operands as they are."""
     backend, device = setting.target.backend, setting.target.device
-    try:
-        if form.is_stored:
-            return _run_with_parameters(form.program, arrays, setting)
-        executable = backend.compile(form.program, device, Options())
+    with _telling(item, form):
         handles = [backend.upload(a, device) for a in arrays]
         results = executable.run(handles)
         backend.synchronize(device)
         found = backend.download(results[0], device)
         after = [backend.download(h, device) for h in handles]
-    except UnsupportedError:
-        raise
-    except Exception as error:
-        text = f"{item.id} {form.name}: {told('execute', error)}"
-        raise Failed(Outcome.ERROR, "execute", text) from error
     for place, (now, before) in enumerate(zip(after, arrays, strict=True)):
         if np.asarray(now).tobytes() != before.tobytes():
             text = f"{item.id} {form.name}: operand {place} was changed by the run"
             raise Failed(Outcome.MISMATCH, "execute", text)
     return found
+
+
+@contextmanager
+def _telling(item: CompositeCall, form: _Form) -> Iterator[None]:
+    """What the backend raises speaks against it, unless it says that it does not support."""
+    try:
+        yield
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        text = f"{item.id} {form.name}: {told('execute', error)}"
+        raise Failed(Outcome.ERROR, "execute", text) from error

@@ -41,9 +41,15 @@ def forms_of(drawn: Drawn, setting: Setting) -> list[Form]:
     every = replace(program.main, outputs=tuple(range(len(program.main.types))))
     return [
         _form(WHOLE, legalize(replace(program, main=every), context), drawn),
-        _form("as drawn", legalize(program, context), drawn),
+        as_drawn(drawn, setting),
         _form("optimized", optimize(program, context), drawn),
     ]
+
+
+def as_drawn(drawn: Drawn, setting: Setting) -> Form:
+    """The program as it is, for what the backend takes."""
+    context = PassContext(setting.target.backend, setting.target.device)
+    return _form("as drawn", legalize(drawn.program, context), drawn)
 
 
 def _form(name: str, program: Program, drawn: Drawn) -> Form:

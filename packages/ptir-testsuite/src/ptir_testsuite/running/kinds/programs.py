@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,13 +24,14 @@ from ptir.ops.verify import verify
 from ptir.types import TensorType, dtype_of
 from ptir_testsuite.corpus.programs import Drawn, drawn_program, exact_of
 from ptir_testsuite.corpus.stored import Stored
-from ptir_testsuite.oracles import ORACLES, Given, NoOracleError
+from ptir_testsuite.oracles import Given
 from ptir_testsuite.oracles.accuracy import EXACT, Terms, bound_of
 from ptir_testsuite.oracles.expected import Expected, exactly
 from ptir_testsuite.oracles.floats import Array, doubles
 from ptir_testsuite.oracles.propagation import added, handed_on
 from ptir_testsuite.running.compare import compare
 from ptir_testsuite.running.execute import Failed, Setting
+from ptir_testsuite.running.judge import evaluated
 from ptir_testsuite.running.kinds.forms import WHOLE, Form, compiled, forms_of, outputs
 from ptir_testsuite.running.outcomes import Outcome, Row
 
@@ -143,11 +144,17 @@ def _check(drawn: Drawn, setting: Setting, built: Built | None) -> None:
         forms = forms_of(drawn, setting)
         built = list(zip(forms, compiled(forms, setting), strict=True))
     found = {form.name: outputs(form, made, drawn, setting) for form, made in built}
-    values = found.pop(WHOLE)
+    judged_forms(drawn, found, setting)
+
+
+def judged_forms(drawn: Drawn, found: Mapping[str, Sequence[Any]], setting: Setting) -> None:
+    """Refuse what forms of a program gave: op by op, and then the others beside that."""
+    program = drawn.program
+    values = found[WHOLE]
     errors = _judged(program.main, values, setting)
     exact = exact_of(program, setting.terms.rounds)
     for name, results in found.items():
-        for place, value in enumerate(program.main.outputs):
+        for place, value in enumerate(program.main.outputs if name != WHOLE else ()):
             _same(name, place, results[place], values[value], errors[value], exact[value])
 
 
@@ -163,7 +170,7 @@ def _judged(main: Block, values: Sequence[Any], setting: Setting) -> list[Array]
             instruction.types,
             instruction.regions,
         )
-        expected = _expected(given)
+        expected = evaluated(given)
         if expected is None:
             errors += [np.full(t.shape, np.inf) for t in instruction.types]
             continue
@@ -173,14 +180,6 @@ def _judged(main: Block, values: Sequence[Any], setting: Setting) -> list[Array]
             bound = bound_of(OPS[instruction.op], type.dtype, setting.terms)
             errors.append(added(one, type, bound, error))
     return errors
-
-
-def _expected(given: Given) -> list[Expected] | None:
-    try:
-        with np.errstate(all="ignore"):
-            return list(ORACLES[given.op](given))
-    except NoOracleError:
-        return None
 
 
 def _require(
