@@ -13,8 +13,8 @@ from strategies import NAN_PAYLOAD, TEXT, programs
 from ptir.errors import VerifyError
 from ptir.ir import Attributes, Block, Instruction, Literal, Port, Program, freeze
 from ptir.ir.graph import source
-from ptir.ir.jsonform import from_json, to_json
-from ptir.ir.parser import parse
+from ptir.ir.jsonform import to_json
+from ptir.ops.reading import from_json, parse
 from ptir.ir.printer import print_program
 from ptir.ir.structure import MAX_DEPTH
 from ptir.ops import OPS

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ptir.errors import PtirError, UsageError
 from ptir.ir.attributes import Literal
-from ptir.ir.parser import parse
+from ptir.ops.reading import parse
 from ptir.ir.program import Program
 from ptir.ops import OPS
 from ptir.types import parse_type

@@ -17,7 +17,7 @@ import numpy as np
 
 from ptir.backend import Executable
 from ptir.errors import UnsupportedError
-from ptir.ir.parser import parse
+from ptir.ops.reading import parse
 from ptir.ir.program import Block, Instruction
 from ptir.ops import OPS
 from ptir.ops.verify import verify
