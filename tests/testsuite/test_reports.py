@@ -22,7 +22,9 @@ from ptir_testsuite.running.finding import item_of
 from ptir_testsuite.running.outcomes import PHASES, Outcome, Row
 
 SCHEMA = json.loads(
-    resources.files("ptir_testsuite.reports").joinpath("report.schema.json").read_text(encoding="utf-8")
+    resources.files("ptir_testsuite.reports")
+    .joinpath("report.schema.json")
+    .read_text(encoding="utf-8")
 )
 RUN = ("run", "--backend", "any", "--jobs", "0", "--programs", "4", "--json")
 MUTANT = "rsqrt by one Newton step"

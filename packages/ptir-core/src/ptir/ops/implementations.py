@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -76,6 +77,15 @@ def register(implementation: Implementation) -> Implementation:
         )
     table[implementation.name] = implementation
     return implementation
+
+
+def known_functional(name: str) -> Functional | None:
+    """The functional that a composite of this name is, or None where it belongs to no table.
+
+    A program that was read may hold standard ones before anybody has imported them.
+    """
+    importlib.import_module("ptir.functional")  # the room below, which adds itself to the table
+    return FUNCTIONALS.get(name)
 
 
 def functional(name: str) -> Functional:

@@ -12,9 +12,11 @@ from ptir.ir.text import types_text
 from ptir.ops.record import op
 from ptir.types import TensorType
 
-# A type rule reads attribute values without asking for their kinds, which a program from
-# outside may have wrong; these are what reading a value of the wrong kind raises.
-_WRONG_KIND: Final = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+WRONG_KIND: Final = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What a type rule raises that reads an attribute's value without asking for its kind.
+
+A program from outside may have it wrong.
+"""
 
 
 def verify(program: Program) -> None:
@@ -63,9 +65,7 @@ def _check_types(instruction: Instruction, operands: tuple[TensorType, ...]) -> 
         )
 
 
-def _inferred(
-    instruction: Instruction, operands: tuple[TensorType, ...]
-) -> tuple[TensorType, ...]:
+def _inferred(instruction: Instruction, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     record = op(instruction.op)
     try:
         bound = record.bind(instruction.attributes)
@@ -77,5 +77,5 @@ def _inferred(
         return record.infer(operands, instruction.attributes, instruction.regions)
     except PtirError:
         raise
-    except _WRONG_KIND as error:
+    except WRONG_KIND as error:
         raise TypeRuleError(f"an attribute has a value of the wrong kind: {error}") from None
