@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from ptir_testsuite.oracles import (
+    composites,
     contraction,
     control,
     creation,
     elementwise,
     folds,
+    images,
     movement,
     places,
     quantization,
@@ -22,11 +24,13 @@ __all__ = [
     "Given",
     "NoOracleError",
     "Oracle",
+    "composites",
     "contraction",
     "control",
     "creation",
     "elementwise",
     "folds",
+    "images",
     "movement",
     "oracle",
     "places",
