@@ -14,10 +14,10 @@ from ptir.errors import VerifyError
 from ptir.ir import Attributes, Block, Instruction, Literal, Port, Program, freeze
 from ptir.ir.graph import source
 from ptir.ir.jsonform import to_json
-from ptir.ops.reading import from_json, parse
 from ptir.ir.printer import print_program
 from ptir.ir.structure import MAX_DEPTH
 from ptir.ops import OPS
+from ptir.ops.reading import from_json, parse
 from ptir.ops.verify import verify
 from ptir.types import F32, I32, TensorType, spec
 

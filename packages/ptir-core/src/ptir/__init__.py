@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ptir.capture.tensor import Tensor
     from ptir.errors import PtirError
     from ptir.ir import Program
-    from ptir.ops.reading import parse
     from ptir.ops.implementations import overrides
+    from ptir.ops.reading import parse
     from ptir.runtime import load_model
     from ptir.types import DType, TensorType, dtype, spec
 

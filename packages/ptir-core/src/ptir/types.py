@@ -22,8 +22,9 @@ Kind = Literal["bool", "int", "uint", "float"]
 MAX_RANK: Final = 32
 """Most axes of a tensor."""
 
-MAX_BYTES: Final = 2**63 - 1
-"""Most bytes that the axes of a tensor span: what a signed 64-bit offset reaches."""
+MAX_BYTES: Final = 2**56
+"""Most bytes that the axes of a tensor span: more than a process can address anywhere, and so few
+that offsets into wider elements, as some ops compute in, still fit in 63 bits."""
 
 _SIGNIFICANDS: Final = {"f8e4m3fn": 4, "f8e5m2": 3, "f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 

@@ -111,7 +111,7 @@ def _read(item: EditedProgram) -> Read:
         program = numbered(parse(text))
     except PtirError as error:
         return Read(item, None, replace(row, facts={"ended": f"refused: {error.code}"}))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  this is what is looked for
         said = f"{told('verify', error)}\n{text}"
         return Read(item, None, replace(row, outcome=Outcome.ERROR, message=said))
     if size(program.main) > LARGEST:
