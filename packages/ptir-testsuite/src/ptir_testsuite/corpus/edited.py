@@ -129,7 +129,7 @@ def _moved(text: str, tokens: list[Token], draws: Draws) -> str:
         f"{kept} {kept}{between}{two.text}",
         f"{two.text} {between}{kept}",
     )
-    return text[: one.offset] + draws.choice(forms) + rest
+    return text[: one.offset] + str(draws.choice(forms)) + rest
 
 
 def _number(text: str, draws: Draws) -> str:

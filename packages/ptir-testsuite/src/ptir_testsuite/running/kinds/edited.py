@@ -141,6 +141,9 @@ def _run(read: Read, built: Built | None, setting: Setting) -> Row:
             row = failed.ended(row, text)
     except UnsupportedError as error:
         row = replace(row, facts={"ended": f"refused: {error.code}"})
+    except Exception as error:  # noqa: BLE001  raised by a pass: it is what is looked for
+        text = f"{told('compile', error)}\n{_shown(drawn)}  again: {again(read.item, setting)}"
+        row = replace(row, outcome=Outcome.ERROR, phase="compile", message=text)
     return replace(row, seconds=time.perf_counter() - start)
 
 
