@@ -182,6 +182,24 @@ def test_nothing_is_interrupted_once_it_has_ended():
             pass
 
 
+def test_what_is_being_freed_is_not_interrupted():
+    ended = []
+
+    class Slow:
+        def __del__(self):
+            until = time.monotonic() + 0.2
+            while time.monotonic() < until:
+                pass
+            ended.append(True)
+
+    with pytest.raises(Late), limited(0.05):
+        value = Slow()
+        del value
+        while True:
+            pass
+    assert ended == [True]
+
+
 def test_the_command_says_how_the_texts_ended(installed, monkeypatch, capsys):
     def in_process(items, order, jobs, timeout):
         return run_group(tuple(items), order.setting())

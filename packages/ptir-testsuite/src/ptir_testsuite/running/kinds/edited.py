@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +41,11 @@ LARGEST: Final = 1 << 18
 ENDLESS: Final = "did not end"
 
 
+FINALIZERS: Final = ("__del__", "_freed", "forget")
+FREEING: Final = ("weakref.py", "_weakrefset.py")
+"""Functions and files that run where memory is freed."""
+
+
 class Late(BaseException):
     """A run took too long. Not an ``Exception``: nothing that it passes may take it for its own."""
 
@@ -55,17 +62,27 @@ def limited(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def late(number: int, frame: object) -> None:
-        raise Late
+    def late(number: int, frame: FrameType | None) -> None:
+        if not _finalizing(frame):  # there it would be printed and forgotten; it comes again
+            raise Late
 
     before = signal.signal(signal.SIGALRM, late)
-    # Again and again: where a finalizer happens to run, the first one is printed and forgotten.
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.02)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _finalizing(frame: FrameType | None) -> bool:
+    """Whether something is being freed: nothing that is raised there reaches anybody."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in FINALIZERS or Path(code.co_filename).name in FREEING:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @dataclass(frozen=True)
