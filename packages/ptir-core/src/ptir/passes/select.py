@@ -9,7 +9,7 @@ was read may hold such, and means the same on every backend.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,6 +24,8 @@ from ptir.ops.implementations import (
     FUNCTIONALS,
     OWN,
     PORTABLE,
+    Functional,
+    Implementation,
     Policy,
     functional,
     known_functional,
@@ -166,9 +168,38 @@ def _is_functional(call: _Call) -> bool:
     if known is None:
         return True
     try:
-        return known.implementations[PORTABLE].lower(call.types, call.attributes) == call.lowering
+        lowerings = (i.lower(call.types, call.attributes) for i in _portable_first(known))
+        return any(_alike(lowering, call.lowering) for lowering in lowerings)
     except (PtirError, *WRONG_KIND):  # these operands or attributes are none that it takes
         return False
+
+
+def _portable_first(known: Functional) -> Iterator[Implementation]:
+    """Captured programs hold the portable one, those that were selected before any of them."""
+    named = known.implementations
+    yield named[PORTABLE]
+    yield from (made for name, made in named.items() if name != PORTABLE)
+
+
+def _alike(one: Block, other: Block) -> bool:
+    """Whether blocks are equal but for what composites in them are lowered to.
+
+    Those are judged by themselves, and may have been settled already.
+    """
+    if one is other:
+        return True
+    shells = [(b.inputs, b.outputs, len(b.instructions)) for b in (one, other)]
+    pairs = zip(one.instructions, other.instructions, strict=False)
+    return shells[0] == shells[1] and all(map(_same_call, pairs))
+
+
+def _same_call(pair: tuple[Instruction, Instruction]) -> bool:
+    one, other = pair
+    calls = [(i.op, i.operands, _without(i.attributes, "implementation"), i.types) for i in pair]
+    if calls[0] != calls[1] or len(one.regions) != len(other.regions):
+        return False
+    regions = zip(one.regions, other.regions, strict=True)
+    return one.op == "composite" or all(_alike(a, b) for a, b in regions)
 
 
 def _unsupported(call: _Call, name: str) -> str | None:
