@@ -20,6 +20,9 @@ from ptir.ir.program import Port, Program
 from ptir.ops import OPS
 from ptir.ops.reading import from_json, parse
 from ptir.ops.verify import verify
+from ptir.passes.context import PassContext
+from ptir.passes.pipeline import optimize
+from ptir.passes.select import select
 from ptir.types import BOOL, F32, MAX_BYTES, MAX_RANK, U32, TensorType, spec
 
 GOOD = """ptir 1.0
@@ -186,6 +189,32 @@ def test_a_tensor_that_no_memory_holds_is_refused_where_it_is_asked_for(referenc
         )
 
 
+WINDOW = {"kind": "sum", "window": (2**31,)}
+
+
+@pytest.mark.parametrize(
+    ("name", "types", "attributes", "message"),
+    [
+        ("reduce_window", (F4,), WINDOW, "has 2147483648 taps; at most 1048576 are taken"),
+        (
+            "reduce_window",
+            (F4,),
+            WINDOW | {"window": (2,), "low": (2**62,)},
+            "padded operand spans",
+        ),
+        (
+            "quantize",
+            (spec("f32", 2, 0), spec("f32", 1, 0), spec("f32", 2, 0)),
+            {"axis": 1, "group": 2**62, "bits": 4},
+            "it must be an integer in 1 <= group < 2**31",
+        ),
+    ],
+)
+def test_what_a_rule_computes_with_is_bounded(name, types, attributes, message):
+    with pytest.raises(TypeRuleError, match=re.escape(message)):
+        OPS[name].infer(types, OPS[name].bind(attributes))
+
+
 def test_sizes_end_where_the_bound_is():
     assert not TensorType(F32, (MAX_BYTES // 4,)).excess
     assert TensorType(F32, (MAX_BYTES // 4, 2)).excess
@@ -248,10 +277,18 @@ def test_a_composite_that_is_not_what_its_name_says_is_what_its_lowering_says(
     assert found.tolist() == (-x).tolist()
 
 
-def test_a_functional_that_was_read_is_still_taken_by_its_name(reference):
-    from ptir.passes.context import PassContext
-    from ptir.passes.select import select
+@pytest.mark.parametrize("name", ["round_to_bytes", "product_of_bytes", "linear", "rope"])
+@pytest.mark.parametrize("attributes", ["", "{group = 32}", '{implementation = "backend"}'])
+def test_no_name_of_ours_makes_a_composite_more_than_its_lowering(name, attributes):
+    text = SOFTMAX.format(attributes=attributes).replace("{}", "").replace("{{", "{")
+    text = text.replace("composite softmax", f"composite {name}").replace("}}", "}")
+    program = parse(text)
+    target = ptir.backend("c")
+    after = optimize(program, PassContext(target.backend, target.device))
+    assert [i.op for i in after.main.instructions] == ["neg"]
 
+
+def test_a_functional_that_was_read_is_still_taken_by_its_name(reference):
     program = ptir.capture(lambda x: ptir.functional.softmax(x), spec("f32", 2, 3))
     context = PassContext(reference.backend, reference.device)
     (call_read,) = select(parse(str(program)), context).main.instructions

@@ -58,6 +58,9 @@ class Functional:
 
 FUNCTIONALS: Final[dict[str, Functional]] = {}
 
+PARTS: Final[dict[str, Lower]] = {}
+"""What composites compute that are no functionals, only parts of their implementations, by name."""
+
 
 def define_functional(name: str, doc: str) -> Functional:
     """Add a functional to the table; a name that exists already is an error."""
@@ -79,13 +82,18 @@ def register(implementation: Implementation) -> Implementation:
     return implementation
 
 
-def known_functional(name: str) -> Functional | None:
-    """The functional that a composite of this name is, or None where it belongs to no table.
+def known_lowerings(name: str) -> tuple[Lower, ...]:
+    """Every lowering that composites of this name have, the captured one first.
 
-    A program that was read may hold standard ones before anybody has imported them.
+    None for a name of no table. A program that was read may hold standard ones before anybody has
+    imported them.
     """
-    importlib.import_module("ptir.functional")  # the room below, which adds itself to the table
-    return FUNCTIONALS.get(name)
+    importlib.import_module("ptir.functional")  # the room below, which adds itself to the tables
+    if name in PARTS:
+        return (PARTS[name],)
+    named = FUNCTIONALS[name].implementations if name in FUNCTIONALS else {}
+    ordered = sorted(named, key=lambda implementation: implementation != PORTABLE)
+    return tuple(named[implementation].lower for implementation in ordered)
 
 
 def functional(name: str) -> Functional:

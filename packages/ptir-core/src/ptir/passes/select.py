@@ -9,7 +9,7 @@ was read may hold such, and means the same on every backend.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,11 +24,9 @@ from ptir.ops.implementations import (
     FUNCTIONALS,
     OWN,
     PORTABLE,
-    Functional,
-    Implementation,
     Policy,
     functional,
-    known_functional,
+    known_lowerings,
 )
 from ptir.ops.record import op
 from ptir.ops.verify import WRONG_KIND
@@ -164,21 +162,12 @@ def _has_places(block: Block) -> bool:
 
 def _is_functional(call: _Call) -> bool:
     """Whether the call is what its name says; names that no table has are left to backends."""
-    known = known_functional(call.query.name)
-    if known is None:
-        return True
+    known = known_lowerings(call.query.name)
     try:
-        lowerings = (i.lower(call.types, call.attributes) for i in _portable_first(known))
-        return any(_alike(lowering, call.lowering) for lowering in lowerings)
+        lowerings = (lower(call.types, call.attributes) for lower in known)
+        return not known or any(_alike(lowering, call.lowering) for lowering in lowerings)
     except (PtirError, *WRONG_KIND):  # these operands or attributes are none that it takes
         return False
-
-
-def _portable_first(known: Functional) -> Iterator[Implementation]:
-    """Captured programs hold the portable one, those that were selected before any of them."""
-    named = known.implementations
-    yield named[PORTABLE]
-    yield from (made for name, made in named.items() if name != PORTABLE)
 
 
 def _alike(one: Block, other: Block) -> bool:
