@@ -7,10 +7,12 @@ PACKAGES := packages/ptir-core packages/ptir-backend-ref packages/ptir-backend-c
             packages/ptir-backend-opencl packages/ptir-backend-cupy packages/ptir-testsuite
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/pins.txt
 # Two workers on one BLAS thread each: threads of both would fight over the same cores.
-PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+# The slice of the gate: another with each commit, the same for the same number.
+PTIR_SLICE ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test parity check format wheels bench clean
+.PHONY: help setup demo test prove parity check format docs wheels release bench clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -27,31 +29,41 @@ $(READY): VERSION $(wildcard requirements/*.txt) $(addsuffix /pyproject.toml,$(P
 demo: $(READY)  ## generate text with the model that travels with ptir-core
 	$(BIN)/ptir run demo -p "ROMEO:" -n 120 --temp 0.8 --seed 1 --backend ref
 
-test: $(READY)  ## run the tests
-	$(PYTEST)
+test: $(READY)  ## run the gate's slice of the tests, in minutes; PTIR_SLICE=K repeats one
+	PTIR_SLICE=$(PTIR_SLICE) $(PYTEST)
+
+prove: $(READY)  ## run everything, in hours: all tests, whole corpora, all planted faults
+	$(BIN)/python scripts/prove.py build/proof
 
 parity: $(READY)  ## install PyTorch and Transformers, and compare with them
 	$(PIP) -r requirements/parity.txt
 	$(BIN)/python -m pytest -m parity
 
-check: $(READY)  ## everything that must hold: format, lint, types, tests, docs
+check: $(READY)  ## everything that must hold before a change: format, lint, types, tests, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(PYTEST) --durations 25
+	PTIR_SLICE=$(PTIR_SLICE) $(PYTEST) --durations 25
 
 format: $(READY)  ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-wheels: $(READY)  ## build every wheel into dist/
-	rm -rf dist
-	set -e; for package in $(PACKAGES); do \
-	    $(BIN)/python -m build --wheel --no-isolation --outdir dist $$package; done
+docs: $(READY)  ## build the documentation site into build/docs; warnings are errors
+	$(PIP) -r requirements/docs.txt
+	$(BIN)/python scripts/draw_charts.py --check
+	$(BIN)/python -m sphinx -W --keep-going -n -q -j 2 -c docs/site docs build/docs
+	@echo "build/docs/index.html"
+
+wheels: $(READY)  ## build what is published into dist/, and check what it holds
+	$(BIN)/python scripts/release.py --files
+
+release: $(READY)  ## the same from nothing, and install and try each alone; PYTHONS="a b" with several
+	$(BIN)/python scripts/release.py $(addprefix --python ,$(PYTHONS))
 
 bench: $(READY)  ## run the benchmarks
 	set -e; for benchmark in $(wildcard benchmarks/[a-z]*.py); do \
 	    $(BIN)/python $$benchmark; done
 
 clean:  ## remove .venv, built wheels and caches
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import platform
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from measuring import bars
 from measuring.bars import FORMATS, Row
 from measuring.images import convolution_rows
 from measuring.models import model_rows
+from measuring.origin import origin
 from measuring.others import Others
 from measuring.rows import kernel_rows
 from measuring.starts import cold_rows, compile_rows, demo_rows
@@ -109,8 +109,8 @@ def main() -> None:
             print(f"! others took {taken:.0%} of the processors: measure again")
         print(flush=True)
         if given.json:
-            found = {"machine": platform.platform(), "rows": [row.json() for row in rows]}
-            given.json.write_text(json.dumps(found, indent=1))
+            found = origin(given) | {"rows": [row.json() for row in rows]}
+            given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder or Path(scratch)

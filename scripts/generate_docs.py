@@ -1,4 +1,4 @@
-"""Writes docs/ pages that are generated from tables: ops, functionals, errors and accuracy.
+"""Writes the generated pages of docs/reference/: ops, functionals, errors and accuracy.
 
 Run `python scripts/generate_docs.py` after adding an op or an error; a test fails until then.
 """
@@ -32,8 +32,9 @@ CLASSES = {
 ACCURACY_INTRO = """
 # Accuracy
 
-What `ptir-conformance` holds float results to, read from the op records; bool and integers are
-always exact. NaN, infinities and zeros with their signs are compared before any tolerance.
+How far a float result of an op may be off, on any backend. `ptir-conformance` holds every backend
+to this table, which is read from the op records. Bool and integers are always exact. NaN,
+infinities and zeros with their signs are compared before any tolerance.
 
 - `exact`: every bit, any NaN for a NaN. `rounded`: the number nearest to the exact result.
 - `ulp:N`: N units in the last place of the exact result. `rounded or ulp:N` is `rounded` for the
@@ -50,15 +51,17 @@ A backend may be judged by another published column, chosen by name with `--rela
 names it. No backend is treated otherwise because of what it is called.
 """.strip()
 ROUNDED = """
-Processors multiply bytes and bf16 faster than floats. The implementations below round activations
-to them. They are never a default: `--fast` (`load_model(fast=True)`) chooses the one for the format
-of the weights, `--override linear=force=bf16` or `quantized_linear=force=int8` names it. Backends
-without the instruction compute the same numbers from the lowering, at no gain; there, and for
-formats that have no such implementation, `--fast` is an error that says so.
+Processors multiply bytes and bf16 faster than floats, by *dot instructions* that add several
+products at once. The implementations below round activations so that these apply. They are never a
+default: `--fast` (`load_model(fast=True)`) chooses the one for the format of the weights,
+`--override linear=force=bf16` or `quantized_linear=force=int8` names it. Backends without the
+instruction compute the same numbers from the lowering, at no gain; there, and for formats that have
+no such implementation, `--fast` is an error that says so.
 
 Exact products use the dot product of bytes as well: the C backend and PoCL multiply weights of 8
-and 4 bits by digits of all 24 bits of an activation ([digits](codegen.md#digits)). CUDA's tensor
-cores take three bf16 for an activation ([matrix instructions](codegen.md#matrix-instructions)).
+and 4 bits by digits of all 24 bits of an activation
+([digits](../internals/codegen.md#digits)). CUDA's tensor cores take three bf16 for an activation
+([matrix instructions](../internals/codegen.md#matrix-instructions)).
 
 - `linear`: `bf16`, for weights in bf16: activations rounded to bf16, half to even; products are
   exact, sums f32. Subnormal bf16 may count as 0.
@@ -66,24 +69,15 @@ cores take three bf16 for an activation ([matrix instructions](codegen.md#matrix
   scaled so that the greatest of a group is 127 in size, rounded half to even. Sums of a group are
   whole numbers and exact, sums of groups f32.
 
-What rounding loses, measured on C (AVX-512) against exact arithmetic with the same weights: the
-greatest error over the greatest logit, the root mean square error over that of the logits, and how
-often the best token stays:
-
-| model | bf16 | int8 | int4 |
-|---|---|---|---|
-| `demo`, 20 positions | 1.2e-3, 8.7e-4, 100% | 3.7e-3, 2.9e-3, 100% | 3.2e-3, 2.5e-3, 100% |
-| `random:gpt2`, 100 positions | 4.4e-3, 3.4e-3, 100% | 1.4e-2, 1.2e-2, 93% | 1.4e-2, 1.2e-2, 92% |
-
-One product agrees between backends to the rounding of f32. Over a model a value that lies between
-two steps may be rounded to either, by which results of two backends differ as much as they differ
-from exact ones. A group that holds NaN or infinity makes its row NaN.
+A group that holds NaN or infinity makes its row NaN. What rounding loses over whole models is
+[measured](../results/rounding.md).
 """.strip()
 OPS_INTRO = """
 # Ops
 
-The {count} ops, as their records define them. Elements keep their dtype; nothing is promoted or
-broadcast here, the Tensor API does both before it emits ops. Dtype classes:
+An op is a primitive with one definition, the same on every backend. These are the {count}, as their
+records define them. Elements keep their dtype; nothing is promoted or broadcast here, the Tensor
+API does both before it emits ops. Classes of element types (dtypes):
 
 {classes}
 **Accuracy** is what float results promise; bool and integers are always exact. `exact` and
@@ -181,7 +175,8 @@ PTIR-000
 FUNCTIONALS_INTRO = """
 # Functionals
 
-The {count} functionals that stay visible in programs as composites. Operands and attributes are
+A functional is a function on tensors, written with [ops](ops.md). These {count} stay visible in
+programs as *composites*, so that a backend may take them whole. Operands and attributes are
 those of the composite, which is what a backend that takes it whole sees; an operand with a question
 mark may be missing. Everything is f32 unless its section says otherwise.
 
@@ -211,10 +206,10 @@ def main() -> None:
 def pages() -> dict[str, str]:
     """The text of every generated page by file name."""
     return {
-        "ops.md": ops_page(),
-        "functionals.md": functionals_page(),
-        "errors.md": errors_page(),
-        "accuracy.md": accuracy_page(),
+        "reference/ops.md": ops_page(),
+        "reference/functionals.md": functionals_page(),
+        "reference/errors.md": errors_page(),
+        "reference/accuracy.md": accuracy_page(),
     }
 
 

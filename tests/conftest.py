@@ -9,6 +9,8 @@ import pytest
 from corpus_slices import by_op
 from ptir_testsuite.corpus.case import Case
 
+pytest_plugins = ("gate",)
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

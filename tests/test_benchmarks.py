@@ -225,3 +225,29 @@ def test_every_section_measures_something(monkeypatch: pytest.MonkeyPatch) -> No
         "demo": 1,
         "convolutions": 2,
     }
+
+
+def test_results_say_where_and_with_what_they_were_measured(
+    measuring: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = measuring("origin")
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: A\nmodel name\t: B\n")
+    monkeypatch.setattr(module, "INFORMATION", tmp_path / "cpuinfo")
+    given = argparse.Namespace(llama=False, backend="c", threads=[1, 2], rounds=3)
+    found = module.origin(given)
+    assert (found["processor"], found["backend"], found["threads"]) == ("A", "c", [1, 2])
+    version = (FOLDER.parent / "VERSION").read_text(encoding="utf-8").split("==")[1].strip()
+    assert found["versions"]["ptir-core"] == version
+    assert "llama-cpp-python" not in found["versions"]
+    monkeypatch.setattr(module, "INFORMATION", tmp_path / "none")
+    assert module.processor(), "where the system tells no name, its machine's"
+
+
+def test_llama_cpp_has_its_version_where_it_is_measured(
+    measuring: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = measuring("origin")
+    one = type("One", (), {"metadata": {"Name": "llama_cpp_python"}, "version": "0.3"})
+    monkeypatch.setattr(module.metadata, "distributions", lambda: [one])
+    assert module.versions(True) == {"llama-cpp-python": "0.3"}
+    assert module.versions(False) == {}

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PAGES = ("ops.md", "functionals.md", "errors.md", "accuracy.md")
+PAGES = tuple(f"reference/{name}.md" for name in ("ops", "functionals", "errors", "accuracy"))
 
 
 def generator() -> ModuleType:

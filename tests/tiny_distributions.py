@@ -14,10 +14,13 @@ from zipfile import ZipFile
 import pytest
 
 from ptir import plugins
-from ptir.backend import registry
+from ptir.backend import registry, trial
 from ptir.cli import main as cli
 
 TINY = (Path(__file__).parent / "tiny_backend.py").read_text(encoding="utf-8")
+
+
+STRANGERS = trial.strangers
 
 
 def called(name: str, source: str = TINY) -> str:
@@ -83,21 +86,34 @@ class Site:
 
 def forget() -> None:
     """Forget which backends and plugins were loaded, and which commands they gave."""
-    for cached in (registry._load_once, registry.best, plugins.load, plugins.install):
+    caches = (registry._load_once, registry.best, plugins.load, plugins.install, trial.ended)
+    for cached in caches:
         cached.cache_clear()
+    plugins.ENDS.clear()
     cli.group.__dict__.pop("plugin_commands", None)
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """An empty site; what it installs is gone after the test."""
+    """An empty site; what it installs is gone after the test.
+
+    Nothing there is tried in a process of its own, which ``strangers_tried`` is for.
+    """
     found = Site(tmp_path / "site")
     found.folder.mkdir()
     monkeypatch.syspath_prepend(found.folder)
     only_here = partial(metadata.distributions, path=[str(found.folder)])
     monkeypatch.setattr(metadata, "distributions", only_here)
+    monkeypatch.setattr(trial, "strangers", lambda entries: ())
     forget()
     yield found
     forget()
     for module in found.modules:
         sys.modules.pop(module, None)
+
+
+@pytest.fixture
+def strangers_tried(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A site whose backends and plugins are tried as everywhere."""
+    monkeypatch.setattr(trial, "strangers", STRANGERS)
+    return site

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from ptir.backend import Device, registry
+from ptir.backend import Device, registry, trial
 from ptir.backend.probe import probe
 from ptir.errors import BackendUnavailable, DeviceError, PluginError
 from tiny_backend import TinyBackend, WrongBackend
-from tiny_distributions import TINY, Site, site
+from tiny_distributions import TINY, Site, site, strangers_tried
 
-__all__ = ["site"]
+__all__ = ["site", "strangers_tried"]
 
 CARDS = (
     Device(0, "Radeon gfx1100", "discrete"),
@@ -109,7 +109,7 @@ def test_what_is_wrong_is_said(site: Site, source: str, expected: str, words: st
         (
             "correctly_rounded = frozenset({'exp'})",
             "correctly_rounded names 'exp', whose accuracy is ulp:3 for every backend"
-            " (docs/accuracy.md); it can name div, reciprocal, sqrt",
+            " (docs/reference/accuracy.md); it can name div, reciprocal, sqrt",
         ),
         ("correctly_rounded = frozenset({'add'})", "'add', whose accuracy is rounded for every"),
         ("ops = 'add'", "ops is 'add' (str); write a collection of names of ops"),
@@ -171,6 +171,54 @@ def test_what_an_import_prints_stays_off_stdout(
     site.backend("loud", TINY + "\nprint('hello')")
     registry.load("loud")
     assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_strangers_that_end_their_process_are_lines(strangers_tried: Site) -> None:
+    leave = "print('so long', flush=True)\nimport os\nos._exit(3)"
+    ends = {
+        "leaves": (leave, "exit code 3"),
+        "killed": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+        "devices": (f"{TINY}\nimport os\nbackend.devices = lambda: os._exit(4)", "exit code 4"),
+    }
+    for name, (source, _) in ends.items():
+        strangers_tried.backend(name, source)
+    strangers_tried.backend("good", TINY)
+    found = {status.name: status for status in registry.status_table()}
+    assert found["good"].status == "ok"
+    for name, (_, how) in ends.items():
+        assert found[name].status == "broken"
+        assert f"it ends the process that loads it ({how})" in found[name].reason
+    assert found["leaves"].reason.endswith("; its last words: so long")
+    assert registry.best().target.backend.name == "good"
+
+
+def test_a_stranger_that_never_comes_back_is_a_line(
+    strangers_tried: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "LIMIT_SECONDS", 0.2)
+    strangers_tried.backend("hangs", "import threading\nthreading.Event().wait()")
+    assert status("hangs").reason == "it did not come back within 0.2 s of being loaded"
+
+
+def test_a_trial_starts_no_trials(strangers_tried: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = f"import os\nos._exit(7 if {trial.IN_TRIAL!r} in os.environ else 8)"
+    strangers_tried.backend("nested", source)
+    assert "exit code 7" in status("nested").reason
+    trial.ended.cache_clear()
+    monkeypatch.setenv(trial.IN_TRIAL, "1")
+    assert trial.ended(registry.listed(), "ptir.backend.registry:examine") == {}
+
+
+def test_only_strangers_are_tried_and_only_where_none_is_named(
+    strangers_tried: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strangers_tried.backend("good", TINY)
+    strangers_tried.backend("ref", TINY, "ptir_Backend.ref")
+    assert [entry.name for entry in trial.strangers(registry.listed())] == ["good"]
+    started: list[str] = []
+    monkeypatch.setattr(trial, "_started", lambda entry, loader: started.append(entry.name))
+    assert registry.get("good").backend.name == "good"
+    assert started == []
 
 
 def test_name_claimed_twice_is_an_error_naming_both(site: Site) -> None:
@@ -243,7 +291,8 @@ def test_probe_accepts_right_and_refuses_wrong_answers() -> None:
     device = Device(0, "x", "cpu")
     assert probe(TinyBackend(), device) is None
     reason = probe(WrongBackend(), device)
-    assert reason == (
+    assert isinstance(reason, DeviceError)
+    assert str(reason) == (
         "the probe program gave [[13.0, -4.5], [-11.0, 11.5]]"
         " instead of [[12.0, -5.5], [-12.0, 10.5]]"
     )

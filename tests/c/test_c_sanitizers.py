@@ -24,7 +24,7 @@ import numpy as np
 import ptir
 from ptir.backend import registry
 from corpus_slices import by_op, outcomes, spread
-from ptir_testsuite.outcomes import Outcome
+from ptir_testsuite.running.outcomes import Outcome
 
 target = registry.get("c")
 chosen = [case for cases in by_op().values() for case in spread(cases, COUNT)]

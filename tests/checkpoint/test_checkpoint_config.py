@@ -113,13 +113,18 @@ def test_the_stored_dtype_is_read_and_replaced_in_either_spelling() -> None:
         ({"dtype": "float31"}, "dtype 'float31' is not one of"),
         ({"eos_token_id": "x"}, "eos_token_id 'x' must be an id"),
         ({"eos_token_id": [True]}, r"eos_token_id \[True\] must be an id"),
-        ({"rope_theta": "x"}, "rope_theta 'x' must be a number > 0"),
-        ({"rope_theta": -1}, "rope_theta -1 must be a number > 0"),
+        ({"rope_theta": "x"}, "rope_theta 'x' in config.json must be a number > 0 and"),
+        ({"rope_theta": -1}, "rope_theta -1 in config.json must be a number > 0 and"),
+        ({"rope_theta": 0}, "rope_theta 0 in config.json must be a number > 0 and <= 1e.30"),
         ({"rope_parameters": 3}, "rope_parameters 3 must be an object"),
         ({"rope_scaling": [1]}, r"rope_scaling \[1\] must be an object"),
         ({"layer_types": "x"}, "layer_types 'x' must be a list"),
-        ({"sliding_window_pattern": 0}, "sliding_window_pattern 0 must be an integer >= 1"),
-        ({"sliding_window_pattern": 2}, "num_hidden_layers None must be an integer >= 1"),
+        ({"sliding_window_pattern": 0}, "sliding_window_pattern 0 in config.json must be an integ"),
+        ({"sliding_window_pattern": 2}, "num_hidden_layers None in config.json must be an integer"),
+        (
+            {"sliding_window_pattern": 2, "num_hidden_layers": 10**12},
+            "num_hidden_layers 1000000000000 in config.json must be an integer >= 1 and <= 4096",
+        ),
     ],
 )
 def test_values_of_the_wrong_kind_are_refused(config: dict, message: str) -> None:

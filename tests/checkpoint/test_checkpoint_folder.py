@@ -186,13 +186,25 @@ def test_shards_that_are_links_into_a_download_cache_open(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "shard", ["../s", "/s", "a/../../s", "C:s", "C:\\s", "..\\s", "a\\b", "", ".", "a\0b", 3, None]
+    "shard",
+    ["../s", "/s", "a/../../s", "C:s", "C:\\s", "..\\s", "a\\b", "", ".", "a\0b", 3, None]
+    + ["x" * 5000],
 )
 def test_shard_names_that_leave_the_folder_are_refused(tmp_path: Path, shard: object) -> None:
     weights(tmp_path / "s", "w")
     path = folder(tmp_path / "m", **{"model.safetensors.index.json": {"weight_map": {"w": shard}}})
-    with pytest.raises(CheckpointError, match=r"tensor 'w': shard .* must name a file inside"):
+    with pytest.raises(CheckpointError, match=r"tensor 'w': shard .* must name a file inside") as e:
         open_checkpoint(path)
+    assert len(str(e.value)) < len(str(path)) + 250
+
+
+def test_weights_that_are_no_regular_file_are_refused_without_waiting(tmp_path: Path) -> None:
+    """Opening a pipe for reading waits until somebody writes."""
+    path = folder(tmp_path / "m")
+    os.mkfifo(path / "model.safetensors")
+    for opened in (path, path / "model.safetensors"):
+        with pytest.raises(CheckpointError, match="cannot be read: it is no regular file"):
+            open_checkpoint(opened)
 
 
 @pytest.mark.parametrize("index", [{}, {"weight_map": {}}, {"weight_map": []}])
@@ -217,6 +229,15 @@ def test_missing_shards_and_tensors_are_named_together(tmp_path: Path) -> None:
 def test_pickled_weights_are_never_opened(tmp_path: Path) -> None:
     path = folder(tmp_path / "m", **{"pytorch_model.bin": "boom"})
     with pytest.raises(CheckpointError, match=r"pytorch_model.bin, a pickle.*convert .*safetens"):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize("with_config", [True, False])
+def test_a_folder_that_only_holds_gguf_says_so(tmp_path: Path, with_config: bool) -> None:
+    path = folder(tmp_path / "m", **{"model-q4.gguf": "GGUF"})
+    if not with_config:
+        (path / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"model-q4.gguf, a GGUF file, which.*give the fold"):
         open_checkpoint(path)
 
 

@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ptir.checkpoint import MappedSource, read_header, write_safetensors
+from ptir.checkpoint import (
+    MappedSource,
+    load_archive,
+    open_checkpoint,
+    read_header,
+    write_safetensors,
+)
 from ptir.errors import CheckpointError
 from ptir.params import ArraySource
 from ptir.types import DTYPES, spec
@@ -181,12 +187,50 @@ DAMAGED = {
     "backwards": (raw({"a": entry(offsets=[8, 0])}, DATA8), r"data_offsets \[8, 0\]: must be"),
     "size": (raw({"a": entry(shape=[3])}, DATA8), r"0\.\.8 hold 8 bytes, f32\[3\] 12"),
     "cut data": (raw({"a": entry()}, DATA8[:7]), r"0\.\.8 leave the 7 data bytes"),
-    "left over": (raw({"a": entry()}, DATA8 + b"x"), "tensors end at 8 of 9 data bytes"),
-    "hole": (raw({"a": entry(offsets=[4, 12])}, DATA8 + DATA8), r"4\.\.12 leave a hole after 0"),
+    "left over": (raw({"a": entry()}, DATA8 + b"x"), r"bytes 8\.\.9 behind the last tensor belong"),
+    "nobody's": (raw({}, b"x"), r"data bytes 0\.\.1 behind the last tensor belong to no tensor"),
+    "leading hole": (
+        raw({"a": entry(offsets=[4, 12])}, DATA8 + DATA8),
+        r"data bytes 0\.\.4 before tensor 'a' belong to no tensor",
+    ),
+    "hole": (
+        raw({"a": entry(), "b": entry(offsets=[12, 20])}, DATA8 * 3),
+        r"data bytes 8\.\.12 behind tensor 'a' and before tensor 'b' belong to no tensor",
+    ),
     "overlap": (
         raw({"a": entry(), "b": entry(offsets=[4, 12])}, DATA8 + DATA8[:4]),
-        r"tensor 'b': offsets 4\.\.12 overlap the tensor that ends at 8",
+        r"tensor 'b': offsets 4\.\.12 overlap tensor 'a' at 0\.\.8; no byte may have two owners",
     ),
+    "shared": (
+        raw({"b": entry(), "a": entry()}, DATA8),
+        r"tensor 'a': offsets 0\.\.8 overlap tensor 'b' at 0\.\.8",
+    ),
+    "empty inside another": (
+        raw({"z": entry(shape=[0], offsets=[4, 4]), "a": entry()}, DATA8),
+        r"tensor 'z': offsets 4\.\.4 overlap tensor 'a' at 0\.\.8",
+    ),
+}
+FOREIGN_FILES = {
+    "gguf": (b"GGUF\3\0\0\0" + b"\0" * 16, r"a GGUF file \(version 3\), which ptir does not read"),
+    "gguf, big-endian": (
+        b"GGUF\0\0\0\3",
+        r"a GGUF file \(version 3\).*give the folder of the same",
+    ),
+    "gguf, cut": (b"GGUF", "a GGUF file, which"),
+    "zip of PyTorch": (
+        b"PK\3\4\0\0\x08\x08" + b"\0" * 90,
+        "a pickle, which can run code when loaded",
+    ),
+    "old PyTorch": (b"\x80\2\x8a\nl\xfc\x9cF\xf9 j", "a pickle, which can run code when loaded"),
+    "hdf5": (b"\x89HDF\r\n\x1a\n", "an HDF5 file, which ptir does not read; give the folder"),
+    "onnx": (b"\x08\x07\x12\x07pytorch", "an ONNX model, which ptir does not read"),
+    "npy": (b"\x93NUMPY\1\0", "a NumPy array, which names no tensors"),
+    "lfs": (
+        b"version https://git-lfs.github.com/spec/v1\noid",
+        "a pointer of Git LFS.*`git lfs pull`",
+    ),
+    "page": (b"<!DOCTYPE html><html>", "a web page, which a server sent.*download it again"),
+    "json": (b'{"model_type": "gpt2"}', "JSON text, which holds no tensors; give the folder"),
 }
 
 
@@ -228,6 +272,22 @@ def test_damaged_headers_are_refused_by_file_tensor_and_rule(tmp_path: Path, cas
     assert len(str(caught.value)) < len(str(path)) + 400
 
 
+@pytest.mark.parametrize("case", FOREIGN_FILES)
+def test_files_of_other_formats_are_told_by_how_they_begin(tmp_path: Path, case: str) -> None:
+    content, message = FOREIGN_FILES[case]
+    path = tmp_path / "model"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"is no safetensors file but {message}"):
+        read_header(path)
+
+
+@pytest.mark.parametrize("length", [ord("{"), 0x120708])
+def test_a_header_whose_length_looks_like_another_format_is_read(tmp_path: Path, length) -> None:
+    """A length is bytes too: 123 is written as ``{``, 1181448 as an ONNX model begins."""
+    (tmp_path / "a").write_bytes(raw(b"{}" + b" " * (length - 2)))
+    assert read_header(tmp_path / "a").entries == {}
+
+
 def test_bool_bytes_other_than_0_and_1_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(raw({"a": entry("BOOL", [2], [0, 2])}, b"\0\2"))
@@ -239,6 +299,26 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(CheckpointError, match="cannot be read"):
             MappedSource([path])
+
+
+def test_empty_tensors_may_lie_wherever_another_ends(tmp_path: Path) -> None:
+    empty = entry(shape=[0])
+    header = {"a": entry(), **{f"z{at}": {**empty, "data_offsets": [at, at]} for at in (0, 8)}}
+    (tmp_path / "a").write_bytes(raw(header, DATA8))
+    safetensors.deserialize((tmp_path / "a").read_bytes())
+    assert [read_header(tmp_path / "a").entries[f"z{at}"].begin for at in (0, 8)] == [0, 8]
+
+
+@pytest.mark.parametrize("reader", [load_archive, open_checkpoint])
+def test_every_reader_refuses_bytes_with_two_owners_or_none(tmp_path: Path, reader) -> None:
+    config = {META: {"config.json": "{}"}}
+    for case, header in {
+        "overlap tensor 'a'": {"a": entry(), "b": entry()},
+        "belong to no tensor": {"a": entry(offsets=[4, 12])},
+    }.items():
+        (tmp_path / "x.safetensors").write_bytes(raw({**config, **header}, DATA8 + DATA8[:4]))
+        with pytest.raises(CheckpointError, match=case):
+            reader(tmp_path / "x.safetensors")
 
 
 def test_a_name_in_two_files_is_refused(tmp_path: Path) -> None:

@@ -119,6 +119,33 @@ def test_stdout_is_the_text_and_stderr_the_statistics(command: Command) -> None:
     assert "on ref (numpy); 0 ops ran elsewhere; length" in done.err
 
 
+def test_token_ids_are_a_prompt_too(command: Command) -> None:
+    ids = command("run", "demo", "-p", "ROMEO:", "-n", 1, "--json", "--temp", 0).value["prompt_ids"]
+    assert len(ids) == 2
+    listed = ",".join(map(str, ids))
+    done = command("run", "demo", "--tokens", listed, "-n", 20, "--temp", 0)
+    assert done.out == model().generate("ROMEO:", max_tokens=20).text + "\n"
+
+
+def test_a_model_without_a_tokenizer_takes_and_prints_ids(tmp_path: Path, command: Command) -> None:
+    folder = str(save_folder(small_checkpoint(), tmp_path / "m"))
+    done = command("run", folder, "--tokens", "5,7", "-n", 3, "--temp", 0, "--ignore-eos")
+    expected = ptir.load_model(folder, backend=REF).generate([5, 7], max_tokens=3, ignore_eos=True)
+    assert done.out == ",".join(map(str, expected.token_ids)) + "\n"
+    refused = command("run", folder, "-p", "text")
+    assert (refused.code, "give token ids (--tokens)" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny"])
+def test_random_models_take_a_text_and_say_that_theirs_is_noise(
+    name: str, command: Command
+) -> None:
+    done = command("run", f"random:{name}", "-p", "ROMEO:", "-n", 4, "--temp", 0, "--ignore-eos")
+    assert done.code == 0 and len(done.out) > 1
+    assert f"random:{name} has random weights: what it says is noise\n" in done.err
+    assert "noise" not in command(*GREEDY, "-n", 1).err
+
+
 def test_terminal_sees_the_prompt_before_the_text(
     command: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,7 +234,10 @@ def test_interruption_of_the_prompt_leaves_an_empty_text(
         (("run", "demo", "A", "--backend", "nosuch"), 3, "unknown backend 'nosuch'; known: ref"),
         (("forward", "demo", "--tokens", "1,x"), 2, "integers separated by commas"),
         (("forward", "demo", "--tokens", "1024"), 2, "token id 1024"),
-        (("forward", "demo", "A", "--tokens", "1"), 2, "give the input once"),
+        (("forward", "demo", "A", "--tokens", "1"), 2, "give the prompt once"),
+        (("run", "demo", "-p", "A", "--tokens", "1"), 2, "give the prompt once"),
+        (("run", "demo", "--tokens", "1,,2"), 2, "integers separated by commas"),
+        (("run", "demo", "--tokens", "1024"), 2, "token id 1024"),
         (("bench", "demo", "-p", "257"), 2, "do not fit the context of 256"),
         (("dump", "demo", "--out", "no/such/folder/x.ptir"), 2, "No such file or directory"),
         (("pull", "justaname"), 2, "is not a hub id; write OWNER/NAME"),
@@ -233,7 +263,7 @@ def test_model_that_does_not_fit_its_config_exits_with_1(command: Command, tmp_p
     (folder / "config.json").write_text(json.dumps(config | {"n_layer": 3}))
     done = command("run", folder, "A")
     assert done.code == 1
-    assert "tensors missing (h.2." in done.err
+    assert "config.json says n_layer 3, and tensors of 2 layers are stored" in done.err
 
 
 def test_forced_implementation_gives_the_same_tokens(command: Command) -> None:

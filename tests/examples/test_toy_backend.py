@@ -91,7 +91,7 @@ def test_the_backend_has_less_than_60_lines() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_lines_of_the_skeletons_are_what_the_texts_say(level: str) -> None:
     count = lines_of_code(rendered("mine", level)["ptir_backend_mine.py"])
-    pages = ["docs/write-a-backend.md", "CHANGELOG.md"]
+    pages = ["docs/guides/write-a-backend.md", "CHANGELOG.md"]
     for page in pages + ["README.md"] * (level == "interpreter"):
         assert f"{count} lines of code" in " ".join((ROOT / page).read_text("utf-8").split()), page
 

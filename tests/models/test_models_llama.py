@@ -174,7 +174,7 @@ def test_what_a_config_leaves_out_means_what_the_family_means(kind: str, tmp_pat
         ),
         (
             {"rope_scaling": {"type": "llama3", "factor": 8.0}},
-            "rope_type 'llama3': low_freq_factor None must be a number > 0; check config.json",
+            "rope_type 'llama3': low_freq_factor None in config.json must be a number > 0",
         ),
         (
             {"rope_scaling": {**LLAMA3, "low_freq_factor": 4.0}},
@@ -186,9 +186,9 @@ def test_what_a_config_leaves_out_means_what_the_family_means(kind: str, tmp_pat
         ({"head_dim": 7}, "head_dim 7 must be even"),
         ({"intermediate_size": None}, "intermediate_size None in config.json must be an integer"),
         ({"num_hidden_layers": "2"}, "num_hidden_layers '2' in config.json must be an integer"),
-        ({"rms_norm_eps": 0}, "rms_norm_eps 0 must be a number > 0"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps 0 in config.json must be a number > 0 and <= 1;"),
         ({"attention_bias": True}, "tensors missing .layers.0.self_attn.q_proj.bias"),
-        ({"sliding_window": 0}, "sliding_window 0 must be an integer >= 1 or null"),
+        ({"sliding_window": 0}, "sliding_window 0 in config.json must be .* or null; correct"),
         (
             {"layer_types": ["full_attention", "chunked_attention"]},
             "layer_types must be .*for each of the 2 layers; 2 given, other kinds: chunked_att",
@@ -213,6 +213,11 @@ def test_configuration_that_cannot_be_run_is_a_checkpoint_error(
     (path / "config.json").write_text(json.dumps({**held, **config}), encoding="utf-8")
     with pytest.raises(CheckpointError, match=words):
         ptir.load_model(path, backend=REF)
+
+
+def test_a_window_that_is_not_used_may_be_anything(tmp_path: Path) -> None:
+    loaded = small(tmp_path, model_type="qwen2", use_sliding_window=False, sliding_window=0)
+    assert loaded.module.config.windows == (None, None)
 
 
 @pytest.mark.parametrize(

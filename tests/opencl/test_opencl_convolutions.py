@@ -82,6 +82,7 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slice(4)
 @pytest.mark.parametrize(
     ("named", "groups", "layout", "stored"),
     [
@@ -121,6 +122,7 @@ def test_geometry_and_groups(
     close(one, wanted, 1e-4)
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize(("channels", "padding"), [(2, 1), (15, 0), (16, 1), (17, 1), (96, 0)])
 def test_depthwise_around_a_vector_of_channels(opencl: Target, channels: int, padding: int) -> None:
     x, weight = normal(2, 9, 17, channels), normal(3, 3, 1, channels, seed=1)

@@ -56,6 +56,7 @@ def product(opencl: Target, x: Array, words: Array, scale: Array, **how: Any) ->
     return with_parameters(opencl, body, x, words, scale)
 
 
+@pytest.mark.slice(4)
 @pytest.mark.usefixtures("dots", "built_anew")
 @pytest.mark.parametrize("layout", ["oi", "io"])
 @pytest.mark.parametrize("bits", [4, 8])

@@ -41,6 +41,7 @@ def greatest(x: Array) -> Array:
     return np.where(found == 0, np.where(positive, 0.0, -0.0), found)
 
 
+@pytest.mark.slice(6)
 @pytest.mark.parametrize("width", [1, 7, 16, 37, 80])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["max", "min"])

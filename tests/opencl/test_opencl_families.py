@@ -10,18 +10,23 @@ from opencl_runs import Array, close, normal, run, with_parameters
 
 import ptir
 from ptir import functional as F
-from ptir.backend.contract import Target
+from ptir.backend.contract import Options, Target
 from ptir.capture import call
 from ptir.capture.lazy import tensor
-from ptir.capture.plan import run_program
 from ptir.errors import UnsupportedError
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Port, Program
 from ptir.ops import OPS
+from ptir.ops.record import Op, Sample
+from ptir.passes.context import PassContext
+from ptir.passes.pipeline import optimize
 
 
 def test_every_sample_of_every_op_that_is_taken(opencl: Target) -> None:
-    taken = 0
+    backend, device = opencl.backend, opencl.device
+    context = PassContext(backend, device)
+    samples: list[tuple[Op, Sample]] = []
+    programs: list[tuple[Program, Options]] = []
     for op in OPS.values():
         for sample in op.samples[:2]:
             if sample.regions or not sample.operands:
@@ -30,19 +35,22 @@ def test_every_sample_of_every_op_that_is_taken(opencl: Target) -> None:
             ports = tuple(Port(f"x{i}") for i in range(len(inputs)))
             results = op.multi(*inputs, **sample.attributes)
             program = Program(freeze(list(results), inputs), ports)
-            arrays = {p.name: a.numpy() for p, a in zip(ports, sample.operands, strict=True)}
             try:
-                found = run_program(program, arrays, opencl)
+                programs.append((optimize(program, context), Options()))
             except UnsupportedError:
                 continue
-            taken += 1
-            for result, wanted in zip(found, sample.gives, strict=True):
-                expected = wanted.numpy()
-                assert result.dtype == expected.dtype, op.name
-                close(result.astype(np.float64), expected.astype(np.float64), 2e-6)
-    assert taken > 80
+            samples.append((op, sample))
+    assert len(samples) > 80
+    # In one source file: to start a compiler for each would take most of the time.
+    for (op, sample), made in zip(samples, backend.compile_all(programs, device), strict=True):
+        given = made.run([backend.upload(a.numpy(), device) for a in sample.operands])
+        for result, wanted in zip(given, sample.gives, strict=True):
+            found, expected = backend.download(result, device), wanted.numpy()
+            assert found.dtype == expected.dtype, op.name
+            close(found.astype(np.float64), expected.astype(np.float64), 2e-6)
 
 
+@pytest.mark.slice(6)
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 47, 160])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_softmax_and_norms(opencl: Target, rows: int, size: int) -> None:
@@ -56,6 +64,7 @@ def test_softmax_and_norms(opencl: Target, rows: int, size: int) -> None:
     close(found, norm, 1e-4)
 
 
+@pytest.mark.slice(6)
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 2), (0, 1, 2), (1, 2)])
 @pytest.mark.parametrize("kind", ["sum", "max", "min", "prod"])
 def test_reductions_along_any_axes(opencl: Target, axes: tuple[int, ...], kind: str) -> None:
@@ -73,6 +82,7 @@ def test_arg_max_takes_the_first_nan_then_the_first_greatest(opencl: Target, axi
     assert np.array_equal(found, np.argmax(x, axis))
 
 
+@pytest.mark.slice(6)
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 21])
 @pytest.mark.parametrize("layout", ["io", "oi"])
 def test_products_with_packed_weights(opencl: Target, rows: int, layout: str) -> None:
@@ -92,6 +102,7 @@ def product(target: Target, x: Array, weight: Array, bias: Array, layout: str) -
     return with_parameters(target, body, x, weight, bias)
 
 
+@pytest.mark.slice(6)
 @pytest.mark.parametrize("rows", [1, 3, 8, 9, 21])
 @pytest.mark.parametrize("layout", ["io", "oi"])
 @pytest.mark.parametrize("bits", [4, 8])
@@ -121,6 +132,7 @@ def test_products_with_quantized_weights(
     close(found, np.tanh(x.astype(np.float64) @ dense), 2e-4)
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("rows", [1, 9])
 @pytest.mark.parametrize("layout", ["io", "oi"])
 def test_scales_and_biases_that_are_inputs_are_not_read_beyond_their_end(
@@ -195,6 +207,7 @@ def attention(q: Array, k: Array, v: Array, start: Array, length: Array, **how: 
     return result
 
 
+@pytest.mark.slice(5)
 @pytest.mark.parametrize(
     "how", [{}, {"causal": False}, {"window": 5}, {"soft_cap": 1.5}, {"window": 3, "soft_cap": 2.0}]
 )
@@ -231,6 +244,7 @@ def _without_combination(names: list[str]) -> list[str]:
     return [name for before, name in pairs if not before == name == "attention"]
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("steps", [1, 3, 20])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_a_narrow_cache_is_read_as_it_lies(opencl: Target, dtype: str, steps: int) -> None:

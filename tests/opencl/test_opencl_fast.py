@@ -36,6 +36,7 @@ def products(model: Model, tokens: int) -> set[str]:
     return {n for work in parts if work.name == "product" for n in work.fused if "linear" in n}
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("name", FORMATS)
 def test_logits_lose_little_and_as_much_as_the_lowering_does(
     instructions: Target, name: str
@@ -54,6 +55,7 @@ def test_logits_lose_little_and_as_much_as_the_lowering_does(
     assert between.min() < 1e-6, "until a value is, both are the same but for the order of sums"
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("name", FORMATS)
 def test_tokens_of_the_demo_model_stay(instructions: Target, name: str) -> None:
     how, _ = FORMATS[name]
@@ -66,6 +68,7 @@ def test_tokens_of_the_demo_model_stay(instructions: Target, name: str) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("name", FORMATS)
 def test_prompts_and_single_tokens_agree(instructions: Target, name: str) -> None:
     """Rows in a prompt, and rows one after the other: blocked and streamed schedules."""
@@ -77,6 +80,7 @@ def test_prompts_and_single_tokens_agree(instructions: Target, name: str) -> Non
     assert np.abs(whole[:5] - few).max() / size < LOST[name]
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("tokens", [4, 40])
 @pytest.mark.parametrize("name", FORMATS)
 def test_only_fast_rounds_and_explain_names_it(

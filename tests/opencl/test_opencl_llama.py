@@ -30,6 +30,7 @@ RELATIVES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize(
     ("config", "options"),
     [*(({}, options) for options in STORAGE), *((config, {}) for config in RELATIVES)],
@@ -57,6 +58,7 @@ def test_logits_of_the_preset_are_the_reference_logits(opencl: Target) -> None:
     np.testing.assert_allclose(here, there, rtol=1e-3, atol=1e-5 * np.abs(there).max())
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("quant", [None, "int4"])
 def test_a_layer_is_five_kernels_and_nothing_runs_elsewhere(
     opencl: Target, quant: str | None

@@ -32,6 +32,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+@pytest.mark.slice(6)
 @pytest.mark.parametrize("seed", range(24))
 def test_random_programs_give_the_reference_results(opencl: Target, seed: int) -> None:
     program = random_program(seed)
@@ -75,6 +76,7 @@ def test_a_long_prompt_gives_the_reference_logits(opencl: Target) -> None:
     np.testing.assert_allclose(here, there, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_packed_narrow_weights_are_read_exactly(opencl: Target, dtype: str) -> None:
     tokens = list(range(1, 12))
@@ -138,6 +140,7 @@ def test_what_has_no_kernel_is_refused_by_name(opencl: Target) -> None:
         run_program(program, {"x": np.zeros(3, np.float32)}, opencl)
 
 
+@pytest.mark.slice(4)
 @pytest.mark.parametrize("dtype", ["f8e4m3fn", "f8e5m2", "bf16", "f16"])
 @pytest.mark.parametrize("wide", ["f32", "f64"])
 def test_casts_to_narrow_floats_round_once(opencl: Target, dtype: str, wide: str) -> None:
@@ -225,6 +228,7 @@ def aligned(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     return whole[skip : skip + nbytes].view(np.float32).reshape(shape)
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("formats", [{}, {"dtype": "bf16"}, {"quant": "int4"}], ids=str)
 def test_every_pass_leaves_a_program_that_verifies(
     opencl: Target, monkeypatch: pytest.MonkeyPatch, formats: dict[str, str]

@@ -84,6 +84,7 @@ def test_random_programs_are_shared_in_every_way() -> None:
     assert min(seen.values()) >= 3, seen
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("workers", WORKERS)
 def test_programs_of_the_suite_stay_within_their_propagated_bounds(workers: int) -> None:
     target = shared(workers)
@@ -93,14 +94,15 @@ def test_programs_of_the_suite_stay_within_their_propagated_bounds(workers: int)
         assert row.outcome is Outcome.PASS, row.message
 
 
+@pytest.mark.slice(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_suite_passes_when_every_program_is_shared(workers: int) -> None:
-    from ptir_testsuite.running.items import items, run_item
+    from corpus_slices import outcomes, part
+    from ptir_testsuite.running.items import items
 
     target = shared(workers)
-    setting = Setting(target, target.backend.claims, Terms(target.backend.correctly_rounded))
-    failed = [row for item in items(0) if (row := run_item(item, setting)).failed]
+    failed = [row for row in outcomes(part(items(0)), target) if row.failed]
     assert not failed, f"{len(failed)} fail, the first: {failed[0].message}"
 
 

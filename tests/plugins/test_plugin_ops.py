@@ -131,7 +131,7 @@ def test_backend_that_refuses_it_gets_the_decomposition(hypot2: ops.Op) -> None:
 
 
 def test_documentation_and_command_line(hypot2: ops.Op, capsys: pytest.CaptureFixture[str]) -> None:
-    page = generator().pages()["ops.md"]
+    page = generator().pages()["reference/ops.md"]
     assert "| [hypot2](#hypot2) | numeric | rounded | core | yes |" in page
     assert 'check("hypot2", f32([3, -1.5]), f32([4, 0]),' in page
     assert main(["ops", "hypot2"]) == 0

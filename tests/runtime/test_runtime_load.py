@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,11 @@ import pytest
 import ptir
 from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder, save_single_file
 from ptir.errors import CheckpointError, UsageError
+from ptir.models import definition
 from ptir.params.source import ArraySource
 from ptir.runtime import Model
-from ptir.runtime.specs import cached_snapshot, random_checkpoint, resolve
+from ptir.runtime.specs import cached_snapshot, random_checkpoint, resolve, shipped_tokenizer
+from ptir.text import Tokenizer
 from ptir.types import dtype
 from running import CASES, REF, assert_close, model, small_checkpoint
 
@@ -74,8 +77,11 @@ def test_tensors_that_do_not_fit_are_named(
     [
         ({"model_type": "gtp2"}, r"config.json: unknown model_type 'gtp2' \(nearest: gpt2\)"),
         ({"activation_function": "relu"}, "activation_function 'relu': one of gelu_new"),
-        ({"n_head": 5}, "n_embd a multiple of n_head"),
-        ({"n_layer": None}, "needs an integer"),
+        ({"n_head": 5}, "n_embd 32 must be a multiple of n_head 5"),
+        (
+            {"n_layer": None},
+            "n_layer None in config.json must be an integer >= 1 and <= 4096; corr",
+        ),
         ({"n_inner": "wide"}, "n_inner 'wide'"),
         ({"layer_norm_epsilon": 0}, "layer_norm_epsilon 0"),
         ({"add_cross_attention": True}, "cross attention"),
@@ -197,6 +203,32 @@ def test_random_weights_depend_on_the_seed_alone() -> None:
         assert not np.array_equal(one.read(name), other.read(name))
     texts = {model("random:gpt2-tiny", seed=s).generate("A", max_tokens=4).text for s in (1, 2)}
     assert len(texts) == 2
+
+
+@pytest.mark.parametrize("size", [256, 257, 512, 50256, 50257, 128256])
+def test_the_tokenizer_of_random_models_fits_their_vocabulary(size: int) -> None:
+    """Cut to a smaller vocabulary it stays whole: every id has a text, every text has ids."""
+    files = shipped_tokenizer("gpt2", size)
+    assert files is not None
+    cut = Tokenizer.from_gpt2(files.vocab, files.merges)
+    assert cut.vocab_size == min(size, 50257)
+    text = "The cat's 12 hats; Ça va, 東京!\n"
+    ids = cut.encode(text)
+    assert max(ids) < size and cut.decode(ids) == text
+    assert len(cut.encode(" the")) == {256: 4, 257: 3}.get(size, 1)
+
+
+def test_a_vocabulary_too_small_for_bytes_gets_no_tokenizer() -> None:
+    assert shipped_tokenizer("gpt2", 255) is None
+    assert shipped_tokenizer("", 50257) is None
+
+
+def test_every_preset_has_a_tokenizer_that_fits() -> None:
+    for architecture in (definition("gpt2"), definition("llama")):
+        for config in architecture.presets.values():
+            files = shipped_tokenizer(architecture.tokenizer, config["vocab_size"])
+            assert files is not None
+            assert len(json.loads(files.vocab)) <= config["vocab_size"]
 
 
 def test_random_scales_lie_around_1_and_biases_around_0() -> None:

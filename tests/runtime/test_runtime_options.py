@@ -13,10 +13,11 @@ import ptir
 from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.checkpoint import save_folder
-from ptir.errors import UnsupportedError, UsageError
+from ptir.errors import CheckpointError, UnsupportedError, UsageError
 from ptir.runtime import Model
 from ptir.runtime.generation import SamplingOptions
 from ptir.runtime.session import Draws
+from ptir.runtime.specs import shipped_tokenizer
 from running import REF, Script, model, script, small, small_checkpoint
 from tiny_backend import ONE, TinyBackend
 
@@ -142,6 +143,17 @@ def test_model_without_tokenizer_takes_ids_only(tmp_path: Path) -> None:
     for prompt, options in [("text", {}), ([5], {"stop": "x"})]:
         with pytest.raises(UsageError, match="has no tokenizer"):
             loaded.generate(prompt, **options)
+
+
+def test_a_tokenizer_of_another_model_is_refused_by_its_first_id(tmp_path: Path) -> None:
+    tokenizer = shipped_tokenizer("gpt2", 512)
+    loaded = ptir.load_model(
+        save_folder(replace(small_checkpoint(), tokenizer=tokenizer), tmp_path / "m"), backend=REF
+    )
+    size = loaded.checkpoint.config["vocab_size"]
+    assert loaded.encode("!") == [0]
+    with pytest.raises(CheckpointError, match=rf"gives id 262 and the model has vocab_size {size}"):
+        loaded.generate(" the")
 
 
 @pytest.mark.parametrize("tokens", ["", [], [[1, 2], [3]], [1.0], [1024], [[1] * 257], [[[1]]]])

@@ -22,7 +22,7 @@ from ptir_testsuite.running.kinds import edited
 from ptir_testsuite.running.kinds.edited import ENDLESS, Late, limited
 from ptir_testsuite.running.outcomes import Outcome, Row
 
-SLICE = int(os.environ.get("PTIR_SLICE", "0"))
+SLICE = int(os.environ.get("PTIR_SLICE") or 0)
 """Which texts the gate reads; every failure names it."""
 TEXTS, BUILT = 200, 8
 """How many texts are read and run on ``ref``, and how many of those that run on ``c`` too."""

@@ -26,6 +26,7 @@ def one(kind, number=0):
     return list(lifetimes(kind))[number]
 
 
+@pytest.mark.slice(8)
 @pytest.mark.parametrize("item", [*lifetimes()], ids=lambda item: item.id)
 def test_a_right_backend_passes(item):
     found = run_item(item, setting_of(Placing()))

@@ -67,7 +67,7 @@ def test_weights_are_exact_in_every_storage(name):
 
 
 def _quantized(array, axis, storage):
-    """The weights behind the words and scales, by the definition in docs/quantization.md."""
+    """The weights behind the words and scales, by the definition in docs/reference/semantics.md."""
     format = quantization(storage)
     words, scale = (np.moveaxis(x, axis, -1) for x in round_to_nearest(array, axis, format))
     shifts = np.arange(32 // format.bits, dtype=np.uint32) * np.uint32(format.bits)

@@ -115,7 +115,7 @@ def test_a_part_of_the_corpus_never_makes_conformant(installed):
 
 
 def test_nothing_executed_is_no_success():
-    empty = Report({"total": 5, "selected": 0, "words": "", "alone": False})
+    empty = Report({"total": 5, "selected": 0, "words": "", "slice": None, "alone": False})
     assert (empty.exit_code, empty.verdict) == (INCOMPLETE, "incomplete: nothing was executed")
     assert headline(empty) == "attempted 0/5: nothing; incomplete: nothing was executed"
 

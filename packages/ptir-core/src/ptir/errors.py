@@ -1,14 +1,15 @@
 """The one error family of ptir: what third parties raise, and nothing else crosses the contract.
 
-Each class has a stable ``code`` (shown in brackets by the command line, listed in docs/errors.md)
-and the ``exit_code`` a command ends with when the error reaches it.
+Each class has a stable ``code`` (shown in brackets by the command line, listed in
+docs/reference/errors.md) and the ``exit_code`` a command ends with when the error reaches it.
 """
 
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class PtirError(Exception):
@@ -106,3 +107,13 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f" (nearest: {', '.join(nearest)})" if nearest else ""
     return f"unknown {kind} {name!r}{hint}; known: {', '.join(names) or '(none)'}"
+
+
+def short(value: Any) -> str:
+    """``value`` as a message shows it: never a page of it, whatever a file holds."""
+    limited = reprlib.Repr()
+    limited.maxstring = 80
+    try:
+        return limited.repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        return f"an integer of {value.bit_length()} bits"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pluggy
 
-from ptir.backend import entries
+from ptir.backend import entries, trial
 from ptir.backend.entries import Entry, guard
 from ptir.errors import PluginError, PtirError, UsageError, unknown_name
 
@@ -50,7 +50,7 @@ class ModelModule:
 
 @hookspec
 def ptir_ops() -> Iterable[Op]:
-    """More ops: the records that the plugin's import defined; see ``docs/add-an-op.md``.
+    """More ops: the records that the plugin's import defined; see ``docs/guides/add-an-op.md``.
 
     Signature: ``ptir_ops() -> Iterable[ptir.ops.Op]``::
 
@@ -163,16 +163,20 @@ class Row:
 class Plugins:
     """The loaded plugins, and what became of each entry."""
 
-    def __init__(self, found: Sequence[Entry]) -> None:
+    def __init__(self, found: Sequence[Entry], ends: Mapping[Entry, str] | None = None) -> None:
+        """Load what is ``found``, without those that met one of ``ends`` in a trial."""
         self.manager = pluggy.PluginManager(PROJECT)
         self.manager.add_hookspecs(sys.modules[__name__])
         twice = entries.claimed_twice(found)
-        self._statuses = [self._register(e, twice.get(e.name, "")) for e in found]
+        ends = ends or {}
+        self._statuses = [self._register(e, twice.get(e.name, ""), ends.get(e, "")) for e in found]
 
-    def _register(self, entry: Entry, duplicate: str) -> PluginStatus:
+    def _register(self, entry: Entry, duplicate: str, end: str) -> PluginStatus:
         status = PluginStatus(entry.name, entry.distribution, entry.version, "ok")
         if duplicate:
             return replace(status, status="duplicate", reason=duplicate)
+        if end:
+            return replace(status, status="broken", reason=end)
         try:
             return replace(status, hooks=self._load(entry))
         except PtirError as error:
@@ -260,10 +264,28 @@ def listed() -> tuple[Entry, ...]:
     return entries.listed(GROUP)
 
 
+def load_alone(entry: Entry) -> Plugins:
+    """Load one plugin; what a trial does."""
+    return Plugins([entry])
+
+
+ENDS: Final[dict[Entry, str]] = {}
+"""The entries whose trial did not come back, and why; ``load`` leaves them out."""
+
+
+def try_strangers() -> None:
+    """Load the plugins of strangers in a process of their own, ahead of ``load``.
+
+    So one that ends the process is a record too. It takes some tenths of a second, which only
+    commands that look at what is installed spend.
+    """
+    ENDS.update(trial.ended(listed(), f"{__name__}:{load_alone.__name__}"))
+
+
 @cache
 def load() -> Plugins:
     """Load every installed plugin, once; failures are records, never exceptions."""
-    return Plugins(listed())
+    return Plugins(listed(), ENDS)
 
 
 @cache

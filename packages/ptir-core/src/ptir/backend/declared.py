@@ -79,7 +79,7 @@ def _check_rounded(found: Any) -> None:
         if name not in can:
             raise PluginError(
                 f"correctly_rounded names {name!r}, whose accuracy is {OPS[name].accuracy} for"
-                f" every backend (docs/accuracy.md); it can name {', '.join(can)}"
+                f" every backend (docs/reference/accuracy.md); it can name {', '.join(can)}"
             )
 
 

@@ -13,9 +13,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Any
+from typing import Any, Final
 
 from ptir.errors import PluginError, PtirError
+
+OFFICIAL: Final = ("c", "cupy", "opencl", "ref")
+"""The backends of this project."""
+OWN: Final = frozenset(
+    ("ptir-core", "ptir-testsuite", *(f"ptir-backend-{name}" for name in OFFICIAL))
+)
+"""The distributions of this project; those of others are strangers."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +54,13 @@ def listed(group: str) -> tuple[Entry, ...]:
         text = distribution.read_text("entry_points.txt")
         if text and group in text:
             name = str(distribution.name)
-            found.setdefault(_normalized(name), _declared(distribution, name, group))
+            found.setdefault(normalized(name), _declared(distribution, name, group))
     entries = (entry for declared in found.values() for entry in declared)
     return tuple(sorted(entries, key=lambda e: (e.name, e.distribution)))
 
 
-def _normalized(name: str) -> str:
+def normalized(name: str) -> str:
+    """A distribution's name as the index compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -9,12 +9,14 @@ from ptir import ops
 from ptir.backend.contract import Backend, Device, Options
 from ptir.backend.declared import check_claimed
 from ptir.backend.entries import guard
-from ptir.errors import PtirError
+from ptir.errors import DeviceError, PtirError
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Port, Program
 from ptir.types import spec
 
 A: Final = [[1.0, -2.0], [3.0, 0.5]]
+OPS: Final = ("add", "dot_general")
+"""What the probe needs of a device, on f32."""
 B: Final = [[-4.0, 1.0], [0.0, 2.5]]
 EXPECTED: Final = [[12.0, -5.5], [-12.0, 10.5]]
 
@@ -27,15 +29,17 @@ def probe_program() -> Program:
     return Program(freeze([product], [a, b]), (Port("a"), Port("b")))
 
 
-def probe(backend: Backend, device: Device) -> str | None:
+def probe(backend: Backend, device: Device) -> PtirError | None:
     """Why ``device`` does not work, or None when it gave the right answer."""
     try:
         check_claimed(backend, device)
         with guard("the probe program"):
             found = _run(backend, device)
     except PtirError as error:
-        return str(error)
-    return None if found == EXPECTED else f"the probe program gave {found} instead of {EXPECTED}"
+        return error
+    if found == EXPECTED:
+        return None
+    return DeviceError(f"the probe program gave {found} instead of {EXPECTED}")
 
 
 def _run(backend: Backend, device: Device) -> object:

@@ -14,16 +14,15 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any, Final, Literal
 
-from ptir.backend import entries
+from ptir.backend import entries, trial
 from ptir.backend.contract import API_VERSION, Backend, Device, Target
 from ptir.backend.declared import check_claimed, check_declared
-from ptir.backend.entries import Entry, foreign_ptir, guard
+from ptir.backend.entries import OFFICIAL, Entry, foreign_ptir, guard
 from ptir.backend.interpreter import Interpreter
 from ptir.backend.probe import probe
 from ptir.errors import BackendUnavailable, PluginError, PtirError, unknown_name
 
 GROUP: Final = "ptir.backends"
-OFFICIAL: Final = ("c", "cupy", "opencl", "ref")
 _loading = threading.RLock()
 
 Status = Literal["ok", "unavailable", "broken", "incompatible", "duplicate"]
@@ -60,10 +59,14 @@ class BackendStatus:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A backend or device that ``best`` passed over, and why."""
+    """A backend or device that ``best`` passed over, and why; absent where there is nothing to run.
+
+    A machine without a GPU lacks what a backend for GPUs needs, and nothing is wrong with either.
+    """
 
     name: str
     reason: str
+    absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,20 +87,30 @@ def listed() -> tuple[Entry, ...]:
 
 
 def status_table() -> list[BackendStatus]:
-    """Import every installed backend under a guard and say what became of each."""
+    """Import every installed backend under a guard and say what became of each.
+
+    Those of strangers are imported in a process of their own before.
+    """
     found = listed()
     twice = entries.claimed_twice(found)
-    return [examine(entry, twice.get(entry.name, "")) for entry in found]
+    tried = tuple(entry for entry in found if entry.name not in twice)
+    ends = trial.ended(tried, f"{__name__}:examine")
+    return [examine(entry, twice.get(entry.name, ""), ends.get(entry, "")) for entry in found]
 
 
-def examine(entry: Entry, duplicate: str = "") -> BackendStatus:
-    """What becomes of ``entry``: imported, checked and asked for its devices, under a guard."""
+def examine(entry: Entry, duplicate: str = "", end: str = "") -> BackendStatus:
+    """What becomes of ``entry``: imported, checked and asked for its devices, under a guard.
+
+    One that is a ``duplicate``, or met its ``end`` in a trial, is not imported.
+    """
 
     def failed(status: Status, reason: str) -> BackendStatus:
         return BackendStatus(entry.name, entry.distribution, entry.version, status, reason)
 
     if duplicate:
         return failed("duplicate", duplicate)
+    if end:
+        return failed("broken", end)
     try:
         backend = _backend_of(entry)
         devices = _devices_of(backend)
@@ -253,12 +266,16 @@ def best() -> Choice:
     ties go by name. Raises ``BackendUnavailable`` with every reason when nothing works.
     """
     table = status_table()
-    skipped = [Skipped(s.name, f"{s.status}: {s.reason}") for s in table if s.status != "ok"]
+    skipped = [
+        Skipped(s.name, f"{s.status}: {s.reason}", absent=s.status == "unavailable")
+        for s in table
+        if s.status != "ok"
+    ]
     for name, target in _ranked(table):
-        reason = probe(target.backend, target.device)
-        if reason is None:
+        failure = probe(target.backend, target.device)
+        if failure is None:
             return Choice(target, tuple(skipped))
-        skipped.append(Skipped(f"{name}:{target.device.index}", reason))
+        skipped.append(Skipped(f"{name}:{target.device.index}", str(failure)))
     raise BackendUnavailable(_with_foreign(_nothing_works(skipped)))
 
 

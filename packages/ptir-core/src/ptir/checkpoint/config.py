@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ptir.errors import CheckpointError
+from ptir.errors import CheckpointError, short
+from ptir.models.fields import FIELDS, flag, real, whole
 from ptir.types import DTYPES, DType
 
 Config = Mapping[str, Any]
@@ -49,7 +50,7 @@ def stored_dtype(config: Config) -> DType | None:
     by_name = {dtype.numpy_name: dtype for dtype in DTYPES.values()}
     found = by_name.get(str(name).removeprefix("torch."))
     if found is None:
-        raise CheckpointError(f"config: dtype {name!r} is not one of {', '.join(by_name)}")
+        raise CheckpointError(f"config: dtype {short(name)} is not one of {', '.join(by_name)}")
     return found
 
 
@@ -61,15 +62,15 @@ def with_dtype(config: Config, dtype: DType) -> dict[str, Any]:
 
 def eos_token_ids(config: Config, generation_config: Config) -> tuple[int, ...]:
     """The ids that end a text; ``generation_config`` overrides ``config``; empty when none."""
-    for where in (generation_config, config):
+    for where, name in ((generation_config, "generation_config.json"), (config, "config.json")):
         if where.get("eos_token_id") is not None:
-            return tuple(_eos(where))
+            return tuple(_eos(where, name))
     return ()
 
 
 def ties_embeddings(config: Config, names: Iterable[str], head: str = "lm_head.weight") -> bool:
     """Whether the output head shares the embedding: the config says so, or no head is stored."""
-    return config.get("tie_word_embeddings") is True or head not in names
+    return flag(config, "tie_word_embeddings") or head not in names
 
 
 def _first(config: Config, *keys: str) -> Any:
@@ -81,12 +82,14 @@ def _dtype_name(config: Config) -> str:
     return dtype.numpy_name if dtype else "auto"
 
 
-def _eos(config: Config) -> list[int]:
+def _eos(config: Config, name: str = "config.json") -> list[int]:
     value = config["eos_token_id"]
     ids = value if isinstance(value, list) else [value]
-    for item in ids:
-        if type(item) is not int or item < 0:
-            raise CheckpointError(f"config: eos_token_id {value!r} must be an id or a list of ids")
+    if not all(map(FIELDS["eos_token_id"].holds, ids)):
+        raise CheckpointError(
+            f"{name}: eos_token_id {short(value)} must be an id or a list of ids; an id is"
+            f" {FIELDS['eos_token_id']}"
+        )
     return list(ids)
 
 
@@ -95,18 +98,10 @@ def _layer_types(config: Config) -> list[str]:
     listed = config.get("layer_types")
     if listed is not None:
         if not isinstance(listed, list) or not all(isinstance(kind, str) for kind in listed):
-            raise CheckpointError(f"config: layer_types {listed!r} must be a list of names")
+            raise CheckpointError(f"config: layer_types {short(listed)} must be a list of names")
         return listed
-    pattern = _positive(config, "sliding_window_pattern")
-    layers = _positive(config, "num_hidden_layers")
+    pattern, layers = whole(config, "sliding_window_pattern"), whole(config, "num_hidden_layers")
     return [SLIDING if (layer + 1) % pattern else FULL for layer in range(layers)]
-
-
-def _positive(config: Config, key: str) -> int:
-    value = config.get(key)
-    if type(value) is not int or value < 1:
-        raise CheckpointError(f"config: {key} {value!r} must be an integer >= 1")
-    return value
 
 
 def _rope(config: Config) -> dict[str, dict[str, Any]]:
@@ -122,7 +117,8 @@ def _rope(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def _rope_v4(config: Config) -> dict[str, dict[str, Any]]:
-    scaling = _mapping(config.get("rope_scaling") or {}, "rope_scaling")
+    found = config.get("rope_scaling")
+    scaling = _mapping({} if found is None else found, "rope_scaling")
     by_kind = {kind: _rope_entry(config, scaling) for kind in _kinds(config)}
     local = config.get("rope_local_base_freq")
     if local is not None:
@@ -131,14 +127,14 @@ def _rope_v4(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def _rope_entry(config: Config, given: Config) -> dict[str, Any]:
-    theta = _first(given, "rope_theta") or _first(config, "rope_theta") or _DEFAULT_THETA
     kind = _first(given, "rope_type", "type") or "default"
-    if type(theta) not in (int, float) or theta <= 0:
-        raise CheckpointError(f"config: rope_theta {theta!r} must be a number > 0")
+    thetas = (_first(where, "rope_theta") for where in (given, config))
+    theta = next((found for found in thetas if found is not None), _DEFAULT_THETA)
+    theta = real({"model_type": config.get("model_type"), "rope_theta": theta}, "rope_theta")
     shared = _first(config, "partial_rotary_factor")
     extra = {} if shared is None else {"partial_rotary_factor": shared}
     rest = {key: value for key, value in given.items() if key != "type"}
-    return {**extra, **rest, "rope_type": kind, "rope_theta": float(theta)}
+    return {**extra, **rest, "rope_type": kind, "rope_theta": theta}
 
 
 def _kinds(config: Config) -> tuple[str, ...]:
@@ -148,7 +144,7 @@ def _kinds(config: Config) -> tuple[str, ...]:
 
 def _mapping(value: Any, key: str) -> Config:
     if not isinstance(value, Mapping):
-        raise CheckpointError(f"config: {key} {value!r} must be an object")
+        raise CheckpointError(f"config: {key} {short(value)} must be an object")
     return value
 
 

@@ -11,9 +11,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from ptir.checkpoint import foreign
 from ptir.checkpoint.json_text import parse_json_object, read_json_object, read_text
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
-from ptir.errors import CheckpointError
+from ptir.errors import CheckpointError, short
 from ptir.params.source import ParamSource
 
 CONFIG: Final = "config.json"
@@ -25,7 +26,8 @@ VOCAB: Final = "vocab.json"
 MERGES: Final = "merges.txt"
 INDEX: Final = "model.safetensors.index.json"
 WEIGHTS: Final = "model.safetensors"
-_PICKLES: Final = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_MAX_NAME_BYTES: Final = 255
+"""Longer names are refused by file systems."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
 def _open_folder(path: Path) -> Checkpoint:
     if not (path / CONFIG).is_file():
-        raise CheckpointError(f"{path}: has no {CONFIG}; a model folder must hold one")
+        other = foreign.held(path)
+        also = f" (it holds {other[0]}, {other[1]})" if other else ""
+        raise CheckpointError(f"{path}: has no {CONFIG}; a model folder must hold one{also}")
     config = read_json_object(path / CONFIG)
     source, files = _weights(path)
     return Checkpoint(
@@ -151,7 +155,8 @@ def _indexed(path: Path) -> dict[str, Path]:
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or not _stays_inside(shard):
             raise CheckpointError(
-                f"{index}: tensor {name!r}: shard {shard!r} must name a file inside the folder"
+                f"{index}: tensor {short(name)}: shard {short(shard)} must name a file inside the"
+                " folder"
             )
     where = {name: path / shard for name, shard in weight_map.items()}
     lost = sorted({shard.name for shard in where.values() if not shard.is_file()})
@@ -167,16 +172,13 @@ def _stays_inside(shard: str) -> bool:
     windows = PureWindowsPath(shard)
     parts = PurePosixPath(shard).parts
     unsafe = windows.drive or windows.root or "\\" in shard or "\0" in shard or ".." in parts
-    return bool(parts) and not unsafe
+    return bool(parts) and not unsafe and len(shard.encode()) <= _MAX_NAME_BYTES
 
 
 def _no_weights(path: Path) -> str:
-    pickles = sorted(file.name for pattern in _PICKLES for file in path.glob(pattern))
-    if pickles:
-        return (
-            f"{path}: weights are only stored as {pickles[0]}, a pickle, which can run code when "
-            "loaded and is never opened; download or convert the model as safetensors"
-        )
+    other = foreign.held(path)
+    if other:
+        return f"{path}: weights are only stored as {other[0]}, {other[1]}"
     others = ", ".join(sorted(file.name for file in path.glob("*.safetensors"))) or "none"
     return (
         f"{path}: holds neither {INDEX} nor model*.safetensors (other safetensors: {others}); "

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import mmap
 import os
-import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeGuard
 
+from ptir.checkpoint import foreign
 from ptir.checkpoint.json_text import parse_json_object
-from ptir.errors import CheckpointError, unknown_name
+from ptir.errors import CheckpointError, short, unknown_name
 from ptir.params.source import Array, Counters, lookup
 from ptir.types import DTYPES, DType, TensorType
 
@@ -65,12 +65,18 @@ class Header:
 
 
 def read_header(path: str | Path) -> Header:
-    """The checked header of a safetensors file; raises ``CheckpointError`` naming what is wrong."""
+    """The checked header of a safetensors file.
+
+    Raises ``CheckpointError`` naming what is wrong, or what the file is where it is another kind.
+    """
     path = Path(path)
     try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+            _refuse(path, "cannot be read: it is no regular file; give a .safetensors file")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            length = _header_length(path, file.read(LENGTH_BYTES), size)
+            length = _header_length(path, file.read(foreign.SIGNATURE_BYTES), size)
+            file.seek(LENGTH_BYTES)
             return parse_header(path, file.read(length), size - LENGTH_BYTES - length)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -189,10 +195,14 @@ def _chosen(files: Mapping[Path, _MappedFile], where: Mapping[str, Path]) -> dic
     return {name: files[path] for name, path in where.items()}
 
 
-def _header_length(path: Path, prefix: bytes, size: int) -> int:
-    if len(prefix) < LENGTH_BYTES:
+def _header_length(path: Path, start: bytes, size: int) -> int:
+    """The length that a file of ``size`` bytes beginning with ``start`` gives its header."""
+    length = int.from_bytes(start[:LENGTH_BYTES], "little")
+    possible = size >= LENGTH_BYTES and length <= MAX_HEADER_BYTES
+    if not possible and (told := foreign.told(start)):
+        _refuse(path, f"is no safetensors file but {told}")
+    if size < LENGTH_BYTES:
         _refuse(path, f"{size} bytes; a safetensors file has at least {LENGTH_BYTES}")
-    length = int.from_bytes(prefix, "little")
     if length > MAX_HEADER_BYTES:
         _refuse(path, f"header of {length} bytes; the limit is {MAX_HEADER_BYTES}")
     if length > size - LENGTH_BYTES:
@@ -202,10 +212,10 @@ def _header_length(path: Path, prefix: bytes, size: int) -> int:
 
 def _metadata(path: Path, value: object) -> dict[str, str]:
     if not isinstance(value, dict):
-        _refuse(path, f"{METADATA_KEY} is {_short(value)}; it must map strings to strings")
+        _refuse(path, f"{METADATA_KEY} is {short(value)}; it must map strings to strings")
     for key, text in value.items():
         if not isinstance(text, str):
-            _refuse(path, f"{METADATA_KEY} {key!r} is {_short(text)}; it must be a string")
+            _refuse(path, f"{METADATA_KEY} {key!r} is {short(text)}; it must be a string")
     return value
 
 
@@ -213,7 +223,7 @@ def _entry(path: Path, name: str, value: object) -> TensorEntry:
     if not isinstance(value, dict) or value.keys() != _ENTRY_KEYS:
         keys = sorted(value) if isinstance(value, dict) else value
         _refuse_tensor(
-            path, name, f"entry has {_short(keys)}; it must have dtype, shape and data_offsets"
+            path, name, f"entry has {short(keys)}; it must have dtype, shape and data_offsets"
         )
     type_ = TensorType(_dtype(path, name, value["dtype"]), _shape(path, name, value["shape"]))
     begin, end = _offsets(path, name, value["data_offsets"])
@@ -229,7 +239,7 @@ def _entry(path: Path, name: str, value: object) -> TensorEntry:
 def _dtype(path: Path, name: str, value: object) -> DType:
     found = HEADER_DTYPES.get(value) if isinstance(value, str) else None
     if found is None:
-        _refuse_tensor(path, name, unknown_name("dtype", _short(value), HEADER_DTYPES))
+        _refuse_tensor(path, name, unknown_name("dtype", short(value), HEADER_DTYPES))
     return found
 
 
@@ -238,14 +248,14 @@ def _shape(path: Path, name: str, value: object) -> tuple[int, ...]:
         _refuse_tensor(
             path,
             name,
-            f"shape {_short(value)}: must list at most {_MAX_RANK} integers in 0..2^63-1",
+            f"shape {short(value)}: must list at most {_MAX_RANK} integers in 0..2^63-1",
         )
     return tuple(value)
 
 
 def _offsets(path: Path, name: str, value: object) -> tuple[int, int]:
     if not _is_sizes(value) or len(value) != 2 or value[0] > value[1]:
-        _refuse_tensor(path, name, f"data_offsets {_short(value)}: must be [begin, end]")
+        _refuse_tensor(path, name, f"data_offsets {short(value)}: must be [begin, end]")
     return value[0], value[1]
 
 
@@ -260,26 +270,25 @@ def _dense_bytes(type_: TensorType) -> int:
 
 
 def _check_layout(path: Path, entries: Mapping[str, TensorEntry], data_bytes: int) -> None:
-    position = 0
+    """Every byte of the data belongs to one tensor, as the format demands."""
+    last, position = "", 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         span = f"offsets {entry.begin}..{entry.end}"
         if entry.end > data_bytes:
             _refuse_tensor(path, name, f"{span} leave the {data_bytes} data bytes; the file is cut")
         if entry.begin < position:
-            _refuse_tensor(path, name, f"{span} overlap the tensor that ends at {position}")
+            owner = f"tensor {short(last)} at {entries[last].begin}..{position}"
+            _refuse_tensor(path, name, f"{span} overlap {owner}; no byte may have two owners")
         if entry.begin > position:
-            _refuse_tensor(path, name, f"{span} leave a hole after {position}")
-        position = entry.end
+            behind = f"behind tensor {short(last)} and " if position else ""
+            _refuse_bytes(path, position, entry.begin, f"{behind}before tensor {short(name)}")
+        last, position = name, entry.end
     if position != data_bytes:
-        _refuse(
-            path, f"tensors end at {position} of {data_bytes} data bytes; none may be left over"
-        )
+        _refuse_bytes(path, position, data_bytes, "behind the last tensor")
 
 
-def _short(value: object) -> str:
-    limited = reprlib.Repr()
-    limited.maxstring = 80
-    return limited.repr(value)
+def _refuse_bytes(path: Path, begin: int, end: int, where: str) -> NoReturn:
+    _refuse(path, f"data bytes {begin}..{end} {where} belong to no tensor; none may be left over")
 
 
 def _refuse(path: Path, rule: str) -> NoReturn:
@@ -287,4 +296,4 @@ def _refuse(path: Path, rule: str) -> NoReturn:
 
 
 def _refuse_tensor(path: Path, name: str, rule: str) -> NoReturn:
-    raise CheckpointError(f"{path}: tensor {_short(name)}: {rule}")
+    raise CheckpointError(f"{path}: tensor {short(name)}: {rule}")

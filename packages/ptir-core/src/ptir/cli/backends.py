@@ -17,6 +17,7 @@ from ptir.cli.shared import Shared, shared_options
 def command(shared: Shared) -> None:
     """List the installed backends and their devices; a broken one is a line with its cause."""
     found = status_table()
+    plugins.try_strangers()
     report(plugins.load().failures())
     if foreign := foreign_ptir():
         show.note(foreign)

@@ -12,13 +12,21 @@ import click
 from ptir import plugins
 from ptir.backend.contract import Device
 from ptir.backend.entries import foreign_ptir, guard
-from ptir.backend.probe import probe
+from ptir.backend.probe import OPS, probe
 from ptir.backend.registry import BackendStatus, pip_line, status_table
 from ptir.cli import show
 from ptir.cli.plugin_commands import one_line
 from ptir.cli.shared import Shared, shared_options
 from ptir.cli.versions import edited_folder, version_of
-from ptir.errors import BackendUnavailable, PluginError
+from ptir.errors import (
+    BackendUnavailable,
+    CompileError,
+    DeviceError,
+    OutOfMemory,
+    PluginError,
+    PtirError,
+    UnsupportedError,
+)
 from ptir.plugins import PluginStatus
 
 REQUIRED: Final = (
@@ -48,8 +56,10 @@ def command(shared: Shared) -> None:
 
     Exits with 3 when no device works, with 0 when one does, whatever else is broken.
     """
-    table = [(s, device_reasons(s)) for s in status_table()]
-    found = [*_environment(), *_backend_checks(table), *map(_plugin, plugins.install().statuses())]
+    table = [(s, device_failures(s)) for s in status_table()]
+    plugins.try_strangers()
+    loaded = plugins.install()
+    found = [*_environment(), *_backend_checks(table), *map(_plugin, loaded.statuses())]
     if shared.json:
         show.value([_record(check) for check in found])
     else:
@@ -59,7 +69,7 @@ def command(shared: Shared) -> None:
         for check in found:
             if not check.ok:
                 show.sentence(f"fix {check.what}: {check.fix}")
-    if not any(None in reasons for _, reasons in table):
+    if not any(None in failures for _, failures in table):
         raise BackendUnavailable(f"no installed backend works; the fixes are above, or {INSTALL}")
 
 
@@ -93,30 +103,32 @@ def _blas() -> Check:
         return Check("numpy BLAS", str(error), "pip install --force-reinstall numpy")
 
 
-def device_reasons(status: BackendStatus) -> list[str | None]:
+def device_failures(status: BackendStatus) -> list[PtirError | None]:
     """For each device of a backend, why the probe failed on it, or None where it worked."""
     if status.backend is None:
         return []
     return [probe(status.backend, device) for device in status.devices]
 
 
-def _backend_checks(table: list[tuple[BackendStatus, list[str | None]]]) -> Iterator[Check]:
+def _backend_checks(
+    table: list[tuple[BackendStatus, list[PtirError | None]]],
+) -> Iterator[Check]:
     if not table:
         yield Check("backends", "none is installed", INSTALL)
-    for status, reasons in table:
+    for status, failures in table:
         what = f"backend {status.name}"
-        if not reasons:
+        if not failures:
             found = f"{status.status}: {one_line(status.reason)}"
             yield Check(what, found, _fix(status))
-        for device, reason in zip(status.devices, reasons, strict=True):
+        for device, failure in zip(status.devices, failures, strict=True):
             where = f"{what}:{device.index}"
             works = Check(where, f"{device.name} ({device.kind}) ran the probe program")
-            if reason is None:
+            if failure is None:
                 yield works
                 yield from _capabilities(status, device, where)
             else:
-                fix = _device_fix(status, device, reason)
-                yield replace(works, found=f"{device.name}: {one_line(reason)}", fix=fix)
+                fix = _device_fix(status, device, failure)
+                yield replace(works, found=f"{device.name}: {one_line(str(failure))}", fix=fix)
         yield from _findings(status)
 
 
@@ -136,15 +148,46 @@ def _plain(value: Any) -> str:
     return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
-def _device_fix(status: BackendStatus, device: Device, reason: str) -> str:
+LOOK: Final = "`ptir-conformance run --backend {name}` says what is wrong"
+ADVICE: Final[tuple[tuple[type[PtirError], str], ...]] = (
+    (
+        UnsupportedError,
+        f"the backend lacks an op: the probe needs {' and '.join(OPS)} on f32, as every model does;"
+        " `ptir-conformance support --backend {name}` lists what it runs; name another one with"
+        " --backend",
+    ),
+    (
+        OutOfMemory,
+        "free memory of {device}: the probe needs a few bytes; or name another device with"
+        " --backend",
+    ),
+    (
+        DeviceError,
+        f"check the driver of {{device}}, or name another device with --backend; {LOOK}",
+    ),
+    (
+        CompileError,
+        f"check the compiler that the backend uses for {{device}}; {LOOK}",
+    ),
+    (
+        PtirError,
+        f"it is a mistake in {{distribution}} {{version}}: upgrade it, or tell its authors; {LOOK}",
+    ),
+)
+"""What to do about a probe that failed, by the error; the first class that it is one of counts."""
+
+
+def _device_fix(status: BackendStatus, device: Device, failure: PtirError) -> str:
     assert status.backend is not None
-    general = f"check the driver of {device.name}, or name another device with --backend"
-    if folder := edited_folder(status.distribution):
-        general = f"correct the backend in {folder}"
-    general += f"; `ptir-conformance run --backend {status.name}` says what is wrong"
+    advice = next(text for kind, text in ADVICE if isinstance(failure, kind))
+    folder = edited_folder(status.distribution)
+    if folder and not isinstance(failure, UnsupportedError):
+        advice = "correct the backend in {folder}; " + LOOK
+    names = {"name": status.name, "device": device.name, "folder": folder}
+    general = advice.format(**names, distribution=status.distribution, version=status.version)
     try:
         with guard("remedy()"):
-            return status.backend.remedy(reason) or general
+            return status.backend.remedy(str(failure)) or general
     except PluginError as error:
         return f"{general} ({error})"
 

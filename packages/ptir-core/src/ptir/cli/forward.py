@@ -12,9 +12,10 @@ from ptir.cli import show
 from ptir.cli.model import (
     Formats,
     format_options,
+    given_input,
+    input_options,
     model_argument,
     open_model,
-    prompt_text,
 )
 from ptir.cli.shared import Shared, session, shared_options
 
@@ -26,9 +27,7 @@ PROGRAMS: Final = (".ptir", ".json")
 
 @click.command()
 @model_argument
-@click.argument("prompt", required=False)
-@click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The text; - reads stdin.")
-@click.option("--tokens", metavar="IDS", help="Token ids, comma-separated, instead of a text.")
+@input_options
 @click.option(
     "--input",
     "inputs",
@@ -63,9 +62,7 @@ def command(
         return
     if inputs:
         raise click.UsageError("--input is for programs (.ptir); a model takes a text or --tokens")
-    if tokens is not None and len(texts) > 1:
-        raise click.UsageError("give the input once: a text or --tokens")
-    given = _ids(tokens) if tokens is not None else prompt_text(prompt, prompt_option)
+    given = given_input(prompt, prompt_option, tokens)
     with session(shared):
         loaded = open_model(shared, model, formats)
         ids = loaded.encode(given)
@@ -117,13 +114,6 @@ def _report(
         return
     table = [(name, r["dtype"], r["shape"], r["digest"]) for name, r in rows.items()]
     show.table(("output", "dtype", "shape", "digest"), table)
-
-
-def _ids(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise click.UsageError(f"--tokens {text!r}: integers separated by commas") from error
 
 
 def described(array: Any) -> dict[str, Any]:

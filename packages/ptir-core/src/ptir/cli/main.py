@@ -20,7 +20,8 @@ from typing import Final
 import click
 
 from ptir.cli import show
-from ptir.errors import PtirError, UsageError, unknown_name
+from ptir.cli.streams import open_streams, reader_gone, results_alone
+from ptir.errors import PtirError, unknown_name
 from ptir.switches import SWITCHES, switched_on
 
 
@@ -143,9 +144,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = list(sys.argv[1:] if argv is None else argv)
-        _open_streams()
+        open_streams()
         for name in SWITCHES:
             switched_on(name)
+    except PtirError as error:
+        return _failed(error)
+    with results_alone():
+        return _run(args)
+
+
+def _run(args: list[str]) -> int:
+    try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             code = group.main(args, prog_name="ptir", standalone_mode=False)
@@ -157,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         click.echo("interrupted", err=True)
         return 130
     except BrokenPipeError:
-        return _reader_gone()
+        return reader_gone()
     except OSError as error:
         where = error.filename or "the output"
         click.echo(f"error: {where}: {error.strerror or error}", err=True)
@@ -165,14 +174,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  the last guard: every failure is one clear message
         return _failed(error)
     return code if isinstance(code, int) else 0
-
-
-def _open_streams() -> None:
-    """Give stdin and stderr that the shell closed something empty; stdout is the result's."""
-    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115  for the process
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if sys.stdout is None:
-        raise UsageError("stdout is closed, so there is nowhere to write the result")
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -190,10 +191,4 @@ def _failed(error: Exception) -> int:
     first = next(iter(str(error).splitlines()), "")
     hint = "" if debug else " (set PTIR_DEBUG=1 to see the traceback)"
     show.sentence(f"error: unexpected {type(error).__name__}: {first}{hint}", err=True)
-    return 1
-
-
-def _reader_gone() -> int:
-    """Whoever read stdout has left (``ptir ops | head``): end without a message."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1

@@ -43,6 +43,13 @@ OPTIONS: Final = (
         help="Round activations (to bf16, or to int8 with --quant) for dot instructions.",
     ),
 )
+INPUTS: Final = (
+    click.argument("prompt", required=False),
+    click.option(
+        "-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt; - reads stdin."
+    ),
+    click.option("--tokens", metavar="IDS", help="Token ids, comma-separated, instead of a text."),
+)
 
 
 @dataclass(frozen=True)
@@ -79,14 +86,31 @@ def open_model(shared: Shared, model: str, formats: Formats) -> Model:
     return load_model(model, backend=open_target(shared), seed=shared.seed or 0, **asdict(formats))
 
 
-def prompt_text(argument: str | None, option: str | None) -> str:
-    """The prompt from the argument or ``-p``; ``-p -`` reads stdin. Raises a usage error."""
-    if (argument is None) == (option is None):
+def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command what ``given_input`` takes: ``prompt``, ``prompt_option`` and ``tokens``."""
+    return reduce(lambda wrapped, option: option(wrapped), reversed(INPUTS), command)
+
+
+def given_input(argument: str | None, option: str | None, tokens: str | None) -> str | list[int]:
+    """The text of the argument or of ``-p`` (``-p -`` reads stdin), or the ids of ``--tokens``.
+
+    Raises a usage error unless exactly one of them is given.
+    """
+    if [argument, option, tokens].count(None) != 2:
         raise click.UsageError(
-            'give the prompt once: as an argument or with -p TEXT ("-p -": stdin)'
+            "give the prompt once: as an argument, with -p TEXT"
+            ' ("-p -": stdin) or as ids with --tokens 1,2,3'
         )
-    text = argument if argument is not None else option
-    return _stdin() if option == "-" else str(text)
+    if tokens is not None:
+        return _ids(tokens)
+    return _stdin() if option == "-" else str(option if argument is None else argument)
+
+
+def _ids(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise click.UsageError(f"--tokens {text!r}: integers separated by commas") from error
 
 
 def _stdin() -> str:

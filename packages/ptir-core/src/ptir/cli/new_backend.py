@@ -9,7 +9,8 @@ from typing import Final
 
 import click
 
-from ptir.backend.registry import OFFICIAL, listed
+from ptir.backend.entries import OFFICIAL
+from ptir.backend.registry import listed
 from ptir.cli import show
 from ptir.cli.shared import Shared, shared_options, showing_only
 from ptir.errors import UsageError

@@ -12,22 +12,22 @@ from ptir.cli import show
 from ptir.cli.model import (
     Formats,
     format_options,
+    given_input,
+    input_options,
     model_argument,
     open_model,
-    prompt_text,
 )
 from ptir.cli.progress import prefill_progress
 from ptir.cli.shared import Shared, session, shared_options
 
 if TYPE_CHECKING:
-    from ptir.runtime import Generation
+    from ptir.runtime import Generation, Model
     from ptir.runtime.generate import GenerationRun
 
 
 @click.command()
 @model_argument
-@click.argument("prompt", required=False)
-@click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt; - reads stdin.")
+@input_options
 @click.option("-n", "--max-tokens", type=click.IntRange(0), help="Default: as many as fit.")
 @click.option("--temp", type=float, default=0.8, show_default=True, help="0 is greedy.")
 @click.option("--top-k", type=int, default=0, show_default=True, help="Keep the k best; 0 is off.")
@@ -44,6 +44,7 @@ def command(
     model: str,
     prompt: str | None,
     prompt_option: str | None,
+    tokens: str | None,
     formats: Formats,
     max_tokens: int | None,
     temp: float,
@@ -53,16 +54,18 @@ def command(
 ) -> None:
     """Continue PROMPT with MODEL: `demo`, a folder, a file, random:NAME or a hub id.
 
-    stdout carries the continuation alone; a terminal also shows the prompt before it.
+    stdout carries the continuation alone; a terminal also shows the prompt before it. A model
+    without a tokenizer takes --tokens and prints ids.
     """
-    text = prompt_text(prompt, prompt_option)
+    given = given_input(prompt, prompt_option, tokens)
     out = sys.stdout
     with session(shared):
         loaded = open_model(shared, model, formats)
+        _note_noise(loaded)
         seed = shared.seed if shared.seed is not None else _fresh_seed()
         with prefill_progress() as progress:
             run = loaded.run(
-                [text],
+                [given],
                 max_tokens=max_tokens,
                 temperature=temp,
                 stop=stop,
@@ -72,7 +75,8 @@ def command(
                 **sampling,
             )
             shown = None if shared.json else out
-            finished = _stream(run, shown, echo=text if out.isatty() else "")
+            echo = given if isinstance(given, str) and out.isatty() else ""
+            finished = _stream(run, shown, echo=echo, as_ids=loaded.tokenizer is None)
     result = run.results[0]
     if shared.json:
         show.value(record(result))
@@ -88,10 +92,24 @@ def _fresh_seed() -> int:
     return secrets.randbits(32)
 
 
-def _stream(run: GenerationRun, out: TextIO | None, *, echo: str) -> bool:
+def _note_noise(loaded: Model) -> None:
+    """Say that nobody should wonder about the text of random weights."""
+    from ptir.runtime.specs import RANDOM
+
+    if not loaded.name.startswith(RANDOM):
+        return
+    note = f"{loaded.name} has random weights: what it says is noise"
+    size = int(loaded.checkpoint.config["vocab_size"])
+    if loaded.tokenizer and loaded.tokenizer.vocab_size < size:
+        note += f"; ids from {loaded.tokenizer.vocab_size} to {size - 1} have no text"
+    show.note(note)
+
+
+def _stream(run: GenerationRun, out: TextIO | None, *, echo: str, as_ids: bool) -> bool:
     """Print pieces to ``out`` as they come, after ``echo``; False when Ctrl-C ended the run.
 
-    What came until then is kept, and printed to the last character.
+    What came until then is kept, and printed to the last character. ``as_ids`` prints the tokens
+    themselves, separated by commas, as ``--tokens`` takes them.
     """
     shown: list[str] = []
     try:
@@ -100,7 +118,8 @@ def _stream(run: GenerationRun, out: TextIO | None, *, echo: str) -> bool:
         for piece in run:
             shown.append(piece.text)
             if out is not None:
-                click.echo(piece.text, out, nl=False)
+                token = f"{',' * (len(shown) > 1)}{piece.token_id}"
+                click.echo(token if as_ids else piece.text, out, nl=False)
     except KeyboardInterrupt:
         return False
     finally:

@@ -188,6 +188,8 @@ def _number(value: float) -> str:
 def open_target(shared: Shared) -> Target:
     """The target of ``--backend``, else the best working one, which is said on stderr.
 
+    What would have been preferred and failed is named too; what this machine merely lacks is left
+    to ``ptir backends``.
     Raises ``BackendUnavailable``; never falls back from what was named.
     """
     from ptir.backend import registry
@@ -196,7 +198,7 @@ def open_target(shared: Shared) -> Target:
     if shared.backend:
         return registry.get(shared.backend)
     choice = registry.best()
-    for skipped in choice.skipped:
-        show.note(f"skipped {skipped.name}: {skipped.reason}")
-    show.note(f"running on {choice.target}")
+    failed = [skipped.name for skipped in choice.skipped if not skipped.absent]
+    also = f"; {', '.join(failed)} failed, see `ptir doctor`" if failed else ""
+    show.note(f"running on {choice.target}{also}")
     return choice.target

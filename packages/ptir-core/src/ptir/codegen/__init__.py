@@ -1,4 +1,7 @@
-"""The kernel generator: programs to fused kernels in any C-like dialect. See docs/codegen.md."""
+"""The kernel generator: programs to fused kernels in any C-like dialect.
+
+See docs/internals/codegen.md.
+"""
 
 from ptir.codegen.backend import KernelBackend
 from ptir.codegen.memory import Resident

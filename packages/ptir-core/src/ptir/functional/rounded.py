@@ -1,8 +1,8 @@
 """Linear maps of rounded activations: what processors have dot instructions for.
 
 Never chosen by default: the results differ from the exact ones by what rounding the activations
-loses (docs/accuracy.md). Each implementation lowers to a composite that a backend with the
-instruction takes whole; its own lowering is the same numbers in ordinary ops.
+loses (docs/reference/accuracy.md). Each implementation lowers to a composite that a backend with
+the instruction takes whole; its own lowering is the same numbers in ordinary ops.
 """
 
 from __future__ import annotations

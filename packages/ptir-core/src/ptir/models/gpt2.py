@@ -11,11 +11,13 @@ from typing import Any
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
-from ptir.errors import CheckpointError
+from ptir.errors import CheckpointError, short
+from ptir.models.fields import flag, real, whole, whole_or_none
 from ptir.models.table import Cache, ModelDefinition, define_model
 from ptir.nn import Conv1D, Embedding, LayerNorm, Linear, Module, cached_attention, last_rows
 from ptir.types import TensorType, spec
 
+SIZES = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
 ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}
 
 
@@ -37,43 +39,24 @@ class Config:
     def of(config: Mapping[str, Any]) -> Config:
         """Read ``config``; raises ``CheckpointError`` for what this file does not implement."""
         activation = config.get("activation_function", "gelu_new")
-        if activation not in ACTIVATIONS:
+        if not isinstance(activation, str) or activation not in ACTIVATIONS:
             listed = ", ".join(ACTIVATIONS)
-            raise CheckpointError(f"gpt2: activation_function {activation!r}: one of {listed}")
-        if config.get("add_cross_attention") or not config.get("scale_attn_weights", True):
+            raise CheckpointError(f"gpt2: activation_function {short(activation)}: one of {listed}")
+        if flag(config, "add_cross_attention") or not flag(config, "scale_attn_weights", True):
             raise CheckpointError("gpt2: cross attention and unscaled attention are not supported")
-        try:
-            sizes = {
-                name: int(config[name])
-                for name in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
-            }
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"gpt2: config.json needs an integer for {error}") from error
-        if min(sizes.values()) < 1 or sizes["n_embd"] % sizes["n_head"]:
+        sizes = {name: whole(config, name) for name in SIZES}
+        if sizes["n_embd"] % sizes["n_head"]:
             raise CheckpointError(
-                f"gpt2: sizes {sizes} must be positive, n_embd a multiple of n_head"
+                f"gpt2: n_embd {sizes['n_embd']} must be a multiple of n_head {sizes['n_head']};"
+                " check config.json"
             )
         return Config(
             **sizes,
-            inner=_inner(config, sizes["n_embd"]),
-            epsilon=_epsilon(config),
+            inner=whole_or_none(config, "n_inner") or 4 * sizes["n_embd"],
+            epsilon=real(config, "layer_norm_epsilon", 1e-5),
             activation=ACTIVATIONS[activation],
-            scale_by_layer=bool(config.get("scale_attn_by_inverse_layer_idx", False)),
+            scale_by_layer=flag(config, "scale_attn_by_inverse_layer_idx"),
         )
-
-
-def _inner(config: Mapping[str, Any], size: int) -> int:
-    found = config.get("n_inner")
-    if found is not None and (type(found) is not int or found < 1):
-        raise CheckpointError(f"gpt2: n_inner {found!r} must be an integer >= 1 or null")
-    return 4 * size if found is None else found
-
-
-def _epsilon(config: Mapping[str, Any]) -> float:
-    found = config.get("layer_norm_epsilon", 1e-5)
-    if type(found) not in (int, float) or found <= 0:
-        raise CheckpointError(f"gpt2: layer_norm_epsilon {found!r} must be a number > 0")
-    return float(found)
 
 
 class Attention(Module):
@@ -136,7 +119,7 @@ class GPT2(Module):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = Config.of(config)
-        tied = bool(config.get("tie_word_embeddings", True))
+        tied = flag(config, "tie_word_embeddings", True)
         self.wte = Embedding(self.config.vocab_size, self.config.n_embd, is_head=tied)
         self.wpe = Embedding(self.config.n_positions, self.config.n_embd)
         self.h = [Block(self.config, layer) for layer in range(self.config.n_layer)]
@@ -203,6 +186,7 @@ define_model(
         prefixes=("transformer.",),
         ignored=("h.*.attn.bias", "h.*.attn.masked_bias"),
         tied={"lm_head.weight": "wte.weight"},
+        layers=("n_layer", "h."),
         defaults={"tie_word_embeddings": True},
         presets={name: _preset(*sizes) for name, sizes in _SIZES.items()}
         | {"gpt2-tiny": _preset(64, 2, 4) | {"n_positions": 128}},

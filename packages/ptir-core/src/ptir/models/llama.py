@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
-from ptir.errors import CheckpointError
+from ptir.errors import CheckpointError, short
+from ptir.models.fields import flag, real, whole, whole_or_none
 from ptir.models.rotation import frequencies
 from ptir.models.table import Cache, ModelDefinition, define_model
 from ptir.nn import (
@@ -37,6 +38,8 @@ SIZES: Final = (
     "head_dim",
     "max_position_embeddings",
 )
+COMPLETED: Final = ("num_key_value_heads", "head_dim")
+"""Sizes that may be left out or null."""
 
 
 @dataclass(frozen=True)
@@ -65,70 +68,50 @@ class Config:
         activation = config.get("hidden_act", "silu")
         if activation != "silu":
             raise CheckpointError(
-                f"{model}: hidden_act {activation!r} is not implemented; only 'silu' is: choose a"
-                " checkpoint that uses it"
+                f"{model}: hidden_act {short(activation)} is not implemented; only 'silu' is:"
+                " choose a checkpoint that uses it"
             )
         sizes = _sizes(config, model)
-        attention = bool(config.get("attention_bias", False))
+        attention = flag(config, "attention_bias")
         return Config(
             **sizes,
-            epsilon=_epsilon(config, model),
+            epsilon=real(config, "rms_norm_eps", 1e-6),
             frequencies=frequencies(config, model, sizes["head_dim"]),
             windows=_windows(config, model, sizes["num_hidden_layers"]),
             qkv_bias=attention or model == "qwen2",
             output_bias=attention,
-            mlp_bias=bool(config.get("mlp_bias", False)),
+            mlp_bias=flag(config, "mlp_bias"),
         )
 
 
 def _sizes(config: Mapping[str, Any], model: str) -> dict[str, int]:
     """The sizes, those that may be left out or null completed from the others."""
-    given = {name: config[name] for name in SIZES if config.get(name) is not None}
-    heads = given.get("num_attention_heads")
-    given.setdefault("num_key_value_heads", heads)
-    if "head_dim" not in given and isinstance(heads, int) and heads > 0:
-        whole, left = divmod(given.get("hidden_size", 0), heads)
-        if left:
-            raise CheckpointError(
-                f"{model}: hidden_size {given['hidden_size']} is not a multiple of"
-                f" num_attention_heads {heads}; config.json needs a head_dim then"
-            )
-        given["head_dim"] = whole
-    for name in SIZES:
-        found = given.get(name)
-        if type(found) is not int or found < 1:
-            raise CheckpointError(
-                f"{model}: {name} {found!r} in config.json must be an integer >= 1"
-            )
-    keys = given["num_key_value_heads"]
-    if given["num_attention_heads"] % keys:
+    given = {name: whole(config, name) for name in SIZES if name not in COMPLETED}
+    heads, size = given["num_attention_heads"], given["hidden_size"]
+    keys = whole_or_none(config, "num_key_value_heads") or heads
+    head = whole_or_none(config, "head_dim")
+    if head is None and size % heads:
+        raise CheckpointError(
+            f"{model}: hidden_size {size} is not a multiple of num_attention_heads {heads};"
+            " config.json needs a head_dim then"
+        )
+    if heads % keys:
         raise CheckpointError(
             f"{model}: num_attention_heads {heads} must be a multiple of num_key_value_heads"
             f" {keys}; check config.json"
         )
-    return given
-
-
-def _epsilon(config: Mapping[str, Any], model: str) -> float:
-    found = config.get("rms_norm_eps", 1e-6)
-    if type(found) not in (int, float) or found <= 0:
-        raise CheckpointError(f"{model}: rms_norm_eps {found!r} must be a number > 0")
-    return float(found)
+    return {**given, "num_key_value_heads": keys, "head_dim": head or size // heads}
 
 
 def _windows(config: Mapping[str, Any], model: str, layers: int) -> tuple[int | None, ...]:
     """How many positions each layer sees back, itself included; None for all."""
-    window = config.get("sliding_window")
-    if not config.get("use_sliding_window", True):
-        window = None
-    if window is not None and (type(window) is not int or window < 1):
-        raise CheckpointError(
-            f"{model}: sliding_window {window!r} must be an integer >= 1 or null; check config.json"
-        )
-    first = config.get("max_window_layers", 0)
-    kinds = config.get("layer_types") or [
-        "sliding_attention" if layer >= first else "full_attention" for layer in range(layers)
-    ]
+    used = flag(config, "use_sliding_window", True)
+    window = whole_or_none(config, "sliding_window") if used else None
+    first = whole_or_none(config, "max_window_layers") or 0
+    kinds = config.get("layer_types")
+    if kinds is None:
+        places = range(layers)
+        kinds = ["sliding_attention" if at >= first else "full_attention" for at in places]
     unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
     if unknown or len(kinds) != layers:
         raise CheckpointError(
@@ -223,7 +206,7 @@ class Llama(Module):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = Config.of(config)
-        tied = bool(config.get("tie_word_embeddings", False))
+        tied = flag(config, "tie_word_embeddings")
         size, vocab = self.config.hidden_size, self.config.vocab_size
         self.embed_tokens = Embedding(vocab, size, is_head=tied)
         self.layers = [Block(self.config, layer) for layer in range(self.config.num_hidden_layers)]
@@ -342,7 +325,9 @@ for _model_type, _defaults in DEFAULTS.items():
             prefixes=("model.",),
             ignored=("layers.*.self_attn.rotary_emb.inv_freq",),
             tied={"lm_head.weight": "embed_tokens.weight"},
+            layers=("num_hidden_layers", "layers."),
             defaults={"tie_word_embeddings": False, **_defaults},
             presets=PRESETS if _model_type == "llama" else {},
+            tokenizer="gpt2",
         )
     )

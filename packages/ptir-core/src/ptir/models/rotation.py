@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ptir.errors import CheckpointError
+from ptir.errors import CheckpointError, short
+from ptir.models.fields import real
 
 Numbers = Mapping[str, float]
 
@@ -19,21 +20,22 @@ def frequencies(config: Mapping[str, Any], model: str, size: int) -> tuple[float
     """
     given = _entry(config, model)
     kind = given.get("rope_type", "default")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise CheckpointError(
-            f"{model}: rope_type {kind!r} is not implemented; {', '.join(KINDS)} are: choose a"
+            f"{model}: rope_type {short(kind)} is not implemented; {', '.join(KINDS)} are: choose a"
             " checkpoint with one of these"
         )
     if given.get("partial_rotary_factor", 1) != 1:
         found = given["partial_rotary_factor"]
         raise CheckpointError(
-            f"{model}: partial_rotary_factor {found!r} is not implemented; only 1 is: choose a"
+            f"{model}: partial_rotary_factor {short(found)} is not implemented; only 1 is: choose a"
             " checkpoint whose heads are rotated whole"
         )
     if size % 2:
         raise CheckpointError(f"{model}: head_dim {size} must be even: positions rotate pairs")
     names, scaled = KINDS[kind]
-    numbers = {name: _number(given, model, kind, name) for name in ("rope_theta", *names)}
+    where = f"{model}: rope_type {kind!r}"
+    numbers = {name: real(given, name, where=where) for name in ("rope_theta", *names)}
     plain = [numbers["rope_theta"] ** (-2 * pair / size) for pair in range(size // 2)]
     if "low_freq_factor" in numbers and numbers["low_freq_factor"] >= numbers["high_freq_factor"]:
         raise CheckpointError(
@@ -53,15 +55,6 @@ def _entry(config: Mapping[str, Any], model: str) -> Mapping[str, Any]:
             " one kind of layer only: choose another checkpoint"
         )
     return entries[0]
-
-
-def _number(given: Mapping[str, Any], model: str, kind: str, name: str) -> float:
-    found: Any = given.get(name)
-    if type(found) not in (int, float) or not 0 < found < math.inf:
-        raise CheckpointError(
-            f"{model}: rope_type {kind!r}: {name} {found!r} must be a number > 0; check config.json"
-        )
-    return float(found)
 
 
 def _llama3(frequency: float, numbers: Numbers) -> float:

@@ -39,7 +39,10 @@ class ModelDefinition:
     ``build(config)`` gives the unbound module. ``prefixes`` may stand before every checkpoint
     key, ``ignored`` are patterns of keys that carry no parameter, ``tied`` maps keys to the ones
     that replace them when absent. ``defaults`` holds what a config.json means when it leaves a key
-    out. ``presets`` are configurations for ``random:NAME``, ``tokenizer`` the one they use.
+    out. ``presets`` are configurations for ``random:NAME``; they use the package's ``tokenizer``
+    (``gpt2``, or none), which is cut to a smaller vocabulary.
+    ``layers`` is the config's key for their number and what their tensors' names begin with
+    (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
     """
 
     model_type: str
@@ -51,6 +54,7 @@ class ModelDefinition:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Any])
     tokenizer: str = ""
+    layers: tuple[str, str] | None = None
 
 
 MODELS: Final[dict[str, ModelDefinition]] = {}

@@ -228,7 +228,7 @@ class Op:
         return bool(self.operands) and self.operands[-1].endswith("*")
 
     def accuracy_of(self, dtype: DType, attributes: Mapping[str, Any] | None = None) -> str:
-        """The accuracy class of results computed in ``dtype``; see ``docs/ops.md``.
+        """The accuracy class of results computed in ``dtype``; see ``docs/reference/ops.md``.
 
         Bool and integers are exact, and so are the op's ``exact_kinds`` where ``attributes`` tell.
         ``accuracy`` itself holds for f32 and f64; an ``ulp`` bound of f16 and bf16, which are

@@ -13,7 +13,7 @@ from ptir.types import BF16, F32, U32, DType, TensorType
 
 
 def fast_policies(storage: DType, quant: str | None, target: Target) -> dict[str, str]:
-    """The overrides of a model in this format; see docs/accuracy.md for what they lose.
+    """The overrides of a model in this format; see docs/reference/accuracy.md for what they lose.
 
     Raises ``UsageError`` for a format without such an implementation, and ``UnsupportedError``
     where the device has no instruction for it.

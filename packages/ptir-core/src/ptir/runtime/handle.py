@@ -14,7 +14,7 @@ from ptir.backend.contract import Target
 from ptir.capture.jit import jit
 from ptir.capture.lazy import tensor
 from ptir.checkpoint import Checkpoint, eos_token_ids
-from ptir.errors import UnsupportedError, UsageError, unknown_name
+from ptir.errors import CheckpointError, UnsupportedError, UsageError, unknown_name
 from ptir.nn.module import recording
 from ptir.ops.implementations import active_overrides, overrides
 from ptir.params.store import ParamStore
@@ -75,18 +75,27 @@ class Model:
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; ids are checked and passed through. Raises ``UsageError``."""
+        size = int(self.checkpoint.config["vocab_size"])
         if isinstance(prompt, str):
-            if self.tokenizer is None:
-                raise UsageError(f"model {self.name!r} has no tokenizer; give token ids")
-            return self.tokenizer.encode(prompt)
+            return self._encode_text(prompt, size)
         if not isinstance(prompt, Sequence | np.ndarray):
             kind = type(prompt).__name__
             raise UsageError(f"a prompt is {kind}; give a text or a list of token ids")
-        size = int(self.checkpoint.config["vocab_size"])
         for index in prompt:
             if not isinstance(index, Integral) or not 0 <= index < size:
                 raise UsageError(f"token id {index!r}: must be an integer in [0, {size})")
         return [int(index) for index in prompt]
+
+    def _encode_text(self, prompt: str, size: int) -> list[int]:
+        if self.tokenizer is None:
+            raise UsageError(f"model {self.name!r} has no tokenizer; give token ids (--tokens)")
+        ids = self.tokenizer.encode(prompt)
+        if max(ids, default=0) >= size:
+            raise CheckpointError(
+                f"{self.checkpoint.path}: the tokenizer gives id {max(ids)} and the model has"
+                f" vocab_size {size}; they do not belong together: fetch both again"
+            )
+        return ids
 
     def run(
         self,

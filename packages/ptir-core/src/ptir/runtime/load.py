@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ptir.backend.contract import Target
@@ -14,12 +17,14 @@ from ptir.checkpoint import (
     BpeFiles,
     Checkpoint,
     check_parameters,
+    eos_token_ids,
     normalize_config,
     ties_embeddings,
 )
-from ptir.errors import CheckpointError, UsageError, unknown_name
+from ptir.errors import CheckpointError, UsageError, short, unknown_name
 from ptir.functional.linear import QuantizedWeight
 from ptir.models import ModelDefinition, definition
+from ptir.models.fields import whole
 from ptir.params.quantized import QuantizedSource, parts, quantization
 from ptir.params.source import ParamSource, RenamedSource
 from ptir.params.store import ParamStore
@@ -51,8 +56,8 @@ def load_model(
     storage type of floating-point parameters on the device, ``quant`` a quantization (``int8`` or
     ``int4``) of the weights that rows are multiplied with, ``cache_dtype`` the type of the key and
     value cache (``f32``, ``f16``, ``bf16``), ``seed`` the one of random weights. ``fast`` rounds
-    activations for the processor's dot instructions (docs/accuracy.md); it is an error where there
-    are none for the format. ``overrides`` add to those in the checkpoint's config
+    activations for the processor's dot instructions (docs/reference/accuracy.md); it is an error
+    where there are none for the format. ``overrides`` add to those in the checkpoint's config
     (``ptir_overrides``) and to what ``fast`` chooses; policies that are in force when the model
     runs (``with ptir.overrides(...)``) win over all. Raises ``CheckpointError``, ``UsageError``,
     ``UnsupportedError`` or ``BackendUnavailable``.
@@ -60,28 +65,56 @@ def load_model(
     began = time.perf_counter()
     checkpoint = resolve(os.fspath(model), seed=seed)
     storage, cached = _storage(dtype, "storage"), _storage(cache_dtype, "cache")
-    architecture = _architecture(checkpoint)
-    config = {**architecture.defaults, **normalize_config(checkpoint.config)}
-    source = unprefixed(checkpoint.source, architecture)
-    tied = ties_embeddings(config, source.names())
-    module = architecture.build({**config, "tie_word_embeddings": tied})
-    ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
-    check_parameters(module.parameters(), source, ignore=ignored, where=checkpoint.path)
+    with _errors_name(checkpoint.path):
+        read = described(checkpoint)
     target = default_target(backend)
     chosen = fast_policies(storage, quant, target) if fast else {}
-    store, bound = _bound(module, source, target, storage, quant)
-    policies = {**_configured_overrides(config), **chosen, **(overrides or {})}
+    store, bound = _bound(read.module, read.source, target, storage, quant)
     return Model(
         name=os.fspath(model),
         checkpoint=checkpoint,
         module=bound,
         store=store,
         target=target,
-        tokenizer=load_tokenizer(checkpoint),
-        context=architecture.context(config),
-        overrides=policies,
+        tokenizer=read.tokenizer,
+        context=read.context,
+        overrides={**read.policies, **chosen, **(overrides or {})},
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
+    )
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a checkpoint describes: all of it read and checked, and no weight touched.
+
+    ``source`` has the names of the unbound ``module``'s parameters.
+    """
+
+    source: ParamSource
+    module: Any
+    context: int
+    policies: Mapping[str, str]
+    tokenizer: Tokenizer | None
+
+
+def described(checkpoint: Checkpoint) -> Described:
+    """Read and check a checkpoint's files but its weights; raises ``CheckpointError``."""
+    architecture = _architecture(checkpoint)
+    config = {**architecture.defaults, **normalize_config(checkpoint.config)}
+    source = unprefixed(checkpoint.source, architecture)
+    check_layers(architecture, config, source)
+    tied = ties_embeddings(config, source.names())
+    module = architecture.build({**config, "tie_word_embeddings": tied})
+    ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
+    check_parameters(module.parameters(), source, ignore=ignored)
+    eos_token_ids(checkpoint.config, checkpoint.generation_config)
+    return Described(
+        source=source,
+        module=module,
+        context=architecture.context(config),
+        policies=_configured_overrides(config),
+        tokenizer=load_tokenizer(checkpoint),
     )
 
 
@@ -112,11 +145,39 @@ def _storage(name: str, what: str) -> DType:
     return dtype_named(name)
 
 
-def _architecture(checkpoint: Checkpoint) -> ModelDefinition:
+@contextmanager
+def _errors_name(path: Path) -> Iterator[None]:
+    """A checkpoint's errors open with where it lies."""
     try:
-        return definition(str(checkpoint.config.get("model_type", "")))
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def check_layers(
+    architecture: ModelDefinition, config: Mapping[str, Any], source: ParamSource
+) -> None:
+    """Refuse a config that says more layers than are stored, before they are built."""
+    if architecture.layers is None:
+        return
+    key, prefix = architecture.layers
+    said = whole(config, key)
+    names = (name.removeprefix(prefix) for name in source.names() if name.startswith(prefix))
+    stored = len({name.partition(".")[0] for name in names})
+    if said > stored:
+        raise CheckpointError(
+            f"config.json says {key} {said}, and tensors of {stored} layers are stored"
+            f" ({prefix}0 and so on); correct it, or fetch the tensors that are missing"
+        )
+
+
+def _architecture(checkpoint: Checkpoint) -> ModelDefinition:
+    found = checkpoint.config.get("model_type", "")
+    nameable = isinstance(found, str) and len(found) < 100
+    try:
+        return definition(found if nameable else short(found))
     except UsageError as error:
-        raise CheckpointError(f"{checkpoint.path}: config.json: {error}") from error
+        raise CheckpointError(f"config.json: {error}") from error
 
 
 def _configured_overrides(config: Mapping[str, Any]) -> dict[str, str]:

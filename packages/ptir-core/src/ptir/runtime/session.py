@@ -16,7 +16,7 @@ import numpy as np
 from ptir.backend.contract import Target
 from ptir.capture.lazy import fetch, from_handle
 from ptir.capture.tensor import Tensor
-from ptir.errors import UnsupportedError, UsageError
+from ptir.errors import OutOfMemory, UnsupportedError, UsageError
 from ptir.ops.numerics import rng_bits
 from ptir.runtime.generation import SamplingOptions
 from ptir.runtime.steps import Steps, choose, chunk_sizes
@@ -112,7 +112,13 @@ class Session:
         return cls(model.steps, model.target, caches, chosen, rows, capacity)
 
     def _zeros(self, type: TensorType) -> Tensor:
-        return self._tensor(np.zeros(type.shape, type.dtype.numpy), type.dtype)
+        try:
+            zeros = np.zeros(type.shape, type.dtype.numpy)
+        except MemoryError as error:
+            raise OutOfMemory(
+                f"a key or value cache {type} does not fit the memory; ask for fewer tokens (-n)"
+            ) from error
+        return self._tensor(zeros, type.dtype)
 
     def _tensor(self, array: Array, dtype: DType = I32, lent: bool = False) -> Tensor:
         """Upload an array that already has the element type ``dtype``.

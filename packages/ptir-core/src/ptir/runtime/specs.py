@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -15,6 +17,8 @@ from ptir.params.source import RandomSource
 from ptir.types import TensorType
 
 RANDOM = "random:"
+BYTES = 256
+"""The first ids of a byte-level tokenizer, one for each byte."""
 
 
 def data_folder(name: str) -> Path:
@@ -75,7 +79,7 @@ def random_checkpoint(name: str, seed: int) -> Checkpoint:
         generation_config={},
         tokenizer_config={},
         source=source,
-        tokenizer=shipped_tokenizer(model.tokenizer),
+        tokenizer=shipped_tokenizer(model.tokenizer, int(config["vocab_size"])),
         files=(),
     )
 
@@ -94,10 +98,22 @@ def _mean(name: str, type: TensorType) -> float:
     return 1.0 if type.rank == 1 and name.endswith(".weight") else 0.0
 
 
-def shipped_tokenizer(name: str) -> BpeFiles | None:
-    """The tokenizer called ``name`` that the package carries, or None."""
+@functools.cache
+def shipped_tokenizer(name: str, size: int) -> BpeFiles | None:
+    """The byte-level tokenizer called ``name`` that the package carries, for ``size`` ids.
+
+    A smaller vocabulary gets its first ids: the 256 bytes, then one token a merge in the order of
+    the merges, so that what is left is a whole tokenizer. None where there is no such folder, or
+    where not even the bytes fit.
+    """
     folder = data_folder(f"{name}-tokenizer")
-    if not name or not folder.is_dir():
+    if not name or not folder.is_dir() or size < BYTES:
         return None
     vocab = (folder / "vocab.json").read_text(encoding="utf-8")
-    return BpeFiles(vocab, (folder / "merges.txt").read_text(encoding="utf-8"))
+    merges = (folder / "merges.txt").read_text(encoding="utf-8")
+    ids: dict[str, int] = json.loads(vocab)
+    if size >= len(ids):
+        return BpeFiles(vocab, merges)
+    kept = {token: index for token, index in ids.items() if index < size}
+    lines = merges.splitlines()[: 1 + size - BYTES]  # the first one is the version
+    return BpeFiles(json.dumps(kept, ensure_ascii=False), "\n".join(lines) + "\n")

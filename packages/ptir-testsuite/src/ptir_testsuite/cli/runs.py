@@ -56,9 +56,16 @@ from ptir_testsuite.running.vocabulary import names
     "--programs", type=COUNT, default=200, help="Random programs to run after the corpus."
 )
 @click.option("--seed", type=COUNT, default=0, help="The seed of the random programs.")
-def run_command(words: str, programs: int, seed: int, **options: Any) -> int:
+@click.option(
+    "--slice",
+    "number",
+    type=COUNT,
+    help="Only this slice: each need of each op once, and a share of the rest.",
+)
+def run_command(words: str, programs: int, seed: int, number: int | None, **options: Any) -> int:
     """Run the corpus on a backend: 0 conformant, 1 not, 2 usage or defect, 3 incomplete."""
-    return _finished(replace(wish_of(options, Programs(programs, seed)), words=words), options)
+    wish = replace(wish_of(options, Programs(programs, seed)), words=words, slice=number)
+    return _finished(wish, options)
 
 
 @click.command("programs")

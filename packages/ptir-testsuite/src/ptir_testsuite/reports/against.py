@@ -46,7 +46,9 @@ def derived(report: Report, imports: Sequence[str], found: Verification) -> Item
             )
             return None
     claims = frozenset(header["profiles"]) if header["narrowed"] else None
-    wish = Wish(header["backend"], claims, header["words"], programs=programs)
+    wish = Wish(
+        header["backend"], claims, header["words"], programs=programs, slice=header["slice"]
+    )
     chosen = chosen_from(everything, wish)
     counted = {"total": sum(1 for _ in selected(iter(everything), claims, None))}
     counted["selected"] = len(chosen)

@@ -58,7 +58,8 @@ class Report:
             return INCOMPLETE
         if self.failures:
             return NOT_CONFORMANT
-        whole = len(self.rows) == self.header["selected"] and not self.header["words"]
+        picked = bool(self.header["words"]) or self.header["slice"] is not None
+        whole = len(self.rows) == self.header["selected"] and not picked
         passed = self.counts[Outcome.PASS] > 0
         return CONFORMANT if whole and passed else INCOMPLETE
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ptir.backend import Target, registry
@@ -22,11 +23,13 @@ from ptir_testsuite.reports.waivers import Waiver, applied, require_known
 from ptir_testsuite.running.execute import Setting
 from ptir_testsuite.running.items import (
     Item,
+    groups,
     hashed,
+    in_slice,
     items,
     profiles,
     random_programs,
-    run_item,
+    run_group,
     selected,
 )
 from ptir_testsuite.running.modules import import_all
@@ -56,6 +59,7 @@ class Wish:
 
     ``claims`` narrows it to profiles (None: everything, held to what the backend claims), ``words``
     is the expression of ``-k``, ``jobs`` counts processes (0: this one), ``timeout`` is for a case.
+    ``slice`` is the number of the slice to run, whose cases are compiled many at once.
     """
 
     backend: str
@@ -67,6 +71,7 @@ class Wish:
     imports: tuple[str, ...] = ()
     programs: Programs = Programs()
     waivers: tuple[Waiver, ...] = ()
+    slice: int | None = None
 
 
 Progress = Callable[[Row, int], None]
@@ -139,25 +144,28 @@ def setting_of(target: Target, wish: Wish) -> Setting:
     """What the target is held to: its own claims unless the wish narrows them."""
     claims = target.backend.claimed(target.device) if wish.claims is None else wish.claims
     terms = Terms(target.backend.correctly_rounded, wish.relaxations)
-    return Setting(target, claims, terms, wish.imports)
+    return Setting(target, claims, terms, wish.imports, wish.slice is not None)
 
 
 def chosen_from(everything: Sequence[Item], wish: Wish) -> list[Item]:
     """The items that the wish selects."""
     matches = selection(wish.words) if wish.words else None
-    return list(selected(iter(everything), wish.claims, matches))
+    found = list(selected(iter(everything), wish.claims, matches))
+    return found if wish.slice is None else in_slice(found, wish.slice)
 
 
 def _rows(chosen: Sequence[Item], setting: Setting, wish: Wish) -> Iterator[Row]:
     if wish.jobs == 0:
         return run_here(chosen, setting)
-    order = Order(wish.backend, wish.imports, setting.claims, setting.terms)
+    at_once = wish.slice is not None
+    order = Order(wish.backend, wish.imports, setting.claims, setting.terms, at_once=at_once)
     return run_in_processes(chosen, order, wish.jobs, wish.timeout)
 
 
 def run_here(chosen: Iterable[Item], setting: Setting) -> Iterator[Row]:
     """A row for every item, run in this process."""
-    return (run_item(item, setting) for item in chosen)
+    each = (run_group(group, setting) for group in groups(chosen, setting.at_once))
+    return chain.from_iterable(each)
 
 
 def empty_report(
@@ -187,6 +195,7 @@ def empty_report(
         "alone": wish.programs.alone,
         "waivers": [waiver.record() for waiver in wish.waivers],
         "words": wish.words,
+        "slice": wish.slice,
         "items": digest_of(item.id for item in chosen),
         "selected": len(chosen),
         "total": sum(1 for _ in selected(iter(everything), wish.claims, None)),

@@ -43,13 +43,15 @@ T = TypeVar("T")
 class Setting:
     """What every case of a run shares: the target, the claimed profiles, what it is held to.
 
-    ``imports`` are the modules that define ops beside the standard ones.
+    ``imports`` are the modules that define ops beside the standard ones. ``at_once`` lets cases of
+    an op be compiled together, which is faster; users compile them one by one.
     """
 
     target: Target
     claims: frozenset[str]
     terms: Terms = field(default_factory=Terms)
     imports: tuple[str, ...] = ()
+    at_once: bool = False
 
     def again(self, row: Row) -> str:
         """The command that runs the row again."""
@@ -152,6 +154,12 @@ def _accepted(case: Case, setting: Setting) -> tuple[Program | None, str]:
     return program, refusal
 
 
+def options_of(case: Case) -> Options:
+    """How the case's program is compiled."""
+    aliases = (tuple(range(len(case.operands))),) if case.form == "one buffer" else ()
+    return Options(aliases=aliases)
+
+
 def has_way_around(case: Case) -> bool:
     """Whether core runs the op by others where a backend refuses it."""
     return OPS[case.op].decomposition is not None or case.op == "composite"
@@ -185,8 +193,7 @@ def _guarded(phase: str, case: Case, action: Callable[[], T]) -> T:
 
 def _results(case: Case, program: Program, setting: Setting) -> list[Any]:
     backend, device = setting.target.backend, setting.target.device
-    aliases = (tuple(range(len(case.operands))),) if case.form == "one buffer" else ()
-    options = Options(aliases=aliases)
+    options = options_of(case)
     executable = _guarded("compile", case, lambda: backend.compile(program, device, options))
     arrays = [LAYOUTS[case.layout](a) for a in case.arrays[: len(program.inputs)]]
     handles = _lent(arrays, case, setting)

@@ -14,6 +14,7 @@ from ptir_testsuite.corpus.case import Case
 from ptir_testsuite.corpus.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus.derivation import corpus
 from ptir_testsuite.corpus.edited import EditedProgram
+from ptir_testsuite.corpus.gate import in_turn, sliced
 from ptir_testsuite.corpus.models import ModelRun, model_runs
 from ptir_testsuite.corpus.profiles import names_of, profiles_of
 from ptir_testsuite.corpus.selection import Matches
@@ -32,6 +33,7 @@ from ptir_testsuite.running.kinds.programs import (
 )
 from ptir_testsuite.running.kinds.refusals import Refusal, refusals, run_refusal
 from ptir_testsuite.running.outcomes import Row
+from ptir_testsuite.running.together import run_cases
 
 Item = Case | Refusal | CompositeCall | ModelRun | Lifetime | RandomProgram | EditedProgram | Stored
 
@@ -73,6 +75,8 @@ AT_ONCE: Final = 4
 EDITED_AT_ONCE: Final = 32
 """The same of edited programs, of which about one in three is still a program."""
 
+EIGHTH: Final = in_turn(8)
+
 T = TypeVar("T")
 Spoken = tuple[str, str, tuple[str, ...]]
 """The op, the call for a reader, and the dtypes."""
@@ -90,6 +94,10 @@ class Kind(Generic[T]):
     """Runs several for less than one by one, where there is such a way."""
     group: Callable[[T], object] = attrgetter("id")
     """What those have in common that are run together."""
+    at_once: Callable[[T], object] | None = None
+    """The same where a run lets more be compiled at once than it must."""
+    in_slice: Callable[[Sequence[Any], int], Iterable[Any]] = EIGHTH
+    """What of them a slice of a number holds."""
 
 
 def _of_dtypes(item: CompositeCall | Lifetime) -> frozenset[str]:
@@ -111,6 +119,9 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: (item.op, item.call, item.dtypes),
         lambda item: profiles_of(OPS[item.op], names_of(item.dtypes)),
         _case_words,
+        run_cases,
+        at_once=attrgetter("op"),
+        in_slice=sliced,
     ),
     Refusal: Kind[Refusal](
         run_refusal,
@@ -128,7 +139,8 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         run_model,
         lambda item: ("model", item.call, item.dtypes),
         model_profiles,
-        lambda item: (item.call, *item.dtypes, *sorted(model_profiles(item))),
+        in_slice=in_turn(10),
+        words=lambda item: (item.call, *item.dtypes, *sorted(model_profiles(item))),
     ),
     Lifetime: Kind[Lifetime](
         run_lifetime,
@@ -143,6 +155,7 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: (),
         run_programs,
         lambda item: (item.seed, item.number // AT_ONCE),
+        in_slice=lambda items, number: items[: -(-len(items) // 5)],
     ),
     EditedProgram: Kind[EditedProgram](
         run_edited,
@@ -157,6 +170,7 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: ("program", item.id, item.dtypes),
         lambda item: item.profiles,
         _stored_words,
+        in_slice=lambda items, number: items,
     ),
 }
 
@@ -186,17 +200,25 @@ def run_item(item: Item, setting: Setting) -> Row:
     return KINDS[type(item)].run(item, setting)
 
 
-def groups(found: Iterable[Item]) -> Iterator[Sequence[Item]]:
+def in_slice(found: Sequence[Item], number: int) -> list[Item]:
+    """What slice ``number`` holds of the items, in their order."""
+    kinds = groupby(found, type)
+    return [item for kind, alike in kinds for item in KINDS[kind].in_slice(tuple(alike), number)]
+
+
+def groups(found: Iterable[Item], at_once: bool = False) -> Iterator[Sequence[Item]]:
     """``found`` in order, divided into what ``run_group`` takes.
 
-    Which items are run together depends on nothing but the items.
+    Which items are run together depends on nothing but the items and ``at_once``.
     """
-    return (tuple(alike) for _, alike in groupby(found, group_of))
+    return (tuple(alike) for _, alike in groupby(found, lambda item: group_of(item, at_once)))
 
 
-def group_of(item: Item) -> object:
+def group_of(item: Item, at_once: bool = False) -> object:
     """What an item has in common with those that are run together with it, and no other has."""
-    return type(item), KINDS[type(item)].group(item)
+    kind = KINDS[type(item)]
+    group = kind.at_once if at_once and kind.at_once else kind.group
+    return type(item), group(item)
 
 
 def run_group(group: Sequence[Item], setting: Setting) -> Iterator[Row]:

@@ -88,7 +88,8 @@ def _case(case: Case, runs: Setting | None, setting: Setting, most: int) -> Iter
     yield f"call: {case.call}"
     yield f"case: {case.id}, {case.origin}; {case.form}, {case.layout} host arrays"
     bounds = [f"{t}: {bound_of(OPS[case.op], t.dtype, setting.terms)}" for t in case.results]
-    yield f"rule: {'; '.join(bounds)} (docs/accuracy.md); {OPS[case.op].doc.splitlines()[0]}"
+    meaning = OPS[case.op].doc.splitlines()[0]
+    yield f"rule: {'; '.join(bounds)} (docs/reference/accuracy.md); {meaning}"
     yield from ("program:", *_indented(str(case.program)))
     yield from _arrays("input", case.arrays, case.types, most)
     oracle = expectations(case, case.arrays)

@@ -59,6 +59,7 @@ class Order:
     claims: frozenset[str]
     terms: Terms
     made_by: Callable[[], Backend] | None = None
+    at_once: bool = False
 
     def setting(self) -> Setting:
         """Open the target; raises ``BackendUnavailable``."""
@@ -68,7 +69,7 @@ class Order:
         else:
             backend = self.made_by()
             target = Target(backend, backend.devices()[0])
-        return Setting(target, self.claims, self.terms, self.imports)
+        return Setting(target, self.claims, self.terms, self.imports, self.at_once)
 
 
 class SuiteDefect(Exception):  # noqa: N818  not an error of the backend under test
@@ -82,7 +83,7 @@ def serve(order: Order, pipe: Connection) -> None:
         sys.modules[REFERENCE] = None  # type: ignore[assignment]  # nobody can hand work to it now
     pipe.send(READY)
     while (batch := pipe.recv()) is not None:
-        for group in groups(batch):
+        for group in groups(batch, order.at_once):
             try:
                 for row in run_group(group, setting):
                     pipe.send(row)
@@ -206,10 +207,14 @@ class _Pool:
             return [self.left.popleft()]
         batch: list[Item] = []
         while self.left and not self._by_itself(self.left[0]):
-            if len(batch) >= BATCH and group_of(batch[-1]) != group_of(self.left[0]):
+            if len(batch) >= BATCH and not self._together(batch[-1], self.left[0]):
                 break
             batch.append(self.left.popleft())
         return batch
+
+    def _together(self, one: Item, other: Item) -> bool:
+        """Whether items must not be divided: what only may be run at once may be divided."""
+        return group_of(one) == group_of(other)
 
     def _by_itself(self, item: Item) -> bool:
         """Models are minutes of work each: in one batch they would keep one worker busy alone."""
@@ -247,7 +252,7 @@ class _Pool:
             code = worker.process.exitcode
             raise SuiteDefect(f"a worker ended (exit code {code}) before it had opened its device")
         cause = killer(worker.process.exitcode) if outcome is Outcome.CRASH else ""
-        group = next(groups(worker.pending), ())
+        group = next(groups(worker.pending, self.order.at_once), ())
         if len(group) > 1:
             self.alone |= {item.id for item in group}
         elif worker.pending and cause and worker.pending[0].id not in self.killed:

@@ -30,7 +30,7 @@ LAUNCH_SECONDS: Final = 1e-6
 """Lost to a kernel whose items are claimed: until the last item of another thread is done."""
 UNEVEN: Final = 0.1
 """What shares that are settled beforehand lose: cores are not equally fast all the time, and parts
-of panels are read slower than whole ones. Measured: ``docs/partition.md``."""
+of panels are read slower than whole ones. Measured: ``docs/internals/partition.md``."""
 LEAST_BYTES: Final = 1 << 20
 """Bytes of weights from which sharing is looked at."""
 

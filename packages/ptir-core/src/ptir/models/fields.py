@@ -1,0 +1,127 @@
+"""The numbers of a ``config.json``: what each may be, and the only readers of them.
+
+A config is untrusted input. Bounds are far above every published model and low enough that a
+damaged value is refused here, instead of being built, looped over or allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from ptir.errors import CheckpointError, short
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Integers from ``low`` to ``high``, both included."""
+
+    high: int
+    low: int = 1
+
+    def holds(self, value: Any) -> bool:
+        """Whether ``value`` is one; neither 2.0 nor True is."""
+        return type(value) is int and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"an integer >= {self.low} and <= {self.high}"
+
+
+@dataclass(frozen=True)
+class Real:
+    """Numbers above 0, up to ``high``; so neither infinity nor what is no number."""
+
+    high: float
+
+    def holds(self, value: Any) -> bool:
+        """Whether ``value`` is one; True is none."""
+        return type(value) in (int, float) and 0 < value <= self.high
+
+    def __str__(self) -> str:
+        return f"a number > 0 and <= {self.high:g}"
+
+
+_POSITIONS: Final = Whole(1 << 27)
+_WIDTH: Final = Whole(1 << 22)
+_LAYERS: Final = Whole(1 << 12)
+_HEADS: Final = Whole(1 << 14)
+_EPSILON: Final = Real(1.0)
+_FACTOR: Final = Real(1e6)
+
+FIELDS: Final[Mapping[str, Whole | Real]] = {
+    "vocab_size": Whole(1 << 27),
+    "n_positions": _POSITIONS,
+    "max_position_embeddings": _POSITIONS,
+    "sliding_window": _POSITIONS,
+    "n_embd": _WIDTH,
+    "n_inner": _WIDTH,
+    "hidden_size": _WIDTH,
+    "intermediate_size": _WIDTH,
+    "n_layer": _LAYERS,
+    "num_hidden_layers": _LAYERS,
+    "sliding_window_pattern": _LAYERS,
+    "max_window_layers": Whole(1 << 12, low=0),
+    "n_head": _HEADS,
+    "num_attention_heads": _HEADS,
+    "num_key_value_heads": _HEADS,
+    "head_dim": _HEADS,
+    "eos_token_id": Whole((1 << 31) - 1, low=0),
+    "layer_norm_epsilon": _EPSILON,
+    "rms_norm_eps": _EPSILON,
+    "rope_theta": Real(1e30),
+    "factor": _FACTOR,
+    "low_freq_factor": _FACTOR,
+    "high_freq_factor": _FACTOR,
+    "original_max_position_embeddings": Real(float(1 << 27)),
+}
+"""By key: what a ``config.json`` may say there."""
+
+
+def whole(config: Config, key: str, *, where: str = "") -> int:
+    """The integer that ``config`` must have at ``key``.
+
+    ``where`` opens the message; without it the config's ``model_type`` does. Raises
+    ``CheckpointError``, as all readers here, naming the key, what was found and what may be there.
+    """
+    value: int = _checked(config.get(key), key, where or _model(config))
+    return value
+
+
+def whole_or_none(config: Config, key: str) -> int | None:
+    """The integer at ``key``, or None where the config leaves it out or says null."""
+    found = config.get(key)
+    return None if found is None else int(_checked(found, key, _model(config), " or null"))
+
+
+def real(config: Config, key: str, default: float | None = None, *, where: str = "") -> float:
+    """The number at ``key``; ``default`` is for a config that leaves it out."""
+    return float(_checked(config.get(key, default), key, where or _model(config)))
+
+
+def flag(config: Config, key: str, default: bool = False) -> bool:
+    """Whether ``config`` says true at ``key``; null is false."""
+    found = config.get(key, default)
+    if found is not None and type(found) is not bool:
+        raise CheckpointError(
+            f"{_model(config)}: {key} {short(found)} in config.json must be true or false"
+        )
+    return bool(found)
+
+
+def _checked(value: Any, key: str, where: str, also: str = "") -> Any:
+    if FIELDS[key].holds(value):
+        return value
+    _refuse(value, key, where, also)
+
+
+def _refuse(value: Any, key: str, where: str, also: str) -> NoReturn:
+    rule = f"must be {FIELDS[key]}{also}; correct it, or fetch the file again"
+    raise CheckpointError(f"{where}: {key} {short(value)} in config.json {rule}")
+
+
+def _model(config: Config) -> str:
+    found = config.get("model_type")
+    return found[:40] if isinstance(found, str) else "config"

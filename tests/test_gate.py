@@ -1,0 +1,35 @@
+"""Slices of the tests: what they hold, and that nothing is left out of all of them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from gate import chosen
+
+GRID = [(f"a={a}", f"b={b}") for a, b in product(range(4), range(6))]
+
+
+@pytest.mark.parametrize("number", [0, 1, 7, 123_456])
+def test_a_slice_meets_every_value_where_it_can(number: int) -> None:
+    rows = [GRID[place] for place in chosen(GRID, 6, number, "name")]
+    assert {value for row in rows for value in row} == {value for row in GRID for value in row}
+
+
+def test_successive_slices_meet_every_row() -> None:
+    met = {place for number in range(len(GRID)) for place in chosen(GRID, 2, number)}
+    assert met == set(range(len(GRID)))
+
+
+def test_a_number_repeats_its_slice_and_another_changes_it() -> None:
+    assert chosen(GRID, 3, 5) == chosen(GRID, 3, 5)
+    assert sorted(chosen(GRID, 3, 5)) != sorted(chosen(GRID, 3, 6))
+
+
+def test_like_tests_do_not_choose_alike() -> None:
+    assert chosen(GRID, 3, 5, "opencl") != chosen(GRID, 3, 5, "cuda")
+
+
+def test_a_slice_of_all_rows_is_all_rows() -> None:
+    assert sorted(chosen(GRID, 99, 3)) == list(range(len(GRID)))
