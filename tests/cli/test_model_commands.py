@@ -17,7 +17,8 @@ import ptir
 from ptir.capture.plan import PLANS
 from ptir.checkpoint import load_archive, open_checkpoint, save_archive, save_folder
 from ptir.errors import BackendUnavailable, UsageError
-from ptir.ir.jsonform import from_json, to_json
+from ptir.ir.jsonform import to_json
+from ptir.ops.reading import from_json
 from ptir.ops.verify import verify
 from ptir.passes import pipeline
 from ptir.runtime.session import Session

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from strategies import TEXT, programs
 
 from ptir.errors import PtirError, VerifyError
-from ptir.ir.jsonform import from_json, to_json
-from ptir.ir.parser import parse
+from ptir.ir.jsonform import to_json
+from ptir.ops.reading import from_json, parse
 from ptir.ops.verify import verify
 
 SLOW = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

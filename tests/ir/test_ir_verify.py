@@ -11,8 +11,8 @@ from strategies import TEXT
 
 from ptir.errors import VerifyError
 from ptir.ir import Attributes, Block, Instruction, Port, Program
-from ptir.ir.parser import parse
 from ptir.ops import OPS
+from ptir.ops.reading import parse
 from ptir.ops.verify import verify
 from ptir.types import F32, TensorType, spec
 

@@ -13,10 +13,11 @@ from evaluation import evaluate
 from ptir.capture import run_program
 from ptir.errors import TypeRuleError
 from ptir.ir.graph import freeze, source
-from ptir.ir.jsonform import from_json, to_json
+from ptir.ir.jsonform import to_json
 from ptir.ir.program import Port, Program
 from ptir.ops.classes import ANY, COMMON, FLOAT, INTEGER, NUMERIC
 from ptir.ops.profiles import PROFILES, core_dtypes, primitives, profiles_of
+from ptir.ops.reading import from_json
 from ptir.ops.record import OPS, literal
 from ptir.rewrite.engine import rewrite
 from ptir.rewrite.rules import EXACT

@@ -13,7 +13,7 @@ from suite_settings import setting_of
 
 from ptir.backend import Target, registry
 from ptir.errors import UsageError
-from ptir.ir.parser import parse
+from ptir.ops.reading import parse
 from ptir_testsuite.cli import main
 from ptir_testsuite.corpus.programs import exact_of
 from ptir_testsuite.corpus.stored import Stored, promote, stored

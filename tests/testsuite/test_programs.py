@@ -8,8 +8,8 @@ import pytest
 from impostors import Swapping
 from suite_settings import setting_of
 
-from ptir.ir.parser import parse
 from ptir.ops import OPS
+from ptir.ops.reading import parse
 from ptir.ops.verify import verify
 from ptir_testsuite.corpus.programs import drawn_program, exact_of
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant

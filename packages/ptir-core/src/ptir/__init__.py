@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ptir.capture.tensor import Tensor
     from ptir.errors import PtirError
     from ptir.ir import Program
-    from ptir.ir.parser import parse
     from ptir.ops.implementations import overrides
+    from ptir.ops.reading import parse
     from ptir.runtime import load_model
     from ptir.types import DType, TensorType, dtype, spec
 
@@ -33,7 +33,7 @@ _PUBLIC = {
     "jit": "ptir.capture:jit",
     "load_model": "ptir.runtime",
     "overrides": "ptir.ops.implementations",
-    "parse": "ptir.ir.parser",
+    "parse": "ptir.ops.reading",
     "run_program": "ptir.capture",
     "spec": "ptir.types",
     "tensor": "ptir.capture",

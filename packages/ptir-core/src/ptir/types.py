@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 Kind = Literal["bool", "int", "uint", "float"]
 
+MAX_RANK: Final = 32
+"""Most axes of a tensor."""
+
+MAX_BYTES: Final = 2**56
+"""Most bytes that the axes of a tensor span: more than a process can address anywhere, and so few
+that offsets into wider elements, as some ops compute in, still fit in 63 bits."""
+
 _SIGNIFICANDS: Final = {"f8e4m3fn": 4, "f8e5m2": 3, "f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 
 
@@ -154,6 +161,16 @@ class TensorType:
     def nbytes(self) -> int:
         """Bytes of a dense array of this type."""
         return self.size * self.dtype.itemsize
+
+    @property
+    def excess(self) -> str:
+        """What is too large about the type for any memory to hold it; empty where nothing is."""
+        if self.rank > MAX_RANK:
+            return f"has {self.rank} axes; a tensor has at most {MAX_RANK}"
+        # An axis of size 0 leaves no elements, but the strides of the others are counted all the
+        # same, by NumPy as by kernels.
+        span = self.nbytes or self.dtype.itemsize * math.prod(size or 1 for size in self.shape)
+        return f"spans {span} bytes; a tensor spans at most {MAX_BYTES}" if span > MAX_BYTES else ""
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"

@@ -76,12 +76,15 @@ class Driver:
         """The last carries and the stacked outputs."""
         count, length = self._attributes["carries"], self._attributes["length"]
         carry, sequences = tuple(operands[:count]), operands[count:]
-        given: list[tuple[Handle, ...]] = [()] * length
+        given: dict[int, tuple[Handle, ...]] = {}
         for number in scan_order(length, self._attributes["reverse"]):
             rows = map(self._row, sequences, self._types[count:], [number] * len(sequences))
             results = self._regions[0](*carry, *rows)
-            carry, given[number] = results[:count], results[count:]
-        columns = zip(*given, strict=True) if length else [()] * len(self._results[count:])
+            carry = results[:count]
+            if len(results) > count:  # a scan without outputs may be longer than any list
+                given[number] = results[count:]
+        rows_of = (given[number] for number in sorted(given))
+        columns = zip(*rows_of, strict=True) if given else [()] * len(self._results[count:])
         return (*carry, *map(self._stack, columns, self._results[count:]))
 
     def _truth(self, handle: Handle) -> bool:

@@ -28,6 +28,7 @@ from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.profiles import profiles_of_dtypes
 from ptir.ops.record import OPS
+from ptir.ops.verify import verify
 from ptir.types import TensorType
 
 StepFunction = Callable[..., Any]
@@ -83,7 +84,11 @@ class Interpreter(Backend):
         return stepped(self.name, self.step, instruction, device)
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
-        """Check every instruction against ``refusal`` and bind it to its step function."""
+        """Check every instruction against ``refusal`` and bind it to its step function.
+
+        A program that was not verified is, first: raises ``VerifyError``.
+        """
+        verify(program)
         check_supported(self, program.main, device)
         return InterpretedProgram(program, BlockRunner(self, program.main, device, options))
 

@@ -20,6 +20,7 @@ from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, in
 from ptir.errors import UsageError, VerifyError
 from ptir.ir.program import Block, Port, Program
 from ptir.ops.implementations import Overrides, active_overrides
+from ptir.ops.verify import verify
 from ptir.params.store import ParamStore
 from ptir.passes.context import Derivation, PassContext
 from ptir.passes.pipeline import optimize, pipeline_key
@@ -190,7 +191,11 @@ PLANS: Final = PlanCache()
 
 
 def compile_plan(program: Program, target: Target, options: Options, overrides: Overrides) -> Plan:
-    """Optimize and compile ``program``, whose parameters stand behind its inputs."""
+    """Optimize and compile ``program``, whose parameters stand behind its inputs.
+
+    It is verified first: passes and backends rely on what it says. Raises ``VerifyError``.
+    """
+    verify(program)
     _check_order(program)
     began = time.perf_counter()
     context = PassContext(

@@ -86,14 +86,15 @@ def _run_program(shared: Shared, path: Path, inputs: tuple[Path, ...]) -> dict[s
 def read_program(path: Path) -> Program:
     """The verified program of a dump; raises ``VerifyError`` or ``CheckpointError``."""
     from ptir.checkpoint.json_text import read_json_object, read_text
-    from ptir.ir.jsonform import from_json
-    from ptir.ir.parser import parse
-    from ptir.ops.verify import verify
+    from ptir.errors import VerifyError
+    from ptir.ops.reading import from_json, parse
 
-    is_json = path.name.endswith(".json")
-    program = from_json(read_json_object(path)) if is_json else parse(read_text(path))
-    verify(program)
-    return program
+    try:
+        if path.name.endswith(".json"):
+            return from_json(read_json_object(path))
+        return parse(read_text(path))
+    except VerifyError as error:
+        raise VerifyError(f"{path}: {error}") from None
 
 
 def _report(

@@ -44,6 +44,7 @@ from ptir.codegen.steps import Step, step_of
 from ptir.codegen.support import refusal
 from ptir.ir.program import Block, Program
 from ptir.ops.profiles import PROFILES
+from ptir.ops.verify import verify
 from ptir.types import U8, TensorType, dtype_of
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class KernelBackend(Backend):
         return settled(packed), derived
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
-        """Fuse, write, build and plan ``program``; raises ``CompileError``."""
+        """Fuse, write, build and plan ``program``; raises ``VerifyError`` or ``CompileError``."""
+        verify(program)
         divided = in_pieces(program, self.opened(device).device.traits.piece)
         if divided is not None and options == Options():
             inner, whats = divided

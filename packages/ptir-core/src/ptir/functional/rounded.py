@@ -19,7 +19,7 @@ from ptir.functional.elementwise import where
 from ptir.functional.linear import portable_linear
 from ptir.functional.quantized import dequantize
 from ptir.ir.attributes import Attributes
-from ptir.ops.implementations import Lower
+from ptir.ops.implementations import PARTS
 from ptir.ops.record import op
 from ptir.ops.rounded import BYTES, LEAST, MOST, PAIRS, ROUND
 from ptir.types import BF16, F32, I8, I32, TensorType
@@ -107,12 +107,13 @@ def _bytes(
     return portable_linear(x, weight, layout=layout)
 
 
-PARTS: Final[Mapping[str, Lower]] = {
-    ROUND: lowering(round_to_bytes),
-    BYTES: lowering(_bytes),
-    PAIRS: lowering(_pairs),
-}
-"""The composites that are parts of the implementations above, and what they compute."""
+PARTS.update(
+    {
+        ROUND: lowering(round_to_bytes),
+        BYTES: lowering(_bytes),
+        PAIRS: lowering(_pairs),
+    }
+)
 
 
 def part(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:

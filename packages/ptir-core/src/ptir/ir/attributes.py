@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ptir.errors import TypeRuleError
-from ptir.types import DType, TensorType, dtype_of
+from ptir.types import BOOL, DType, TensorType, dtype_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +32,9 @@ class Literal:
             raise TypeRuleError(
                 f"literal {self.type}: {len(self.data)} bytes given, {self.type.nbytes} needed"
             )
+        # Any other byte is true to one backend and false, or a number, to the next.
+        if self.type.dtype == BOOL and self.data.translate(None, b"\0\1"):
+            raise TypeRuleError(f"literal {self.type}: a byte of it is neither 0 nor 1")
 
     @staticmethod
     def of(array: Any) -> Literal:

@@ -72,8 +72,11 @@ def _value_json(value: Attr) -> Any:
             return value
 
 
-def from_json(value: Any) -> Program:
-    """The program whose JSON value is ``value``, which is not trusted; raises ``VerifyError``."""
+def from_json_unverified(value: Any) -> Program:
+    """The program whose JSON value is ``value``, which is not trusted; raises ``VerifyError``.
+
+    What its ops mean is not looked at; ``ops.reading.from_json`` does that too.
+    """
     version = _member(value, "program", "ptir", list)
     where = "program.ptir"
     if len(version) != 2:

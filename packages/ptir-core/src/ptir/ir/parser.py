@@ -32,11 +32,11 @@ _WORDS: Final[dict[str, Attr]] = {"true": True, "false": False, "none": None, "i
 T = TypeVar("T")
 
 
-def parse(text: str, literals: Mapping[str, Literal] | None = None) -> Program:
+def parse_unverified(text: str, literals: Mapping[str, Literal] | None = None) -> Program:
     """The program printed as ``text``; ``literals`` holds those that it keeps in a side file.
 
-    Checks syntax, numbering and lowerings; ``ops.verify`` checks the ops. Raises ``VerifyError``
-    with line and column.
+    Checks syntax, numbering and lowerings; ``ops.reading.parse`` checks the ops too. Raises
+    ``VerifyError`` with line and column; the instructions know theirs as their location.
     """
     return _Parser(text, literals or {}).program()
 
@@ -205,7 +205,8 @@ class _Parser(Reader):
             raise self.error(start.offset, f"{written}; name each result: {_names(count, types)}")
         while not callee and self.accept("region"):
             regions += (self.signature(level + 1),)
-        return Instruction(op, operands, attributes, types, regions)
+        where = self.place(start.offset)
+        return Instruction(op, operands, attributes, types, regions, where)
 
     def results(self, count: int) -> int:
         """How many values the instruction defines: ``%2, %3 =``."""

@@ -2,7 +2,8 @@
 
 Values of a block are numbered: its inputs first, then each instruction's results in order. A block
 sees nothing outside itself (regions have explicit parameters), so equality, hashing and
-verification are structural, and a composite's lowering is simply a shared block.
+verification are structural, and a composite's lowering is simply a shared block. What was verified
+is a block, which never changes: programs that share it need not verify it again.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Block:
     inputs: tuple[TensorType, ...]
     instructions: tuple[Instruction, ...]
     outputs: tuple[int, ...]
+    verified: bool = field(default=False, init=False, repr=False)
+    """Whether ``ops.verify`` has found it well-formed, with all below it; only that says so."""
 
     @cached_property
     def types(self) -> tuple[TensorType, ...]:

@@ -86,18 +86,20 @@ def broken(
 ) -> VerifyError:
     """The error for an instruction that breaks a rule: the place, its printed line, the rule."""
     line = instruction_text(instruction, numbers, literals={})
-    return VerifyError(f"{where}: `{line}`: {rule}")
+    at = f"{instruction.location}: " if instruction.location else ""
+    return VerifyError(f"{at}{where}: `{line}`: {rule}")
 
 
 def check_structure(program: Program) -> None:
     """Refuse a malformed program with ``VerifyError``; what its ops mean is not looked at."""
-    check_version(program.version)
-    _check_ports(program)
+    check_head(program)
     for where, block in blocks(program):
-        _check_block(where, block)
+        check_block(where, block)
 
 
-def _check_ports(program: Program) -> None:
+def check_head(program: Program) -> None:
+    """Refuse a program whose version or ports are wrong."""
+    check_version(program.version)
     inputs, ports = len(program.main.inputs), len(program.ports)
     if inputs != ports:
         raise VerifyError(f"program has {ports} ports for {inputs} inputs; give each input one")
@@ -108,7 +110,8 @@ def _check_ports(program: Program) -> None:
             )
 
 
-def _check_block(where: str, block: Block) -> None:
+def check_block(where: str, block: Block) -> None:
+    """Refuse a block with malformed types, names or numbers; its regions are not looked at."""
     try:
         _check_types(block.inputs)
     except VerifyError as error:
@@ -143,6 +146,8 @@ def _check_types(types: Iterable[TensorType]) -> None:
     for type in types:
         if any(size < 0 for size in type.shape):
             raise VerifyError(f"type {type} has a negative axis size; axis sizes must be >= 0")
+        if type.excess:
+            raise VerifyError(f"type {type} {type.excess}")
 
 
 def _check_value(value: Attr, depth: int) -> None:

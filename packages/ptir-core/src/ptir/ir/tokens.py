@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = self.tokenize()
+        self.lines = [0, *(match.end() for match in re.finditer("\n", text))]
         self.token = next(self.tokens)
 
     def tokenize(self) -> Iterator[Token]:
@@ -77,9 +79,12 @@ class Reader:
 
     def error(self, offset: int, message: str) -> VerifyError:
         """The error about what stands at ``offset``."""
-        line = self.text.count("\n", 0, offset) + 1
-        column = offset - self.text.rfind("\n", 0, offset)
-        return VerifyError(f"line {line}, column {column}: {message}")
+        return VerifyError(f"{self.place(offset)}: {message}")
+
+    def place(self, offset: int) -> str:
+        """Where ``offset`` is, for a reader: line and column, counted from 1."""
+        line = bisect_right(self.lines, offset)
+        return f"line {line}, column {offset - self.lines[line - 1] + 1}"
 
     def expected(self, what: str) -> VerifyError:
         """The error that says what the grammar wants instead of the next token."""

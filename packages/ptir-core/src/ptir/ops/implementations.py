@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,9 @@ class Functional:
 
 FUNCTIONALS: Final[dict[str, Functional]] = {}
 
+PARTS: Final[dict[str, Lower]] = {}
+"""What composites compute that are no functionals, only parts of their implementations, by name."""
+
 
 def define_functional(name: str, doc: str) -> Functional:
     """Add a functional to the table; a name that exists already is an error."""
@@ -76,6 +80,20 @@ def register(implementation: Implementation) -> Implementation:
         )
     table[implementation.name] = implementation
     return implementation
+
+
+def known_lowerings(name: str) -> tuple[Lower, ...]:
+    """Every lowering that composites of this name have, the captured one first.
+
+    None for a name of no table. A program that was read may hold standard ones before anybody has
+    imported them.
+    """
+    importlib.import_module("ptir.functional")  # the room below, which adds itself to the tables
+    if name in PARTS:
+        return (PARTS[name],)
+    named = FUNCTIONALS[name].implementations if name in FUNCTIONALS else {}
+    ordered = sorted(named, key=lambda implementation: implementation != PORTABLE)
+    return tuple(named[implementation].lower for implementation in ordered)
 
 
 def functional(name: str) -> Functional:

@@ -41,8 +41,8 @@ def words_for(size: int, bits: int) -> int:
 def _layout(call: Call, rank: int) -> tuple[int, int, int]:
     """Axis, group and bits of a call."""
     axis, group, bits = call.axis(call["axis"], rank), call["group"], call["bits"]
-    whole = type(group) is int and group >= 1
-    call.require(whole, "group", f"group is {group!r}; it must be an integer of at least 1")
+    whole = type(group) is int and 1 <= group < 2**31
+    call.require(whole, "group", f"group is {group!r}; it must be an integer in 1 <= group < 2**31")
     known = type(bits) is int and bits in BITS_CHOICES
     call.require(known, "bits", f"bits is {bits!r}; it must be 2, 3, 4 or 8")
     return axis, group, bits
@@ -313,7 +313,7 @@ quantize = define(
             axis=1,
             group=0,
             bits=4,
-            message="group is 0; it must be an integer of at least 1",
+            message="group is 0; it must be an integer in 1 <= group < 2**31",
         ),
         bad(
             "bits",
@@ -450,7 +450,7 @@ dequantize = define(
             axis=1,
             group=8.0,
             bits=4,
-            message="group is 8.0; it must be an integer of at least 1",
+            message="group is 8.0; it must be an integer in 1 <= group < 2**31",
         ),
         bad(
             "bits",

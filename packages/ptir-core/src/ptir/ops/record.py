@@ -278,7 +278,10 @@ class Op:
                     f"{name.rstrip('*')} has dtype {found.dtype}; one of {listed(allowed)}",
                 )
         result = self.rule(call)
-        return result if isinstance(result, tuple) else (result,)
+        results = result if isinstance(result, tuple) else (result,)
+        for number, type in enumerate(results):
+            call.require(not type.excess, "size", f"result {number} {type.excess}: {type}")
+        return results
 
     def _check_arity(self, call: Call) -> None:
         expected, given = len(self.operands), len(call.types)

@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final
 
 from ptir.errors import PtirError, TypeRuleError
 from ptir.ir.program import Block, Instruction, Program
-from ptir.ir.structure import blocks, broken, check_structure
+from ptir.ir.structure import blocks, broken, check_block, check_head
 from ptir.ir.text import types_text
 from ptir.ops.record import op
 from ptir.types import TensorType
 
-# A type rule reads attribute values without asking for their kinds, which a program from
-# outside may have wrong; these are what reading a value of the wrong kind raises.
-_WRONG_KIND: Final = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+WRONG_KIND: Final = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What a type rule raises that reads an attribute's value without asking for its kind.
+
+A program from outside may have it wrong.
+"""
 
 
 def verify(program: Program) -> None:
     """Check ``program`` and everything below it; raises ``VerifyError``.
 
     The message holds the place, the printed line of the first instruction that is wrong, and the
-    rule that it breaks.
+    rule that it breaks. A block that was found right is marked, and not looked at again.
     """
-    check_structure(program)
-    for where, block in blocks(program):
-        for numbers, instruction in block.numbered():
-            try:
-                _check_types(block, instruction)
-            except TypeRuleError as error:
-                rule = str(error).partition("\n")[0]
-                raise broken(where, instruction, numbers, rule) from None
+    check_head(program)
+    if program.main.verified:
+        return
+    found = list(blocks(program))
+    for where, block in found:
+        if not block.verified:
+            check_block(where, block)
+    seen = set[Hashable]()
+    for where, block in found:
+        if not block.verified:
+            _check_ops(where, block, seen)
+            object.__setattr__(block, "verified", True)
 
 
-def _check_types(block: Block, instruction: Instruction) -> None:
-    operands = [block.types[value] for value in instruction.operands]
+def _check_ops(where: str, block: Block, seen: set[Hashable]) -> None:
+    """Run the type rule of every instruction; ``seen`` are applications that were found right.
+
+    The layers of a model repeat most of theirs.
+    """
+    for numbers, i in block.numbered():
+        operands = tuple(block.types[value] for value in i.operands)
+        application = (i.op, operands, i.attributes, i.types, i.regions)
+        if application in seen:
+            continue
+        try:
+            _check_types(i, operands)
+        except TypeRuleError as error:
+            rule = str(error).partition("\n")[0]
+            raise broken(where, i, numbers, rule) from None
+        seen.add(application)
+
+
+def _check_types(instruction: Instruction, operands: tuple[TensorType, ...]) -> None:
     inferred = _inferred(instruction, operands)
     if inferred != instruction.types:
         raise TypeRuleError(
@@ -41,7 +65,7 @@ def _check_types(block: Block, instruction: Instruction) -> None:
         )
 
 
-def _inferred(instruction: Instruction, operands: list[TensorType]) -> tuple[TensorType, ...]:
+def _inferred(instruction: Instruction, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     record = op(instruction.op)
     try:
         bound = record.bind(instruction.attributes)
@@ -53,5 +77,5 @@ def _inferred(instruction: Instruction, operands: list[TensorType]) -> tuple[Ten
         return record.infer(operands, instruction.attributes, instruction.regions)
     except PtirError:
         raise
-    except _WRONG_KIND as error:
+    except WRONG_KIND as error:
         raise TypeRuleError(f"an attribute has a value of the wrong kind: {error}") from None

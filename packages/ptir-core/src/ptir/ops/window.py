@@ -23,6 +23,10 @@ _bool, _f16, _bf16 = partial(Array, "bool"), partial(Array, "f16"), partial(Arra
 _NAN, _INF = float("nan"), float("inf")
 
 
+MOST_TAPS: Final = 2**20
+"""Taps of a window: decomposed, each of them is an instruction."""
+
+
 def _attributes(each: str) -> tuple[Attribute, ...]:
     """The geometry of a window op, with one entry for ``each``."""
     return (
@@ -52,6 +56,11 @@ def _slides(call: Call, sizes: Sequence[int], per: str) -> tuple[Slide, ...]:
     padded = tuple(slide.padded for slide in found)
     message = f"low {low} and high {high} crop more than there is: the padded sizes are {padded}"
     call.require(all(size >= 0 for size in padded), "size", message)
+    excess = call.types[0].with_shape(padded).excess
+    call.require(not excess, "size", f"the padded operand {excess}: sizes {padded}")
+    count = prod(window)
+    message = f"window {window} has {count} taps; at most {MOST_TAPS} are taken"
+    call.require(count <= MOST_TAPS, "window", message)
     return found
 
 

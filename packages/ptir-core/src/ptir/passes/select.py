@@ -1,7 +1,9 @@
 """Settles which implementation every composite uses: forced, timed, the backend's own, portable.
 
 A composite that the backend takes keeps its lowering and gets ``implementation = "backend"``; any
-other gets the chosen lowering in place of its own, and the chosen name.
+other gets the chosen lowering in place of its own, and the chosen name. One that has a functional's
+name and another lowering than the functional gives is only what its lowering says: a program that
+was read may hold such, and means the same on every backend.
 """
 
 from __future__ import annotations
@@ -13,12 +15,21 @@ from functools import partial
 
 from ptir import events
 from ptir.backend.contract import OpQuery
-from ptir.errors import PluginError, UnsupportedError
+from ptir.errors import PluginError, PtirError, UnsupportedError
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, rebuild, repeat
 from ptir.ir.program import Block, Instruction, Port, Program
-from ptir.ops.implementations import BACKEND, FUNCTIONALS, OWN, PORTABLE, Policy, functional
+from ptir.ops.implementations import (
+    BACKEND,
+    FUNCTIONALS,
+    OWN,
+    PORTABLE,
+    Policy,
+    functional,
+    known_lowerings,
+)
 from ptir.ops.record import op
+from ptir.ops.verify import WRONG_KIND
 from ptir.passes.benchmark import fastest
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
@@ -93,6 +104,8 @@ class _Selection:
         return self.block(call.lowering if chosen == OWN else _lowered(call, chosen))
 
     def _choose(self, call: _Call) -> tuple[str, str]:
+        if not _is_functional(call):
+            return OWN, f"its lowering is not that of {call.query.name} on these operands"
         policy = self._policies.get(call.query.name, Policy())
         if policy.kind == "force":
             return self._forced(call, policy.implementation), str(policy)
@@ -145,6 +158,37 @@ def _has_places(block: Block) -> bool:
     return any(
         op(i.op).bounds is not None or any(map(_has_places, i.regions)) for i in block.instructions
     )
+
+
+def _is_functional(call: _Call) -> bool:
+    """Whether the call is what its name says; names that no table has are left to backends."""
+    known = known_lowerings(call.query.name)
+    try:
+        lowerings = (lower(call.types, call.attributes) for lower in known)
+        return not known or any(_alike(lowering, call.lowering) for lowering in lowerings)
+    except (PtirError, *WRONG_KIND):  # these operands or attributes are none that it takes
+        return False
+
+
+def _alike(one: Block, other: Block) -> bool:
+    """Whether blocks are equal but for what composites in them are lowered to.
+
+    Those are judged by themselves, and may have been settled already.
+    """
+    if one is other:
+        return True
+    shells = [(b.inputs, b.outputs, len(b.instructions)) for b in (one, other)]
+    pairs = zip(one.instructions, other.instructions, strict=False)
+    return shells[0] == shells[1] and all(map(_same_call, pairs))
+
+
+def _same_call(pair: tuple[Instruction, Instruction]) -> bool:
+    one, other = pair
+    calls = [(i.op, i.operands, _without(i.attributes, "implementation"), i.types) for i in pair]
+    if calls[0] != calls[1] or len(one.regions) != len(other.regions):
+        return False
+    regions = zip(one.regions, other.regions, strict=True)
+    return one.op == "composite" or all(_alike(a, b) for a, b in regions)
 
 
 def _unsupported(call: _Call, name: str) -> str | None:

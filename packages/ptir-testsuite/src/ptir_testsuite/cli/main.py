@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from ptir.errors import BackendUnavailable, PtirError, UsageError
-from ptir_testsuite.cli import faults, reports, runs, tables
+from ptir_testsuite.cli import edits, faults, reports, runs, tables
 from ptir_testsuite.reports.report import DEFECT, INCOMPLETE
 from ptir_testsuite.running.workers import SuiteDefect
 
@@ -32,6 +32,7 @@ for _command in (
     tables.support_command,
     tables.coverage_command,
     faults.fuzz_command,
+    edits.fuzz_text_command,
     faults.mutants_command,
 ):
     group.add_command(_command)

@@ -94,10 +94,17 @@ def exact_of(program: Program, rounds: frozenset[str] = frozenset()) -> tuple[bo
 
     ``rounds`` are the ops that the backend rounds correctly, whose results are thus exact.
     """
-    terms, main = Terms(rounds), program.main
-    exact = [True] * len(main.inputs)
-    for instruction in main.instructions:
+    return _exact_values(program.main, Terms(rounds))
+
+
+def _exact_values(block: Block, terms: Terms) -> tuple[bool, ...]:
+    """``exact_of`` for the values of a block whose inputs are exact; regions must be, too."""
+    exact = [True] * len(block.inputs)
+    for instruction in block.instructions:
         known = all(exact[v] for v in instruction.operands)
+        for region in instruction.regions if known else ():
+            inside = _exact_values(region, terms)
+            known = known and all(inside[v] for v in region.outputs)
         exact += [known and _certain(instruction.op, type, terms) for type in instruction.types]
     return tuple(exact)
 

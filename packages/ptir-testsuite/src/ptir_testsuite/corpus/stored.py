@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from ptir.errors import PtirError, UsageError
 from ptir.ir.attributes import Literal
-from ptir.ir.parser import parse
 from ptir.ir.program import Program
 from ptir.ops import OPS
+from ptir.ops.reading import parse
 from ptir.types import parse_type
 from ptir_testsuite.corpus.profiles import profiles_of
 from ptir_testsuite.corpus.programs import Drawn, aliases_of

@@ -13,6 +13,7 @@ from ptir.ops import OPS
 from ptir_testsuite.corpus.case import Case
 from ptir_testsuite.corpus.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus.derivation import corpus
+from ptir_testsuite.corpus.edited import EditedProgram
 from ptir_testsuite.corpus.gate import in_turn, sliced
 from ptir_testsuite.corpus.models import ModelRun, model_runs
 from ptir_testsuite.corpus.profiles import names_of, profiles_of
@@ -21,6 +22,7 @@ from ptir_testsuite.corpus.stored import Stored, stored
 from ptir_testsuite.corpus.sweeps import Sweep, sweeps
 from ptir_testsuite.running.execute import Setting, run_case
 from ptir_testsuite.running.kinds.composites import run_composite
+from ptir_testsuite.running.kinds.edited import run_edited, run_edited_together
 from ptir_testsuite.running.kinds.lifetime import Lifetime, lifetimes, run_lifetime
 from ptir_testsuite.running.kinds.models import profiles as model_profiles
 from ptir_testsuite.running.kinds.models import run_model
@@ -35,7 +37,17 @@ from ptir_testsuite.running.kinds.sweeps import run_sweep, sweep_profiles
 from ptir_testsuite.running.outcomes import Row
 from ptir_testsuite.running.together import run_cases
 
-Item = Case | Sweep | Refusal | CompositeCall | ModelRun | Lifetime | RandomProgram | Stored
+Item = (
+    Case
+    | Sweep
+    | Refusal
+    | CompositeCall
+    | ModelRun
+    | Lifetime
+    | RandomProgram
+    | EditedProgram
+    | Stored
+)
 
 
 def items(programs: int, seed: int = 0, first: int = 0) -> Iterator[Item]:
@@ -71,6 +83,9 @@ def hashed(everything: Iterable[Item]) -> Iterator[Case | Sweep | ModelRun | Lif
 
 AT_ONCE: Final = 4
 """Programs of a group: those of a seed from a multiple of it on. 16 would cost a tenth less."""
+
+EDITED_AT_ONCE: Final = 32
+"""The same of edited programs, of which about one in three is still a program."""
 
 EIGHTH: Final = in_turn(8)
 
@@ -159,6 +174,14 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         run_programs,
         lambda item: (item.seed, item.number // AT_ONCE),
         in_slice=lambda items, number: items[: -(-len(items) // 5)],
+    ),
+    EditedProgram: Kind[EditedProgram](
+        run_edited,
+        lambda item: ("program", item.id, ()),
+        lambda item: frozenset(),
+        lambda item: (),
+        run_edited_together,
+        lambda item: (item.seed, item.number // EDITED_AT_ONCE),
     ),
     Stored: Kind[Stored](
         run_stored,

@@ -19,6 +19,7 @@ from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
 from ptir_testsuite.corpus.case import Case
 from ptir_testsuite.corpus.composites import CompositeCall
+from ptir_testsuite.corpus.edited import EditedProgram
 from ptir_testsuite.corpus.models import ModelRun
 from ptir_testsuite.corpus.programs import Drawn, drawn_program
 from ptir_testsuite.corpus.stored import Stored
@@ -81,6 +82,8 @@ def _told(item: Item, runs: Setting | None, setting: Setting, most: int) -> Iter
         yield from sweep_told(item)
     elif isinstance(item, CompositeCall):
         yield from _composite(item, runs, most)
+    elif isinstance(item, EditedProgram):
+        yield from ("text:", *_indented(item.text))
     else:
         yield from _case(item, runs, setting, most)
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from ptir.backend import Executable
 from ptir.errors import UnsupportedError
-from ptir.ir.parser import parse
 from ptir.ir.program import Block, Instruction
 from ptir.ops import OPS
+from ptir.ops.reading import parse
 from ptir.ops.verify import verify
 from ptir.types import TensorType, dtype_of
 from ptir_testsuite.corpus.programs import Drawn, drawn_program, exact_of
@@ -149,16 +149,28 @@ def _check(drawn: Drawn, setting: Setting, built: Built | None) -> None:
 
 def judged_forms(drawn: Drawn, found: Mapping[str, Sequence[Any]], setting: Setting) -> None:
     """Refuse what forms of a program gave: op by op, and then the others beside that."""
-    program = drawn.program
-    values = found[WHOLE]
-    errors = _judged(program.main, values, setting)
+    program, values = drawn.program, found[WHOLE]
+    errors = judged_values(program.main, values, setting)
     exact = exact_of(program, setting.terms.rounds)
     for name, results in found.items():
-        for place, value in enumerate(program.main.outputs if name != WHOLE else ()):
-            _same(name, place, results[place], values[value], errors[value], exact[value])
+        if name != WHOLE:
+            compared(name, program.main, results, values, errors, exact)
 
 
-def _judged(main: Block, values: Sequence[Any], setting: Setting) -> list[Array]:
+def compared(
+    name: str,
+    main: Block,
+    results: Sequence[Any],
+    values: Sequence[Any],
+    errors: Sequence[Array],
+    exact: Sequence[bool],
+) -> None:
+    """Refuse the outputs of a form that differ from the values which the op-by-op form gave."""
+    for place, value in enumerate(main.outputs):
+        _same(name, place, results[place], values[value], errors[value], exact[value])
+
+
+def judged_values(main: Block, values: Sequence[Any], setting: Setting) -> list[Array]:
     """Judge every instruction on the backend's own operands; the errors of all values."""
     errors = [np.zeros(t.shape) for t in main.inputs]
     for numbers, instruction in main.numbered():
@@ -203,6 +215,8 @@ def _require(
 
 def _same(name: str, place: int, found: Any, value: Any, error: Array, exact: bool) -> None:
     """Refuse an output that differs from the value which the op-by-op form gave."""
+    if found.dtype.kind in "biu" and np.isinf(error).any():
+        return  # it follows approximate values in steps: what it must be is not known
     text = f"output {place} {name} differs from the same value computed op by op"
     if found.shape != value.shape or found.dtype != value.dtype:
         raise Failed(Outcome.MISMATCH, "compare", f"{text}: {found.dtype} {found.shape}")
