@@ -3,8 +3,7 @@
 ``python scripts/prove.py FOLDER [NAME...]`` (``make prove``) runs the stages of ``STAGES`` that are
 named (default: all), one after the other, says how far it is and about how long the rest takes, and
 goes on with what was interrupted. What each stage ended with goes into ``FOLDER/proof.json`` with
-the commit; ``--publish`` copies that into ``docs/results/proof.json``, which the page of the matrix
-shows. It needs what ``.ci/run`` installs, ``ptir-backend-opencl[cpu]`` too, and hours.
+the commit; ``--publish`` puts that into the page of the matrix, and into ``proof.json`` beside it. It needs what ``.ci/run`` installs, ``ptir-backend-opencl[cpu]`` too, and hours.
 """
 
 from __future__ import annotations
@@ -24,6 +23,9 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PUBLISHED: Final = ROOT / "docs/results/proof.json"
+PAGE: Final = ROOT / "docs/results/matrix.md"
+BEGIN: Final = "<!-- what scripts/prove.py --publish wrote -->"
+END: Final = "<!-- its end -->"
 COOP: Final = {"PTIR_SCHEDULE": "coop"}
 HOST: Final = {"PYTHONPATH": str(ROOT / "tests/cupy/host")}
 REQUIRED: Final = {
@@ -100,8 +102,27 @@ def main(folder: Path, names: Sequence[str], publish: bool) -> int:
     results = list(_run(folder, chosen))
     _stored(folder, results)
     if publish:
-        PUBLISHED.write_text((folder / "proof.json").read_text(encoding="utf-8"), encoding="utf-8")
+        published(_kept(folder))
     return max(result.code for result in results)
+
+
+def published(results: Sequence[Result]) -> None:
+    """Put the results into the documentation: as data, and as the table of the page."""
+    PUBLISHED.write_text(_json(results), encoding="utf-8")
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}\n{table(results)}{END}{after}", encoding="utf-8")
+
+
+def table(results: Sequence[Result]) -> str:
+    """The results as Markdown: a line a stage."""
+    lines = ["| stage | ended with | minutes | commit | on |", "|---|---|---|---|---|"]
+    for r in results:
+        said = r.headline.replace("|", "/") + ("" if r.code == 0 else f" (exit code {r.code})")
+        lines.append(
+            f"| {r.stage} | {said} | {r.seconds / 60:.1f} | {r.commit} | {r.date}, {r.machine} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def _run(folder: Path, chosen: Sequence[str]) -> Iterator[Result]:
@@ -145,12 +166,20 @@ def _stage(folder: Path, name: str, commit: str) -> Result:
 def _stored(folder: Path, results: Sequence[Result]) -> None:
     """Results in the order of the stages, each stage's last one."""
     known = {r.stage: r for r in (*_kept(folder), *results)}
-    listed = [asdict(known[name]) for name in STAGES if name in known]
-    (folder / "proof.json").write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+    listed = [known[name] for name in STAGES if name in known]
+    (folder / "proof.json").write_text(_json(listed), encoding="utf-8")
+
+
+def _json(results: Sequence[Result]) -> str:
+    return json.dumps([asdict(result) for result in results], indent=1) + "\n"
 
 
 def _kept(folder: Path) -> list[Result]:
-    path = folder / "proof.json"
+    return read(folder / "proof.json")
+
+
+def read(path: Path) -> list[Result]:
+    """The results in a file; none where there is no file."""
     if not path.exists():
         return []
     found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))

@@ -33,6 +33,12 @@ def outcomes(items: Iterable[Item], target: Target) -> list[Row]:
     return [row for group in groups(items, at_once=True) for row in run_group(group, held)]
 
 
+def in_turn(items: Sequence[T], one_in: int) -> list[T]:
+    """In the gate one in so many, others for each slice; all of them where everything runs."""
+    number = gate.seed()
+    return list(items) if number is None else list(items[number % one_in :: one_in])
+
+
 def part(items: Iterable[T]) -> list[T]:
     """What the gate's slice holds of the items of one kind; all of them where everything runs."""
     number, found = gate.seed(), list(items)

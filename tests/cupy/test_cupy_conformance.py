@@ -18,7 +18,7 @@ from test_opencl_conformance import (
     test_random_programs_agree_with_the_oracle,
 )
 
-from corpus_slices import outcomes, spread
+from corpus_slices import in_turn, outcomes, spread
 from ptir.backend import clike
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
@@ -43,7 +43,7 @@ def test_serial_schedules_of_every_op(
 ) -> None:
     monkeypatch.setenv(SCHEDULE, "serial")
     PLANS.clear()
-    chosen = [case for listed in cases.values() for case in spread(listed, 2)]
+    chosen = in_turn([case for listed in cases.values() for case in spread(listed, 2)], 3)
     wrong = [row for row in outcomes(chosen, host) if row.outcome is not Outcome.PASS]
     PLANS.clear()
     assert not wrong, wrong[0].message

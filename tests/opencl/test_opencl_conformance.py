@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from corpus_slices import outcomes, part, spread
+from corpus_slices import in_turn, outcomes, part, spread
 from ptir.backend.contract import Target
 from ptir.ops import OPS
 from ptir_backend_opencl import OpenCLBackend
@@ -27,6 +27,7 @@ def test_every_op_in_every_dtype(opencl: Target, cases: dict[str, list[Case]]) -
     assert {case.op for case in chosen} >= {
         op.name for op in OPS.values() if op.profile != "extension" and op.samples
     }
+    chosen = in_turn(chosen, 4)
     stats = opencl.backend.stats(opencl.device)
     launched = stats.kernels_launched
     wrong = [row for row in outcomes(chosen, opencl) if row.outcome is not Outcome.PASS]
@@ -55,7 +56,7 @@ def test_a_device_that_lacks_features_refuses_f64_and_nothing_else(
     facts = backend.capabilities(target.device)
     assert not facts["fp64"] and not facts["fp16"] and facts["work_group_size"] <= 256
     assert backend.claimed(target.device) == opencl.backend.claimed(opencl.device) - {"f64"}
-    chosen = [case for listed in cases.values() for case in spread(listed, 2)]
+    chosen = in_turn([case for listed in cases.values() for case in spread(listed, 2)], 2)
     chosen += [c for c in spread(cases["cast"], 24) if c not in chosen]
     for row, case in zip(outcomes(chosen, target), chosen, strict=True):
         double = "f64" in case.dtypes

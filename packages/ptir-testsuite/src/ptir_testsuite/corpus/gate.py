@@ -120,15 +120,25 @@ def covering(cases: Sequence[Case], number: int) -> list[Case]:
     return found
 
 
-def in_turn(one_in: int) -> Callable[[Sequence[T], int], Iterable[T]]:
-    """What a slice holds of items that no need is written down for: one in so many, in turn."""
+def in_turn(one_in: int, of: Callable[[T], str]) -> Callable[[Sequence[T], int], Iterable[T]]:
+    """What a slice holds of items that no need is written down for: one in so many, in turn.
+
+    At least one of each name that ``of`` gives.
+    """
 
     def kept(items: Sequence[T], number: int) -> Iterable[T]:
-        ordered = sorted(items, key=lambda item: _hash(item.id, number))
-        few = {item.id for item in ordered[: -(-len(ordered) // one_in)]}
+        few: set[str] = set()
+        for _, alike in groupby(sorted(items, key=of), of):
+            ordered = sorted(alike, key=lambda item: _hash(item.id, number))
+            few |= {item.id for item in ordered[: -(-len(ordered) // one_in)]}
         return (item for item in items if item.id in few)
 
     return kept
+
+
+def everything(items: Sequence[T], number: int) -> Iterable[T]:
+    """What a slice holds of items each of which is a need of its own: all of them."""
+    return items
 
 
 def _turn(case: Case, number: int, turns: int) -> int:

@@ -19,7 +19,7 @@ from ptir.ops import OPS
 from ptir_testsuite.corpus.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus.derivation import cases_of
 from ptir_testsuite.corpus.stored import stored
-from ptir_testsuite.mutants.score import Grade
+from ptir_testsuite.mutants.score import PROGRAMS, Grade, within
 from ptir_testsuite.oracles.accuracy import Terms
 from ptir_testsuite.running.items import Item, random_programs
 from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
@@ -27,7 +27,6 @@ from ptir_testsuite.running.outcomes import Outcome
 from ptir_testsuite.running.workers import Order, run_in_processes
 
 CODE: Final = "ptir.codegen."
-PROGRAMS: Final = 200  # random programs of every run, beside those that are kept
 TIMEOUT: Final = 60.0
 
 ON: Final = ("c", "opencl")
@@ -117,8 +116,8 @@ class KernelGrade(Grade):
         return bool(self.backend)
 
 
-def grade_planted(row: Planted, timeout: float = TIMEOUT) -> KernelGrade:
-    """Run the items that may show the fault until one fails."""
+def grade_planted(row: Planted, timeout: float = TIMEOUT, number: int | None = None) -> KernelGrade:
+    """Run the items that may show the fault until one fails; only those of a slice if any."""
     backend = usable(row)
     if not backend:
         return KernelGrade(row.name, row.shows, "", Outcome.UNSUPPORTED, 0)
@@ -126,7 +125,7 @@ def grade_planted(row: Planted, timeout: float = TIMEOUT) -> KernelGrade:
     claims, rounded = target.backend.claimed(target.device), target.backend.correctly_rounded
     order = Order(backend, (), claims, Terms(rounded), partial(faulty, row.name, backend))
     tried = 0
-    for found in run_in_processes(list(_shown(row)), order, 1, timeout):
+    for found in run_in_processes(list(within(_shown(row), number)), order, 1, timeout):
         tried += 1
         if found.failed:
             caught = found.case

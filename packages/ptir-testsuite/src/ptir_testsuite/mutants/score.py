@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from ptir.backend import Target
@@ -14,14 +15,17 @@ from ptir_testsuite.corpus.derivation import cases_of
 from ptir_testsuite.corpus.models import model_runs
 from ptir_testsuite.corpus.sweeps import Sweep, sweeps_of
 from ptir_testsuite.mutants.equivalent import EQUIVALENT
-from ptir_testsuite.mutants.harness import MUTANTS, Mutant, Row
+from ptir_testsuite.mutants.harness import Mutant, Row
 from ptir_testsuite.mutants.impostors import IMPOSTORS
 from ptir_testsuite.oracles.accuracy import Terms
 from ptir_testsuite.running.execute import Setting
-from ptir_testsuite.running.items import Item, run_item
+from ptir_testsuite.running.items import Item, in_slice, items, run_item
 from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
 from ptir_testsuite.running.outcomes import Outcome
 from ptir_testsuite.running.workers import Order, run_in_processes
+
+PROGRAMS: Final = 200
+"""Random programs of every run, beside those that are kept."""
 
 PREFIX: Final = "lifetime-"
 LIFETIMES: Final = frozenset(PREFIX + kind for kind in KINDS)
@@ -59,13 +63,24 @@ class Grade:
         return bool(self.caught) != bool(self.reason)
 
 
-def grade(row: Row) -> Grade:
-    """Run the cases and sweeps of the fault's ops until one fails."""
+@cache
+def slice_of(number: int) -> frozenset[str]:
+    """The ids of what slice ``number`` of the corpus holds."""
+    return frozenset(item.id for item in in_slice(list(items(PROGRAMS)), number))
+
+
+def within(found: Iterable[Item], number: int | None) -> Iterator[Item]:
+    """What of it lies in slice ``number`` (None: in the corpus)."""
+    return (item for item in found if number is None or item.id in slice_of(number))
+
+
+def grade(row: Row, number: int | None = None) -> Grade:
+    """Run the cases and sweeps of the fault's ops until one fails; only those of a slice if any."""
     mutant = Mutant(row)
     target = Target(mutant, mutant.devices()[0])
     setting = Setting(target, mutant.claims, Terms(mutant.correctly_rounded))
     tried = 0
-    for item in shown_to(row):
+    for item in within(shown_to(row), number):
         tried += 1
         found = run_item(item, setting)
         if found.failed:
@@ -98,13 +113,13 @@ class Unmasked:
         return self.outcome in self.wanted
 
 
-def unmask(name: str, timeout: float = 2.0) -> Unmasked:
+def unmask(name: str, timeout: float = 2.0, number: int | None = None) -> Unmasked:
     """Run an impostor on the cases of its ops, in a process of its own, until one fails."""
     row = IMPOSTORS[name]
     order = Order("impostor", (), row.make().claims, Terms(), row.make)
     if any(op not in OPS for op in row.ops):
         timeout *= SCRIPT
-    tried = [item for op in row.ops for item in _items_of(op)]
+    tried = [item for op in row.ops for item in within(_items_of(op), number)]
     for found in run_in_processes(tried, order, 1, timeout):
         if found.failed:
             return Unmasked(name, row.outcomes, found.case, found.outcome)
@@ -125,6 +140,6 @@ def _items_of(name: str) -> Iterator[Item]:
     return iter(cases_of(OPS[name]))
 
 
-def grades(rows: Iterable[Row] | None = None) -> Iterator[Grade]:
-    """The grades of some faults (default: all)."""
-    return (grade(row) for row in (MUTANTS.values() if rows is None else rows))
+def grades(rows: Iterable[Row], number: int | None = None) -> Iterator[Grade]:
+    """The grades of some faults, by the corpus or by a slice of it."""
+    return (grade(row, number) for row in rows)

@@ -43,8 +43,8 @@ T = TypeVar("T")
 class Setting:
     """What every case of a run shares: the target, the claimed profiles, what it is held to.
 
-    ``imports`` are the modules that define ops beside the standard ones. ``at_once`` lets cases of
-    an op be compiled together, which is faster; users compile them one by one.
+    ``imports`` are the modules that define ops beside the standard ones. ``at_once`` lets
+    cases be compiled together, which is faster; users compile them one by one.
     """
 
     target: Target

@@ -14,7 +14,7 @@ from ptir_testsuite.corpus.case import Case
 from ptir_testsuite.corpus.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus.derivation import corpus
 from ptir_testsuite.corpus.edited import EditedProgram
-from ptir_testsuite.corpus.gate import in_turn, sliced
+from ptir_testsuite.corpus.gate import everything, in_turn, sliced
 from ptir_testsuite.corpus.models import ModelRun, model_runs
 from ptir_testsuite.corpus.profiles import names_of, profiles_of
 from ptir_testsuite.corpus.selection import Matches
@@ -87,8 +87,6 @@ AT_ONCE: Final = 4
 EDITED_AT_ONCE: Final = 32
 """The same of edited programs, of which about one in three is still a program."""
 
-EIGHTH: Final = in_turn(8)
-
 T = TypeVar("T")
 Spoken = tuple[str, str, tuple[str, ...]]
 """The op, the call for a reader, and the dtypes."""
@@ -108,7 +106,7 @@ class Kind(Generic[T]):
     """What those have in common that are run together."""
     at_once: Callable[[T], object] | None = None
     """The same where a run lets more be compiled at once than it must."""
-    in_slice: Callable[[Sequence[Any], int], Iterable[Any]] = EIGHTH
+    in_slice: Callable[[Sequence[Any], int], Iterable[Any]] = everything
     """What of them a slice of a number holds."""
 
 
@@ -132,7 +130,7 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: profiles_of(OPS[item.op], names_of(item.dtypes)),
         _case_words,
         run_cases,
-        at_once=attrgetter("op"),
+        at_once=lambda item: "any",
         in_slice=sliced,
     ),
     Sweep: Kind[Sweep](
@@ -146,18 +144,20 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: (item.op, item.text, ()),
         lambda item: profiles_of(OPS[item.op], names_of(())),
         lambda item: (item.text, item.call.label, "refusal"),
+        in_slice=in_turn(8, attrgetter("op")),
     ),
     CompositeCall: Kind[CompositeCall](
         run_composite,
         lambda item: (item.name, item.call, item.dtypes),
         _of_dtypes,
         lambda item: item.dtypes,
+        in_slice=in_turn(8, attrgetter("name")),
     ),
     ModelRun: Kind[ModelRun](
         run_model,
         lambda item: ("model", item.call, item.dtypes),
         model_profiles,
-        in_slice=in_turn(10),
+        in_slice=in_turn(10, lambda item: ""),
         words=lambda item: (item.call, *item.dtypes, *sorted(model_profiles(item))),
     ),
     Lifetime: Kind[Lifetime](
@@ -165,6 +165,7 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: ("lifetime", item.call, item.dtypes),
         _of_dtypes,
         lambda item: item.dtypes,
+        in_slice=in_turn(8, attrgetter("kind")),
     ),
     RandomProgram: Kind[RandomProgram](
         run_program,
@@ -188,7 +189,6 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: ("program", item.id, item.dtypes),
         lambda item: item.profiles,
         _stored_words,
-        in_slice=lambda items, number: items,
     ),
 }
 
