@@ -3,7 +3,8 @@
 ``python scripts/prove.py FOLDER [NAME...]`` (``make prove``) runs the stages of ``STAGES`` that are
 named (default: all), one after the other, says how far it is and about how long the rest takes, and
 goes on with what was interrupted. What each stage ended with goes into ``FOLDER/proof.json`` with
-the commit; ``--publish`` puts that into the page of the matrix, and into ``proof.json`` beside it. It needs what ``.ci/run`` installs, ``ptir-backend-opencl[cpu]`` too, and hours.
+the commit; ``--publish`` puts that into the page of the matrix, and into ``proof.json`` beside it.
+It needs what ``.ci/run`` installs, ``ptir-backend-opencl[cpu]`` too, and hours.
 """
 
 from __future__ import annotations

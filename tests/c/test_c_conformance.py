@@ -70,6 +70,7 @@ FAULTS: Final[dict[str, tuple[Plant, tuple[str, ...]]]] = {
 }
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(
     c: Target, cases: dict[str, list[Case]], monkeypatch: pytest.MonkeyPatch, fault: str

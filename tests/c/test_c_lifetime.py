@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from corpus_slices import outcomes
+from corpus_slices import outcomes, part
 from ptir.backend.contract import Target
 from ptir.codegen.launches import KernelProgram
 from ptir.codegen.memory import LITTLE, Resident
@@ -33,7 +33,7 @@ def own(c: Target) -> Target:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lifetimes(c: Target, kind: str) -> None:
-    rows = outcomes(lifetimes(kind), c)
+    rows = outcomes(part(lifetimes(kind)), c)
     assert not [row.message for row in rows if row.failed]
     assert not [row.case for row in rows if row.facts], "live bytes are reported"
 
@@ -118,6 +118,7 @@ FAULTS: Final[dict[str, tuple[Plant, str, str]]] = {
 }
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_in_memory_is_given_away(
     own: Target, monkeypatch: pytest.MonkeyPatch, fault: str

@@ -38,6 +38,7 @@ def compiled(folder: Path, *options: str) -> Path:
     return made
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_callers_and_threads_do_not_race(c: Target, tmp_path: Path, sanitizer: str) -> None:
     race = compiled(tmp_path, f"-fsanitize={sanitizer}")

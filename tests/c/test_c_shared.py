@@ -83,6 +83,7 @@ def inputs_of(program: Program, seed: int = 0) -> dict[str, Any]:
     return {p.name: rng.standard_normal(t.shape).astype(t.dtype.numpy) for p, t in typed}
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_random_programs_give_the_whole_programs_results(opened: Opened, workers: int) -> None:
     target, several = opened(workers, EAGER), 0
@@ -109,6 +110,7 @@ def steps(model: Model, rows: int = 1, count: int = 6) -> tuple[list[Any], Any]:
     return found, executable
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize(
     ("name", "workers", "format"),
     [
