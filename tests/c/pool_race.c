@@ -21,7 +21,10 @@ void pool_free(struct pool *);
 int pool_run(struct pool *, const launch *, int count);
 int pool_share(struct pool *, const launch *, const int *ends, int phases, int workers);
 
-enum { ITEMS = 13, LAUNCHES = 6, RUNS = 400, WORKERS = 3 };
+#ifndef RUNS
+#define RUNS 400
+#endif
+enum { ITEMS = 13, LAUNCHES = 6, WORKERS = 3 };
 
 /* One item a call. */
 static void step(void *const *buffers, int item, turn *unused) {

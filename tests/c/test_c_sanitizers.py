@@ -23,11 +23,11 @@ sys.path[:0] = [{str(HERE.parent)!r}, {str(HERE.parent / "opencl")!r}]
 import numpy as np
 import ptir
 from ptir.backend import registry
-from corpus_slices import by_op, outcomes, spread
+from corpus_slices import by_op, in_turn, outcomes, spread
 from ptir_testsuite.running.outcomes import Outcome
 
 target = registry.get("c")
-chosen = [case for cases in by_op().values() for case in spread(cases, COUNT)]
+chosen = in_turn([case for cases in by_op().values() for case in spread(cases, COUNT)], 4)
 wrong = [row for row in outcomes(chosen, target) if row.outcome is not Outcome.PASS]
 assert not wrong, wrong[0].message
 found = ptir.load_model("demo", backend=target).generate("ROMEO:", max_tokens=4, temperature=0.0)

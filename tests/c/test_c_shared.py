@@ -110,7 +110,7 @@ def steps(model: Model, rows: int = 1, count: int = 6) -> tuple[list[Any], Any]:
     return found, executable
 
 
-@pytest.mark.slice(2)
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(
     ("name", "workers", "format"),
     [
@@ -134,6 +134,7 @@ def test_decoding_gives_the_logits_of_decoding_alone(
         assert phases(executable) > 2, executable.sharing
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("rows", [2, 3])
 def test_rows_whose_caches_lie_in_strides_are_right(c: Target, opened: Opened, rows: int) -> None:
     found, executable = steps(ptir.load_model("demo", backend=opened(2, CORES)), rows)

@@ -40,6 +40,7 @@ def test_turns_keep_no_more_memory_than_they_return(c: Target) -> None:
     assert after.peak_bytes == before.peak_bytes
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(
     "options", [{}, {"temperature": 0.8, "seed": 11}, {"temperature": 1.0, "seed": [1, 2]}]
 )

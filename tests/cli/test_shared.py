@@ -145,6 +145,7 @@ def test_overrides_command_lists_implementations(site: Site, capsys: Capture) ->
 LOUD = TINY.replace("meaning = OPS", "print('computing'); meaning = OPS")
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize(
     "asked",
     [

@@ -59,6 +59,7 @@ def test_random_programs_get_the_kernels_of_their_own_groups(seed: int) -> None:
     check(optimized(random_program(seed)).main)
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize(
     "given",
     ({}, {"dtype": "bf16"}, {"quant": "int8"}, {"quant": "int4"}),

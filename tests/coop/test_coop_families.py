@@ -51,6 +51,7 @@ from test_opencl_programs import (  # noqa: F401
 
 PROVE: Final = {
     "test_a_repeated_run_gives_the_same_bits": "a minute of compiling; cases run twice",
-    "test_tokens_of_the_demo_model_are_the_reference_tokens": "sampled tokens do",
+    "test_sampled_tokens_are_the_reference_tokens": "half a minute of compiling",
+    "test_tokens_of_the_demo_model_are_the_reference_tokens": "CI runs it on Intel's runtime",
 }
 """Not in the gate, and why."""

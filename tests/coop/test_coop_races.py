@@ -48,6 +48,7 @@ def test_no_kernel_races_or_leaves_its_memory(tmp_path: Path) -> None:
     assert checked(tmp_path, list(KINDS)) == ""
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize(
     ("kind", "planted", "says"),
     [

@@ -133,6 +133,7 @@ def test_a_recipe_keeps_the_members_of_its_launches(opencl: Target) -> None:
     assert recipe.Recipe.decoded(made.encoded()) == made
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("rows", [1, 3, 8, 20, 70])
 @pytest.mark.parametrize("inputs", [36, 260, 1030])
 def test_both_schedules_of_a_product_with_a_norm_in_front(
@@ -189,6 +190,7 @@ def test_a_prompt_of_small_heads_longer_than_a_block_of_keys(opencl: Target) -> 
     close(found, attention(q, k, k, *rows), 1e-5)
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("size", [1, 4, 5, 509, 512])
 def test_maps_of_whole_and_broken_runs(opencl: Target, size: int) -> None:
     x, y = normal(3, size), normal(size, seed=1)
@@ -198,6 +200,7 @@ def test_maps_of_whole_and_broken_runs(opencl: Target, size: int) -> None:
     )
 
 
+@pytest.mark.prove("compiles a whole model as groups for ten seconds")
 def test_explain_names_the_schedule_of_each_kernel(
     opencl: Target, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,7 @@ def results(target: Target) -> dict[str, tuple[Array, Array]]:
     }
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("width", [8, 32, 64])
 def test_subgroups_of_any_size(opencl: Target, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]

@@ -67,6 +67,7 @@ def streamed(codes: dict[str, list[str]]) -> dict[str, list[str]]:
     return {name: found for name, found in codes.items() if name.startswith("product")}
 
 
+@pytest.mark.slice(1)
 def test_the_model_suite_compiles_without_spills_and_loads_16_bytes(
     suite: offline.OfflineDevice,
 ) -> None:
