@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import Any, Final
 
 import pytest
 
+import gate
 from ptir.backend import registry
 from ptir.backend.contract import Target
+
+DISABLED: Final = "-cl-opt-disable"
 
 
 def device(name: str) -> Target:
@@ -31,3 +35,14 @@ def tool(name: str) -> str:
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found
+
+
+def without_optimizer(target: Target) -> None:
+    """In the gate, let PoCL leave out its optimizer: most of the time of what compiles there.
+
+    It takes seconds for the unrolled tile of one product. What these tests are about is the text;
+    what the optimizer makes of it is held by the slice of the corpus in CI, and by `make prove`.
+    """
+    found: Any = target.backend.opened(target.device).device  # type: ignore[attr-defined]
+    if gate.seed() is not None and DISABLED not in found._options:
+        found._options.append(DISABLED)

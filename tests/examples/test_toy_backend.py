@@ -134,6 +134,7 @@ def test_it_generates_the_tokens_of_the_reference(installed: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.prove("half a minute; CI runs a slice of the corpus on the toy")
 def test_its_own_tests_pass_on_what_was_installed(installed: Path, tmp_path: Path) -> None:
     for name in (TEST, "README.md"):
         shutil.copy(EXAMPLE / name, tmp_path)
@@ -179,6 +180,7 @@ def mismatches(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> set
     return {row["op"] for row in rows if row.get("outcome") == "mismatch"}
 
 
+@pytest.mark.slice(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("op", FAULTS)
 def test_slice_of_the_corpus_finds_a_wrong_op(op: str, mismatches: set[str]) -> None:

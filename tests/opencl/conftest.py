@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from devices import device
+from devices import device, without_optimizer
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
 
@@ -14,7 +14,9 @@ from ptir.capture.plan import PLANS
 @pytest.fixture(scope="session")
 def opencl() -> Target:
     """The first OpenCL device; ``PTIR_REQUIRE_BACKENDS=opencl`` makes its absence a failure."""
-    return device("opencl")
+    found = device("opencl")
+    without_optimizer(found)
+    return found
 
 
 @pytest.fixture(params=["instructions", "spelled out"])

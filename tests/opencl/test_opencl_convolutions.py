@@ -63,6 +63,7 @@ def convolved(
     return result
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize(
     ("width", "channels", "outputs"),
     [(1, 3, 16), (6, 5, 17), (7, 16, 40), (14, 20, 64), (15, 16, 1), (29, 3, 33), (4, 256, 32)],
@@ -136,6 +137,7 @@ def test_depthwise_around_a_vector_of_channels(opencl: Target, channels: int, pa
         close(with_parameters(opencl, body, x, weight), wanted, 1e-5)
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(("dtype", "groups"), [("float16", 1), ("bfloat16", 2), ("float16", 32)])
 def test_weights_of_sixteen_bits(opencl: Target, dtype: str, groups: int) -> None:
     import ml_dtypes
@@ -152,6 +154,7 @@ def test_weights_of_sixteen_bits(opencl: Target, dtype: str, groups: int) -> Non
     close(with_parameters(opencl, body, x, weight), wanted, 1e-4)
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("spatial", [1, 2, 3])
 @pytest.mark.parametrize("stored", [True, False], ids=["parameter", "input"])
 def test_patches_times_weights_with_any_number_of_axes(

@@ -223,6 +223,7 @@ def lacking(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[dict[str, s
     return place, "names /opt/gone/libx.so, which does not exist"
 
 
+@pytest.mark.slice(1)
 @pytest.mark.skipif(drivers.intel_runtime() is not None, reason="Intel's runtime is always there")
 def test_commands_work_without_opencl_and_name_the_fix(
     lacking: tuple[dict[str, str], str],

@@ -101,6 +101,7 @@ def test_biases_that_are_no_whole_multiple_are_added(opencl: Target, rows: int) 
     close(found, near @ dense.T, 1e-5)
 
 
+@pytest.mark.slice(4)
 @pytest.mark.usefixtures("dots", "built_anew")
 @pytest.mark.parametrize("rows", [1, 5, 33])
 @pytest.mark.parametrize("outputs", [32, 50])

@@ -13,6 +13,7 @@ MOST = 7
 """Kernels of a layer."""
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("quant", [None, "int8", "int4"])
 def test_a_layer_of_gpt2_is_few_kernels_and_nothing_runs_elsewhere(
     opencl: Target, quant: str | None
