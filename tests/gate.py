@@ -2,8 +2,7 @@
 
 ``PTIR_SLICE=K`` (``make test`` sets it) runs a slice. Of a test marked ``slice(n)`` it holds n
 parameter sets, chosen so that they meet as many values of each parameter as n sets can, others for
-each K; of a test marked ``prove``, or named in its module's ``PROVE``, nothing. Without the
-variable everything runs (``make prove``).
+each K; of those in ``proof_only.py`` nothing. Without the variable all run (``make prove``).
 
 The longest go first, by the times in ``timings.json``, so that no worker waits at the end for one
 test. ``PTIR_TIMINGS=1`` writes that file anew.
@@ -22,6 +21,8 @@ from typing import Any, Final
 
 import pytest
 
+from proof_only import PROOF_ONLY
+
 SLICE: Final = "PTIR_SLICE"
 TIMINGS: Final = Path(__file__).with_name("timings.json")
 ALONE: Final = 2.0
@@ -29,10 +30,7 @@ ALONE: Final = 2.0
 KEPT: Final = 0.2
 """Seconds of a test's mean from which ``timings.json`` holds it."""
 
-MARKS: Final = (
-    "slice(n): of its parameter sets the gate runs n, others for each PTIR_SLICE",
-    "prove(why): not in the gate; `why` says what it takes and where the gate meets its subject",
-)
+MARKS: Final = ("slice(n): of its parameter sets the gate runs n, others for each PTIR_SLICE",)
 
 
 def seed() -> int | None:
@@ -75,7 +73,7 @@ def sliced(items: Iterable[pytest.Item], number: int) -> Iterator[pytest.Item]:
     """The items of slice ``number``, in order."""
     for name, group in groupby(items, _function):
         alike = list(group)
-        if alike[0].get_closest_marker("prove") or _function_name(alike[0]) in _proved(alike[0]):
+        if _place(alike[0]) in PROOF_ONLY:
             continue
         mark = alike[0].get_closest_marker("slice")
         if mark is None:
@@ -110,21 +108,16 @@ def _function(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
-def _proved(item: Any) -> dict[str, str]:
-    """The table ``PROVE`` of a module that runs another's tests: names, and why not in the gate."""
-    found: dict[str, str] = getattr(item.module, "PROVE", {})
-    return found
-
-
-def _function_name(item: Any) -> str:
-    return str(item.originalname)
+def _place(item: pytest.Item) -> str:
+    """The name of an item's function, as ``PROOF_ONLY`` has it."""
+    return _function(item).partition("tests/")[2]
 
 
 def _values(item: Any) -> tuple[str, ...]:
     """The values of an item's parameters; a mark on a test without parameters is a mistake."""
     if not hasattr(item, "callspec"):
         raise pytest.UsageError(
-            f"{item.nodeid}: slice(n) is for tests with parameters; see `prove`"
+            f"{item.nodeid}: slice(n) is for tests with parameters; see proof_only.py"
         )
     return tuple(f"{name}={value!r}" for name, value in item.callspec.params.items())
 

@@ -42,7 +42,6 @@ def test_its_json_has_them(c: Target) -> None:
     assert (found["shared"]["workers"], found["shared"]["barriers_per_layer"]) == (2, 2)
 
 
-@pytest.mark.prove("plans for nine workers; the phases of two are shown in the gate")
 def test_so_many_threads_that_sharing_takes_long_to_compute_are_shown_on_request(c: Target) -> None:
     out = run(threads=9)
     assert "their phases: ptir explain demo --workers 9" in out

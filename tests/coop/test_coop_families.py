@@ -6,8 +6,6 @@ folder's.
 
 from __future__ import annotations
 
-from typing import Final
-
 from test_opencl_convolutions import (  # noqa: F401  collected here
     test_depthwise_around_a_vector_of_channels,
     test_geometry_and_groups,
@@ -48,10 +46,3 @@ from test_opencl_programs import (  # noqa: F401
     test_sampled_tokens_are_the_reference_tokens,
     test_tokens_of_the_demo_model_are_the_reference_tokens,
 )
-
-PROVE: Final = {
-    "test_a_repeated_run_gives_the_same_bits": "a minute of compiling; cases run twice",
-    "test_sampled_tokens_are_the_reference_tokens": "half a minute of compiling",
-    "test_tokens_of_the_demo_model_are_the_reference_tokens": "CI runs it on Intel's runtime",
-}
-"""Not in the gate, and why."""

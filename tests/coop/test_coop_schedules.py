@@ -200,7 +200,6 @@ def test_maps_of_whole_and_broken_runs(opencl: Target, size: int) -> None:
     )
 
 
-@pytest.mark.prove("compiles a whole model as groups for ten seconds")
 def test_explain_names_the_schedule_of_each_kernel(
     opencl: Target, capsys: pytest.CaptureFixture[str]
 ) -> None:

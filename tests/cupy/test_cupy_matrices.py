@@ -153,7 +153,6 @@ def test_products_of_rounded_activations(
     assert bool(texts) == (schedule == "coop")
 
 
-@pytest.mark.prove("compiles two models; the products are tried one by one")
 def test_fast_takes_the_products_of_bf16(host: Target) -> None:
     exact_, fast = (
         load_model("demo", backend=host, dtype="bf16", fast=fast).forward("Before we proceed")

@@ -134,7 +134,6 @@ def test_it_generates_the_tokens_of_the_reference(installed: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.prove("half a minute; CI runs a slice of the corpus on the toy")
 def test_its_own_tests_pass_on_what_was_installed(installed: Path, tmp_path: Path) -> None:
     for name in (TEST, "README.md"):
         shutil.copy(EXAMPLE / name, tmp_path)

@@ -127,7 +127,6 @@ def statistic(said: str, name: str) -> int:
     return int(line.split()[1])
 
 
-@pytest.mark.prove("half a minute of cold processes; test_cache_commands warms up")
 @pytest.mark.slow
 def test_after_a_warm_up_no_process_builds_anything(opencl: Target, tmp_path: Path) -> None:
     first, _ = ptir_command(tmp_path, "warmup", "demo", "--tokens", "40")

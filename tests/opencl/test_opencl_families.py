@@ -244,7 +244,7 @@ def _without_combination(names: list[str]) -> list[str]:
     return [name for before, name in pairs if not before == name == "attention"]
 
 
-@pytest.mark.slice(2)
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("steps", [1, 3, 20])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_a_narrow_cache_is_read_as_it_lies(opencl: Target, dtype: str, steps: int) -> None:

@@ -30,7 +30,7 @@ RELATIVES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.slice(2)
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(
     ("config", "options"),
     [*(({}, options) for options in STORAGE), *((config, {}) for config in RELATIVES)],

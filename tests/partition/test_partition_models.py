@@ -15,6 +15,7 @@ from running import model
 DEEPER = {"gpt2": 12, "llama-1b": 16}
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(
     ("spec", "workers"), [("gpt2", 2), ("gpt2", 3), ("gpt2", 4), ("llama-1b", 2)]
 )
@@ -100,6 +101,7 @@ def test_grouped_heads_are_split_by_groups_and_gates_beside_what_they_gate() -> 
         assert all(isinstance(one, Split) and one.axis == 0 for one in placed), name
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("spec", ["demo", "random:gpt2-tiny", "random:llama-tiny"])
 def test_tokens_are_those_of_the_whole_program(spec: str, workers: int) -> None:
@@ -123,6 +125,7 @@ def test_sampled_tokens_of_several_rows_are_those_of_the_whole_program() -> None
     assert found == wanted
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("form", [{"dtype": "bf16"}, {"dtype": "bf16", "quant": "int4"}])
 def test_narrow_and_quantized_weights_are_shared(form: dict[str, str]) -> None:
     options = {"seed": 0, **form}

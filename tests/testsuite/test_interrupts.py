@@ -44,6 +44,7 @@ def whole(tmp_path_factory):
     return path
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(
     ("name", "group", "code"),
     [("SIGINT", True, 3), ("SIGTERM", False, 3), ("SIGKILL", True, -signal.SIGKILL)],

@@ -91,6 +91,7 @@ def test_the_arrays_of_a_recipe_are_what_its_program_means(name):
         np.testing.assert_array_equal(backend.download(got, device), wanted)
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize(
     ("backend", "kind", "text"),
     [

@@ -1,0 +1,44 @@
+"""Tests that are not in the gate: what each takes, or what there meets its subject.
+
+One table for all, because many tests of OpenCL are collected again by other folders, and only there
+take long. ``make prove`` runs them; ``gate.py`` leaves them out where ``PTIR_SLICE`` is set.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MODEL: Final = "compiles a whole model; the C backend's and one other's are in the gate"
+
+PROOF_ONLY: Final[dict[str, str]] = {
+    "c/test_c_explain.py::"
+    "test_so_many_threads_that_sharing_takes_long_to_compute_are_shown_on_request": (
+        "plans for nine workers; the phases of two are shown in the gate"
+    ),
+    "coop/test_coop_families.py::test_a_repeated_run_gives_the_same_bits": MODEL,
+    "coop/test_coop_families.py::test_sampled_tokens_are_the_reference_tokens": MODEL,
+    "coop/test_coop_families.py::test_tokens_of_the_demo_model_are_the_reference_tokens": (
+        "CI runs the model as groups on Intel's runtime"
+    ),
+    "coop/test_coop_schedules.py::test_explain_names_the_schedule_of_each_kernel": MODEL,
+    "cupy/test_cupy_programs.py::test_sampled_tokens_are_the_reference_tokens": MODEL,
+    "cupy/test_cupy_programs.py::test_tokens_of_the_demo_model_are_the_reference_tokens": MODEL,
+    "cupy/test_cupy_programs.py::test_rows_of_unequal_length_continue_side_by_side": MODEL,
+    "cupy/test_cupy_programs.py::test_a_repeated_run_gives_the_same_bits": MODEL,
+    "cupy/test_cupy_matrices.py::test_fast_takes_the_products_of_bf16": MODEL,
+    "examples/test_toy_backend.py::test_its_own_tests_pass_on_what_was_installed": (
+        "half a minute; CI runs a slice of the corpus on the toy"
+    ),
+    "opencl/test_opencl_binaries.py::test_after_a_warm_up_no_process_builds_anything": (
+        "half a minute of cold processes; test_cache_commands warms up"
+    ),
+    "opencl/test_opencl_fast.py::test_only_fast_rounds_and_explain_names_it": MODEL,
+    "opencl/test_opencl_fast.py::test_logits_lose_little_and_as_much_as_the_lowering_does": MODEL,
+    "opencl/test_opencl_fast.py::test_prompts_and_single_tokens_agree": MODEL,
+    "opencl/test_opencl_fast.py::test_the_model_s_own_override_wins": MODEL,
+    "opencl/test_opencl_fast.py::test_tokens_of_the_demo_model_stay": MODEL,
+    "testsuite/test_fuzz.py::"
+    "test_what_fails_replays_as_it_was_drawn_beside_a_backend_that_claims_less": (
+        "twenty seconds of drawing; the other tests of replays are in the gate"
+    ),
+}
