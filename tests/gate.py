@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -29,6 +30,9 @@ ALONE: Final = 2.0
 """Seconds from which a test is handed to a worker by itself, not with the others of its file."""
 KEPT: Final = 0.2
 """Seconds of a test's mean from which ``timings.json`` holds it."""
+
+ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
+"""What a function's text has beside its name, and no two processes have alike."""
 
 MARKS: Final = ("slice(n): of its parameter sets the gate runs n, others for each PTIR_SLICE",)
 
@@ -114,12 +118,16 @@ def _place(item: pytest.Item) -> str:
 
 
 def _values(item: Any) -> tuple[str, ...]:
-    """The values of an item's parameters; a mark on a test without parameters is a mistake."""
+    """The values of an item's parameters, the same in every process.
+
+    Raises ``UsageError`` for a test without parameters.
+    """
     if not hasattr(item, "callspec"):
         raise pytest.UsageError(
             f"{item.nodeid}: slice(n) is for tests with parameters; see proof_only.py"
         )
-    return tuple(f"{name}={value!r}" for name, value in item.callspec.params.items())
+    values = item.callspec.params.items()
+    return tuple(f"{name}={ADDRESS.sub('', repr(value))}" for name, value in values)
 
 
 def _hash(*texts: str) -> bytes:

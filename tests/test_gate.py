@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from gate import chosen
+from gate import _values, chosen
 from proof_only import PROOF_ONLY
 
 GRID = [(f"a={a}", f"b={b}") for a, b in product(range(4), range(6))]
@@ -35,6 +37,16 @@ def test_like_tests_do_not_choose_alike() -> None:
 
 def test_a_slice_of_all_rows_is_all_rows() -> None:
     assert sorted(chosen(GRID, 99, 3)) == list(range(len(GRID)))
+
+
+def test_what_an_item_is_called_by_is_the_same_in_every_process() -> None:
+    given = SimpleNamespace(params={"fault": sorted, "plant": chosen, "size": 3})
+    item: Any = SimpleNamespace(callspec=given, nodeid="x")
+    assert _values(item) == (
+        "fault=<built-in function sorted>",
+        "plant=<function chosen>",
+        "size=3",
+    )
 
 
 TESTS = Path(__file__).parent
