@@ -89,6 +89,7 @@ def test_the_model_suite_compiles_without_spills_and_loads_16_bytes(
             assert wide, (architecture, name)
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("suite", [*NARROW, "gpt2-f32"], indirect=True)
 def test_prompts_of_narrow_weights_are_multiplied_by_tensor_cores(
     suite: offline.OfflineDevice, request: pytest.FixtureRequest

@@ -72,6 +72,7 @@ def test_nothing_is_left_of_multiples_of_the_smallest(opencl: Target, parts: Any
         assert not found.any() and (np.signbit(found) == (times < 0)).all()
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("columns", [16, 17, 37, 47])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_lines_of_16_bits_begin_anywhere(opencl: Target, dtype: str, columns: int) -> None:
