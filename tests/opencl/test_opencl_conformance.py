@@ -38,7 +38,7 @@ def test_every_op_in_every_dtype(opencl: Target, cases: dict[str, list[Case]]) -
 
 def test_composites_whole_and_lowered(opencl: Target) -> None:
     wrong = [
-        r for r in outcomes(in_turn(part(composites()), 2), opencl) if r.outcome is not Outcome.PASS
+        r for r in outcomes(in_turn(part(composites()), 8), opencl) if r.outcome is not Outcome.PASS
     ]
     assert not wrong, wrong[0].message
 

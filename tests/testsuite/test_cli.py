@@ -34,7 +34,7 @@ def test_a_mismatch_ends_with_1_and_tells_everything(installed, capsys, tmp_path
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert "mismatch" in {row.get("outcome") for row in rows}
     first = next(row["id"] for row in rows if row.get("outcome") == "mismatch")
-    again = f"to see it in full: ptir-conformance replay {first} --backend {Correct.name}"
+    again = f"to see the first in full: ptir-conformance replay {first} --backend {Correct.name}"
     assert again in out
 
 

@@ -175,7 +175,7 @@ def test_a_row_left_out_everywhere_is_missed_in_the_corpus(report):
     rewritten(path, [header, *rows, wanted.footer()], resealed=True)
     found = verify(path, 0)
     assert found.wrong == [
-        "the header says selected 16, and the corpus says 17",
+        "the header says selected 20, and the corpus says 21",
         "the rows are not those that the corpus has for this selection",
     ]
 
@@ -214,7 +214,7 @@ def test_a_report_of_another_corpus_cannot_be_checked_in_full(report):
         ("hello\n", "not a line of JSON"),
         ("[1]\n", "it has no kind"),
         ('{"a": 1}\n', "the first line is not a header"),
-        ('{"kind": "header", "schema": 2}\n', "schema 2; this suite reads 3; run the suite again"),
+        ('{"kind": "header", "schema": 2}\n', "schema 2; this suite reads 4; run the suite again"),
         ('{"kind": "case"}\n', "the first line is not a header"),
     ],
 )

@@ -119,7 +119,7 @@ def test_every_op_that_rounds_has_a_rule():
 
 
 def test_exact_programs_and_single_roundings_leave_one_result():
-    x, y = f32(5), f32(5)
+    x, y = f32(64), f32(64)  # of a few, all sums may happen to be exact
     assert bounds(lambda a, b: F.maximum(a, -b), x, y)[1]
     assert bounds(lambda a, b: F.maximum(a + b, -b), x, y)[1]
     assert not bounds(lambda a, b: a + b + b, x, y)[1]

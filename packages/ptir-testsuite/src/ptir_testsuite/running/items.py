@@ -151,7 +151,7 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: (item.name, item.call, item.dtypes),
         _of_dtypes,
         lambda item: item.dtypes,
-        in_slice=in_turn(8, attrgetter("name")),
+        in_slice=in_turn(2, attrgetter("name")),
     ),
     ModelRun: Kind[ModelRun](
         run_model,
