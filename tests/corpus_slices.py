@@ -25,12 +25,12 @@ def by_op() -> dict[str, list[Case]]:
     return found
 
 
-def outcomes(items: Iterable[Item], target: Target, at_once: bool = True) -> list[Row]:
+def outcomes(items: Iterable[Item], target: Target) -> list[Row]:
     """A row for every item, held to what the backend claims; an op's cases are compiled at once."""
     backend = target.backend
     claims = backend.claimed(target.device)
-    held = Setting(target, claims, Terms(backend.correctly_rounded, ()), at_once=at_once)
-    return [row for group in groups(items, at_once) for row in run_group(group, held)]
+    held = Setting(target, claims, Terms(backend.correctly_rounded, ()), at_once=True)
+    return [row for group in groups(items, at_once=True) for row in run_group(group, held)]
 
 
 def in_turn(items: Sequence[T], one_in: int) -> list[T]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from suite_settings import setting_of
 
+import gate
 from ptir.ops.reading import parse
 from ptir_testsuite.cli import main
 from ptir_testsuite.corpus.edited import EditedProgram, edited_text
@@ -22,7 +22,7 @@ from ptir_testsuite.running.kinds import edited
 from ptir_testsuite.running.kinds.edited import ENDLESS, Late, limited
 from ptir_testsuite.running.outcomes import Outcome, Row
 
-SLICE = int(os.environ.get("PTIR_SLICE") or 0)
+SLICE = gate.seed() or 0
 """Which texts the gate reads; every failure names it."""
 TEXTS, BUILT = 200, 8
 """How many texts are read and run on ``ref``, and how many of those that run on ``c`` too."""

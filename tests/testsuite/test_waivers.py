@@ -69,7 +69,7 @@ def test_a_waived_failure_is_counted_named_and_no_pass(failing, ran, capsys):
     waived = [row for row in rows if row["outcome"] == "waived"]
     assert [row["id"] for row in waived] == failing
     assert all(row["facts"]["waived"] == "mismatch" for row in waived)
-    assert all("wrong in " in row["message"] for row in waived)
+    assert all("is wrong in " in row["message"] for row in waived)
     assert footer["attempted"] == len(rows) and footer["outcomes"]["waived"] == len(failing)
     assert footer["outcomes"]["pass"] == len(rows) - len(failing)
     assert [waiver["id"] for waiver in header["waivers"]] == sorted(failing)
