@@ -46,3 +46,12 @@ def without_optimizer(target: Target) -> None:
     found: Any = target.backend.opened(target.device).device  # type: ignore[attr-defined]
     if gate.seed() is not None and DISABLED not in found._options:
         found._options.append(DISABLED)
+
+
+def off_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the gate, let a process keep its kernels to itself.
+
+    PoCL compiles each kernel a second time for the binary that is kept.
+    """
+    if gate.seed() is not None:
+        monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")

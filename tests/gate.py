@@ -2,7 +2,8 @@
 
 ``PTIR_SLICE=K`` (``make test`` sets it) runs a slice. Of a test marked ``slice(n)`` it holds n
 parameter sets, chosen so that they meet as many values of each parameter as n sets can, others for
-each K; of those in ``proof_only.py`` nothing. Without the variable all run (``make prove``).
+each K; of a module's tests that another folder collects again, one in ``AGAIN`` there; of those in
+``proof_only.py`` nothing. Without the variable all run (``make prove``).
 
 The longest go first, by the times in ``timings.json``, so that no worker waits at the end for one
 test. ``PTIR_TIMINGS=1`` writes that file anew.
@@ -26,6 +27,11 @@ from proof_only import PROOF_ONLY
 
 SLICE: Final = "PTIR_SLICE"
 TIMINGS: Final = Path(__file__).with_name("timings.json")
+AGAIN: Final = 3
+"""Of tests that another folder collects again, for its device, a slice holds one in so many.
+
+They stand whole where they are written, and CI runs a slice of the corpus on each device.
+"""
 ALONE: Final = 2.0
 """Seconds from which a test is handed to a worker by itself, not with the others of its file."""
 KEPT: Final = 0.2
@@ -80,11 +86,29 @@ def sliced(items: Iterable[pytest.Item], number: int) -> Iterator[pytest.Item]:
         if _place(alike[0]) in PROOF_ONLY:
             continue
         mark = alike[0].get_closest_marker("slice")
-        if mark is None:
+        if mark is not None and not hasattr(alike[0], "callspec"):
+            raise pytest.UsageError(
+                f"{name}: slice(n) is for tests with parameters; see proof_only.py"
+            )
+        count = len(alike) if mark is None else mark.args[0]
+        if _collected_again(alike[0]):
+            count = _share(count, number, name)
+        if count >= len(alike):
             yield from alike
-            continue
-        places = chosen([_values(item) for item in alike], *mark.args, number, name)
-        yield from (alike[place] for place in sorted(places))
+        elif count:
+            places = chosen([_values(item) for item in alike], count, number, name)
+            yield from (alike[place] for place in sorted(places))
+
+
+def _collected_again(item: Any) -> bool:
+    """Whether the item's function is written in another module of tests than the one it is in."""
+    return bool(item.function.__module__ != item.module.__name__)
+
+
+def _share(count: int, number: int, name: str) -> int:
+    """One in ``AGAIN`` of ``count`` sets; what that leaves over comes in turn."""
+    turn = (number + int.from_bytes(_hash(name), "little")) % AGAIN
+    return (count + turn) // AGAIN
 
 
 def chosen(rows: Sequence[Sequence[str]], count: int, number: int, name: str = "") -> list[int]:
@@ -118,14 +142,7 @@ def _place(item: pytest.Item) -> str:
 
 
 def _values(item: Any) -> tuple[str, ...]:
-    """The values of an item's parameters, the same in every process.
-
-    Raises ``UsageError`` for a test without parameters.
-    """
-    if not hasattr(item, "callspec"):
-        raise pytest.UsageError(
-            f"{item.nodeid}: slice(n) is for tests with parameters; see proof_only.py"
-        )
+    """The values of an item's parameters, the same in every process."""
     values = item.callspec.params.items()
     return tuple(f"{name}={ADDRESS.sub('', repr(value))}" for name, value in values)
 

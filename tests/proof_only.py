@@ -21,6 +21,9 @@ PROOF_ONLY: Final[dict[str, str]] = {
         "CI runs the model as groups on Intel's runtime"
     ),
     "coop/test_coop_schedules.py::test_explain_names_the_schedule_of_each_kernel": MODEL,
+    "coop/test_coop_subgroups.py::test_products_by_subgroups_of_any_size": (
+        "a quarter of a minute for one; a product with a wrong mask is in the gate"
+    ),
     "cupy/test_cupy_programs.py::test_sampled_tokens_are_the_reference_tokens": MODEL,
     "cupy/test_cupy_programs.py::test_tokens_of_the_demo_model_are_the_reference_tokens": MODEL,
     "cupy/test_cupy_programs.py::test_rows_of_unequal_length_continue_side_by_side": MODEL,
@@ -32,11 +35,30 @@ PROOF_ONLY: Final[dict[str, str]] = {
     "opencl/test_opencl_binaries.py::test_after_a_warm_up_no_process_builds_anything": (
         "half a minute of cold processes; test_cache_commands warms up"
     ),
+    "opencl/test_opencl_chains.py::test_more_memories_than_a_kernel_takes_are_several_chains": (
+        "ten seconds for kernels of a hundred arguments; shorter chains are in the gate"
+    ),
+    "opencl/test_opencl_errors.py::test_a_model_goes_on_after_its_device_was_lost": (
+        "compiles a whole model twice; a function goes on in the gate"
+    ),
+    "opencl/test_opencl_explain.py::"
+    "test_a_layer_of_gpt2_is_few_kernels_and_nothing_runs_elsewhere": MODEL,
     "opencl/test_opencl_fast.py::test_only_fast_rounds_and_explain_names_it": MODEL,
     "opencl/test_opencl_fast.py::test_logits_lose_little_and_as_much_as_the_lowering_does": MODEL,
     "opencl/test_opencl_fast.py::test_prompts_and_single_tokens_agree": MODEL,
     "opencl/test_opencl_fast.py::test_the_model_s_own_override_wins": MODEL,
     "opencl/test_opencl_fast.py::test_tokens_of_the_demo_model_stay": MODEL,
+    "opencl/test_opencl_llama.py::test_a_layer_is_five_kernels_and_nothing_runs_elsewhere": MODEL,
+    "opencl/test_opencl_llama.py::test_joined_weights_are_resident_once": MODEL,
+    "opencl/test_opencl_llama.py::test_logits_of_the_preset_are_the_reference_logits": MODEL,
+    "opencl/test_opencl_memory.py::test_live_bytes_return_after_a_model_is_dropped": MODEL,
+    "opencl/test_opencl_memory.py::test_two_hundred_steps_of_decoding_do_not_grow": MODEL,
+    "opencl/test_opencl_parts.py::test_gpt2_in_parts_gives_the_same_tokens": MODEL,
+    "opencl/test_opencl_programs.py::test_a_long_prompt_gives_the_reference_logits": MODEL,
+    "opencl/test_opencl_programs.py::test_a_repeated_run_gives_the_same_bits": MODEL,
+    "opencl/test_opencl_programs.py::test_packed_narrow_weights_are_read_exactly": MODEL,
+    "opencl/test_opencl_programs.py::test_sampled_tokens_are_the_reference_tokens": MODEL,
+    "opencl/test_opencl_tiles.py::test_warm_up_tunes_with_the_model_and_keeps_the_choice": MODEL,
     "testsuite/test_fuzz.py::"
     "test_what_fails_replays_as_it_was_drawn_beside_a_backend_that_claims_less": (
         "twenty seconds of drawing; the other tests of replays are in the gate"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import device, without_optimizer
+from devices import device, off_the_disk, without_optimizer
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
 from ptir.switches import SCHEDULE
@@ -24,6 +24,12 @@ def coop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     PLANS.clear()  # plans of the other schedule
     yield
     PLANS.clear()
+
+
+@pytest.fixture(autouse=True)
+def kernels_off_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See ``devices.off_the_disk``; modules about what is kept override it."""
+    off_the_disk(monkeypatch)
 
 
 @pytest.fixture(scope="session")

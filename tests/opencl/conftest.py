@@ -6,9 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from devices import device, without_optimizer
+from devices import device, off_the_disk, without_optimizer
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
+
+
+@pytest.fixture(autouse=True)
+def kernels_off_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See ``devices.off_the_disk``; modules about what is kept override it."""
+    off_the_disk(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,11 @@ from ptir.passes.pipeline import optimize
 from ptir.types import spec
 
 
+@pytest.fixture(autouse=True)
+def kernels_off_the_disk() -> None:
+    """Not here: what lies on the disk is the subject."""
+
+
 @pytest.fixture
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))

@@ -27,7 +27,7 @@ def test_every_op_in_every_dtype(opencl: Target, cases: dict[str, list[Case]]) -
     assert {case.op for case in chosen} >= {
         op.name for op in OPS.values() if op.profile != "extension" and op.samples
     }
-    chosen = in_turn(chosen, 4)
+    chosen = in_turn(chosen, 10)
     stats = opencl.backend.stats(opencl.device)
     launched = stats.kernels_launched
     wrong = [row for row in outcomes(chosen, opencl) if row.outcome is not Outcome.PASS]
@@ -38,13 +38,15 @@ def test_every_op_in_every_dtype(opencl: Target, cases: dict[str, list[Case]]) -
 
 def test_composites_whole_and_lowered(opencl: Target) -> None:
     wrong = [
-        r for r in outcomes(in_turn(part(composites()), 8), opencl) if r.outcome is not Outcome.PASS
+        r
+        for r in outcomes(in_turn(part(composites()), 20), opencl)
+        if r.outcome is not Outcome.PASS
     ]
     assert not wrong, wrong[0].message
 
 
 def test_random_programs_agree_with_the_oracle(opencl: Target) -> None:
-    found = outcomes(part(random_programs(40, seed=4)), opencl)
+    found = outcomes(in_turn(part(random_programs(40, seed=4)), 2), opencl)
     wrong = [row for row in found if row.outcome is not Outcome.PASS]
     assert not wrong, wrong[0].message
 
@@ -58,8 +60,8 @@ def test_a_device_that_lacks_features_refuses_f64_and_nothing_else(
     facts = backend.capabilities(target.device)
     assert not facts["fp64"] and not facts["fp16"] and facts["work_group_size"] <= 256
     assert backend.claimed(target.device) == opencl.backend.claimed(opencl.device) - {"f64"}
-    chosen = in_turn([case for listed in cases.values() for case in spread(listed, 2)], 2)
-    chosen += [c for c in spread(cases["cast"], 24) if c not in chosen]
+    chosen = in_turn([case for listed in cases.values() for case in spread(listed, 2)], 8)
+    chosen += [c for c in spread(cases["cast"], 12) if c not in chosen]
     for row, case in zip(outcomes(chosen, target), chosen, strict=True):
         double = "f64" in case.dtypes
         assert row.outcome is (Outcome.UNSUPPORTED if double else Outcome.PASS), row.message

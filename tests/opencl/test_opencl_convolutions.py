@@ -83,7 +83,7 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slice(4)
+@pytest.mark.slice(2)
 @pytest.mark.parametrize(
     ("named", "groups", "layout", "stored"),
     [

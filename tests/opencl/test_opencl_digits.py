@@ -69,7 +69,7 @@ def sizes(rng: np.random.Generator, rows: int, kind: str, huge: float = 1e35) ->
     return x
 
 
-@pytest.mark.slice(6)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("kind", ["normal", "uneven", "edges", "tiny", "huge"])
 @pytest.mark.parametrize("rows", [1, 5, 9, 37])
 @pytest.mark.parametrize("bits", [4, 8])
@@ -96,7 +96,7 @@ def test_products_are_as_exact_as_in_f32(opencl: Target, bits: int, rows: int, k
     assert (np.abs(found - each.sum(1)) <= bound).all()
 
 
-@pytest.mark.slice(4)
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, -np.nan])
 @pytest.mark.parametrize("rows", [3, 19])
 def test_what_is_not_finite_gives_nan_and_stays_in_its_row(
@@ -165,7 +165,7 @@ def test_the_processor_s_instruction_is_used_where_there_is_one(
     assert any(re.search(rf"dot_bytes_v\w*\({sums},", source) for source in built)
 
 
-@pytest.mark.slice(6)
+@pytest.mark.slice(3)
 @pytest.mark.usefixtures("dots", "built_anew")
 @pytest.mark.parametrize("zero", ["middle", "none", "odd", "by output"])
 @pytest.mark.parametrize("group", [16, 32, 48, 64, 128])

@@ -56,7 +56,7 @@ def product(opencl: Target, x: Array, words: Array, scale: Array, **how: Any) ->
     return with_parameters(opencl, body, x, words, scale)
 
 
-@pytest.mark.slice(4)
+@pytest.mark.slice(2)
 @pytest.mark.usefixtures("dots", "built_anew")
 @pytest.mark.parametrize("layout", ["oi", "io"])
 @pytest.mark.parametrize("bits", [4, 8])
@@ -81,6 +81,7 @@ def test_sums_of_bytes_are_exact(
     assert (np.abs(found - terms.sum(-1)) <= bound).all()
 
 
+@pytest.mark.slice(2)
 @pytest.mark.usefixtures("dots", "built_anew")
 @pytest.mark.parametrize("rows", [2, 20])
 def test_biases_that_are_no_whole_multiple_are_added(opencl: Target, rows: int) -> None:
@@ -101,7 +102,7 @@ def test_biases_that_are_no_whole_multiple_are_added(opencl: Target, rows: int) 
     close(found, near @ dense.T, 1e-5)
 
 
-@pytest.mark.slice(4)
+@pytest.mark.slice(2)
 @pytest.mark.usefixtures("dots", "built_anew")
 @pytest.mark.parametrize("rows", [1, 5, 33])
 @pytest.mark.parametrize("outputs", [32, 50])
@@ -117,6 +118,7 @@ def test_products_of_bf16_are_exact_and_sums_are_f32(
     assert np.abs(found - x.astype(float) @ wide.T).max() > bound.max()
 
 
+@pytest.mark.slice(2)
 @pytest.mark.usefixtures("dots", "built_anew")
 @pytest.mark.parametrize("rows", [1, 16])
 def test_what_is_not_finite_stays_so_and_zeros_are_zeros(opencl: Target, rows: int) -> None:
@@ -132,6 +134,7 @@ def test_what_is_not_finite_stays_so_and_zeros_are_zeros(opencl: Target, rows: i
             assert np.isnan(product(opencl, x, words, scale, **how)[-1]).all()
 
 
+@pytest.mark.slice(2)
 @pytest.mark.usefixtures("dots", "built_anew")
 @pytest.mark.parametrize("rows", [2, 24])
 def test_a_norm_before_and_a_residual_behind_are_fused(opencl: Target, rows: int) -> None:

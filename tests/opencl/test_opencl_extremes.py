@@ -41,7 +41,7 @@ def greatest(x: Array) -> Array:
     return np.where(found == 0, np.where(positive, 0.0, -0.0), found)
 
 
-@pytest.mark.slice(6)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("width", [1, 7, 16, 37, 80])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["max", "min"])
@@ -59,6 +59,7 @@ def test_extremes_know_nan_and_signed_zeros(
         np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(wanted[numbers]))
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("dtype", ["i16", "bf16"])
 @pytest.mark.parametrize("count", [1, 16, 37])
 def test_a_nan_of_f16_has_one_form_in_a_vector_and_beside_it(

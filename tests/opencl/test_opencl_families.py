@@ -50,7 +50,7 @@ def test_every_sample_of_every_op_that_is_taken(opencl: Target) -> None:
             close(found.astype(np.float64), expected.astype(np.float64), 2e-6)
 
 
-@pytest.mark.slice(6)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 47, 160])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_softmax_and_norms(opencl: Target, rows: int, size: int) -> None:
@@ -64,7 +64,7 @@ def test_softmax_and_norms(opencl: Target, rows: int, size: int) -> None:
     close(found, norm, 1e-4)
 
 
-@pytest.mark.slice(6)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 2), (0, 1, 2), (1, 2)])
 @pytest.mark.parametrize("kind", ["sum", "max", "min", "prod"])
 def test_reductions_along_any_axes(opencl: Target, axes: tuple[int, ...], kind: str) -> None:
@@ -82,7 +82,7 @@ def test_arg_max_takes_the_first_nan_then_the_first_greatest(opencl: Target, axi
     assert np.array_equal(found, np.argmax(x, axis))
 
 
-@pytest.mark.slice(6)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 21])
 @pytest.mark.parametrize("layout", ["io", "oi"])
 def test_products_with_packed_weights(opencl: Target, rows: int, layout: str) -> None:
@@ -102,7 +102,7 @@ def product(target: Target, x: Array, weight: Array, bias: Array, layout: str) -
     return with_parameters(target, body, x, weight, bias)
 
 
-@pytest.mark.slice(6)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("rows", [1, 3, 8, 9, 21])
 @pytest.mark.parametrize("layout", ["io", "oi"])
 @pytest.mark.parametrize("bits", [4, 8])
@@ -207,7 +207,7 @@ def attention(q: Array, k: Array, v: Array, start: Array, length: Array, **how: 
     return result
 
 
-@pytest.mark.slice(5)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize(
     "how", [{}, {"causal": False}, {"window": 5}, {"soft_cap": 1.5}, {"window": 3, "soft_cap": 2.0}]
 )

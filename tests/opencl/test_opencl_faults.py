@@ -104,7 +104,7 @@ FAULTS: Final[tuple[tuple[Plant, tuple[str, ...]], ...]] = (
 )
 
 
-@pytest.mark.slice(3)
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(("plant", "ops"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_planted_fault_is_caught(
     opencl: Target,

@@ -32,6 +32,7 @@ def is_ours(target: Target) -> bool:
     return "NAMED(tanh)" in dialect.prelude()
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("name", EXPONENTIALS)
 def test_exponentials_are_close(opencl: Target, name: str) -> None:
     x = numbers()
@@ -51,6 +52,7 @@ def test_exponentials_are_close(opencl: Target, name: str) -> None:
         np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(x[zeros]))
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("name", EXPONENTIALS)
 def test_ours_do_not_depend_on_lane_or_language(opencl: Target, name: str) -> None:
     if not is_ours(opencl):

@@ -93,6 +93,7 @@ def test_lines_of_16_bits_begin_anywhere(opencl: Target, dtype: str, columns: in
         assert np.array_equal(narrow, x - x.max(axis=1, keepdims=True))
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_the_greatest_of_complements(opencl: Target, name: str, dtype: str) -> None:
@@ -102,6 +103,7 @@ def test_the_greatest_of_complements(opencl: Target, name: str, dtype: str) -> N
     assert np.array_equal(found, getattr(~x, name)(axis=1))
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("count", [5, 40])
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
 def test_the_sign_bit_of_a_negation(opencl: Target, dtype: str, count: int) -> None:
@@ -117,6 +119,7 @@ def test_the_sign_bit_of_a_negation(opencl: Target, dtype: str, count: int) -> N
         assert np.array_equal(found, wanted)
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("count", [3, 40])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_what_wrapped_to_nothing_divides_as_nothing(opencl: Target, dtype: str, count: int) -> None:

@@ -14,6 +14,7 @@ from ptir.capture import call
 from ptir.ops import numerics
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize(
     ("shape", "axis"), [((2, 1), 1), ((3, 16), 1), ((2, 47), 1), ((40, 32), 0), ((2, 33, 3), 1)]
 )
@@ -40,6 +41,7 @@ def test_a_running_maximum_orders_the_zeros(opencl: Target) -> None:
     assert np.signbit(found[0, :2]).all() and not np.signbit(found[0, 2:]).any()
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("shape", [(), (3,), (63,), (64,), (65,), (7, 191)])
 def test_random_words_are_those_of_the_definition(opencl: Target, shape: tuple[int, ...]) -> None:
     key = np.array([123, 4_000_000_000], np.uint32)
@@ -63,6 +65,7 @@ def pooled(x: Array, fold: Any, outside: float) -> Array:
     return np.asarray(fold(seen[:, ::2, ::2], axis=(-2, -1)))
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("channels", [3, 16, 20])
 def test_pooling_and_what_follows_it(opencl: Target, channels: int) -> None:
     x = normal(2, 9, 12, channels)

@@ -52,7 +52,7 @@ def awkward(*shape: int, seed: int = 0) -> Array:
     return x
 
 
-@pytest.mark.slice(5)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("size", [1, 2, 17, Inserting.MOST, Inserting.MOST + 1, 300, LONG + 5])
 @pytest.mark.parametrize("descending", [False, True])
 def test_sorting_is_stable_with_nan_last(opencl: Target, size: int, descending: bool) -> None:
@@ -61,6 +61,7 @@ def test_sorting_is_stable_with_nan_last(opencl: Target, size: int, descending: 
     same(found, x, ordered(x, 1, descending), 1)
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("size", [5, 40])
 def test_sorting_along_any_axis(opencl: Target, axis: int, size: int) -> None:
@@ -72,7 +73,7 @@ def test_sorting_along_any_axis(opencl: Target, axis: int, size: int) -> None:
 KINDS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
-@pytest.mark.slice(5)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("size", [9, 100])
 def test_integers_of_every_width(opencl: Target, dtype: str, size: int) -> None:
@@ -87,6 +88,7 @@ def test_integers_of_every_width(opencl: Target, dtype: str, size: int) -> None:
     same(found, x, ordered(x, 1, True)[:, :7], 1)
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("size", [9, 100])
 def test_floats_of_every_width(opencl: Target, dtype: str, size: int) -> None:
@@ -103,7 +105,7 @@ def test_floats_of_every_width(opencl: Target, dtype: str, size: int) -> None:
         same(found, x, ordered(x, 1, descending), 1)
 
 
-@pytest.mark.slice(4)
+@pytest.mark.slice(2)
 @pytest.mark.parametrize(
     ("size", "k"),
     [(1, 1), (9, 9), (127, 1), (130, 1), (131, 3), (700, 40), (5000, FEW), (5000, FEW + 1)],

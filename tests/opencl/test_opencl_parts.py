@@ -47,6 +47,7 @@ def test_a_mask_that_is_no_size_is_refused(
         OpenCLBackend().opened(opencl.device)
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("layout", ["io", "oi"])
 @pytest.mark.parametrize("rows", [1, 12])
 def test_a_product_with_a_weight_in_parts(small: Target, layout: str, rows: int) -> None:

@@ -32,7 +32,7 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@pytest.mark.slice(6)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("seed", range(24))
 def test_random_programs_give_the_reference_results(opencl: Target, seed: int) -> None:
     program = random_program(seed)
@@ -140,7 +140,7 @@ def test_what_has_no_kernel_is_refused_by_name(opencl: Target) -> None:
         run_program(program, {"x": np.zeros(3, np.float32)}, opencl)
 
 
-@pytest.mark.slice(4)
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("dtype", ["f8e4m3fn", "f8e5m2", "bf16", "f16"])
 @pytest.mark.parametrize("wide", ["f32", "f64"])
 def test_casts_to_narrow_floats_round_once(opencl: Target, dtype: str, wide: str) -> None:

@@ -30,6 +30,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     PLANS.clear()
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("tiles", [*TILES.values(), ODD], ids=[*TILES, "odd"])
 def test_products_are_right_whatever_the_tiles(opencl: Target, cache: Path, tiles: Tiles) -> None:
     device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]

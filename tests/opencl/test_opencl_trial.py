@@ -30,6 +30,7 @@ def test_right_numbers_pass(device: Any) -> None:
     assert dots.tried(device, frozenset()) == frozenset()
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize(
     ("op", "right", "wrong"),
     [
