@@ -30,7 +30,7 @@ class Wrong(Mutant):
 
 
 @pytest.fixture
-def written(installed, tmp_path):
+def written(few_ops, installed, tmp_path):
     def write(backend, words=WORDS):
         installed(backend)
         path = tmp_path / f"{backend.name}.jsonl"
