@@ -35,6 +35,7 @@ from ptir_testsuite.running.kinds.programs import RandomProgram
 from ptir_testsuite.running.kinds.programs import run_program as judge_program
 from ptir_testsuite.running.outcomes import Outcome
 from random_programs import random_program
+from together import together
 
 WORKERS = (1, 2, 3)
 
@@ -55,6 +56,7 @@ def changes_sums(shared_program: Partition, workers: int) -> bool:
     )
 
 
+@together("workers")
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("seed", range(24))
 def test_random_programs_give_the_whole_programs_results(seed: int, workers: int) -> None:

@@ -21,6 +21,7 @@ from ptir_testsuite.mutants.planting import Planted, grade_planted, usable
 from ptir_testsuite.mutants.score import grade, unmask
 from ptir_testsuite.running.execute import run_case
 from ptir_testsuite.running.outcomes import Outcome
+from together import together
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +40,7 @@ OF_CASES = [n for n, row in MUTANTS.items() if n not in EQUIVALENT and not row.i
 """The plants that single cases are to show; of the others see ``test_sweeps``."""
 
 
+@together(lambda name: MUTANTS[name].ops[0])
 @pytest.mark.parametrize("name", OF_CASES)
 def test_planted_fault_is_caught_with_op_inputs_and_worst_element(name):
     row = MUTANTS[name]
