@@ -104,7 +104,7 @@ def test_the_suite_passes_when_every_program_is_shared(workers: int) -> None:
     from ptir_testsuite.running.items import items
 
     target = shared(workers)
-    failed = [row for row in outcomes(in_turn(part(items(0)), 12), target) if row.failed]
+    failed = [row for row in outcomes(in_turn(part(items(0)), 36), target) if row.failed]
     assert not failed, f"{len(failed)} fail, the first: {failed[0].message}"
 
 
