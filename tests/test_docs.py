@@ -22,6 +22,7 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.slice(10)
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(REPOSITORY)) for p in PAGES])
 def test_every_block_of_the_page_runs(page: Path, tmp_path: Path) -> None:
     done = run_page(page, tmp_path)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from together import together
+
 PACKAGES = Path(__file__).resolve().parent.parent / "packages"
 SOURCES = {
     "ptir": PACKAGES / "ptir-core" / "src",
@@ -94,6 +96,7 @@ def absolute(node: ast.ImportFrom, package: str) -> str:
     return ".".join([*parents, node.module] if node.module else parents)
 
 
+@together(lambda name: str(Path(name).parent))
 @pytest.mark.parametrize("name", MODULES)
 def test_module_imports_only_from_rooms_above(name: str) -> None:
     path, parts = MODULES[name], Path(name).with_suffix("").parts

@@ -20,6 +20,8 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from together import together
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 DOCS = REPOSITORY / "docs"
 PAGES = (
@@ -87,6 +89,7 @@ def dangling(page: Path, text: str) -> list[str]:
     return wrong
 
 
+@together()
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(REPOSITORY)) for p in PAGES])
 def test_every_link_of_the_page_leads_somewhere(page: Path) -> None:
     assert dangling(page, page.read_text(encoding="utf-8")) == []

@@ -13,6 +13,7 @@ import ptir
 from ptir.capture.promote import promote
 from ptir.errors import TypeRuleError
 from ptir.types import DTYPES
+from together import together
 
 FLOATS = np.array([[-2.5, -0.0, 0.5], [1.0, 3.0, 7.25]], np.float32)
 INTS = np.array([[-7, -1, 0], [1, 2, 9]], np.int32)
@@ -67,6 +68,7 @@ def test_comparisons_agree_with_numpy(name):
     np.testing.assert_array_equal(apply(ptir.tensor(FLOATS), 0.5).numpy(), apply(FLOATS, 0.5))
 
 
+@together()
 @pytest.mark.parametrize("axis", [None, 0, 1, -1, (0, 1)])
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("name", ["sum", "max", "min", "mean"])

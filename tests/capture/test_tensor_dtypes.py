@@ -16,6 +16,7 @@ from ptir.capture.promote import promote
 from ptir.errors import TypeRuleError
 from ptir.ops import numerics as xp
 from ptir.types import DTYPES, F16, F32, F64, I32, spec
+from together import together
 
 EVERY = pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 NUMBERS = [d for d in DTYPES.values() if d.kind != "bool" and d.bits + d.is_float != 9]
@@ -142,6 +143,7 @@ def test_bools_are_counted_and_compared():
     assert (x & False).numpy().any() == np.False_
 
 
+@together("dtype")
 @EVERY
 @pytest.mark.parametrize("target", DTYPES.values(), ids=str)
 def test_astype_is_the_cast_of_the_record(dtype, target):

@@ -15,6 +15,7 @@ from ptir.cli.main import COMMANDS, main
 from ptir.ops import OPS
 from ptir.ops.classes import NUMERIC, listed
 from tiny_distributions import TINY, Site, site
+from together import together
 
 __all__ = ["site"]
 
@@ -170,6 +171,7 @@ def test_ops_name_explains_it_with_an_example(capsys: Capture) -> None:
         assert words in found
 
 
+@together()
 @pytest.mark.parametrize("name", list(OPS))
 def test_every_op_can_be_explained(name: str, capsys: Capture) -> None:
     assert main(["ops", name]) == 0

@@ -20,6 +20,7 @@ from ptir.codegen.tiles import Tiles
 from ptir.ir.program import Block
 from ptir.types import spec
 from random_programs import random_program
+from together import together
 
 
 def one_by_one(fused: Fused, site: Site) -> list[Kernel | None]:
@@ -54,6 +55,7 @@ def check(block: Block) -> tuple[int, int]:
     return len(fused.groups), len({form_of(fused, group)[0] for group in fused.groups})
 
 
+@together()
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs_get_the_kernels_of_their_own_groups(seed: int) -> None:
     check(optimized(random_program(seed)).main)

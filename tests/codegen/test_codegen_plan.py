@@ -16,6 +16,7 @@ from ptir.codegen.kernel import scratch_value
 from ptir.codegen.recipe import Place
 from ptir.types import BF16, F32, I32, spec
 from random_programs import random_program
+from together import together
 
 
 class Memories:
@@ -100,6 +101,7 @@ def memories_at(memories: Memories, place: Place, value: int, source: Place) -> 
     return place == source and value >= 0 and memories.holds(place, value)
 
 
+@together()
 @pytest.mark.parametrize("seed", range(40))
 def test_every_read_of_a_random_program_finds_its_value(seed: int) -> None:
     made = compiled(random_program(seed))

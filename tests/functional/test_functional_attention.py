@@ -12,6 +12,7 @@ from functional.evaluate import captured, f32, i32, run
 from functional.models import attention, cache_update
 from ptir.ir.attributes import Attributes
 from ptir.ops.implementations import functional
+from together import together
 
 USES = pytest.mark.parametrize(
     "use",
@@ -56,6 +57,7 @@ CASES = {
 }
 
 
+@together()
 @USES
 @pytest.mark.parametrize("case", CASES)
 def test_attention_equals_one_query_at_a_time(case, use) -> None:

@@ -11,6 +11,7 @@ import pytest
 import ptir.functional as F
 from functional.evaluate import f32, i32, run
 from functional.models import erf, rope, softmax
+from together import together
 
 SHAPES = [(7,), (1, 7), (0, 7), (3, 7), (2, 3, 7), (1, 1, 1, 7)]
 APPROXIMATELY = {"rtol": 2e-6, "atol": 1e-6}
@@ -25,6 +26,7 @@ def close(found, wanted, **bound):
     np.testing.assert_allclose(wide(found), wanted, **(APPROXIMATELY | bound))
 
 
+@together()
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("storage", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("layout", ["io", "oi"])
@@ -110,6 +112,7 @@ def test_softmax_of_nothing_is_nothing() -> None:
     assert run(F.softmax, f32(0, 3), use={"softmax": "online"}).shape == (0, 3)
 
 
+@together()
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize("rotary", [None, 2, 6])
 @pytest.mark.parametrize("shape", [(2, 3, 4, 8), (1, 1, 1, 8), (2, 1, 0, 8), (0, 2, 3, 8)])

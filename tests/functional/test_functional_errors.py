@@ -15,6 +15,7 @@ from ptir.ir.attributes import Attributes
 from ptir.ir.graph import source
 from ptir.ops import implementations
 from ptir.types import parse_type
+from together import together
 
 
 def of(types: str) -> list[Tensor]:
@@ -244,6 +245,7 @@ REFUSED = [
 ]
 
 
+@together()
 @pytest.mark.parametrize(("function", "types", "options", "message"), REFUSED)
 def test_a_refused_call_says_what_rule_it_breaks_and_where(
     function, types, options, message

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import ptir.functional as F
 from functional.evaluate import f32, run
+from together import together
 
 fast = settings(max_examples=60, deadline=None)
 
@@ -89,6 +90,7 @@ CONVOLUTIONS = {
 }
 
 
+@together()
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 @pytest.mark.parametrize("layout", ["hwio", "oihw"])
 @pytest.mark.parametrize("biased", [False, True])

@@ -11,6 +11,7 @@ from ptir.capture import Tensor
 from ptir.errors import TypeRuleError
 from ptir.ir.graph import source
 from ptir.types import parse_type
+from together import together
 
 IMAGE, FILTERS = "f32[1,5,6,4]", "f32[3,3,4,8]"
 ONE_OR_TWO = "or one for H and one for W"
@@ -233,6 +234,7 @@ REFUSED = [
 ]
 
 
+@together()
 @pytest.mark.parametrize(("function", "types", "options", "message"), REFUSED)
 def test_a_refused_call_says_what_rule_it_breaks_and_where(
     function, types, options, message

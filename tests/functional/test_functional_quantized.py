@@ -8,6 +8,7 @@ import pytest
 
 import ptir.functional as F
 from functional.evaluate import f32, run
+from together import together
 
 BITS = pytest.mark.parametrize("bits", [2, 3, 4, 8])
 
@@ -67,6 +68,7 @@ def test_dequantize_gives_the_element_type_asked_for(dtype) -> None:
     np.testing.assert_array_equal(found, whole.astype(names[dtype]))
 
 
+@together("shape")
 @BITS
 @pytest.mark.parametrize("shape", [(64,), (1, 64), (0, 64), (2, 3, 64)])
 @pytest.mark.parametrize("biased", [False, True])

@@ -15,6 +15,7 @@ from ptir.errors import PtirError, VerifyError
 from ptir.ir.jsonform import to_json
 from ptir.ops.reading import from_json, parse
 from ptir.ops.verify import verify
+from together import together
 
 SLOW = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -71,6 +72,7 @@ SYNTAX = [
 ]
 
 
+@together()
 @pytest.mark.parametrize(("old", "new", "message"), SYNTAX)
 def test_a_mistake_in_the_text_is_placed_and_explained(old, new, message):
     assert old in TEXT

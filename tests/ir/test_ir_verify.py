@@ -15,6 +15,7 @@ from ptir.ops import OPS
 from ptir.ops.reading import parse
 from ptir.ops.verify import verify
 from ptir.types import F32, TensorType, spec
+from together import together
 
 GOOD = parse(TEXT)
 SOFTMAX, TOP_K, WHILE = range(3)
@@ -156,6 +157,7 @@ def test_the_undamaged_program_verifies():
     verify(GOOD)
 
 
+@together()
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_is_refused_with_the_instruction_and_the_rule(kind):
     damaged, message = DAMAGE[kind]

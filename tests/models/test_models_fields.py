@@ -23,6 +23,7 @@ from ptir.params.source import RandomSource
 from ptir.runtime.load import described
 from ptir.runtime.specs import parameter_types
 from running import LLAMA, REF, SMALL, llama_folder
+from together import together
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -111,6 +112,7 @@ def test_a_damaged_value_gives_a_model_or_a_checkpoint_error(family: str) -> Non
 SIZE_OF_CONTEXT = dict.fromkeys(WHOLE, "max_position_embeddings") | {"gpt2": "n_positions"}
 
 
+@together("family")
 @pytest.mark.parametrize(
     ("family", "key"),
     [("gpt2", key) for key in GPT2_SIZES] + [("llama", key) for key in LLAMA_SIZES],

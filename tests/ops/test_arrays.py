@@ -18,6 +18,7 @@ from ptir.ops.numerics import arrays as xp
 from ptir.ops.numerics import elementwise as elementwise_numerics
 from ptir.ops.record import OPS, Array
 from ptir.types import BF16, DTYPES, F16, TensorType, dtype_of, parse_type
+from together import together
 
 MODULES = (contraction, reduction, order, layout, movement, indexing)
 RECORDS = [r for m in MODULES for r in vars(m).values() if getattr(r, "meaning", None)]
@@ -89,6 +90,7 @@ def wrapped(value: int, dtype) -> int:
 # every record: samples, bad calls, decompositions
 
 
+@together("record")
 @pytest.mark.parametrize(
     ("record", "number"),
     [(r, n) for r in RECORDS for n in range(len(r.samples))],
@@ -113,6 +115,7 @@ def test_samples_give_their_literal_results_on_any_strides(record, number):
         assert all(same(x, y) for x, y in zip(operands, dense, strict=True))
 
 
+@together("record")
 @pytest.mark.parametrize(
     ("record", "case"),
     [(r, c) for r in RECORDS for c in r.bad_calls],

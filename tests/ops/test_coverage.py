@@ -23,11 +23,13 @@ from ptir.rewrite.engine import rewrite
 from ptir.rewrite.rules import EXACT
 from ptir.types import DTYPES, dtype_of
 from sample_calls import FOR_ITS_OWN_DTYPE, calls_in
+from together import together
 
 RECORDS = [pytest.param(record, id=name) for name, record in OPS.items()]
 RUNNABLE = [p for p in RECORDS if p.values[0].samples]
 
 
+@together()
 @pytest.mark.parametrize("record", RUNNABLE)
 def test_op_has_two_samples_and_one_for_every_choice(record):
     assert len(record.samples) >= 2
@@ -36,6 +38,7 @@ def test_op_has_two_samples_and_one_for_every_choice(record):
         assert set(attribute.choices) <= shown, attribute.name
 
 
+@together()
 @pytest.mark.parametrize("record", RUNNABLE)
 def test_optional_attributes_are_given_and_left_out(record):
     for attribute in record.attributes:
@@ -49,6 +52,7 @@ def dtypes_in(sample) -> set[str]:
     return {array.dtype for array in arrays}
 
 
+@together()
 @pytest.mark.parametrize("record", RUNNABLE)
 def test_samples_show_wide_narrow_and_float_dtypes(record):
     """A sample beyond bool, i32, u32 and f32 for every kind of dtype that the op takes."""
@@ -75,6 +79,7 @@ EVERY = [
 ]
 
 
+@together("record")
 @pytest.mark.parametrize(("record", "dtype"), EVERY)
 def test_every_dtype_of_the_record_runs_on_the_reference_backend(record, dtype):
     """As a program: written, read again, through all passes, and run; the result is the meaning."""
@@ -105,6 +110,7 @@ FOLDED = [
 ]
 
 
+@together("record")
 @pytest.mark.parametrize(("record", "dtype"), FOLDED)
 def test_constants_fold_to_the_meaning_in_every_dtype(record, dtype):
     folds = 0

@@ -20,6 +20,7 @@ from ptir.ops.profiles import primitives
 from ptir.ops.record import OPS
 from ptir.types import DTYPES, I32, TensorType, dtype_of, spec
 from sample_calls import FOR_ITS_OWN_DTYPE, calls_in
+from together import together
 
 DECOMPOSED = [record for record in OPS.values() if record.decomposition is not None]
 ELEMENTWISE = [
@@ -51,6 +52,7 @@ def both(record, arrays, attributes, regions=()):
         return run_block(block, arrays), meaning(record, arrays, bound, regions)
 
 
+@together("record")
 @pytest.mark.parametrize(("record", "dtype"), ELEMENTWISE, ids=lambda v: getattr(v, "name", ""))
 def test_elementwise_decomposition_on_all_combinations(record, dtype):
     count = len(record.operands)
@@ -118,6 +120,7 @@ def wide_enough(found, wanted, arrays, axis):
     return bool((near | (np.isnan(a) & np.isnan(b)) | (a == b)).all())
 
 
+@together("record")
 @pytest.mark.parametrize(("record", "dtype"), LINED, ids=lambda v: getattr(v, "name", ""))
 def test_decomposition_along_lines(record, dtype):
     for shape in SHAPES:
@@ -159,6 +162,7 @@ WINDOWS = [
 STARTS = (0, 1, -1, 3, 100, -(2**31), 2**31 - 1)
 
 
+@together("dtype")
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 @pytest.mark.parametrize(("shape", "window"), WINDOWS)
 def test_decomposition_of_dynamic_windows(dtype, shape, window):
@@ -170,6 +174,7 @@ def test_decomposition_of_dynamic_windows(dtype, shape, window):
         assert_same(*both(OPS["dynamic_update_slice"], [x, update, starts], {}))
 
 
+@together()
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (5,), (8,), (3, 0), (2, 3, 7)])
 @pytest.mark.parametrize("key", [(0, 0), (2**32 - 1, 2**32 - 1), (0xDEADBEEF, 7)])
 def test_decomposition_of_rng_bits(shape, key):
@@ -191,6 +196,7 @@ def test_dynamic_update_of_more_than_2_31_elements_counts_in_i64():
     assert {i.types[0].dtype for i in block.instructions if i.op == "iota"} == {I32}
 
 
+@together()
 @pytest.mark.parametrize("record", DECOMPOSED, ids=lambda r: r.name)
 def test_decompositions_end_in_primitives_and_never_lead_back(record):
     """Follow every op of every decomposition down; no op may reach itself."""
@@ -229,6 +235,7 @@ SAMPLED = [
 ]
 
 
+@together("record")
 @pytest.mark.parametrize(("record", "dtype"), SAMPLED)
 def test_decomposition_of_the_samples_in_every_dtype(record, dtype):
     """Exact where the record is; within a coarse bound where sums or roundings may differ."""

@@ -17,6 +17,7 @@ import pytest
 from evaluation import awkward_values
 from ptir.ops import numerics as xp
 from ptir.types import DTYPES, F32, F64, dtype
+from together import together
 
 INF, NAN = math.inf, math.nan
 TINY = 2.0**-149
@@ -192,6 +193,7 @@ def test_clamp_is_minimum_of_maximum_on_all_awkward_triples(element):
 DIRECTIONS = ["eq", "ne", "lt", "le", "gt", "ge"]
 
 
+@together("element")
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("element", [*FLOATS, *INTEGERS, "bool"])
 def test_compare_agrees_with_python_on_all_pairs(direction, element):
@@ -225,6 +227,7 @@ UNARY = {
 HALVES = [*AWKWARD, 0.5, 1.5, -1.5, -2.5, 3.5, 0.49999997, 2.0**23 + 1, -(2.0**22) - 0.5]
 
 
+@together("element")
 @pytest.mark.parametrize("element", FLOATS)
 @pytest.mark.parametrize("name", UNARY)
 def test_exact_float_functions_on_awkward_values(name, element):
@@ -429,6 +432,7 @@ def integer_witnesses(name):
     }
 
 
+@together("name")
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("op", integer_witnesses("i32"))
 def test_integer_binary_ops_agree_with_python_integers_on_all_pairs(op, name):
@@ -436,6 +440,7 @@ def test_integer_binary_ops_agree_with_python_integers_on_all_pairs(op, name):
     check(getattr(xp, op), lambda a, b: wrap(exact(a, b), name), pairs(integers(name)), name)
 
 
+@together("name")
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize(
     ("op", "exact"),
@@ -514,6 +519,7 @@ def cast_witness(source, target):
 EVERY = ["bool", *INTEGERS, *FLOATS]
 
 
+@together("source")
 @pytest.mark.parametrize("target", EVERY)
 @pytest.mark.parametrize("source", EVERY)
 def test_cast_agrees_with_exact_arithmetic(source, target):

@@ -14,6 +14,7 @@ from ptir.ir.graph import Ref, freeze, source
 from ptir.ops.classes import ANY
 from ptir.ops.record import OPS, define
 from ptir.types import TensorType, dtype_of, parse_type
+from together import together
 
 RECORDS = [pytest.param(record, id=name) for name, record in OPS.items()]
 SAMPLES = [
@@ -33,6 +34,7 @@ def sources(types):
     return [source(t) for t in types]
 
 
+@together()
 @pytest.mark.parametrize("record", RECORDS)
 def test_every_record_is_documented_and_exemplified(record):
     assert record.doc.strip().endswith(".")
@@ -41,6 +43,7 @@ def test_every_record_is_documented_and_exemplified(record):
     assert all(attribute.doc for attribute in record.attributes)
 
 
+@together()
 @pytest.mark.parametrize("record", RECORDS)
 def test_accuracy_classes_are_from_the_published_set(record):
     kind, _, bound = record.accuracy.partition(":")
@@ -48,6 +51,7 @@ def test_accuracy_classes_are_from_the_published_set(record):
     assert ("ulp" in kind) == bool(bound) and float(bound or 1) >= 1
 
 
+@together("record")
 @pytest.mark.parametrize(("record", "example"), SAMPLES)
 def test_meaning_gives_the_literal_results(record, example):
     operands = [a.numpy() for a in example.operands]
@@ -57,6 +61,7 @@ def test_meaning_gives_the_literal_results(record, example):
     assert_same(operands, before)
 
 
+@together("record")
 @pytest.mark.parametrize(("record", "example"), SAMPLES)
 def test_type_rule_gives_the_types_of_the_results(record, example):
     operands = sources(a.type for a in example.operands)
@@ -66,6 +71,7 @@ def test_type_rule_gives_the_types_of_the_results(record, example):
     assert (node.op, node.operands) == (record.name, tuple(operands))
 
 
+@together("record")
 @pytest.mark.parametrize(
     ("record", "example"), [p for p in SAMPLES if p.values[0].decomposition is not None]
 )
@@ -83,6 +89,7 @@ def test_decomposition_of_samples_equals_meaning(record, example):
     assert_within(record, run_block(block, arrays), wanted)
 
 
+@together("record")
 @pytest.mark.parametrize(("record", "call"), BAD_CALLS)
 def test_bad_call_names_the_call_the_rule_and_the_users_line(record, call):
     types = [parse_type(text) for text in call.operands]
@@ -117,6 +124,7 @@ def labels_of(function, seen=()):
     return found
 
 
+@together()
 @pytest.mark.parametrize("record", RECORDS)
 def test_every_constraint_is_violated_by_a_bad_call(record):
     needed = labels_of(record.rule)

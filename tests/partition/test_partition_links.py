@@ -23,6 +23,7 @@ from ptir.partition.links import factors
 from ptir.partition.local import collected, compute, part_of
 from ptir.partition.placement import WHOLE, Partial, Placement, Ranges, Split, merged
 from ptir.types import dtype_of
+from together import together
 
 EXPECTED = {
     *("constant", "iota", "broadcast_to", "transpose", "reshape", "slice", "concat", "pad"),
@@ -117,6 +118,7 @@ def type_of(array: Any) -> Any:
     return TensorType(dtype_of(array), tuple(array.shape))
 
 
+@together()
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_an_op_done_in_parts_gives_the_whole_result(name: str) -> None:
     record, tried = OPS[name], 0

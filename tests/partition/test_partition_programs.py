@@ -35,6 +35,7 @@ from ptir_testsuite.running.kinds.programs import RandomProgram
 from ptir_testsuite.running.kinds.programs import run_program as judge_program
 from ptir_testsuite.running.outcomes import Outcome
 from random_programs import random_program
+from together import together
 
 WORKERS = (1, 2, 3)
 
@@ -55,6 +56,7 @@ def changes_sums(shared_program: Partition, workers: int) -> bool:
     )
 
 
+@together("workers")
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("seed", range(24))
 def test_random_programs_give_the_whole_programs_results(seed: int, workers: int) -> None:
@@ -102,7 +104,7 @@ def test_the_suite_passes_when_every_program_is_shared(workers: int) -> None:
     from ptir_testsuite.running.items import items
 
     target = shared(workers)
-    failed = [row for row in outcomes(in_turn(part(items(0)), 12), target) if row.failed]
+    failed = [row for row in outcomes(in_turn(part(items(0)), 36), target) if row.failed]
     assert not failed, f"{len(failed)} fail, the first: {failed[0].message}"
 
 

@@ -16,6 +16,7 @@ from ptir.ops.verify import verify
 from ptir.passes import PassContext
 from ptir.passes.legalize import legalize
 from tiny_backend import ONE, TinyBackend
+from together import together
 
 SAMPLES = [
     pytest.param(record, example, id=f"{name}-{number}")
@@ -52,6 +53,7 @@ def program(record, example):
     return Program(freeze(list(results), inputs), ports)
 
 
+@together("record")
 @pytest.mark.parametrize(("record", "example"), SAMPLES)
 def test_sample_on_primitives_alone(record, example):
     lowered = legalize(program(record, example), PassContext(BACKEND, DEVICE))
@@ -71,6 +73,7 @@ def test_sample_on_primitives_alone(record, example):
         assert_same(found, wanted)
 
 
+@together()
 @pytest.mark.parametrize("name", [name for name, record in OPS.items() if record.samples])
 def test_refusing_any_one_op_ends_in_other_ops_or_in_an_error(name):
     class Refuses(TinyBackend):

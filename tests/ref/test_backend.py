@@ -19,6 +19,7 @@ from ptir.ir.graph import source
 from ptir.ops import OPS, numerics
 from ptir.types import spec
 from ptir_backend_ref import backend, threads
+from together import together
 
 f32, i32 = np.float32, np.int32
 AWKWARD = np.array([0.0, -0.0, 1.5, -2.5, 1e38, -1e-45, np.inf, -np.inf, np.nan, 3.0], f32)
@@ -46,6 +47,7 @@ def calls() -> list[tuple[str, tuple[np.ndarray, ...], dict[str, Any]]]:
     return found
 
 
+@together("name")
 @pytest.mark.parametrize("reuse", [None, 0, 1])
 @pytest.mark.parametrize(("name", "operands", "attributes"), calls())
 def test_a_step_is_the_records_meaning_bit_for_bit(
@@ -68,6 +70,7 @@ def test_a_step_is_the_records_meaning_bit_for_bit(
                 assert not np.shares_memory(found, operand)
 
 
+@together()
 @pytest.mark.parametrize(("name", "operands", "attributes"), calls())
 def test_a_0d_step_gives_an_array(
     name: str, operands: tuple[np.ndarray, ...], attributes: dict[str, Any]

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from composite_calls import composite, refusal
 
+from together import together
+
 RANDOM = np.random.default_rng(7)
 f32, i32 = np.float32, np.int32
 
@@ -31,6 +33,7 @@ def assert_near(found: np.ndarray, wanted: np.ndarray, ulps: float, scale: Any =
 ROWS = [(0, 5), (1, 1), (7,), (3, 0), (2, 3, 40), (1, 768), (200, 96), (190, 700)]
 
 
+@together()
 @pytest.mark.parametrize("layout", ["io", "oi"])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("shape", [(5,), (0, 5), (1, 5), (2, 0), (2, 3, 8), (1, 1, 300), (300, 40)])
@@ -186,6 +189,7 @@ def attend(
     return composite("attention", q, k, v, *rows, **how), attention_model(q, k, v, *rows, how)
 
 
+@together()
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 5])
 @pytest.mark.parametrize("soft_cap", [None, 2.0])

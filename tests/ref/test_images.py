@@ -17,6 +17,7 @@ from ptir.capture import Tensor, lower
 from ptir.ir.program import Instruction
 from ptir.types import TensorType, dtype_of
 from ptir_backend_ref import convolution, images
+from together import together
 
 Array = np.ndarray[Any, np.dtype[Any]]
 RANDOM = np.random.default_rng(11)
@@ -82,6 +83,7 @@ CASES = {
 }
 
 
+@together()
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("layout", ["hwio", "oihw"])
 @pytest.mark.parametrize("biased", [False, True])

@@ -16,6 +16,7 @@ from ptir.ir.program import Instruction
 from ptir.ops.record import OPS
 from ptir.types import DTYPES, TensorType, dtype_of, spec
 from ptir_backend_ref import backend
+from together import together
 
 DEVICE = backend.devices()[0]
 ATTRIBUTES = {
@@ -42,6 +43,7 @@ def operands_of(record, dtype):
     return awkward(types)
 
 
+@together("record")
 @pytest.mark.parametrize(("record", "dtype", "attributes"), CASES)
 def test_step_is_the_meaning(record, dtype, attributes):
     arrays = operands_of(record, dtype)
@@ -59,6 +61,7 @@ def test_step_is_the_meaning(record, dtype, attributes):
                 assert n in reusable or copy.tobytes() == array.tobytes()
 
 
+@together("record")
 @pytest.mark.parametrize(("record", "dtype", "attributes"), CASES)
 def test_scalars_stay_arrays(record, dtype, attributes):
     arrays = [a[:1].reshape(()) for a in operands_of(record, dtype)]

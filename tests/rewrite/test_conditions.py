@@ -15,6 +15,7 @@ from ptir.rewrite.pattern import Make
 from ptir.rewrite.rule import Plain, Rule
 from ptir.rewrite.rules import EXACT
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, I64, U8, U32, spec
+from together import together
 
 I16 = DTYPES["i16"]
 
@@ -83,6 +84,7 @@ NEAR_MISSES = (
 )
 
 
+@together()
 @pytest.mark.parametrize(("name", "given"), NEAR_MISSES)
 def test_near_miss_is_left_alone(name: str, given: dict[str, object]) -> None:
     rule = replace(CONDITIONAL[name], samples=(given,))

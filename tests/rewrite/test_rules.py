@@ -23,6 +23,7 @@ from ptir.rewrite.engine import rewrite
 from ptir.rewrite.rule import AnyRule, Plain, row
 from ptir.rewrite.rules import EXACT, FAST_MATH, rules
 from ptir.types import TensorType, spec
+from together import together
 
 MAKE = Plain().make
 
@@ -53,6 +54,7 @@ def disagreement(rule: AnyRule) -> str:
     return ""
 
 
+@together()
 @pytest.mark.parametrize("rule", EXACT, ids=lambda r: r.name)
 def test_exact_rule_agrees_on_awkward_values(rule: AnyRule) -> None:
     assert disagreement(rule) == "", f"{rule.line}: {rule.name}: {rule.text}"

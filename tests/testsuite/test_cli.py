@@ -12,6 +12,8 @@ from ptir.switches import switched_on
 from ptir_testsuite.cli import main
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
 
+pytestmark = pytest.mark.usefixtures("few_ops")
+
 BASE = ("run", "--backend", "any", "--jobs", "0", "--programs", "0", "-k")
 
 

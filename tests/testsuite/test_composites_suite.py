@@ -19,8 +19,10 @@ from ptir_testsuite.oracles.composites import FORMULAS
 from ptir_testsuite.running.items import composites
 from ptir_testsuite.running.kinds.composites import run_composite
 from ptir_testsuite.running.outcomes import Outcome
+from together import together
 
 
+@together()
 @pytest.mark.parametrize("item", list(composites()), ids=lambda item: item.id)
 def test_the_reference_is_right_in_every_form(item, setting):
     row = run_composite(item, setting)

@@ -28,6 +28,8 @@ from ptir_testsuite.running.kinds.lifetime import lifetimes
 from ptir_testsuite.running.kinds.refusals import refusals
 from ptir_testsuite.running.outcomes import Outcome, Row
 
+pytestmark = pytest.mark.usefixtures("few_ops")
+
 
 def line_of(text):
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()

@@ -21,6 +21,8 @@ from ptir_testsuite.reports.verify import rejections, verify
 from ptir_testsuite.running.kinds.programs import digest_of as program_digest
 from ptir_testsuite.running.outcomes import Row
 
+pytestmark = pytest.mark.usefixtures("few_ops")
+
 OTHER_PROGRAM = "the row is of another program than the one of this number"
 WORDS = "(rsqrt and f32) or composite-gelu or program- or (add and refusal)"
 RUN = ("run", "--backend", "ref", "--programs", "8", "-k", WORDS, "--jobs", "0", "--json")

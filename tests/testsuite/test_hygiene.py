@@ -20,6 +20,7 @@ from ptir_testsuite.running.fences import PATTERNS, poison
 from ptir_testsuite.running.items import random_programs, run_item
 from ptir_testsuite.running.kinds import forms
 from ptir_testsuite.running.outcomes import Outcome
+from together import together
 
 
 def case_of(op, words):
@@ -36,6 +37,7 @@ class NoFences:
         return ""
 
 
+@together()
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5), (2, 0, 3)])
 def test_every_layout_lies_between_bands(layout, shape):

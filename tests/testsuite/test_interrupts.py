@@ -16,6 +16,8 @@ from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
 from ptir_testsuite.reports.files import SCHEMA, Journal
 from ptir_testsuite.running.outcomes import Outcome, Row
 
+pytestmark = pytest.mark.usefixtures("few_ops")
+
 COUNT = 60
 RUN = ("programs", "--backend", "ref", "--count", str(COUNT), "--seed", "3", "--json")
 

@@ -21,6 +21,8 @@ from ptir_testsuite.running.items import described, items, profiles, run_item
 from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
 from ptir_testsuite.running.outcomes import Outcome
 
+pytestmark = pytest.mark.usefixtures("few_ops")
+
 
 def one(kind, number=0):
     return list(lifetimes(kind))[number]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from suite_settings import setting_of
 
+from corpus_slices import in_turn
 from ptir.backend import registry
 from ptir.ops import OPS
 from ptir_testsuite.cli import main
@@ -21,6 +22,7 @@ from ptir_testsuite.mutants.planting import Planted, grade_planted, usable
 from ptir_testsuite.mutants.score import grade, unmask
 from ptir_testsuite.running.execute import run_case
 from ptir_testsuite.running.outcomes import Outcome
+from together import together
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +41,7 @@ OF_CASES = [n for n, row in MUTANTS.items() if n not in EQUIVALENT and not row.i
 """The plants that single cases are to show; of the others see ``test_sweeps``."""
 
 
+@together(lambda name: MUTANTS[name].ops[0])
 @pytest.mark.parametrize("name", OF_CASES)
 def test_planted_fault_is_caught_with_op_inputs_and_worst_element(name):
     row = MUTANTS[name]
@@ -62,7 +65,7 @@ def test_what_changes_nothing_is_accepted(name):
     assert found.right and found.reason
 
 
-@pytest.mark.slice(12)
+@pytest.mark.slice(6)
 @pytest.mark.parametrize("name", IMPOSTORS)
 def test_an_impostor_is_rejected_for_the_right_thing(name):
     found = unmask(name)
@@ -89,6 +92,7 @@ QUICK = (
 )
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_fault_in_the_generator_is_caught(name):
     if not usable(PLANTED[name]):
@@ -180,7 +184,7 @@ def test_a_fault_that_nothing_notices_spoils_the_grade(monkeypatch, capsys):
 
 def test_without_a_fault_every_op_passes():
     setting = setting_of(Correct())
-    for op in OPS.values():
+    for op in in_turn(list(OPS.values()), 4):
         for number, case in enumerate(cases_of(op)):
             if number % 20 == 0:  # the whole corpus runs on the reference backend elsewhere
                 found = run_case(case, setting)

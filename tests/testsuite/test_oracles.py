@@ -22,6 +22,7 @@ from ptir_testsuite.oracles import ORACLES, Given
 from ptir_testsuite.oracles.accuracy import Terms, bound_of
 from ptir_testsuite.oracles.creation import philox
 from ptir_testsuite.running.compare import compare
+from together import together
 
 SOURCE = Path(ptir_testsuite.__file__).parent
 JUDGES = [
@@ -38,6 +39,7 @@ def imported(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@together()
 @pytest.mark.parametrize("path", JUDGES, ids=lambda path: path.stem)
 def test_what_judges_imports_neither_backends_nor_the_meanings_of_ops(path):
     found = set(imported(path))
@@ -62,6 +64,7 @@ SAMPLES = [
 ]
 
 
+@together("op")
 @pytest.mark.parametrize(("op", "number"), SAMPLES)
 def test_oracle_gives_the_literals_of_every_sample(op, number):
     example = op.samples[number]

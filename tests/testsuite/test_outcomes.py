@@ -26,6 +26,8 @@ from ptir_testsuite.reports.runner import Programs, Wish, run
 from ptir_testsuite.running.execute import run_case
 from ptir_testsuite.running.outcomes import Outcome
 
+pytestmark = pytest.mark.usefixtures("few_ops")
+
 
 def rows_of(backend, op, count=20, **terms):
     cases = [case for case, _ in zip(cases_of(OPS[op]), range(count), strict=False)]

@@ -21,6 +21,8 @@ from ptir_testsuite.running.execute import run_case
 from ptir_testsuite.running.finding import item_of
 from ptir_testsuite.running.outcomes import PHASES, Outcome, Row
 
+pytestmark = pytest.mark.usefixtures("few_ops")
+
 SCHEMA = json.loads(
     resources.files("ptir_testsuite.reports")
     .joinpath("report.schema.json")

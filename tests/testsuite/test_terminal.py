@@ -15,6 +15,8 @@ from ptir_testsuite.reports.report import headline, show
 from ptir_testsuite.reports.runner import Programs, Wish, run
 from ptir_testsuite.reports.support import folded
 
+pytestmark = pytest.mark.usefixtures("few_ops")
+
 RUN = ("run", "--backend", "any", "--programs", "0", "-k", "rsqrt and sample")
 
 

@@ -22,6 +22,8 @@ from ptir_testsuite.running.kinds.lifetime import lifetimes
 from ptir_testsuite.running.kinds.programs import RandomProgram
 from ptir_testsuite.running.outcomes import Outcome
 
+pytestmark = pytest.mark.usefixtures("few_ops")
+
 BASE = ("run", "--backend", "any", "--jobs", "0", "--programs", "0", "-k")
 RULE = "backends raise only errors of ptir.errors"
 

@@ -61,6 +61,7 @@ def scans(count=8):
     return list(cases_of(OPS["scan"]))[:count]
 
 
+@pytest.mark.slice(5)
 @pytest.mark.parametrize("backend", [Few(), NoOp()], ids=lambda one: one.name)
 @pytest.mark.parametrize(
     "items",

@@ -20,6 +20,8 @@ from ptir_testsuite.reports.verify import verify
 from ptir_testsuite.reports.waivers import Waiver, read_waivers
 from ptir_testsuite.running.outcomes import Outcome, Row
 
+pytestmark = pytest.mark.usefixtures("few_ops")
+
 MUTANT = "rsqrt by one Newton step"
 WORDS = "rsqrt and f32"
 LATER = (datetime.date.today() + datetime.timedelta(days=30)).isoformat()

@@ -76,6 +76,7 @@ def test_an_item_that_is_killed_twice_is_a_crash(monkeypatch):
         assert not integers or rows[case.id].facts == {"killed_before": "SIGKILL"}
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_device_that_is_lost_is_lost_for_one_item(monkeypatch, jobs):
     """Others run in a process that has one."""

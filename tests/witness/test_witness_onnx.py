@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from witnesses import MISSING, faulty, needs_onnx
 
+from corpus_slices import in_turn
 from ptir.backend import Device, OpQuery
 from ptir.backend.contract import Target
 from ptir.ops.profiles import core_dtypes
@@ -26,7 +27,11 @@ pytestmark = needs_onnx
 
 @pytest.fixture(scope="module")
 def report():
-    return onnx_nodes.run(REF)
+    """In the gate of one case in four, others for each slice."""
+    cases = tuple(in_turn(onnx_nodes.cases(), 4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnx_nodes, "cases", lambda: cases)
+        return onnx_nodes.run(REF)
 
 
 def test_the_witness_can_be_heard():
@@ -89,6 +94,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slice(8)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_noticed(fault):
     op, change, select = FAULTS[fault]
