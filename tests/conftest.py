@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 def pytest_configure(config: pytest.Config) -> None:
     """Which tests run, and in which order, is a plugin of its own."""
     config.pluginmanager.register(gate, "gate")
+    gc.disable()  # until all tests are collected, which makes no garbage
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -31,10 +33,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("parity")
 
 
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on."""
+    gc.enable()
+    _left_out()
+
+
+def _left_out() -> None:
+    """Searches for garbage leave out what there is now: each would go through all of it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def cases() -> dict[str, list[Case]]:
     """The conformance suite's corpus by op."""
-    return by_op()
+    found = by_op()
+    _left_out()
+    return found
 
 
 @pytest.fixture

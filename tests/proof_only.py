@@ -28,6 +28,8 @@ PROOF_ONLY: Final[dict[str, str]] = {
     "cupy/test_cupy_programs.py::test_tokens_of_the_demo_model_are_the_reference_tokens": MODEL,
     "cupy/test_cupy_programs.py::test_rows_of_unequal_length_continue_side_by_side": MODEL,
     "cupy/test_cupy_programs.py::test_a_repeated_run_gives_the_same_bits": MODEL,
+    "cupy/test_cupy_programs.py::test_packed_narrow_weights_are_read_exactly": MODEL,
+    "cupy/test_cupy_programs.py::test_every_pass_leaves_a_program_that_verifies": MODEL,
     "cupy/test_cupy_matrices.py::test_fast_takes_the_products_of_bf16": MODEL,
     "examples/test_toy_backend.py::test_its_own_tests_pass_on_what_was_installed": (
         "half a minute; CI runs a slice of the corpus on the toy"

@@ -17,6 +17,8 @@ from ptir.capture.plan import plan_for, run_program
 from ptir.codegen.launches import KernelProgram
 from ptir.codegen.shared import link, rule
 from ptir.ir.program import Port, Program
+from ptir.models import gpt2
+from ptir.models.table import MODELS, load_modules
 from ptir.partition import Costs
 from ptir.runtime import Model
 from ptir.runtime.session import Session
@@ -63,6 +65,15 @@ def opened(c: Target, monkeypatch: pytest.MonkeyPatch, caches: Path) -> Opened:
         return Target(backend, backend.devices()[0])
 
     return of
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model like the demo's, of two layers: who shares what is planned for each layer."""
+    load_modules()
+    preset = gpt2._preset(192, 2, 6) | {"vocab_size": 1024, "n_positions": 256, "eos_token_id": 0}
+    monkeypatch.setitem(MODELS["gpt2"].presets, "gpt2-small", preset)
+    return "random:gpt2-small"
 
 
 def phases(executable: Any) -> int:
@@ -136,17 +147,19 @@ def test_decoding_gives_the_logits_of_decoding_alone(
 
 @pytest.mark.slice(1)
 @pytest.mark.parametrize("rows", [2, 3])
-def test_rows_whose_caches_lie_in_strides_are_right(c: Target, opened: Opened, rows: int) -> None:
-    found, executable = steps(ptir.load_model("demo", backend=opened(2, CORES)), rows)
-    wanted, _ = steps(ptir.load_model("demo", backend=c), rows)
+def test_rows_whose_caches_lie_in_strides_are_right(
+    c: Target, opened: Opened, small: str, rows: int
+) -> None:
+    found, executable = steps(ptir.load_model(small, backend=opened(2, CORES)), rows)
+    wanted, _ = steps(ptir.load_model(small, backend=c), rows)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * np.abs(other).max())
     assert phases(executable) > 2, executable.sharing
 
 
-def test_weights_and_caches_are_there_once(opened: Opened) -> None:
+def test_weights_and_caches_are_there_once(opened: Opened, small: str) -> None:
     target = opened(2, CORES)
-    model = ptir.load_model("demo", backend=target)
+    model = ptir.load_model(small, backend=target)
     _, executable = steps(model)
     assert phases(executable) > 2, executable.sharing
     session = Session.of(model, 1, 32)

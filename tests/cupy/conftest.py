@@ -12,6 +12,8 @@ import pytest
 
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
+from ptir.models import gpt2
+from ptir.models.table import MODELS, load_modules
 from ptir_backend_cupy import CupyBackend, nvrtc
 from ptir_backend_cupy.dialect import CudaC
 from ptir_backend_cupy.nvrtc import Cubin
@@ -72,6 +74,17 @@ def cupy(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Target:
     backend = CupyBackend()
     backend.__dict__["_cupy"] = fake
     return Target(backend, backend.devices()[0])
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model for what is queued, not for what kernels compute: a layer of 32, and 65 tokens."""
+    load_modules()
+    sizes = {"vocab_size": 65, "n_positions": 128, "eos_token_id": 64}
+    apart = {"tie_word_embeddings": False}  # else its likeliest token is the one that it is given
+    preset = gpt2._preset(32, 1, 2) | sizes | apart
+    monkeypatch.setitem(MODELS["gpt2"].presets, "gpt2-little", preset)
+    return "random:gpt2-little"
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ FAULTS: Final[dict[str, tuple[Plant, tuple[str, ...]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slice(4)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(
     host: Target, cases: dict[str, list[Case]], monkeypatch: pytest.MonkeyPatch, fault: str

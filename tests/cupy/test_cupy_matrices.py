@@ -53,7 +53,7 @@ def product(target: Target, x: Array, weight: Array) -> Array:
     )
 
 
-@pytest.mark.slice(6)
+@pytest.mark.slice(4)
 @pytest.mark.parametrize("rows", [9, 16, 17, 33, 64, 70])
 @pytest.mark.parametrize(("inputs", "outputs"), [(16, 32), (34, 40), (72, 86), (160, 130)])
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
@@ -77,6 +77,7 @@ def test_long_sums_of_one_sign_do_not_drift(host: Target, dtype: Any) -> None:
     assert np.abs(error).max() < 16
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 def test_subnormal_and_largest_activations_lose_nothing(host: Target, dtype: Any) -> None:
     exponents = np.array([-149, -140, -133, -126, -120, -110, 0, 100, 127])
@@ -89,6 +90,7 @@ def test_subnormal_and_largest_activations_lose_nothing(host: Target, dtype: Any
     assert (np.abs(found - wanted) <= np.maximum(np.abs(wanted) * 2 * UNIT, 2.0**-150)).all()
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 def test_what_is_not_finite_comes_out_as_in_f32(host: Target, dtype: Any) -> None:
     x, weight = normal(20, 40), normal(40, 48, seed=1).astype(dtype)
@@ -103,7 +105,7 @@ def test_what_is_not_finite_comes_out_as_in_f32(host: Target, dtype: Any) -> Non
     np.testing.assert_allclose(found[~special], wanted[~special], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slice(8)
+@pytest.mark.slice(4)
 @pytest.mark.parametrize("rows", [9, 17, 40])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize(("group", "zero"), [(32, -8), (64, -3), (128, 0), (16, -8), (32, None)])
@@ -135,7 +137,7 @@ def test_products_of_quantized_weights(
     assert multiplied(texts) == (zero is not None and group % 32 == 0)
 
 
-@pytest.mark.slice(3)
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("rows", [1, 8, 9, 17, 70])
 @pytest.mark.parametrize("schedule", ["coop", "serial"])
 def test_products_of_rounded_activations(
@@ -176,7 +178,7 @@ CONTRACTIONS: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, 
 }  # fmt: skip
 
 
-@pytest.mark.slice(6)
+@pytest.mark.slice(4)
 @pytest.mark.parametrize("shape", CONTRACTIONS)
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 @pytest.mark.parametrize("widened", [False, True])
@@ -243,7 +245,7 @@ FAULTS: Final[dict[str, Plant]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slice(4)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(
     host: Target, monkeypatch: pytest.MonkeyPatch, fault: str

@@ -63,7 +63,7 @@ ATTENTION: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...], list[int], di
 }
 
 
-@pytest.mark.slice(4)
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("case", ATTENTION)
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_attention_over_narrow_keys_is_as_exact_as_f32(
@@ -130,7 +130,7 @@ def prompt(target: Target) -> None:
     np.testing.assert_allclose(found, attended(q, k, v, start, length, {}), rtol=3e-6, atol=3e-6)
 
 
-@pytest.mark.slice(3)
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("fault", HEADS)
 def test_a_fault_planted_in_attention_is_caught(
     host: Target, monkeypatch: pytest.MonkeyPatch, fault: str

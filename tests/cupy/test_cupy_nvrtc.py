@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,9 @@ SUITE: dict[str, tuple[str, dict[str, str]]] = {
 
 NARROW = ("gpt2-bf16", "gpt2-f16", "gpt2-int8", "gpt2-int4")
 """Those whose weights are exact in 16 bits, so that tensor cores multiply a prompt's rows."""
+MULTIPLIED = (*NARROW, "gpt2-f32")
+CACHED = ("gpt2-bf16", "gpt2-f16-cache")
+"""Those whose caches are narrow."""
 
 HEAD = 'extern "C" __global__ void __launch_bounds__(64) k(const f32 *a, f32 *b, const int items) '
 
@@ -51,26 +53,33 @@ def compiler() -> Nvrtc:
         pytest.skip(str(error))
 
 
-@pytest.fixture(params=SUITE)
-def suite(
-    request: pytest.FixtureRequest, compiler: Nvrtc, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[offline.OfflineDevice]:
-    """One model, compiled."""
+@pytest.mark.slice(1)
+@pytest.mark.parametrize("name", SUITE)
+def test_the_model_suite_compiles_to_what_it_should(
+    name: str, compiler: Nvrtc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One test, as compiling a model takes longest."""
     load_modules()
     monkeypatch.setitem(MODELS["gpt2"].presets, "gpt2-two-layers", gpt2._preset(768, 2, 12))
-    model, options = SUITE[request.param]
-    yield offline.compiled(model, offline.ARCHITECTURES, **options)
+    model, options = SUITE[name]
+    suite = offline.compiled(model, offline.ARCHITECTURES, **options)
+    nothing_spills(suite)
+    (_, prompt), (_, decode) = suite.made[0], suite.made[-1]
+    assert set(prompt) == set(decode) == {80, 90, 100}
+    for architecture in prompt:
+        step, rows = (
+            disassembly.instructions(code[architecture].code) for code in (decode, prompt)
+        )
+        for kernel, listed in streamed(step).items():
+            wide = sum(one.startswith("LDG.E.128") for one in listed)
+            assert wide, (architecture, kernel)
+        if name in MULTIPLIED:
+            rows_are_multiplied_by_tensor_cores(rows, name in NARROW)
+        if name in CACHED:
+            caches_are_attended_to_by_tensor_cores(rows)
 
 
-def streamed(codes: dict[str, list[str]]) -> dict[str, list[str]]:
-    """The kernels of a decode step that read weights."""
-    return {name: found for name, found in codes.items() if name.startswith("product")}
-
-
-@pytest.mark.slice(1)
-def test_the_model_suite_compiles_without_spills_and_loads_16_bytes(
-    suite: offline.OfflineDevice,
-) -> None:
+def nothing_spills(suite: offline.OfflineDevice) -> None:
     rows = list(offline.rows(suite))
     assert {row.architecture for row in rows} == {80, 90, 100}
     families = {row.kernel.partition("_")[0] for row in rows}
@@ -81,41 +90,28 @@ def test_the_model_suite_compiles_without_spills_and_loads_16_bytes(
     assert not spilled, spilled[0]
     large = [row for row in rows if row.resources.shared > 48 << 10]
     assert not large, large[0]
-    _, decode = suite.made[-1]
-    for architecture, cubin in decode.items():
-        found = disassembly.instructions(cubin.code)
-        for name, listed in streamed(found).items():
-            wide = sum(one.startswith("LDG.E.128") for one in listed)
-            assert wide, (architecture, name)
 
 
-@pytest.mark.slice(1)
-@pytest.mark.parametrize("suite", [*NARROW, "gpt2-f32"], indirect=True)
-def test_prompts_of_narrow_weights_are_multiplied_by_tensor_cores(
-    suite: offline.OfflineDevice, request: pytest.FixtureRequest
-) -> None:
-    _, prompt = suite.made[0]
-    for architecture, cubin in prompt.items():
-        found = streamed(disassembly.instructions(cubin.code))
-        by_matrices = {name: listed for name, listed in found.items() if multiplies(listed)}
-        if request.node.callspec.params["suite"] not in NARROW:
-            assert not by_matrices
-            continue
-        assert len(by_matrices) == 4, (architecture, "QKV, projection, up, down", list(found))
-        for name, listed in by_matrices.items():
-            assert any(one.startswith("LDSM.16.M88.4") for one in listed), (architecture, name)
-            assert wide_loads(listed), (architecture, name)
+def streamed(codes: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The kernels of a step that read weights."""
+    return {name: found for name, found in codes.items() if name.startswith("product")}
 
 
-@pytest.mark.parametrize("suite", ["gpt2-bf16", "gpt2-f16-cache"], indirect=True)
-def test_prompts_attend_to_narrow_caches_by_tensor_cores(suite: offline.OfflineDevice) -> None:
-    _, prompt = suite.made[0]
-    for architecture, cubin in prompt.items():
-        found = disassembly.instructions(cubin.code)
-        (name,) = [name for name in found if name.startswith("attention")]
-        assert multiplies(found[name]), architecture
-        turned = any(one.startswith("LDSM.16.MT88.4") for one in found[name])
-        assert turned and wide_loads(found[name]), (architecture, found[name])
+def rows_are_multiplied_by_tensor_cores(codes: dict[str, list[str]], narrow: bool) -> None:
+    """Those of a prompt are, and by weights that are exact in 16 bits only."""
+    found = streamed(codes)
+    by_matrices = {name: listed for name, listed in found.items() if multiplies(listed)}
+    assert len(by_matrices) == (4 if narrow else 0), ("QKV, projection, up, down", list(found))
+    for name, listed in by_matrices.items():
+        assert any(one.startswith("LDSM.16.M88.4") for one in listed), name
+        assert wide_loads(listed), name
+
+
+def caches_are_attended_to_by_tensor_cores(codes: dict[str, list[str]]) -> None:
+    (name,) = [name for name in codes if name.startswith("attention")]
+    assert multiplies(codes[name]), codes[name]
+    turned = any(one.startswith("LDSM.16.MT88.4") for one in codes[name])
+    assert turned and wide_loads(codes[name]), codes[name]
 
 
 def multiplies(listed: list[str]) -> bool:
@@ -131,6 +127,7 @@ def wide_loads(listed: list[str]) -> bool:
     )
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize(("heads", "groups", "size"), [(12, 12, 64), (32, 8, 128)])
 def test_attention_split_over_keys_compiles_without_spills(

@@ -72,9 +72,14 @@ template <class... A> static int size_of(void (*)(A...), int number) {
   return sizes[number];
 }
 
-template <class... A>
-static const char *launch(void (*kernel)(A...), void **given, unsigned blocks, unsigned threads,
-                          bool meet) {
+// A kernel, and what it is given.
+struct Call {
+  void (*once)(const Call &);
+  void (*kernel)();
+  void **given;
+};
+
+static const char *launched(const Call &call, unsigned blocks, unsigned threads, bool meet) {
   static const int caught[] = {SIGSEGV, SIGBUS, SIGILL};
   struct sigaction ours = {}, before[3];
   static char stack[1 << 16];
@@ -92,17 +97,17 @@ static const char *launch(void (*kernel)(A...), void **given, unsigned blocks, u
   backwards = !backwards;
   if (!sigsetjmp(escape, 1)) {
     inside = 1;
-    auto one = [&] { called(kernel, given, std::index_sequence_for<A...>{}); };
     for (unsigned b = 0; b < blocks; ++b) {
       blockIdx = {b, 0, 0};
       memset(__start_block_memory, 0xff, __stop_block_memory - __start_block_memory);
       if (meet) {
         ptx::forget_copies();
-        fibres::block(threads, backwards, one);
+        fibres::block(threads, backwards, [](void *given) { auto &own = *(const Call *)given; own.once(own); },
+                      (void *)&call);
       } else {
         for (unsigned t = 0; t < threads; ++t) {
           threadIdx = {backwards ? threads - 1 - t : t, 0, 0};
-          one();
+          call.once(call);
         }
       }
     }
@@ -112,6 +117,16 @@ static const char *launch(void (*kernel)(A...), void **given, unsigned blocks, u
   for (int i = 0; i < 3; ++i) sigaction(caught[i], before + i, nullptr);
   sigaltstack(&old, nullptr);
   return said;
+}
+
+template <class... A>
+static const char *launch(void (*kernel)(A...), void **given, unsigned blocks, unsigned threads,
+                          bool meet) {
+  const Call call = {[](const Call &own) {
+                       called((void (*)(A...))own.kernel, own.given, std::index_sequence_for<A...>{});
+                     },
+                     (void (*)())kernel, given};
+  return launched(call, blocks, threads, meet);
 }
 
 }  // namespace host

@@ -110,12 +110,12 @@ template <class T> static T shuffled(unsigned mask, T value, int by) {
 }
 
 // All fibres of a block until they are done.
-template <class F> static void block(unsigned threads, bool backwards, F &one) {
+static void block(unsigned threads, bool backwards, void (*one)(void *), void *of) {
   const unsigned warps = (threads + 31) / 32;
   count = threads;
   meeting = true;
-  body = [](void *f) { (*(F *)f)(); };
-  body_of = &one;
+  body = one;
+  body_of = of;
   for (unsigned t = 0; t < threads; ++t) prepare(all[t]);
   for (bool more = true; more;) {
     for (unsigned n = 0; n < warps; ++n) {
