@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import gate
-from corpus_slices import by_op
-from ptir_testsuite.corpus.case import Case
+from corpus_slices import ByOp
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -46,11 +45,9 @@ def _left_out() -> None:
 
 
 @pytest.fixture(scope="session")
-def cases() -> dict[str, list[Case]]:
+def cases() -> ByOp:
     """The conformance suite's corpus by op."""
-    found = by_op()
-    _left_out()
-    return found
+    return ByOp()
 
 
 @pytest.fixture

@@ -2,46 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import gate
 from ptir.backend.contract import Target
+from ptir.ops import OPS
 from ptir_testsuite.corpus.case import Case
 from ptir_testsuite.corpus.derivation import corpus
+from ptir_testsuite.corpus.models import model_runs
+from ptir_testsuite.corpus.stored import stored
+from ptir_testsuite.corpus.sweeps import sweeps
 from ptir_testsuite.oracles.accuracy import Terms
 from ptir_testsuite.running.execute import Setting
-from ptir_testsuite.running.items import Item, groups, in_slice, run_group
+from ptir_testsuite.running.items import Item, composites, groups, in_slice, items, run_group
+from ptir_testsuite.running.kinds.lifetime import lifetimes
+from ptir_testsuite.running.kinds.refusals import refusals
 from ptir_testsuite.running.outcomes import Row
 
 T = TypeVar("T")
 
 
-def by_op() -> dict[str, list[Case]]:
-    """The whole corpus, by op."""
-    found: dict[str, list[Case]] = {}
-    for case in corpus():
-        found.setdefault(case.op, []).append(case)
-    return found
+class ByOp(Mapping[str, list[Case]]):
+    """The corpus by op; what nobody asks for is not derived, as all of it takes seconds."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[Case]] = {}
+
+    def __getitem__(self, op: str) -> list[Case]:
+        if op not in self._found:
+            self._found[op] = list(corpus([OPS[op]]))
+        return self._found[op]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, op in OPS.items() if op.samples)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def in_turn(self, one_in: int) -> list[list[Case]]:
+        """The cases of each op; in the gate of one op in so many, others for each slice."""
+        return [self[op] for op in in_turn(list(self), one_in)]
 
 
-def outcomes(items: Iterable[Item], target: Target) -> list[Row]:
+def items_in_turn(one_in: int) -> list[Item]:
+    """All items; in the gate what a slice holds of one op and one other in so many."""
+    if gate.seed() is None:
+        return list(items(0))
+    ops = in_turn(list(OPS.values()), one_in)
+    derived: Iterable[Item] = (*corpus(ops), *sweeps(ops), *refusals(ops))
+    others: list[Item] = [*composites(), *model_runs(), *lifetimes(), *stored()]
+    return part((*derived, *in_turn(others, one_in)))
+
+
+def outcomes(chosen: Iterable[Item], target: Target) -> list[Row]:
     """A row for every item, held to what the backend claims; an op's cases are compiled at once."""
     backend = target.backend
     claims = backend.claimed(target.device)
     held = Setting(target, claims, Terms(backend.correctly_rounded, ()), at_once=True)
-    return [row for group in groups(items, at_once=True) for row in run_group(group, held)]
+    return [row for group in groups(chosen, at_once=True) for row in run_group(group, held)]
 
 
-def in_turn(items: Sequence[T], one_in: int) -> list[T]:
+def in_turn(found: Sequence[T], one_in: int) -> list[T]:
     """In the gate one in so many, others for each slice; all of them where everything runs."""
     number = gate.seed()
-    return list(items) if number is None else list(items[number % one_in :: one_in])
+    return list(found) if number is None else list(found[number % one_in :: one_in])
 
 
-def part(items: Iterable[T]) -> list[T]:
+def part(all_of_them: Iterable[T]) -> list[T]:
     """What the gate's slice holds of the items of one kind; all of them where everything runs."""
-    number, found = gate.seed(), list(items)
+    number, found = gate.seed(), list(all_of_them)
     return found if number is None else in_slice(found, number)
 
 

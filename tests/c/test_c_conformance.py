@@ -9,7 +9,7 @@ import platform
 import shlex
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from test_opencl_conformance import (
@@ -18,12 +18,11 @@ from test_opencl_conformance import (
     test_random_programs_agree_with_the_oracle,
 )
 
-from corpus_slices import in_turn, outcomes, spread
+from corpus_slices import ByOp, outcomes, spread
 from ptir.backend import clike
 from ptir.backend.contract import Target
 from ptir_backend_c import CBackend, compiler, dialect, prelude
 from ptir_backend_c.dialect import PlainC
-from ptir_testsuite.corpus.case import Case
 from ptir_testsuite.running.outcomes import Outcome
 
 __all__ = (
@@ -73,7 +72,7 @@ FAULTS: Final[dict[str, tuple[Plant, tuple[str, ...]]]] = {
 @pytest.mark.slice(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(
-    c: Target, cases: dict[str, list[Case]], monkeypatch: pytest.MonkeyPatch, fault: str
+    c: Target, cases: ByOp, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     plant, ops = FAULTS[fault]
     plant(monkeypatch)
@@ -88,7 +87,7 @@ def test_a_planted_fault_is_caught(
 @pytest.mark.parametrize(("processor", "feature"), [("x86-64-v2", "ssse3"), ("x86-64-v3", "avx2")])
 def test_narrower_vectors_give_the_same(
     c: Target,
-    cases: dict[str, list[Case]],
+    cases: ByOp,
     monkeypatch: pytest.MonkeyPatch,
     processor: str,
     feature: str,
@@ -98,10 +97,10 @@ def test_narrower_vectors_give_the_same(
     monkeypatch.setenv("CC", f"{shlex.join(compiler.find().command)} -march={processor}")
     backend = CBackend()
     target = Target(backend, backend.devices()[0])
-    chosen = in_turn([case for listed in cases.values() for case in spread(listed, 1)], 2)
+    chosen = [case for listed in cases.in_turn(3) for case in spread(listed, 1)]
     wrong = [row for row in outcomes(chosen, target) if row.outcome is not Outcome.PASS]
     assert not wrong, wrong[0].message
 
 
-def test_what_is_claimed_to_be_rounded_is_named_by_the_corpus(cases: dict[str, Any]) -> None:
+def test_what_is_claimed_to_be_rounded_is_named_by_the_corpus(cases: ByOp) -> None:
     assert CBackend.correctly_rounded <= set(cases)

@@ -23,14 +23,11 @@ sys.path[:0] = [{str(HERE.parent)!r}, {str(HERE.parent / "opencl")!r}]
 import numpy as np
 import ptir
 from ptir.backend import registry
-from corpus_slices import in_turn, outcomes, spread
-from ptir.ops import OPS
-from ptir_testsuite.corpus.derivation import corpus
+from corpus_slices import ByOp, outcomes, spread
 from ptir_testsuite.running.outcomes import Outcome
 
 target = registry.get("c")
-ops = in_turn(list(OPS.values()), 6)
-chosen = [case for op in ops for case in spread(list(corpus([op])), 1)]
+chosen = [case for cases in ByOp().in_turn(6) for case in spread(cases, 1)]
 wrong = [row for row in outcomes(chosen, target) if row.outcome is not Outcome.PASS]
 assert not wrong, wrong[0].message
 model, how = "random:gpt2-tiny", {{"max_tokens": 4, "temperature": 0.0, "ignore_eos": True}}

@@ -18,14 +18,13 @@ from test_opencl_conformance import (
     test_random_programs_agree_with_the_oracle,
 )
 
-from corpus_slices import in_turn, outcomes, spread
+from corpus_slices import ByOp, outcomes, spread
 from ptir.backend import clike
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
 from ptir.switches import SCHEDULE
 from ptir_backend_cupy import dialect, prelude
 from ptir_backend_cupy.dialect import CudaC
-from ptir_testsuite.corpus.case import Case
 from ptir_testsuite.running.outcomes import Outcome
 
 __all__ = (
@@ -39,11 +38,11 @@ pytestmark = pytest.mark.usefixtures("built_anew")
 
 
 def test_serial_schedules_of_every_op(
-    host: Target, cases: dict[str, list[Case]], monkeypatch: pytest.MonkeyPatch
+    host: Target, cases: ByOp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SCHEDULE, "serial")
     PLANS.clear()
-    chosen = in_turn([case for listed in cases.values() for case in spread(listed, 2)], 3)
+    chosen = [case for listed in cases.in_turn(3) for case in spread(listed, 2)]
     wrong = [row for row in outcomes(chosen, host) if row.outcome is not Outcome.PASS]
     PLANS.clear()
     assert not wrong, wrong[0].message
@@ -106,10 +105,10 @@ FAULTS: Final[dict[str, tuple[Plant, tuple[str, ...]]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slice(3)
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(
-    host: Target, cases: dict[str, list[Case]], monkeypatch: pytest.MonkeyPatch, fault: str
+    host: Target, cases: ByOp, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     plant, ops = FAULTS[fault]
     plant(monkeypatch)
@@ -120,7 +119,7 @@ def test_a_planted_fault_is_caught(
         assert found[Outcome.MISMATCH] + found[Outcome.ERROR], (op, found)
 
 
-def test_what_is_claimed_to_be_rounded_is_named_by_the_corpus(cases: dict[str, Any]) -> None:
+def test_what_is_claimed_to_be_rounded_is_named_by_the_corpus(cases: ByOp) -> None:
     from ptir_backend_cupy import CupyBackend
 
     assert CupyBackend.correctly_rounded <= set(cases)

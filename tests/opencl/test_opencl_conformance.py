@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from corpus_slices import in_turn, outcomes, part, spread
+from corpus_slices import ByOp, in_turn, outcomes, part, spread
 from ptir.backend.contract import Target
 from ptir.ops import OPS
 from ptir_backend_opencl import OpenCLBackend
@@ -19,15 +19,12 @@ from ptir_testsuite.running.outcomes import Outcome
 pytestmark = pytest.mark.usefixtures("built_anew")
 
 
-def test_every_op_in_every_dtype(opencl: Target, cases: dict[str, list[Case]]) -> None:
+def test_every_op_in_every_dtype(opencl: Target, cases: ByOp) -> None:
     pairs: dict[tuple[str, str], list[Case]] = {}
-    for case in (case for listed in cases.values() for case in listed):
+    assert set(cases) == {op.name for op in OPS.values() if op.samples}
+    for case in (case for listed in cases.in_turn(10) for case in listed):
         pairs.setdefault((case.op, case.dtypes[0] if case.dtypes else ""), []).append(case)
     chosen = [listed[len(listed) // 2] for listed in pairs.values()]
-    assert {case.op for case in chosen} >= {
-        op.name for op in OPS.values() if op.profile != "extension" and op.samples
-    }
-    chosen = in_turn(chosen, 10)
     stats = opencl.backend.stats(opencl.device)
     launched = stats.kernels_launched
     wrong = [row for row in outcomes(chosen, opencl) if row.outcome is not Outcome.PASS]
@@ -52,7 +49,7 @@ def test_random_programs_agree_with_the_oracle(opencl: Target) -> None:
 
 
 def test_a_device_that_lacks_features_refuses_f64_and_nothing_else(
-    opencl: Target, cases: dict[str, list[Case]], monkeypatch: pytest.MonkeyPatch
+    opencl: Target, cases: ByOp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PTIR_OPENCL_WITHOUT", "fp16,fp64,subgroups,large-groups")
     backend = OpenCLBackend()
@@ -60,7 +57,7 @@ def test_a_device_that_lacks_features_refuses_f64_and_nothing_else(
     facts = backend.capabilities(target.device)
     assert not facts["fp64"] and not facts["fp16"] and facts["work_group_size"] <= 256
     assert backend.claimed(target.device) == opencl.backend.claimed(opencl.device) - {"f64"}
-    chosen = in_turn([case for listed in cases.values() for case in spread(listed, 2)], 8)
+    chosen = [case for listed in cases.in_turn(8) for case in spread(listed, 2)]
     chosen += [c for c in spread(cases["cast"], 12) if c not in chosen]
     for row, case in zip(outcomes(chosen, target), chosen, strict=True):
         double = "f64" in case.dtypes

@@ -8,14 +8,13 @@ from typing import Any, Final
 
 import pytest
 
-from corpus_slices import outcomes, spread
+from corpus_slices import ByOp, outcomes, spread
 from ptir.backend.contract import Target
 from ptir.codegen import elementwise, movement
 from ptir.codegen.expr import Apply, Expr, compare, constant
 from ptir.codegen.families import fold, rows, running, scatter, sorting
 from ptir.codegen.index import ZERO
 from ptir.types import BOOL, DType
-from ptir_testsuite.corpus.case import Case
 from ptir_testsuite.running.outcomes import Outcome
 
 pytestmark = pytest.mark.usefixtures("built_anew")
@@ -108,7 +107,7 @@ FAULTS: Final[tuple[tuple[Plant, tuple[str, ...]], ...]] = (
 @pytest.mark.parametrize(("plant", "ops"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_planted_fault_is_caught(
     opencl: Target,
-    cases: dict[str, list[Case]],
+    cases: ByOp,
     monkeypatch: pytest.MonkeyPatch,
     plant: Plant,
     ops: tuple[str, ...],

@@ -79,6 +79,7 @@ EVERY = [
 ]
 
 
+@pytest.mark.slice(24)
 @together("record")
 @pytest.mark.parametrize(("record", "dtype"), EVERY)
 def test_every_dtype_of_the_record_runs_on_the_reference_backend(record, dtype):
@@ -110,6 +111,7 @@ FOLDED = [
 ]
 
 
+@pytest.mark.slice(24)
 @together("record")
 @pytest.mark.parametrize(("record", "dtype"), FOLDED)
 def test_constants_fold_to_the_meaning_in_every_dtype(record, dtype):

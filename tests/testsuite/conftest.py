@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Any, Final
 
 import pytest
+from few import derived_of_few_ops
 from suite_settings import setting_of
 
 import ptir_backend_ref
 from ptir.backend import Target, registry
-from ptir.ops import OPS
-from ptir_testsuite.corpus.derivation import corpus
-from ptir_testsuite.corpus.sweeps import sweeps
 from ptir_testsuite.running import items
 from ptir_testsuite.running.execute import Setting
-from ptir_testsuite.running.kinds.refusals import refusals
-
-FEW: Final = (
-    "abs",
-    "add",
-    "arg_min",
-    "composite",
-    "dot_general",
-    "maximum",
-    "mul",
-    "reshape",
-    "rsqrt",
-    "select",
-)
 
 
 @pytest.fixture
@@ -48,12 +30,6 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return install
 
 
-@cache
-def _of_few_ops(_: object) -> tuple[Any, ...]:
-    ops = [OPS[name] for name in FEW]
-    return (*corpus(ops), *sweeps(ops), *refusals(ops))
-
-
 @pytest.fixture(scope="module")
 def few_ops() -> Iterator[None]:
     """What is derived of records is derived of a few ops.
@@ -62,5 +38,5 @@ def few_ops() -> Iterator[None]:
     half a second each time that words select from it.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(items, "_derived", _of_few_ops)
+        patch.setattr(items, "_derived", derived_of_few_ops)
         yield

@@ -77,6 +77,7 @@ HEADERS = {
 }
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("name", HEADERS)
 def test_what_the_header_counts_is_counted_again(name, honest, tmp_path):
     value, text = HEADERS[name]

@@ -36,6 +36,7 @@ def row_of(name, storage, kind):
     return found
 
 
+@pytest.mark.slice(10)
 @pytest.mark.parametrize("item", [*model_runs()], ids=lambda item: item.id)
 def test_the_reference_backend_passes(item, setting):
     found = run_item(item, setting)

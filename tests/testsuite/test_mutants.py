@@ -65,7 +65,7 @@ def test_what_changes_nothing_is_accepted(name):
     assert found.right and found.reason
 
 
-@pytest.mark.slice(6)
+@pytest.mark.slice(4)
 @pytest.mark.parametrize("name", IMPOSTORS)
 def test_an_impostor_is_rejected_for_the_right_thing(name):
     found = unmask(name)

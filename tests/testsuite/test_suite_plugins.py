@@ -70,7 +70,7 @@ def in_a_process(folder, name, *arguments):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *OURS, *GIVEN, *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": path, "PTIR_TEST_IMPOSTOR": name},
+        env=os.environ | {"PYTHONPATH": path, "PTIR_TEST_IMPOSTOR": name, "PTIR_TEST_FEW": "1"},
         capture_output=True,
         text=True,
     )

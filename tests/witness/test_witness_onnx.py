@@ -27,8 +27,8 @@ pytestmark = needs_onnx
 
 @pytest.fixture(scope="module")
 def report():
-    """In the gate of one case in four, others for each slice."""
-    cases = tuple(in_turn(onnx_nodes.cases(), 4))
+    """In the gate of one case in ten, others for each slice."""
+    cases = tuple(in_turn(onnx_nodes.cases(), 10))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(onnx_nodes, "cases", lambda: cases)
         return onnx_nodes.run(REF)

@@ -183,6 +183,9 @@ def resident() -> int | None:
 @contextmanager
 def _young() -> Iterator[None]:
     """Collecting garbage does not look at what exists now, which takes long in large processes."""
+    if gc.get_freeze_count():  # by somebody else, whose objects unfreeze() would let loose
+        yield
+        return
     gc.collect()
     gc.freeze()
     try:
