@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -90,17 +91,23 @@ def _released(scratch: Path, given: argparse.Namespace) -> list[str]:
 def _files(scratch: Path, isolated: bool) -> list[str]:
     """Build everything into an empty dist/, and say what is wrong with it."""
     shutil.rmtree(DIST, ignore_errors=True)
-    faults = list[str]()
-    for given in DISTRIBUTIONS.values():
-        sdist, wheel = DIST / f"{given.stem}.tar.gz", DIST / f"{given.stem}-py3-none-any.whl"
-        _build("--sdist", "--no-isolation", given.folder)
-        faults += [f"{sdist.name}: {fault}" for fault in faults_of_sdist(given, contents(sdist))]
-        _unpack(sdist, scratch)
-        alone = [] if isolated else ["--no-isolation"]
-        _build("--wheel", *alone, scratch / given.stem)
-        faults += [f"{wheel.name}: {fault}" for fault in faults_of_wheel(given, contents(wheel))]
-        print(f"built {sdist.name}, and {wheel.name} from it", flush=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        made = pool.map(lambda given: _built(given, scratch, isolated), DISTRIBUTIONS.values())
+        faults = [fault for found in made for fault in found]
     _sums()
+    return faults
+
+
+def _built(given: Distribution, scratch: Path, isolated: bool) -> list[str]:
+    """Build a source distribution, and a wheel from it; what is wrong with them."""
+    sdist, wheel = DIST / f"{given.stem}.tar.gz", DIST / f"{given.stem}-py3-none-any.whl"
+    _build("--sdist", "--no-isolation", given.folder)
+    faults = [f"{sdist.name}: {fault}" for fault in faults_of_sdist(given, contents(sdist))]
+    _unpack(sdist, scratch)
+    alone = [] if isolated else ["--no-isolation"]
+    _build("--wheel", *alone, scratch / given.stem)
+    faults += [f"{wheel.name}: {fault}" for fault in faults_of_wheel(given, contents(wheel))]
+    print(f"built {sdist.name}, and {wheel.name} from it", flush=True)
     return faults
 
 

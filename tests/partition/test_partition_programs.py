@@ -103,7 +103,7 @@ def test_the_suite_passes_when_every_program_is_shared(workers: int) -> None:
     from corpus_slices import items_in_turn, outcomes
 
     target = shared(workers)
-    failed = [row for row in outcomes(items_in_turn(24), target) if row.failed]
+    failed = [row for row in outcomes(items_in_turn(40), target) if row.failed]
     assert not failed, f"{len(failed)} fail, the first: {failed[0].message}"
 
 

@@ -18,7 +18,7 @@ from ptir_testsuite.running.outcomes import Outcome, Row
 
 pytestmark = pytest.mark.usefixtures("few_ops")
 
-COUNT = 60
+COUNT = 40
 RUN = ("programs", "--backend", "ref", "--count", str(COUNT), "--seed", "3", "--json")
 
 

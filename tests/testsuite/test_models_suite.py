@@ -44,7 +44,7 @@ def test_the_reference_backend_passes(item, setting):
     assert found.claimed and found.worst_share < 0.5
 
 
-def test_rows_are_found_by_their_ids_and_by_words():
+def test_rows_are_found_by_their_ids_and_by_words(few_ops):
     rows = [*model_runs()]
     assert [item_of(row.id) for row in rows] == rows
     assert [i.id for i in items(0) if i.id.startswith("model-")] == [row.id for row in rows]
