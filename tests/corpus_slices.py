@@ -46,13 +46,16 @@ class ByOp(Mapping[str, list[Case]]):
 
 
 def items_in_turn(one_in: int) -> list[Item]:
-    """All items; in the gate what a slice holds of one op and one other in so many."""
+    """All items; in the gate what a slice holds of one op and one other in so many.
+
+    Of sweeps, which take longest, a quarter: CI runs all on a generated backend.
+    """
     if gate.seed() is None:
         return list(items(0))
     ops = in_turn(list(OPS.values()), one_in)
-    derived: Iterable[Item] = (*corpus(ops), *sweeps(ops), *refusals(ops))
     others: list[Item] = [*composites(), *model_runs(), *lifetimes(), *stored()]
-    return part((*derived, *in_turn(others, one_in)))
+    long = in_turn(list(sweeps(ops)), 4)
+    return part((*corpus(ops), *long, *refusals(ops), *in_turn(others, one_in)))
 
 
 def outcomes(chosen: Iterable[Item], target: Target) -> list[Row]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 import ptir_backend_ref
 from ptir.backend.contract import Target

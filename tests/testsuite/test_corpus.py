@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import groupby
 
 import pytest
 
@@ -18,6 +19,11 @@ from ptir_testsuite.running.items import items
 @pytest.fixture(scope="module")
 def cases():
     return [item for item in items(0) if isinstance(item, Case)]
+
+
+@pytest.fixture(scope="module")
+def by_op(cases):
+    return {op: list(alike) for op, alike in groupby(cases, lambda case: case.op)}
 
 
 def test_ids_are_unique(cases):
@@ -40,11 +46,11 @@ def test_another_process_derives_the_same_cases(cases):
     assert done.stdout.strip() == corpus_hash(mine)
 
 
-def test_every_op_with_samples_has_cases_in_every_dtype_of_its_record(cases):
+def test_every_op_with_samples_has_cases_in_every_dtype_of_its_record(by_op):
     for op in OPS.values():
         if not op.samples:
             continue
-        mine = [case for case in cases if case.op == op.name]
+        mine = by_op[op.name]
         assert len(mine) > len(op.samples)
         for place, name in enumerate(op.operands):
             if name.endswith("*") and op.regions:
@@ -53,15 +59,12 @@ def test_every_op_with_samples_has_cases_in_every_dtype_of_its_record(cases):
             assert found == op.dtypes[name], (op.name, name)
 
 
-def test_every_choice_of_an_attribute_has_cases(cases):
+def test_every_choice_of_an_attribute_has_cases(by_op):
     for op in OPS.values():
         for attribute in op.attributes:
-            found = {
-                case.attributes[attribute.name]
-                for case in cases
-                if case.op == op.name and attribute.choices
-            }
-            assert found == set(attribute.choices), (op.name, attribute.name)
+            if attribute.choices:
+                found = {case.attributes[attribute.name] for case in by_op[op.name]}
+                assert found == set(attribute.choices), (op.name, attribute.name)
 
 
 def test_ranks_layouts_and_wirings_are_all_there(cases):

@@ -61,11 +61,11 @@ def test_fuzz_shrinks_and_keeps_what_fails(installed, monkeypatch, tmp_path, cap
     monkeypatch.setenv("PTIR_TEST_IMPOSTOR", "Swapping")
     installed(Swapping())
     path = tmp_path / "kept.jsonl"
-    command = ["fuzz", "--backend", "any", "--count", "40", "--seed", "0", "--most", "1"]
+    command = ["fuzz", "--backend", "any", "--count", "24", "--seed", "0", "--most", "1"]
     given = [*command, "--import", "impostor_worker", "--promote", str(path)]
     assert main(given) == 1
     out = capsys.readouterr().out
-    assert "any: program-0-" in out and "40/40 runs of 40 programs on any: " in out
+    assert "any: program-0-" in out and "24/24 runs of 24 programs on any: " in out
     (kept,) = stored(path)
     assert [i.op for i in kept.program.main.instructions] == ["sub"], out
     assert run_item(kept, setting_of(Swapping())).outcome is Outcome.MISMATCH

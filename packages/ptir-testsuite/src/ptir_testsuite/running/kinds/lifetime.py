@@ -183,15 +183,14 @@ def resident() -> int | None:
 @contextmanager
 def _young() -> Iterator[None]:
     """Collecting garbage does not look at what exists now, which takes long in large processes."""
-    if gc.get_freeze_count():  # by somebody else, whose objects unfreeze() would let loose
-        yield
-        return
+    somebody_s = gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not somebody_s:  # unfreeze() would let those loose too
+            gc.unfreeze()
 
 
 def told(item: Lifetime) -> Iterator[str]:
