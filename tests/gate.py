@@ -91,12 +91,13 @@ def sliced(items: Iterable[pytest.Item], number: int) -> Iterator[pytest.Item]:
                 f"{name}: slice(n) is for tests with parameters; see proof_only.py"
             )
         count = len(alike) if mark is None else mark.args[0]
+        turn = number
         if _collected_again(alike[0]):
-            count = _share(count, number, name)
+            count, turn = again(count, number, name)
         if count >= len(alike):
             yield from alike
         elif count:
-            places = chosen([_values(item) for item in alike], count, number, name)
+            places = chosen([_values(item) for item in alike], count, turn, name)
             yield from (alike[place] for place in sorted(places))
 
 
@@ -105,10 +106,13 @@ def _collected_again(item: Any) -> bool:
     return bool(item.function.__module__ != item.module.__name__)
 
 
-def _share(count: int, number: int, name: str) -> int:
-    """One in ``AGAIN`` of ``count`` sets; what that leaves over comes in turn."""
+def again(count: int, number: int, name: str) -> tuple[int, int]:
+    """One in ``AGAIN`` of ``count`` sets, what that leaves over in turn, and the number to choose by.
+
+    That is another for each ``AGAIN`` slices: a single set must not meet the same turn each time.
+    """
     turn = (number + int.from_bytes(_hash(name), "little")) % AGAIN
-    return (count + turn) // AGAIN
+    return (count + turn) // AGAIN, number // AGAIN
 
 
 def chosen(rows: Sequence[Sequence[str]], count: int, number: int, name: str = "") -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gate import _values, chosen
+from gate import AGAIN, _values, again, chosen
 from proof_only import PROOF_ONLY
 
 GRID = [(f"a={a}", f"b={b}") for a, b in product(range(4), range(6))]
@@ -37,6 +37,17 @@ def test_like_tests_do_not_choose_alike() -> None:
 
 def test_a_slice_of_all_rows_is_all_rows() -> None:
     assert sorted(chosen(GRID, 99, 3)) == list(range(len(GRID)))
+
+
+@pytest.mark.parametrize(("rows", "count"), [(1, 1), (3, 1), (24, 2), (24, 7), (24, 24)])
+def test_what_is_collected_again_runs_in_turn_and_all_of_it(rows: int, count: int) -> None:
+    shares = [again(count, number, "name")[0] for number in range(AGAIN)]
+    assert sum(shares) == count and max(shares) - min(shares) <= 1
+    met = set[int]()
+    for number in range(AGAIN * rows):
+        share, turn = again(count, number, "name")
+        met |= set(chosen(GRID[:rows], share, turn, "name"))
+    assert met == set(range(rows))
 
 
 def test_what_an_item_is_called_by_is_the_same_in_every_process() -> None:
