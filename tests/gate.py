@@ -107,7 +107,7 @@ def _collected_again(item: Any) -> bool:
 
 
 def again(count: int, number: int, name: str) -> tuple[int, int]:
-    """One in ``AGAIN`` of ``count`` sets, what that leaves over in turn, and the number to choose by.
+    """One in ``AGAIN`` of ``count`` sets, what is over in turn, and the number to choose them by.
 
     That is another for each ``AGAIN`` slices: a single set must not meet the same turn each time.
     """
