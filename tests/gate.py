@@ -2,8 +2,9 @@
 
 ``PTIR_SLICE=K`` (``make test`` sets it) runs a slice. Of a test marked ``slice(n)`` it holds n
 parameter sets, chosen so that they meet as many values of each parameter as n sets can, others for
-each K; of a module's tests that another folder collects again, one in ``AGAIN`` there; of those in
-``proof_only.py`` nothing. Without the variable all run (``make prove``).
+each K; of a module marked ``turns(n)``, one test in n; of tests that another folder collects again,
+one in ``AGAIN`` there; of those in ``proof_only.py`` nothing. Without the variable all run
+(``make prove``).
 
 The longest go first, by the times in ``timings.json``, so that no worker waits at the end for one
 test. ``PTIR_TIMINGS=1`` writes that file anew.
@@ -40,7 +41,10 @@ KEPT: Final = 0.2
 ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 """What a function's text has beside its name, and no two processes have alike."""
 
-MARKS: Final = ("slice(n): of its parameter sets the gate runs n, others for each PTIR_SLICE",)
+MARKS: Final = (
+    "slice(n): of its parameter sets the gate runs n, others for each PTIR_SLICE",
+    "turns(n): of a module's tests the gate runs one in n, others for each PTIR_SLICE",
+)
 
 
 def seed() -> int | None:
@@ -91,9 +95,11 @@ def sliced(items: Iterable[pytest.Item], number: int) -> Iterator[pytest.Item]:
                 f"{name}: slice(n) is for tests with parameters; see proof_only.py"
             )
         count = len(alike) if mark is None else mark.args[0]
-        turn = number
+        turns = alike[0].get_closest_marker("turns")
+        one_in = turns.args[0] if turns else 1
         if _collected_again(alike[0]):
-            count, turn = again(count, number, name)
+            one_in *= AGAIN
+        count, turn = share(count, one_in, number, name)
         if count >= len(alike):
             yield from alike
         elif count:
@@ -106,13 +112,13 @@ def _collected_again(item: Any) -> bool:
     return bool(item.function.__module__ != item.module.__name__)
 
 
-def again(count: int, number: int, name: str) -> tuple[int, int]:
-    """One in ``AGAIN`` of ``count`` sets, what is over in turn, and the number to choose them by.
+def share(count: int, one_in: int, number: int, name: str) -> tuple[int, int]:
+    """One in so many of ``count`` sets, what is over in turn, and the number to choose them by.
 
-    That is another for each ``AGAIN`` slices: a single set must not meet the same turn each time.
+    That is another only after ``one_in`` slices: a single set must not meet one turn each time.
     """
-    turn = (number + int.from_bytes(_hash(name), "little")) % AGAIN
-    return (count + turn) // AGAIN, number // AGAIN
+    turn = (number + int.from_bytes(_hash(name), "little")) % one_in
+    return (count + turn) // one_in, number // one_in
 
 
 def chosen(rows: Sequence[Sequence[str]], count: int, number: int, name: str = "") -> list[int]:

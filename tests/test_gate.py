@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gate import AGAIN, _values, again, chosen
+from gate import _values, chosen, share
 from proof_only import PROOF_ONLY
 
 GRID = [(f"a={a}", f"b={b}") for a, b in product(range(4), range(6))]
@@ -39,14 +39,15 @@ def test_a_slice_of_all_rows_is_all_rows() -> None:
     assert sorted(chosen(GRID, 99, 3)) == list(range(len(GRID)))
 
 
+@pytest.mark.parametrize("one_in", [1, 2, 3, 6])
 @pytest.mark.parametrize(("rows", "count"), [(1, 1), (3, 1), (24, 2), (24, 7), (24, 24)])
-def test_what_is_collected_again_runs_in_turn_and_all_of_it(rows: int, count: int) -> None:
-    shares = [again(count, number, "name")[0] for number in range(AGAIN)]
+def test_one_in_so_many_comes_in_turn_and_all_of_it(rows: int, count: int, one_in: int) -> None:
+    shares = [share(count, one_in, number, "name")[0] for number in range(one_in)]
     assert sum(shares) == count and max(shares) - min(shares) <= 1
     met = set[int]()
-    for number in range(AGAIN * rows):
-        share, turn = again(count, number, "name")
-        met |= set(chosen(GRID[:rows], share, turn, "name"))
+    for number in range(one_in * rows):
+        some, turn = share(count, one_in, number, "name")
+        met |= set(chosen(GRID[:rows], some, turn, "name"))
     assert met == set(range(rows))
 
 

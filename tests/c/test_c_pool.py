@@ -22,6 +22,8 @@ from ptir.capture.lazy import tensor
 from ptir_backend_c import compiler
 from ptir_backend_c.prelude import SOURCES
 
+pytestmark = pytest.mark.turns(2)
+
 HERE = Path(__file__).parent
 MISSING = ("cannot find", "unsupported option", "unrecognized", "not supported")
 

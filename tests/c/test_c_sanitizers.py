@@ -91,6 +91,7 @@ def test_generated_kernels_are_clean(c: Target, tmp_path: Path) -> None:
     assert "programs and a model are clean" in done.stdout
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(
     ("text", "words"),
     [(STRAY, "heap-buffer-overflow"), (UNDEFINED, "signed integer overflow")],

@@ -30,6 +30,8 @@ from running import REF
 sys.path.append(str(Path(__file__).parent.parent / "partition"))
 from sharing import EAGER
 
+pytestmark = pytest.mark.turns(2)
+
 FORMATS: dict[str, dict[str, Any]] = {
     "f32": {},
     "bf16": {"dtype": "bf16"},

@@ -16,6 +16,8 @@ from ptir.runtime.steps import chunk_sizes
 from ptir.runtime.warmup import capacities, prompts, warm_up
 from running import REF, Command, command
 
+pytestmark = pytest.mark.turns(2)
+
 __all__ = ["command"]
 
 

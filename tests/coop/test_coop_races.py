@@ -17,6 +17,8 @@ from raced import KINDS
 from devices import tool
 from ptir.switches import SCHEDULE
 
+pytestmark = pytest.mark.turns(2)
+
 SCRIPT = Path(__file__).with_name("raced.py")
 BARRIER = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
 

@@ -22,7 +22,7 @@ from ptir.switches import SCHEDULE
 from ptir.types import F32
 from ptir_backend_cupy.dialect import CudaC
 
-pytestmark = pytest.mark.usefixtures("built_anew")
+pytestmark = [pytest.mark.usefixtures("built_anew"), pytest.mark.turns(2)]
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 UNIT: Final = 2.0**-24

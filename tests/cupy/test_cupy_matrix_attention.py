@@ -16,7 +16,7 @@ from ptir.capture.plan import PLANS
 from ptir.errors import DeviceError
 from ptir_backend_cupy.matrices import MATRICES
 
-pytestmark = pytest.mark.usefixtures("built_anew")
+pytestmark = [pytest.mark.usefixtures("built_anew"), pytest.mark.turns(2)]
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 

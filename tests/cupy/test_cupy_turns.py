@@ -16,6 +16,8 @@ from ptir_backend_cupy import launching
 from ptir_backend_cupy.launching import Replay
 from turns import turning_operands, turning_step
 
+pytestmark = pytest.mark.turns(2)
+
 FEEDS = {"x": 0, "seen": 1}
 
 

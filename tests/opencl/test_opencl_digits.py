@@ -12,6 +12,8 @@ from opencl_runs import Array, normal, with_parameters
 from ptir import functional as F
 from ptir.backend.contract import Target
 
+pytestmark = pytest.mark.turns(2)
+
 INPUTS: Final = 96
 OUTPUTS: Final = 40
 GROUP: Final = 32

@@ -17,6 +17,8 @@ from ptir.ops.rounded import ROUND
 from ptir.params.quantized import Format, round_to_nearest
 from ptir.types import BF16
 
+pytestmark = pytest.mark.turns(2)
+
 INT8 = {"quantized_linear": "force=int8"}
 PAIRS = {"linear": "force=bf16"}
 EPSILON = 2.0**-24

@@ -16,6 +16,8 @@ from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.capture.lazy import tensor
 
+pytestmark = pytest.mark.turns(2)
+
 LARGE: Final = (1.7976931348623157e308, 1e300, 1e17, 37.25, 3.0, 1.5, 1.0, 0.5, 0.1)
 SMALL: Final = (1e-5, 1e-300, 2.2250738585072014e-308, 1.1e-308, 5e-324, 0.0)
 VALUES: Final = (*LARGE, *SMALL, *(-x for x in (*LARGE, *SMALL)), np.inf, -np.inf, np.nan)

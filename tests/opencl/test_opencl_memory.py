@@ -23,6 +23,8 @@ from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
 from ptir.types import spec
 
+pytestmark = pytest.mark.turns(2)
+
 cl = pytest.importorskip("pyopencl")
 SQUARE = spec("f32", 32, 32)
 

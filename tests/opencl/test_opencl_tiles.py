@@ -17,6 +17,8 @@ from ptir.cli.main import main
 from ptir.codegen import tune, tuned
 from ptir.codegen.tiles import TILES, Tiles
 
+pytestmark = pytest.mark.turns(2)
+
 ODD = Tiles(rows=3, panels=2, chains=8, spread=1, least_work=64)
 
 

@@ -12,6 +12,8 @@ from ptir.partition import Partition, Split
 from ptir.runtime.workers import share_step
 from running import model
 
+pytestmark = pytest.mark.turns(2)
+
 DEEPER = {"gpt2": 12, "llama-1b": 16}
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tiny_distributions import TINY, called, pip_install, wheel
 
+pytestmark = pytest.mark.turns(2)
+
 BACKENDS = "ptir.backends"
 DISTRIBUTIONS = (
     ("tiny-good", BACKENDS, "good = tiny_good:backend", called("good")),

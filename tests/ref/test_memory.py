@@ -16,6 +16,8 @@ from ptir.capture.plan import PLANS
 from ptir_backend_ref import RefBackend, memory
 from running import small
 
+pytestmark = pytest.mark.turns(2)
+
 N = 1 << 16
 BYTES = 4 * N
 

@@ -21,7 +21,7 @@ from ptir_testsuite.reports.verify import rejections, verify
 from ptir_testsuite.running.kinds.programs import digest_of as program_digest
 from ptir_testsuite.running.outcomes import Row
 
-pytestmark = pytest.mark.usefixtures("few_ops")
+pytestmark = [pytest.mark.usefixtures("few_ops"), pytest.mark.turns(2)]
 
 OTHER_PROGRAM = "the row is of another program than the one of this number"
 WORDS = "(rsqrt and f32) or composite-gelu or program- or (add and refusal)"

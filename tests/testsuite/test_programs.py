@@ -17,6 +17,8 @@ from ptir_testsuite.oracles.propagation import is_continuous
 from ptir_testsuite.running.kinds.programs import RandomProgram, run_program
 from ptir_testsuite.running.outcomes import Outcome
 
+pytestmark = pytest.mark.turns(2)
+
 CLAIMS = Correct.claims
 MANY = 150
 

@@ -21,7 +21,7 @@ from ptir_testsuite.running.execute import run_case
 from ptir_testsuite.running.finding import item_of
 from ptir_testsuite.running.outcomes import PHASES, Outcome, Row
 
-pytestmark = pytest.mark.usefixtures("few_ops")
+pytestmark = [pytest.mark.usefixtures("few_ops"), pytest.mark.turns(2)]
 
 SCHEMA = json.loads(
     resources.files("ptir_testsuite.reports")

@@ -21,6 +21,8 @@ from ptir_testsuite import hooks
 from ptir_testsuite.corpus.derivation import cases_of
 from tiny_distributions import Site, site
 
+pytestmark = pytest.mark.turns(2)
+
 __all__ = ["site"]
 
 HERE = Path(__file__).parent

@@ -19,6 +19,8 @@ from ptir_testsuite.corpus import coverage
 from ptir_testsuite.mutants import MUTANTS, Correct, Mutant
 from ptir_testsuite.reports.matrix import about, columns, matrix, summary
 
+pytestmark = pytest.mark.turns(2)
+
 WORDS = "(rsqrt or select or maximum) and (sample or wired) and not refusal"
 
 

@@ -20,7 +20,7 @@ from ptir_testsuite.reports.verify import verify
 from ptir_testsuite.reports.waivers import Waiver, read_waivers
 from ptir_testsuite.running.outcomes import Outcome, Row
 
-pytestmark = pytest.mark.usefixtures("few_ops")
+pytestmark = [pytest.mark.usefixtures("few_ops"), pytest.mark.turns(2)]
 
 MUTANT = "rsqrt by one Newton step"
 WORDS = "rsqrt and f32"

@@ -23,6 +23,8 @@ from ptir_testsuite.running.kinds.lifetime import lifetimes
 from ptir_testsuite.running.outcomes import Outcome
 from ptir_testsuite.running.workers import Order, SuiteDefect, run_in_processes, signal_of
 
+pytestmark = pytest.mark.turns(2)
+
 HERE = Path(__file__).parent
 
 

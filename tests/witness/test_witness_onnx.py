@@ -94,7 +94,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.slice(8)
+@pytest.mark.slice(4)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_noticed(fault):
     op, change, select = FAULTS[fault]
