@@ -26,6 +26,8 @@ from ptir_backend_c.compiler import Compiler
 from ptir_backend_c.device import CDevice
 from ptir_backend_c.units import LEAST, parts
 
+pytestmark = pytest.mark.turns(2)
+
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -16,6 +16,8 @@ import pytest
 from ptir.backend.contract import Target
 from ptir_backend_c import compiler
 
+pytestmark = pytest.mark.turns(2)
+
 HERE = Path(__file__).parent
 SCRIPT = f"""
 import sys

@@ -35,6 +35,8 @@ from running import (
     small_checkpoint,
 )
 
+pytestmark = pytest.mark.turns(2)
+
 __all__ = ["command", "script"]
 
 ROMEO = CASES[0]

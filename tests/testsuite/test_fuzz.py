@@ -23,6 +23,8 @@ from ptir_testsuite.running.items import items, run_item, selected
 from ptir_testsuite.running.kinds.shrink import shrunk
 from ptir_testsuite.running.outcomes import Outcome, Row
 
+pytestmark = pytest.mark.turns(2)
+
 HERE = Path(__file__).parent
 REFUSED = (Outcome.PASS, Outcome.UNSUPPORTED, Outcome.MISMATCH)
 PROGRAM = """\
