@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 def pytest_configure(config: pytest.Config) -> None:
     """Which tests run, and in which order, is a plugin of its own."""
     config.pluginmanager.register(gate, "gate")
-    gc.disable()  # until all tests are collected, which makes no garbage
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -32,16 +32,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("parity")
 
 
-def pytest_collection_finish() -> None:
-    """Look for garbage from here on."""
-    gc.enable()
-    _left_out()
-
-
-def _left_out() -> None:
-    """Searches for garbage leave out what there is now: each would go through all of it."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Nothing that is collected is garbage, and no later search for it goes through all of that."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

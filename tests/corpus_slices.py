@@ -69,7 +69,7 @@ def outcomes(chosen: Iterable[Item], target: Target) -> list[Row]:
 def in_turn(found: Sequence[T], one_in: int) -> list[T]:
     """In the gate one in so many, others for each slice; all of them where everything runs."""
     number = gate.seed()
-    return list(found) if number is None else list(found[number % one_in :: one_in])
+    return list(found) if number is None else list(found[gate.turn_of(number, one_in) :: one_in])
 
 
 def part(all_of_them: Iterable[T]) -> list[T]:

@@ -121,6 +121,15 @@ def share(count: int, one_in: int, number: int, name: str) -> tuple[int, int]:
     return (count + turn) // one_in, number // one_in
 
 
+def turn_of(number: int, one_in: int) -> int:
+    """Which of so many turns a slice has; as many slices in a row have each of them once.
+
+    Each round of them begins elsewhere: what runs only in every second slice meets all turns too.
+    """
+    round_, place = divmod(number, one_in)
+    return (place + int.from_bytes(_hash(str(one_in), str(round_)), "little")) % one_in
+
+
 def chosen(rows: Sequence[Sequence[str]], count: int, number: int, name: str = "") -> list[int]:
     """The places of ``count`` rows that meet as many of the values as so many rows can.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MODEL: Final = "compiles a whole model; the C backend's and one other's are in the gate"
+MODEL: Final = "compiles a whole model; on C it is in the gate, in turn"
 
 PROOF_ONLY: Final[dict[str, str]] = {
     "c/test_c_explain.py::"
@@ -72,9 +72,9 @@ PROOF_ONLY: Final[dict[str, str]] = {
         "twenty seconds of drawing; the other tests of replays are in the gate"
     ),
     "witness/test_witness_onnx.py::test_every_principle_explains_a_case_that_differs": (
-        "needs all cases; of one in four the gate says that none disagrees"
+        "needs all cases; of one in ten the gate says that none disagrees"
     ),
     "witness/test_witness_onnx.py::test_no_fewer_cases_agree_than_the_page_says": (
-        "counts all cases; of one in four the gate says that none disagrees"
+        "counts all cases; of one in ten the gate says that none disagrees"
     ),
 }

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gate import _values, chosen, share
+import gate
+from gate import AGAIN, _values, chosen, share, sliced, turn_of
 from proof_only import PROOF_ONLY
 
 GRID = [(f"a={a}", f"b={b}") for a, b in product(range(4), range(6))]
@@ -49,6 +50,49 @@ def test_one_in_so_many_comes_in_turn_and_all_of_it(rows: int, count: int, one_i
         some, turn = share(count, one_in, number, "name")
         met |= set(chosen(GRID[:rows], some, turn, "name"))
     assert met == set(range(rows))
+
+
+@pytest.mark.parametrize("one_in", [2, 3, 4, 8, 10])
+def test_turns_are_met_by_what_itself_runs_only_in_some_slices(one_in: int) -> None:
+    for first in range(0, 6 * one_in, one_in):
+        assert {turn_of(n, one_in) for n in range(first, first + one_in)} == set(range(one_in))
+    for every in (2, 3, 4, 8):
+        some = range(1, 100 * one_in * every, every)
+        assert {turn_of(number, one_in) for number in some} == set(range(one_in)), every
+
+
+def item(name: str, place: int = 0, written: str = "here", **marks: int) -> Any:
+    """A set of a test, as pytest collects it."""
+    found = {mark: SimpleNamespace(args=(value,)) for mark, value in marks.items()}
+    return SimpleNamespace(
+        nodeid=f"tests/{name}[{place}]",
+        function=SimpleNamespace(__module__=written),
+        module=SimpleNamespace(__name__="here"),
+        callspec=SimpleNamespace(params={"place": place}),
+        get_closest_marker=found.get,
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "marks", "one_in"),
+    [
+        ("here", {}, 1),
+        ("here", {"slice": 2}, 3),
+        ("here", {"turns": 2}, 2),
+        ("elsewhere", {}, AGAIN),
+        ("elsewhere", {"turns": 2, "slice": 2}, 6 * AGAIN),
+    ],
+)
+def test_a_slice_holds_what_the_marks_say(written: str, marks: dict[str, int], one_in: int) -> None:
+    items = [item("a.py::test_a", place, written, **marks) for place in range(6)]
+    slices = [list(sliced(items, number)) for number in range(6 * one_in)]
+    assert sum(map(len, slices)) * one_in == len(items) * len(slices)
+    assert {one.nodeid for some in slices for one in some} == {one.nodeid for one in items}
+
+
+def test_what_is_left_to_the_proof_is_in_no_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "PROOF_ONLY", {"a.py::test_a": "for a reason"})
+    assert not list(sliced([item("a.py::test_a")], 3))
 
 
 def test_what_an_item_is_called_by_is_the_same_in_every_process() -> None:

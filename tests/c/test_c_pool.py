@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gate
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Target
@@ -43,7 +44,7 @@ def compiled(folder: Path, *options: str) -> Path:
 @pytest.mark.slice(1)
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 def test_callers_and_threads_do_not_race(c: Target, tmp_path: Path, sanitizer: str) -> None:
-    runs = 40 if os.environ.get("PTIR_SLICE") else 400  # in the gate a tenth
+    runs = 400 if gate.seed() is None else 40
     race = compiled(tmp_path, f"-fsanitize={sanitizer}", f"-DRUNS={runs}")
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
     done = subprocess.run([race], capture_output=True, text=True, env=environment, timeout=300)
@@ -135,7 +136,7 @@ def script(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a Python program of its own that has ``run`` and ``wanted``."""
     start = f"""
 import os, sys, threading, warnings
-sys.path.insert(0, {str(HERE)!r})
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
 import numpy as np
 from ptir.backend import registry
 from test_c_pool import work

@@ -183,13 +183,13 @@ def resident() -> int | None:
 @contextmanager
 def _young() -> Iterator[None]:
     """Collecting garbage does not look at what exists now, which takes long in large processes."""
-    somebody_s = gc.get_freeze_count()
+    before = gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        if not somebody_s:  # unfreeze() would let those loose too
+        if not before:  # unfreeze() would let loose what somebody else froze, too
             gc.unfreeze()
 
 
