@@ -4,7 +4,7 @@
 named (default: all), one after the other, says how far it is and about how long the rest takes, and
 goes on with what was interrupted. What each stage ended with goes into ``FOLDER/proof.json`` with
 the commit; ``--publish`` puts that into the page of the matrix, and into ``proof.json`` beside it.
-It needs what ``.ci/run`` installs, ``ptir-backend-opencl[cpu]`` too, and hours.
+It needs what ``.ci/run`` installs from the system, and hours.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import platform
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -47,20 +48,26 @@ class Stage:
     """A command of Python's, and about how many minutes it takes on two cores.
 
     ``report`` is a conformance run: its rows are kept in the folder, and an unfinished one goes on.
+    ``packages`` are installed in the folder for this stage alone.
     """
 
     minutes: float
     arguments: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict[str, str])
     report: bool = False
+    packages: tuple[str, ...] = ()
 
 
 def whole(minutes: float, backend: str, **environment: str) -> Stage:
     """A whole conformance run: each case compiled by itself, as users' programs are."""
     jobs = ("--jobs", str(os.cpu_count()))
     command = (*SUITE, "run", "--backend", backend, *jobs)
-    return Stage(minutes, command, ONCE | environment, report=True)
+    packages = INTEL if backend == "opencl:intel" else ()
+    return Stage(minutes, command, ONCE | environment, report=True, packages=packages)
 
+
+INTEL: Final = ("intel-opencl-rt", "intel-cmplr-lib-rt")
+"""What ``ptir-backend-opencl[cpu]`` names; beside PoCL it would be the tests' default device."""
 
 STAGES: Final = {
     "tests": Stage(45, PYTEST, REQUIRED),
@@ -146,8 +153,10 @@ def _run(folder: Path, chosen: Sequence[str]) -> Iterator[Result]:
 def _stage(folder: Path, name: str, commit: str) -> Result:
     stage, log = STAGES[name], folder / f"{name}.log"
     environment = {n: v for n, v in os.environ.items() if n != "PTIR_SLICE"} | stage.environment
-    if "PYTHONPATH" in stage.environment and "PYTHONPATH" in os.environ:
-        environment["PYTHONPATH"] += os.pathsep + os.environ["PYTHONPATH"]
+    places = [e["PYTHONPATH"] for e in (stage.environment, os.environ) if "PYTHONPATH" in e]
+    if stage.packages:
+        places.insert(0, _installed(folder / "packages", stage.packages))
+    environment["PYTHONPATH"] = os.pathsep.join(places)
     command = [sys.executable, *stage.arguments]
     if stage.report:
         report = folder / f"{name}.jsonl"
@@ -162,6 +171,18 @@ def _stage(folder: Path, name: str, commit: str) -> Result:
     seconds = round(time.monotonic() - began)
     today = date.today().isoformat()
     return Result(name, headline, made.returncode, seconds, commit, today, _machine())
+
+
+def _installed(place: Path, packages: Sequence[str]) -> str:
+    """Where packages can be imported from that are installed beside, not into, this environment.
+
+    They get a prefix of their own (pip's ``--target`` loses files outside ``site-packages``).
+    """
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--ignore-installed")
+    pins = ROOT / "requirements/pins.txt"
+    subprocess.run([*pip, "--prefix", str(place), "-c", str(pins), *packages], check=True)
+    paths = sysconfig.get_paths(vars={"base": str(place), "platbase": str(place)})
+    return paths["purelib"]
 
 
 def _stored(folder: Path, results: Sequence[Result]) -> None:
