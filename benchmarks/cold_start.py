@@ -16,14 +16,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 CODE = "import sys\nfrom ptir.cli.main import main\nsys.exit(main())"
 
 
-def ptir(*arguments: str, cache: Path) -> str:
-    environment = {**os.environ, "PTIR_CACHE_DIR": str(cache)}
+def ptir(*arguments: str, cache: Path, more: Mapping[str, str] | None = None) -> str:
+    """What a run of ``ptir`` prints; ``more`` variables are in its environment."""
+    environment = {**os.environ, **(more or {}), "PTIR_CACHE_DIR": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its byte code
     environment["PYTHONPYCACHEPREFIX"] = str(cache / "bytecode")
     command = [sys.executable, "-c", CODE, *arguments]
@@ -37,10 +39,16 @@ def processor_seconds() -> float:
     return times.children_user + times.children_system
 
 
-def first_token(model: Path | str, backend: str, dtype: str, cache: Path) -> dict[str, float]:
+def first_token(
+    model: Path | str,
+    backend: str,
+    dtype: str,
+    cache: Path,
+    more: Mapping[str, str] | None = None,
+) -> dict[str, float]:
     began, used = time.perf_counter(), processor_seconds()
     options = ("-p", "It was", "-n", "1", "--temp", "0", "--dtype", dtype, "--backend", backend)
-    stats = json.loads(ptir("run", str(model), *options, "--json", cache=cache))["stats"]
+    stats = json.loads(ptir("run", str(model), *options, "--json", cache=cache, more=more))["stats"]
     whole = time.perf_counter() - began
     inside = stats["load_seconds"] + stats["prompt_seconds"]
     return {

@@ -74,6 +74,18 @@ def test_a_worker_answers_calls_and_its_end_is_an_error(measuring: Any) -> None:
         worker.call("no_such_figure")
 
 
+def test_a_tree_is_measured_by_its_own_packages_or_not_at_all(
+    measuring: Any, tmp_path: Path
+) -> None:
+    trees = measuring("trees")
+    (package := tmp_path / "packages/ptir-core/src/ptir").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    assert trees.importing(tmp_path) == {"PYTHONPATH": str(package.parent)}
+    (package / "__init__.py").unlink()
+    with pytest.raises(RuntimeError, match="ptir is imported from .*, and not from "):
+        trees.importing(tmp_path)
+
+
 def test_others_take_nothing_less_than_nothing(
     measuring: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,10 +19,17 @@ from typing import Any, NoReturn
 class Worker:
     """A peer in another process: ``call`` runs a method of it."""
 
-    def __init__(self, kind: str, of: int | None = None, cache: str = "", **options: Any) -> None:
+    def __init__(
+        self,
+        kind: str,
+        of: int | None = None,
+        cache: str = "",
+        environment: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
         """``of`` so many threads of the C backend; ``cache`` is the folder of what is built."""
         self.kind = kind
-        environment = dict(os.environ)
+        environment = {**os.environ, **(environment or {})}
         if of is not None:
             environment["PTIR_C_THREADS"] = str(of)
         if cache:

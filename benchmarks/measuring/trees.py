@@ -1,0 +1,46 @@
+"""Another commit's packages beside this tree's: checked out, imported by a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@contextmanager
+def checked_out(commit: str) -> Iterator[Path]:
+    """The tree of a commit in a folder of its own, for as long as it lasts."""
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "tree"
+        _git("worktree", "add", "--quiet", "--detach", str(tree), commit)
+        try:
+            yield tree
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def importing(tree: Path) -> dict[str, str]:
+    """The environment of a process that imports the packages of a tree.
+
+    Raises ``RuntimeError`` where it would import others: then two trees would be compared with one.
+    """
+    sources = sorted(str(place) for place in tree.glob("packages/*/src"))
+    environment = {"PYTHONPATH": os.pathsep.join(sources)}
+    command = (sys.executable, "-c", "import ptir; print(ptir.__file__)")
+    made = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+    found = Path(made.stdout.strip())
+    if not found.is_relative_to(tree.resolve()):
+        raise RuntimeError(f"ptir is imported from {found}, and not from {tree}")
+    return environment
+
+
+def _git(*arguments: str) -> None:
+    subprocess.run(("git", "-C", str(ROOT), *arguments), check=True)

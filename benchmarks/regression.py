@@ -1,0 +1,141 @@
+"""Whether this tree is as fast as an earlier commit: both measured in alternation, as ratios.
+
+Decoding and prompts of GPT-2 124M in four formats of its weights, steps compiled with nothing on
+disk, and a cold process to the first token of the demo model. A ratio is the earlier commit's time
+over this tree's within a round: above one, this tree is faster. What lies below ``LEAST`` is named,
+and the exit code is 1.
+
+    python benchmarks/regression.py v0.1.0 --backend c
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cold_start import first_token
+from measuring import bars
+from measuring.bars import FORMATS, Row
+from measuring.models import DECODED, PROMPT, tokens
+from measuring.origin import origin
+from measuring.probing import PIECES, in_pieces
+from measuring.trees import ROOT, checked_out, importing
+from measuring.workers import Worker
+
+LEAST = 0.97
+SECTIONS = ("models", "compile", "cold")
+Trees = dict[str, dict[str, str]]
+"""Environments by "before" and "now"."""
+Seconds = dict[str, list[float]]
+
+
+def model_rows(given: argparse.Namespace, trees: Trees) -> Iterator[Row]:
+    """Decoding and a prompt, in every format."""
+    for name in given.formats:
+        peers = {
+            tree: Worker("ptir", given.threads, environment=environment, **_given_as(given, name))
+            for tree, environment in trees.items()
+        }
+        piece = tokens(DECODED // PIECES)
+        decoding, prompts = _nothing(), _nothing()
+        for number in range(given.rounds + 1):  # the first one warms up
+            for worker in peers.values():
+                worker.call("begin", piece[0])
+            works = {tree: partial(worker.call, "decode", piece) for tree, worker in peers.items()}
+            decoded = in_pieces(works, given.threads)
+            for tree, worker in peers.items():
+                prompt = worker.call("prefill", tokens(PROMPT))
+                if number:
+                    decoding[tree].append(decoded[tree][0])
+                    prompts[tree].append(prompt)
+        for worker in peers.values():
+            worker.close()
+        yield _row(name, f"decoding {DECODED}", decoding)
+        yield _row(name, f"prompt of {PROMPT}", prompts)
+
+
+def compile_rows(given: argparse.Namespace, trees: Trees) -> Iterator[Row]:
+    """Capturing and compiling steps of one format in a process that finds nothing on disk."""
+    name = given.formats[-1]
+    for length in (1, PROMPT):
+        seconds = _nothing()
+        for _ in range(given.rounds):
+            for tree, environment in trees.items():
+                with tempfile.TemporaryDirectory() as cache:
+                    options = _given_as(given, name)
+                    worker = Worker(
+                        "steps", given.threads, cache, environment=environment, **options
+                    )
+                    seconds[tree].append(sum(worker.call("compiled", length)))
+                    worker.close()
+        yield _row(name, f"step of {length} compiled cold", seconds)
+
+
+def cold_rows(given: argparse.Namespace, trees: Trees) -> Iterator[Row]:
+    """From a cold process to the first token of the demo model; twice a round, it is short."""
+    seconds = _nothing()
+    with tempfile.TemporaryDirectory() as scratch:
+        for number in range(2 * given.rounds + 2):  # the first two fill the cache
+            for tree, environment in trees.items():
+                cache = Path(scratch) / tree
+                spent = first_token("demo", given.backend, "f32", cache, environment)["whole"]
+                if number >= 2:
+                    seconds[tree].append(spent)
+    yield _row("demo", "cold process to first token", seconds)
+
+
+def _given_as(given: argparse.Namespace, name: str) -> dict[str, Any]:
+    dtype, quant = FORMATS[name]
+    return {"backend": given.backend, "dtype": dtype, "quant": quant}
+
+
+def _nothing() -> Seconds:
+    return {"before": [], "now": []}
+
+
+def _row(subject: str, figure: str, seconds: Seconds) -> Row:
+    pairs = zip(seconds["before"], seconds["now"], strict=True)
+    return Row(subject, figure, [before / now for before, now in pairs], "x", LEAST)
+
+
+MEASURES = dict(zip(SECTIONS, (model_rows, compile_rows, cold_rows), strict=True))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("before", nargs="?", default="HEAD", help="the earlier commit")
+    parser.add_argument("--backend", default="c")
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2, help="of the C backend")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = arguments()
+    rows: list[Row] = []
+    with checked_out(given.before) as tree:
+        trees = {"before": importing(tree), "now": importing(ROOT)}
+        for section in given.sections:
+            for row in MEASURES[section](given, trees):
+                rows.append(row)
+                print(bars.table([row]).splitlines()[-1], flush=True)
+    if given.json:
+        given.llama = False
+        found = origin(given) | {"before": given.before, "rows": [row.json() for row in rows]}
+        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    short = [row for row in rows if row.verdict == "short"]
+    print(f"{len(rows) - len(short)} of {len(rows)} figures are at least {LEAST} of {given.before}")
+    return 1 if short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
