@@ -82,7 +82,7 @@ def test_a_tree_is_measured_by_its_own_packages_or_not_at_all(
     (package / "__init__.py").touch()
     assert trees.importing(tmp_path) == {"PYTHONPATH": str(package.parent)}
     (package / "__init__.py").unlink()
-    with pytest.raises(RuntimeError, match="ptir is imported from .*, and not from "):
+    with pytest.raises(RuntimeError, match=r"ptir is imported from .*, and not from "):
         trees.importing(tmp_path)
 
 
