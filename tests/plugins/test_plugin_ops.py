@@ -146,3 +146,14 @@ def test_op_of_a_taken_name_is_one_broken_plugin(site: Site) -> None:
     assert (failure.name, failure.status) == ("sine", "broken")
     assert "op 'sin' is defined twice; choose another name" in failure.reason
     assert OPS["sin"].operands == ("operand",)
+
+
+def test_the_command_line_lists_it_without_anything_loaded_before(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.plugin("hypot2", HYPOT2)
+    try:
+        assert main(["ops", "hypot2"]) == 0
+    finally:
+        OPS.pop("hypot2", None)
+    assert "x*x + y*y, each step rounded." in capsys.readouterr().out
