@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,60 +24,60 @@ from measuring import bars
 from measuring.bars import FORMATS, Row
 from measuring.models import DECODED, PROMPT, tokens
 from measuring.origin import origin
+from measuring.others import Others
 from measuring.probing import PIECES, in_pieces
 from measuring.trees import ROOT, checked_out, importing
 from measuring.workers import Worker
+from speed import IDLE
 
 LEAST = 0.97
-SECTIONS = ("models", "compile", "cold")
 Trees = dict[str, dict[str, str]]
 """Environments by "before" and "now"."""
 Seconds = dict[str, list[float]]
 
 
-def model_rows(given: argparse.Namespace, trees: Trees) -> Iterator[Row]:
-    """Decoding and a prompt, in every format."""
-    for name in given.formats:
-        peers = {
-            tree: Worker("ptir", given.threads, environment=environment, **_given_as(given, name))
-            for tree, environment in trees.items()
-        }
-        piece = tokens(DECODED // PIECES)
-        decoding, prompts = _nothing(), _nothing()
-        for number in range(given.rounds + 1):  # the first one warms up
-            for worker in peers.values():
-                worker.call("begin", piece[0])
-            works = {tree: partial(worker.call, "decode", piece) for tree, worker in peers.items()}
-            decoded = in_pieces(works, given.threads)
-            for tree, worker in peers.items():
-                prompt = worker.call("prefill", tokens(PROMPT))
-                if number:
-                    decoding[tree].append(decoded[tree][0])
-                    prompts[tree].append(prompt)
+def model_rows(name: str, given: argparse.Namespace, trees: Trees) -> list[Row]:
+    """Decoding and a prompt, in one format."""
+    peers = {
+        tree: Worker("ptir", given.threads, environment=environment, **_given_as(given, name))
+        for tree, environment in trees.items()
+    }
+    piece = tokens(DECODED // PIECES)
+    decoding, prompts = _nothing(), _nothing()
+    for number in range(given.rounds + 1):  # the first one warms up
         for worker in peers.values():
-            worker.close()
-        yield _row(name, f"decoding {DECODED}", decoding)
-        yield _row(name, f"prompt of {PROMPT}", prompts)
+            worker.call("begin", piece[0])
+        works = {tree: partial(worker.call, "decode", piece) for tree, worker in peers.items()}
+        decoded = in_pieces(works, given.threads)
+        for tree, worker in peers.items():
+            prompt = worker.call("prefill", tokens(PROMPT))
+            if number:
+                decoding[tree].append(decoded[tree][0])
+                prompts[tree].append(prompt)
+    for worker in peers.values():
+        worker.close()
+    figures = {f"decoding {DECODED}": decoding, f"prompt of {PROMPT}": prompts}
+    return [row(name, figure, seconds) for figure, seconds in figures.items()]
 
 
-def compile_rows(given: argparse.Namespace, trees: Trees) -> Iterator[Row]:
+def compile_rows(given: argparse.Namespace, trees: Trees) -> list[Row]:
     """Capturing and compiling steps of one format in a process that finds nothing on disk."""
     name = given.formats[-1]
+    rows = list[Row]()
     for length in (1, PROMPT):
         seconds = _nothing()
         for _ in range(given.rounds):
             for tree, environment in trees.items():
                 with tempfile.TemporaryDirectory() as cache:
-                    options = _given_as(given, name)
-                    worker = Worker(
-                        "steps", given.threads, cache, environment=environment, **options
-                    )
+                    options = {"environment": environment, **_given_as(given, name)}
+                    worker = Worker("steps", given.threads, cache, **options)
                     seconds[tree].append(sum(worker.call("compiled", length)))
                     worker.close()
-        yield _row(name, f"step of {length} compiled cold", seconds)
+        rows.append(row(name, f"step of {length} compiled cold", seconds))
+    return rows
 
 
-def cold_rows(given: argparse.Namespace, trees: Trees) -> Iterator[Row]:
+def cold_rows(given: argparse.Namespace, trees: Trees) -> list[Row]:
     """From a cold process to the first token of the demo model; twice a round, it is short."""
     seconds = _nothing()
     with tempfile.TemporaryDirectory() as scratch:
@@ -87,7 +87,27 @@ def cold_rows(given: argparse.Namespace, trees: Trees) -> Iterator[Row]:
                 spent = first_token("demo", given.backend, "f32", cache, environment)["whole"]
                 if number >= 2:
                     seconds[tree].append(spent)
-    yield _row("demo", "cold process to first token", seconds)
+    return [row("demo", "cold process to first token", seconds)]
+
+
+def parts(given: argparse.Namespace) -> Iterator[Measure]:
+    """What is measured, one table each."""
+    for section in given.sections:
+        if section == "models":
+            yield from (partial(model_rows, name) for name in given.formats)
+        else:
+            yield ALONE[section]
+
+
+Measure = Callable[[argparse.Namespace, Trees], list[Row]]
+ALONE: dict[str, Measure] = {"compile": compile_rows, "cold": cold_rows}
+SECTIONS = ("models", *ALONE)
+
+
+def row(subject: str, figure: str, seconds: Seconds) -> Row:
+    """The earlier commit's time over this tree's, by round."""
+    pairs = zip(seconds["before"], seconds["now"], strict=True)
+    return Row(subject, figure, [before / now for before, now in pairs], "x", LEAST)
 
 
 def _given_as(given: argparse.Namespace, name: str) -> dict[str, Any]:
@@ -99,14 +119,6 @@ def _nothing() -> Seconds:
     return {"before": [], "now": []}
 
 
-def _row(subject: str, figure: str, seconds: Seconds) -> Row:
-    pairs = zip(seconds["before"], seconds["now"], strict=True)
-    return Row(subject, figure, [before / now for before, now in pairs], "x", LEAST)
-
-
-MEASURES = dict(zip(SECTIONS, (model_rows, compile_rows, cold_rows), strict=True))
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("before", nargs="?", default="HEAD", help="the earlier commit")
@@ -116,6 +128,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2, help="of the C backend")
     parser.add_argument("--json", type=Path)
+    parser.set_defaults(llama=False)  # nobody else is measured
     return parser.parse_args()
 
 
@@ -124,15 +137,17 @@ def main() -> int:
     rows: list[Row] = []
     with checked_out(given.before) as tree:
         trees = {"before": importing(tree), "now": importing(ROOT)}
-        for section in given.sections:
-            for row in MEASURES[section](given, trees):
-                rows.append(row)
-                print(bars.table([row]).splitlines()[-1], flush=True)
+        for measure in parts(given):
+            others = Others()
+            more = measure(given, trees)
+            rows += more
+            print(bars.table(more), flush=True)
+            if (taken := others.share()) is not None and taken > IDLE:
+                print(f"! others took {taken:.0%} of the processors: measure again")
     if given.json:
-        given.llama = False
-        found = origin(given) | {"before": given.before, "rows": [row.json() for row in rows]}
+        found = origin(given) | {"before": given.before, "rows": [one.json() for one in rows]}
         given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    short = [row for row in rows if row.verdict == "short"]
+    short = [one for one in rows if one.verdict == "short"]
     print(f"{len(rows) - len(short)} of {len(rows)} figures are at least {LEAST} of {given.before}")
     return 1 if short else 0
 

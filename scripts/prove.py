@@ -17,6 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -62,12 +63,15 @@ def whole(minutes: float, backend: str, **environment: str) -> Stage:
     """A whole conformance run: each case compiled by itself, as users' programs are."""
     jobs = ("--jobs", str(os.cpu_count()))
     command = (*SUITE, "run", "--backend", backend, *jobs)
-    packages = INTEL if backend == "opencl:intel" else ()
+    packages = intel() if backend == "opencl:intel" else ()
     return Stage(minutes, command, ONCE | environment, report=True, packages=packages)
 
 
-INTEL: Final = ("intel-opencl-rt", "intel-cmplr-lib-rt")
-"""What ``ptir-backend-opencl[cpu]`` names; beside PoCL it would be the tests' default device."""
+def intel() -> tuple[str, ...]:
+    """What ``ptir-backend-opencl[cpu]`` needs, which would be the tests' default device."""
+    project = tomllib.loads((ROOT / "packages/ptir-backend-opencl/pyproject.toml").read_text())
+    return tuple(project["project"]["optional-dependencies"]["cpu"])
+
 
 STAGES: Final = {
     "tests": Stage(45, PYTEST, REQUIRED),
@@ -105,6 +109,7 @@ def main(folder: Path, names: Sequence[str], publish: bool) -> int:
     if unknown:
         print(f"no stage is called {', '.join(unknown)}; there are {', '.join(STAGES)}")
         return 2
+    folder = folder.resolve()  # stages run in the root of the project
     folder.mkdir(parents=True, exist_ok=True)
     chosen = [name for name in STAGES if name in names or not names]
     results = list(_run(folder, chosen))
@@ -156,7 +161,8 @@ def _stage(folder: Path, name: str, commit: str) -> Result:
     places = [e["PYTHONPATH"] for e in (stage.environment, os.environ) if "PYTHONPATH" in e]
     if stage.packages:
         places.insert(0, _installed(folder / "packages", stage.packages))
-    environment["PYTHONPATH"] = os.pathsep.join(places)
+    if places:
+        environment["PYTHONPATH"] = os.pathsep.join(places)
     command = [sys.executable, *stage.arguments]
     if stage.report:
         report = folder / f"{name}.jsonl"

@@ -74,6 +74,20 @@ def test_a_worker_answers_calls_and_its_end_is_an_error(measuring: Any) -> None:
         worker.call("no_such_figure")
 
 
+def test_a_tree_that_takes_longer_than_before_is_short(measuring: Any) -> None:
+    regression = importlib.import_module("regression")
+    slower = regression.row("f32", "decoding", {"before": [0.96], "now": [1.0]})
+    faster = regression.row("f32", "decoding", {"before": [1.0], "now": [0.5]})
+    assert (slower.verdict, faster.verdict, faster.median) == ("short", "pass", 2.0)
+
+
+def test_a_commit_that_there_is_not_is_said_by_git(measuring: Any) -> None:
+    with pytest.raises(
+        SystemExit, match=r"worktree add .* no-such-commit: fatal: .*no-such-commit"
+    ):
+        measuring("trees").checked_out("no-such-commit").__enter__()
+
+
 def test_a_tree_is_measured_by_its_own_packages_or_not_at_all(
     measuring: Any, tmp_path: Path
 ) -> None:

@@ -58,6 +58,32 @@ def test_what_passed_on_the_same_commit_is_not_run_again_and_what_failed_is(
     assert "[1/2] good: 2 passed (before)" in out and "[2/2] bad: about 1 min, all about 1" in out
 
 
+def test_a_stage_imports_its_packages_and_what_was_on_the_path_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted: list[object] = []
+
+    def installed(place: Path, packages: object) -> str:
+        wanted.append((place, packages))
+        return "beside"
+
+    code = "import os; print(os.environ['PYTHONPATH'].replace(os.pathsep, ' '))"
+    stage = Stage(1, ("-c", code), {"PYTHONPATH": "host"}, packages=("one", "two"))
+    monkeypatch.setattr(prove, "STAGES", {"stage": stage})
+    monkeypatch.setattr(prove, "_installed", installed)
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    prove.main(tmp_path, [], publish=False)
+    (result,) = prove.read(tmp_path / "proof.json")
+    assert result.headline == "beside host mine"
+    assert wanted == [(tmp_path / "packages", ("one", "two"))]
+
+
+def test_intels_runtime_is_what_the_backend_names() -> None:
+    names = [need.partition(";")[0] for need in prove.intel()]
+    assert names == ["intel-opencl-rt", "intel-cmplr-lib-rt"]
+    assert {n for n, s in prove.STAGES.items() if s.packages} == {"intel", "coop-intel"}
+
+
 def test_an_unknown_stage_is_named_with_those_that_there_are(
     stages: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

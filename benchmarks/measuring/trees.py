@@ -43,4 +43,7 @@ def importing(tree: Path) -> dict[str, str]:
 
 
 def _git(*arguments: str) -> None:
-    subprocess.run(("git", "-C", str(ROOT), *arguments), check=True)
+    command = ("git", "-C", str(ROOT), *arguments)
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        sys.exit(f"{' '.join(command)}: {made.stderr.strip()}")
