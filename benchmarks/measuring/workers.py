@@ -34,6 +34,7 @@ class Worker:
             environment["PTIR_C_THREADS"] = str(of)
         if cache:
             environment["PTIR_CACHE_DIR"] = cache
+            environment["POCL_CACHE_DIR"] = str(Path(cache) / "pocl")  # it has one of its own
         self._process = subprocess.Popen(
             [sys.executable, __file__, json.dumps({"kind": kind, **options})],
             env=environment,
