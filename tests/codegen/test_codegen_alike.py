@@ -11,6 +11,7 @@ from paper import TARGET, PaperDevice, optimized
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options
+from ptir.capture.plan import PLANS
 from ptir.codegen import alike
 from ptir.codegen.alike import form_of, written
 from ptir.codegen.families import FAMILIES
@@ -71,6 +72,7 @@ def test_random_programs_get_the_kernels_of_their_own_groups(seed: int) -> None:
 def test_models_get_the_kernels_of_their_own_groups(
     name: str, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    PLANS.clear()  # another test may have compiled the same steps
     blocks = list[Block]()
 
     def seen(program: Any, device: Any, options: Options) -> Any:

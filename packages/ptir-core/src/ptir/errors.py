@@ -6,10 +6,9 @@ docs/reference/errors.md) and the ``exit_code`` a command ends with when the err
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 
 class PtirError(Exception):
@@ -101,12 +100,25 @@ class UsageError(PtirError):
     exit_code = 2
 
 
+MANY: Final = 24
+"""More known names than this are not listed in a message that has near ones to offer."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Message for a name that does not exist: the nearest ones first, then all of them."""
+    """Message for a name that does not exist: the nearest ones, and all of them if they are few."""
     names = sorted(known)
-    nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f" (nearest: {', '.join(nearest)})" if nearest else ""
+    near = ", ".join(nearest(name, names))
+    if len(names) > MANY and near:
+        return f"unknown {kind} {name!r} (nearest: {near}; {len(names)} are known)"
+    hint = f" (nearest: {near})" if near else ""
     return f"unknown {kind} {name!r}{hint}; known: {', '.join(names) or '(none)'}"
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The known names that are spelled most like ``name``; none where nothing is like it."""
+    import difflib  # only messages need it, and every start would wait for it
+
+    return difflib.get_close_matches(name, list(known), n=most, cutoff=0.5)
 
 
 def short(value: Any) -> str:

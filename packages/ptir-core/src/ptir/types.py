@@ -79,6 +79,9 @@ class DType:
         signed = self.kind != "uint" or other.kind == "uint"
         return signed and self.digits >= other.digits
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __str__(self) -> str:
         return self.name
 
@@ -171,6 +174,9 @@ class TensorType:
         # same, by NumPy as by kernels.
         span = self.nbytes or self.dtype.itemsize * math.prod(size or 1 for size in self.shape)
         return f"spans {span} bytes; a tensor spans at most {MAX_BYTES}" if span > MAX_BYTES else ""
+
+    def __hash__(self) -> int:
+        return hash((self.dtype.name, self.shape))
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"

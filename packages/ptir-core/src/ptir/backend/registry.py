@@ -7,7 +7,6 @@ gives what was named or raises, ``best`` says what it skipped and why.
 
 from __future__ import annotations
 
-import difflib
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -20,7 +19,7 @@ from ptir.backend.declared import check_claimed, check_declared
 from ptir.backend.entries import OFFICIAL, Entry, foreign_ptir, guard
 from ptir.backend.interpreter import Interpreter
 from ptir.backend.probe import probe
-from ptir.errors import BackendUnavailable, PluginError, PtirError, unknown_name
+from ptir.errors import BackendUnavailable, PluginError, PtirError, nearest, unknown_name
 
 GROUP: Final = "ptir.backends"
 _loading = threading.RLock()
@@ -197,7 +196,7 @@ def _not_installed(name: str, installed: list[str]) -> str:
     else:
         message = unknown_name("backend", name, installed)
         missing = [official for official in OFFICIAL if official not in installed]
-        for near in difflib.get_close_matches(name.lower(), missing, n=1):
+        for near in nearest(name.lower(), missing, most=1):
             message += f"; {near!r} is not installed: {pip_line(near)}"
         message += (
             f". A backend registers itself in the entry-point group {GROUP}: is its package"

@@ -5,10 +5,10 @@ The parser, the JSON reader, the printer and the verifier share these checks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from ptir.errors import VerifyError
+from ptir.errors import TypeRuleError, VerifyError
 from ptir.ir.attributes import Attr
 from ptir.ir.program import VERSION, Block, Instruction, Program
 from ptir.ir.text import NAME, instruction_text, is_composite
@@ -20,6 +20,9 @@ MAX_DEPTH: Final = 64
 LAST_MINOR: Final = 999_999
 RESERVED: Final = frozenset({"region", "return"})
 PORT_KINDS: Final = ("input", "parameter")
+
+Check = Callable[[Block, Instruction], None]
+"""Raises ``VerifyError`` or ``TypeRuleError`` for an instruction of a block that is wrong."""
 
 
 def check_version(version: tuple[int, int]) -> None:
@@ -110,29 +113,39 @@ def check_head(program: Program) -> None:
             )
 
 
-def check_block(where: str, block: Block) -> None:
-    """Refuse a block with malformed types, names or numbers; its regions are not looked at."""
+def check_block(where: str, block: Block, check: Check | None = None) -> None:
+    """Refuse a block with malformed types, names or numbers; its regions are not looked at.
+
+    ``check`` stands in for ``check_instruction``, which it may call less often, and sees only
+    instructions whose operands are defined.
+    """
     try:
         _check_types(block.inputs)
     except VerifyError as error:
         raise VerifyError(f"{where}: inputs: {error}") from None
     defined = len(block.inputs)
-    for numbers, instruction in block.numbered():
+    for instruction in block.instructions:
+        end = defined + len(instruction.types)
         try:
-            _check_instruction(instruction, defined)
-        except VerifyError as error:
-            raise broken(where, instruction, numbers, str(error)) from None
-        defined += len(numbers)
+            check_defined(instruction.operands, defined)
+            if check is None:
+                check_instruction(instruction)
+            else:
+                check(block, instruction)
+        except (VerifyError, TypeRuleError) as error:
+            rule = str(error).partition("\n")[0]
+            raise broken(where, instruction, tuple(range(defined, end)), rule) from None
+        defined = end
     try:
         check_defined(block.outputs, defined)
     except VerifyError as error:
         raise VerifyError(f"{where}: return: {error}") from None
 
 
-def _check_instruction(instruction: Instruction, defined: int) -> None:
+def check_instruction(instruction: Instruction) -> None:
+    """Refuse malformed names, types and attributes; what the op means is not looked at."""
     if not NAME.fullmatch(instruction.op) or instruction.op in RESERVED:
         raise VerifyError(f"{instruction.op!r} cannot be an op name; letters, digits, _ and .")
-    check_defined(instruction.operands, defined)
     _check_types(instruction.types)
     for name, value in instruction.attributes.items():
         if not NAME.fullmatch(name):

@@ -7,7 +7,7 @@ from typing import Final
 
 from ptir.errors import PtirError, TypeRuleError
 from ptir.ir.program import Block, Instruction, Program
-from ptir.ir.structure import blocks, broken, check_block, check_head
+from ptir.ir.structure import blocks, check_block, check_head, check_instruction
 from ptir.ir.text import types_text
 from ptir.ops.record import op
 from ptir.types import TensorType
@@ -28,41 +28,31 @@ def verify(program: Program) -> None:
     check_head(program)
     if program.main.verified:
         return
-    found = list(blocks(program))
-    for where, block in found:
+    check = _Check()
+    for where, block in list(blocks(program)):  # which checks the depth of all first
         if not block.verified:
-            check_block(where, block)
-    seen = set[Hashable]()
-    for where, block in found:
-        if not block.verified:
-            _check_ops(where, block, seen)
+            check_block(where, block, check)
             object.__setattr__(block, "verified", True)
 
 
-def _check_ops(where: str, block: Block, seen: set[Hashable]) -> None:
-    """Run the type rule of every instruction; ``seen`` are applications that were found right.
+class _Check:
+    """Checks each application once, structure and type rule: layers repeat most of theirs."""
 
-    The layers of a model repeat most of theirs.
-    """
-    for numbers, i in block.numbered():
-        operands = tuple(block.types[value] for value in i.operands)
+    def __init__(self) -> None:
+        self._right = set[Hashable]()
+
+    def __call__(self, block: Block, instruction: Instruction) -> None:
+        i, types = instruction, block.types
+        operands = tuple([types[value] for value in i.operands])
         application = (i.op, operands, i.attributes, i.types, i.regions)
-        if application in seen:
-            continue
-        try:
-            _check_types(i, operands)
-        except TypeRuleError as error:
-            rule = str(error).partition("\n")[0]
-            raise broken(where, i, numbers, rule) from None
-        seen.add(application)
-
-
-def _check_types(instruction: Instruction, operands: tuple[TensorType, ...]) -> None:
-    inferred = _inferred(instruction, operands)
-    if inferred != instruction.types:
-        raise TypeRuleError(
-            f"the result is {types_text(inferred)}, not {types_text(instruction.types)}"
-        )
+        if application not in self._right:
+            check_instruction(i)
+            inferred = _inferred(i, operands)
+            if inferred != i.types:
+                raise TypeRuleError(
+                    f"the result is {types_text(inferred)}, not {types_text(i.types)}"
+                )
+            self._right.add(application)
 
 
 def _inferred(instruction: Instruction, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:

@@ -5,14 +5,13 @@ Files are read by ``ptir.checkpoint``; here are the protocol and the sources tha
 
 from __future__ import annotations
 
-import difflib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
-from ptir.errors import CheckpointError, UsageError
+from ptir.errors import CheckpointError, UsageError, nearest
 from ptir.params.ids import BaseParamId
 from ptir.types import TensorType, dtype_of
 
@@ -205,8 +204,8 @@ def lookup(table: Mapping[str, T], name: str) -> T:
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"nearest: {', '.join(nearest)}; " if nearest else ""
+    near = nearest(name, names)
+    hint = f"nearest: {', '.join(near)}; " if near else ""
     return f"unknown parameter {name!r} ({hint}{len(names)} known)"
 
 

@@ -7,7 +7,6 @@ keyed by functional, operand types, attributes, backend and device.
 from __future__ import annotations
 
 import json
-import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -108,6 +107,8 @@ def _limited(kept: Sequence[Choice], limit: int, functional: str) -> list[Choice
 
 def run_time(program: Program, context: PassContext) -> float:
     """Seconds that one run of ``program`` takes: the median of several, warmed up, synchronized."""
+    import statistics  # every start would wait for it
+
     backend, device = context.backend, context.device
     executable = backend.compile(program, device, Options())
     handles = [backend.upload(array, device) for array in sample_inputs(program.inputs)]

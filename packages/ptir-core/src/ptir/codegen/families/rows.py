@@ -56,17 +56,15 @@ def match(graph: Graph, position: int) -> Group | None:
         return follows(made) and made.types[0].size in (count, count * size)
 
     found = graph.results[position][0]
-    members, best = frozenset((position,)), found
-    for value, inside in exits(graph, (found,), joins):
-        rows = _rows(graph, split, (position, *inside), value)
+    regions = [(found, frozenset[int]()), *exits(graph, (found,), joins)]
+    for exit, behind in reversed(regions):  # the longest that fits
+        members = behind | {position}
+        rows = _rows(graph, split, tuple(members), exit)
         if rows is not None:
-            members, best = frozenset((position, *inside)), value
-    rows = _rows(graph, split, tuple(members), best)
-    if rows is None:
-        return None
-    reads = {v for p in members for v in graph.block.instructions[p].operands}
-    inner = {v for p in members for v in graph.results[p]}
-    return Group("rows", members, tuple(sorted(reads - inner)), (best,), rows)
+            reads = {v for p in members for v in graph.block.instructions[p].operands}
+            inner = {v for p in members for v in graph.results[p]}
+            return Group("rows", members, tuple(sorted(reads - inner)), (exit,), rows)
+    return None
 
 
 def _split(graph: Graph, instruction: Instruction) -> tuple[int, int] | None:
