@@ -33,7 +33,7 @@ CORE = (
         "codegen",
     ),
     *("capture", "functional", "nn", "models", "checkpoint", "text"),
-    *("vision", "runtime", "trace", "plugins", "cli"),
+    *("vision", "plugins", "runtime", "trace", "cli"),
 )
 SUITE = (
     *("oracles", "corpus", "running", "reports"),

@@ -128,6 +128,14 @@ def test_forced_implementation_that_does_not_apply_is_an_error(context: PassCont
         select(program("inner_test"), context)
 
 
+def test_forced_implementation_that_raises_is_named_with_the_call(context: PassContext) -> None:
+    register(Implementation("inner_test", "raises", lambda t, a: a["epsilon"].nothing))
+    context.overrides = force("raises")
+    words = r"inner_test\(f32\[4\]\): implementation 'raises' failed: AttributeError: 'float'"
+    with pytest.raises(PluginError, match=words):
+        select(program("inner_test", epsilon=0.5), context)
+
+
 def test_forced_backend_that_refuses_is_an_error(context: PassContext) -> None:
     context.overrides = force("backend")
     with pytest.raises(UnsupportedError, match=r"force=backend on paper .*composites are lowered"):

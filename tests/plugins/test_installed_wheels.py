@@ -71,6 +71,7 @@ def test_each_broken_backend_is_one_line_with_its_cause(installed: Path) -> None
         "plugin sick of tiny-plugin 1.0 is broken: import of tiny_plugin failed: OSError: no disk"
     )
     assert sick in done.stderr.splitlines()
+    assert done.stderr.splitlines()[-1] == "`ptir doctor` says how to mend what does not work"
 
 
 def test_json_has_exactly_the_promised_fields(installed: Path) -> None:

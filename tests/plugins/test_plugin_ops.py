@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -146,6 +147,20 @@ def test_op_of_a_taken_name_is_one_broken_plugin(site: Site) -> None:
     assert (failure.name, failure.status) == ("sine", "broken")
     assert "op 'sin' is defined twice; choose another name" in failure.reason
     assert OPS["sin"].operands == ("operand",)
+
+
+def test_loading_a_model_from_python_loads_plugins(site: Site) -> None:
+    site.plugin("hypot2", HYPOT2)
+    site.plugin("sick", "raise OSError('no disk')")
+    words = "plugin sick of tiny-sick 1.0 is broken: import of tiny_sick failed: OSError: no disk"
+    try:
+        with pytest.warns(RuntimeWarning, match=words):
+            ptir.load_model("random:gpt2-tiny", backend=REF)
+        assert "hypot2" in OPS
+        with warnings.catch_warnings(action="error"):  # said once
+            ptir.load_model("random:gpt2-tiny", backend=REF)
+    finally:
+        OPS.pop("hypot2", None)
 
 
 def test_the_command_line_lists_it_without_anything_loaded_before(

@@ -247,6 +247,8 @@ def test_random_scales_lie_around_1_and_biases_around_0() -> None:
         ("random:gpt3", UsageError, "unknown random model 'gpt3' .nearest: gpt2.*gpt2-tiny"),
         ("nowhere", UsageError, "no such file or folder; a model is `demo`, random:NAME"),
         ("./no/where", UsageError, "no such file or folder"),
+        ("dmo", UsageError, "no such file or folder .nearest: demo.;"),
+        ("gpt2", UsageError, "no such file or folder .nearest: random:gpt2"),
         (".", CheckpointError, "has no config.json"),
     ],
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -151,6 +152,13 @@ class PluginStatus:
     reason: str = ""
     hooks: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        reason = " ".join(line.strip() for line in self.reason.splitlines())
+        return (
+            f"plugin {self.name} of {self.distribution} {self.version} is {self.status}"
+            + f": {reason}" * bool(reason)
+        )
+
 
 @dataclass(frozen=True)
 class Row:
@@ -288,11 +296,20 @@ def load() -> Plugins:
     return Plugins(listed(), ENDS)
 
 
+def ensure_installed() -> None:
+    """``install``, unless somebody did; each plugin that is broken is a ``RuntimeWarning``."""
+    if install.cache_info().currsize:
+        return
+    for status in install().failures():
+        warnings.warn(f"{status}; `ptir doctor` says more", RuntimeWarning, stacklevel=3)
+
+
 @cache
 def install() -> Plugins:
     """Load every plugin and add its rows to the tables of ptir, once.
 
-    A row that a table refuses is blamed on its plugin; the others stay.
+    A row that a table refuses is blamed on its plugin; the others stay. ``ptir`` and
+    ``ptir.load_model`` have done so; a program that uses neither calls it first.
     """
     from ptir.models.table import add_module
     from ptir.ops.implementations import register

@@ -18,7 +18,8 @@ def command(shared: Shared) -> None:
     """List the installed backends and their devices; a broken one is a line with its cause."""
     found = status_table()
     plugins.try_strangers()
-    report(plugins.load().failures())
+    broken = plugins.install().failures()
+    report(broken)
     if foreign := foreign_ptir():
         show.note(foreign)
     if shared.json:
@@ -28,6 +29,8 @@ def command(shared: Shared) -> None:
         show.table(columns, map(_row, found))
     else:
         show.note(f"no backend is installed: {pip_line('ref')}")
+    if broken or any(status.status == "broken" for status in found):
+        show.note("`ptir doctor` says how to mend what does not work")
 
 
 def _row(status: BackendStatus) -> tuple[str, ...]:

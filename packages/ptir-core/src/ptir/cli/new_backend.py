@@ -73,7 +73,7 @@ def command(shared: Shared, name: str, folder: Path | None, level: str) -> None:
         show.note(f"wrote {len(files)} files to {where}; next, in there:")
         show.note('  python -m pip install -e ".[test]"')
         show.note("  python -m pytest")
-        show.note(f"  ptir-conformance run --backend {name}")
+        show.note(f"  ptir-conformance run --backend {name} --jobs 2")
 
 
 def distribution_of(name: str) -> str:

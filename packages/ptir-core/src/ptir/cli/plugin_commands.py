@@ -39,8 +39,7 @@ def plugin_commands(taken: frozenset[str]) -> dict[str, click.Command]:
 def report(failures: Iterable[PluginStatus]) -> None:
     """One line on stderr for each plugin that is not ok."""
     for status in failures:
-        owner = f"plugin {status.name} of {status.distribution} {status.version}"
-        click.echo(f"{owner} is {status.status}: {one_line(status.reason)}", err=True)
+        click.echo(str(status), err=True)
 
 
 def one_line(text: str) -> str:

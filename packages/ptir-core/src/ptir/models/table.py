@@ -102,8 +102,13 @@ def definition(model_type: str) -> ModelDefinition:
 
 def preset(name: str) -> tuple[ModelDefinition, Mapping[str, Any]]:
     """The architecture and configuration behind ``random:NAME``."""
+    found = presets()
+    if name not in found:
+        raise UsageError(unknown_name("random model", name, found))
+    return found[name]
+
+
+def presets() -> dict[str, tuple[ModelDefinition, Mapping[str, Any]]]:
+    """Every architecture's configurations by the name of their random models."""
     load_modules()
-    presets = {n: (d, c) for d in MODELS.values() for n, c in d.presets.items()}
-    if name not in presets:
-        raise UsageError(unknown_name("random model", name, presets))
-    return presets[name]
+    return {n: (d, c) for d in MODELS.values() for n, c in d.presets.items()}

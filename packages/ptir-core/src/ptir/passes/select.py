@@ -15,6 +15,7 @@ from functools import partial
 
 from ptir import events
 from ptir.backend.contract import OpQuery
+from ptir.backend.entries import cause
 from ptir.errors import PluginError, PtirError, UnsupportedError
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, rebuild, repeat
@@ -199,8 +200,17 @@ def _unsupported(call: _Call, name: str) -> str | None:
 
 
 def _lowered(call: _Call, name: str) -> Block:
-    """The lowering that an implementation gives, checked against what the composite promises."""
-    lowering = functional(call.query.name).implementations[name].lower(call.types, call.attributes)
+    """The lowering that an implementation gives, checked against what the composite promises.
+
+    Raises ``PluginError`` for another, and for what its function raises that is no error of ptir.
+    """
+    implementation = functional(call.query.name).implementations[name]
+    try:
+        lowering = implementation.lower(call.types, call.attributes)
+    except PtirError:
+        raise
+    except Exception as error:
+        raise PluginError(f"{call}: implementation {name!r} failed: {cause(error)}") from error
     found = (lowering.inputs, lowering.output_types)
     if found != (call.types, call.query.results):
         raise PluginError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ptir import plugins
 from ptir.backend.contract import Target
 from ptir.capture import Tensor
 from ptir.capture.lazy import default_target, parameter
@@ -63,6 +64,7 @@ def load_model(
     ``UnsupportedError`` or ``BackendUnavailable``.
     """
     began = time.perf_counter()
+    plugins.ensure_installed()
     checkpoint = resolve(os.fspath(model), seed=seed)
     storage, cached = _storage(dtype, "storage"), _storage(cache_dtype, "cache")
     with _errors_name(checkpoint.path):

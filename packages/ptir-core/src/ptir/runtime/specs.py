@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ptir.checkpoint import BpeFiles, Checkpoint, open_checkpoint
-from ptir.errors import CheckpointError, UsageError
+from ptir.errors import CheckpointError, UsageError, nearest
 from ptir.models import ModelDefinition
-from ptir.models.table import preset
+from ptir.models.table import preset, presets
 from ptir.params.source import RandomSource
 from ptir.types import TensorType
 
@@ -41,9 +41,11 @@ def resolve(spec: str, *, seed: int = 0) -> Checkpoint:
         return open_checkpoint(path)
     if looks_like_hub_id(spec):
         return open_checkpoint(cached_snapshot(spec))
+    near = nearest(spec, ["demo", *(f"{RANDOM}{name}" for name in presets())])
+    meant = f" (nearest: {', '.join(near)})" if near else ""
     raise UsageError(
-        f"model {spec!r}: no such file or folder; a model is `demo`, random:NAME, a folder, a"
-        " file, or a hub id OWNER/NAME fetched with `ptir pull`"
+        f"model {spec!r}: no such file or folder{meant}; a model is `demo`, random:NAME, a"
+        " folder, a file, or a hub id OWNER/NAME fetched with `ptir pull`"
     )
 
 

@@ -60,7 +60,12 @@ def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], 
 on_backend = with_options(
     click.option("--backend", required=True, help="NAME or NAME:DEVICE, installed."),
     click.option("--claims", help="Only these profiles: core,f16 or all; default: its claims."),
-    click.option("--relax", multiple=True, type=click.Choice(sorted(RELAXATIONS))),
+    click.option(
+        "--relax",
+        multiple=True,
+        type=click.Choice(sorted(RELAXATIONS)),
+        help="; ".join(f"{name}: {r.doc}" for name, r in sorted(RELAXATIONS.items())) + ".",
+    ),
     click.option("--import", "imports", multiple=True, help="A module that defines ops."),
 )
 """The options of every command that holds a backend to something."""
