@@ -36,4 +36,5 @@ def test_a_slice_of_the_corpus_passes():
 def test_the_readme_names_the_profiles_that_are_claimed():
     claims = ", ".join(sorted(ptir.backend(NAME).backend.claims)) or "nothing"
     readme = Path(__file__).with_name("README.md").read_text("utf-8")
-    assert f"It claims: {claims}." in " ".join(readme.split())
+    line = f"It claims: {claims}."
+    assert line in " ".join(readme.split()), f"README.md does not say {line!r}"

@@ -42,6 +42,23 @@ def without(name: str) -> Callable[[Arrays], Arrays]:
     return lambda held: {key: value for key, value in held.items() if key != name}
 
 
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (np.nan, r"'h\.1\.mlp\.c_fc\.weight' of the checkpoint holds NaN or infinity; fetch"),
+        (3e38, r"every weight is finite, so a value on the way passed the range"),
+    ],
+)
+def test_nothing_is_generated_from_logits_that_are_no_numbers(
+    value: float, why: str, tmp_path: Path
+) -> None:
+    held = arrays()
+    held["h.1.mlp.c_fc.weight"] = np.full_like(held["h.1.mlp.c_fc.weight"], value)
+    words = f"the logits after the prompt are NaN: {why}"
+    with pytest.raises(CheckpointError, match=words), np.errstate(all="ignore"):
+        load(tmp_path / "m", held).generate([1, 2, 3], max_tokens=4)
+
+
 def test_prefix_of_checkpoint_keys_is_taken_off(tmp_path: Path) -> None:
     plain = load(tmp_path / "a", arrays()).forward(TOKENS)
     named = {f"transformer.{name}": value for name, value in arrays().items()}

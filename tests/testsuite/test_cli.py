@@ -94,3 +94,11 @@ def test_usage_and_missing_devices_have_their_codes(arguments, code, text, capsy
         installed(Correct())
     assert main(arguments) == code
     assert text in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_an_option_before_the_command_is_sent_behind_it(capsys):
+    assert main(["--waivers", "x", "run"]) == 2
+    said = capsys.readouterr().err
+    assert "It is an option of run: ptir-conformance run ..." in said
+    assert main(["--nothing", "run"]) == 2
+    assert "It is an option of" not in capsys.readouterr().err

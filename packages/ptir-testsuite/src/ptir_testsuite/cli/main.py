@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None, name: str = "ptir-conformance") -> i
         code = group.main(arguments, prog_name=name, standalone_mode=False)
     except click.ClickException as error:
         error.show()
+        if isinstance(error, click.NoSuchOption) and (owners := _takers(error)):
+            click.echo(f"It is an option of {', '.join(owners)}: {name} {owners[0]} ...", err=True)
         return DEFECT
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -63,6 +65,16 @@ def main(argv: Sequence[str] | None = None, name: str = "ptir-conformance") -> i
         click.echo("the suite failed: a defect of ptir-testsuite; nothing was judged", err=True)
         return DEFECT
     return code if isinstance(code, int) else 0
+
+
+def _takers(error: click.NoSuchOption) -> list[str]:
+    """The commands that take an option which was written before any command."""
+    before = error.ctx is not None and error.ctx.command is group
+    return [
+        name
+        for name, command in group.commands.items()
+        if before and any(error.option_name in given.opts for given in command.params)
+    ]
 
 
 def _code_of(error: PtirError) -> int:
