@@ -37,7 +37,8 @@ class PaperDevice(KernelDevice):
         """Nothing is kept."""
 
     def read(self, memory: Any, array: Any) -> None:
-        """Nothing is known."""
+        """Nothing is known: zeros, since what is not a number ends a generation."""
+        array[...] = 0
 
     def copy(self, source: Any, destination: Any, nbytes: int) -> None:
         """Nothing is moved."""

@@ -258,11 +258,12 @@ def test_lent_arrays_wait_up_to_a_limit(opencl: Target, monkeypatch: pytest.Monk
     monkeypatch.setattr(opened.device, "borrow", lambda array: None)
     settled(opencl)
     arrays = [np.full(1 << 22, n, np.float32) for n in range(6)]  # 16 MiB each
-    handles = []
+    handles, waiting = [], []
     for array in arrays:
         handles.append(opencl.backend.upload(array, opencl.device, borrow=True))
-        assert opened.pool._waiting <= RETIRED
-    assert opened.pool._waiting > 0
+        waiting.append(opened.pool._waiting)
+    # What others give up meanwhile waits too, so that the last array may be the one that settles.
+    assert 0 < max(waiting) <= RETIRED
     found = [opencl.backend.download(handle, opencl.device)[-1] for handle in handles]
     assert found == list(range(6))
 
