@@ -63,11 +63,12 @@ class Distribution:
     def sources(self) -> dict[str, bytes]:
         """Every file of its package in the working tree, by the path that a wheel gives it."""
         source = self.folder / "src"
-        found = (path for path in source.rglob("*") if path.is_file() and not _is_cache(path))
-        return {path.relative_to(source).as_posix(): path.read_bytes() for path in found}
+        found = (path.relative_to(source) for path in source.rglob("*") if path.is_file())
+        return {one.as_posix(): (source / one).read_bytes() for one in found if not _is_cache(one)}
 
 
 def _is_cache(path: Path) -> bool:
+    """Whether a path within a package is none of its files."""
     return any(part == "__pycache__" or part.startswith(".") for part in path.parts)
 
 

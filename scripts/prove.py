@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PUBLISHED: Final = ROOT / "docs/results/proof.json"
@@ -37,8 +37,14 @@ REQUIRED: Final = {
     "PTIR_REQUIRE_WITNESSES": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
+FOREIGN: Final = ("PTIR_", "OCL_ICD_", "POCL_", "PYOPENCL_")
+"""Beginnings of variables that no stage takes from whoever starts it."""
+INCOMPLETE: Final = 3
+"""The exit code of a conformance run that was interrupted: its report goes on."""
 ONCE: Final = {"PTIR_REBUILD_KERNELS": "1", "POCL_KERNEL_CACHE": "0", "PYOPENCL_NO_CACHE": "1"}
 """Kernels that nobody needs again stay off the disk."""
+
+DIRTY: Final = "-dirty"
 
 SUITE: Final = ("-m", "ptir_testsuite")
 PYTEST: Final = ("-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
@@ -59,20 +65,23 @@ class Stage:
     packages: tuple[str, ...] = ()
 
 
-def whole(minutes: float, backend: str, **environment: str) -> Stage:
+def whole(
+    minutes: float, backend: str, *more: str, packages: tuple[str, ...] = (), **environment: str
+) -> Stage:
     """A whole conformance run: each case compiled by itself, as users' programs are."""
-    command = (*SUITE, "run", "--backend", backend, "--jobs", str(os.cpu_count()))
-    if backend != "opencl:intel":
-        return Stage(minutes, command, ONCE | environment, report=True)
-    command = (*command, "--timeout", "300")  # it builds a program of 24 random draws in 110 s
-    return Stage(minutes, command, ONCE | environment, report=True, packages=intel())
+    command = (*SUITE, "run", "--backend", backend, "--jobs", str(os.cpu_count()), *more)
+    return Stage(minutes, command, ONCE | environment, report=True, packages=packages)
 
 
 def intel() -> tuple[str, ...]:
     """What ``ptir-backend-opencl[cpu]`` needs, which would be the tests' default device."""
-    project = tomllib.loads((ROOT / "packages/ptir-backend-opencl/pyproject.toml").read_text())
+    path = ROOT / "packages/ptir-backend-opencl/pyproject.toml"
+    project = tomllib.loads(path.read_text(encoding="utf-8"))
     return tuple(project["project"]["optional-dependencies"]["cpu"])
 
+
+PATIENT: Final = ("--timeout", "300")
+"""Intel's compiler takes 110 s for a program of 24 random draws."""
 
 STAGES: Final = {
     "tests": Stage(45, PYTEST, REQUIRED),
@@ -80,9 +89,9 @@ STAGES: Final = {
     "ref": whole(1, "ref"),
     "c": whole(8, "c"),
     "pocl": whole(25, "opencl:portable"),
-    "intel": whole(20, "opencl:intel"),
+    "intel": whole(20, "opencl:intel", *PATIENT, packages=intel()),
     "coop-pocl": whole(40, "opencl:portable", **COOP),
-    "coop-intel": whole(22, "opencl:intel", **COOP),
+    "coop-intel": whole(22, "opencl:intel", *PATIENT, packages=intel(), **COOP),
     "cuda-host": whole(28, "cuda-host", **HOST),
     "fuzz": Stage(30, (*SUITE, "fuzz", "--count", "4000", "--seed", "1", "--jobs", "2"), ONCE),
     "fuzz-text": Stage(30, (*SUITE, "fuzz-text", "--count", "20000", "--jobs", "2"), ONCE),
@@ -113,8 +122,13 @@ def main(folder: Path, names: Sequence[str], publish: bool) -> int:
     folder = folder.resolve()  # stages run in the root of the project
     folder.mkdir(parents=True, exist_ok=True)
     chosen = [name for name in STAGES if name in names or not names]
-    results = list(_run(folder, chosen))
-    _stored(folder, results)
+    try:
+        commit = _commit()
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or error
+        print(f"git does not say which commit this is: {str(said).strip()}")
+        return 2
+    results = list(_run(folder, chosen, commit))
     if publish:
         published(_kept(folder))
     return max(result.code for result in results)
@@ -139,9 +153,9 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _run(folder: Path, chosen: Sequence[str]) -> Iterator[Result]:
-    commit = _commit()
-    kept = {r.stage: r for r in _kept(folder) if r.commit == commit and r.code == 0}
+def _run(folder: Path, chosen: Sequence[str], commit: str) -> Iterator[Result]:
+    again = commit.endswith(DIRTY)  # two trees may be called so
+    kept = {r.stage: r for r in _kept(folder) if r.commit == commit and r.code == 0 and not again}
     for number, name in enumerate(chosen, 1):
         left = sum(STAGES[n].minutes for n in chosen[number - 1 :] if n not in kept)
         place = f"[{number}/{len(chosen)}] {name}"
@@ -158,38 +172,52 @@ def _run(folder: Path, chosen: Sequence[str]) -> Iterator[Result]:
 
 def _stage(folder: Path, name: str, commit: str) -> Result:
     stage, log = STAGES[name], folder / f"{name}.log"
-    environment = {n: v for n, v in os.environ.items() if n != "PTIR_SLICE"} | stage.environment
+    environment = {n: v for n, v in os.environ.items() if not n.startswith(FOREIGN)}
+    environment |= stage.environment
     places = [e["PYTHONPATH"] for e in (stage.environment, os.environ) if "PYTHONPATH" in e]
+    commands = [[sys.executable, *stage.arguments]]
     if stage.packages:
-        places.insert(0, _installed(folder / "packages", stage.packages))
+        commands.insert(0, _installing(folder / "packages", stage.packages))
+        places.insert(0, _importable(folder / "packages"))
     if places:
         environment["PYTHONPATH"] = os.pathsep.join(places)
-    command = [sys.executable, *stage.arguments]
+    report = folder / f"{name}-{commit}.jsonl"
     if stage.report:
-        report = folder / f"{name}.jsonl"
-        command += ["--json", str(report), *(["--resume"] if report.exists() else [])]
+        if commit.endswith(DIRTY):
+            report.unlink(missing_ok=True)
+        commands[-1] += ["--json", str(report), *(["--resume"] if report.exists() else [])]
     began = time.monotonic()
     with log.open("w", encoding="utf-8") as file:
-        made = subprocess.run(
-            command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
-        )
+        code = next(filter(None, (_code(one, environment, file) for one in commands)), 0)
+    if code not in (0, INCOMPLETE) and report.exists():  # kept to be read, not to go on with
+        report.replace(folder / f"{name}-failed.jsonl")
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     headline = lines[-1].strip("= ") if lines else "nothing was printed"
     seconds = round(time.monotonic() - began)
-    today = date.today().isoformat()
-    return Result(name, headline, made.returncode, seconds, commit, today, _machine())
+    return Result(name, headline, code, seconds, commit, date.today().isoformat(), _machine())
 
 
-def _installed(place: Path, packages: Sequence[str]) -> str:
-    """Where packages can be imported from that are installed beside, not into, this environment.
+def _code(command: Sequence[str], environment: dict[str, str], log: IO[str]) -> int:
+    """What a command ends with; of one that a signal ended, what a shell says: 128 and more."""
+    made = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
+    )
+    return made.returncode if made.returncode >= 0 else 128 - made.returncode
+
+
+def _installing(place: Path, packages: Sequence[str]) -> list[str]:
+    """What installs packages beside, not into, this environment.
 
     They get a prefix of their own (pip's ``--target`` loses files outside ``site-packages``).
     """
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--ignore-installed")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--ignore-installed"]
     pins = ROOT / "requirements/pins.txt"
-    subprocess.run([*pip, "--prefix", str(place), "-c", str(pins), *packages], check=True)
-    paths = sysconfig.get_paths(vars={"base": str(place), "platbase": str(place)})
-    return paths["purelib"]
+    return [*pip, "--prefix", str(place), "-c", str(pins), *packages]
+
+
+def _importable(place: Path) -> str:
+    """Where what was installed into a prefix is imported from."""
+    return sysconfig.get_paths(vars={"base": str(place), "platbase": str(place)})["purelib"]
 
 
 def _stored(folder: Path, results: Sequence[Result]) -> None:
@@ -217,7 +245,7 @@ def read(path: Path) -> list[Result]:
 
 def _commit() -> str:
     """The commit, marked where the working tree is not it."""
-    call = ("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    call = ("git", "describe", "--always", f"--dirty={DIRTY}", "--abbrev=12", "--exclude=*")
     return subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 

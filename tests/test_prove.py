@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,99 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prove, "_commit", lambda: "0123abcd")
 
 
+def only(monkeypatch: pytest.MonkeyPatch, code: str, **facts: Any) -> None:
+    """One stage, called ``it``, of some code."""
+    monkeypatch.setattr(prove, "STAGES", {"it": Stage(1, ("-c", code), **facts)})
+    monkeypatch.setattr(prove, "_commit", lambda: "0123abcd")
+
+
+def headline(folder: Path) -> str:
+    (result,) = prove.read(folder / "proof.json")
+    return result.headline
+
+
+def test_a_stage_takes_nothing_of_ptir_from_whoever_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PTIR_SLICE", "PTIR_SCHEDULE", "OCL_ICD_VENDORS"):
+        monkeypatch.setenv(name, "5")
+    names = "print([n for n in os.environ if n.startswith(('PTIR_', 'OCL_'))])"
+    only(monkeypatch, f"import os\n{names}", environment={"PTIR_OWN": "1"})
+    assert prove.main(tmp_path, [], publish=False) == 0
+    assert headline(tmp_path) == "['PTIR_OWN']"
+
+
+REPORTING = """
+import os, sys
+resumed, path = "--resume" in sys.argv, sys.argv[sys.argv.index("--json") + 1]
+print("resumed" if resumed else "begun")
+open(path, "a").write("row")
+sys.exit(int(os.environ["ENDS"]))
+"""
+
+
+def test_an_interrupted_report_goes_on_and_a_failed_one_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = []
+    for commit, ends in (("aa", 3), ("aa", 1), ("aa", 0), ("aa", 0), ("bb", 3), ("cc-dirty", 3)):
+        only(monkeypatch, REPORTING, environment={"ENDS": str(ends)}, report=True)
+        monkeypatch.setattr(prove, "_commit", lambda commit=commit: commit)
+        assert prove.main(tmp_path, [], publish=False) == ends
+        said.append(headline(tmp_path))
+    assert said == ["begun", "resumed", "begun", "begun", "begun", "begun"]
+    assert (tmp_path / "it-failed.jsonl").read_text() == "rowrow"
+    assert prove.main(tmp_path, [], publish=False) == 3
+    assert headline(tmp_path) == "begun"
+
+
+def test_a_stage_that_a_signal_ended_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert prove.main(tmp_path, [], publish=False) == 128 + 9
+
+
+def test_packages_that_cannot_be_installed_fail_their_stage_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = Stage(1, ("-c", "print('ran')"), packages=(str(tmp_path / "no-such.whl"),))
+    monkeypatch.setattr(prove, "STAGES", {"one": absent, "two": Stage(1, ("-c", "print('2')"))})
+    monkeypatch.setattr(prove, "_commit", lambda: "0123abcd")
+    assert prove.main(tmp_path, [], publish=False) == 1
+    first, second = prove.read(tmp_path / "proof.json")
+    assert "no-such.whl" in (tmp_path / "one.log").read_text() and first.code == 1
+    assert (second.headline, second.code) == ("2", 0)
+
+
+def test_without_a_commit_nothing_is_run(
+    stages: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def no_git() -> str:
+        raise FileNotFoundError("no git")
+
+    monkeypatch.setattr(prove, "_commit", no_git)
+    assert prove.main(tmp_path, [], publish=False) == 2
+    assert capsys.readouterr().out.strip() == "git does not say which commit this is: no git"
+
+
+def test_what_is_published_stands_on_the_page_and_beside_it(
+    stages: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, data = tmp_path / "matrix.md", tmp_path / "published.json"
+    page.write_text(f"before\n{prove.BEGIN}\nold\n{prove.END}\nafter\n", encoding="utf-8")
+    monkeypatch.setattr(prove, "PAGE", page)
+    monkeypatch.setattr(prove, "PUBLISHED", data)
+    prove.main(tmp_path / "proof", ["good"], publish=True)
+    (result,) = prove.read(data)
+    text = page.read_text(encoding="utf-8")
+    assert result.headline == "2 passed" and prove.table([result]) in text and "old" not in text
+    assert text.startswith("before\n") and text.endswith("after\n")
+
+
 def test_stages_are_run_in_order_with_an_estimate_and_the_worst_code(
     stages: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,14 +157,15 @@ def test_a_stage_imports_its_packages_and_what_was_on_the_path_before(
 ) -> None:
     wanted: list[object] = []
 
-    def installed(place: Path, packages: object) -> str:
+    def installing(place: Path, packages: object) -> list[str]:
         wanted.append((place, packages))
-        return "beside"
+        return [sys.executable, "-c", "print('installed')"]
 
     code = "import os; print(os.environ['PYTHONPATH'].replace(os.pathsep, ' '))"
     stage = Stage(1, ("-c", code), {"PYTHONPATH": "host"}, packages=("one", "two"))
     monkeypatch.setattr(prove, "STAGES", {"stage": stage})
-    monkeypatch.setattr(prove, "_installed", installed)
+    monkeypatch.setattr(prove, "_installing", installing)
+    monkeypatch.setattr(prove, "_importable", lambda place: "beside")
     monkeypatch.setenv("PYTHONPATH", "mine")
     prove.main(tmp_path, [], publish=False)
     (result,) = prove.read(tmp_path / "proof.json")

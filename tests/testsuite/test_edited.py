@@ -10,7 +10,6 @@ import pytest
 from suite_settings import setting_of
 
 import gate
-from ptir.ops.reading import parse
 from ptir_testsuite.cli import main
 from ptir_testsuite.corpus.edited import EditedProgram, edited_text
 from ptir_testsuite.corpus.seeds import BY_HAND, captured
@@ -19,7 +18,7 @@ from ptir_testsuite.running import editing
 from ptir_testsuite.running.editing import edited_programs, faults, order_of, told
 from ptir_testsuite.running.items import run_group
 from ptir_testsuite.running.kinds import edited
-from ptir_testsuite.running.kinds.edited import ENDLESS, Late, limited
+from ptir_testsuite.running.kinds.edited import ENDLESS, Late, limited, run_edited
 from ptir_testsuite.running.outcomes import Outcome, Row
 
 SLICE = gate.seed() or 0
@@ -58,9 +57,15 @@ def test_a_text_is_edited_alike_for_the_same_seed_and_number():
 
 
 def test_what_edits_start_from_are_programs_that_run(reference_setting):
-    for text in (*BY_HAND, *captured()):
-        assert parse(text).main.verified
+    texts = (*BY_HAND, *captured())
     assert len(BY_HAND) == 5 and len(captured()) == 5
+    for number, text in enumerate(texts):
+
+        class Unedited(EditedProgram):
+            text = texts[number]
+
+        row = run_edited(Unedited(0, number), reference_setting)
+        assert (row.outcome, row.facts.get("ended")) == (Outcome.PASS, "ran"), (text, row.message)
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from importlib import metadata
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ptir.backend import registry
 from ptir.errors import UsageError
+from ptir_testsuite.reports import provenance
 from ptir_testsuite.reports.distribution import dependencies_of, files_of, version_of
 from ptir_testsuite.reports.files import require_same
 from ptir_testsuite.reports.provenance import origin_of, strange
@@ -138,3 +140,19 @@ def test_another_version_of_a_dependency_is_named(target, monkeypatch):
 
 def test_the_version_is_that_of_the_distribution(target):
     assert version_of(target.backend) == "1.0"
+
+
+@pytest.mark.parametrize("folder", ("plain", ".hidden/lib"))
+def test_the_digest_of_a_package_is_of_its_files_wherever_it_lies(folder, tmp_path, monkeypatch):
+    root = tmp_path / folder / "tiny_package"
+    (root / "__pycache__").mkdir(parents=True)
+    (root / "__init__.py").write_text("", encoding="utf-8")
+    (root / "part.py").write_text("A = 1\n", encoding="utf-8")
+    module = SimpleNamespace(__file__=str(root / "__init__.py"))
+    monkeypatch.setitem(sys.modules, "tiny_package", module)
+    found = []
+    for file, text in (("part.py", "A = 1\n"), ("__pycache__/x.pyc", ""), ("part.py", "A = 2\n")):
+        (root / file).write_text(text, encoding="utf-8")
+        provenance._digest.cache_clear()
+        found.append(provenance._digest("tiny_package"))
+    assert found[0] == found[1] != found[2]

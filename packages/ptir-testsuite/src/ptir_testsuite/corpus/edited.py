@@ -92,6 +92,8 @@ def _edited(text: str, draws: Draws) -> str:
         tokens = [token for token in Reader(text).tokenize() if token.kind != "end"]
     except PtirError:
         return text
+    if len(tokens) < 2:
+        return text
     token = draws.choice(tokens)
     kinds = {t.kind for t in tokens}
     for _ in range(4):  # marks and spaces are most of a text, and least of what matters

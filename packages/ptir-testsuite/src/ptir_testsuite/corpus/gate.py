@@ -103,13 +103,13 @@ def sliced(cases: Iterable[Case], number: int) -> Iterator[Case]:
     for _, mine in groupby(cases, lambda case: case.op):
         alike = list(mine)
         kept = {case.id for case in covering(alike, number)}
-        kept |= {case.id for case in alike if _turn(case, number, IN_TURN) == 0}
+        kept |= {case.id for case in window(alike, number, IN_TURN)}
         yield from (case for case in alike if case.id in kept)
 
 
 def covering(cases: Sequence[Case], number: int) -> list[Case]:
     """Few cases that together meet all that any of them meets; among equals the number decides."""
-    left = sorted(cases, key=lambda case: _turn(case, number, 1 << 30))
+    left = sorted(cases, key=lambda case: _hash(case.id, number))
     meets = {case.id: needs_of(case) for case in cases}
     owed = frozenset().union(*meets.values())
     found: list[Case] = []
@@ -129,8 +129,7 @@ def in_turn(one_in: int, of: Callable[[T], str]) -> Callable[[Sequence[T], int],
     def kept(items: Sequence[T], number: int) -> Iterable[T]:
         few: set[str] = set()
         for _, alike in groupby(sorted(items, key=of), of):
-            ordered = sorted(alike, key=lambda item: _hash(item.id, number))
-            few |= {item.id for item in ordered[: -(-len(ordered) // one_in)]}
+            few |= {item.id for item in window(list(alike), number, one_in)}
         return (item for item in items if item.id in few)
 
     return kept
@@ -141,8 +140,14 @@ def everything(items: Sequence[T], number: int) -> Iterable[T]:
     return items
 
 
-def _turn(case: Case, number: int, turns: int) -> int:
-    return _hash(case.id, number) % turns
+def window(items: Sequence[T], number: int, one_in: int) -> list[T]:
+    """One in so many of the items, at least one: ``one_in`` numbers in a row meet all of them.
+
+    Which stand side by side has nothing to do with the order in which they are derived.
+    """
+    shuffled = sorted(items, key=lambda item: _hash(item.id, 0))
+    turns = min(one_in, len(shuffled))
+    return shuffled[number % turns :: turns] if turns else []
 
 
 def _hash(text: str, number: int) -> int:

@@ -73,13 +73,16 @@ def _digest(package: str) -> str:
         return "unknown"
     root = Path(place).parent
     state = hashlib.blake2b(digest_size=8)
-    for file in sorted(p for p in root.rglob("*") if p.is_file() and _is_code(p)):
+    files = sorted(p for p in root.rglob("*") if p.is_file() and _is_code(p.relative_to(root)))
+    assert files, f"{package} has no file in {root}"
+    for file in files:
         content = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
         state.update(f"{file.relative_to(root).as_posix()} {content}\n".encode())
     return state.hexdigest()
 
 
 def _is_code(path: Path) -> bool:
+    """Whether a path within a package is of its code; what is above it may be hidden."""
     return not any(part in NOT_CODE or part.startswith(".") for part in path.parts)
 
 

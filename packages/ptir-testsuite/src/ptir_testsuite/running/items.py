@@ -118,6 +118,15 @@ def _case_words(case: Case) -> Iterable[str]:
     return case.call, *case.dtypes, case.origin, case.form, case.layout, *sorted(profiles(case))
 
 
+def _programs_in_turn(
+    items: Sequence[RandomProgram], number: int, one_in: int
+) -> Iterator[RandomProgram]:
+    """One in so many of the groups of programs that are compiled together."""
+    found = [tuple(group) for _, group in groupby(items, lambda item: item.number // AT_ONCE)]
+    turns = max(1, min(one_in, len(found)))
+    return (item for group in found[number % turns :: turns] for item in group)
+
+
 def _stored_words(item: Stored) -> Iterable[str]:
     ops = dict.fromkeys(i.op for i in item.program.main.instructions)
     return *item.dtypes, *ops, *sorted(item.profiles)
@@ -174,7 +183,7 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: (),
         run_programs,
         lambda item: (item.seed, item.number // AT_ONCE),
-        in_slice=lambda items, number: items[: -(-len(items) // 5)],
+        in_slice=lambda items, number: _programs_in_turn(items, number, 5),
     ),
     EditedProgram: Kind[EditedProgram](
         run_edited,

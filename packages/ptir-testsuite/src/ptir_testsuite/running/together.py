@@ -17,6 +17,8 @@ from ptir_testsuite.corpus.case import Case
 from ptir_testsuite.running.execute import Setting, options_of, run_case
 from ptir_testsuite.running.outcomes import Row
 
+Order = tuple[Program, Options]
+
 AT_ONCE: Final = 48
 """Programs of one source file; more gain nothing, and what is wrong in one costs all of them."""
 
@@ -36,7 +38,7 @@ class Compiled:
 
     def __init__(self, target: Target) -> None:
         self._backend, self._device = target.backend, target.device
-        self._ready: dict[tuple[Program, Options], Executable] = {}
+        self._ready: dict[Order, Executable] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
@@ -44,12 +46,18 @@ class Compiled:
     def compile_all_of(self, cases: Sequence[Case]) -> None:
         """Compile the programs of those cases that the backend takes, if they go together."""
         orders = [(case.program, options_of(case)) for case in cases if self._takes(case)]
-        orders = list(dict.fromkeys(orders))
+        self._compile_all(list(dict.fromkeys(orders)))
+
+    def _compile_all(self, orders: Sequence[Order]) -> None:
+        """Compile programs at once; where that fails, halves of them, down to those that fail."""
         try:
-            made = self._backend.compile_all(orders, self._device)
-        except Exception:  # noqa: BLE001  each is compiled alone, and its own row says what is wrong
+            made = self._backend.compile_all(orders, self._device) if orders else []
+        except Exception:  # noqa: BLE001  it is compiled again alone: its row says what is wrong
+            for half in (orders[: len(orders) // 2], orders[len(orders) // 2 :]):
+                if len(orders) > 1:
+                    self._compile_all(half)
             return
-        self._ready = dict(zip(orders, made, strict=True))
+        self._ready |= dict(zip(orders, made, strict=True))
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """The executable that there is, else a new one."""

@@ -32,7 +32,7 @@ from ptir_testsuite.running.outcomes import Outcome, Row
 from ptir_testsuite.running.raised import told
 
 PATIENCE: Final = 5.0
-"""Seconds that one run may take; an edit of a number or a name makes loops that never end."""
+"""Seconds of a processor that one run may take: edits of numbers or names make endless loops."""
 
 LARGEST: Final = 1 << 18
 """Bytes of all values of a program above which it is verified, and not run."""
@@ -54,8 +54,9 @@ class Late(BaseException):
 def limited(seconds: float) -> Iterator[None]:
     """Raise ``Late`` inside after so long, where loops are driven by Python, as those of ptir are.
 
-    What does not come back to Python is for the process that waits for this one. Elsewhere than in
-    a main thread, and where there are no alarms, nothing is limited here.
+    The time is the processor's: how busy a machine is says nothing about a program. What does not
+    come back to Python is for the process that waits for this one. Elsewhere than in a main thread,
+    and where there are no such alarms, nothing is limited here.
     """
     known = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
     if not known:
@@ -66,13 +67,13 @@ def limited(seconds: float) -> Iterator[None]:
         if not _finalizing(frame):  # there it would be printed and forgotten; it comes again
             raise Late
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.02)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 0.02)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _finalizing(frame: FrameType | None) -> bool:
@@ -117,7 +118,7 @@ def _built(drawn: Sequence[Drawn], setting: Setting) -> dict[int, Built]:
         made = iter(compiled([form for each in forms for form in each], setting))
         pairs = zip(drawn, forms, strict=True)
         return {id(one): [(form, next(made)) for form in each] for one, each in pairs}
-    except Exception:  # noqa: BLE001  whose fault it is shows when each is compiled by itself
+    except Exception:  # noqa: BLE001  a pass may raise it: whose fault shows when each is alone
         return {}
 
 
@@ -154,12 +155,11 @@ def _run(read: Read, built: Built | None, setting: Setting) -> Row:
         if isinstance(cause, OutOfMemory):
             row = replace(row, facts={"ended": f"refused: {cause.code}"})
         else:
-            text = f"{failed.message}\n{_shown(drawn)}  again: {again(read.item, setting)}"
-            row = failed.ended(row, text)
+            row = failed.ended(row, f"{failed.message}\n{_shown(drawn)}")
     except UnsupportedError as error:
         row = replace(row, facts={"ended": f"refused: {error.code}"})
     except Exception as error:  # noqa: BLE001  raised by a pass: it is what is looked for
-        text = f"{told('compile', error)}\n{_shown(drawn)}  again: {again(read.item, setting)}"
+        text = f"{told('compile', error)}\n{_shown(drawn)}"
         row = replace(row, outcome=Outcome.ERROR, phase="compile", message=text)
     return replace(row, seconds=time.perf_counter() - start)
 
@@ -167,16 +167,7 @@ def _run(read: Read, built: Built | None, setting: Setting) -> Row:
 def _shown(drawn: Drawn) -> str:
     pairs = zip(drawn.program.inputs, drawn.arrays, strict=True)
     lines = (f"  x{i} = {type} {array.tolist()}" for i, (type, array) in enumerate(pairs))
-    return "\n".join((str(drawn.program), *lines, ""))
-
-
-def again(item: EditedProgram, setting: Setting) -> str:
-    """The command that meets the program again."""
-    name = setting.target.backend.name
-    return (
-        f"ptir-conformance fuzz-text --seed {item.seed} --first {item.number} --count 1"
-        f" --backend ref --backend {name}"
-    )
+    return "\n".join((str(drawn.program), *lines))
 
 
 def _facts(drawn: Drawn, setting: Setting, built: Built | None) -> dict[str, Any]:
