@@ -8,7 +8,7 @@ PACKAGES := packages/ptir-core packages/ptir-backend-ref packages/ptir-backend-c
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/pins.txt
 # Two workers on one BLAS thread each: threads of both would fight over the same cores.
 # The slice of the gate: another with each commit, the same for the same number.
-PTIR_SLICE ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
+PTIR_SLICE ?= $(shell $(PYTHON) scripts/slice_number.py)
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

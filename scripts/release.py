@@ -90,7 +90,8 @@ def _released(scratch: Path, given: argparse.Namespace) -> list[str]:
 
 def _files(scratch: Path, isolated: bool) -> list[str]:
     """Build everything into an empty dist/, and say what is wrong with it."""
-    shutil.rmtree(DIST, ignore_errors=True)
+    if DIST.exists():
+        shutil.rmtree(DIST)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         made = pool.map(lambda given: _built(given, scratch, isolated), DISTRIBUTIONS.values())
         faults = [fault for found in made for fault in found]

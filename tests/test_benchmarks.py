@@ -92,12 +92,18 @@ def test_a_tree_is_measured_by_its_own_packages_or_not_at_all(
     measuring: Any, tmp_path: Path
 ) -> None:
     trees = measuring("trees")
-    (package := tmp_path / "packages/ptir-core/src/ptir").mkdir(parents=True)
-    (package / "__init__.py").touch()
-    assert trees.importing(tmp_path) == {"PYTHONPATH": str(package.parent)}
-    (package / "__init__.py").unlink()
-    with pytest.raises(RuntimeError, match=r"ptir is imported from .*, and not from "):
-        trees.importing(tmp_path)
+    packages = [tmp_path / f"packages/of-{name}/src/{name}" for name in trees.PACKAGES]
+    for package in packages:
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+    sources = sorted(str(package.parent) for package in packages)
+    assert trees.importing(tmp_path) == {"PYTHONPATH": os.pathsep.join(sources)}
+    for package in packages:  # this tree's own is found in its place
+        (package / "__init__.py").unlink()
+        words = rf"{package.name} is imported from .*, and not from "
+        with pytest.raises(RuntimeError, match=words):
+            trees.importing(tmp_path)
+        (package / "__init__.py").touch()
 
 
 def test_others_take_nothing_less_than_nothing(

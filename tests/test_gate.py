@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,11 +106,67 @@ def test_what_an_item_is_called_by_is_the_same_in_every_process() -> None:
     )
 
 
+class Config:
+    """What pytest gives to whoever changes the items; keeps those that are left out."""
+
+    def __init__(self) -> None:
+        self.hook, self.left_out = self, list[Any]()
+
+    def pytest_deselected(self, items: list[Any]) -> None:
+        self.left_out += items
+
+
+class Collected(SimpleNamespace):
+    """An item, which is equal to itself alone."""
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # type: ignore[assignment]
+
+
+def collected(name: str, place: int = 0, **marks: int) -> Any:
+    """An item that can be marked."""
+    made: Any = Collected(**vars(item(name, place, **marks)), groups=[])
+    made.add_marker = lambda mark: made.groups.append(mark.args[0])
+    made._fixtureinfo = SimpleNamespace(name2fixturedefs={})
+    return made
+
+
+def test_what_a_slice_does_not_hold_is_left_out_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(gate.SLICE, "4")
+    config, items = Config(), [collected("a.py::test_a", place, slice=2) for place in range(6)]
+    every = list(items)
+    gate.pytest_collection_modifyitems(config, items)  # type: ignore[arg-type]
+    assert len(items) == 2 and len(config.left_out) == 4
+    assert {id(one) for one in (*items, *config.left_out)} == {id(one) for one in every}
+
+
+def test_the_longest_units_come_first_and_long_tests_are_units_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(gate.SLICE, raising=False)
+    items = [collected(name) for name in ("a.py::test_a", "b.py::test_b", "b.py::test_long")]
+    seconds = {
+        gate._function(one): n for one, n in zip(items, (3.0, 1.0, gate.ALONE + 3.0), strict=True)
+    }
+    monkeypatch.setattr(gate, "timings", lambda: seconds)
+    gate.pytest_collection_modifyitems(Config(), items)  # type: ignore[arg-type]
+    order = [one.nodeid.partition("[")[0] for one in items]
+    assert order == ["tests/b.py::test_long", "tests/a.py::test_a", "tests/b.py::test_b"]
+    assert [one.groups for one in items] == [["0"], ["1"], ["2"]]
+
+
 TESTS = Path(__file__).parent
 
 
 @pytest.mark.parametrize("place", PROOF_ONLY)
 def test_what_is_left_to_the_proof_is_a_test_with_a_reason(place: str) -> None:
     file, _, name = place.partition("::")
-    assert (TESTS / file).exists() and PROOF_ONLY[place]
-    assert any(f"def {name}(" in path.read_text(encoding="utf-8") for path in TESTS.glob("*/*.py"))
+    text = (TESTS / file).read_text(encoding="utf-8")
+    again = re.findall(r"^from (test_\w+) import", text, re.MULTILINE)
+    texts = [
+        text,
+        *(path.read_text(encoding="utf-8") for m in again for path in TESTS.glob(f"*/{m}.py")),
+    ]
+    assert any(f"def {name}(" in text for text in texts), f"{file} has no {name}"
+    assert PROOF_ONLY[place]

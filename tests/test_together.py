@@ -49,3 +49,29 @@ def test_a_set_with_a_mark_is_refused() -> None:
     rows = [pytest.param(1, marks=pytest.mark.slow)]
     with pytest.raises(AssertionError, match="a test of its own"):
         together()(pytest.mark.parametrize("number", rows)(odd))
+
+
+def skips_or(number: int) -> None:
+    if number == 2:
+        pytest.skip("two is elsewhere")
+    assert number != 1, "one fails"
+
+
+@pytest.mark.parametrize(
+    ("rows", "raised"),
+    [
+        ([1, 2, 3], AssertionError),
+        ([2, 1], AssertionError),
+        ([2, 2], pytest.skip.Exception),
+        ([2, 3], None),
+    ],
+)
+def test_a_set_that_skips_hides_no_other(
+    rows: list[int], raised: type[BaseException] | None
+) -> None:
+    every = together()(pytest.mark.parametrize("number", rows)(skips_or))
+    if raised is None:
+        every()
+        return
+    with pytest.raises(raised):
+        every()

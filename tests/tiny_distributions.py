@@ -102,7 +102,7 @@ class Site:
 
 def forget() -> None:
     """Forget which backends and plugins were loaded, and which commands they gave."""
-    caches = (registry._load_once, registry.best, plugins.load, plugins.install, trial.ended)
+    caches = (registry._load_once, registry.best, plugins._loaded, plugins._installed, trial.ended)
     for cached in caches:
         cached.cache_clear()
     plugins.ENDS.clear()

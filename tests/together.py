@@ -51,10 +51,13 @@ def together(by: str | Callable[..., str] = "") -> Callable[[Test], Any]:
 def _run_all(test: Callable[..., None], sets: Mapping[str, Values], given: Values) -> None:
     assert sets, "no parameter set"
     failed: list[str] = []
+    skipped: list[str] = []
     first: BaseException | None = None
     for name, values in sets.items():
         try:
             test(**values, **given)
+        except pytest.skip.Exception as reason:
+            skipped.append(str(reason))
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  what tests raise
             first = first or error
             place = traceback.extract_tb(error.__traceback__)[-1]
@@ -63,6 +66,8 @@ def _run_all(test: Callable[..., None], sets: Mapping[str, Values], given: Value
     if failed:
         text = "\n".join(failed)
         raise AssertionError(f"{len(failed)} of {len(sets)} fail:\n{text}") from first
+    if len(skipped) == len(sets):
+        pytest.skip(skipped[0])
 
 
 def _sets(marks: list[pytest.Mark]) -> Iterator[tuple[str, Values]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+PACKAGES = ("ptir", *(f"ptir_backend_{name}" for name in ("ref", "c", "opencl", "cupy")))
+"""What is measured is one of these, or loads it."""
+FIND = """
+import importlib.util, json, sys
+found = {name: importlib.util.find_spec(name) for name in sys.argv[1:]}
+print(json.dumps({name: spec and spec.origin for name, spec in found.items()}))
+"""
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -32,13 +41,13 @@ def importing(tree: Path) -> dict[str, str]:
     """
     sources = sorted(str(place) for place in tree.glob("packages/*/src"))
     environment = {"PYTHONPATH": os.pathsep.join(sources)}
-    command = (sys.executable, "-c", "import ptir; print(ptir.__file__)")
+    command = (sys.executable, "-c", FIND, *PACKAGES)
     made = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, check=True
     )
-    found = Path(made.stdout.strip())
-    if not found.is_relative_to(tree.resolve()):
-        raise RuntimeError(f"ptir is imported from {found}, and not from {tree}")
+    for package, place in json.loads(made.stdout).items():
+        if place is not None and not Path(place).resolve().is_relative_to(tree.resolve()):
+            raise RuntimeError(f"{package} is imported from {place}, and not from {tree}")
     return environment
 
 

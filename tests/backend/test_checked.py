@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import ptir
+from ptir.backend import raised
 from ptir.backend.contract import Target
 from ptir.cli.main import main
 from ptir.errors import DeviceError, UnsupportedError
@@ -130,3 +136,18 @@ def test_debug_shows_the_traceback_of_the_step(
     monkeypatch.setenv("PTIR_DEBUG", "1")
     assert main(command) == 1
     assert "x = {}['take']" in capfd.readouterr().err
+
+
+def test_lines_of_core_are_nobody_elses_through_a_link(tmp_path: Path) -> None:
+    link = tmp_path / "linked"
+    link.symlink_to(raised.CORE.parent)
+    code = (
+        "from ptir.backend import raised; from ptir.types import parse_type\n"
+        "try: parse_type('no type')\n"
+        "except Exception as error: print(repr(raised.place(raised.frames(error))))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(link)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "types.py" not in done.stdout, done.stdout

@@ -219,7 +219,7 @@ FOREIGN_FILES = {
     "gguf, cut": (b"GGUF", "a GGUF file, which"),
     "zip of PyTorch": (
         b"PK\3\4\0\0\x08\x08" + b"\0" * 90,
-        "a pickle, which can run code when loaded",
+        r"a zip archive \(of PyTorch or NumPy\), which can run code when loaded",
     ),
     "old PyTorch": (b"\x80\2\x8a\nl\xfc\x9cF\xf9 j", "a pickle, which can run code when loaded"),
     "hdf5": (b"\x89HDF\r\n\x1a\n", "an HDF5 file, which ptir does not read; give the folder"),

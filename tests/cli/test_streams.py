@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-OPS = f"{sys.executable} -c 'from ptir.cli.main import main; raise SystemExit(main([{{}}]))' "
+PYTHON = shlex.quote(sys.executable)
+OPS = f"{PYTHON} -c 'from ptir.cli.main import main; raise SystemExit(main([{{}}]))' "
 FULL = Path("/dev/full")
 
 

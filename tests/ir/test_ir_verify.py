@@ -181,5 +181,7 @@ def test_an_attribute_left_to_its_default_is_refused(monkeypatch):
 def test_a_rule_that_trips_over_an_attribute_refuses_the_program(monkeypatch):
     careless = replace(OPS["top_k"], rule=lambda call: call.types[0].shape[call["k"]])
     monkeypatch.setitem(OPS, "top_k", careless)
-    with pytest.raises(VerifyError, match=r"top_k.*`: an attribute has a value of the wrong kind"):
+    said = r"top_k.*`: an attribute has a value of the wrong kind \(TypeError: tuple indices must"
+    with pytest.raises(VerifyError, match=said) as caught:
         verify(attributes(TOP_K, k="last"))
+    assert isinstance(caught.value.__cause__, TypeError)

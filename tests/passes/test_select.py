@@ -221,3 +221,16 @@ def test_benchmark_takes_the_fastest_of_those_that_apply(
     assert [(c.implementation, sorted(c.seconds)) for c in benchmark.choices()] == [
         ("backend", ["backend", "fast", "portable"])
     ]
+
+
+def test_an_implementation_that_trips_over_another_call_hides_no_other(
+    context: PassContext, backend
+) -> None:
+    def trips(types: tuple[TensorType, ...], attributes: Attributes) -> Block:
+        raise NotImplementedError("not for these")
+
+    FUNCTIONALS["inner_test"].implementations.clear()
+    register(Implementation("inner_test", "trips", trips))
+    register(Implementation("inner_test", "portable", lower_portable))
+    backend.refuses = claim("inner_test")
+    assert chosen(select(program("inner_test"), context)) == ("backend", ops(INNER))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -130,3 +131,15 @@ def test_every_hook_has_rows_a_signature_and_an_example() -> None:
         arguments = ", ".join(inspect.signature(hook).parameters)  # type: ignore[arg-type]
         assert f"Signature: ``{name}(" in doc
         assert f"@hookimpl\n    def {name}({arguments}):\n        return [" in doc
+
+
+def test_threads_that_load_at_the_same_time_add_rows_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = implementations.Functional("tiny_f", "A functional.", {})
+    monkeypatch.setitem(implementations.FUNCTIONALS, "tiny_f", found)
+    site.plugin("slow", "import time\ntime.sleep(0.2)\n" + IMPLEMENTATION)
+    with ThreadPoolExecutor(4) as pool:
+        loaded = list(pool.map(lambda _: plugins.install(), range(4)))
+    assert [one.failures() for one in loaded] == [()] * 4
+    assert list(found.implementations) == ["fast"]

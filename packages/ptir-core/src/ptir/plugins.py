@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -290,27 +291,42 @@ def try_strangers() -> None:
     ENDS.update(trial.ended(listed(), f"{__name__}:{load_alone.__name__}"))
 
 
-@cache
+_LOADING: Final = threading.RLock()
+"""Held while plugins are loaded or added: a second thread would add their rows again."""
+
+
 def load() -> Plugins:
     """Load every installed plugin, once; failures are records, never exceptions."""
+    with _LOADING:
+        return _loaded()
+
+
+@cache
+def _loaded() -> Plugins:
     return Plugins(listed(), ENDS)
 
 
 def ensure_installed() -> None:
     """``install``, unless somebody did; each plugin that is broken is a ``RuntimeWarning``."""
-    if install.cache_info().currsize:
-        return
-    for status in install().failures():
+    with _LOADING:
+        known = _installed.cache_info().currsize
+        failures = () if known else install().failures()
+    for status in failures:
         warnings.warn(f"{status}; `ptir doctor` says more", RuntimeWarning, stacklevel=3)
 
 
-@cache
 def install() -> Plugins:
     """Load every plugin and add its rows to the tables of ptir, once.
 
     A row that a table refuses is blamed on its plugin; the others stay. ``ptir`` and
     ``ptir.load_model`` have done so; a program that uses neither calls it first.
     """
+    with _LOADING:
+        return _installed()
+
+
+@cache
+def _installed() -> Plugins:
     from ptir.models.table import add_module
     from ptir.ops.implementations import register
     from ptir.ops.record import add

@@ -34,7 +34,7 @@ def frames(error: BaseException, without: Iterable[Path] = ()) -> list[FrameSumm
     found = [
         frame
         for frame in extract_tb(error.__traceback__)
-        if not any(Path(frame.filename).is_relative_to(folder) for folder in folders)
+        if not any(Path(frame.filename).resolve().is_relative_to(folder) for folder in folders)
     ]
     return found + (frames(error.__cause__, folders) if error.__cause__ is not None else [])
 

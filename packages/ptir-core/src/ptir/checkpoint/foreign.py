@@ -48,9 +48,15 @@ FOREIGN: Final = (
     Foreign(_gguf, (b"GGUF",), (".gguf",), f"which ptir does not read yet; {_OTHER_FORM}"),
     Foreign(
         _always("a pickle"),
-        (*(bytes([0x80, protocol]) for protocol in range(2, 6)), b"PK\x03\x04"),
+        tuple(bytes([0x80, protocol]) for protocol in range(2, 6)),
         (".bin", ".pt", ".pth", ".ckpt"),
         _PICKLED,
+    ),
+    Foreign(
+        _always("a zip archive (of PyTorch or NumPy)"),
+        (b"PK\x03\x04",),
+        (".npz",),
+        f"{_PICKLED}; arrays of NumPy are saved with ptir.checkpoint.save_archive",
     ),
     Foreign(
         _always("an HDF5 file"),
@@ -67,7 +73,7 @@ FOREIGN: Final = (
     Foreign(
         _always("a NumPy array"),
         (b"\x93NUMPY",),
-        (".npy", ".npz"),
+        (".npy",),
         "which names no tensors; save arrays with ptir.checkpoint.save_archive",
     ),
     Foreign(

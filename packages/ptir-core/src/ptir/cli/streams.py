@@ -42,7 +42,7 @@ def results_alone() -> Iterator[None]:
         stack.callback(os.dup2, kept, STDOUT)
         stack.callback(setattr, sys, "stdout", before)
         stack.callback(before.flush)
-        os.dup2(_stderr(), STDOUT)
+        _point_at_stderr(STDOUT)
         yield
 
 
@@ -71,12 +71,22 @@ def _descriptor(stream: TextIO) -> int | None:
         return None
 
 
-def _stderr() -> int:
+def _point_at_stderr(descriptor: int) -> None:
+    """Have what is written to a descriptor go where stderr goes; nowhere, where that has none."""
     found = _descriptor(sys.stderr)
-    return os.open(os.devnull, os.O_WRONLY) if found is None else found
+    if found is None:
+        _point_nowhere(descriptor)
+    else:
+        os.dup2(found, descriptor)
+
+
+def _point_nowhere(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def reader_gone() -> int:
     """Whoever read stdout has left (``ptir ops | head``): end without a message."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _point_nowhere(sys.stdout.fileno())
     return 1

@@ -134,7 +134,8 @@ def check_block(where: str, block: Block, check: Check | None = None) -> None:
                 check(block, instruction)
         except (VerifyError, TypeRuleError) as error:
             rule = str(error).partition("\n")[0]
-            raise broken(where, instruction, tuple(range(defined, end)), rule) from None
+            made = broken(where, instruction, tuple(range(defined, end)), rule)
+            raise made from error.__cause__
         defined = end
     try:
         check_defined(block.outputs, defined)

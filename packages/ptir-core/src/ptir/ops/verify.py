@@ -68,4 +68,5 @@ def _inferred(instruction: Instruction, operands: tuple[TensorType, ...]) -> tup
     except PtirError:
         raise
     except WRONG_KIND as error:
-        raise TypeRuleError(f"an attribute has a value of the wrong kind: {error}") from None
+        said = f"{type(error).__name__}: {error}"
+        raise TypeRuleError(f"an attribute has a value of the wrong kind ({said})") from error

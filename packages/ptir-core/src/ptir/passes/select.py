@@ -25,12 +25,12 @@ from ptir.ops.implementations import (
     FUNCTIONALS,
     OWN,
     PORTABLE,
+    Lower,
     Policy,
     functional,
     known_lowerings,
 )
 from ptir.ops.record import op
-from ptir.ops.verify import WRONG_KIND
 from ptir.passes.benchmark import fastest
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
@@ -164,10 +164,14 @@ def _has_places(block: Block) -> bool:
 def _is_functional(call: _Call) -> bool:
     """Whether the call is what its name says; names that no table has are left to backends."""
     known = known_lowerings(call.query.name)
+    return not known or any(_lowers_to(lower, call) for lower in known)
+
+
+def _lowers_to(lower: Lower, call: _Call) -> bool:
+    """Whether this is how the call was lowered; not where it takes no such operands."""
     try:
-        lowerings = (lower(call.types, call.attributes) for lower in known)
-        return not known or any(_alike(lowering, call.lowering) for lowering in lowerings)
-    except (PtirError, *WRONG_KIND):  # these operands or attributes are none that it takes
+        return _alike(lower(call.types, call.attributes), call.lowering)
+    except Exception:  # noqa: BLE001  another's, asked for nothing: it is blamed where it is chosen
         return False
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ptir.backend import Backend, registry
+from ptir.backend.entries import normalized
 
 OURS: Final = frozenset({"ptir", "ptir_testsuite"})
 """Packages that have a digest of their own in every report."""
@@ -66,7 +67,7 @@ def dependencies_of(backend: Backend) -> dict[str, str]:
     wanted = {CORE} if distribution is None else {CORE, *_required(distribution)}
     for _ in range(LEVELS):
         installed = [one for name in sorted(wanted - found.keys()) for one in _installed(name)]
-        found |= {_normal(one.name): str(one.version) for one in installed}
+        found |= {normalized(one.name): str(one.version) for one in installed}
         wanted = {name for one in installed for name in _required(one)}
     return dict(sorted(found.items()))
 
@@ -140,7 +141,7 @@ def _required(distribution: metadata.Distribution) -> Iterator[str]:
     for text in distribution.requires or ():
         extra, name = _EXTRA.search(text), _NAME.match(text)
         if name is not None and (extra is None or extra[1] not in _FOR_TESTS):
-            yield _normal(name[0])
+            yield normalized(name[0])
 
 
 def _installed(name: str) -> Iterator[metadata.Distribution]:
@@ -148,7 +149,3 @@ def _installed(name: str) -> Iterator[metadata.Distribution]:
         yield metadata.distribution(name)
     except metadata.PackageNotFoundError:
         return
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

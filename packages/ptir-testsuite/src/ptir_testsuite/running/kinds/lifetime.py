@@ -183,14 +183,15 @@ def resident() -> int | None:
 @contextmanager
 def _young() -> Iterator[None]:
     """Collecting garbage does not look at what exists now, which takes long in large processes."""
-    before = gc.get_freeze_count()
+    if gc.get_freeze_count():  # unfreeze() would let loose what somebody else froze, too
+        yield
+        return
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        if not before:  # unfreeze() would let loose what somebody else froze, too
-            gc.unfreeze()
+        gc.unfreeze()
 
 
 def told(item: Lifetime) -> Iterator[str]:
