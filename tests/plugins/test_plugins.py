@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ptir import plugins
+from ptir.backend import trial
 from ptir.errors import UsageError
 from ptir.ops import implementations
-from tiny_distributions import Site, site
+from tiny_distributions import Site, site, strangers_tried
 
-__all__ = ["site"]
+__all__ = ["site", "strangers_tried"]
 
 USE = "from ptir.plugins import hookimpl, ModelModule\n"
 MODEL = USE + "@hookimpl\ndef ptir_models(): return [ModelModule('mamba', 'tiny_mamba.model')]\n"
@@ -143,3 +144,17 @@ def test_threads_that_load_at_the_same_time_add_rows_once(
         loaded = list(pool.map(lambda _: plugins.install(), range(4)))
     assert [one.failures() for one in loaded] == [()] * 4
     assert list(found.implementations) == ["fast"]
+
+
+def test_without_room_for_a_trial_plugins_are_loaded_untried(
+    strangers_tried: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strangers_tried.plugin("fine", IMPLEMENTATION)
+
+    def full() -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(trial.tempfile, "TemporaryFile", full)
+    with pytest.warns(RuntimeWarning, match="nobody was tried .*: No space left on device"):
+        plugins.try_strangers()
+    assert [status.status for status in plugins.load().statuses()] == ["ok"]
