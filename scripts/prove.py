@@ -24,6 +24,8 @@ from datetime import date
 from pathlib import Path
 from typing import IO, Any, Final
 
+from ptir_testsuite.reports.report import INCOMPLETE
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 PUBLISHED: Final = ROOT / "docs/results/proof.json"
 PAGE: Final = ROOT / "docs/results/matrix.md"
@@ -39,8 +41,6 @@ REQUIRED: Final = {
 }
 FOREIGN: Final = ("PTIR_", "OCL_ICD_", "POCL_", "PYOPENCL_")
 """Beginnings of variables that no stage takes from whoever starts it."""
-INCOMPLETE: Final = 3
-"""The exit code of a conformance run that was interrupted: its report goes on."""
 ONCE: Final = {"PTIR_REBUILD_KERNELS": "1", "POCL_KERNEL_CACHE": "0", "PYOPENCL_NO_CACHE": "1"}
 """Kernels that nobody needs again stay off the disk."""
 
@@ -154,8 +154,8 @@ def table(results: Sequence[Result]) -> str:
 
 
 def _run(folder: Path, chosen: Sequence[str], commit: str) -> Iterator[Result]:
-    again = commit.endswith(DIRTY)  # two trees may be called so
-    kept = {r.stage: r for r in _kept(folder) if r.commit == commit and r.code == 0 and not again}
+    before = [] if commit.endswith(DIRTY) else _kept(folder)  # two trees may be called so
+    kept = {r.stage: r for r in before if r.commit == commit and r.code == 0}
     for number, name in enumerate(chosen, 1):
         left = sum(STAGES[n].minutes for n in chosen[number - 1 :] if n not in kept)
         place = f"[{number}/{len(chosen)}] {name}"
@@ -189,7 +189,7 @@ def _stage(folder: Path, name: str, commit: str) -> Result:
     began = time.monotonic()
     with log.open("w", encoding="utf-8") as file:
         code = next(filter(None, (_code(one, environment, file) for one in commands)), 0)
-    if code not in (0, INCOMPLETE) and report.exists():  # kept to be read, not to go on with
+    if code not in (0, INCOMPLETE) and report.exists():  # interrupted ones go on, these are read
         report.replace(folder / f"{name}-failed.jsonl")
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     headline = lines[-1].strip("= ") if lines else "nothing was printed"

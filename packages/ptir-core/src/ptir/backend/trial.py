@@ -56,7 +56,8 @@ def ended(entries: tuple[Entry, ...], loader: str) -> dict[Entry, str]:
             found = ((entry, _end_of(*trial, deadline)) for entry, trial in trials)
             return {entry: end for entry, end in found if end}
     except OSError as error:  # they are loaded here without a trial, as where a backend is named
-        warnings.warn(f"nobody was tried in a process of its own: {error}", RuntimeWarning, 2)
+        said = f"nobody was tried in a process of its own: {error}; give TMPDIR a folder with room"
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
         return {}
 
 

@@ -9,6 +9,7 @@ was read may hold such, and means the same on every backend.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +32,7 @@ from ptir.ops.implementations import (
     known_lowerings,
 )
 from ptir.ops.record import op
+from ptir.ops.verify import WRONG_KIND
 from ptir.passes.benchmark import fastest
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
@@ -171,7 +173,12 @@ def _lowers_to(lower: Lower, call: _Call) -> bool:
     """Whether this is how the call was lowered; not where it takes no such operands."""
     try:
         return _alike(lower(call.types, call.attributes), call.lowering)
-    except Exception:  # noqa: BLE001  another's, asked for nothing: it is blamed where it is chosen
+    except (PtirError, *WRONG_KIND):  # these operands or attributes are none that it takes
+        return False
+    except Exception as error:  # noqa: BLE001  nobody chose it: it may not end what others do
+        name = f"{lower.__module__}.{getattr(lower, '__qualname__', lower)}"
+        said = f"{call}: the lowering {name} failed: {cause(error)}; it is passed over, correct it"
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
         return False
 
 
