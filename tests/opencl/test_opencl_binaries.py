@@ -30,7 +30,9 @@ def kernels_off_the_disk() -> None:
 
 
 @pytest.fixture
-def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kernels(opencl: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder; what the first opening of the device tries out is built before."""
+    opencl.backend.opened(opencl.device)
     monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
     return tmp_path / "kernels"
 
