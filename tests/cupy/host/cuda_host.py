@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -106,6 +107,7 @@ class HostDevice(KernelDevice):
         weakref.finalize(self, shutil.rmtree, self._folder, True)
         self._headers: dict[str, Path] = {}
         self._made: dict[bytes, bytes] = {}
+        self._launching = threading.Lock()
 
     def allocate(self, nbytes: int) -> Memory:
         return Memory(nbytes)
@@ -171,8 +173,10 @@ class HostDevice(KernelDevice):
         kernel.values[position].value = memory.address
 
     def launch(self, kernel: Kernel, items: int, members: int = 1) -> None:
+        """One launch after another, as in a stream: kernels of a file share its ``threadIdx``."""
         kernel.items.value = items
-        said = kernel.entry(kernel.given, *grid(items, members))
+        with self._launching:
+            said = kernel.entry(kernel.given, *grid(items, members))
         if said:
             raise DeviceError(f"cuda-host: kernel {kernel.name}: {said.decode()}")
 

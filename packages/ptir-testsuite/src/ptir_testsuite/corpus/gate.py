@@ -26,6 +26,9 @@ T = TypeVar("T", bound=Identified)
 
 _SAMPLE: Final = re.compile(r"(sample \d+|wired) ?")
 
+OF_A_DTYPE: Final = frozenset({"edges", "all combinations"})
+"""Origins of values that are chosen by the dtype: its limits, its subnormal numbers, its NaNs."""
+
 IN_TURN: Final = 24
 """Of the cases that no need asks for, a slice holds one in so many."""
 
@@ -71,8 +74,14 @@ def _wiring(case: Case) -> Iterator[Need]:
 
 
 def _values(case: Case) -> Iterator[Need]:
-    """Each sample; each way of choosing values and sizes (edges, ties, a shape) with each kind."""
-    yield case.origin if case.gives else _SAMPLE.sub("", case.origin), _kind(case)
+    """Each sample; each way of choosing values and sizes (edges, ties, a shape) with each kind.
+
+    Where the values are those at the ends of a dtype, each dtype has ends of its own.
+    """
+    origin = case.origin if case.gives else _SAMPLE.sub("", case.origin)
+    yield origin, _kind(case)
+    if origin in OF_A_DTYPE:
+        yield origin, (*case.types, *case.results)[0].dtype.name, case.results[0].dtype.name
 
 
 def _ranks(case: Case) -> Iterator[Need]:

@@ -174,7 +174,6 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: ("lifetime", item.call, item.dtypes),
         _of_dtypes,
         lambda item: item.dtypes,
-        in_slice=in_turn(8, attrgetter("kind")),
     ),
     RandomProgram: Kind[RandomProgram](
         run_program,
