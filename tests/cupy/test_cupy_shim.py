@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,27 @@ def test_threads_meet_at_barriers_and_shuffles(host: Target) -> None:
     assert run(host, SUM) == [sums] * 2
     swapped = [n + (n ^ 1) if n < 32 else n for n in range(64)]
     assert run(host, ONE_WARP) == [swapped] * 2
+
+
+def test_launches_of_several_threads_follow_one_another(host: Target) -> None:
+    """Kernels of a file have one ``threadIdx``, and a launch lets other threads of Python go on."""
+    device: Any = host.backend.opened(host.device).device  # type: ignore[attr-defined]
+    body = "for (int n = 0; n < 20000; ++n) ((volatile i32 *)b0)[threadIdx.x] += 1;"
+    text = f'\nextern "C" __global__ void __launch_bounds__(64) k(i32 *b0) {{{body}}}\n'
+    built = device.build(device.dialect.prelude() + text)
+
+    def launched(_: int) -> list[int]:
+        kernel, memory = device.kernel(built, "k", 1), device.allocate(256)
+        array = np.arange(64, dtype=np.int32)
+        device.write(memory, array)
+        device.bind(kernel, 0, memory)
+        device.launch(kernel, 1, 64)
+        device.read(memory, array)
+        return [int(value) for value in array]
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(launched, range(16)))
+    assert found == [list(range(20000, 20064))] * 16
 
 
 def test_a_missing_barrier_changes_numbers(host: Target) -> None:

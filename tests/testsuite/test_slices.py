@@ -31,6 +31,15 @@ def test_one_slice_meets_every_need_of_every_op(cases):
         assert len(found) < len(mine) or len(mine) < 12, op
 
 
+def test_every_slice_meets_the_ends_of_every_dtype(cases):
+    for op in ("mul", "exp", "cast"):
+        dtypes = {case.dtypes for case in cases[op] if case.origin == "edges"}
+        assert len(dtypes) > 1, op
+        for number in (7, 8):
+            met = {c.dtypes for c in covering(cases[op], number) if c.origin == "edges"}
+            assert met == dtypes, f"{op}: slice {number} has no edges of {dtypes - met}"
+
+
 def test_another_slice_meets_needs_with_other_cases(cases):
     first, second = (
         {case.id for mine in cases.values() for case in covering(mine, n)} for n in (0, 1)

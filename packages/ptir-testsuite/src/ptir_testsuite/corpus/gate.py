@@ -14,7 +14,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any, Final, TypeVar
 
-from ptir.types import DType
+from ptir.types import DType, TensorType
 from ptir_testsuite.corpus.case import Case
 from ptir_testsuite.corpus.coverage import kind_of
 from ptir_testsuite.corpus.derivation import Identified
@@ -33,8 +33,13 @@ IN_TURN: Final = 24
 """Of the cases that no need asks for, a slice holds one in so many."""
 
 
+def _first(case: Case) -> TensorType:
+    """The first operand, or the result of a case without any."""
+    return (*case.types, *case.results)[0]
+
+
 def _kind(case: Case) -> str:
-    return kind_of((*case.types, *case.results)[0].dtype)
+    return kind_of(_first(case).dtype)
 
 
 def _dtypes(case: Case) -> Iterator[Need]:
@@ -81,12 +86,12 @@ def _values(case: Case) -> Iterator[Need]:
     origin = case.origin if case.gives else _SAMPLE.sub("", case.origin)
     yield origin, _kind(case)
     if origin in OF_A_DTYPE:
-        yield origin, (*case.types, *case.results)[0].dtype.name, case.results[0].dtype.name
+        yield origin, _first(case).dtype.name, case.results[0].dtype.name
 
 
 def _ranks(case: Case) -> Iterator[Need]:
     """Each rank, and each extent of a row's end: nothing, one, more than a vector, many."""
-    first = (*case.types, *case.results)[0]
+    first = _first(case)
     yield first.rank
     yield first.rank, min(first.size, 2), first.size > 64, first.size > 1000
 
