@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ptir.backend.contract import Target
+from ptir.capture.creation import tensor
 from ptir.capture.jit import jit
-from ptir.capture.lazy import tensor
 from ptir.checkpoint import Checkpoint, eos_token_ids
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, unknown_name
 from ptir.nn.module import recording
