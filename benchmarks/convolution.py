@@ -66,8 +66,8 @@ def ours(shape: Shape, x: Any, weight: Any, backend: str) -> Callable[[], Any]:
     """A call of ptir, with the weight as a stored parameter."""
     from ptir import functional as F
     from ptir.backend import registry
+    from ptir.capture.creation import parameter
     from ptir.capture.jit import record
-    from ptir.capture.lazy import parameter
     from ptir.capture.plan import plan_for
     from ptir.params.source import ArraySource
     from ptir.params.store import ParamStore

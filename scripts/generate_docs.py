@@ -1,6 +1,6 @@
-"""Writes the generated pages of docs/reference/: ops, functionals, errors and accuracy.
+"""Writes what is generated of docs/: ops, functionals, errors, accuracy, and the tables of rooms.
 
-Run `python scripts/generate_docs.py` after adding an op or an error; a test fails until then.
+Run `python scripts/generate_docs.py` after adding an op, error or room; a test fails until then.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import rooms
 
 from ptir import capture, errors, functional
 from ptir.ir.attributes import Attributes, Literal
@@ -247,7 +249,13 @@ def pages() -> dict[str, str]:
         "reference/functionals.md": functionals_page(),
         "reference/errors.md": errors_page(),
         "reference/accuracy.md": accuracy_page(),
+        "internals/layout.md": layout_page(),
     }
+
+
+def layout_page() -> str:
+    """The page of rooms as it stands, with the tables as ``rooms`` has them."""
+    return rooms.with_tables((DOCS / "internals/layout.md").read_text(encoding="utf-8"))
 
 
 def accuracy_page() -> str:

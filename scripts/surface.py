@@ -180,6 +180,8 @@ def _signature(function: Callable[..., Any], drop: int = 0) -> str:
 def _stated(parameter: inspect.Parameter) -> inspect.Parameter:
     """The parameter, its annotation and default printed by us."""
     given, default = parameter.annotation, parameter.default
+    if parameter.name == "self":  # a method that a function made says what everybody knows
+        given = parameter.empty
     if given is not parameter.empty:
         given = _Printed(_annotation(given))
     if default is not parameter.empty:

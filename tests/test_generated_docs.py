@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PAGES = tuple(f"reference/{name}.md" for name in ("ops", "functionals", "errors", "accuracy"))
+REFERENCE = tuple(f"reference/{name}.md" for name in ("ops", "functionals", "errors", "accuracy"))
+PAGES = (*REFERENCE, "internals/layout.md")
 
 
 def generator() -> ModuleType:
-    path = REPOSITORY / "scripts" / "generate_docs.py"
-    spec = importlib.util.spec_from_file_location("generate_docs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """scripts/generate_docs.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(REPOSITORY / "scripts"))
+        return importlib.import_module("generate_docs")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -42,3 +40,17 @@ def test_a_composite_has_every_attribute_and_its_name_whatever_a_caller_left_out
         assert found.attributes["name"] == found.name == one.name
         required = [p for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is p.empty]
         assert len(found.operands) == len(required), one.name
+
+
+def test_only_the_tables_of_rooms_are_written_anew_and_their_marks_are_needed() -> None:
+    rooms = generator().rooms
+    begins = [rooms.BEGIN.format(package=package) for package in rooms.ROOMS]
+    page = "".join(f"{begin}\nold\n{rooms.END}\nmore\n" for begin in begins)
+    written = rooms.with_tables(page)
+    assert rooms.with_tables(written) == written
+    assert (written.count("more\n"), written.count("old\n")) == (len(begins), 0)
+    for package in rooms.ROOMS:
+        assert rooms.table(package) in written
+    for mark in (begins[0], rooms.END):
+        with pytest.raises(ValueError, match=mark):
+            rooms.with_tables(page.replace(mark, ""))

@@ -12,7 +12,7 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Target
-from ptir.capture.plan import run_program
+from ptir.capture.run import run_program
 from ptir.types import spec
 
 FUNCTIONS: Final[dict[str, tuple[Callable[[Any], Any], float]]] = {

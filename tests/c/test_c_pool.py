@@ -19,7 +19,7 @@ import gate
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Target
-from ptir.capture.lazy import tensor
+from ptir.capture.creation import tensor
 from ptir_backend_c import compiler
 from ptir_backend_c.prelude import SOURCES
 

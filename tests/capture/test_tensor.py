@@ -140,6 +140,14 @@ def test_a_tensor_index_gathers_along_its_axis(before):
     np.testing.assert_array_equal(ours, ARRAY[(*key, chosen)])
 
 
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_tensor_index_follows_an_integer(number):
+    chosen = np.array([[1, 0], [2, 1]], np.int32)
+    np.testing.assert_array_equal(
+        ptir.tensor(ARRAY)[number, ptir.tensor(chosen)].numpy(), ARRAY[number, chosen]
+    )
+
+
 def test_a_tensor_index_is_clamped_into_range():
     ours = ptir.tensor(ARRAY)[ptir.tensor([-5, 7])].numpy()
     np.testing.assert_array_equal(ours, ARRAY[[0, 1]])

@@ -12,7 +12,7 @@ from fake_cupy import CUDADriverError, CUDARuntimeError, FakeCupy, OutOfMemoryEr
 
 import ptir
 from ptir.backend.contract import Target
-from ptir.capture.lazy import tensor
+from ptir.capture.creation import tensor
 from ptir.errors import CompileError, DeviceError, DeviceLost, OutOfMemory
 from ptir_backend_cupy import device, launching
 

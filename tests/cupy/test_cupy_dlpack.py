@@ -13,7 +13,7 @@ from foreign import Foreign
 import ptir
 from ptir.backend.contract import Target
 from ptir.capture import lazy
-from ptir.capture.lazy import tensor
+from ptir.capture.creation import tensor
 from ptir.errors import TypeRuleError, UnsupportedError
 from ptir_backend_cupy import dlpack
 

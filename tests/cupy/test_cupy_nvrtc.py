@@ -11,7 +11,7 @@ import pytest
 
 import ptir
 from ptir import functional as F
-from ptir.capture.lazy import tensor
+from ptir.capture.creation import tensor
 from ptir.errors import BackendUnavailable, CompileError
 from ptir.models import gpt2
 from ptir.models.table import MODELS, load_modules

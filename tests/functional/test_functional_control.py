@@ -11,7 +11,7 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.capture import call
-from ptir.capture.plan import run_program
+from ptir.capture.run import run_program
 from ptir.errors import CaptureError, TypeRuleError
 from ptir.ops.record import literal
 from running import REF

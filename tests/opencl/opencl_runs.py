@@ -9,8 +9,8 @@ import numpy as np
 
 import ptir
 from ptir.backend.contract import Target
+from ptir.capture.creation import parameter, tensor
 from ptir.capture.jit import record as record_function
-from ptir.capture.lazy import parameter, tensor
 from ptir.capture.plan import plan_for
 from ptir.params.source import ArraySource
 from ptir.params.store import ParamStore

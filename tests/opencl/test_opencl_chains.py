@@ -14,7 +14,7 @@ import pytest
 
 import ptir
 from ptir.backend.contract import Options, Target
-from ptir.capture.plan import run_program
+from ptir.capture.run import run_program
 from ptir.codegen.chains import Chain
 from ptir.codegen.compile import compile_block
 from ptir.ir.program import Program
@@ -102,7 +102,7 @@ import sys
 from dataclasses import replace
 import numpy as np
 from ptir.backend.contract import Target
-from ptir.capture.plan import run_program
+from ptir.capture.run import run_program
 from test_opencl_chains import OpenCLBackend, program
 backend = OpenCLBackend()
 device = backend.devices()[0]

@@ -10,7 +10,7 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Target
-from ptir.capture.lazy import tensor
+from ptir.capture.creation import tensor
 
 
 def run(target: Target, function: Any, *arrays: Any) -> Any:

@@ -10,7 +10,8 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
-from ptir.capture.lazy import buffer_of, tensor
+from ptir.capture.creation import tensor
+from ptir.capture.lazy import buffer_of
 from ptir.errors import (
     CompileError,
     DeviceError,

@@ -12,7 +12,7 @@ import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
 from ptir.capture import call
-from ptir.capture.lazy import tensor
+from ptir.capture.creation import tensor
 from ptir.errors import UnsupportedError
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Port, Program

@@ -14,7 +14,7 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Target
-from ptir.capture.lazy import tensor
+from ptir.capture.creation import tensor
 
 pytestmark = pytest.mark.turns(2)
 
@@ -138,7 +138,7 @@ import numpy as np
 import ptir
 from ptir import functional as F
 from ptir.backend import registry
-from ptir.capture.lazy import tensor
+from ptir.capture.creation import tensor
 
 def chosen(x):  # a compiler sees that it is 1.5 everywhere, core does not
     most = x.max(axis=1, keepdims=True)

@@ -14,8 +14,9 @@ import ptir
 import ptir_backend_ref
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
-from ptir.capture.lazy import tensor
-from ptir.capture.plan import PLANS, run_program
+from ptir.capture.creation import tensor
+from ptir.capture.plan import PLANS
+from ptir.capture.run import run_program
 from ptir.errors import CaptureError, UnsupportedError
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Port, Program

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from evaluation import evaluate
 from ptir.ir.graph import freeze, source
 from ptir.ops import numerics as xp
-from ptir.ops.quantization import words_for
+from ptir.ops.packing import words_for
 from ptir.ops.record import OPS
 from ptir.types import BF16, F16, F32, TensorType, dtype_of
 

@@ -15,8 +15,8 @@ from comparing import run_block, same_bits
 from devices import device
 from ptir import functional as F
 from ptir.backend.contract import Device, OpQuery, Options, Target
-from ptir.capture.lazy import tensor
-from ptir.capture.plan import run_program
+from ptir.capture.creation import tensor
+from ptir.capture.run import run_program
 from ptir.errors import UsageError
 from ptir.functional.define import composite, lowering
 from ptir.ir.graph import freeze, source

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ptir.backend.registry import get as backend
+    from ptir.capture.creation import tensor
     from ptir.capture.jit import capture, jit
-    from ptir.capture.lazy import tensor
-    from ptir.capture.plan import run_program
+    from ptir.capture.run import run_program
     from ptir.capture.tensor import Tensor
     from ptir.errors import PtirError
     from ptir.ir import Program

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from ptir.capture.creation import parameter, tensor
 from ptir.capture.jit import Jitted, capture, jit
-from ptir.capture.lazy import call, call_multi, parameter, tensor
-from ptir.capture.plan import Plan, plan_for, run_program
-from ptir.capture.tensor import Tensor
-from ptir.capture.trace import lower
+from ptir.capture.lowering import lower
+from ptir.capture.plan import Plan, plan_for
+from ptir.capture.run import run_program
+from ptir.capture.tensor import Tensor, call, call_multi
 from ptir.ir.program import Program
 from ptir.types import TensorType
 

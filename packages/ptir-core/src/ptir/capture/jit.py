@@ -14,9 +14,10 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from ptir.backend.buffer import Buffer
 from ptir.backend.contract import Feeds, Handle, Options, Target
 from ptir.capture.build import Captured, build, pending_nodes, target_of
-from ptir.capture.lazy import adopted, buffer_of, default_target, materialize, tensor
+from ptir.capture.creation import adopted, tensor
+from ptir.capture.lazy import buffer_of, default_target, materialize
 from ptir.capture.plan import Plan, checks_indices, plan_for
-from ptir.capture.tensor import Tensor, constant
+from ptir.capture.tensor import Tensor, constant, from_handle
 from ptir.capture.trace import Tracing, symbol, tracing
 from ptir.capture.tree import Assembler, Structure, assembler, flatten, spans, unflatten
 from ptir.errors import CaptureError, TypeRuleError
@@ -304,7 +305,7 @@ def _fed(replay: Replay, feeds: Mapping[str, int], keep: int) -> tuple[Feeds, in
 
 def _resident(handle: Handle, type: TensorType, replay: Replay) -> Tensor:
     """An output as a tensor."""
-    return Tensor(source(type, Buffer(handle, type, replay.plan.target)))
+    return from_handle(handle, type, replay.plan.target)
 
 
 def _as_argument(leaf: Any) -> Tensor:

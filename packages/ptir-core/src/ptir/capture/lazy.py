@@ -1,4 +1,4 @@
-"""Lazy evaluation: recording ops on tensors and materializing what is asked for.
+"""Lazy evaluation: recording ops on graph values and materializing what is asked for.
 
 A flush computes the requested values and every live handle among their ancestors in one program,
 so nothing is computed twice; computed nodes become sources and let go of their operands.
@@ -17,17 +17,12 @@ from ptir.backend import registry
 from ptir.backend.buffer import Buffer
 from ptir.backend.contract import Backend, Target
 from ptir.capture.build import build, payload_of, pending_nodes, source_refs, target_of
-from ptir.capture.host import host_array
 from ptir.capture.plan import Parameter, plan_for
-from ptir.capture.tensor import Tensor
 from ptir.capture.trace import Symbol, tracing
 from ptir.errors import CaptureError, UsageError
-from ptir.ir.graph import SOURCE, Node, Ref, source
+from ptir.ir.graph import SOURCE, Node, Ref
 from ptir.ops.record import op
-from ptir.params.store import ParamStore
 from ptir.switches import switched_on
-from ptir.types import DType, TensorType, dtype_of
-from ptir.types import dtype as dtype_named
 
 _flush_lock = threading.RLock()
 
@@ -37,22 +32,19 @@ def eager() -> bool:
     return switched_on("PTIR_EAGER")
 
 
-def call_multi(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
-    """Record the op called ``name`` on tensors; returns all results. Raises ``TypeRuleError``."""
-    refs = op(name).multi(*(operand.ref for operand in operands), **attributes)
-    return record(refs)
+def apply(name: str, *operands: Ref, **attributes: Any) -> Ref:
+    """Record the op called ``name`` on graph values; returns its only result.
+
+    Raises ``TypeRuleError``.
+    """
+    return recorded(op(name).multi(*operands, **attributes))[0]
 
 
-def call(name: str, *operands: Tensor, **attributes: Any) -> Tensor:
-    """Record the op called ``name`` on tensors; returns its only result."""
-    return call_multi(name, *operands, **attributes)[0]
+def recorded(refs: Sequence[Ref]) -> Sequence[Ref]:
+    """The results of one node, once it is entered as a user of its operands.
 
-
-def record(refs: Sequence[Ref]) -> tuple[Tensor, ...]:
-    """Tensors for the results of one node, with the node entered as a user of its operands.
-
-    What depends on no tensor is left pending even if every op runs at once: where it runs is known
-    when it meets one.
+    They are computed now if every op is to run at once. What depends on no tensor is left pending
+    even then: where it runs is known when it meets one.
     """
     node = refs[0].node
     for operand in node.operands:
@@ -60,10 +52,9 @@ def record(refs: Sequence[Ref]) -> tuple[Tensor, ...]:
             if operand.node.users is None:
                 operand.node.users = weakref.WeakSet()
             operand.node.users.add(node)
-    tensors = tuple(Tensor(ref) for ref in refs)
     if not tracing() and eager() and source_refs(refs):
-        materialize([tensor.ref for tensor in tensors])
-    return tensors
+        materialize(refs)
+    return refs
 
 
 def default_target(backend: Any = None) -> Target:
@@ -82,42 +73,6 @@ def default_target(backend: Any = None) -> Target:
 @functools.cache
 def _best() -> Target:
     return registry.best().target
-
-
-def tensor(value: Any, dtype: str | DType | None = None, backend: Any = None) -> Tensor:
-    """A tensor with the elements of ``value``: a NumPy array, nested lists, or a DLPack object.
-
-    NumPy dtypes are kept; Python floats become f32, ints i32 (an error if they do not fit).
-    ``dtype`` asks for another element type, under the rules of the op ``cast``. The elements are
-    copied, on the device where they lie there. Raises ``TypeRuleError``.
-    """
-    if isinstance(value, Tensor):
-        return value if dtype is None else value.astype(dtype)
-    target = default_target(backend)
-    lent = adopted(value, target)
-    if lent is not None:
-        handle = target.backend.copy(buffer_of(lent.ref).handle, target.device)
-        own = from_handle(handle, lent.type, target)
-        return own if dtype is None else own.astype(dtype)
-    array = host_array(value, None if dtype is None else dtype_named(dtype))
-    handle = target.backend.upload(array, target.device)
-    return from_handle(handle, TensorType(dtype_of(array), tuple(array.shape)), target)
-
-
-def adopted(value: Any, target: Target) -> Tensor | None:
-    """A tensor over another library's memory, where that lies on the target's device."""
-    found = target.backend.adopt(value, target.device) if hasattr(value, "__dlpack__") else None
-    return None if found is None else from_handle(*found, target, shared=True)
-
-
-def from_handle(handle: Any, type: TensorType, target: Target, shared: bool = False) -> Tensor:
-    """A tensor that owns a device handle."""
-    return Tensor(source(type, Buffer(handle, type, target, shared)))
-
-
-def parameter(store: ParamStore, name: str) -> Tensor:
-    """A tensor for a stored parameter; nothing is read until a program needs it."""
-    return Tensor(source(store.type(name), Parameter(store, name)))
 
 
 def buffer_of(ref: Ref) -> Buffer:

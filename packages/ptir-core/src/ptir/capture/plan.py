@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from ptir import events
-from ptir.backend.checked import downloaded
 from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, in_turns
-from ptir.errors import UsageError, VerifyError
+from ptir.errors import VerifyError
 from ptir.ir.program import Block, Port, Program
 from ptir.ops.implementations import Overrides, active_overrides
 from ptir.ops.verify import verify
@@ -236,39 +235,3 @@ def plan_for(program: Program, target: Target, options: Options | None = None) -
 def checks_indices() -> bool:
     """Whether ``PTIR_CHECK_INDICES=1`` asks for an error where an index is outside."""
     return switched_on("PTIR_CHECK_INDICES")
-
-
-def run_program(
-    program: Program, inputs: Mapping[str, Any], backend: Any = None
-) -> tuple[Any, ...]:
-    """Run a program (parsed from a dump, say) on arrays given by port name.
-
-    Parameters are given by name too; what no port is called is ignored. ``backend`` is a name
-    (``ref``, ``opencl:0``) or a Target; None picks the best. Returns NumPy arrays; raises
-    ``UsageError`` when an array is missing or has another type than its port.
-    """
-    from ptir.capture.host import host_array
-    from ptir.capture.lazy import default_target
-    from ptir.types import TensorType, dtype_of
-
-    arrays = {}
-    for port, type in zip(program.ports, program.inputs, strict=True):
-        if port.name not in inputs:
-            wanted = ", ".join(p.name for p in program.ports)
-            given = ", ".join(inputs) or "nothing"
-            said = f"no array for port {port.name!r} ({type})"
-            raise UsageError(f"{said}; the program takes {wanted}, given: {given}")
-        array = arrays[port.name] = host_array(inputs[port.name])
-        found = TensorType(dtype_of(array), tuple(array.shape))
-        if found != type:
-            raise UsageError(f"port {port.name!r} takes {type}, given {found}")
-    target = default_target(backend)
-    plain = Program(program.main, tuple(Port(p.name) for p in program.ports))
-    plan = plan_for(plain, target)
-    handles = [target.backend.upload(arrays[p.name], target.device) for p in program.ports]
-    outputs = plan.run(handles, ())
-    types = program.main.output_types
-    return tuple(
-        downloaded(target.backend, handle, target.device, type)
-        for handle, type in zip(outputs, types, strict=True)
-    )

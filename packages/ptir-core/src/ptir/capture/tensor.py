@@ -1,6 +1,7 @@
 """``Tensor``: a lazy handle to a value, with Python's operators and NumPy's manners.
 
-Arithmetic records; ``.numpy()``, ``float()``, ``bool()`` and printing materialize.
+Arithmetic records; ``.numpy()``, ``float()``, ``bool()`` and printing materialize. What an operator
+or an index means is said on graph values, in ``operators`` and ``indexing``.
 """
 
 from __future__ import annotations
@@ -9,23 +10,38 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptir.capture.promote import broadcast_shapes, promote, scalar_array, scalar_dtype
+from ptir.backend.buffer import Buffer
+from ptir.backend.contract import Target
+from ptir.capture import operands
+from ptir.capture.indexing import index
+from ptir.capture.lazy import buffer_of, default_target, readable, recorded
+from ptir.capture.operands import Scalar, lifted
+from ptir.capture.operators import OPERATORS, Binary, matmul
 from ptir.errors import TypeRuleError
-from ptir.types import BOOL, F32, F64, I32, DType, TensorType
+from ptir.ir.graph import Ref, source
+from ptir.ops.record import op
+from ptir.types import BOOL, F32, F64, I32, DType, TensorType, dtype_of
 from ptir.types import dtype as dtype_named
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ptir.ir.graph import Ref
-
-Scalar = bool | int | float
+Method = Callable[["Tensor", Any], "Tensor"]
 
 
-def _call(name: str, *operands: Tensor, **attributes: Any) -> Tensor:
-    from ptir.capture.lazy import call
+def _operator(symbol: str, reflected: bool = False) -> Method:
+    """The method of an operator, or the one of its right operand."""
+    function = OPERATORS[symbol]
 
-    return call(name, *operands, **attributes)
+    def method(self: Tensor, other: Any) -> Tensor:
+        left, right = (other, self) if reflected else (self, other)
+        return _applied(function, left, right)  # type: ignore[no-any-return]
+
+    return method
+
+
+def _both_sides(symbol: str) -> tuple[Method, Method]:
+    return _operator(symbol), _operator(symbol, reflected=True)
 
 
 class Tensor:
@@ -76,8 +92,6 @@ class Tensor:
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The elements as a NumPy array of its own. Raises ``CaptureError`` inside a capture."""
-        from ptir.capture.lazy import buffer_of
-
         array: np.ndarray[Any, Any] = buffer_of(self.ref).download()
         return array
 
@@ -99,8 +113,6 @@ class Tensor:
         return self._exported().__dlpack_device__()
 
     def _exported(self) -> Any:
-        from ptir.capture.lazy import buffer_of
-
         buffer = buffer_of(self.ref)
         buffer.shared = True
         return buffer.target.backend.export(buffer.handle, buffer.target.device)
@@ -128,8 +140,6 @@ class Tensor:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        from ptir.capture.lazy import readable
-
         return (
             f"Tensor({self.type}, {self.numpy()})" if readable(self.ref) else f"Tensor({self.type})"
         )
@@ -138,137 +148,63 @@ class Tensor:
         return format(self.item(), spec) if spec else repr(self)
 
     def __deepcopy__(self, memo: Any) -> Tensor:
-        from ptir.capture.lazy import buffer_of, tensor
-
-        return tensor(self.numpy(), backend=buffer_of(self.ref).target)
+        return from_host(self.numpy(), buffer_of(self.ref).target)
 
     def __reduce__(self) -> Any:
         """Pickled by value; it is unpickled on the default backend."""
-        from ptir.capture.lazy import tensor
-
-        return tensor, (self.numpy(),)
+        return from_host, (self.numpy(),)
 
     __hash__ = object.__hash__
 
-    # Arithmetic.
+    # Operators.
 
     def __neg__(self) -> Tensor:
-        return _call("neg", self)
+        return call("neg", self)
 
     def __abs__(self) -> Tensor:
-        return _call("abs", self)
+        return call("abs", self)
 
     def __invert__(self) -> Tensor:
-        return _call("not", self)
+        return call("not", self)
 
-    def __add__(self, other: Any) -> Tensor:
-        return _binary("+", self, other)  # type: ignore[no-any-return]
-
-    def __radd__(self, other: Any) -> Tensor:
-        return _binary("+", other, self)  # type: ignore[no-any-return]
-
-    def __sub__(self, other: Any) -> Tensor:
-        return _binary("-", self, other)  # type: ignore[no-any-return]
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return _binary("-", other, self)  # type: ignore[no-any-return]
-
-    def __mul__(self, other: Any) -> Tensor:
-        return _binary("*", self, other)  # type: ignore[no-any-return]
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return _binary("*", other, self)  # type: ignore[no-any-return]
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return _binary("/", self, other)  # type: ignore[no-any-return]
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return _binary("/", other, self)  # type: ignore[no-any-return]
-
-    def __floordiv__(self, other: Any) -> Tensor:
-        return _binary("//", self, other)  # type: ignore[no-any-return]
-
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        return _binary("//", other, self)  # type: ignore[no-any-return]
-
-    def __mod__(self, other: Any) -> Tensor:
-        return _binary("%", self, other)  # type: ignore[no-any-return]
-
-    def __rmod__(self, other: Any) -> Tensor:
-        return _binary("%", other, self)  # type: ignore[no-any-return]
-
-    def __pow__(self, other: Any) -> Tensor:
-        return _binary("**", self, other)  # type: ignore[no-any-return]
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return _binary("**", other, self)  # type: ignore[no-any-return]
-
-    def __and__(self, other: Any) -> Tensor:
-        return _binary("&", self, other)  # type: ignore[no-any-return]
-
-    def __rand__(self, other: Any) -> Tensor:
-        return _binary("&", other, self)  # type: ignore[no-any-return]
-
-    def __or__(self, other: Any) -> Tensor:
-        return _binary("|", self, other)  # type: ignore[no-any-return]
-
-    def __ror__(self, other: Any) -> Tensor:
-        return _binary("|", other, self)  # type: ignore[no-any-return]
-
-    def __xor__(self, other: Any) -> Tensor:
-        return _binary("^", self, other)  # type: ignore[no-any-return]
-
-    def __rxor__(self, other: Any) -> Tensor:
-        return _binary("^", other, self)  # type: ignore[no-any-return]
-
-    def __lshift__(self, other: Any) -> Tensor:
-        return _binary("<<", self, other)  # type: ignore[no-any-return]
-
-    def __rlshift__(self, other: Any) -> Tensor:
-        return _binary("<<", other, self)  # type: ignore[no-any-return]
-
-    def __rshift__(self, other: Any) -> Tensor:
-        return _binary(">>", self, other)  # type: ignore[no-any-return]
-
-    def __rrshift__(self, other: Any) -> Tensor:
-        return _binary(">>", other, self)  # type: ignore[no-any-return]
-
-    def __lt__(self, other: Any) -> Tensor:
-        return _compare("lt", self, other)  # type: ignore[no-any-return]
-
-    def __le__(self, other: Any) -> Tensor:
-        return _compare("le", self, other)  # type: ignore[no-any-return]
-
-    def __gt__(self, other: Any) -> Tensor:
-        return _compare("gt", self, other)  # type: ignore[no-any-return]
-
-    def __ge__(self, other: Any) -> Tensor:
-        return _compare("ge", self, other)  # type: ignore[no-any-return]
+    __add__, __radd__ = _both_sides("+")
+    __sub__, __rsub__ = _both_sides("-")
+    __mul__, __rmul__ = _both_sides("*")
+    __truediv__, __rtruediv__ = _both_sides("/")
+    __floordiv__, __rfloordiv__ = _both_sides("//")
+    __mod__, __rmod__ = _both_sides("%")
+    __pow__, __rpow__ = _both_sides("**")
+    __and__, __rand__ = _both_sides("&")
+    __or__, __ror__ = _both_sides("|")
+    __xor__, __rxor__ = _both_sides("^")
+    __lshift__, __rlshift__ = _both_sides("<<")
+    __rshift__, __rrshift__ = _both_sides(">>")
+    __lt__, __gt__ = _operator("<"), _operator(">")
+    __le__, __ge__ = _operator("<="), _operator(">=")
 
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return _compare("eq", self, other)  # type: ignore[no-any-return]
+        return _applied(OPERATORS["=="], self, other)  # type: ignore[no-any-return]
 
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
-        return _compare("ne", self, other)  # type: ignore[no-any-return]
+        return _applied(OPERATORS["!="], self, other)  # type: ignore[no-any-return]
 
     def __matmul__(self, other: Any) -> Tensor:
-        right = _lifted(other)
-        return matmul(self, right) if isinstance(right, Tensor) else NotImplemented
+        right = _operand(other)
+        return Tensor(matmul(self.ref, right)) if isinstance(right, Ref) else NotImplemented
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        left = _lifted(other)
-        return matmul(left, self) if isinstance(left, Tensor) else NotImplemented
+        left = _operand(other)
+        return Tensor(matmul(left, self.ref)) if isinstance(left, Ref) else NotImplemented
 
     def __getitem__(self, key: Any) -> Tensor:
-        from ptir.capture.indexing import index
-
-        return index(self, key)
+        keys = key if isinstance(key, tuple) else (key,)
+        return self._for(index(self.ref, tuple(map(_bare, keys))))
 
     # Movement.
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in row-major order in another shape; one size may be -1."""
-        return _call("reshape", self, shape=self._resolve(self._sizes("reshape", shape)))
+        return call("reshape", self, shape=self._resolve(self._sizes("reshape", shape)))
 
     def _sizes(self, name: str, given: tuple[Any, ...]) -> tuple[int, ...]:
         """The sizes that were given one by one or as one sequence."""
@@ -290,17 +226,19 @@ class Tensor:
     def transpose(self, *axes: int) -> Tensor:
         """The axes in the given order, reversed without arguments; negative axes count back."""
         order = tuple(self._axis("transpose", a) for a in axes or range(self.ndim)[::-1])
-        return _call("transpose", self, permutation=order)
+        return call("transpose", self, permutation=order)
 
     def broadcast_to(self, *shape: Any) -> Tensor:
         """The elements repeated to ``shape`` under NumPy's broadcasting rule."""
-        sizes = self._sizes("broadcast_to", shape)
-        return self if sizes == self.shape else _call("broadcast_to", self, shape=sizes)
+        return self._for(operands.spread(self.ref, self._sizes("broadcast_to", shape)))
 
     def astype(self, dtype: str | DType) -> Tensor:
         """The elements cast to ``dtype`` (semantics of the op ``cast``)."""
-        wanted = dtype_named(dtype)
-        return self if wanted == self.dtype else _call("cast", self, dtype=wanted)
+        return self._for(operands.converted(self.ref, dtype_named(dtype)))
+
+    def _for(self, ref: Ref) -> Tensor:
+        """A tensor for a value made of this one's; this one if it is the same."""
+        return self if ref is self.ref else Tensor(ref)
 
     # Reductions.
 
@@ -344,9 +282,16 @@ class Tensor:
 
         None looks at all elements in row-major order.
         """
+        return self._first("arg_max", "argmax", axis)
+
+    def argmin(self, axis: int | None = -1) -> Tensor:
+        """Index (i32) of the first minimum along ``axis``; a NaN counts as the minimum."""
+        return self._first("arg_min", "argmin", axis)
+
+    def _first(self, name: str, method: str, axis: int | None) -> Tensor:
         if axis is None:
-            return self.reshape(self.size).argmax(0)
-        return _call("arg_max", self, axis=self._axis("argmax", axis))
+            return self.reshape(self.size)._first(name, method, 0)
+        return call(name, self, axis=self._axis(method, axis))
 
     def _axis(self, name: str, axis: Any) -> int:
         whole = hasattr(axis, "__index__") and not isinstance(axis, bool)
@@ -357,12 +302,6 @@ class Tensor:
             )
         return int(axis) % self.ndim
 
-    def argmin(self, axis: int | None = -1) -> Tensor:
-        """Index (i32) of the first minimum along ``axis``; a NaN counts as the minimum."""
-        if axis is None:
-            return self.reshape(self.size).argmin(0)
-        return _call("arg_min", self, axis=self._axis("argmin", axis))
-
     def _reduce(self, kind: str, axis: int | Sequence[int] | None, keepdims: bool) -> Tensor:
         chosen = range(self.ndim) if axis is None else axis
         listed = (
@@ -370,161 +309,67 @@ class Tensor:
         )
         axes = tuple(sorted({self._axis(kind, a) for a in listed}))
         logical = {"max": "any", "min": "all"} if self.dtype == BOOL else {}
-        result = _call("reduce", self, axes=axes, kind=logical.get(kind, kind))
+        result = call("reduce", self, axes=axes, kind=logical.get(kind, kind))
         if not keepdims:
             return result
         return result.reshape(tuple(1 if i in axes else s for i, s in enumerate(self.shape)))
 
 
+# --- recording ---
+
+
+def call_multi(name: str, *tensors: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
+    """Record the op called ``name`` on tensors; returns all results. Raises ``TypeRuleError``."""
+    return record(op(name).multi(*(tensor.ref for tensor in tensors), **attributes))
+
+
+def call(name: str, *tensors: Tensor, **attributes: Any) -> Tensor:
+    """Record the op called ``name`` on tensors; returns its only result."""
+    return call_multi(name, *tensors, **attributes)[0]
+
+
+def record(refs: Sequence[Ref]) -> tuple[Tensor, ...]:
+    """Tensors for the results of one node, which ``lazy.recorded`` enters."""
+    return tuple(map(Tensor, recorded(refs)))
+
+
 def constant(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Tensor:
     """A constant scalar broadcast to ``shape``; raises ``TypeRuleError`` if it does not fit."""
-    from ptir.ir.attributes import Literal
-
-    literal = Literal.of(scalar_array(value, dtype))
-    return _call("constant", value=literal).broadcast_to(shape)
+    return Tensor(operands.constant(value, dtype)).broadcast_to(shape)
 
 
 def unify(*values: Tensor | Scalar) -> tuple[Tensor, ...]:
     """Tensors of one element type and shape: promotion first, then broadcasting."""
-    tensors = [v for v in values if isinstance(v, Tensor)]
-    common = tensors[0].dtype
-    for tensor in tensors[1:]:
-        common = promote(common, tensor.dtype)
-    for value in values:
-        if not isinstance(value, Tensor):
-            common = promote(common, scalar_dtype(value, common))
-    shape = broadcast_shapes([t.shape for t in tensors])
-    return tuple(
-        v.astype(common).broadcast_to(shape)
-        if isinstance(v, Tensor)
-        else constant(v, common, shape)
-        for v in values
-    )
+    return tuple(map(Tensor, operands.unify(*map(_bare, values))))
 
 
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """NumPy's ``a @ b``: the last axis of ``a`` against the second last of ``b``, batched."""
-    if not a.ndim or not b.ndim:
-        raise TypeRuleError(f"matmul({a.type}, {b.type}): operands need at least one axis")
-    if a.ndim == 1 or b.ndim == 1:
-        left, right = a, b
-        if a.ndim == 1:
-            left = a.reshape(1, a.shape[0])
-        if b.ndim == 1:
-            right = b.reshape(b.shape[0], 1)
-        full = matmul(left, right)
-        drop = {full.ndim - 2} if a.ndim == 1 else set()
-        drop |= {full.ndim - 1} if b.ndim == 1 else set()
-        return full.reshape(tuple(s for i, s in enumerate(full.shape) if i not in drop))
-    common = promote(a.dtype, b.dtype)
-    a, b = a.astype(common), b.astype(common)
-    if b.ndim == 2:
-        contract = {"lhs_contract": (a.ndim - 1,), "rhs_contract": (0,)}
-        return _call("dot_general", a, b, **contract)
-    batch = broadcast_shapes([a.shape[:-2], b.shape[:-2]])
-    a, b = a.broadcast_to((*batch, *a.shape[-2:])), b.broadcast_to((*batch, *b.shape[-2:]))
-    axes, rank = tuple(range(len(batch))), len(batch)
-    contract = {"lhs_contract": (rank + 1,), "rhs_contract": (rank,)}
-    return _call("dot_general", a, b, lhs_batch=axes, rhs_batch=axes, **contract)
-
-
-def _divide(a: Tensor, b: Tensor) -> Tensor:
-    """True division: integers are divided as f32."""
-    if not a.dtype.is_float:
-        a, b = a.astype(F32), b.astype(F32)
-    return _call("div", a, b)
-
-
-def _misses(rest: Tensor, b: Tensor) -> Tensor:
-    """Where a truncating remainder has not the divisor's sign, so that Python's differs."""
-    zero = constant(0, rest.dtype, rest.shape)
-    negative = _call("compare", rest, zero, direction="lt")
-    differs = negative ^ _call("compare", b, zero, direction="lt")
-    return _call("and", _call("compare", rest, zero, direction="ne"), differs)
-
-
-def _remainder(a: Tensor, b: Tensor) -> Tensor:
-    """Python's ``%``: the result has the divisor's sign, a zero of floats too."""
-    rest = _call("rem", a, b)
-    result = _call("select", _misses(rest, b), _call("add", rest, b), rest)
-    if not rest.dtype.is_float:
-        return result
-    zero = constant(0, rest.dtype, rest.shape)
-    some = _call("compare", rest, zero, direction="ne")
-    return _call("select", some, result, _call("mul", _call("sign", b), zero))
-
-
-def _floor_divide(a: Tensor, b: Tensor) -> Tensor:
-    """Python's ``//``; integers by zero give all ones, as the op ``div`` does."""
-    quotient = _call("div", a, b)
-    if a.dtype.is_float:
-        return _call("floor", quotient)
-    if a.dtype.kind == "uint":
-        return quotient
-    zero, one = constant(0, a.dtype, a.shape), constant(1, a.dtype, a.shape)
-    divided = _call("compare", b, zero, direction="ne")
-    below = _call("and", _misses(_call("rem", a, b), b), divided)
-    return _call("select", below, _call("sub", quotient, one), quotient)
-
-
-def _named(name: str) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda a, b: _call(name, a, b)
-
-
-_BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "/": _divide,
-    "//": _floor_divide,
-    "%": _remainder,
-    **{
-        symbol: _named(name)
-        for symbol, name in {
-            "+": "add",
-            "-": "sub",
-            "*": "mul",
-            "**": "pow",
-            "&": "and",
-            "|": "or",
-            "^": "xor",
-            "<<": "shift_left",
-            ">>": "shift_right",
-        }.items()
-    },
-}
-
-
-def _binary(symbol: str, a: Any, b: Any) -> Any:
-    """``a symbol b`` after promotion and broadcasting; at least one of them is a tensor."""
-    lifted = _lift_pair(a, b)
-    return NotImplemented if lifted is None else _BINARY[symbol](*unify(*lifted))
-
-
-def _compare(direction: str, a: Any, b: Any) -> Any:
-    lifted = _lift_pair(a, b)
-    if lifted is None:
+def _applied(function: Binary, a: Any, b: Any) -> Any:
+    """``function`` of both operands once they are alike, or NotImplemented where one is none."""
+    left, right = _operand(a), _operand(b)
+    if left is None or right is None:
         return NotImplemented
-    return _call("compare", *unify(*lifted), direction=direction)
+    return Tensor(function(*operands.unify(left, right)))
 
 
-def _lift_pair(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Both operands as tensors or Python scalars, or None when one is neither."""
-    pair = (_lifted(a), _lifted(b))
-    return None if pair[0] is None or pair[1] is None else pair
+def _operand(value: Any) -> Ref | Scalar | None:
+    return value.ref if isinstance(value, Tensor) else lifted(value)
 
 
-def _lifted(value: Any) -> Tensor | Scalar | None:
-    """NumPy operands beside a tensor: scalars stay scalars, arrays become constants."""
-    import numpy as np
-
-    if isinstance(value, Tensor | bool | int | float):
-        return value
-    if isinstance(value, np.generic):
-        scalar: Scalar = value.item()
-        return scalar
-    if isinstance(value, np.ndarray):
-        from ptir.ops.record import literal
-
-        return _call("constant", value=literal(value))
-    return None
+def _bare(value: Any) -> Any:
+    """The graph value of a tensor; what is none stays."""
+    return value.ref if isinstance(value, Tensor) else value
 
 
-__all__ = ["Scalar", "Tensor", "constant", "matmul", "unify"]
+# --- memory ---
+
+
+def from_handle(handle: Any, type: TensorType, target: Target, shared: bool = False) -> Tensor:
+    """A tensor that owns a device handle."""
+    return Tensor(source(type, Buffer(handle, type, target, shared)))
+
+
+def from_host(array: Any, target: Target | None = None) -> Tensor:
+    """A tensor with a copy of a NumPy array, whose dtype is an element type, on a device."""
+    chosen = target or default_target()
+    handle = chosen.backend.upload(array, chosen.device)
+    return from_handle(handle, TensorType(dtype_of(array), tuple(array.shape)), chosen)

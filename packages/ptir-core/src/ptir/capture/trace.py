@@ -1,14 +1,10 @@
-"""Tracing: running a Python function on symbolic tensors and freezing what it recorded."""
+"""Tracing: symbolic inputs, and the state in which a function runs on them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-from ptir.errors import CaptureError
-from ptir.ir.graph import Ref, freeze, source
-from ptir.ir.program import Block
+from ptir.ir.graph import Ref, source
 from ptir.types import TensorType
 
 
@@ -46,24 +42,3 @@ class Tracing:
 def symbol(type: TensorType, name: str) -> Ref:
     """A symbolic input."""
     return source(type, Symbol(name))
-
-
-def lower(
-    function: Callable[..., Any], types: Sequence[TensorType], attributes: Mapping[str, Any]
-) -> Block:
-    """The closed block of ``function(*tensors, **attributes)``.
-
-    Raises ``CaptureError`` when the function uses a tensor that is not an argument.
-    """
-    from ptir.capture.tensor import Tensor
-
-    inputs = [symbol(type, f"operand {i}") for i, type in enumerate(types)]
-    with Tracing():
-        result = function(*(Tensor(ref) for ref in inputs), **attributes)
-    outputs = result if isinstance(result, tuple) else (result,)
-    for output in outputs:
-        if not isinstance(output, Tensor):
-            raise CaptureError(
-                f"lowering {function.__name__} returned {type(output).__name__}, not a Tensor"
-            )
-    return freeze([output.ref for output in outputs], inputs)

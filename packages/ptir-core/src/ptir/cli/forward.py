@@ -72,7 +72,7 @@ def command(
 
 
 def _run_program(shared: Shared, path: Path, inputs: tuple[Path, ...]) -> dict[str, Any]:
-    from ptir.capture.plan import run_program
+    from ptir.capture.run import run_program
     from ptir.checkpoint import load_archive
     from ptir.cli.shared import open_target
 

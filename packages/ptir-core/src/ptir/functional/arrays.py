@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir.capture import Tensor, call, call_multi
+from ptir.capture.operands import Scalar
 from ptir.capture.promote import promote, scalar_dtype
-from ptir.capture.tensor import Scalar, constant
+from ptir.capture.tensor import constant
 from ptir.errors import TypeRuleError
 from ptir.ops.record import literal, type_error
 from ptir.types import BOOL, I32, DType

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptir.capture import Tensor, call
-from ptir.capture.lazy import record
+from ptir.capture.tensor import record
 from ptir.capture.trace import Tracing, symbol
 from ptir.capture.tree import Structure, describe, flatten, unflatten
 from ptir.functional.arrays import full

@@ -12,7 +12,7 @@ from functools import lru_cache, update_wrapper
 from typing import Any, TypeVar
 
 from ptir.capture import Tensor, lower
-from ptir.capture.lazy import record
+from ptir.capture.tensor import record
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block
 from ptir.ops.implementations import (

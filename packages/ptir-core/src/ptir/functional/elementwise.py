@@ -12,8 +12,9 @@ from functools import cache
 from typing import Any, Final
 
 from ptir.capture import Tensor, call
+from ptir.capture.operands import Scalar
 from ptir.capture.promote import broadcast_shapes
-from ptir.capture.tensor import Scalar, unify
+from ptir.capture.tensor import unify
 from ptir.errors import unknown_name
 from ptir.functional.arrays import full
 from ptir.ops.classes import dtypes

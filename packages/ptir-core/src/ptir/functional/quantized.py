@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptir.capture import Tensor, call
 from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
-from ptir.ops.quantization import words_for
+from ptir.ops.packing import words_for
 from ptir.ops.record import type_error
 from ptir.types import F32, DType
 from ptir.types import dtype as dtype_named

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ptir.capture import Tensor
-from ptir.capture.lazy import record
+from ptir.capture.tensor import record
 from ptir.functional import elementwise as each
 from ptir.functional.define import implementation, lowering
 from ptir.functional.elementwise import where

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ptir.errors import PtirError, VerifyError, unknown_name
 from ptir.ir.attributes import Attr, Attributes, Literal, float_text
 from ptir.ir.parser import read_float
-from ptir.ir.program import Block, Instruction, Port, Program, lowering_names
+from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ir.structure import (
     PORT_KINDS,
     block_depth,
@@ -20,6 +20,7 @@ from ptir.ir.structure import (
     check_structure,
     check_version,
 )
+from ptir.ir.text import lowering_names
 from ptir.ir.tokens import FLOAT, NAN, TYPE
 from ptir.types import DType, TensorType, dtype, parse_type
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ptir.ir.attributes import Literal, quoted
-from ptir.ir.program import Block, Instruction, Program, lowering_names
 from ptir.ir.structure import check_structure
-from ptir.ir.text import instruction_text, is_composite, name_text, types_text, values_text
+from ptir.ir.text import (
+    instruction_text,
+    is_composite,
+    lowering_names,
+    name_text,
+    types_text,
+    values_text,
+)
+
+if TYPE_CHECKING:
+    from ptir.ir.program import Block, Instruction, Program
 
 _WIDTH = 100
 

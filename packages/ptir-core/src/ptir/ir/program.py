@@ -15,9 +15,10 @@ from functools import cached_property
 from typing import Literal as Choice
 
 from ptir.ir.attributes import Attributes
+from ptir.ir.printer import print_program
+from ptir.ir.structure import VERSION
+from ptir.ir.text import lowering_names
 from ptir.types import TensorType
-
-VERSION = (1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,29 +151,4 @@ class Program:
         return hash(self.digest)
 
     def __str__(self) -> str:
-        from ptir.ir.printer import print_program
-
         return print_program(self)
-
-
-def lowering_names(main: Block) -> dict[Block, str]:
-    """A name for each distinct composite lowering below ``main``: ``softmax_0``, in post-order."""
-    names: dict[Block, str] = {}
-    counts: dict[str, int] = {}
-
-    def visit(block: Block) -> None:
-        for instruction in block.instructions:
-            for region in instruction.regions:
-                visit_region(instruction, region)
-
-    def visit_region(instruction: Instruction, region: Block) -> None:
-        if region in names:
-            return
-        visit(region)
-        if instruction.op == "composite":
-            base = instruction.name
-            names[region] = f"{base}_{counts.setdefault(base, 0)}"
-            counts[base] += 1
-
-    visit(main)
-    return names

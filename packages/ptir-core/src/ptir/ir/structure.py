@@ -6,13 +6,18 @@ The parser, the JSON reader, the printer and the verifier share these checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ptir.errors import TypeRuleError, VerifyError
 from ptir.ir.attributes import Attr
-from ptir.ir.program import VERSION, Block, Instruction, Program
 from ptir.ir.text import NAME, instruction_text, is_composite
 from ptir.types import TensorType
+
+if TYPE_CHECKING:
+    from ptir.ir.program import Block, Instruction, Program
+
+VERSION: Final = (1, 0)
+"""Major and minor version of the form that this build reads and writes."""
 
 MAX_DEPTH: Final = 64
 """Most levels of blocks inside blocks (through lowerings too) and of lists inside lists."""
@@ -21,7 +26,7 @@ LAST_MINOR: Final = 999_999
 RESERVED: Final = frozenset({"region", "return"})
 PORT_KINDS: Final = ("input", "parameter")
 
-Check = Callable[[Block, Instruction], None]
+Check = Callable[["Block", "Instruction"], None]
 """Raises ``VerifyError`` or ``TypeRuleError`` for an instruction of a block that is wrong."""
 
 

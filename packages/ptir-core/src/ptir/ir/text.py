@@ -1,15 +1,17 @@
-"""The pieces of the text form that the printer and error messages share: one instruction's line."""
+"""The pieces of the text form that are shared: an instruction's line, the names of lowerings."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ptir.ir.attributes import Attr, Attributes, Literal, attribute_text, quoted
-from ptir.ir.program import Instruction
 from ptir.types import TensorType
+
+if TYPE_CHECKING:
+    from ptir.ir.program import Block, Instruction
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 """How ops, attributes and functions may be called without quotes."""
@@ -85,3 +87,26 @@ def instruction_text(
     callee = f" @{name_text(function)}" if function else ""
     types = types_text(instruction.types)
     return f"{results}{call}({values_text(instruction.operands)}){braces}{callee} : {types}"
+
+
+def lowering_names(main: Block) -> dict[Block, str]:
+    """A name for each distinct composite lowering below ``main``: ``softmax_0``, in post-order."""
+    names: dict[Block, str] = {}
+    counts: dict[str, int] = {}
+
+    def visit(block: Block) -> None:
+        for instruction in block.instructions:
+            for region in instruction.regions:
+                visit_region(instruction, region)
+
+    def visit_region(instruction: Instruction, region: Block) -> None:
+        if region in names:
+            return
+        visit(region)
+        if instruction.op == "composite":
+            base = instruction.name
+            names[region] = f"{base}_{counts.setdefault(base, 0)}"
+            counts[base] += 1
+
+    visit(main)
+    return names

@@ -28,7 +28,8 @@ from ptir.ops import (
     scatter,
     transcendental,
     unary,
-    window,
+    window_folds,
+    window_patches,
 )
 from ptir.ops.record import OPS, Op, op
 
@@ -54,7 +55,8 @@ __all__ = [
     "scatter",
     "transcendental",
     "unary",
-    "window",
+    "window_folds",
+    "window_patches",
 ]
 
 

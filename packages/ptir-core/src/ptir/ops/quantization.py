@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from ptir.ir.attributes import Literal
 from ptir.ir.graph import Ref
 from ptir.ops.classes import dtypes
+from ptir.ops.fill import full
 from ptir.ops.layout import broadcast_to, reshape
-from ptir.ops.movement import pad
-from ptir.ops.movement import slice as slice_op
-from ptir.ops.record import Array, Attribute, Call, bad, define, op, refusals, sample
-from ptir.ops.reduction import reduce
+from ptir.ops.packing import packed, unpacked, with_axis, words_for
+from ptir.ops.record import Array, Attribute, BadCall, Call, bad, define, op, refusals, sample
 from ptir.types import BF16, F16, F32, U32, DType, TensorType
 
 _f32, _u32 = partial(Array, "f32"), partial(Array, "u32")
@@ -28,11 +24,6 @@ _RESULTS: Final = (F16, BF16, F32)
 _AXIS = Attribute("axis", "the axis that is packed, and along which groups lie")
 _GROUP = Attribute("group", "neighbours along the axis that share a scale and a bias")
 _BITS = Attribute("bits", "bits of a value: 2, 3, 4 or 8")
-
-
-def words_for(size: int, bits: int) -> int:
-    """How many u32 words hold ``size`` values of ``bits`` bits."""
-    return -(-size * bits // 32)
 
 
 # --- types ---
@@ -70,8 +61,7 @@ def _quantize(call: Call) -> TensorType:
         size % group == 0, "groups", f"group {group} does not divide axis {axis} of {size}"
     )
     _check_scales(call, operand.shape, axis, group)
-    packed = (*operand.shape[:axis], words_for(size, bits), *operand.shape[axis + 1 :])
-    return TensorType(U32, packed)
+    return TensorType(U32, with_axis(operand.shape, axis, words_for(size, bits)))
 
 
 def _dequantize(call: Call) -> TensorType:
@@ -89,7 +79,7 @@ def _dequantize(call: Call) -> TensorType:
         f" axis {axis} has {words.shape[axis]}"
     )
     call.require(words.shape[axis] == needed, "words", message)
-    shape = (*words.shape[:axis], size, *words.shape[axis + 1 :])
+    shape = with_axis(words.shape, axis, size)
     _check_scales(call, shape, axis, group)
     return TensorType(dtype, shape)
 
@@ -97,91 +87,16 @@ def _dequantize(call: Call) -> TensorType:
 # --- decompositions ---
 
 
-def _apply(name: str, *operands: Ref, **attributes: Any) -> Ref:
-    return op(name)(*operands, **attributes)
-
-
-def _filled(value: Any, dtype: DType, shape: tuple[int, ...]) -> Ref:
-    """``value``, an array of the trailing axes of ``shape``, spread over all of it."""
-    import numpy as np
-
-    constant = _apply("constant", value=Literal.of(np.asarray(value, dtype.numpy)))
-    return broadcast_to(constant, shape=shape)
-
-
 def _wide(x: Ref) -> Ref:
-    return x if x.type.dtype == F32 else _apply("cast", x, dtype=F32)
-
-
-def _split(shape: tuple[int, ...], axis: int, *sizes: int) -> tuple[int, ...]:
-    """``shape`` with other axes in place of ``axis``."""
-    return (*shape[:axis], *sizes, *shape[axis + 1 :])
+    return x if x.type.dtype == F32 else op("cast")(x, dtype=F32)
 
 
 def _per_value(scale: Ref, shape: tuple[int, ...], axis: int, group: int) -> Ref:
     """A scale or bias in f32 for every value."""
     groups = scale.type.shape[axis]
-    each = reshape(_wide(scale), shape=_split(scale.type.shape, axis, groups, 1))
-    spread = broadcast_to(each, shape=_split(shape, axis, groups, group))
+    each = reshape(_wide(scale), shape=with_axis(scale.type.shape, axis, groups, 1))
+    spread = broadcast_to(each, shape=with_axis(shape, axis, groups, group))
     return reshape(spread, shape=shape)
-
-
-def _moved(x: Ref, axis: int, period: int, pieces: int, amount: Callable[[int, int], int]) -> Ref:
-    """Every ``period`` items along ``axis`` as ``pieces`` by ``period`` shifted ones.
-
-    In piece p item i is shifted left by ``amount(p, i)``, right where that is negative; a shift of
-    32 or more leaves nothing.
-    """
-    size = x.type.shape[axis]
-    periods = -(-size // period)
-    if size != periods * period:
-        none = (0,) * x.type.rank
-        extra = _split(none, axis, periods * period - size)
-        x = pad(x, _filled(0, U32, ()), low=none, high=extra)
-    lined = reshape(x, shape=_split(x.type.shape, axis, periods, 1, period))
-    shape = _split(x.type.shape, axis, periods, pieces, period)
-    spread = broadcast_to(lined, shape=shape)
-    left = [[amount(p, i) % 2**32 for i in range(period)] for p in range(pieces)]
-    right = [[-amount(p, i) % 2**32 for i in range(period)] for p in range(pieces)]
-    tail = (1,) * (x.type.rank - axis - 1)
-    up, down = (_table(rows, tail, shape) for rows in (left, right))
-    return _apply("or", _apply("shift_left", spread, up), _apply("shift_right", spread, down))
-
-
-def _table(rows: list[list[int]], tail: tuple[int, ...], shape: tuple[int, ...]) -> Ref:
-    import numpy as np
-
-    table = np.array(rows, np.uint32)
-    return _filled(table.reshape(*table.shape, *tail), U32, shape)
-
-
-def _joined(parts: Ref, axis: int, size: int) -> Ref:
-    """Parts without a common bit added up, and the first ``size`` results along ``axis``."""
-    summed = reduce(parts, axes=(axis + 2,), kind="sum")
-    shape = summed.type.shape
-    flat = reshape(summed, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
-    limits = _split(flat.type.shape, axis, size)
-    if limits == flat.type.shape:
-        return flat
-    return slice_op(flat, starts=(0,) * len(limits), limits=limits)
-
-
-def _packed(values: Ref, axis: int, bits: int) -> Ref:
-    parts = _moved(values, axis, *_period(bits), lambda word, value: value * bits - word * 32)
-    return _joined(parts, axis, words_for(values.type.shape[axis], bits))
-
-
-def _unpacked(words: Ref, axis: int, bits: int, size: int) -> Ref:
-    count, width = _period(bits)
-    parts = _moved(words, axis, width, count, lambda value, word: word * 32 - value * bits)
-    mask = _filled(2**bits - 1, U32, parts.type.shape)
-    return _joined(_apply("and", parts, mask), axis, size)
-
-
-def _period(bits: int) -> tuple[int, int]:
-    """The least number of values that fill whole words, and how many words those are."""
-    together = math.lcm(bits, 32)
-    return together // bits, together // 32
 
 
 def _quantize_decomposition(
@@ -189,21 +104,21 @@ def _quantize_decomposition(
 ) -> Ref:
     shape = operand.type.shape
     step, start = (_per_value(x, shape, axis, group) for x in (scale, bias))
-    ratio = _apply("div", _apply("sub", _wide(operand), start), step)
-    top = _filled(2**bits - 1, F32, shape)
-    values = _apply("cast", _apply("minimum", _apply("round", ratio), top), dtype=U32)
-    flat = _apply("compare", step, _filled(0, F32, shape), direction="eq")
-    return _packed(_apply("select", flat, _filled(0, U32, shape), values), axis, bits)
+    ratio = op("div")(op("sub")(_wide(operand), start), step)
+    top = full(2**bits - 1, shape, F32)
+    values = op("cast")(op("minimum")(op("round")(ratio), top), dtype=U32)
+    flat = op("compare")(step, full(0, shape, F32), direction="eq")
+    return packed(op("select")(flat, full(0, shape, U32), values), axis, bits)
 
 
 def _dequantize_decomposition(
     words: Ref, scale: Ref, bias: Ref, *, axis: int, group: int, bits: int, dtype: DType
 ) -> Ref:
-    values = _unpacked(words, axis, bits, scale.type.shape[axis] * group)
+    values = unpacked(words, axis, bits, scale.type.shape[axis] * group)
     shape = values.type.shape
     step, start = (_per_value(x, shape, axis, group) for x in (scale, bias))
-    result = _apply("add", _apply("mul", _apply("cast", values, dtype=F32), step), start)
-    return result if dtype == F32 else _apply("cast", result, dtype=dtype)
+    result = op("add")(op("mul")(op("cast")(values, dtype=F32), step), start)
+    return result if dtype == F32 else op("cast")(result, dtype=dtype)
 
 
 # --- records ---
@@ -217,8 +132,19 @@ _PACKING = """
     the bits from i * bits on, and word w of the line is the bits from 32 * w on. A value of 3 bits
     may therefore span two words; the last word is filled up with zeros."""
 
-_QUANTIZE_LAYOUT: Final[dict[str, Any]] = {"axis": 1, "group": 8, "bits": 4}
+_LAYOUT: Final[dict[str, Any]] = {"axis": 1, "group": 8, "bits": 4}
+_OPERANDS: Final = "f32[2,8] f32[2,1] f32[2,1]"
+_WORDS: Final = "u32[2,1] f32[2,1] f32[2,1]"
 _SCALES = {"scale": _FLOATS, "bias": _FLOATS}
+
+
+def _refused(*rows: tuple[str, str, dict[str, Any], str]) -> list[BadCall]:
+    """Bad calls: of each row the label, the types, what differs from ``_LAYOUT``, the message."""
+    return [
+        bad(label, *types.split(), **(_LAYOUT | differs), message=message)
+        for label, types, differs, message in rows
+    ]
+
 
 quantize = define(
     "quantize",
@@ -296,52 +222,31 @@ quantize = define(
         *refusals(
             "operand scale bias",
             {"operand": _FLOATS, **_SCALES},
-            *("f32[2,8]", "f32[2,1]", "f32[2,1]"),
-            **_QUANTIZE_LAYOUT,
+            *_OPERANDS.split(),
+            **_LAYOUT,
         ),
-        bad(
-            "axis",
-            *("f32[2,8]", "f32[2,1]", "f32[2,1]"),
-            axis=2,
-            group=8,
-            bits=4,
-            message="axis 2 is not an axis of rank 2 (0 <= axis < 2)",
-        ),
-        bad(
-            "group",
-            *("f32[2,8]", "f32[2,1]", "f32[2,1]"),
-            axis=1,
-            group=0,
-            bits=4,
-            message="group is 0; it must be an integer in 1 <= group < 2**31",
-        ),
-        bad(
-            "bits",
-            *("f32[2,8]", "f32[2,1]", "f32[2,1]"),
-            axis=1,
-            group=8,
-            bits=5,
-            message="bits is 5; it must be 2, 3, 4 or 8",
-        ),
-        bad(
-            "groups",
-            *("f32[2,8]", "f32[2,2]", "f32[2,2]"),
-            axis=1,
-            group=3,
-            bits=4,
-            message="group 3 does not divide axis 1 of 8",
-        ),
-        bad(
-            "scales",
-            *("f32[2,8]", "f32[2,2]", "f32[2,2]"),
-            **_QUANTIZE_LAYOUT,
-            message="scale has shape [2, 2]; [1 or 2, 1] is needed",
-        ),
-        bad(
-            "scales",
-            *("f32[2,8]", "f32[1,1]", "f32[1]"),
-            **_QUANTIZE_LAYOUT,
-            message="bias has shape [1]; [1 or 2, 1] is needed",
+        *_refused(
+            ("axis", _OPERANDS, {"axis": 2}, "axis 2 is not an axis of rank 2 (0 <= axis < 2)"),
+            (
+                "group",
+                _OPERANDS,
+                {"group": 0},
+                "group is 0; it must be an integer in 1 <= group < 2**31",
+            ),
+            ("bits", _OPERANDS, {"bits": 5}, "bits is 5; it must be 2, 3, 4 or 8"),
+            (
+                "groups",
+                "f32[2,8] f32[2,2] f32[2,2]",
+                {"group": 3},
+                "group 3 does not divide axis 1 of 8",
+            ),
+            (
+                "scales",
+                "f32[2,8] f32[2,2] f32[2,2]",
+                {},
+                "scale has shape [2, 2]; [1 or 2, 1] is needed",
+            ),
+            ("scales", "f32[2,8] f32[1,1] f32[1]", {}, "bias has shape [1]; [1 or 2, 1] is needed"),
         ),
     ),
 )
@@ -433,57 +338,42 @@ dequantize = define(
         *refusals(
             "words scale bias",
             {"words": dtypes("u32"), **_SCALES},
-            *("u32[2,1]", "f32[2,1]", "f32[2,1]"),
-            **_QUANTIZE_LAYOUT,
+            *_WORDS.split(),
+            **_LAYOUT,
         ),
-        bad(
-            "axis",
-            *("u32[2,1]", "f32[2,1]", "f32[2,1]"),
-            axis=-1,
-            group=8,
-            bits=4,
-            message="axis -1 is not an axis of rank 2 (0 <= axis < 2)",
-        ),
-        bad(
-            "group",
-            *("u32[2,1]", "f32[2,1]", "f32[2,1]"),
-            axis=1,
-            group=8.0,
-            bits=4,
-            message="group is 8.0; it must be an integer in 1 <= group < 2**31",
-        ),
-        bad(
-            "bits",
-            *("u32[2,1]", "f32[2,1]", "f32[2,1]"),
-            axis=1,
-            group=8,
-            bits=16,
-            message="bits is 16; it must be 2, 3, 4 or 8",
-        ),
-        bad(
-            "target",
-            *("u32[2,1]", "f32[2,1]", "f32[2,1]"),
-            **_QUANTIZE_LAYOUT,
-            dtype=U32,
-            message="dtype is DType(u32); one of f16, bf16, f32, as a DType",
-        ),
-        bad(
-            "rank",
-            *("u32[2,1]", "f32[1]", "f32[2,1]"),
-            **_QUANTIZE_LAYOUT,
-            message="scale has 1 axes, words 2; they must have the same",
-        ),
-        bad(
-            "words",
-            *("u32[2,2]", "f32[2,1]", "f32[2,1]"),
-            **_QUANTIZE_LAYOUT,
-            message="1 groups of 8 values of 4 bits take 1 words; axis 1 has 2",
-        ),
-        bad(
-            "scales",
-            *("u32[2,1]", "f32[2,1]", "f32[3,1]"),
-            **_QUANTIZE_LAYOUT,
-            message="bias has shape [3, 1]; [1 or 2, 1] is needed",
+        *_refused(
+            ("axis", _WORDS, {"axis": -1}, "axis -1 is not an axis of rank 2 (0 <= axis < 2)"),
+            (
+                "group",
+                _WORDS,
+                {"group": 8.0},
+                "group is 8.0; it must be an integer in 1 <= group < 2**31",
+            ),
+            ("bits", _WORDS, {"bits": 16}, "bits is 16; it must be 2, 3, 4 or 8"),
+            (
+                "target",
+                _WORDS,
+                {"dtype": U32},
+                "dtype is DType(u32); one of f16, bf16, f32, as a DType",
+            ),
+            (
+                "rank",
+                "u32[2,1] f32[1] f32[2,1]",
+                {},
+                "scale has 1 axes, words 2; they must have the same",
+            ),
+            (
+                "words",
+                "u32[2,2] f32[2,1] f32[2,1]",
+                {},
+                "1 groups of 8 values of 4 bits take 1 words; axis 1 has 2",
+            ),
+            (
+                "scales",
+                "u32[2,1] f32[2,1] f32[3,1]",
+                {},
+                "bias has shape [3, 1]; [1 or 2, 1] is needed",
+            ),
         ),
     ),
 )

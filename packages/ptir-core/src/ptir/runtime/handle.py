@@ -6,26 +6,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
+from ptir import functional as F
 from ptir.backend.contract import Target
+from ptir.capture.creation import tensor
 from ptir.capture.jit import jit
-from ptir.capture.lazy import tensor
 from ptir.checkpoint import Checkpoint, eos_token_ids
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, unknown_name
 from ptir.nn.module import recording
 from ptir.ops.implementations import active_overrides, overrides
 from ptir.params.store import ParamStore
+from ptir.runtime.generate import GenerationRun
 from ptir.runtime.generation import Generation, SamplingOptions
+from ptir.runtime.session import Progress
 from ptir.runtime.steps import Steps
+from ptir.text import Tokenizer
 from ptir.types import F32, DType, TensorType
-
-if TYPE_CHECKING:
-    from ptir.runtime.generate import GenerationRun
-    from ptir.runtime.session import Progress
-    from ptir.text import Tokenizer
 
 Array = np.ndarray[Any, Any]
 Prompt = str | Sequence[int]
@@ -115,8 +114,6 @@ class Model:
         ``SamplingOptions``' fields; ``seed`` may be a list with one for each prompt. Raises
         ``UsageError`` for what is out of range, unknown or does not fit the context.
         """
-        from ptir.runtime.generate import GenerationRun
-
         if isinstance(prompts, str):
             raise UsageError("run: prompts must be a list of prompts, not one text")
         for name, value in (("logprobs", logprobs), ("max_tokens", max_tokens)):
@@ -158,8 +155,6 @@ class Model:
 
     def trace(self, tokens: Any) -> dict[str, Array]:
         """The output of every layer by name, and ``logits``, for all positions of ``tokens``."""
-        from ptir import functional as F
-
         _, ids = self._token_rows(tokens)
 
         def traced(tokens: Any) -> dict[str, Any]:
@@ -172,8 +167,6 @@ class Model:
             return {n: t.numpy() for n, t in jit(traced)(self._lent(ids)).items()}
 
     def _all_logits(self, tokens: Any, count: Any) -> Any:
-        from ptir import functional as F
-
         batch, length = tokens.shape
         zero = F.full((batch,), 0, "i32")
         caches = self.cache_types(batch, length)

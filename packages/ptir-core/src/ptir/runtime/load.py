@@ -13,7 +13,8 @@ from typing import Any
 from ptir import plugins
 from ptir.backend.contract import Target
 from ptir.capture import Tensor
-from ptir.capture.lazy import default_target, parameter
+from ptir.capture.creation import parameter
+from ptir.capture.lazy import default_target
 from ptir.checkpoint import (
     BpeFiles,
     Checkpoint,

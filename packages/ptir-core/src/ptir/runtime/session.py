@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from ptir.backend.contract import Target
-from ptir.capture.lazy import fetch, from_handle
-from ptir.capture.tensor import Tensor
+from ptir.capture.lazy import fetch
+from ptir.capture.tensor import Tensor, from_handle
 from ptir.errors import OutOfMemory, UnsupportedError, UsageError
 from ptir.ops.numerics import rng_bits
 from ptir.runtime.generation import SamplingOptions

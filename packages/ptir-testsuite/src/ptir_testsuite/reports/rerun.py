@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ptir.backend import Target, registry
 from ptir.errors import PluginError
-from ptir.ir.program import VERSION
+from ptir.ir.structure import VERSION
 from ptir_testsuite.oracles.accuracy import Terms
 from ptir_testsuite.reports.against import Items
 from ptir_testsuite.reports.distribution import version_of

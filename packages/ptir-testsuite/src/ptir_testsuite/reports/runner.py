@@ -9,7 +9,7 @@ from typing import Any
 
 from ptir.backend import Target, registry
 from ptir.errors import UsageError
-from ptir.ir.program import VERSION
+from ptir.ir.structure import VERSION
 from ptir.ops import OPS
 from ptir.ops.implementations import FUNCTIONALS
 from ptir_testsuite.corpus.derivation import corpus_hash, judged

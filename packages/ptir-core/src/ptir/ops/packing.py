@@ -1,0 +1,91 @@
+"""Values of a few bits packed into u32 words, and unpacked again, as ops on graph values.
+
+A line of values is a stream of bits, low bits first, without gaps: value i takes the bits from
+i * bits on, and word w is the bits from 32 * w on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ptir.ir.graph import Ref
+from ptir.ops.fill import full
+from ptir.ops.layout import broadcast_to, reshape
+from ptir.ops.movement import pad
+from ptir.ops.movement import slice as slice_op
+from ptir.ops.record import literal, op
+from ptir.ops.reduction import reduce
+from ptir.types import U32
+
+
+def words_for(size: int, bits: int) -> int:
+    """How many u32 words hold ``size`` values of ``bits`` bits."""
+    return -(-size * bits // 32)
+
+
+def with_axis(shape: tuple[int, ...], axis: int, *sizes: int) -> tuple[int, ...]:
+    """``shape`` with other axes in place of ``axis``."""
+    return (*shape[:axis], *sizes, *shape[axis + 1 :])
+
+
+def packed(values: Ref, axis: int, bits: int) -> Ref:
+    """The words of u32 values that fit ``bits`` bits; the last word is filled up with zeros."""
+    parts = _moved(values, axis, *_period(bits), lambda word, value: value * bits - word * 32)
+    return _joined(parts, axis, words_for(values.type.shape[axis], bits))
+
+
+def unpacked(words: Ref, axis: int, bits: int, size: int) -> Ref:
+    """The first ``size`` values along ``axis``, as u32."""
+    count, width = _period(bits)
+    parts = _moved(words, axis, width, count, lambda value, word: word * 32 - value * bits)
+    mask = full(2**bits - 1, parts.type.shape, U32)
+    return _joined(op("and")(parts, mask), axis, size)
+
+
+def _period(bits: int) -> tuple[int, int]:
+    """The least number of values that fill whole words, and how many words those are."""
+    together = math.lcm(bits, 32)
+    return together // bits, together // 32
+
+
+def _moved(x: Ref, axis: int, period: int, pieces: int, amount: Callable[[int, int], int]) -> Ref:
+    """Every ``period`` items along ``axis`` as ``pieces`` by ``period`` shifted ones.
+
+    In piece p item i is shifted left by ``amount(p, i)``, right where that is negative; a shift of
+    32 or more leaves nothing.
+    """
+    size = x.type.shape[axis]
+    periods = -(-size // period)
+    if size != periods * period:
+        none = (0,) * x.type.rank
+        extra = with_axis(none, axis, periods * period - size)
+        x = pad(x, full(0, (), U32), low=none, high=extra)
+    lined = reshape(x, shape=with_axis(x.type.shape, axis, periods, 1, period))
+    shape = with_axis(x.type.shape, axis, periods, pieces, period)
+    spread = broadcast_to(lined, shape=shape)
+    left = [[amount(p, i) % 2**32 for i in range(period)] for p in range(pieces)]
+    right = [[-amount(p, i) % 2**32 for i in range(period)] for p in range(pieces)]
+    tail = (1,) * (x.type.rank - axis - 1)
+    up, down = (_table(rows, tail, shape) for rows in (left, right))
+    return op("or")(op("shift_left")(spread, up), op("shift_right")(spread, down))
+
+
+def _table(rows: list[list[int]], tail: tuple[int, ...], shape: tuple[int, ...]) -> Ref:
+    """``rows`` along two axes of ``shape``, those before ``tail``, repeated along the others."""
+    import numpy as np
+
+    table = np.array(rows, np.uint32)
+    constant = op("constant")(value=literal(table.reshape(*table.shape, *tail)))
+    return broadcast_to(constant, shape=shape)
+
+
+def _joined(parts: Ref, axis: int, size: int) -> Ref:
+    """Parts without a common bit added up, and the first ``size`` results along ``axis``."""
+    summed = reduce(parts, axes=(axis + 2,), kind="sum")
+    shape = summed.type.shape
+    flat = reshape(summed, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
+    limits = with_axis(flat.type.shape, axis, size)
+    if limits == flat.type.shape:
+        return flat
+    return slice_op(flat, starts=(0,) * len(limits), limits=limits)

@@ -1,0 +1,82 @@
+"""The rooms of each package: their order, which is the import rule, and what lives in each.
+
+A module imports only from its own room and the rooms above it. tests/test_layers.py holds modules
+to this order, and the tables of docs/internals/layout.md are written from it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PLANNED: Final = "planned: no files yet"
+
+ROOMS: Final[dict[str, dict[str, str]]] = {
+    "ptir": {
+        "errors": "the error family, with codes and exit codes",
+        "switches": "the `PTIR_*` variables that switch something on: one row each in `SWITCHES` "
+        "(1, 0 or unset; anything else is an error)",
+        "events": "records that capture, passes and executables emit",
+        "types": "element types, tensor types",
+        "ir": "attributes, blocks, programs; printer, parser, JSON, digests",
+        "ops": "one record per op; numerics; the verifier; the table of implementations",
+        "params": "parameter ids, sources, the store that loads on first use",
+        "rewrite": "patterns, the table of rules, the engine",
+        "backend": "the contract, level-1 interpreter, level-2 dialect and device, discovery, "
+        "probe, the cache folder",
+        "passes": "one pass per file, and the pipeline",
+        "partition": "programs shared by workers, in phases; see [partition.md](partition.md)",
+        "codegen": "programs to fused kernels, planned and replayed; see [codegen.md](codegen.md)",
+        "capture": "lazy tensors, `jit`, `capture`, plans",
+        "functional": "functions on tensors; composites and their implementations",
+        "nn": "layers: declared parameters and one functional each",
+        "models": "one architecture per file, by `model_type`",
+        "checkpoint": "folders, single files, archives",
+        "text": "tokenizers, stop strings",
+        "vision": PLANNED,
+        "plugins": "every hook, and the manager",
+        "runtime": "loading, generation, the model handle",
+        "trace": "sinks: dumps, statistics",
+        "cli": "one file per command",
+    },
+    "ptir_testsuite": {
+        "oracles": "exact numbers, what every op's results must be, and how far off they may be",
+        "corpus": "what is run: cases derived from the op records, composites, programs, scripts, "
+        "models",
+        "running": "outcomes, one case phase by phase, judging, workers; `kinds`: one file per "
+        "kind of item",
+        "reports": "report files, verdicts, waivers, `verify`, tables, badges",
+        "mutants": "planted faults and impostors, which grade the corpus",
+        "witnesses": "other people's evidence: NumPy's tables, ONNX's node tests",
+        "cli": "`ptir-conformance`",
+        "plugin": "the pytest plugin",
+        "hooks": "`ptir conformance`",
+        "__main__": "`python -m ptir_testsuite`",
+    },
+}
+"""By package, from the top: of each room, in a line, what it holds."""
+
+BEGIN: Final = (
+    "<!-- Rooms of {package}, written by scripts/generate_docs.py from scripts/rooms.py -->"
+)
+END: Final = "<!-- end of rooms -->"
+
+
+def with_tables(page: str) -> str:
+    """``page`` with the table of every package written anew between its marks.
+
+    Raises ``ValueError`` where a mark is missing.
+    """
+    for package in ROOMS:
+        begin = BEGIN.format(package=package)
+        before, opened, rest = page.partition(begin)
+        _, closed, after = rest.partition(END)
+        if not opened or not closed:
+            raise ValueError(f"the page has no {begin if not opened else END}; put it back")
+        page = f"{before}{begin}\n\n{table(package)}\n{END}{after}"
+    return page
+
+
+def table(package: str) -> str:
+    """The rooms of a package as a table of the page."""
+    rows = (f"| `{room}` | {holds} |\n" for room, holds in ROOMS[package].items())
+    return f"| room | what lives there |\n|---|---|\n{''.join(rows)}"
