@@ -22,6 +22,7 @@ import pluggy
 
 from ptir.backend import entries, trial
 from ptir.backend.entries import Entry, guard
+from ptir.backend.origins import explained
 from ptir.errors import PluginError, PtirError, UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -185,11 +186,11 @@ class Plugins:
         if duplicate:
             return replace(status, status="duplicate", reason=duplicate)
         if end:
-            return replace(status, status="broken", reason=end)
+            return replace(status, status="broken", reason=explained(entry, end))
         try:
             return replace(status, hooks=self._load(entry))
         except PtirError as error:
-            return replace(status, status="broken", reason=str(error))
+            return replace(status, status="broken", reason=explained(entry, str(error)))
 
     def _load(self, entry: Entry) -> tuple[str, ...]:
         plugin = entries.load(entry)
