@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +56,8 @@ def ptir(
         "from ptir.cli.main import main\nsys.exit(main())"
     )
     command = [sys.executable, "-W", "error", "-c", program, *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    kept = os.environ | {"PTIR_CACHE_DIR": str(installed / "cache")}
+    return subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True)
 
 
 def test_each_broken_backend_is_one_line_with_its_cause(installed: Path) -> None:
