@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,24 +39,25 @@ Seconds = dict[str, list[float]]
 
 def model_rows(name: str, given: argparse.Namespace, trees: Trees) -> list[Row]:
     """Decoding and a prompt, in one format."""
-    peers = {
-        tree: Worker("ptir", given.threads, environment=environment, **_given_as(given, name))
-        for tree, environment in trees.items()
-    }
     piece = tokens(DECODED // PIECES)
     decoding, prompts = _nothing(), _nothing()
-    for number in range(given.rounds + 1):  # the first one warms up
-        for worker in peers.values():
-            worker.call("begin", piece[0])
-        works = {tree: partial(worker.call, "decode", piece) for tree, worker in peers.items()}
-        decoded = in_pieces(works, given.threads)
-        for tree, worker in peers.items():
-            prompt = worker.call("prefill", tokens(PROMPT))
-            if number:
-                decoding[tree].append(decoded[tree][0])
-                prompts[tree].append(prompt)
-    for worker in peers.values():
-        worker.close()
+    with ExitStack() as stack:
+        peers = {
+            tree: stack.enter_context(
+                Worker("ptir", given.threads, environment=environment, **_given_as(given, name))
+            )
+            for tree, environment in trees.items()
+        }
+        for number in range(given.rounds + 1):  # the first one warms up
+            for worker in peers.values():
+                worker.call("begin", piece[0])
+            works = {tree: partial(worker.call, "decode", piece) for tree, worker in peers.items()}
+            decoded = in_pieces(works, given.threads)
+            for tree, worker in peers.items():
+                prompt = worker.call("prefill", tokens(PROMPT))
+                if number:
+                    decoding[tree].append(decoded[tree][0])
+                    prompts[tree].append(prompt)
     figures = {f"decoding {DECODED}": decoding, f"prompt of {PROMPT}": prompts}
     return [row(name, figure, seconds) for figure, seconds in figures.items()]
 
@@ -70,9 +72,8 @@ def compile_rows(given: argparse.Namespace, trees: Trees) -> list[Row]:
             for tree, environment in trees.items():
                 with tempfile.TemporaryDirectory() as cache:
                     options = {"environment": environment, **_given_as(given, name)}
-                    worker = Worker("steps", given.threads, cache, **options)
-                    seconds[tree].append(sum(worker.call("compiled", length)))
-                    worker.close()
+                    with Worker("steps", given.threads, cache, **options) as worker:
+                        seconds[tree].append(sum(worker.call("compiled", length)))
         rows.append(row(name, f"step of {length} compiled cold", seconds))
     return rows
 

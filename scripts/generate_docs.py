@@ -168,6 +168,25 @@ except ptir.PtirError as error:
 
 To see one from the command line: `ptir ops sofmax` ends with 2 and the nearest names.
 
+## What to do about an op that is refused
+
+`PTIR-201` says which backend refuses which call, and why. Who wants to run it names another one
+(`ptir backends` lists them). Whoever wrote a part of it does more:
+
+- The backend: take the op, by `ops` or
+  [`refusal`](../guides/write-a-backend.md#what-it-may-refuse), or claim its profile no more.
+  `ptir-conformance support --backend NAME` lists what is taken and what is refused.
+- The op, in a plugin: give it a [`decomposition`](../guides/add-an-op.md), by which every backend
+  runs it.
+
+```python
+from ptir.errors import UnsupportedError
+from ptir.ops.record import OPS
+
+assert UnsupportedError.code == "PTIR-201"
+assert OPS["reciprocal"].decomposition is not None  # no backend needs to know it
+```
+
 ```console
 $ python -c "from ptir.errors import PtirError; print(PtirError.code)"
 PTIR-000

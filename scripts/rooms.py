@@ -22,7 +22,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "params": "parameter ids, sources, the store that loads on first use",
         "rewrite": "patterns, the table of rules, the engine",
         "backend": "the contract, level-1 interpreter, level-2 dialect and device, discovery, "
-        "probe, the cache folder",
+        "trials, probe, the cache folder",
         "passes": "one pass per file, and the pipeline",
         "partition": "programs shared by workers, in phases; see [partition.md](partition.md)",
         "codegen": "programs to fused kernels, planned and replayed; see [codegen.md](codegen.md)",

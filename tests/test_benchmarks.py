@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,63 @@ def test_a_worker_answers_calls_and_its_end_is_an_error(measuring: Any) -> None:
     assert worker.call("prefill", [1, 2, 3]) > 0
     with pytest.raises(RuntimeError, match=r"the ptir worker ended with code \d+: see above"):
         worker.call("no_such_figure")
+
+
+BUSY = "import threading; print('\"ready\"', flush=True); threading.Event().wait()"
+"""A worker in the middle of something that takes for ever."""
+
+
+@pytest.fixture
+def busy(measuring: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[str]]]:
+    """The processes of the workers that are started, which answer no call."""
+    workers, started = measuring("workers"), list[subprocess.Popen[str]]()
+    usual = subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[str]:
+        started.append(usual([sys.executable, "-c", BUSY], **options))
+        return started[-1]
+
+    monkeypatch.setattr(workers.subprocess, "Popen", start)
+    yield started
+    for process in started:
+        process.kill()
+        with process:  # closes its pipes and waits
+            pass
+
+
+@pytest.mark.parametrize(("section", "count"), [("model_rows", 2), ("compile_rows", 1)])
+def test_an_exception_leaves_no_worker_running(
+    section: str,
+    count: int,
+    measuring: Any,
+    busy: list[subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    regression, workers = importlib.import_module("regression"), measuring("workers")
+    given = argparse.Namespace(threads=1, rounds=1, formats=["f32"], backend="ref")
+    arguments = ("f32", given) if section == "model_rows" else (given,)
+
+    def interrupted(worker: Any, method: str, *arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers.Worker, "call", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(regression, section)(*arguments, {"before": {}, "now": {}})
+    assert [process.poll() is None for process in busy] == [False] * count
+
+
+def test_a_worker_that_is_interrupted_while_it_starts_does_not_go_on(
+    measuring: Any, busy: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = measuring("workers")
+
+    def interrupted(worker: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers.Worker, "_answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        workers.Worker("ptir")
+    assert [process.poll() is None for process in busy] == [False]
 
 
 def test_a_tree_that_takes_longer_than_before_is_short(measuring: Any) -> None:

@@ -102,8 +102,8 @@ class Site:
 
 def forget() -> None:
     """Forget which backends and plugins were loaded, and which commands they gave."""
-    caches = (registry._load_once, registry.best, plugins._loaded, plugins._installed, trial.ended)
-    for cached in caches:
+    loaded = (registry._load_once, registry.best, plugins._loaded, plugins._installed)
+    for cached in (*loaded, trial.verdicts):
         cached.cache_clear()
     plugins.ENDS.clear()
     cli.group.__dict__.pop("plugin_commands", None)
@@ -129,7 +129,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 @pytest.fixture
-def strangers_tried(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A site whose backends and plugins are tried as everywhere."""
+def strangers_tried(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A site whose backends and plugins are tried as everywhere, and were never tried before."""
     monkeypatch.setattr(trial, "strangers", STRANGERS)
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path / "cache"))
     return site

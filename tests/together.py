@@ -21,7 +21,8 @@ def together(by: str | Callable[..., str] = "") -> Callable[[Test], Any]:
     """Stands above the ``parametrize`` of a test and makes a test of each group of its sets.
 
     ``by`` is the parameter that the sets of a group have alike, or a function of the parameters;
-    without it there is one group. All sets run; those that fail are named with what they said.
+    without it there is one group. All sets run; those that fail are named with what they said, and
+    each that skips beside others that do not is a subtest that pytest counts as skipped.
     """
 
     def decorate(test: Test) -> Any:
@@ -35,12 +36,13 @@ def together(by: str | Callable[..., str] = "") -> Callable[[Test], Any]:
         signature = inspect.signature(test)
         fixtures = [p for name, p in signature.parameters.items() if name not in parameters]
 
-        def run(group: str = "", **given: Any) -> None:
-            _run_all(test, groups[group], given)
+        def run(subtests: pytest.Subtests, group: str = "", **given: Any) -> None:
+            _run_all(test, groups[group], given, subtests)
 
         run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
         run.pytestmark = [mark for mark in marks if mark.name != "parametrize"]  # type: ignore[attr-defined]
-        named = [inspect.Parameter("group", inspect.Parameter.KEYWORD_ONLY)] if by else []
+        own = ("subtests", "group") if by else ("subtests",)
+        named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in own]
         fixtures = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in fixtures]
         run.__signature__ = signature.replace(parameters=[*named, *fixtures])  # type: ignore[attr-defined]
         return pytest.mark.parametrize("group", list(groups))(run) if by else run
@@ -48,26 +50,34 @@ def together(by: str | Callable[..., str] = "") -> Callable[[Test], Any]:
     return decorate
 
 
-def _run_all(test: Callable[..., None], sets: Mapping[str, Values], given: Values) -> None:
+def _run_all(
+    test: Callable[..., None],
+    sets: Mapping[str, Values],
+    given: Values,
+    subtests: pytest.Subtests,
+) -> None:
     assert sets, "no parameter set"
     failed: list[str] = []
-    skipped: list[str] = []
+    skipped: dict[str, str] = {}
     first: BaseException | None = None
     for name, values in sets.items():
         try:
             test(**values, **given)
         except pytest.skip.Exception as reason:
-            skipped.append(str(reason))
+            skipped[name] = str(reason)
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  what tests raise
             first = first or error
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{place.filename}:{place.lineno}"
             failed.append(f"{name}: {type(error).__name__}: {error}\n  at {where}")
+    if len(skipped) == len(sets):
+        pytest.skip(next(iter(skipped.values())))
+    for name, reason in skipped.items():
+        with subtests.test(name):
+            pytest.skip(reason)
     if failed:
         text = "\n".join(failed)
         raise AssertionError(f"{len(failed)} of {len(sets)} fail:\n{text}") from first
-    if len(skipped) == len(sets):
-        pytest.skip(skipped[0])
 
 
 def _sets(marks: list[pytest.Mark]) -> Iterator[tuple[str, Values]]:

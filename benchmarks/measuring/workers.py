@@ -13,11 +13,14 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 
 class Worker:
-    """A peer in another process: ``call`` runs a method of it."""
+    """A peer in another process: ``call`` runs a method of it.
+
+    As a context it ends with its block, in the middle of a call too where an exception ends that.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,11 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._answer()
+        try:
+            self._answer()
+        except BaseException:  # nobody has the worker yet, to end it
+            self._kill()
+            raise
 
     def call(self, method: str, *arguments: Any) -> Any:
         """The result of a method; raises ``RuntimeError`` where the process ends."""
@@ -73,6 +80,20 @@ class Worker:
             self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._kill()
+
+    def _kill(self) -> None:
+        """End the process in whatever it is at: nobody waits for the answer."""
+        self._process.kill()
+        self.close()
 
 
 def make(kind: str, **options: Any) -> Any:

@@ -204,7 +204,7 @@ def test_a_trial_starts_no_trials(strangers_tried: Site, monkeypatch: pytest.Mon
     source = f"import os\nos._exit(7 if {trial.IN_TRIAL!r} in os.environ else 8)"
     strangers_tried.backend("nested", source)
     assert "exit code 7" in status("nested").reason
-    trial.ended.cache_clear()
+    trial.verdicts.cache_clear()
     monkeypatch.setenv(trial.IN_TRIAL, "1")
     assert trial.ended(registry.listed(), "ptir.backend.registry:examine") == {}
 

@@ -126,8 +126,27 @@ def test_what_is_not_dense_is_refused_with_what_to_do(fake: FakeCupy) -> None:
         tensor(given)
     with pytest.raises(UnsupportedError, match="type code 5 with 32 bits and 1 lanes; cast it"):
         tensor(Foreign(fake, X, code=5))
-    with pytest.raises(UnsupportedError, match=r"version 2\.\d; 1\.x and older are read"):
+    with pytest.raises(UnsupportedError, match=r"version 2\.\d; 1\.x and older are read: export"):
         tensor(Foreign(fake, X, major=2))
+
+
+def test_a_capsule_that_somebody_has_taken_is_refused_with_what_to_do(
+    fake: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capsule = X.copy().__dlpack__()
+
+    class Taken:
+        def __dlpack__(self, **options: Any) -> Any:
+            return capsule
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    np.from_dlpack(Taken())
+    monkeypatch.setattr(Foreign, "__dlpack__", Taken.__dlpack__)
+    said = r"called b'used_dltensor' was used already; call `__dlpack__` again for another"
+    with pytest.raises(UnsupportedError, match=said):
+        tensor(Foreign(fake, X))
 
 
 def test_what_its_library_does_not_lend_is_refused_with_what_to_do(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,13 +48,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def ptir(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def ptir(
+    installed: Path, *arguments: str, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     program = (
         f"import sys\nsys.path.append({str(installed)!r})\n"
         "from ptir.cli.main import main\nsys.exit(main())"
     )
     command = [sys.executable, "-W", "error", "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
+    kept = os.environ | {"PTIR_CACHE_DIR": str(installed / "cache")}
+    return subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True)
 
 
 def test_each_broken_backend_is_one_line_with_its_cause(installed: Path) -> None:
@@ -72,6 +76,20 @@ def test_each_broken_backend_is_one_line_with_its_cause(installed: Path) -> None
     )
     assert sick in done.stderr.splitlines()
     assert done.stderr.splitlines()[-1] == "`ptir doctor` says how to mend what does not work"
+
+
+def test_a_file_in_the_working_directory_that_hides_a_backend_is_named(
+    installed: Path, tmp_path: Path
+) -> None:
+    """A command line has the working directory on its path where Python is told to (``-c``)."""
+    (tmp_path / "tiny_good.py").write_text(called("good"))
+    done = ptir(installed, "backends", folder=tmp_path)
+    said = (
+        f"backend good: tiny_good is imported from {tmp_path / 'tiny_good.py'}, which hides what"
+        f" tiny-good 1.0 installed: {installed / 'tiny_good.py'}; rename "
+    )
+    assert [line for line in done.stderr.splitlines() if line.startswith(said)], done.stderr
+    assert "tiny_good is" not in ptir(installed, "backends").stderr
 
 
 def test_json_has_exactly_the_promised_fields(installed: Path) -> None:

@@ -163,7 +163,8 @@ def test_forward_refuses_what_are_no_token_rows(tokens: Any) -> None:
 
 
 def test_capabilities_a_model_lacks_are_unsupported() -> None:
-    with pytest.raises(UnsupportedError, match="cannot embed; it can generate, forward, trace"):
+    able = "it can generate, forward, trace: load a model that can embed"
+    with pytest.raises(UnsupportedError, match=f"cannot embed; {able}"):
         model().embed(["text"])
     with pytest.raises(UnsupportedError, match="cannot classify"):
         model().classify([])

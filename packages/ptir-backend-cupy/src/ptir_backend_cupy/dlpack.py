@@ -120,14 +120,18 @@ def _tensor_of(capsule: object) -> _Tensor:
     """The structure in a capsule that nobody has taken."""
     name = _name_of(capsule)
     if name not in NAMES:
-        raise UnsupportedError(f"cupy: a DLPack capsule called {name!r} was used already")
+        raise UnsupportedError(
+            f"cupy: a DLPack capsule called {name!r} was used already; call `__dlpack__` again for"
+            " another"
+        )
     pointer = _pointer_of(capsule, name)
     if name != NAMES[0]:
         return _Tensor.from_address(pointer)
     found = _Versioned.from_address(pointer)
     if found.major != VERSION[0]:
         raise UnsupportedError(
-            f"cupy: a DLPack tensor of version {found.major}.{found.minor}; 1.x and older are read"
+            f"cupy: a DLPack tensor of version {found.major}.{found.minor}; 1.x and older are read:"
+            " export it as one of these"
         )
     return found.tensor  # type: ignore[no-any-return]
 

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pluggy
 
-from ptir.backend import entries, trial
+from ptir.backend import entries, verdicts
 from ptir.backend.entries import Entry, guard
+from ptir.backend.origins import explained, hiding
 from ptir.errors import PluginError, PtirError, UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -177,6 +178,7 @@ class Plugins:
         self.manager = pluggy.PluginManager(PROJECT)
         self.manager.add_hookspecs(sys.modules[__name__])
         twice = entries.claimed_twice(found)
+        self._told = set[PluginStatus]()
         ends = ends or {}
         self._statuses = [self._register(e, twice.get(e.name, ""), ends.get(e, "")) for e in found]
 
@@ -185,11 +187,11 @@ class Plugins:
         if duplicate:
             return replace(status, status="duplicate", reason=duplicate)
         if end:
-            return replace(status, status="broken", reason=end)
+            return replace(status, status="broken", reason=_left_out(entry, end))
         try:
             return replace(status, hooks=self._load(entry))
         except PtirError as error:
-            return replace(status, status="broken", reason=str(error))
+            return replace(status, status="broken", reason=explained(entry, str(error)))
 
     def _load(self, entry: Entry) -> tuple[str, ...]:
         plugin = entries.load(entry)
@@ -253,6 +255,12 @@ class Plugins:
             for s in self._statuses
         ]
 
+    def untold(self) -> tuple[PluginStatus, ...]:
+        """The failures that this has not given before: whoever tells of them tells once."""
+        found = tuple(s for s in self.failures() if s not in self._told)
+        self._told.update(found)
+        return found
+
     def statuses(self) -> tuple[PluginStatus, ...]:
         """Every entry and what became of it, ordered by name."""
         return tuple(self._statuses)
@@ -260,6 +268,13 @@ class Plugins:
     def failures(self) -> tuple[PluginStatus, ...]:
         """The entries that are not ok."""
         return tuple(s for s in self._statuses if s.status != "ok")
+
+
+def _left_out(entry: Entry, end: str) -> str:
+    """Why a plugin is not loaded that ended its process in a trial, and what to do."""
+    found = hiding(entry)
+    mend = f"{found}; {found.fix}" if found else f"upgrade or uninstall {entry.distribution}"
+    return f"{end}; it is left out until `ptir doctor` finds it mended: {mend}"
 
 
 def _signature_mistake(error: pluggy.PluginValidationError) -> str:
@@ -278,17 +293,19 @@ def load_alone(entry: Entry) -> Plugins:
     return Plugins([entry])
 
 
+_LOADER: Final = f"{__name__}:{load_alone.__name__}"
+"""What trials run."""
 ENDS: Final[dict[Entry, str]] = {}
-"""The entries whose trial did not come back, and why; ``load`` leaves them out."""
+"""Why those that ``try_strangers`` has tried ended their process, nothing for the others."""
 
 
 def try_strangers() -> None:
     """Load the plugins of strangers in a process of their own, ahead of ``load``.
 
-    So one that ends the process is a record too. It takes some tenths of a second, which only
-    commands that look at what is installed spend.
+    ``load`` does so too, but where the same files were tried before it takes their verdict. This
+    takes some tenths of a second, which only commands that look at what is installed spend.
     """
-    ENDS.update(trial.ended(listed(), f"{__name__}:{load_alone.__name__}"))
+    ENDS.update(verdicts.tried(listed(), _LOADER))
 
 
 _LOADING: Final = threading.RLock()
@@ -296,21 +313,27 @@ _LOADING: Final = threading.RLock()
 
 
 def load() -> Plugins:
-    """Load every installed plugin, once; failures are records, never exceptions."""
+    """Load every installed plugin, once; failures are records, never exceptions.
+
+    One that ended its process in a trial is left out. Those of strangers have theirs the first time
+    they are loaded after something was installed.
+    """
     with _LOADING:
         return _loaded()
 
 
 @cache
 def _loaded() -> Plugins:
-    return Plugins(listed(), ENDS)
+    found = listed()
+    untried = tuple(entry for entry in found if entry not in ENDS)
+    return Plugins(found, {**ENDS, **verdicts.remembered(untried, _LOADER)})
 
 
 def ensure_installed() -> None:
     """``install``, unless somebody did; each plugin that is broken is a ``RuntimeWarning``."""
     with _LOADING:
         known = _installed.cache_info().currsize
-        failures = () if known else install().failures()
+        failures = () if known else install().untold()
     for status in failures:
         warnings.warn(f"{status}; `ptir doctor` says more", RuntimeWarning, stacklevel=3)
 

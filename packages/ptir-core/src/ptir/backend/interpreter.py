@@ -15,6 +15,7 @@ from typing import Any
 from ptir.backend.checked import downloaded, stepped
 from ptir.backend.contract import Backend, Device, Executable, Handle, OpQuery, Options
 from ptir.backend.control import CONTROL, bind_control, handed_on, helper_steps
+from ptir.backend.entries import OFFICIAL
 from ptir.backend.explanation import (
     UPDATES,
     Access,
@@ -27,7 +28,7 @@ from ptir.errors import UnsupportedError
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.profiles import profiles_of_dtypes
-from ptir.ops.record import OPS
+from ptir.ops.record import OPS, is_own
 from ptir.ops.verify import verify
 from ptir.types import TensorType
 
@@ -132,8 +133,22 @@ def _check(backend: Backend, query: OpQuery, device: Device) -> None:
         types = ", ".join(map(str, query.operands))
         raise UnsupportedError(
             f"{backend.name}: {query.name}({types}): {reason} on device {device.name!r};"
-            " choose another backend or device (see `ptir backends`)"
+            f" choose another backend or device (see `ptir backends`){_for_authors(backend, query)}"
         )
+
+
+def _for_authors(backend: Backend, query: OpQuery) -> str:
+    """What else to do for whoever wrote the refused op in a plugin, and for the backend's author.
+
+    Our own backends and ops are as they are for everybody who meets this.
+    """
+    record = None if query.is_composite else OPS.get(query.op)
+    steps = ""
+    if record is not None and not is_own(record.module) and record.decomposition is None:
+        steps += f", give {query.op} of {record.module} a decomposition"
+    if backend.name not in OFFICIAL:
+        steps += f", or take it in {backend.name} (`ptir-conformance support` lists what it takes)"
+    return steps
 
 
 @dataclass(frozen=True)

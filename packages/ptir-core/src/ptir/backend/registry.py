@@ -18,6 +18,7 @@ from ptir.backend.contract import API_VERSION, Backend, Device, Target
 from ptir.backend.declared import check_claimed, check_declared
 from ptir.backend.entries import OFFICIAL, Entry, foreign_ptir, guard
 from ptir.backend.interpreter import Interpreter
+from ptir.backend.origins import explained
 from ptir.backend.probe import probe
 from ptir.errors import BackendUnavailable, PluginError, PtirError, nearest, unknown_name
 
@@ -104,7 +105,8 @@ def examine(entry: Entry, duplicate: str = "", end: str = "") -> BackendStatus:
     """
 
     def failed(status: Status, reason: str) -> BackendStatus:
-        return BackendStatus(entry.name, entry.distribution, entry.version, status, reason)
+        said = reason if status in ("duplicate", "unavailable") else explained(entry, reason)
+        return BackendStatus(entry.name, entry.distribution, entry.version, status, said)
 
     if duplicate:
         return failed("duplicate", duplicate)

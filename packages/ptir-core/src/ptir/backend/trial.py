@@ -41,20 +41,30 @@ def strangers(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     )
 
 
-@cache
+def chosen(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The entries that are tried: those of strangers, and in a trial none."""
+    return () if IN_TRIAL in os.environ else strangers(entries)
+
+
 def ended(entries: tuple[Entry, ...], loader: str) -> dict[Entry, str]:
-    """What became of those ``entries`` whose process did not outlive ``loader(entry)``.
+    """What became of those ``entries`` whose process did not outlive ``loader(entry)``."""
+    return {entry: end for entry, end in verdicts(entries, loader).items() if end}
+
+
+@cache
+def verdicts(entries: tuple[Entry, ...], loader: str) -> dict[Entry, str]:
+    """Why the process of each entry did not outlive ``loader(entry)``, or nothing where it did.
 
     ``loader`` is ``module:function``. All are tried at the same time, strangers only, once for a
-    process.
+    process. Where nobody can be tried, it is empty.
     """
-    chosen = () if IN_TRIAL in os.environ else strangers(entries)
     try:
         with ExitStack() as stack:
-            trials = [(entry, stack.enter_context(_started(entry, loader))) for entry in chosen]
+            trials = [
+                (entry, stack.enter_context(_started(entry, loader))) for entry in chosen(entries)
+            ]
             deadline = time.monotonic() + LIMIT_SECONDS
-            found = ((entry, _end_of(*trial, deadline)) for entry, trial in trials)
-            return {entry: end for entry, end in found if end}
+            return {entry: _end_of(*trial, deadline) for entry, trial in trials}
     except OSError as error:  # they are loaded here without a trial, as where a backend is named
         said = f"nobody was tried in a process of its own: {error}; give TMPDIR a folder with room"
         warnings.warn(said, RuntimeWarning, stacklevel=2)

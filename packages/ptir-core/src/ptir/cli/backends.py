@@ -8,6 +8,7 @@ from ptir import plugins
 from ptir.backend.entries import foreign_ptir
 from ptir.backend.registry import BackendStatus, pip_line, status_table
 from ptir.cli import show
+from ptir.cli.hidden import unsaid
 from ptir.cli.plugin_commands import one_line, report
 from ptir.cli.shared import Shared, shared_options
 
@@ -18,7 +19,8 @@ def command(shared: Shared) -> None:
     """List the installed backends and their devices; a broken one is a line with its cause."""
     found = status_table()
     plugins.try_strangers()
-    broken = plugins.install().failures()
+    loaded = plugins.install()
+    broken = loaded.failures()
     report(broken)
     if foreign := foreign_ptir():
         show.note(foreign)
@@ -29,6 +31,9 @@ def command(shared: Shared) -> None:
         show.table(columns, map(_row, found))
     else:
         show.note(f"no backend is installed: {pip_line('ref')}")
+    reasons = [*(s.reason for s in found), *(s.reason for s in loaded.statuses())]
+    for what, hiding in unsaid(reasons).items():
+        show.note(f"{what}: {hiding}; {hiding.fix}")
     if broken or any(status.status == "broken" for status in found):
         show.note("`ptir doctor` says how to mend what does not work")
 

@@ -25,17 +25,20 @@ class Kind:
 
 def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
+    from ptir.backend.verdicts import verdicts_file
     from ptir.codegen import binaries, recipe, tuned
     from ptir.passes.benchmark import choices_file
 
-    def timed() -> list[Path]:
-        return [path for path in [choices_file()] if path.exists()]
+    def kept_in(file: Callable[[], Path]) -> Callable[[], list[Path]]:
+        return lambda: [path for path in [file()] if path.exists()]
 
+    timed, tried = kept_in(choices_file), kept_in(verdicts_file)
     return (
         Kind("kernels", "built kernels by device", binaries.KEPT.files, binaries.KEPT.limit),
         Kind("recipes", "compiled programs", recipe.KEPT.files, recipe.KEPT.limit),
         Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),
+        Kind("trials", "which plugins end the process that loads them", tried, None),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from ptir.backend.entries import foreign_ptir, guard
 from ptir.backend.probe import OPS, probe
 from ptir.backend.registry import BackendStatus, pip_line, status_table
 from ptir.cli import show
+from ptir.cli.hidden import hidings, unsaid
 from ptir.cli.plugin_commands import one_line
 from ptir.cli.shared import Shared, shared_options
 from ptir.cli.versions import edited_folder, version_of
@@ -59,7 +60,8 @@ def command(shared: Shared) -> None:
     table = [(s, device_failures(s)) for s in status_table()]
     plugins.try_strangers()
     loaded = plugins.install()
-    found = [*_environment(), *_backend_checks(table), *map(_plugin, loaded.statuses())]
+    checks = [*_environment(), *_backend_checks(table), *map(_plugin, loaded.statuses())]
+    found = list(_with_hidings(checks))
     if shared.json:
         show.value([_record(check) for check in found])
     else:
@@ -89,6 +91,16 @@ def _environment() -> Iterator[Check]:
     yield _blas()
     if foreign := foreign_ptir():
         yield Check("ptir", "another project's distribution", foreign)
+
+
+def _with_hidings(checks: Sequence[Check]) -> Iterator[Check]:
+    """The checks, with what hides a backend or plugin: the fix where that fails, else one more."""
+    hidden = hidings()
+    for check in checks:
+        hiding = hidden.get(check.what)
+        yield replace(check, fix=hiding.fix) if hiding and str(hiding) in check.found else check
+    for what, hiding in unsaid(check.found for check in checks).items():
+        yield Check(f"{what} is hidden", str(hiding), hiding.fix)
 
 
 def _blas() -> Check:

@@ -32,7 +32,7 @@ def plugin_commands(taken: frozenset[str]) -> dict[str, click.Command]:
             others = ["ptir itself"] * (name in taken) + [o for o in owners if o != owner]
             also = " and ".join(others) or "itself again"
             plugins.blame(owner, f"its command {name!r} is also claimed by {also}")
-    report(plugins.failures())
+    report(plugins.untold())
     return {name: rows[0].value for name, rows in claims.items()}
 
 

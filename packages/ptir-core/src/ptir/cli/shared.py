@@ -157,7 +157,7 @@ def session(shared: Shared) -> Iterator[None]:
     if shared.dump_dir is not None:
         sinks.append(trace.DumpSink(shared.dump_dir, shared.dump_mode))
     sinks += [row.value for row in loaded.rows("ptir_trace_sinks", folder=shared.dump_dir)]
-    report(loaded.failures())
+    report(loaded.untold())
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(sys.stderr))
         stack.callback(_report_stats, shared, stats)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from importlib import metadata
+
+from ptir.backend import origins
 
 
 def version_of(distribution: str) -> str | None:
@@ -17,13 +18,6 @@ def version_of(distribution: str) -> str | None:
 def edited_folder(distribution: str) -> str | None:
     """The folder that ``distribution`` is installed from by ``pip install -e``, else None."""
     try:
-        said = metadata.distribution(distribution).read_text("direct_url.json")
+        return origins.edited_folder(metadata.distribution(distribution))
     except metadata.PackageNotFoundError:
         return None
-    origin = json.loads(said) if said else {}
-    if not origin.get("dir_info", {}).get("editable"):
-        return None
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
-
-    return url2pathname(urlsplit(origin["url"]).path)

@@ -186,6 +186,11 @@ def user_location() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
 
 
+def is_own(module: str) -> bool:
+    """Whether a module is of ptir itself, and of no plugin."""
+    return module.partition(".")[0] == __name__.partition(".")[0]
+
+
 Rule = Callable[[Call], "TensorType | tuple[TensorType, ...]"]
 Bounds = Callable[[Sequence[TensorType], Mapping[str, Any]], tuple[int, tuple[int, ...]]]
 
@@ -226,6 +231,16 @@ class Op:
     def variadic(self) -> bool:
         """Whether the last operand name takes any number of operands."""
         return bool(self.operands) and self.operands[-1].endswith("*")
+
+    @property
+    def module(self) -> str:
+        """The module that the op is from; where its functions come from several, one not of ptir.
+
+        So an op that a plugin made of ptir's parts is the plugin's.
+        """
+        functions = (self.rule, self.meaning, self.decomposition)
+        found = [m for f in functions if isinstance(m := getattr(f, "__module__", None), str)]
+        return next((m for m in found if not is_own(m)), found[0] if found else "")
 
     def accuracy_of(self, dtype: DType, attributes: Mapping[str, Any] | None = None) -> str:
         """The accuracy class of results computed in ``dtype``; see ``docs/reference/ops.md``.

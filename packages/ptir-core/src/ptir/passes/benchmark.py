@@ -63,7 +63,10 @@ def fastest(
     programs, refusals = _applying(candidates)
     if not programs:
         reasons = "; ".join(refusals)
-        raise UnsupportedError(f"{query.name}: no implementation applies: {reasons}")
+        raise UnsupportedError(
+            f"{query.name}: no implementation applies: {reasons}; drop the override, or choose"
+            " another backend (see `ptir backends`)"
+        )
     kept = _remembered()
     known = next((choice for choice in kept if choice.key == key), None)
     if known is not None and known.seconds.keys() == programs.keys():

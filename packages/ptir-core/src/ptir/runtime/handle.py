@@ -203,7 +203,10 @@ class Model:
     def _lacks(self, capability: str) -> NoReturn:
         kind = self.checkpoint.config.get("model_type")
         able = ", ".join(self.capabilities)
-        raise UnsupportedError(f"model {self.name!r} ({kind}) cannot {capability}; it can {able}")
+        raise UnsupportedError(
+            f"model {self.name!r} ({kind}) cannot {capability}; it can {able}: load a model that"
+            f" can {capability}"
+        )
 
 
 def _stop_texts(stop: Any) -> tuple[str, ...]:

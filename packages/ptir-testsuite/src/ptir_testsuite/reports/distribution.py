@@ -7,7 +7,6 @@ class: a helper beside it computes as much. Of what others wrote, names and vers
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from typing import Final
 
 from ptir.backend import Backend, registry
 from ptir.backend.entries import normalized
+from ptir.backend.origins import edited_folder
 
 OURS: Final = frozenset({"ptir", "ptir_testsuite"})
 """Packages that have a digest of their own in every report."""
@@ -81,18 +81,13 @@ def _shipped(
     """What the distribution installed; of an editable one, all modules beside the backend's."""
     recorded = [path for path in distribution.files or () if ".." not in path.parts]
     shipped = [path for path in recorded if not any(map(_SKIPPED.fullmatch, path.parts))]
-    if not shipped or _is_editable(distribution):
+    if not shipped or edited_folder(distribution) is not None:
         folder, _ = own
         return _named(folder, (one for one in folder.iterdir() if _is_module(one)))
     root = Path(str(distribution.locate_file("")))
     found = {path.as_posix(): root / path for path in shipped if (root / path).is_file()}
     packages = {root / path.parts[0] for path in shipped if len(path.parts) > 1}
     return found | _named(root, (p for p in packages if (p / "__init__.py").is_file()))
-
-
-def _is_editable(distribution: metadata.Distribution) -> bool:
-    url = json.loads(distribution.read_text("direct_url.json") or "{}")
-    return bool(url.get("dir_info", {}).get("editable"))
 
 
 def _is_module(path: Path) -> bool:

@@ -15,6 +15,11 @@ from ptir_testsuite.running.outcomes import BROKEN, Outcome, Row
 SHOWN: Final = 10
 """Groups of which a run prints an example."""
 OPS_SHOWN: Final = 6
+UNCLAIM: Final = (
+    "let the backend take it, or leave the profile out of its `claims`; `ptir-conformance support`"
+    " lists all that is refused"
+)
+"""What the author of a backend does that refuses what it claims."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,8 @@ class Group:
         ops = ", ".join(names[:OPS_SHOWN]) + more
         if self.place:
             return f"{_counted(self.rows)} raised at {self.place}, of {ops}"
-        return f"{_counted(self.rows)} of {ops}: {became(self.rows[0])}"
+        way = ", run by other ops" if _is_decomposed(self.rows[0]) else ""
+        return f"{_counted(self.rows)} of {ops}{way}: {became(self.rows[0])}"
 
 
 def groups(failures: Iterable[Row]) -> list[Group]:
@@ -56,7 +62,8 @@ def told(row: Row) -> str:
         within = f"profile{'s' if len(row.profiles) > 1 else ''} {', '.join(row.profiles)}"
         claim = within if row.profiles else "profiles"
         broken = f"refused within the claimed {claim}: {row.call}:"
-        message = f"{broken} {message.removeprefix(f'{row.call}: ')}\n  case {row.case}"
+        first, *rest = message.removeprefix(f"{row.call}: ").splitlines() or [""]
+        message = "\n".join((f"{broken} {first}", f"  case {row.case}", *rest, f"  {UNCLAIM}"))
     return f"{row.outcome.value} [{row.phase}] {message}"
 
 
@@ -98,7 +105,12 @@ def _said(row: Row) -> str:
 def _alike(row: Row) -> tuple[str, ...]:
     if place := row.facts.get("raised", ""):
         return (place,)
-    return row.op, became(row)
+    return row.op, became(row), "other ops" if _is_decomposed(row) else ""
+
+
+def _is_decomposed(row: Row) -> bool:
+    """Whether the backend refuses the op, so that core ran others for it."""
+    return "decomposed" in row.facts
 
 
 def _counted(rows: Sequence[Row]) -> str:

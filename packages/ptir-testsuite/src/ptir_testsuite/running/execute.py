@@ -34,6 +34,7 @@ from ptir_testsuite.running.downloads import difference, odd_form, taken_twice
 from ptir_testsuite.running.fences import PATTERNS, Fences, soil
 from ptir_testsuite.running.judge import judge
 from ptir_testsuite.running.outcomes import Outcome, Row
+from ptir_testsuite.running.owners import ran_around, ran_itself, ran_nothing
 from ptir_testsuite.running.raised import named, raised_at, told, trace
 
 T = TypeVar("T")
@@ -105,21 +106,23 @@ def run_case(case: Case, setting: Setting) -> Row:
         Outcome.PASS,
         claimed=claimed,
     )
+    way = _Way(None)
     try:
-        row = _attempted(case, setting, row)
+        way = _accepted(case, setting)
+        row = replace(row, facts={"decomposed": True}) if way.around else row
+        row = _attempted(case, setting, way, row)
     except Failed as failed:
         text = f"{failed.message}\n  case {case.id} ({case.origin})"
         row = failed.ended(row, text)
+    if row.failed and (whose := _whose(case, setting, way)):
+        row = replace(row, message=f"{row.message}\n{whose}")
     return replace(row, seconds=time.perf_counter() - start)
 
 
-def _attempted(case: Case, setting: Setting, row: Row) -> Row:
-    program, refusal = _accepted(case, setting)
-    if program is None:
-        return replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=refusal)
-    if program != case.program:
-        row = replace(row, facts={"decomposed": True})
-    results = _results(case, program, setting)
+def _attempted(case: Case, setting: Setting, way: _Way, row: Row) -> Row:
+    if way.program is None:
+        return replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=way.refusal)
+    results = _results(case, way.program, setting)
     judgement = judge(case, results, setting.terms)
     if judgement.message:
         return replace(
@@ -129,16 +132,37 @@ def _attempted(case: Case, setting: Setting, row: Row) -> Row:
             message=judgement.message,
             facts={**row.facts, **(judgement.facts or {})},
         )
-    if refusal:
-        text = f"{case.call}: the capability predicate says {refusal!r}, and yet it runs"
+    if way.refusal and not way.around:
+        says = f"the capability predicate says {way.refusal!r}, and yet it runs"
+        text = f"{case.call}: {says}; let refusal() take it, or compile() raise UnsupportedError"
         return replace(row, outcome=Outcome.UNEXPECTED_PASS, phase="compile", message=text)
     return replace(row, worst_ulp=judgement.worst_ulp, worst_share=judgement.worst_share)
+
+
+def _whose(case: Case, setting: Setting, way: _Way) -> str:
+    """The line that says whose a case's op is and what ran in its place, where it is needed."""
+    if way.program is None:
+        return ran_nothing(case)
+    if not way.around:
+        return ran_itself(case, setting.terms)
+    ran = (instruction.op for instruction in way.program.main.instructions)
+    return ran_around(case, ran, way.refusal)
 
 
 # --- compile ---
 
 
-def _accepted(case: Case, setting: Setting) -> tuple[Program | None, str]:
+@dataclass(frozen=True)
+class _Way:
+    """The program that is run for a case, None where nothing is, and why the op is refused."""
+
+    program: Program | None
+    refusal: str = ""
+    around: bool = False
+    """Whether core runs other ops than the case's own."""
+
+
+def _accepted(case: Case, setting: Setting) -> _Way:
     """The program to run, or None and why there is none; a refusal comes from the predicate.
 
     A refused op that has a way around (a decomposition, a composite's lowering) is run that way,
@@ -151,19 +175,19 @@ def _accepted(case: Case, setting: Setting) -> tuple[Program | None, str]:
     refusal = _guarded("compile", case, lambda: backend.refusal(query, device))
     if refusal is None:
         has_regions = case.op != "composite" and bool(OPS[case.op].regions)
-        return _legalized(program, setting, "") if has_regions else (program, "")
+        return _legalized(case, setting, "") if has_regions else _Way(program)
     if not isinstance(refusal, str):
         text = f"refusal() gave {refusal!r}; it must give a reason (a string) or None"
         raise Failed(Outcome.ERROR, "compile", f"{case.call}: {text}")
     if has_way_around(case):
-        return _legalized(program, setting, f"{refusal}; its lowering: ")
+        return _legalized(case, setting, refusal)
     try:
         backend.compile(program, device, Options())
     except UnsupportedError:
-        return None, refusal
+        return _Way(None, refusal)
     except Exception as error:
         raise Failed(Outcome.WRONG_ERROR, "compile", _not_typed(case, error)) from error
-    return program, refusal
+    return _Way(program, refusal)
 
 
 def options_of(case: Case) -> Options:
@@ -177,13 +201,19 @@ def has_way_around(case: Case) -> bool:
     return OPS[case.op].decomposition is not None or case.op == "composite"
 
 
-def _legalized(program: Program, setting: Setting, said: str) -> tuple[Program | None, str]:
-    """What core makes of the program; where the backend refuses that too, ``said`` and why."""
+def _legalized(case: Case, setting: Setting, refusal: str) -> _Way:
+    """What core makes of the case; where the backend refuses that too, nothing and why."""
     context = PassContext(setting.target.backend, setting.target.device)
     try:
-        return legalize(program, context), ""
+        made = legalize(case.program, context)
     except UnsupportedError as error:
-        return None, f"{said}{error}"
+        return _Way(None, f"{refusal}; its lowering: {error}" if refusal else str(error))
+    except Exception as error:
+        if not raised_at(error):  # neither the backend nor an op's author wrote that
+            raise
+        text = f"{case.call}: what runs in its place raised {named(error)} at {raised_at(error)}"
+        raise Failed(Outcome.ERROR, "compile", text) from error
+    return _Way(made, refusal, made != case.program)
 
 
 def _not_typed(case: Case, error: Exception) -> str:

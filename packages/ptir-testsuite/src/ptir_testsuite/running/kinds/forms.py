@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,7 +19,7 @@ from ptir_testsuite.corpus.programs import Drawn
 from ptir_testsuite.running.execute import Failed, Setting
 from ptir_testsuite.running.fences import PATTERNS, Fences
 from ptir_testsuite.running.outcomes import Outcome
-from ptir_testsuite.running.raised import told
+from ptir_testsuite.running.raised import named, raised_at, told
 
 WHOLE: Final = "every value an output"
 
@@ -37,19 +37,32 @@ class Form:
 def forms_of(drawn: Drawn, setting: Setting) -> list[Form]:
     """What the backend runs of a program; of the first, every value is an output."""
     program = drawn.program
-    context = PassContext(setting.target.backend, setting.target.device)
     every = replace(program.main, outputs=tuple(range(len(program.main.types))))
     return [
-        _form(WHOLE, legalize(replace(program, main=every), context), drawn),
+        _form(WHOLE, _made(legalize, replace(program, main=every), setting), drawn),
         as_drawn(drawn, setting),
-        _form("optimized", optimize(program, context), drawn),
+        _form("optimized", _made(optimize, program, setting), drawn),
     ]
 
 
 def as_drawn(drawn: Drawn, setting: Setting) -> Form:
     """The program as it is, for what the backend takes."""
-    context = PassContext(setting.target.backend, setting.target.device)
-    return _form("as drawn", legalize(drawn.program, context), drawn)
+    return _form("as drawn", _made(legalize, drawn.program, setting), drawn)
+
+
+def _made(
+    make: Callable[[Program, PassContext], Program], program: Program, setting: Setting
+) -> Program:
+    """What core makes of a program; what an op's decomposition raises there is its author's."""
+    try:
+        return make(program, PassContext(setting.target.backend, setting.target.device))
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        if not raised_at(error):
+            raise
+        text = f"what runs in place of the program raised {named(error)} at {raised_at(error)}"
+        raise Failed(Outcome.ERROR, "compile", text) from error
 
 
 def _form(name: str, program: Program, drawn: Drawn) -> Form:

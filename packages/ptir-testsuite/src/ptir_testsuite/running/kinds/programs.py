@@ -34,6 +34,7 @@ from ptir_testsuite.running.execute import Failed, Setting
 from ptir_testsuite.running.judge import evaluated
 from ptir_testsuite.running.kinds.forms import WHOLE, Form, compiled, forms_of, outputs
 from ptir_testsuite.running.outcomes import Outcome, Row
+from ptir_testsuite.running.owners import with_owners
 
 Built = Sequence[tuple[Form, Executable]]
 """The forms of a program, compiled."""
@@ -118,6 +119,7 @@ def _row(
         row = failed.ended(row, _told(failed.message, drawn, setting.again(row)))
     except UnsupportedError as error:
         row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
+    row = with_owners(row, (instruction.op for instruction in drawn.program.main.instructions))
     return replace(row, seconds=time.perf_counter() - start)
 
 

@@ -24,6 +24,7 @@ from ptir_testsuite.corpus.derivation import sample_cases
 from ptir_testsuite.corpus.profiles import profiles_of
 from ptir_testsuite.running.execute import Setting, run_case
 from ptir_testsuite.running.outcomes import Outcome, Row
+from ptir_testsuite.running.owners import with_owners
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def run_refusal(refusal: Refusal, setting: Setting) -> Row:
     outcome, message = _refused(refusal)
     row = Row(refusal.id, refusal.op, refusal.text, (), profiles, outcome, claimed=claimed)
     row = replace(row, phase="verify" if message else "", message=message)
+    row = with_owners(row, [refusal.op])  # its record refuses the call, and no backend
     if outcome is Outcome.PASS:
         row = _afterwards(refusal, setting, row)
     return replace(row, seconds=time.perf_counter() - start)

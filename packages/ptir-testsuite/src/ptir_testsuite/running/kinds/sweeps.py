@@ -22,6 +22,7 @@ from ptir_testsuite.running.kinds.forms import WHOLE, Form, as_drawn, compiled, 
 from ptir_testsuite.running.kinds.handles import at_once, guarded
 from ptir_testsuite.running.kinds.programs import judged_forms
 from ptir_testsuite.running.outcomes import Outcome, Row
+from ptir_testsuite.running.owners import with_owners
 from ptir_testsuite.running.turns import RUNS, in_turns
 
 ROUNDS: Final = 2  # runs of each of several threads
@@ -51,6 +52,7 @@ def run_sweep(item: Sweep, setting: Setting) -> Row:
         row = failed.ended(row, f"{item.call}: {failed.message}\n  case {item.id}")
     except UnsupportedError as error:
         row = replace(row, outcome=Outcome.UNSUPPORTED, phase="compile", message=str(error))
+    row = with_owners(row, (instruction.op for instruction in item.program.main.instructions))
     return replace(row, seconds=time.perf_counter() - start)
 
 
