@@ -21,7 +21,7 @@ from ptir.cli.model import (
 )
 from ptir.cli.shared import Shared, session, shared_options
 from ptir.cli.units import duration, size
-from ptir.cli.workers import LISTED, explain_shared, facts, phases, workers_options
+from ptir.cli.workers import LISTED, explain_partitioned, facts, phases, workers_options
 from ptir.partition.costs import SERVER
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ptir.runtime import Model
     from ptir.runtime.explain import StepReport
     from ptir.runtime.layers import Section, Work
-    from ptir.runtime.workers import SharedStep
+    from ptir.runtime.workers import PartitionedStep
 
 
 @click.command()
@@ -67,12 +67,12 @@ def command(
     and that is shown for so many workers and the costs given.
     """
     from ptir.runtime.explain import explain_decode, explain_prefill
-    from ptir.runtime.workers import share_step
+    from ptir.runtime.workers import partition_step
 
     if workers is None and cost:
         raise click.UsageError("--cost is about sharing; give --workers too")
     if workers is not None:
-        explain_shared(shared, model, formats, workers, cost, prefill, position)
+        explain_partitioned(shared, model, formats, workers, cost, prefill, position)
         return
     with session(shared):
         loaded = open_model(shared, model, formats)
@@ -84,7 +84,7 @@ def command(
             )
         by_workers, count = None, report.explanation.workers
         if 1 < count <= LISTED:
-            by_workers = share_step(loaded, count, SERVER, prefill, position)
+            by_workers = partition_step(loaded, count, SERVER, prefill, position)
     if shared.json:
         show.value(_json(loaded, formats.weights, report, by_workers))
         return
@@ -103,7 +103,7 @@ def command(
 
 
 def _json(
-    model: Model, dtype: str, report: StepReport, by_workers: SharedStep | None
+    model: Model, dtype: str, report: StepReport, by_workers: PartitionedStep | None
 ) -> dict[str, Any]:
     moved = _moved(report)
     return {
