@@ -1,4 +1,4 @@
-"""Language models partitioned among workers: equal tokens, two barriers a layer, even parts, caches."""
+"""Language models among workers: the same tokens, two barriers a layer, even parts, caches."""
 
 from __future__ import annotations
 
