@@ -263,5 +263,7 @@ def test_weights_that_are_stored_unlike_cannot_be_joined() -> None:
     eight = QuantizedWeight(words, scale, axis=1, bits=8, group=16, zero=128)
     four = QuantizedWeight(words, scale, axis=1, bits=4, group=32, zero=8)
     for weights in ([eight, four], [eight, dense]):
-        with pytest.raises(TypeRuleError, match=r"concat_weights.*stored alike.*join those that are"):
+        with pytest.raises(
+            TypeRuleError, match=r"concat_weights.*stored alike.*join those that are"
+        ):
             concat_weights(weights, axis=0)

@@ -24,7 +24,7 @@ class PaperBackend(Interpreter):
     """Takes every op and no composite, unless ``refuses`` says otherwise."""
 
     refuses: Refusal = lambda query: "composites are lowered" if query.is_composite else None
-    folds_casts: bool = False
+    lifts_casts: bool = False
     own: tuple[BackendPass, ...] = ()
     asked: list[OpQuery] = field(default_factory=list)
     name = "paper"

@@ -36,7 +36,7 @@ class RefBackend(Interpreter):
     """NumPy on the host; handles are arrays, and results may be strided views of fresh memory."""
 
     name = "ref"
-    folds_casts = True
+    lifts_casts = True
     correctly_rounded = frozenset({"div", "sqrt", "reciprocal"})
     claims = frozenset(PROFILES) - {"extension"}
 

@@ -207,7 +207,7 @@ class Backend(ABC):
 
     name: str
     api_version: tuple[int, int] = API_VERSION
-    folds_casts: bool = False
+    lifts_casts: bool = False
     """Whether up-casts of parameters are done once (True) or belong inside kernels (False)."""
     claims: frozenset[str] = frozenset({"core"})
     """The conformance profiles that the backend claims; inside them nothing may be unsupported."""
@@ -314,9 +314,7 @@ class Backend(ABC):
         """Passes of the backend's own."""
         return ()
 
-    def param_resolver(
-        self, program: Program, device: Device
-    ) -> tuple[Program, Mapping[str, Derivation]]:
+    def prepack(self, program: Program, device: Device) -> tuple[Program, Mapping[str, Derivation]]:
         """``program`` reading its parameters in the form that the backend wants them resident in.
 
         Runs last in the pipeline. Returns how the new parameter ports are derived, by name.

@@ -26,10 +26,10 @@ class Kind:
 def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
     from ptir.codegen import binaries, recipe, tuned
-    from ptir.passes.benchmark import choices_file
+    from ptir.passes.benchmark import tuning_records_file
 
     def timed() -> list[Path]:
-        return [path for path in [choices_file()] if path.exists()]
+        return [path for path in [tuning_records_file()] if path.exists()]
 
     return (
         Kind("kernels", "built kernels by device", binaries.KEPT.files, binaries.KEPT.limit),

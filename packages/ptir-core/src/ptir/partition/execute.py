@@ -35,9 +35,9 @@ from ptir.partition.local import full_value, shard_of
 from ptir.partition.phases import InputShard, Partition, PhaseOutput, ProgramOutput, WorkerProgram
 from ptir.partition.placement import Placement, Split
 from ptir.passes.context import PassContext
+from ptir.passes.cse import cse
+from ptir.passes.dce import dce
 from ptir.passes.legalize import legalize
-from ptir.passes.prune import prune
-from ptir.passes.share import share
 from ptir.types import TensorType
 
 
@@ -48,7 +48,7 @@ class PartitionedBackend(Backend):
         self.backend, self.workers, self.costs = backend, workers, costs
         self.name = f"{backend.name}*{workers}"
         self.api_version = backend.api_version
-        self.folds_casts = backend.folds_casts
+        self.lifts_casts = backend.lifts_casts
         self.claims = backend.claims
         self.correctly_rounded = backend.correctly_rounded
 
@@ -254,8 +254,8 @@ class _Step:
         self.local = local
         context = PassContext(backend, device, check_indices=options.check_indices)
         taken = replace(local.program, main=rebuild(local.program.main, self._asked(context)))
-        program = prune(share(legalize(taken, context), context), context)
-        resolved, self.derived = backend.param_resolver(program, device)
+        program = dce(cse(legalize(taken, context), context), context)
+        resolved, self.derived = backend.prepack(program, device)
         self.names = [port.name for port in resolved.ports]
         self.given = {port.name: n for n, port in enumerate(local.program.ports)}
         donated = frozenset(

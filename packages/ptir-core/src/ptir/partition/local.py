@@ -21,7 +21,7 @@ from ptir.partition.strategies import (
     replicated_strategy,
     strategy,
 )
-from ptir.passes.share import share_block
+from ptir.passes.cse import cse_block
 from ptir.rewrite.engine import rewrite
 from ptir.rewrite.rules import rules
 from ptir.types import F32
@@ -188,7 +188,7 @@ def says_the_same(instruction: Instruction, lowering: Block) -> bool:
 @lru_cache(maxsize=1 << 10)
 def _normal(block: Block) -> Block:
     """The block in ops alone, at a fixed point of the exact rules, without repetitions."""
-    return _demanded(share_block(rewrite(share_block(rebuild(block, _inlined)), rules(), {})))
+    return _demanded(cse_block(rewrite(cse_block(rebuild(block, _inlined)), rules(), {})))
 
 
 def _demanded(block: Block) -> Block:

@@ -1,7 +1,7 @@
 """What the search looks at: the views of inputs, the strategies of each op, their costs.
 
 A *view* is computed from inputs alone by ops that only rename, widen or repeat; of parameters also
-by elementwise ops (what the fold pass left, since it would grow them). It has no placement of its
+by elementwise ops (what lifting left, since it would grow them). It has no placement of its
 own: each worker reads of it what it needs, where it needs it, as kernels do.
 """
 

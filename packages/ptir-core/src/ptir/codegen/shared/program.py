@@ -14,8 +14,8 @@ from ptir.ir.program import Block, Instruction
 from ptir.ops.implementations import BACKEND
 from ptir.partition.phases import Partition, PhaseOutput, WorkerProgram
 from ptir.passes.context import PassContext
+from ptir.passes.cse import cse_block
 from ptir.passes.legalize import legalize
-from ptir.passes.share import share_block
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Localizer:
         outputs = inline(legal.main, values, self._joining(local, values, inputs))
         used = {node.serial for node in reachable(outputs)}
         kept = [one for one in inputs if one[0].node.serial in used]
-        block = share_block(freeze(outputs, [ref for ref, _, _ in kept]))
+        block = cse_block(freeze(outputs, [ref for ref, _, _ in kept]))
         donated = frozenset(n for n, (_, _, own) in enumerate(kept) if own)
         return LocalProgram(block, tuple(bound for _, bound, _ in kept), donated)
 
