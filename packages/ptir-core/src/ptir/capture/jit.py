@@ -135,9 +135,9 @@ class Jitted(Generic[P, R]):
         return result
 
     def repeat(
-        self, turns: int, feeds: Mapping[str, int], keep: int, *args: P.args, **kwargs: P.kwargs
+        self, count: int, feeds: Mapping[str, int], keep: int, *args: P.args, **kwargs: P.kwargs
     ) -> tuple[list[Tensor], R]:
-        """``turns`` calls in a row, submitted at once where the backend can.
+        """``count`` calls in a row, submitted at once where the backend can.
 
         The function returns a tuple. ``feeds`` names arguments, each with the number of the element
         that it is from the second call on, of the same structure and types. Returns element
@@ -145,10 +145,10 @@ class Jitted(Generic[P, R]):
         would be consumed by the first call: ``CaptureError``.
         """
         bound = self._signature.bind(*args, **kwargs)
-        if turns < 1:
-            raise CaptureError(f"repeat: {turns} turns; ask for at least one")
+        if count < 1:
+            raise CaptureError(f"repeat: {count} runs; ask for at least one")
         lost = [name for name in self._donate if name not in feeds]
-        if lost and turns > 1:
+        if lost and count > 1:
             raise CaptureError(
                 f"repeat: {lost[0]!r} is donated to the first call and no element of the result is"
                 " what the next one is given; name it in feeds"
@@ -156,7 +156,7 @@ class Jitted(Generic[P, R]):
         replay, buffers = self._replay(bound)
         places, kept = _fed(replay, feeds, keep)
         with self._consuming(replay, buffers) as handles:
-            every, outputs = replay.plan.repeat(handles, replay.parameters, places, turns, kept)
+            every, outputs = replay.plan.repeat(handles, replay.parameters, places, count, kept)
         result: R = self._result(replay, outputs)
         return [_resident(handle, replay.types[kept], replay) for handle in every], result
 
@@ -167,7 +167,7 @@ class Jitted(Generic[P, R]):
         tensors, described = self._inspect(leaves)
         buffers = [buffer_of(t.ref) for t in tensors]
         where = (_where(buffers), checks_indices())
-        key = (structure, described, _sharing(buffers), active_overrides(), where)
+        key = (structure, described, _aliases(buffers), active_overrides(), where)
         latest, replay = self._latest
         if latest != key:  # comparing types that are mostly the same objects beats hashing them
             replay = self._replays.get(key)
@@ -212,10 +212,10 @@ class Jitted(Generic[P, R]):
             names = [f"x{i}" for i in range(len(buffers))]
             captured, result = record(positional, [b.type for b in buffers], names)
             target = _common_target(buffers, captured)
-            shared = _sharing([*buffers, *captured.closed])
+            aliases = _aliases([*buffers, *captured.closed])
             arguments = _inputs(structure, leaves)
             donated = frozenset(i for name in self._donate for i in arguments.get(name, ()))
-            options = Options(donated, shared, checks_indices())
+            options = Options(donated, aliases, checks_indices())
             plan = plan_for(captured.program, target, options)
             parameters = plan.bind(captured.parameters)
             types = captured.program.outputs
@@ -319,7 +319,7 @@ def _as_argument(leaf: Any) -> Tensor:
     )
 
 
-def _sharing(buffers: Sequence[Buffer]) -> tuple[tuple[int, ...], ...]:
+def _aliases(buffers: Sequence[Buffer]) -> tuple[tuple[int, ...], ...]:
     """Groups of positions that hold one and the same buffer."""
     positions: dict[int, list[int]] = {}
     for position, buffer in enumerate(buffers):

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ptir.cli import show
-from ptir.cli.shared import Shared, shared_options
+from ptir.cli.common import CommonOptions, common_options
 from ptir.errors import UsageError
 
 
@@ -41,14 +41,14 @@ def kinds() -> tuple[Kind, ...]:
 
 @click.command()
 @click.argument("action", type=click.Choice(["list", "clear", "path"]), default="list")
-@shared_options
-def command(shared: Shared, action: str) -> None:
+@common_options
+def command(common: CommonOptions, action: str) -> None:
     """List what is cached with its size, clear it, or print where it is (PTIR_CACHE_DIR)."""
     from ptir.backend.folders import cache_folder
 
     folder = cache_folder()
     if action == "path":
-        show.value({"path": str(folder)}) if shared.json else show.text(str(folder))
+        show.value({"path": str(folder)}) if common.json else show.text(str(folder))
         return
     found = [(kind, _sizes(kind.files())) for kind in kinds()]
     if action == "clear":
@@ -56,7 +56,7 @@ def command(shared: Shared, action: str) -> None:
             _remove(list(sizes))
     total = sum(sum(sizes.values()) for _, sizes in found)
     files = sum(len(sizes) for _, sizes in found)
-    if shared.json:
+    if common.json:
         rows = [
             {
                 "name": kind.name,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from ptir.cli import show
+from ptir.cli.common import CommonOptions, session
 from ptir.cli.model import Formats, open_model
-from ptir.cli.shared import Shared, session
 from ptir.cli.units import size
 from ptir.partition.costs import SERVER, Costs
 
@@ -61,7 +61,7 @@ def costs_of(given: tuple[str, ...]) -> Costs:
 
 
 def explain_partitioned(
-    shared: Shared,
+    common: CommonOptions,
     model: str,
     formats: Formats,
     workers: int,
@@ -72,11 +72,11 @@ def explain_partitioned(
     """Print how a step of ``model`` is partitioned among ``workers``."""
     from ptir.runtime.workers import partition_step
 
-    with session(shared):
-        loaded = open_model(shared, model, formats)
+    with session(common):
+        loaded = open_model(common, model, formats)
         costs = costs_of(cost)
         report = partition_step(loaded, workers, costs, prefill, position)
-    if shared.json:
+    if common.json:
         show.value(_json(loaded, formats.weights, costs, report))
     else:
         _print(loaded, formats.weights, report)

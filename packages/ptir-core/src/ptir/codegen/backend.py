@@ -93,7 +93,7 @@ class KernelBackend(Backend):
             self._opened[device.index] = found
             return found
 
-    def generation(self, device: Device) -> int:
+    def incarnation(self, device: Device) -> int:
         """How often the device was opened again."""
         return self.opened(device).generation
 
@@ -342,7 +342,7 @@ class KernelBackend(Backend):
 
         return fetched
 
-    def turns(self, device: Device) -> int:
+    def runs_per_call(self, device: Device) -> int:
         """As many as the device takes in one call."""
         return self.opened(device).device.turns
 

@@ -158,7 +158,7 @@ def _run_while(xp: Any, *state: Any, regions: Any) -> Any:
 
 _STATE = (_FLAG, _FLAG, _FLAG, _V, _V, _V)
 _GO = Block(_STATE, (), (0,))
-_TURN = Block(_STATE, (), (1, 2, 2, 4, 5, 3))
+_BODY = Block(_STATE, (), (1, 2, 2, 4, 5, 3))
 _STEP = Block((_FLAG,), (), (0,))
 
 while_ = define(
@@ -178,7 +178,7 @@ while_ = define(
             (*map(_bool, flags), *map(_f32, before)),
             {},
             (*map(_bool, end), *map(_f32, after)),
-            (_GO, _TURN),
+            (_GO, _BODY),
         )
         for before in (([1, -2], [3, 4], [5, 6]),)
         for flags, end, after in (

@@ -22,7 +22,7 @@ class Uploader(Protocol):
 
     @property
     def backend(self) -> Any:
-        """The backend, with ``upload(array, device, borrow=True)`` and ``generation(device)``."""
+        """The backend, with ``upload(array, device, borrow=True)`` and ``incarnation(device)``."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class ParamStore:
         self.namespace = NamespaceId()
         self._dtype = dtype
         self._handles: dict[ParamKey, Any] = {}
-        self._generation = target.backend.generation(target.device)
+        self._incarnation = target.backend.incarnation(target.device)
         self._lock = threading.RLock()
 
     def type(self, name: str) -> TensorType:
@@ -105,7 +105,7 @@ class ParamStore:
 
     def _forget_lost(self) -> None:
         """Give up what was on a device that was lost since: it is read again."""
-        generation = self.target.backend.generation(self.target.device)
-        if generation != self._generation:
+        incarnation = self.target.backend.incarnation(self.target.device)
+        if incarnation != self._incarnation:
             self._handles.clear()
-            self._generation = generation
+            self._incarnation = incarnation

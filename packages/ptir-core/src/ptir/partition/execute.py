@@ -85,9 +85,9 @@ class PartitionedBackend(Backend):
         """As the backend does."""
         self.backend.synchronize(device)
 
-    def generation(self, device: Device) -> int:
+    def incarnation(self, device: Device) -> int:
         """As the backend counts."""
-        return self.backend.generation(device)
+        return self.backend.incarnation(device)
 
     def memory_stats(self, device: Device) -> MemoryStats | None:
         """As the backend counts."""
@@ -113,9 +113,9 @@ class PartitionedBackend(Backend):
         """As the backend says."""
         return self.backend.findings()
 
-    def remedy(self, problem: str) -> str | None:
+    def fix_for(self, problem: str) -> str | None:
         """As the backend says."""
-        return self.backend.remedy(problem)
+        return self.backend.fix_for(problem)
 
     def passes(self) -> Sequence[BackendPass]:
         """Those of the backend."""
