@@ -303,7 +303,7 @@ def _fed(replay: Replay, feeds: Mapping[str, int], keep: int) -> tuple[Feeds, in
 
 
 def _resident(handle: Handle, type: TensorType, replay: Replay) -> Tensor:
-    """An output as a tensor."""
+    """An output's handle as a tensor that owns it."""
     return Tensor(source(type, Buffer(handle, type, replay.plan.target)))
 
 

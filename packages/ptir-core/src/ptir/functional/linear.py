@@ -30,7 +30,7 @@ class QuantizedWeight:
 
     @property
     def bias(self) -> Tensor:
-        """The bias of each group."""
+        """The bias of each group: its scale times the negative zero point."""
         return self.scale * float(-self.zero)
 
     def dense(self) -> Tensor:
@@ -69,7 +69,7 @@ def _dense(weight: Weight) -> Tensor:
 def portable_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str
 ) -> Tensor:
-    """The product in ops."""
+    """``x @ weight + bias`` in ops: a contraction and an addition."""
     contract = (0 if layout == "io" else 1,)
     result = call(
         "dot_general",

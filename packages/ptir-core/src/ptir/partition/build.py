@@ -126,7 +126,7 @@ class _Builder:
                 self.last = max(self.last, phase + 1)
 
     def partition(self) -> Partition:
-        """All phases, verified."""
+        """The partition of the program: every phase with a verified program for each worker."""
         for worker in self.workers:
             for decision in self.decisions:
                 self._decided(decision, worker)

@@ -53,11 +53,11 @@ class PartitionedBackend(Backend):
         self.correctly_rounded = backend.correctly_rounded
 
     def devices(self) -> Sequence[Device]:
-        """Those of the backend."""
+        """The devices of the backend."""
         return self.backend.devices()
 
     def refusal(self, query: OpQuery, device: Device) -> str | None:
-        """As the backend says."""
+        """Why the backend cannot run an op of the whole program; None: it can."""
         return self.backend.refusal(query, device)
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
@@ -66,67 +66,67 @@ class PartitionedBackend(Backend):
         return PartitionedProgram(made, self.backend, device, options)
 
     def upload(self, array: Any, device: Device, *, borrow: bool = False) -> Handle:
-        """As the backend does."""
+        """A handle of the backend with the array's elements."""
         return self.backend.upload(array, device, borrow=borrow)
 
     def download(self, handle: Handle, device: Device) -> Any:
-        """As the backend does."""
+        """The elements of a handle of the backend."""
         return self.backend.download(handle, device)
 
     def fetch(self, handle: Handle, device: Device) -> Callable[[], Any] | None:
-        """As the backend does."""
+        """Start a download of the backend."""
         return self.backend.fetch(handle, device)
 
     def copy(self, handle: Handle, device: Device) -> Handle:
-        """As the backend does."""
+        """A handle with equal elements that shares no memory with ``handle``."""
         return self.backend.copy(handle, device)
 
     def synchronize(self, device: Device) -> None:
-        """As the backend does."""
+        """Wait until everything that workers submitted is done."""
         self.backend.synchronize(device)
 
     def incarnation(self, device: Device) -> int:
-        """As the backend counts."""
+        """How often the backend opened ``device`` again."""
         return self.backend.incarnation(device)
 
     def memory_stats(self, device: Device) -> MemoryStats | None:
-        """As the backend counts."""
+        """Bytes that all workers hold on ``device`` together."""
         return self.backend.memory_stats(device)
 
     def stats(self, device: Device) -> RunStats:
-        """As the backend counts."""
+        """The counters of ``device``, of all workers together."""
         return self.backend.stats(device)
 
     def claimed(self, device: Device) -> frozenset[str]:
-        """As the backend claims."""
+        """The profiles that the backend claims for ``device``."""
         return self.backend.claimed(device)
 
     def tuning(self, device: Device) -> AbstractContextManager[Any] | None:
-        """As the backend does."""
+        """The backend's context for measuring what is compiled in it."""
         return self.backend.tuning(device)
 
     def capabilities(self, device: Device) -> Mapping[str, Any]:
-        """As the backend says."""
+        """What the backend says about ``device``."""
         return self.backend.capabilities(device)
 
     def findings(self) -> Sequence[Finding]:
-        """As the backend says."""
+        """What the backend depends on and how it is."""
         return self.backend.findings()
 
     def fix_for(self, problem: str) -> str | None:
-        """As the backend says."""
+        """The backend's fix for a problem, or None."""
         return self.backend.fix_for(problem)
 
     def passes(self) -> Sequence[BackendPass]:
-        """Those of the backend."""
+        """The backend's passes, which see the whole program."""
         return self.backend.passes()
 
     def adopt(self, value: Any, device: Device) -> tuple[Handle, TensorType] | None:
-        """As the backend does."""
+        """A handle over the memory of a DLPack object on ``device``, and its type."""
         return self.backend.adopt(value, device)
 
     def export(self, handle: Handle, device: Device) -> Any:
-        """As the backend does."""
+        """An object with ``__dlpack__`` that shares the handle's memory."""
         return self.backend.export(handle, device)
 
 

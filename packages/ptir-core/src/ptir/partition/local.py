@@ -247,7 +247,7 @@ def axis_slice(value: Ref, axis: int, start: int, end: int) -> Ref:
 
 
 def concatenated(pieces: Sequence[Ref], axis: int) -> Ref:
-    """Pieces one behind the other."""
+    """The pieces one behind the other along ``axis``; a single one as it is."""
     return pieces[0] if len(pieces) == 1 else movement.concat(*pieces, axis=axis)
 
 
