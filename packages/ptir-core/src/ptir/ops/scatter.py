@@ -7,8 +7,8 @@ from typing import Any
 
 from ptir.ir.graph import Ref
 from ptir.ops.classes import ANY, INDEX, NUMERIC
-from ptir.ops.gather_nd import AXES, BATCH, address_bad_calls, addressed, index_bounds
 from ptir.ops.layout import broadcast_to, reshape
+from ptir.ops.places import AXES, BATCH, address_bad_calls, addressed, index_bounds
 from ptir.ops.record import Array, Attribute, Call, bad, define, literal, op, refusals, sample
 from ptir.types import TensorType
 

@@ -16,8 +16,8 @@ from evaluation import evaluate, same_but_for_nan
 from ptir import functional as F
 from ptir.errors import TypeRuleError
 from ptir.ir.graph import freeze, source
-from ptir.ops import gather_nd, scatter
 from ptir.ops import numerics as xp
+from ptir.ops import places, scatter
 from ptir.types import TensorType, dtype_of
 from running import REF
 
@@ -73,7 +73,7 @@ def test_gather_equals_its_decomposition(address):
     shape, batch, axes, indices = address
     x = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
     inputs = [source(TensorType(dtype_of(a), a.shape)) for a in (x, indices)]
-    block = freeze([gather_nd.gather.decomposition(*inputs, axes=axes, batch=batch)], inputs)
+    block = freeze([places.gather.decomposition(*inputs, axes=axes, batch=batch)], inputs)
     wanted = xp.gather(x, indices, axes=axes, batch=batch)
     assert same_but_for_nan(evaluate(block, [x, indices]), [wanted])
 
@@ -83,7 +83,7 @@ def test_gather_of_an_empty_batch_decomposes_to_nothing():
         source(TensorType(dtype_of(np.zeros(1, d)), s))
         for d, s in (("f4", (0, 3)), ("i4", (0, 2, 1)))
     ]
-    block = freeze([gather_nd.gather.decomposition(*inputs, axes=(1,), batch=1)], inputs)
+    block = freeze([places.gather.decomposition(*inputs, axes=(1,), batch=1)], inputs)
     (found,) = evaluate(block, [np.zeros((0, 3), "f4"), np.zeros((0, 2, 1), "i4")])
     assert (found.shape, found.dtype) == ((0, 2), np.float32)
 
@@ -93,7 +93,7 @@ def test_flat_numbers_beyond_32_bits_are_not_decomposed():
         source(TensorType(dtype_of(np.zeros(1, "f4")), (2**16, 2**15))),
         source(TensorType(dtype_of(np.zeros(1, "i4")), (4, 2))),
     ]
-    assert gather_nd.gather.decomposition(*inputs, axes=(0, 1), batch=0) is None
+    assert places.gather.decomposition(*inputs, axes=(0, 1), batch=0) is None
 
 
 def test_gather_expresses_what_others_call_gather():
@@ -104,7 +104,7 @@ def test_gather_expresses_what_others_call_gather():
     middle = np.array([[[2, 0, 1, 1]], [[0, 0, 2, 1]]], np.int32)
     turned = xp.gather(x.swapaxes(1, 2), middle.swapaxes(1, 2)[..., None], axes=(2,), batch=2)
     assert np.array_equal(turned.swapaxes(1, 2), np.take_along_axis(x, middle, axis=1))
-    nd = np.array([[[1, 2]], [[0, 3]]], np.int32)  # gather_nd with one batch axis
+    nd = np.array([[[1, 2]], [[0, 3]]], np.int32)  # places with one batch axis
     wanted = np.stack([x[0][1, 2], x[1][0, 3]])[:, None]
     assert np.array_equal(xp.gather(x, nd, axes=(1, 2), batch=1), wanted)
     plain = np.array([[2, 0], [1, 1]], np.int32)  # Gather along an axis
