@@ -144,7 +144,7 @@ def test_overrides_command_lists_implementations(site: Site, capsys: Capture) ->
     assert row.split() == ["tiny_f", "force=fast", "fast"]
 
 
-LOUD = TINY.replace("meaning = OPS", "print('computing'); meaning = OPS")
+LOUD = TINY.replace("reference = OPS", "print('computing'); reference = OPS")
 
 
 @pytest.mark.slice(2)

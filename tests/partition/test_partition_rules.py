@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comparing import meaning, run_block, same_bits
+from comparing import reference, run_block, same_bits
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Instruction
@@ -126,7 +126,7 @@ def test_an_op_done_in_parts_gives_the_whole_result(name: str) -> None:
         return
     for (sample, instruction), workers in itertools.product(sample_calls(record), (2, 3)):
         arrays = [array.numpy() for array in sample.operands]
-        wanted = meaning(record, arrays, instruction.attributes, instruction.regions)
+        wanted = reference(record, arrays, instruction.attributes, instruction.regions)
         for way in ways(instruction, [type_of(a) for a in arrays], workers):
             tried += 1
             found = brought_together(instruction, way, arrays)

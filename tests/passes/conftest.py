@@ -1,4 +1,4 @@
-"""A backend for pass tests: it runs the ops' meanings and refuses what a test tells it to."""
+"""A backend for pass tests: it runs the ops' references and refuses what a test tells it to."""
 
 from __future__ import annotations
 

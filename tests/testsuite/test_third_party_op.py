@@ -31,7 +31,7 @@ def made_up():
         dtypes=FLOAT,
         attributes=(Attribute("by", "what is added"),),
         rule=lambda call: call.types[0],
-        meaning=lambda xp, operand, *, by: xp.add(operand, np.full_like(operand, by)),
+        reference=lambda xp, operand, *, by: xp.add(operand, np.full_like(operand, by)),
         doc="The operand and a number.",
         traits="elementwise",
         accuracy="rounded",

@@ -1,7 +1,7 @@
 """The reference backend: handles are NumPy arrays, an instruction is what its op record says.
 
-``prepare`` binds each instruction once: plain NumPy where that equals the record's meaning bit for
-bit, the whole composite where ``composites`` claims it, the meaning itself everywhere else.
+``prepare`` binds each instruction once: plain NumPy where that equals the record's reference bit
+for bit, the whole composite where ``composites`` claims it, the reference itself everywhere else.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class RefBackend(Interpreter):
         direct = _direct(instruction)
         if direct is not None:
             return _in_place(direct, instruction.types[0], reusable)
-        return partial(OPS[instruction.op].meaning, xp, **instruction.attributes)
+        return partial(OPS[instruction.op].reference, xp, **instruction.attributes)
 
     def upload(self, array: Array, device: Device, *, borrow: bool = False) -> Array:
         """A C-contiguous copy; borrowed, a read-only view where the array's layout allows."""

@@ -129,7 +129,7 @@ scan = define(
     ),
     regions=1,
     rule=_scan,
-    meaning=_run_scan,
+    reference=_run_scan,
     decomposition=_scan_decomposition,
     traits="control",
     profile="control-flow",

@@ -196,7 +196,7 @@ class Op:
 
     ``operands`` names them in order, a last name ending in ``*`` takes any number; ``dtypes`` maps
     each operand name to its class, ``result`` where there are no operands.
-    ``meaning(xp, *arrays, **attributes)`` computes NumPy arrays with the numerics namespace
+    ``reference(xp, *arrays, **attributes)`` computes NumPy arrays with the numerics namespace
     ``xp``; ops with regions also get ``regions=``, callables.
     ``decomposition(*refs, **attributes)`` rewrites a call into simpler ops, exactly, or gives None
     where it cannot; ops with regions also get ``regions=``, blocks. ``bounds(types, attributes)``
@@ -209,7 +209,7 @@ class Op:
     attributes: tuple[Attribute, ...]
     dtypes: Mapping[str, DTypeClass]
     rule: Rule
-    meaning: Callable[..., Any]
+    reference: Callable[..., Any]
     doc: str
     samples: tuple[Sample, ...]
     bad_calls: tuple[BadCall, ...]
@@ -313,7 +313,7 @@ def define(
     *,
     dtypes: DTypeClass | Mapping[str, DTypeClass],
     rule: Rule,
-    meaning: Callable[..., Any],
+    reference: Callable[..., Any],
     doc: str,
     attributes: Sequence[Attribute] = (),
     samples: Sequence[Sample] = (),
@@ -330,7 +330,7 @@ def define(
         tuple(attributes),
         classes,
         rule,
-        meaning,
+        reference,
         doc,
         tuple(samples),
         tuple(bad_calls),

@@ -44,7 +44,7 @@ scatter_reduce = define(
         BATCH,
     ),
     rule=_scatter_reduce,
-    meaning=lambda xp, *operands, **attributes: xp.scatter_reduce(*operands, **attributes),
+    reference=lambda xp, *operands, **attributes: xp.scatter_reduce(*operands, **attributes),
     bounds=index_bounds,
     traits="movement",
     doc="""The operand with ``updates`` folded in at the places that ``indices`` holds.
@@ -261,7 +261,7 @@ segment_reduce = define(
         Attribute("kind", "the fold", choices=("sum", "prod", "max", "min")),
     ),
     rule=_segment_reduce,
-    meaning=lambda xp, *operands, **attributes: xp.segment_reduce(*operands, **attributes),
+    reference=lambda xp, *operands, **attributes: xp.segment_reduce(*operands, **attributes),
     decomposition=_segment_decomposition,
     bounds=lambda types, attributes: (1, (attributes["segments"] - 1,)),
     traits="reduction",

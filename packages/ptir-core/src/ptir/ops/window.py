@@ -150,7 +150,7 @@ reduce_window = define(
         Attribute("kind", "the fold", choices=("sum", "prod", "max", "min", "any", "all")),
     ),
     rule=_reduce_window,
-    meaning=lambda xp, operand, **attributes: xp.reduce_window(operand, **attributes),
+    reference=lambda xp, operand, **attributes: xp.reduce_window(operand, **attributes),
     decomposition=_reduce_window_decomposition,
     traits="reduction window",
     accuracy="dot",
@@ -403,7 +403,7 @@ extract_patches = define(
     dtypes=ANY,
     attributes=_attributes("spatial axis"),
     rule=_extract_patches,
-    meaning=lambda xp, operand, **attributes: xp.extract_patches(operand, **attributes),
+    reference=lambda xp, operand, **attributes: xp.extract_patches(operand, **attributes),
     decomposition=_extract_patches_decomposition,
     traits="movement window",
     doc="""The windows of [N, ..., C] over its spatial axes, those between the first and the last.

@@ -1,4 +1,4 @@
-"""Tensor arithmetic as PTIR defines it, on NumPy arrays: the ``xp`` of every op's meaning.
+"""Tensor arithmetic as PTIR defines it, on NumPy arrays: the ``xp`` of every op's reference.
 
 Plain NumPy breaks many of these rules; op bodies call these functions, never raw NumPy.
 """
