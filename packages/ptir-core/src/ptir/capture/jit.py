@@ -240,7 +240,7 @@ class Jitted(Generic[P, R]):
         for buffer in {buffers[position] for position in replay.donated}:
             buffer.claim(f"it was donated to {self._function.__name__}")
         for position in replay.donated:
-            if buffers[position].shared:
+            if buffers[position].aliased:
                 handles[position] = target.backend.copy(handles[position], target.device)
         handles += [buffer.handle for buffer in replay.closed]
         try:

@@ -107,12 +107,12 @@ def tensor(value: Any, dtype: str | DType | None = None, backend: Any = None) ->
 def adopted(value: Any, target: Target) -> Tensor | None:
     """A tensor over another library's memory, where that lies on the target's device."""
     found = target.backend.adopt(value, target.device) if hasattr(value, "__dlpack__") else None
-    return None if found is None else from_handle(*found, target, shared=True)
+    return None if found is None else from_handle(*found, target, aliased=True)
 
 
-def from_handle(handle: Any, type: TensorType, target: Target, shared: bool = False) -> Tensor:
+def from_handle(handle: Any, type: TensorType, target: Target, aliased: bool = False) -> Tensor:
     """A tensor that owns a device handle."""
-    return Tensor(source(type, Buffer(handle, type, target, shared)))
+    return Tensor(source(type, Buffer(handle, type, target, aliased)))
 
 
 def parameter(store: ParamStore, name: str) -> Tensor:
@@ -127,7 +127,7 @@ def buffer_of(ref: Ref) -> Buffer:
     payload = payload_of(ref)
     if isinstance(payload, Parameter):
         target = payload.store.target
-        return Buffer(payload.store.handle(payload.name), ref.type, target, shared=True)
+        return Buffer(payload.store.handle(payload.name), ref.type, target, aliased=True)
     if isinstance(payload, Symbol):
         raise CaptureError(
             f"{payload.name}: {ref.type} has no value while a function is being captured;"

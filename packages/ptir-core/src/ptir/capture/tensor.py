@@ -102,7 +102,7 @@ class Tensor:
         from ptir.capture.lazy import buffer_of
 
         buffer = buffer_of(self.ref)
-        buffer.shared = True
+        buffer.aliased = True
         return buffer.target.backend.export(buffer.handle, buffer.target.device)
 
     def __float__(self) -> float:

@@ -126,7 +126,7 @@ class Session:
         One that is borrowed stays as it is, so that nobody waits for the upload.
         """
         handle = self._target.backend.upload(array, self._target.device, borrow=borrow)
-        return from_handle(handle, TensorType(dtype, array.shape), self._target, shared=borrow)
+        return from_handle(handle, TensorType(dtype, array.shape), self._target, aliased=borrow)
 
     def prefill(self, prompts: Sequence[Sequence[int]], progress: Progress | None = None) -> Array:
         """Run the prompts into the cache; returns the logits f32[B,V] after each last token."""
