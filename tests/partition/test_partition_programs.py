@@ -158,6 +158,18 @@ def test_what_is_communicated_was_made_in_an_earlier_phase(seed: int) -> None:
     assert remote_inputs == set(range(1, len(found.phases))), "a barrier without communication"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_remote_inputs_are_what_others_made(seed: int) -> None:
+    found = partition_of(random_program(seed), shared(3))
+    for phase in found.phases:
+        for worker, local in enumerate(phase.workers):
+            makers = [
+                one.worker if isinstance(one, PhaseOutput) else worker for one in local.sources
+            ]
+            others = tuple(n for n, maker in enumerate(makers) if maker != worker)
+            assert local.remote_inputs(worker) == others
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_splits_cover_every_place_once(seed: int) -> None:
     found = partition_of(random_program(seed), shared(3))
