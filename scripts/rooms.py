@@ -24,7 +24,8 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "backend": "the contract, level-1 interpreter, level-2 dialect and device, discovery, "
         "trials, probe, the cache folder",
         "passes": "one pass per file, and the pipeline",
-        "partition": "programs shared by workers, in phases; see [partition.md](partition.md)",
+        "partition": "programs partitioned among workers, in phases; see "
+        "[partition.md](partition.md)",
         "codegen": "programs to fused kernels, planned and replayed; see [codegen.md](codegen.md)",
         "capture": "lazy tensors, `jit`, `capture`, plans",
         "functional": "functions on tensors; composites and their implementations",

@@ -231,7 +231,7 @@ def _ops() -> Iterator[str]:
     """The ops of core: those of plugins, and of tests in the same process, are not ours to tell."""
     yield from (f"dtype {name}" for name in DTYPES)
     for record in OPS.values():
-        if record.meaning.__module__.startswith("ptir.ops."):
+        if record.reference.__module__.startswith("ptir.ops."):
             given = ", ".join([*record.operands, *map(_attribute, record.attributes)])
             yield f"op {record.name}({given})"
             if "elementwise" in record.traits:

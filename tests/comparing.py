@@ -1,4 +1,4 @@
-"""Runs records by their meaning and compares arrays, bit for bit or within an accuracy class."""
+"""Runs records by their reference and compares arrays, bit for bit or within an accuracy class."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ def results(value):
 
 
 def run_block(block, arrays):
-    """The outputs of a frozen block, each instruction by its op's meaning."""
+    """The outputs of a frozen block, each instruction by its op's reference."""
     values = list(arrays)
     for instruction in block.instructions:
         operands = [values[v] for v in instruction.operands]
         values += results(
-            meaning(OPS[instruction.op], operands, instruction.attributes, instruction.regions)
+            reference(OPS[instruction.op], operands, instruction.attributes, instruction.regions)
         )
     return tuple(values[v] for v in block.outputs)
 
 
-def meaning(record, arrays, attributes, regions):
+def reference(record, arrays, attributes, regions):
     """The results of an op on arrays."""
     extra = dict(attributes)
     if regions:
         extra["regions"] = tuple(bounded(block) for block in regions)
-    return results(record.meaning(numerics, *arrays, **extra))
+    return results(record.reference(numerics, *arrays, **extra))
 
 
 def bounded(block):

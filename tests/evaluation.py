@@ -1,4 +1,4 @@
-"""A small evaluator of blocks by the ops' own meanings, and awkward inputs for it."""
+"""A small evaluator of blocks by the ops' own references, and awkward inputs for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def awkward_values(dtype: DType) -> tuple[Any, ...]:
 
 
 class Region:
-    """A region as the meanings of control flow take it."""
+    """A region as the references of control flow take it."""
 
     def __init__(self, block: Block) -> None:
         self._block = block
@@ -51,7 +51,7 @@ def evaluate(block: Block, arrays: Sequence[Any]) -> tuple[Any, ...]:
         extra: dict[str, Any] = {}
         if instruction.regions:
             extra["regions"] = [Region(block) for block in instruction.regions]
-        results = OPS[instruction.op].meaning(numerics, *given, **instruction.attributes, **extra)
+        results = OPS[instruction.op].reference(numerics, *given, **instruction.attributes, **extra)
         values.extend(results if isinstance(results, tuple | list) else (results,))
     return tuple(np.asarray(values[v]) for v in block.outputs)
 

@@ -169,7 +169,7 @@ def test_ops_of_others_are_not_part_of_it(script: Any) -> None:
         "operand",
         dtypes=FLOAT,
         rule=lambda call: call.types[0],
-        meaning=lambda xp, operand: operand,
+        reference=lambda xp, operand: operand,
         doc="Not ours.",
         traits="elementwise",
     )

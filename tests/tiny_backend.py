@@ -26,8 +26,8 @@ class TinyBackend(Interpreter):
         return np.array(handle)
 
     def step(self, instruction, operands, device):
-        meaning = OPS[instruction.op].meaning
-        return (np.asarray(meaning(numerics, *operands, **instruction.attributes)),)
+        reference = OPS[instruction.op].reference
+        return (np.asarray(reference(numerics, *operands, **instruction.attributes)),)
 
 
 class WrongBackend(TinyBackend):

@@ -125,7 +125,7 @@ def test_a_flag_of_control_flow_must_be_bool() -> None:
 def test_debug_shows_the_traceback_of_the_step(
     site: Site, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    source = TINY.replace("meaning = OPS", "x = {}['take']; meaning = OPS")
+    source = TINY.replace("reference = OPS", "x = {}['take']; reference = OPS")
     assert source != TINY
     site.backend("bad", source)
     command = ["run", "demo", "-p", "x", "-n", "1", "--temp", "0", "--backend", "bad"]

@@ -29,7 +29,7 @@ from random_programs import random_program
 from running import REF
 
 sys.path.append(str(Path(__file__).parent.parent / "partition"))
-from sharing import EAGER
+from partitioning import EAGER
 
 pytestmark = pytest.mark.turns(2)
 

@@ -15,7 +15,7 @@ from turns import turning_operands, turning_step
 
 @pytest.mark.parametrize("turns", [1, 2, 3, 16, 17, 40])
 def test_turns_are_runs_in_a_row(c: Target, turns: int) -> None:
-    assert c.backend.turns(c.device) == 16
+    assert c.backend.runs_per_call(c.device) == 16
     step, operands = turning_step(), turning_operands(c)
     every, (x, seen, _) = step.repeat(turns, {"x": 0, "seen": 1}, 2, *operands)
     given = list(turning_operands(c))

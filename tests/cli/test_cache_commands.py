@@ -11,7 +11,7 @@ from ptir.backend.verdicts import verdicts_file
 from ptir.capture.plan import PLANS
 from ptir.codegen import binaries, recipe, tuned
 from ptir.errors import UsageError
-from ptir.passes.benchmark import choices_file
+from ptir.passes.benchmark import tuning_records_file
 from ptir.runtime.session import capacity_for
 from ptir.runtime.steps import chunk_sizes
 from ptir.runtime.warmup import capacities, prompts, warm_up
@@ -32,7 +32,7 @@ def filled() -> int:
     binaries.KEPT.write("a", b"x" * 100)
     binaries.KEPT.write("b", b"y" * 200)
     recipe.KEPT.write("c", b"z" * 60)
-    choices_file().write_text('{"choices": []}')
+    tuning_records_file().write_text('{"choices": []}')
     verdicts_file().write_text('{"trials": {}}')
     tuned.file().write_text('{"format": 1, "devices": {}}')
     return sum(path.stat().st_size for path in binaries.KEPT.files())

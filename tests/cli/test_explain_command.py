@@ -109,7 +109,7 @@ def test_sharing_is_shown_without_running(command: Command) -> None:
 def test_sharing_is_printed_phase_by_phase(command: Command) -> None:
     out = command("explain", "demo", "--workers", 2).out
     lines = out.splitlines()
-    assert lines[0] == "demo f32: decode, one token, cache of 128, shared by 2"
+    assert lines[0] == "demo f32: decode, one token, cache of 128, partitioned among 2"
     assert any("attention" in line and "phase 1" in line for line in lines)
     assert any(line.startswith("barriers") and "2 a layer" in line for line in lines)
     assert any("50.0 | 50.0%" in line for line in lines)

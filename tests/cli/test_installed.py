@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from ptir.backend import registry
+from ptir.cli.common import CommonOptions, open_target
 from ptir.cli.main import main
-from ptir.cli.shared import Shared, open_target
 from tiny_distributions import TINY, Site, site, strangers_tried
 
 __all__ = ["site", "strangers_tried"]
@@ -68,17 +68,17 @@ def test_the_advice_of_doctor_follows_from_the_error(
 def test_a_run_names_what_it_chose_and_what_failed_but_not_what_is_absent(
     site: Site, capsys: Capture
 ) -> None:
-    shared = Shared(None, (), None, "all", False, False, False, None)
+    common = CommonOptions(None, (), None, "all", False, False, False, None)
     site.backend("good", TINY)
     absent = "from ptir.errors import BackendUnavailable\nraise BackendUnavailable('no CUDA')"
     site.backend("gpu", absent)
-    open_target(shared)
+    open_target(common)
     assert capsys.readouterr() == ("", "running on good:0 (Tiny One)\n")
     registry.best.cache_clear()
     card = "backend = WrongBackend((Device(1, 'Card', 'discrete'),))"
     site.backend("card", f"{TINY}\n{card}")
     site.backend("odd", "raise OSError('no disk')")
-    open_target(shared)
+    open_target(common)
     said = "running on good:0 (Tiny One); odd, card:1 failed, see `ptir doctor`\n"
     assert capsys.readouterr() == ("", said)
     assert main(["backends"]) == 0

@@ -86,7 +86,7 @@ def test_usage_errors_exit_with_2(argv: list[str], words: str, site: Site, capsy
     assert words in found.err
 
 
-def test_every_row_of_the_table_is_a_command_with_the_shared_options(
+def test_every_row_of_the_table_is_a_command_with_the_common_options(
     site: Site, capsys: Capture
 ) -> None:
     for row in COMMANDS:
@@ -257,11 +257,11 @@ def test_messages_are_broken_between_words_on_a_terminal_and_nowhere_else(
     assert set(" ".join(lines).split()) == {"error", "[PTIR-000]:", "alphabet"}
 
 
-@pytest.mark.parametrize("method", ["capabilities", "findings", "remedy"])
+@pytest.mark.parametrize("method", ["capabilities", "findings", "fix_for"])
 def test_a_backend_that_fails_to_describe_itself_is_a_line_and_no_more(
     method: str, site: Site, capsys: Capture
 ) -> None:
-    base = "WrongBackend" if method == "remedy" else "TinyBackend"
+    base = "WrongBackend" if method == "fix_for" else "TinyBackend"
     body = f"class Odd({base}):\n    def {method}(self, *_):\n        1 / 0"
     site.backend("odd", f"{TINY}\n{body}\nbackend = Odd()\n")
     site.backend("good", TINY)
@@ -281,7 +281,7 @@ class Told(TinyBackend):
     def findings(self):
         return [Finding("library", "is old", "upgrade the library"), Finding("cable", "is in")]
 class Ill(WrongBackend):
-    def remedy(self, problem):
+    def fix_for(self, problem):
         return "turn it off and on" if "probe program gave" in problem else None
 """
     site.backend("told", f"{TINY}\n{body}\nbackend = Told()\n")

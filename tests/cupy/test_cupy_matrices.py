@@ -15,7 +15,7 @@ from ptir.backend.contract import Target
 from ptir.capture import call
 from ptir.capture.plan import PLANS
 from ptir.errors import DeviceError
-from ptir.functional.rounded import part
+from ptir.functional.rounded import internal_composite
 from ptir.ops.rounded import PAIRS
 from ptir.runtime import load_model
 from ptir.switches import SCHEDULE
@@ -147,7 +147,7 @@ def test_products_of_rounded_activations(
     x, weight = normal(rows, 72), (normal(72, 86, seed=1) * 0.1).astype(BF16)
 
     def body(x: Any, w: Any) -> Any:
-        return part(PAIRS, (x * 2.0).astype("bf16"), w, layout="io")[0]
+        return internal_composite(PAIRS, (x * 2.0).astype("bf16"), w, layout="io")[0]
 
     found = with_parameters(host, body, x, weight)
     within(found, *exact((x * np.float32(2)).astype(BF16), weight), 72)

@@ -103,7 +103,7 @@ def test_a_cupy_that_fails_says_what_it_said(machine: Any, monkeypatch: pytest.M
     )
     with pytest.raises(BackendUnavailable, match=words) as said:
         CupyBackend().devices()
-    assert "driver is older" in (CupyBackend().remedy(str(said.value)) or "")
+    assert "driver is older" in (CupyBackend().fix_for(str(said.value)) or "")
     runtime.getDeviceCount = lambda: 0
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(BackendUnavailable, match="CUDA_VISIBLE_DEVICES= hides them"):

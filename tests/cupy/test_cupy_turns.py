@@ -38,7 +38,7 @@ def repeated(target: Target, step: Any, turns: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("turns", [1, 2, 3, 16, 17, 40])
 def test_turns_are_runs_in_a_row(cupy: Target, turns: int) -> None:
-    assert cupy.backend.turns(cupy.device) == launching.TURNS == 16
+    assert cupy.backend.runs_per_call(cupy.device) == launching.TURNS == 16
     step = turning_step()
     first = repeated(cupy, step, turns)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""A tiny interpreter of blocks over the meanings of the op records, and calls through it.
+"""A tiny interpreter of blocks over the references of the op records, and calls through it.
 
 It knows no backend and no pass: what it computes is what a functional's lowering says.
 """
@@ -36,10 +36,10 @@ def evaluate(block: Block, *operands: Any, use: dict[str, str] | None = None) ->
 def _apply(instruction: Instruction, arguments: list[Any], use: dict[str, str]) -> tuple[Any, ...]:
     if instruction.op == "composite":
         return evaluate(_chosen(instruction, arguments, use), *arguments, use=use)
-    meaning = OPS[instruction.op].meaning
+    reference = OPS[instruction.op].reference
     regions = [lambda *a, r=r: evaluate(r, *a, use=use) for r in instruction.regions]
     more = {"regions": regions} if regions else {}
-    result = meaning(numerics, *arguments, **instruction.attributes, **more)
+    result = reference(numerics, *arguments, **instruction.attributes, **more)
     return result if isinstance(result, tuple) else (result,)
 
 

@@ -133,7 +133,7 @@ def test_rope_turns_pairs_by_the_frequencies_given(layout) -> None:
     found = run(F.rope, x, positions, given, theta=7.0, layout=layout, rotary=6)
     close(found, rope(x, positions, 300.0, layout, 6), atol=1e-5)
     made = run(
-        lambda x, at: F.rope(x, at, F.numbers(speeds), layout=layout, rotary=6), x, positions
+        lambda x, at: F.rope(x, at, F.constant(speeds), layout=layout, rotary=6), x, positions
     )
     np.testing.assert_array_equal(made, found)
 

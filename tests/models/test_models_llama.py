@@ -12,7 +12,7 @@ import pytest
 
 import ptir
 from ptir.errors import CheckpointError, TypeRuleError
-from ptir.functional import join
+from ptir.functional import concat_weights
 from ptir.functional.linear import QuantizedWeight
 from ptir.models.rotation import frequencies
 from ptir.models.table import definition, preset
@@ -263,5 +263,7 @@ def test_weights_that_are_stored_unlike_cannot_be_joined() -> None:
     eight = QuantizedWeight(words, scale, axis=1, bits=8, group=16, zero=128)
     four = QuantizedWeight(words, scale, axis=1, bits=4, group=32, zero=8)
     for weights in ([eight, four], [eight, dense]):
-        with pytest.raises(TypeRuleError, match=r"join.*stored alike.*join those that are"):
-            join(weights, axis=0)
+        with pytest.raises(
+            TypeRuleError, match=r"concat_weights.*stored alike.*join those that are"
+        ):
+            concat_weights(weights, axis=0)

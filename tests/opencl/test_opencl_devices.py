@@ -131,7 +131,7 @@ def test_capabilities_are_plain_facts(opencl: Target) -> None:
     ],
 )
 def test_known_problems_have_a_remedy(said: str, fix: str | None) -> None:
-    found = OpenCLBackend().remedy(said)
+    found = OpenCLBackend().fix_for(said)
     assert found is None if fix is None else found is not None and fix in found
 
 

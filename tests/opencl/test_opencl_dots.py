@@ -12,7 +12,7 @@ from ptir import functional as F
 from ptir import overrides
 from ptir.backend.contract import Target
 from ptir.functional.linear import QuantizedWeight
-from ptir.functional.rounded import part
+from ptir.functional.rounded import internal_composite
 from ptir.ops.rounded import ROUND
 from ptir.params.quantized import Format, round_to_nearest
 from ptir.types import BF16
@@ -214,7 +214,7 @@ def test_the_kernel_rounds_as_the_lowering_does(opencl: Target) -> None:
     found = {}
     for name in (opencl, "ref"):
         given = ptir.tensor(x, backend=name)
-        rounding = ptir.jit(lambda x: part(ROUND, x, group=32))(given)
+        rounding = ptir.jit(lambda x: internal_composite(ROUND, x, group=32))(given)
         found[str(name)] = [array.numpy() for array in rounding]
     (values, scales, sums), wanted = found[str(opencl)], found["ref"]
     for one, other in zip((values, scales, sums), wanted, strict=True):

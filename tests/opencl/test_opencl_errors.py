@@ -117,9 +117,9 @@ def test_what_a_lost_device_held_is_gone_by_name(
     held = tensor(np.ones(5, np.float32), backend=opencl)
     program = ptir.capture(lambda x: x * 2.0, spec("f32", 5))
     executable = opencl.backend.compile(program, opencl.device, Options())
-    generation = opencl.backend.generation(opencl.device)
+    incarnation = opencl.backend.incarnation(opencl.device)
     lose(opencl, monkeypatch)
-    assert opencl.backend.generation(opencl.device) == generation + 1
+    assert opencl.backend.incarnation(opencl.device) == incarnation + 1
     handle = opencl.backend.upload(np.ones(5, np.float32), opencl.device)
     with pytest.raises(DeviceLost, match="after the program was compiled; compile it again"):
         executable.run([handle])

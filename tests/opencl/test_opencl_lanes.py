@@ -27,9 +27,9 @@ def run(function: Callable[..., Any], target: Target, *arrays: Any) -> Any:
     return ptir.jit(function)(*(tensor(array, backend=target) for array in arrays)).numpy()
 
 
-@pytest.mark.parametrize(("function", "meaning"), [(F.pow, np.power), (F.rem, np.fmod)])
+@pytest.mark.parametrize(("function", "reference"), [(F.pow, np.power), (F.rem, np.fmod)])
 def test_doubles_of_every_size_side_by_side(
-    opencl: Target, function: Callable[..., Any], meaning: Callable[..., Any]
+    opencl: Target, function: Callable[..., Any], reference: Callable[..., Any]
 ) -> None:
     """PoCL's pow of vectors of f64 gives a lane its neighbour's case; its fmod may not return."""
     if "f64" not in opencl.backend.claimed(opencl.device):
@@ -37,7 +37,7 @@ def test_doubles_of_every_size_side_by_side(
     pairs = np.array(list(product(VALUES, VALUES)))
     a, b = np.random.default_rng(0).permutation(pairs).T.copy()
     with np.errstate(all="ignore"):
-        wanted = meaning(a, b)
+        wanted = reference(a, b)
     found = run(function, opencl, a, b)
     np.testing.assert_allclose(found, wanted, rtol=16 * 2.0**-52, atol=5e-324)
 

@@ -21,7 +21,7 @@ from ptir.types import BF16, DTYPES, F16, TensorType, dtype_of, parse_type
 from together import together
 
 MODULES = (contraction, reduction, order, layout, movement, indexing)
-RECORDS = [r for m in MODULES for r in vars(m).values() if getattr(r, "meaning", None)]
+RECORDS = [r for m in MODULES for r in vars(m).values() if getattr(r, "reference", None)]
 RECORDS = list({record.name: record for record in RECORDS}.values())
 AWKWARD = (0.0, -0.0, 1.0, -1.0, 2.5, -3.0, math.inf, -math.inf, math.nan)
 INTEGERS = {
@@ -104,7 +104,7 @@ def test_samples_give_their_literal_results_on_any_strides(record, number):
     dense = [operand.numpy() for operand in case.operands]
     for lay in (np.ascontiguousarray, np.asfortranarray, lambda x: np.stack([x, x], -1)[..., 0]):
         operands = [lay(x).reshape(x.shape) for x in dense]
-        results = record.meaning(xp, *operands, **attributes)
+        results = record.reference(xp, *operands, **attributes)
         results = results if isinstance(results, tuple) else (results,)
         assert len(results) == len(case.gives)
         for found, wanted in zip(results, case.gives, strict=True):
@@ -133,13 +133,13 @@ def test_bad_calls_are_refused_with_their_exact_message(record, case):
 
 
 def evaluate(block, *operands):
-    """The outputs of a block, each op by its meaning."""
+    """The outputs of a block, each op by its reference."""
     values = list(operands)
     for instruction in block.instructions:
         record = OPS[instruction.op]
         home = elementwise_numerics if instruction.op in ("neg", "not") else xp
         arguments = [values[v] for v in instruction.operands]
-        results = record.meaning(home, *arguments, **instruction.attributes)
+        results = record.reference(home, *arguments, **instruction.attributes)
         values.extend(results if isinstance(results, tuple) else (results,))
     return [values[v] for v in block.outputs]
 

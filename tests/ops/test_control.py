@@ -28,7 +28,7 @@ def run(block, calls=None):
         for i in block.instructions:
             regions = {"regions": tuple(map(run, i.regions))} if i.regions else {}
             arguments = [values[v] for v in i.operands]
-            results = OPS[i.op].meaning(xp, *arguments, **regions, **i.attributes)
+            results = OPS[i.op].reference(xp, *arguments, **regions, **i.attributes)
             values.extend(results if isinstance(results, tuple) else (results,))
         return tuple(values[v] for v in block.outputs)
 
@@ -43,7 +43,7 @@ def test_samples_give_their_literal_results(record, case):
     inferred = record.infer(types, record.bind(case.attributes), case.regions)
     assert inferred == tuple(g.type for g in case.gives)
     operands = [operand.numpy() for operand in case.operands]
-    found = record.meaning(
+    found = record.reference(
         xp, *operands, regions=tuple(map(run, case.regions)), **record.bind(case.attributes)
     )
     assert [x.tolist() for x in found] == [g.values for g in case.gives]
@@ -74,7 +74,7 @@ def test_cond_runs_the_chosen_region_only(holds):
     vector = spec("f32", 3)
     turned = region(lambda x: [layout.reverse(x, axes=(0,))], vector)
     kept = region(lambda x: [x], vector)
-    found = control.cond.meaning(
+    found = control.cond.reference(
         xp,
         np.array(holds),
         np.array([1.0, -2.0, 3.0], np.float32),
@@ -104,7 +104,7 @@ def test_while_runs_its_body_once_per_true_condition(times):
         ]
 
     body = region(build, flags, line)
-    _, found = control.while_.meaning(
+    _, found = control.while_.reference(
         xp,
         np.arange(6) < times,
         np.arange(7, dtype=np.int32),
@@ -122,14 +122,14 @@ def test_composites_nest_and_print_their_own_name():
     )
     assert outer.instructions[0].name == "turn"
     x = np.array([1, -2, 3], np.float32)
-    (found,) = control.composite.meaning(xp, x, regions=(run(outer),), name="outer")
+    (found,) = control.composite.reference(xp, x, regions=(run(outer),), name="outer")
     assert found.tolist() == [3, -2, 1]
 
 
 def test_open_attributes_may_have_any_name():
     x = np.zeros(2, np.float32)
     same = region(lambda x: [x], spec("f32", 2))
-    assert control.composite.meaning(xp, x, regions=(run(same),), name="a", xp=1)[0] is x
+    assert control.composite.reference(xp, x, regions=(run(same),), name="a", xp=1)[0] is x
 
 
 def test_custom_calls_have_the_results_they_declare_and_no_portable_meaning():
@@ -139,9 +139,9 @@ def test_custom_calls_have_the_results_they_declare_and_no_portable_meaning():
     assert (first.type, second.type) == (spec("bf16", 2, 3), spec("i32"))
     assert first.node.attributes["eps"] == 0.5
     with pytest.raises(UnsupportedError) as caught:
-        control.custom_call.meaning(xp, np.zeros(2), **first.node.attributes)
+        control.custom_call.reference(xp, np.zeros(2), **first.node.attributes)
     assert str(caught.value) == (
-        "custom_call 'vendor.norms.fused_norm.v12' has no portable meaning; "
+        "custom_call 'vendor.norms.fused_norm.v12' has no reference; "
         "use a backend that implements it"
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ptir
-from comparing import assert_same, assert_within, meaning
+from comparing import assert_same, assert_within, reference
 from evaluation import evaluate
 from ptir.capture import run_program
 from ptir.errors import TypeRuleError
@@ -83,7 +83,7 @@ EVERY = [
 @together("record")
 @pytest.mark.parametrize(("record", "dtype"), EVERY)
 def test_every_dtype_of_the_record_runs_on_the_reference_backend(record, dtype):
-    """As a program: written, read again, through all passes, and run; the result is the meaning."""
+    """As a program: written, read again, through all passes, and run: as the reference says."""
     backend = ptir.backend("ref")
     ran = 0
     for arrays, attributes, regions in calls_in(record, dtype):
@@ -98,7 +98,7 @@ def test_every_dtype_of_the_record_runs_on_the_reference_backend(record, dtype):
         named = {f"p{number}": array for number, array in enumerate(arrays)}
         found = run_program(written, named, backend)
         with np.errstate(all="ignore"):
-            wanted = meaning(record, arrays, record.bind(attributes), regions)
+            wanted = reference(record, arrays, record.bind(attributes), regions)
         assert_within(record, found, [np.asarray(a) for a in wanted])
         ran += 1
     assert ran
@@ -125,7 +125,7 @@ def test_constants_fold_to_the_meaning_in_every_dtype(record, dtype):
         counts: dict[str, int] = {}
         block = rewrite(freeze(list(results), []), EXACT, counts)
         with np.errstate(all="ignore"):
-            wanted = meaning(record, arrays, record.bind(attributes), ())
+            wanted = reference(record, arrays, record.bind(attributes), ())
         assert_same(evaluate(block, []), [np.asarray(a) for a in wanted])
         folds += bool(counts)
     assert folds or record.name == "broadcast_to"

@@ -1,4 +1,4 @@
-"""Every decomposition equals the meaning: all pairs of awkward values, every dtype, empty extents.
+"""Every decomposition equals the reference: pairs of awkward values, every dtype, empty extents.
 
 Bit for bit, NaN equal NaN, but for two: rsqrt is within its accuracy class and float sums of
 ``cumulative`` within the bound of summation.
@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 import pytest
 
-from comparing import assert_same, meaning, run_block, ulps
+from comparing import assert_same, reference, run_block, ulps
 from evaluation import awkward, awkward_values
 from ptir.errors import TypeRuleError, UnsupportedError
 from ptir.ir.attributes import Attributes
@@ -44,12 +44,12 @@ def decomposed(record, types, attributes, regions=()):
 
 
 def both(record, arrays, attributes, regions=()):
-    """What the decomposition and the meaning give."""
+    """What the decomposition and the reference give."""
     types = [TensorType(dtype_of(a), a.shape) for a in arrays]
     block = decomposed(record, types, attributes, regions)
     bound = record.bind(attributes)
     with np.errstate(all="ignore"):
-        return run_block(block, arrays), meaning(record, arrays, bound, regions)
+        return run_block(block, arrays), reference(record, arrays, bound, regions)
 
 
 @together("record")

@@ -104,7 +104,7 @@ def test_gather_expresses_what_others_call_gather():
     middle = np.array([[[2, 0, 1, 1]], [[0, 0, 2, 1]]], np.int32)
     turned = xp.gather(x.swapaxes(1, 2), middle.swapaxes(1, 2)[..., None], axes=(2,), batch=2)
     assert np.array_equal(turned.swapaxes(1, 2), np.take_along_axis(x, middle, axis=1))
-    nd = np.array([[[1, 2]], [[0, 3]]], np.int32)  # gather_nd with one batch axis
+    nd = np.array([[[1, 2]], [[0, 3]]], np.int32)  # places with one batch axis
     wanted = np.stack([x[0][1, 2], x[1][0, 3]])[:, None]
     assert np.array_equal(xp.gather(x, nd, axes=(1, 2), batch=1), wanted)
     plain = np.array([[2, 0], [1, 1]], np.int32)  # Gather along an axis

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from comparing import assert_same, assert_within, meaning, run_block
+from comparing import assert_same, assert_within, reference, run_block
 from ptir import ops
 from ptir.errors import PluginError, TypeRuleError
 from ptir.ir.graph import Ref, freeze, source
@@ -56,7 +56,7 @@ def test_accuracy_classes_are_from_the_published_set(record):
 def test_meaning_gives_the_literal_results(record, example):
     operands = [a.numpy() for a in example.operands]
     before = [a.copy() for a in operands]
-    found = meaning(record, operands, example.attributes, example.regions)
+    found = reference(record, operands, example.attributes, example.regions)
     assert_within(record, found, [a.numpy() for a in example.gives])
     assert_same(operands, before)
 
@@ -85,7 +85,7 @@ def test_decomposition_of_samples_equals_meaning(record, example):
     arrays = [a.numpy() for a in example.operands]
     assert record.name not in {i.op for i in block.instructions}
     assert block.output_types == tuple(a.type for a in example.gives)
-    wanted = meaning(record, arrays, attributes, example.regions)
+    wanted = reference(record, arrays, attributes, example.regions)
     assert_within(record, run_block(block, arrays), wanted)
 
 
@@ -163,7 +163,9 @@ def test_a_misspelled_op_is_an_attribute_error_with_the_nearest_names():
 def test_a_name_cannot_be_defined_twice():
     record = OPS["neg"]
     with pytest.raises(PluginError, match="op 'neg' is defined twice; choose another name"):
-        define("neg", "x", dtypes=record.dtypes, rule=record.rule, meaning=record.meaning, doc=".")
+        define(
+            "neg", "x", dtypes=record.dtypes, rule=record.rule, reference=record.reference, doc="."
+        )
 
 
 def test_scalars_and_empty_tensors_are_arrays_of_the_rules_type():
@@ -178,6 +180,6 @@ def test_scalars_and_empty_tensors_are_arrays_of_the_rules_type():
             ]
             types = [TensorType(dtype_of(a), shape) for a in operands]
             (expected,) = record.infer(types, example.attributes)
-            (found,) = meaning(record, operands, example.attributes, ())
+            (found,) = reference(record, operands, example.attributes, ())
             assert isinstance(found, np.ndarray)
             assert (dtype_of(found), found.shape) == (expected.dtype, shape), record.name

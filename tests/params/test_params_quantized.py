@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from ptir.errors import QuantizationError
-from ptir.params.quantized import FORMATS, QuantizedSource, parts, quantization, round_to_nearest
+from ptir.params.quantized import (
+    FORMATS,
+    QuantizedSource,
+    quantization,
+    quantized_names,
+    round_to_nearest,
+)
 from ptir.params.source import ArraySource
 from ptir.types import BF16, U32
 
@@ -64,7 +70,7 @@ def test_the_greatest_weight_of_a_group_is_the_end_of_four_bits() -> None:
 def test_a_source_offers_the_parts_in_place_of_the_weight() -> None:
     source = ArraySource({"w": weight(64, 8), "b": weight(8)})
     quantized = QuantizedSource(source, FORMATS["int4"], {"w": 0})
-    both = parts("w", FORMATS["int4"])
+    both = quantized_names("w", FORMATS["int4"])
     assert quantized.names() == ("b", both.words, both.scale)
     assert (quantized.type(both.words).dtype, quantized.type(both.words).shape) == (U32, (8, 8))
     assert (quantized.type(both.scale).dtype, quantized.type(both.scale).shape) == (BF16, (2, 8))
@@ -90,7 +96,7 @@ def test_words_and_scales_cost_one_reading_of_the_weight() -> None:
     source.counters.loads.clear()
     order = [(name, which) for which in range(2) for name in "uvw"]
     for name, which in [*order, ("v", 1), ("v", 0), ("v", 1)]:
-        both = parts(name, format)
+        both = quantized_names(name, format)
         found = quantized.read((both.words, both.scale)[which])
         np.testing.assert_array_equal(found, wanted[name][which])
     assert source.counters.loads == {"u": 1, "v": 3, "w": 1}

@@ -1,15 +1,15 @@
-"""Language models shared by workers: the same tokens, two barriers a layer, even shares, caches."""
+"""Language models among workers: the same tokens, two barriers a layer, even parts, caches."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from sharing import CORES, EAGER, REF, decode_partition, plan_partition, shared
+from partitioning import CORES, EAGER, REF, decode_partition, plan_partition, shared
 
 import ptir
 from ptir.partition import Partition, Split
-from ptir.runtime.workers import share_step
+from ptir.runtime.workers import partition_step
 from running import model
 
 pytestmark = pytest.mark.turns(2)
@@ -23,7 +23,7 @@ DEEPER = {"gpt2": 12, "llama-1b": 16}
 )
 def test_a_decode_step_has_two_barriers_a_layer(spec: str, workers: int) -> None:
     """And one before the most likely token is found among everybody's logits."""
-    report = share_step(model(f"random:{spec}"), workers, CORES, None, 64)
+    report = partition_step(model(f"random:{spec}"), workers, CORES, None, 64)
     assert report.barriers == 2 * DEEPER[spec] + 1
     assert report.barriers_per_layer == 2
     for section in report.sections:
@@ -42,7 +42,7 @@ def _splits(found: Partition, name: str) -> set[Split]:
     placements = {
         one.placement
         for worker in range(found.workers)
-        for one in found.windows(worker)
+        for one in found.input_shards(worker)
         if ports[one.port].name == name
     }
     assert all(isinstance(one, Split) for one in placements), placements
@@ -67,7 +67,7 @@ def test_columns_of_an_uneven_vocabulary_are_split_in_panels() -> None:
     logits = next(
         one.placement
         for worker in range(3)
-        for one in found.windows(worker)
+        for one in found.input_shards(worker)
         if found.program.ports[one.port].name == "wte.weight" and isinstance(one.placement, Split)
     )
     assert isinstance(logits, Split) and logits.axis == 0
@@ -82,8 +82,8 @@ def test_each_workers_cache_is_that_of_its_heads() -> None:
     caches = [n for n, type in enumerate(found.program.inputs) if type.shape == (1, 12, 64, 64)]
     assert len(caches) == 24
     for worker in range(2):
-        windows = {one.port: one.placement for one in found.windows(worker)}
-        assert all(windows[port] == halves for port in caches)
+        input_shards = {one.port: one.placement for one in found.input_shards(worker)}
+        assert all(input_shards[port] == halves for port in caches)
     extended = [one for one in found.outputs if one.placement == halves]
     assert len(extended) == 24
     assert all([part.worker for part in one.parts] == [0, 1] for one in extended)
@@ -94,12 +94,12 @@ def test_grouped_heads_are_split_by_groups_and_gates_beside_what_they_gate() -> 
     found = decode_partition("random:llama-1b", 2)
     halves = Split(1, (((0, 4),), ((4, 8),)))
     caches = [n for n, type in enumerate(found.program.inputs) if type.shape == (1, 8, 64, 64)]
-    windows = {one.port: one.placement for one in found.windows(1)}
-    assert len(caches) == 32 and all(windows[port] == halves for port in caches)
+    input_shards = {one.port: one.placement for one in found.input_shards(1)}
+    assert len(caches) == 32 and all(input_shards[port] == halves for port in caches)
     ports = found.program.ports
     names = ("q_proj.weight", "k_proj.weight", "gate_proj.weight", "up_proj.weight")
     for name in names:
-        placed = {windows[n] for n, port in enumerate(ports) if port.name.endswith(name)}
+        placed = {input_shards[n] for n, port in enumerate(ports) if port.name.endswith(name)}
         assert all(isinstance(one, Split) and one.axis == 0 for one in placed), name
 
 
@@ -141,10 +141,10 @@ def test_narrow_and_quantized_weights_are_shared(form: dict[str, str]) -> None:
 def test_many_workers_add_in_parts_where_that_is_cheaper_than_everyone_adding_all() -> None:
     """Each adds its part and reads the others': twice the barriers, an eighth of the addends."""
     near = replace(CORES, barrier_seconds=2e-7)
-    report = share_step(model("random:llama-1b"), 8, near, None, 64)
+    report = partition_step(model("random:llama-1b"), 8, near, None, 64)
     assert report.barriers_per_layer == 4
     far = replace(CORES, barrier_seconds=5e-6)
-    assert share_step(model("random:llama-1b"), 8, far, None, 64).barriers_per_layer == 2
+    assert partition_step(model("random:llama-1b"), 8, far, None, 64).barriers_per_layer == 2
 
 
 @pytest.mark.parametrize(("spec", "workers"), [("gpt2", 2), ("gpt2", 3), ("llama-1b", 2)])

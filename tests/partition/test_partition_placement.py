@@ -7,7 +7,16 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptir.partition.placement import Split, balanced, below, cut, gathered, merged, runs, spread
+from ptir.partition.placement import (
+    Split,
+    balanced,
+    below,
+    cut,
+    merged,
+    ranges_of_units,
+    runs,
+    units_of_ranges,
+)
 
 PLACES = st.sets(st.integers(0, 23))
 
@@ -29,10 +38,10 @@ def test_merged_ranges_are_in_order_and_apart(places: set[int]) -> None:
 
 @given(st.sets(st.integers(0, 5)), st.integers(1, 4), st.integers(1, 4))
 def test_units_are_found_again_from_their_places(units: set[int], outer: int, inner: int) -> None:
-    found = spread(ranges(units), 6, outer, inner)
+    found = ranges_of_units(ranges(units), 6, outer, inner)
     wanted = {(n * 6 + u) * inner + i for n in range(outer) for u in units for i in range(inner)}
     assert listed(found) == wanted
-    assert gathered(found, 6, outer, inner) == ranges(units)
+    assert units_of_ranges(found, 6, outer, inner) == ranges(units)
 
 
 @given(PLACES, st.sampled_from([(1, 2, 4), (2, 3, 4), (4, 6, 1), (3, 4, 2)]))
@@ -40,9 +49,9 @@ def test_places_that_are_no_whole_units_are_refused(
     places: set[int], form: tuple[int, int, int]
 ) -> None:
     outer, count, inner = form
-    found = gathered(ranges(places), count, outer, inner)
+    found = units_of_ranges(ranges(places), count, outer, inner)
     if found is not None:
-        assert listed(spread(found, count, outer, inner)) == places
+        assert listed(ranges_of_units(found, count, outer, inner)) == places
 
 
 @given(PLACES, st.integers(0, 24), st.integers(0, 24))

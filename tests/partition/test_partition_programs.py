@@ -1,4 +1,4 @@
-"""Whole programs shared by one, two and three workers, run on the reference backend."""
+"""Whole programs partitioned among one, two and three workers, run on the reference backend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sharing import EAGER, REF, partition_of, partition_plan, shared
+from partitioning import EAGER, REF, partition_of, partition_plan, shared
 
 import ptir
 from comparing import run_block, same_bits
@@ -22,11 +22,11 @@ from ptir.functional.define import composite, lowering
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Port, Program
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE, Functional, Implementation
-from ptir.partition import Partial, Partition, SharedBackend, Split, partition
-from ptir.partition.choices import choice
+from ptir.partition import Partial, Partition, PartitionedBackend, Split, partition
 from ptir.partition.local import compute, localized, says_the_same
-from ptir.partition.phases import Left, Window
+from ptir.partition.phases import InputShard, PhaseOutput
 from ptir.partition.search import search
+from ptir.partition.strategies import strategy
 from ptir.types import spec
 from ptir_backend_ref.backend import RefBackend
 from ptir_testsuite.oracles.accuracy import Terms
@@ -52,7 +52,7 @@ def changes_sums(shared_program: Partition, workers: int) -> bool:
     return any(
         isinstance(placed, Partial) and placed.kind in ("sum", "prod")
         for one in decisions
-        for placed in one.choice.results
+        for placed in one.strategy.results
     )
 
 
@@ -72,14 +72,14 @@ def test_random_programs_give_the_whole_programs_results(seed: int, workers: int
 
 
 def test_random_programs_are_shared_in_every_way() -> None:
-    """The programs above are worth running: they split values, add addends and cross."""
+    """The programs above are worth running: they split values, add addends and communicate."""
     seen = {"split": 0, "addends": 0, "several phases": 0, "bit for bit": 0}
     for seed in range(24):
         program = random_program(seed)
         found = partition_of(program, shared(2))
-        windows = (one.placement for worker in range(2) for one in found.windows(worker))
+        input_shards = (one.placement for worker in range(2) for one in found.input_shards(worker))
         addends = changes_sums(found, 2)
-        seen["split"] += any(isinstance(one, Split) for one in windows)
+        seen["split"] += any(isinstance(one, Split) for one in input_shards)
         seen["addends"] += addends
         seen["several phases"] += found.barriers > 0
         seen["bit for bit"] += not addends
@@ -143,24 +143,38 @@ def sources(found: Partition) -> Sequence[tuple[int, int, Any]]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_crosses_was_made_in_an_earlier_phase(seed: int) -> None:
+def test_what_is_communicated_was_made_in_an_earlier_phase(seed: int) -> None:
     found = partition_of(random_program(seed), shared(3))
     for number, worker, one in sources(found):
-        if isinstance(one, Left):
+        if isinstance(one, PhaseOutput):
             assert one.phase < number
         else:
-            assert isinstance(one, Window) and one.worker == worker
-    crossing = {
-        n for n, worker, one in sources(found) if isinstance(one, Left) and one.worker != worker
+            assert isinstance(one, InputShard) and one.worker == worker
+    remote_inputs = {
+        n
+        for n, worker, one in sources(found)
+        if isinstance(one, PhaseOutput) and one.worker != worker
     }
-    assert crossing == set(range(1, len(found.phases))), "a barrier that nothing crosses"
+    assert remote_inputs == set(range(1, len(found.phases))), "a barrier without communication"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_remote_inputs_are_what_others_made(seed: int) -> None:
+    found = partition_of(random_program(seed), shared(3))
+    for phase in found.phases:
+        for worker, local in enumerate(phase.workers):
+            makers = [
+                one.worker if isinstance(one, PhaseOutput) else worker for one in local.sources
+            ]
+            others = tuple(n for n, maker in enumerate(makers) if maker != worker)
+            assert local.remote_inputs(worker) == others
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_splits_cover_every_place_once(seed: int) -> None:
     found = partition_of(random_program(seed), shared(3))
     for _, _, one in sources(found):
-        if isinstance(one, Window) and isinstance(one.placement, Split):
+        if isinstance(one, InputShard) and isinstance(one.placement, Split):
             size = found.program.inputs[one.port].shape[one.placement.axis]
             places = [p for part in one.placement.parts for a, b in part for p in range(a, b)]
             assert sorted(places) == list(range(size))
@@ -173,7 +187,7 @@ def test_dear_barriers_leave_everything_to_everyone() -> None:
     assert all(len(one.parts) == 1 for one in found.outputs)
 
 
-def test_rows_are_shared_without_a_barrier_where_nothing_crosses() -> None:
+def test_rows_are_split_without_a_barrier_where_nothing_is_communicated() -> None:
     program = ptir.capture(lambda x: F.softmax(x * 2.0), spec("f32", 9, 33))
     found = partition_of(program, shared(3))
     assert found.barriers == 0
@@ -234,7 +248,7 @@ def test_a_composite_about_what_is_split_is_taken_apart(centred: str) -> None:
     program = ptir.capture(lambda x: composite(centred, x, groups=4), spec("f32", 1, 24))
     (instruction,) = program.main.instructions
     halves = Split(1, (((0, 12),), ((12, 24),)))
-    way = choice(instruction, program.inputs, 0, halves)
+    way = strategy(instruction, program.inputs, 0, halves)
     assert way is not None and way.results == (halves,)
     assert not says_the_same(instruction, localized(instruction.regions[0], (halves,), 1))
     part = source(spec("f32", 1, 12))
@@ -307,7 +321,7 @@ def test_what_is_overwritten_is_a_workers_own_and_read_no_more() -> None:
     assert not {"start", "count"} & names
     for number, phase in enumerate(found.phases):
         for worker, local in enumerate(phase.workers):
-            assert not set(local.crossing(worker)) & found.expiring(number, worker)
+            assert not set(local.remote_inputs(worker)) & found.expiring(number, worker)
 
 
 def test_inputs_stay_as_they_are_though_parts_of_them_are_overwritten() -> None:
@@ -344,7 +358,7 @@ def test_parameters_are_cut_again_when_they_are_others() -> None:
 def test_kernels_of_a_backend_run_what_workers_do(name: str) -> None:
     whole = device(name)
     program = _two_products()
-    target = Target(SharedBackend(whole.backend, 2, EAGER), whole.device)
+    target = Target(PartitionedBackend(whole.backend, 2, EAGER), whole.device)
     arrays = arrays_for(program, 3)
     for one, other in zip(
         run_program(program, arrays, target), run_program(program, arrays, REF), strict=True

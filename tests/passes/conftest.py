@@ -1,4 +1,4 @@
-"""A backend for pass tests: it runs the ops' meanings and refuses what a test tells it to."""
+"""A backend for pass tests: it runs the ops' references and refuses what a test tells it to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PaperBackend(Interpreter):
     """Takes every op and no composite, unless ``refuses`` says otherwise."""
 
     refuses: Refusal = lambda query: "composites are lowered" if query.is_composite else None
-    folds_casts: bool = False
+    lifts_casts: bool = False
     own: tuple[BackendPass, ...] = ()
     asked: list[OpQuery] = field(default_factory=list)
     name = "paper"

@@ -13,7 +13,7 @@ from ptir.ir.graph import freeze, source
 from ptir.ir.program import Port, Program
 from ptir.ops.record import OPS
 from ptir.passes import PassContext
-from ptir.passes.benchmark import cache_folder, choices, fastest, run_time, sample_inputs
+from ptir.passes.benchmark import cache_folder, fastest, run_time, sample_inputs, tuning_records
 from ptir.types import spec
 
 
@@ -47,9 +47,9 @@ def never(program: Program, context: PassContext) -> float:
 def test_choice_is_timed_once_and_kept_on_disk(context: PassContext) -> None:
     assert fastest(query(), CANDIDATES, context, 4, by_op) == "online"
     assert fastest(query(), CANDIDATES, context, 4, never) == "online"
-    (choice,) = choices()
-    assert choice.seconds == {"portable": 2.0, "online": 1.0}
-    assert (choice.functional, choice.backend, choice.device) == ("softmax", "paper", "paper")
+    (record,) = tuning_records()
+    assert record.seconds == {"portable": 2.0, "online": 1.0}
+    assert (record.functional, record.backend, record.device) == ("softmax", "paper", "paper")
 
 
 def test_other_types_attributes_or_candidates_are_timed_again(context: PassContext) -> None:
@@ -61,14 +61,14 @@ def test_other_types_attributes_or_candidates_are_timed_again(context: PassConte
         fastest(other, CANDIDATES, context, 4, never)
     fewer = {"portable": CANDIDATES["portable"]}
     assert fastest(query(), fewer, context, 4, by_op) == "portable"
-    assert len(choices()) == 1
+    assert len(tuning_records()) == 1
 
 
 def test_oldest_choices_of_a_functional_are_dropped(context: PassContext) -> None:
     fastest(query(1, "gelu"), CANDIDATES, context, 2, by_op)
     for size in (1, 2, 3):
         fastest(query(size), CANDIDATES, context, 2, by_op)
-    found = [(c.functional, c.call.partition(" ")[0]) for c in choices()]
+    found = [(c.functional, c.call.partition(" ")[0]) for c in tuning_records()]
     assert found == [("gelu", "(f32[1])"), ("softmax", "(f32[2])"), ("softmax", "(f32[3])")]
 
 
@@ -104,7 +104,7 @@ def test_damaged_file_is_named_and_everything_timed_again(
     path = folder / "implementations.json"
     path.write_text(DAMAGED[damage], encoding="utf-8", errors="surrogateescape")
     with pytest.raises(UsageError, match=r"implementations\.json: (not a list|cannot be read)"):
-        choices()
+        tuning_records()
     with pytest.warns(UserWarning, match=r"implementations\.json: .*; its implem.* timed again"):
         assert fastest(query(), CANDIDATES, context, 4, by_op) == "online"
     assert fastest(query(), CANDIDATES, context, 4, never) == "online"

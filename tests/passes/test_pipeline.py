@@ -24,8 +24,8 @@ def program() -> Program:
 
 def test_order_is_the_one_of_the_design() -> None:
     assert [stage.name for stage in PIPELINE] == [
-        *("canonicalize", "share", "prune", "backend pre", "select", "legalize", "fold"),
-        *("canonicalize", "share", "prune", "backend cleanup", "resolve parameters"),
+        *("canonicalize", "cse", "dce", "backend pre", "select", "legalize", "lift_params"),
+        *("canonicalize", "cse", "dce", "backend cleanup", "prepack"),
     ]
 
 

@@ -36,9 +36,9 @@ class PrimitiveBackend(TinyBackend):
         return "not a primitive" if OPS[query.op].decomposition is not None else None
 
     def step(self, instruction, operands, device):
-        meaning = OPS[instruction.op].meaning
+        reference = OPS[instruction.op].reference
         with np.errstate(all="ignore"):
-            results = meaning(numerics, *operands, **instruction.attributes)
+            results = reference(numerics, *operands, **instruction.attributes)
         return results if isinstance(results, tuple) else (results,)
 
 

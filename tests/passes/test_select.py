@@ -218,7 +218,7 @@ def test_benchmark_takes_the_fastest_of_those_that_apply(
     assert len(timed) == 5
     assert chosen(select(program("inner_test"), context))[0] == "backend"
     assert len(timed) == 5
-    assert [(c.implementation, sorted(c.seconds)) for c in benchmark.choices()] == [
+    assert [(c.implementation, sorted(c.seconds)) for c in benchmark.tuning_records()] == [
         ("backend", ["backend", "fast", "portable"])
     ]
 

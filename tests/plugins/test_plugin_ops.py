@@ -54,7 +54,7 @@ HYPOT2 = textwrap.dedent('''
         "x y",
         dtypes=NUMERIC,
         rule=rule,
-        meaning=lambda xp, x, y: xp.add(xp.mul(x, x), xp.mul(y, y)),
+        reference=lambda xp, x, y: xp.add(xp.mul(x, x), xp.mul(y, y)),
         doc="x*x + y*y, each step rounded.",
         traits="elementwise",
         accuracy="rounded",

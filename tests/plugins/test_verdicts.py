@@ -258,13 +258,13 @@ def test_where_verdicts_cannot_be_kept_is_said_with_what_to_do(
 
 COMMANDS = """
 import click
-from ptir.cli.shared import session, shared_options
+from ptir.cli.common import common_options, session
 from ptir.plugins import hookimpl
 
 @click.command("hello")
-@shared_options
-def hello(shared):
-    with session(shared):
+@common_options
+def hello(common):
+    with session(common):
         pass
     click.echo("hello")
 

@@ -56,7 +56,7 @@ def test_a_step_is_the_records_meaning_bit_for_bit(
     record = OPS[name]
     for shape in ((10, 10), (100,)):
         given = tuple(x.reshape(shape).copy() for x in operands)
-        wanted = record.meaning(numerics, *given, **attributes)
+        wanted = record.reference(numerics, *given, **attributes)
         kept = [x.copy() for x in given]
         instruction = Instruction(
             name, tuple(range(len(given))), Attributes(attributes), (type_of(wanted),)
@@ -76,7 +76,7 @@ def test_a_0d_step_gives_an_array(
     name: str, operands: tuple[np.ndarray, ...], attributes: dict[str, Any]
 ) -> None:
     given = tuple(x[7:8].reshape(()) for x in operands)
-    wanted = OPS[name].meaning(numerics, *given, **attributes)
+    wanted = OPS[name].reference(numerics, *given, **attributes)
     types = (type_of(np.asarray(wanted)),)
     instruction = Instruction(name, (0, 1, 2)[: len(given)], Attributes(attributes), types)
     assert run(instruction, given).tobytes() == np.asarray(wanted).tobytes()
@@ -96,7 +96,7 @@ def test_views_stay_views_and_nothing_else_aliases(
     name: str, attributes: dict[str, Any], view: bool
 ) -> None:
     x = np.arange(24, dtype=f32).reshape(4, 6)
-    wanted = OPS[name].meaning(numerics, x, **attributes)
+    wanted = OPS[name].reference(numerics, x, **attributes)
     found = run(Instruction(name, (0,), Attributes(attributes), (type_of(wanted),)), (x,))
     np.testing.assert_array_equal(found, wanted)
     assert np.shares_memory(found, x) == view

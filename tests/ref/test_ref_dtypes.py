@@ -1,7 +1,7 @@
 """The reference backend gives what records mean for every elementwise op in every dtype.
 
-Plain NumPy stands in for some meanings, in place where memory may be reused: on all pairs of
-awkward values both are the meaning bit for bit.
+Plain NumPy stands in for some references, in place where memory may be reused: on all pairs of
+awkward values both are the reference bit for bit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from comparing import assert_same, meaning
+from comparing import assert_same, reference
 from evaluation import awkward
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Instruction
@@ -52,7 +52,7 @@ def test_step_is_the_meaning(record, dtype, attributes):
     results = record.infer(types, bound)
     instruction = Instruction(record.name, tuple(range(len(arrays))), bound, results)
     with np.errstate(all="ignore"):
-        wanted = meaning(record, arrays, bound, ())
+        wanted = reference(record, arrays, bound, ())
         for reusable in (frozenset(), *(frozenset({n}) for n in range(len(arrays)))):
             copies = [a.copy() for a in arrays]
             found = backend.prepare(instruction, DEVICE, reusable)(*copies)

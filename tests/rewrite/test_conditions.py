@@ -12,14 +12,14 @@ from ptir.ir.graph import source
 from ptir.rewrite.constants import uniform
 from ptir.rewrite.engine import rewrite
 from ptir.rewrite.pattern import Make
-from ptir.rewrite.rule import Plain, Rule
+from ptir.rewrite.rule import PlainBuilder, Rule
 from ptir.rewrite.rules import EXACT
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, I64, U8, U32, spec
 from together import together
 
 I16 = DTYPES["i16"]
 
-MAKE: Make = Plain().make
+MAKE: Make = PlainBuilder().make
 CONDITIONAL = {rule.name: rule for rule in EXACT if isinstance(rule, Rule) and rule.when}
 
 F, N, B = {"x": "f32[4]"}, {"x": "i32[4]"}, {"x": "bool[4]"}

@@ -20,12 +20,12 @@ from ptir.ir.program import Block, Port, Program
 from ptir.ops.record import op
 from ptir.ops.verify import verify
 from ptir.rewrite.engine import rewrite
-from ptir.rewrite.rule import AnyRule, Plain, row
+from ptir.rewrite.rule import AnyRule, PlainBuilder, row
 from ptir.rewrite.rules import EXACT, FAST_MATH, rules
 from ptir.types import TensorType, spec
 from together import together
 
-MAKE = Plain().make
+MAKE = PlainBuilder().make
 
 
 def alike(found: Sequence[Any], wanted: Sequence[Any]) -> bool:

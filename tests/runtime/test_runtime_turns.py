@@ -30,7 +30,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     monkeypatch.setattr(Executable, "repeat", counted)
     with monkeypatch.context() as patched:
-        patched.setattr(type(REF.backend), "turns", lambda self, device: 5)
+        patched.setattr(type(REF.backend), "runs_per_call", lambda self, device: 5)
         yield taken
 
 
@@ -43,7 +43,7 @@ def test_tokens_are_those_of_one_step_at_a_time(
     loaded = small(tmp_path)
     found = loaded.generate_batch(PROMPTS, max_tokens=20, **options)
     assert turns == [5, 5, 5, 3]  # the first call of a kind knows no sizes and takes one
-    monkeypatch.setattr(type(REF.backend), "turns", lambda self, device: 1)
+    monkeypatch.setattr(type(REF.backend), "runs_per_call", lambda self, device: 1)
     for one, other in zip(
         found, loaded.generate_batch(PROMPTS, max_tokens=20, **options), strict=True
     ):
@@ -56,7 +56,7 @@ def test_draws_go_on_where_a_table_of_them_ends(
     loaded, options = small(tmp_path, n_positions=160), {"temperature": 1.2, "seed": 3}
     found = loaded.generate([1, 2], max_tokens=150, **options)
     assert max(turns) == 5 and min(turns) < 5
-    monkeypatch.setattr(type(REF.backend), "turns", lambda self, device: 1)
+    monkeypatch.setattr(type(REF.backend), "runs_per_call", lambda self, device: 1)
     assert loaded.generate([1, 2], max_tokens=150, **options).token_ids == found.token_ids
 
 
@@ -142,7 +142,7 @@ def test_repeat_keeps_types() -> None:
 @pytest.mark.parametrize(
     ("turns", "feeds", "keep", "said"),
     [
-        (0, {"x": 0, "total": 1}, 2, "0 turns; ask for at least one"),
+        (0, {"x": 0, "total": 1}, 2, "0 runs; ask for at least one"),
         (2, {"x": 0, "total": 7}, 2, "no element 7.*its elements are 0, 1, 2"),
         (2, {"x": 0, "total": 1}, 5, "no element 5"),
         (2, {"y": 0, "total": 1}, 2, "feeds names 'y'; the arguments are x, total, by"),

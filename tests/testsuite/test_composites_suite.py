@@ -70,7 +70,7 @@ def test_a_batch_of_one_that_differs_from_the_row_of_many_is_found():
 class Turning(Correct):
     """A backend whose form of stored weights is the weights upside down."""
 
-    def param_resolver(self, program, device):
+    def prepack(self, program, device):
         ports, derived = [], {}
         for port, type in zip(program.ports, program.inputs, strict=True):
             if port.kind == "parameter" and type.rank == 2:

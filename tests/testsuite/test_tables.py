@@ -178,7 +178,7 @@ def made_up():
         "operand",
         dtypes=FLOAT,
         rule=rule,
-        meaning=lambda xp, x, kind: x,
+        reference=lambda xp, x, kind: x,
         attributes=(Attribute("kind", "what it does", choices=("a", "b")),),
         samples=(sample(Array("f32", [1.0]), kind="a", gives=Array("f32", [1.0])),),
         bad_calls=(

@@ -49,7 +49,7 @@ def made_up():
         dtypes=FLOAT,
         attributes=(Attribute("by", "what is added"),),
         rule=lambda call: call.types[0],
-        meaning=lambda xp, operand, *, by: xp.add(operand, np.full_like(operand, by)),
+        reference=lambda xp, operand, *, by: xp.add(operand, np.full_like(operand, by)),
         doc="The operand and a number.",
         traits="elementwise",
         accuracy="rounded",
@@ -110,7 +110,7 @@ tripled = define(
     "operand",
     dtypes=FLOAT,
     rule=lambda call: call.types[0],
-    meaning=MEANING,
+    reference=REFERENCE,
     doc="Three times the operand.",
     decomposition=DECOMPOSITION,
     samples=[sample(Array("f32", [1.5, -2.0]), gives=Array("f32", [4.5, -6.0]))],
@@ -139,10 +139,10 @@ class Without(Correct):
 
 @pytest.fixture
 def plugged(site):
-    """Plugs in a distribution whose op has this meaning and decomposition; gives its sample."""
+    """Plugs in a distribution whose op has this reference and decomposition; gives its sample."""
 
-    def plug(meaning=RIGHT, decomposition=f"lambda operand: {THREE}"):
-        source = TRIPLED.replace("MEANING", meaning).replace("DECOMPOSITION", decomposition)
+    def plug(reference=RIGHT, decomposition=f"lambda operand: {THREE}"):
+        source = TRIPLED.replace("REFERENCE", reference).replace("DECOMPOSITION", decomposition)
         site.plugin("three", source)
         assert plugins.install().failures() == ()
         return next(cases_of(OPS["tripled"]))
@@ -178,19 +178,19 @@ def test_a_decomposition_that_raises_is_a_row_and_no_defect_of_the_suite(plugged
 
 
 @pytest.mark.parametrize(
-    ("meaning", "advice"),
+    ("reference", "advice"),
     [
         (
             "lambda xp, operand: xp.add(operand, operand)",
-            "its meaning gives a wrong result for these operands: look at the op's record first",
+            "its reference gives a wrong result for these operands: look at the op's record first",
         ),
         ("lambda xp, operand: 1 // 0", "look at the op's record first"),
     ],
 )
-def test_a_wrong_meaning_is_told_as_its_authors(plugged, meaning, advice):
-    row = run_case(plugged(meaning=meaning), setting_of(Correct()))
+def test_a_wrong_reference_is_told_as_its_authors(plugged, reference, advice):
+    row = run_case(plugged(reference=reference), setting_of(Correct()))
     assert row.failed and last_line(row).startswith(f"  {WHOSE}") and row.message.endswith(advice)
-    assert "its meaning gives the right" not in row.message
+    assert "its reference gives the right" not in row.message
 
 
 def test_a_wrong_backend_stays_the_one_to_blame(plugged):
@@ -198,7 +198,7 @@ def test_a_wrong_backend_stays_the_one_to_blame(plugged):
     row = run_case(
         case, setting_of(Mutant(Row("quartered", ("tripled",), lambda call: call.right[0] / 4)))
     )
-    assert last_line(row) == f"  {WHOSE}its meaning gives the right result for these operands"
+    assert last_line(row) == f"  {WHOSE}its reference gives the right result for these operands"
     assert not run_case(case, setting_of(Correct())).message
     own = next(cases_of(OPS["round"]))
     row = run_case(own, setting_of(Mutant(Row("off", ("round",), lambda call: call.right[0] + 1))))

@@ -86,7 +86,7 @@ def test_the_value_in_double_precision_lies_inside(name):
     function, arrays = PROGRAMS[name]
     span, _ = bounds(function, *arrays)
     wide = [a.astype(np.float64) for a in arrays]
-    true = evaluate(block_of(function, *arrays), wide)[0]  # f64 operands, so f64 meanings
+    true = evaluate(block_of(function, *arrays), wide)[0]  # f64 operands, so f64 references
     assert true.dtype == np.float64
     assert np.all((span.low <= true) & (true <= span.high))
 

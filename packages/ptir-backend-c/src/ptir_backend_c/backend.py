@@ -59,7 +59,7 @@ class CBackend(KernelBackend):
         try:
             said, fix = self._compiler.version(), self._advice()
         except CompileError as error:
-            said, fix = str(error), self.remedy(str(error)) or BROKEN
+            said, fix = str(error), self.fix_for(str(error)) or BROKEN
         return (Finding("compiler", f"{self._compiler.file}: {said}", fix),)
 
     def _advice(self) -> str:
@@ -71,7 +71,7 @@ class CBackend(KernelBackend):
             " `apt-get install clang`, or `pip install 'ptir-backend-c[zig]'`"
         )
 
-    def remedy(self, problem: str) -> str | None:
+    def fix_for(self, problem: str) -> str | None:
         """The fix for problems that compilers are known for."""
         return next((fix for sign, fix in REMEDIES if sign in problem), None)
 

@@ -89,7 +89,7 @@ class CupyBackend(KernelBackend):
             found.append(Finding("NVRTC", "not found", str(error) if driver else ""))
         return found
 
-    def remedy(self, problem: str) -> str | None:
+    def fix_for(self, problem: str) -> str | None:
         """The fix for problems that CUDA is known for."""
         return next((fix for sign, fix in REMEDIES if sign in problem), None)
 

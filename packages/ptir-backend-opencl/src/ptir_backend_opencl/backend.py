@@ -52,7 +52,7 @@ class OpenCLBackend(KernelBackend):
             found.append(Finding("Intel's runtime from pip", str(runtime / drivers.INTEL_LIBRARY)))
         return found
 
-    def remedy(self, problem: str) -> str | None:
+    def fix_for(self, problem: str) -> str | None:
         """The fix for problems that OpenCL drivers are known for."""
         return next((fix for sign, fix in REMEDIES if sign in problem), None)
 

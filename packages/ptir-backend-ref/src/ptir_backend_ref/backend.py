@@ -1,7 +1,7 @@
 """The reference backend: handles are NumPy arrays, an instruction is what its op record says.
 
-``prepare`` binds each instruction once: plain NumPy where that equals the record's meaning bit for
-bit, the whole composite where ``composites`` claims it, the meaning itself everywhere else.
+``prepare`` binds each instruction once: plain NumPy where that equals the record's reference bit
+for bit, the whole composite where ``composites`` claims it, the reference itself everywhere else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RefBackend(Interpreter):
     """NumPy on the host; handles are arrays, and results may be strided views of fresh memory."""
 
     name = "ref"
-    folds_casts = True
+    lifts_casts = True
     correctly_rounded = frozenset({"div", "sqrt", "reciprocal"})
     claims = frozenset(PROFILES) - {"extension"}
 
@@ -93,7 +93,7 @@ class RefBackend(Interpreter):
         direct = _direct(instruction)
         if direct is not None:
             return _in_place(direct, instruction.types[0], reusable)
-        return partial(OPS[instruction.op].meaning, xp, **instruction.attributes)
+        return partial(OPS[instruction.op].reference, xp, **instruction.attributes)
 
     def upload(self, array: Array, device: Device, *, borrow: bool = False) -> Array:
         """A C-contiguous copy; borrowed, a read-only view where the array's layout allows."""

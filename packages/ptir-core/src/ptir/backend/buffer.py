@@ -16,17 +16,19 @@ _CLAIMS: Final = threading.Lock()
 class Buffer:
     """A handle on a device with its type and state.
 
-    ``shared`` buffers (borrowed host memory, or memory handed out through DLPack) are copied
+    ``aliased`` buffers (borrowed host memory, or memory handed out through DLPack) are copied
     before a donation would overwrite them. A consumed buffer says what consumed it when used.
     """
 
-    __slots__ = ("_handle", "gone", "shared", "target", "type")
+    __slots__ = ("_handle", "aliased", "gone", "target", "type")
 
-    def __init__(self, handle: Any, type: TensorType, target: Target, shared: bool = False) -> None:
+    def __init__(
+        self, handle: Any, type: TensorType, target: Target, aliased: bool = False
+    ) -> None:
         self._handle = handle
         self.type = type
         self.target = target
-        self.shared = shared
+        self.aliased = aliased
         self.gone = ""
 
     @property

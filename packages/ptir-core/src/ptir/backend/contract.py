@@ -125,17 +125,17 @@ Feeds = Sequence[tuple[int, int]]
 """Numbers of inputs, each with that of the output which it is in the next run."""
 
 
-def in_turns(
+def repeat_by_runs(
     run: Callable[[Sequence[Handle]], tuple[Handle, ...]],
     inputs: Sequence[Handle],
     feeds: Feeds,
-    turns: int,
+    count: int,
     keep: int,
 ) -> tuple[list[Handle], tuple[Handle, ...]]:
     """``Executable.repeat`` by one run after the other."""
     given, kept = list(inputs), list[Handle]()
     outputs: tuple[Handle, ...] = ()
-    for _ in range(turns):
+    for _ in range(count):
         for into, out in feeds if outputs else ():
             given[into] = outputs[out]
         outputs = run(given)
@@ -156,13 +156,13 @@ class Executable(ABC):
         """
 
     def repeat(
-        self, inputs: Sequence[Handle], feeds: Feeds, turns: int, keep: int
+        self, inputs: Sequence[Handle], feeds: Feeds, count: int, keep: int
     ) -> tuple[list[Handle], tuple[Handle, ...]]:
-        """``turns`` runs in a row: output ``keep`` of each, and all outputs of the last.
+        """``count`` runs in a row: output ``keep`` of each, and all outputs of the last.
 
-        ``feeds`` pairs inputs with the outputs that they are from the second turn on.
+        ``feeds`` pairs inputs with the outputs that they are from the second run on.
         """
-        return in_turns(self.run, inputs, feeds, turns, keep)
+        return repeat_by_runs(self.run, inputs, feeds, count, keep)
 
     def explain(self) -> Explanation | None:
         """What one run does, part by part, or None where the backend cannot tell."""
@@ -207,7 +207,7 @@ class Backend(ABC):
 
     name: str
     api_version: tuple[int, int] = API_VERSION
-    folds_casts: bool = False
+    lifts_casts: bool = False
     """Whether up-casts of parameters are done once (True) or belong inside kernels (False)."""
     claims: frozenset[str] = frozenset({"core"})
     """The conformance profiles that the backend claims; inside them nothing may be unsupported."""
@@ -256,7 +256,7 @@ class Backend(ABC):
         """
         return None
 
-    def turns(self, device: Device) -> int:
+    def runs_per_call(self, device: Device) -> int:
         """How many runs one call of ``Executable.repeat`` submits at once; 1: one by one."""
         return 1
 
@@ -271,10 +271,10 @@ class Backend(ABC):
     def synchronize(self, device: Device) -> None:  # noqa: B027  synchronous backends need nothing
         """Wait until everything submitted to ``device`` is done."""
 
-    def generation(self, device: Device) -> int:
+    def incarnation(self, device: Device) -> int:
         """How often ``device`` was opened again because it was lost.
 
-        Handles and executables of an earlier generation are gone: they raise ``DeviceLost``.
+        Handles and executables of an earlier incarnation are gone: they raise ``DeviceLost``.
         """
         return 0
 
@@ -306,7 +306,7 @@ class Backend(ABC):
         """What the backend depends on and how it is, for ``ptir doctor``."""
         return ()
 
-    def remedy(self, problem: str) -> str | None:
+    def fix_for(self, problem: str) -> str | None:
         """The fix for a problem that the backend knows, given the message, or None."""
         return None
 
@@ -314,9 +314,7 @@ class Backend(ABC):
         """Passes of the backend's own."""
         return ()
 
-    def param_resolver(
-        self, program: Program, device: Device
-    ) -> tuple[Program, Mapping[str, Derivation]]:
+    def prepack(self, program: Program, device: Device) -> tuple[Program, Mapping[str, Derivation]]:
         """``program`` reading its parameters in the form that the backend wants them resident in.
 
         Runs last in the pipeline. Returns how the new parameter ports are derived, by name.

@@ -273,12 +273,12 @@ class BlockRunner:
         greatest: Sequence[int],
     ) -> StepFunction:
         """``run`` after a look at the places in one operand."""
-        from ptir.ops.numerics import check_places
+        from ptir.ops.numerics import check_indices
 
         def checked(*operands: Handle) -> Any:
             self._backend.stats(self._device).host_syncs += 1
             indices = downloaded(self._backend, operands[operand], self._device, type)
-            check_places(name, indices, greatest)
+            check_indices(name, indices, greatest)
             return run(*operands)
 
         return checked

@@ -70,7 +70,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Choice:
+class BestTarget:
     """The best working target and everything that ranks above it or could not be tried."""
 
     target: Target
@@ -158,10 +158,10 @@ def _check_version(found: Any) -> None:
     major, minor = version
     if major != API_VERSION[0] or minor > API_VERSION[1]:
         older = version < API_VERSION
-        remedy = "upgrade the backend" if older else "upgrade ptir-core"
+        fix = "upgrade the backend" if older else "upgrade ptir-core"
         core = ".".join(map(str, API_VERSION))
         raise Incompatible(
-            f"it needs backend API {major}.{minor} and this ptir-core has {core}; {remedy}"
+            f"it needs backend API {major}.{minor} and this ptir-core has {core}; {fix}"
         )
 
 
@@ -260,7 +260,7 @@ def rank(name: str, device: Device) -> int:
 
 
 @cache
-def best() -> Choice:
+def best() -> BestTarget:
     """The best target on which the probe runs, and what was skipped on the way to it.
 
     Discrete GPU, integrated GPU, CPU through the backend ``c``, CPU through others, reference;
@@ -275,7 +275,7 @@ def best() -> Choice:
     for name, target in _ranked(table):
         failure = probe(target.backend, target.device)
         if failure is None:
-            return Choice(target, tuple(skipped))
+            return BestTarget(target, tuple(skipped))
         skipped.append(Skipped(f"{name}:{target.device.index}", str(failure)))
     raise BackendUnavailable(_with_foreign(_nothing_works(skipped)))
 

@@ -25,10 +25,10 @@ def tensor(value: Any, dtype: str | DType | None = None, backend: Any = None) ->
     if isinstance(value, Tensor):
         return value if dtype is None else value.astype(dtype)
     target = default_target(backend)
-    lent = adopted(value, target)
-    if lent is not None:
-        handle = target.backend.copy(buffer_of(lent.ref).handle, target.device)
-        own = from_handle(handle, lent.type, target)
+    foreign = adopted(value, target)
+    if foreign is not None:
+        handle = target.backend.copy(buffer_of(foreign.ref).handle, target.device)
+        own = from_handle(handle, foreign.type, target)
         return own if dtype is None else own.astype(dtype)
     array = host_array(value, None if dtype is None else dtype_named(dtype))
     return from_host(array, target)
@@ -37,7 +37,7 @@ def tensor(value: Any, dtype: str | DType | None = None, backend: Any = None) ->
 def adopted(value: Any, target: Target) -> Tensor | None:
     """A tensor over another library's memory, where that lies on the target's device."""
     found = target.backend.adopt(value, target.device) if hasattr(value, "__dlpack__") else None
-    return None if found is None else from_handle(*found, target, shared=True)
+    return None if found is None else from_handle(*found, target, aliased=True)
 
 
 def parameter(store: ParamStore, name: str) -> Tensor:

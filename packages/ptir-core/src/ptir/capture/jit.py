@@ -136,9 +136,9 @@ class Jitted(Generic[P, R]):
         return result
 
     def repeat(
-        self, turns: int, feeds: Mapping[str, int], keep: int, *args: P.args, **kwargs: P.kwargs
+        self, count: int, feeds: Mapping[str, int], keep: int, *args: P.args, **kwargs: P.kwargs
     ) -> tuple[list[Tensor], R]:
-        """``turns`` calls in a row, submitted at once where the backend can.
+        """``count`` calls in a row, submitted at once where the backend can.
 
         The function returns a tuple. ``feeds`` names arguments, each with the number of the element
         that it is from the second call on, of the same structure and types. Returns element
@@ -146,10 +146,10 @@ class Jitted(Generic[P, R]):
         would be consumed by the first call: ``CaptureError``.
         """
         bound = self._signature.bind(*args, **kwargs)
-        if turns < 1:
-            raise CaptureError(f"repeat: {turns} turns; ask for at least one")
+        if count < 1:
+            raise CaptureError(f"repeat: {count} runs; ask for at least one")
         lost = [name for name in self._donate if name not in feeds]
-        if lost and turns > 1:
+        if lost and count > 1:
             raise CaptureError(
                 f"repeat: {lost[0]!r} is donated to the first call and no element of the result is"
                 " what the next one is given; name it in feeds"
@@ -157,7 +157,7 @@ class Jitted(Generic[P, R]):
         replay, buffers = self._replay(bound)
         places, kept = _fed(replay, feeds, keep)
         with self._consuming(replay, buffers) as handles:
-            every, outputs = replay.plan.repeat(handles, replay.parameters, places, turns, kept)
+            every, outputs = replay.plan.repeat(handles, replay.parameters, places, count, kept)
         result: R = self._result(replay, outputs)
         return [_resident(handle, replay.types[kept], replay) for handle in every], result
 
@@ -168,7 +168,7 @@ class Jitted(Generic[P, R]):
         tensors, described = self._inspect(leaves)
         buffers = [buffer_of(t.ref) for t in tensors]
         where = (_where(buffers), checks_indices())
-        key = (structure, described, _sharing(buffers), active_overrides(), where)
+        key = (structure, described, _aliases(buffers), active_overrides(), where)
         latest, replay = self._latest
         if latest != key:  # comparing types that are mostly the same objects beats hashing them
             replay = self._replays.get(key)
@@ -213,10 +213,10 @@ class Jitted(Generic[P, R]):
             names = [f"x{i}" for i in range(len(buffers))]
             captured, result = record(positional, [b.type for b in buffers], names)
             target = _common_target(buffers, captured)
-            shared = _sharing([*buffers, *captured.closed])
+            aliases = _aliases([*buffers, *captured.closed])
             arguments = _inputs(structure, leaves)
             donated = frozenset(i for name in self._donate for i in arguments.get(name, ()))
-            options = Options(donated, shared, checks_indices())
+            options = Options(donated, aliases, checks_indices())
             plan = plan_for(captured.program, target, options)
             parameters = plan.bind(captured.parameters)
             types = captured.program.outputs
@@ -241,7 +241,7 @@ class Jitted(Generic[P, R]):
         for buffer in {buffers[position] for position in replay.donated}:
             buffer.claim(f"it was donated to {self._function.__name__}")
         for position in replay.donated:
-            if buffers[position].shared:
+            if buffers[position].aliased:
                 handles[position] = target.backend.copy(handles[position], target.device)
         handles += [buffer.handle for buffer in replay.closed]
         try:
@@ -304,7 +304,7 @@ def _fed(replay: Replay, feeds: Mapping[str, int], keep: int) -> tuple[Feeds, in
 
 
 def _resident(handle: Handle, type: TensorType, replay: Replay) -> Tensor:
-    """An output as a tensor."""
+    """An output's handle as a tensor that owns it."""
     return from_handle(handle, type, replay.plan.target)
 
 
@@ -320,7 +320,7 @@ def _as_argument(leaf: Any) -> Tensor:
     )
 
 
-def _sharing(buffers: Sequence[Buffer]) -> tuple[tuple[int, ...], ...]:
+def _aliases(buffers: Sequence[Buffer]) -> tuple[tuple[int, ...], ...]:
     """Groups of positions that hold one and the same buffer."""
     positions: dict[int, list[int]] = {}
     for position, buffer in enumerate(buffers):

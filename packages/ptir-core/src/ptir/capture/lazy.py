@@ -82,7 +82,7 @@ def buffer_of(ref: Ref) -> Buffer:
     payload = payload_of(ref)
     if isinstance(payload, Parameter):
         target = payload.store.target
-        return Buffer(payload.store.handle(payload.name), ref.type, target, shared=True)
+        return Buffer(payload.store.handle(payload.name), ref.type, target, aliased=True)
     if isinstance(payload, Symbol):
         raise CaptureError(
             f"{payload.name}: {ref.type} has no value while a function is being captured;"

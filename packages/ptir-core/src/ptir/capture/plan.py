@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from ptir import events
-from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, in_turns
+from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, repeat_by_runs
 from ptir.errors import VerifyError
 from ptir.ir.program import Block, Port, Program
 from ptir.ops.implementations import Overrides, active_overrides
@@ -46,12 +46,12 @@ class Plan:
     target: Target
     derived: Mapping[str, Derivation] = field(repr=False)
     donated: frozenset[int] = frozenset()
-    generation: int = 0
+    incarnation: int = 0
 
     @property
     def is_stale(self) -> bool:
         """Whether the device was lost since: the executable is gone with it."""
-        return self.target.backend.generation(self.target.device) != self.generation
+        return self.target.backend.incarnation(self.target.device) != self.incarnation
 
     def bind(self, parameters: Mapping[str, Parameter]) -> tuple[Handle, ...]:
         """Handles for the optimized program's parameter ports, loading what is not resident.
@@ -97,13 +97,13 @@ class Plan:
         inputs: Sequence[Handle],
         parameters: Sequence[Handle],
         feeds: Feeds,
-        turns: int,
+        count: int,
         keep: int,
     ) -> tuple[list[Handle], tuple[Handle, ...]]:
         """``Executable.repeat`` on the handles that ``run`` takes; while heard, run by run."""
         if not events.listening():
-            return self.executable.repeat([*inputs, *parameters], feeds, turns, keep)
-        return in_turns(lambda given: self.run(given, parameters), inputs, feeds, turns, keep)
+            return self.executable.repeat([*inputs, *parameters], feeds, count, keep)
+        return repeat_by_runs(lambda given: self.run(given, parameters), inputs, feeds, count, keep)
 
     def _wait(self) -> None:
         self.target.backend.synchronize(self.target.device)
@@ -207,8 +207,8 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
         backend, device = target.backend.name, target.device.name
         events.emit(events.ProgramCompiled(program, optimized, backend, device, seconds))
     derived = dict(context.derived)
-    generation = target.backend.generation(target.device)
-    return Plan(program, optimized, executable, target, derived, options.donated, generation)
+    incarnation = target.backend.incarnation(target.device)
+    return Plan(program, optimized, executable, target, derived, options.donated, incarnation)
 
 
 def _check_order(program: Program) -> None:

@@ -114,7 +114,7 @@ class Tensor:
 
     def _exported(self) -> Any:
         buffer = buffer_of(self.ref)
-        buffer.shared = True
+        buffer.aliased = True
         return buffer.target.backend.export(buffer.handle, buffer.target.device)
 
     def __float__(self) -> float:
@@ -363,9 +363,9 @@ def _bare(value: Any) -> Any:
 # --- memory ---
 
 
-def from_handle(handle: Any, type: TensorType, target: Target, shared: bool = False) -> Tensor:
+def from_handle(handle: Any, type: TensorType, target: Target, aliased: bool = False) -> Tensor:
     """A tensor that owns a device handle."""
-    return Tensor(source(type, Buffer(handle, type, target, shared)))
+    return Tensor(source(type, Buffer(handle, type, target, aliased)))
 
 
 def from_host(array: Any, target: Target | None = None) -> Tensor:

@@ -8,14 +8,14 @@ from ptir import plugins
 from ptir.backend.entries import foreign_ptir
 from ptir.backend.registry import BackendStatus, pip_line, status_table
 from ptir.cli import show
+from ptir.cli.common import CommonOptions, common_options
 from ptir.cli.hidden import unsaid
 from ptir.cli.plugin_commands import one_line, report
-from ptir.cli.shared import Shared, shared_options
 
 
 @click.command()
-@shared_options
-def command(shared: Shared) -> None:
+@common_options
+def command(common: CommonOptions) -> None:
     """List the installed backends and their devices; a broken one is a line with its cause."""
     found = status_table()
     plugins.try_strangers()
@@ -24,7 +24,7 @@ def command(shared: Shared) -> None:
     report(broken)
     if foreign := foreign_ptir():
         show.note(foreign)
-    if shared.json:
+    if common.json:
         show.value([status.record() for status in found])
     elif found:
         columns = ("backend", "distribution", "version", "status", "devices or reason")

@@ -18,13 +18,13 @@ import click
 
 from ptir.cli import show
 from ptir.cli.bandwidth import Probe, probe_of
+from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.model import (
     Formats,
     format_options,
     model_argument,
     open_model,
 )
-from ptir.cli.shared import Shared, session, shared_options
 
 if TYPE_CHECKING:
     from ptir.runtime import Model
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 @click.option("-n", "--n-gen", type=click.IntRange(0), default=64, show_default=True)
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @format_options
-@shared_options
+@common_options
 def command(
-    shared: Shared,
+    common: CommonOptions,
     model: str,
     n_prompt: int,
     n_gen: int,
@@ -46,8 +46,8 @@ def command(
     formats: Formats,
 ) -> None:
     """Measure MODEL: tokens per second of a prompt (ppN) and of decoding (tgN)."""
-    with session(shared):
-        loaded = open_model(shared, model, formats)
+    with session(common):
+        loaded = open_model(common, model, formats)
         room = loaded.context
         if max(n_prompt, n_gen + 1) > room:
             raise click.UsageError(f"-p {n_prompt} -n {n_gen} do not fit the context of {room}")
@@ -67,7 +67,7 @@ def command(
         "probe": probe,
         "rows": rows,
     }
-    if shared.json:
+    if common.json:
         show.value(report)
         return
     lines = [(model, report["backend"], formats.weights, r["test"], *_cells(r)) for r in rows]

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ptir.cli import show
-from ptir.cli.shared import Shared, shared_options
+from ptir.cli.common import CommonOptions, common_options
 from ptir.errors import UsageError
 
 
@@ -27,12 +27,12 @@ def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
     from ptir.backend.verdicts import verdicts_file
     from ptir.codegen import binaries, recipe, tuned
-    from ptir.passes.benchmark import choices_file
+    from ptir.passes.benchmark import tuning_records_file
 
     def kept_in(file: Callable[[], Path]) -> Callable[[], list[Path]]:
         return lambda: [path for path in [file()] if path.exists()]
 
-    timed, tried = kept_in(choices_file), kept_in(verdicts_file)
+    timed, tried = kept_in(tuning_records_file), kept_in(verdicts_file)
     return (
         Kind("kernels", "built kernels by device", binaries.KEPT.files, binaries.KEPT.limit),
         Kind("recipes", "compiled programs", recipe.KEPT.files, recipe.KEPT.limit),
@@ -44,14 +44,14 @@ def kinds() -> tuple[Kind, ...]:
 
 @click.command()
 @click.argument("action", type=click.Choice(["list", "clear", "path"]), default="list")
-@shared_options
-def command(shared: Shared, action: str) -> None:
+@common_options
+def command(common: CommonOptions, action: str) -> None:
     """List what is cached with its size, clear it, or print where it is (PTIR_CACHE_DIR)."""
     from ptir.backend.folders import cache_folder
 
     folder = cache_folder()
     if action == "path":
-        show.value({"path": str(folder)}) if shared.json else show.text(str(folder))
+        show.value({"path": str(folder)}) if common.json else show.text(str(folder))
         return
     found = [(kind, _sizes(kind.files())) for kind in kinds()]
     if action == "clear":
@@ -59,7 +59,7 @@ def command(shared: Shared, action: str) -> None:
             _remove(list(sizes))
     total = sum(sum(sizes.values()) for _, sizes in found)
     files = sum(len(sizes) for _, sizes in found)
-    if shared.json:
+    if common.json:
         rows = [
             {
                 "name": kind.name,

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from ptir.cli import show
+from ptir.cli.common import CommonOptions, common_options
 from ptir.cli.model import FLOATS, model_argument
-from ptir.cli.shared import Shared, shared_options
 
 
 @click.command()
@@ -16,17 +16,19 @@ from ptir.cli.shared import Shared, shared_options
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--dtype", type=FLOATS, help="Convert floats to this.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
-@shared_options
-def command(shared: Shared, model: str, out: Path, dtype: str | None, overwrite: bool) -> None:
+@common_options
+def command(
+    common: CommonOptions, model: str, out: Path, dtype: str | None, overwrite: bool
+) -> None:
     """Write MODEL to OUT: one file when OUT ends in .safetensors, else a folder."""
     from ptir.checkpoint import save_folder, save_single_file
     from ptir.runtime.specs import resolve
     from ptir.types import dtype as dtype_named
 
-    checkpoint = resolve(model, seed=shared.seed or 0)
+    checkpoint = resolve(model, seed=common.seed or 0)
     save = save_single_file if out.suffix == ".safetensors" else save_folder
     save(checkpoint, out, dtype=dtype_named(dtype) if dtype else None, overwrite=overwrite)
-    if shared.json:
+    if common.json:
         show.value({"path": str(out), "tensors": len(checkpoint.source.names())})
     else:
         show.note(f"wrote {out}")

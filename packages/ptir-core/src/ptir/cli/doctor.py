@@ -15,9 +15,9 @@ from ptir.backend.entries import foreign_ptir, guard
 from ptir.backend.probe import OPS, probe
 from ptir.backend.registry import BackendStatus, pip_line, status_table
 from ptir.cli import show
+from ptir.cli.common import CommonOptions, common_options
 from ptir.cli.hidden import hidings, unsaid
 from ptir.cli.plugin_commands import one_line
-from ptir.cli.shared import Shared, shared_options
 from ptir.cli.versions import edited_folder, version_of
 from ptir.errors import (
     BackendUnavailable,
@@ -51,8 +51,8 @@ class Check:
 
 
 @click.command()
-@shared_options
-def command(shared: Shared) -> None:
+@common_options
+def command(common: CommonOptions) -> None:
     """Check this installation, run a kernel on every device, and name the fix for each problem.
 
     Exits with 3 when no device works, with 0 when one does, whatever else is broken.
@@ -62,7 +62,7 @@ def command(shared: Shared) -> None:
     loaded = plugins.install()
     checks = [*_environment(), *_backend_checks(table), *map(_plugin, loaded.statuses())]
     found = list(_with_hidings(checks))
-    if shared.json:
+    if common.json:
         show.value([_record(check) for check in found])
     else:
         show.table(
@@ -198,8 +198,8 @@ def _device_fix(status: BackendStatus, device: Device, failure: PtirError) -> st
     names = {"name": status.name, "device": device.name, "folder": folder}
     general = advice.format(**names, distribution=status.distribution, version=status.version)
     try:
-        with guard("remedy()"):
-            return status.backend.remedy(str(failure)) or general
+        with guard("fix_for()"):
+            return status.backend.fix_for(str(failure)) or general
     except PluginError as error:
         return f"{general} ({error})"
 

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from ptir.cli import show
+from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.model import Formats, format_options, model_argument, open_model
-from ptir.cli.shared import Shared, session, shared_options
 
 
 @click.command()
@@ -20,9 +20,9 @@ from ptir.cli.shared import Shared, session, shared_options
 @click.option("--optimized", is_flag=True, help="After the passes, as the backend gets it.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
 @format_options
-@shared_options
+@common_options
 def command(
-    shared: Shared,
+    common: CommonOptions,
     model: str,
     length: int,
     batch: int,
@@ -34,15 +34,15 @@ def command(
     """Print MODEL's step (tokens, cache, start, count to logits, cache) as a program."""
     from ptir.ir.jsonform import to_json
 
-    with session(shared):
-        loaded = open_model(shared, model, formats)
+    with session(common):
+        loaded = open_model(common, model, formats)
         program = step_program(loaded, batch, length, context)
         if optimized:
             from ptir.capture.plan import plan_for
 
             with loaded.policies():
                 program = plan_for(program, loaded.target).optimized
-    if shared.json:
+    if common.json:
         show.value(to_json(program))
     elif out is None:
         show.text(str(program))

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptir.cli import show
+from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.model import (
     Formats,
     format_options,
     model_argument,
     open_model,
 )
-from ptir.cli.shared import Shared, session, shared_options
 from ptir.cli.units import duration, size
-from ptir.cli.workers import LISTED, explain_shared, facts, phases, workers_options
+from ptir.cli.workers import LISTED, explain_partitioned, facts, phases, workers_options
 from ptir.partition.costs import SERVER
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ptir.runtime import Model
     from ptir.runtime.explain import StepReport
     from ptir.runtime.layers import Section, Work
-    from ptir.runtime.workers import SharedStep
+    from ptir.runtime.workers import PartitionedStep
 
 
 @click.command()
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @workers_options
 @format_options
-@shared_options
+@common_options
 def command(
-    shared: Shared,
+    common: CommonOptions,
     model: str,
     prefill: int | None,
     position: int,
@@ -67,15 +67,15 @@ def command(
     and that is shown for so many workers and the costs given.
     """
     from ptir.runtime.explain import explain_decode, explain_prefill
-    from ptir.runtime.workers import share_step
+    from ptir.runtime.workers import partition_step
 
     if workers is None and cost:
         raise click.UsageError("--cost is about sharing; give --workers too")
     if workers is not None:
-        explain_shared(shared, model, formats, workers, cost, prefill, position)
+        explain_partitioned(common, model, formats, workers, cost, prefill, position)
         return
-    with session(shared):
-        loaded = open_model(shared, model, formats)
+    with session(common):
+        loaded = open_model(common, model, formats)
         with loaded.policies():
             report = (
                 explain_decode(loaded, position, repetitions)
@@ -84,8 +84,8 @@ def command(
             )
         by_workers, count = None, report.explanation.workers
         if 1 < count <= LISTED:
-            by_workers = share_step(loaded, count, SERVER, prefill, position)
-    if shared.json:
+            by_workers = partition_step(loaded, count, SERVER, prefill, position)
+    if common.json:
         show.value(_json(loaded, formats.weights, report, by_workers))
         return
     _print(loaded, formats.weights, report)
@@ -103,7 +103,7 @@ def command(
 
 
 def _json(
-    model: Model, dtype: str, report: StepReport, by_workers: SharedStep | None
+    model: Model, dtype: str, report: StepReport, by_workers: PartitionedStep | None
 ) -> dict[str, Any]:
     moved = _moved(report)
     return {
@@ -301,9 +301,9 @@ def _runs(report: StepReport) -> str:
 def _memory(report: StepReport) -> str:
     arena = report.explanation.arena_bytes
     held = f"parameters {size(report.resident)}, cache {size(report.cache)}"
-    shared = "" if arena is None else f", arena {size(arena) or '0 B'}"
+    intermediates = "" if arena is None else f", arena {size(arena) or '0 B'}"
     if report.memory is None:
-        return f"{held}{shared}; the backend counts none"
+        return f"{held}{intermediates}; the backend counts none"
     peak = report.memory.peak_bytes
     ratio = peak / (report.resident + report.cache)
-    return f"{held}{shared}; peak {size(peak)}, {ratio:.2f} × (parameters + cache)"
+    return f"{held}{intermediates}; peak {size(peak)}, {ratio:.2f} × (parameters + cache)"

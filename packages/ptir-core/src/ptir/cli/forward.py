@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ptir.cli import show
+from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.model import (
     Formats,
     format_options,
@@ -17,7 +18,6 @@ from ptir.cli.model import (
     model_argument,
     open_model,
 )
-from ptir.cli.shared import Shared, session, shared_options
 
 if TYPE_CHECKING:
     from ptir.ir.program import Program
@@ -38,9 +38,9 @@ PROGRAMS: Final = (".ptir", ".json")
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write an archive.")
 @format_options
-@shared_options
+@common_options
 def command(
-    shared: Shared,
+    common: CommonOptions,
     model: str,
     prompt: str | None,
     prompt_option: str | None,
@@ -58,28 +58,28 @@ def command(
     if model.endswith(PROGRAMS):
         if texts:
             raise click.UsageError("a program takes no text; give its arrays with --input")
-        _report(shared, out, _run_program(shared, Path(model), inputs), {"program": model}, {})
+        _report(common, out, _run_program(common, Path(model), inputs), {"program": model}, {})
         return
     if inputs:
         raise click.UsageError("--input is for programs (.ptir); a model takes a text or --tokens")
     given = given_input(prompt, prompt_option, tokens)
-    with session(shared):
-        loaded = open_model(shared, model, formats)
+    with session(common):
+        loaded = open_model(common, model, formats)
         ids = loaded.encode(given)
         outputs = {"logits": loaded.forward(ids)}
     metadata = {"model": model, "token_ids": ",".join(map(str, ids))}
-    _report(shared, out, outputs, metadata, {"token_ids": ids})
+    _report(common, out, outputs, metadata, {"token_ids": ids})
 
 
-def _run_program(shared: Shared, path: Path, inputs: tuple[Path, ...]) -> dict[str, Any]:
+def _run_program(common: CommonOptions, path: Path, inputs: tuple[Path, ...]) -> dict[str, Any]:
     from ptir.capture.run import run_program
     from ptir.checkpoint import load_archive
-    from ptir.cli.shared import open_target
+    from ptir.cli.common import open_target
 
     program = read_program(path)
     arrays = {name: array for file in inputs for name, array in load_archive(file).arrays.items()}
-    with session(shared):
-        found = run_program(program, arrays, open_target(shared))
+    with session(common):
+        found = run_program(program, arrays, open_target(common))
     return {f"output{number}": array for number, array in enumerate(found)}
 
 
@@ -98,7 +98,7 @@ def read_program(path: Path) -> Program:
 
 
 def _report(
-    shared: Shared,
+    common: CommonOptions,
     out: Path | None,
     outputs: dict[str, Any],
     metadata: dict[str, str],
@@ -109,7 +109,7 @@ def _report(
     if out is not None:
         save_archive(out, outputs, metadata)
     rows = {name: described(array) for name, array in outputs.items()}
-    if shared.json:
+    if common.json:
         show.value({"outputs": rows, **more})
         return
     table = [(name, r["dtype"], r["shape"], r["digest"]) for name, r in rows.items()]

@@ -8,20 +8,20 @@ from typing import Any
 import click
 
 from ptir.cli import show
+from ptir.cli.common import CommonOptions, common_options
 from ptir.cli.model import model_argument
-from ptir.cli.shared import Shared, shared_options
 
 
 @click.command()
 @model_argument
 @click.option("--tensors", is_flag=True, help="List every tensor.")
-@shared_options
-def command(shared: Shared, model: str, tensors: bool) -> None:
+@common_options
+def command(common: CommonOptions, model: str, tensors: bool) -> None:
     """Show what MODEL holds: architecture, parameters, dtypes, tokenizer."""
     from ptir.checkpoint import normalize_config
     from ptir.runtime.specs import resolve
 
-    checkpoint = resolve(model, seed=shared.seed or 0)
+    checkpoint = resolve(model, seed=common.seed or 0)
     types = {name: checkpoint.source.type(name) for name in checkpoint.source.names()}
     config = normalize_config(checkpoint.config)
     summary: dict[str, Any] = {
@@ -36,7 +36,7 @@ def command(shared: Shared, model: str, tensors: bool) -> None:
     rows: list[dict[str, Any]] = [
         {"name": n, "dtype": t.dtype.name, "shape": list(t.shape)} for n, t in types.items()
     ]
-    if shared.json:
+    if common.json:
         show.value({**summary, "config": dict(checkpoint.config), "tensor_list": rows})
         return
     show.table(("property", "value"), [(k, _plain(v)) for k, v in summary.items()])

@@ -2,7 +2,7 @@
 
 A command is one row of ``COMMANDS`` and one module that is imported when the command is used, so
 that ``ptir --help`` stays light. To add one: write ``cli/NAME.py`` with a click command called
-``command``, decorate it with ``cli.shared.shared_options``, and add its row.
+``command``, decorate it with ``cli.common.common_options``, and add its row.
 """
 
 from __future__ import annotations

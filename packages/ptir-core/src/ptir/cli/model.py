@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
-    from ptir.cli.shared import Shared
+    from ptir.cli.common import CommonOptions
     from ptir.runtime import Model
 
 model_argument: Callable[[Any], Any] = click.argument("model")
@@ -78,12 +78,12 @@ def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda wrapped, option: option(wrapped), reversed(OPTIONS), collected)
 
 
-def open_model(shared: Shared, model: str, formats: Formats) -> Model:
+def open_model(common: CommonOptions, model: str, formats: Formats) -> Model:
     """Load ``model`` on the target of ``--backend``; ``--seed`` also seeds random weights."""
-    from ptir.cli.shared import open_target
+    from ptir.cli.common import open_target
     from ptir.runtime import load_model
 
-    return load_model(model, backend=open_target(shared), seed=shared.seed or 0, **asdict(formats))
+    return load_model(model, backend=open_target(common), seed=common.seed or 0, **asdict(formats))
 
 
 def input_options(command: Callable[..., Any]) -> Callable[..., Any]:

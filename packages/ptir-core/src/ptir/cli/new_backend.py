@@ -12,7 +12,7 @@ import click
 from ptir.backend.entries import OFFICIAL
 from ptir.backend.registry import listed
 from ptir.cli import show
-from ptir.cli.shared import Shared, shared_options, showing_only
+from ptir.cli.common import CommonOptions, common_options, showing_only
 from ptir.errors import UsageError
 
 FILES: Final = {
@@ -55,8 +55,8 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
     help="interpreter: NumPy, op by op; kernel: fused kernels in C++.",
     show_default=True,
 )
-@shared_options
-def command(shared: Shared, name: str, folder: Path | None, level: str) -> None:
+@common_options
+def command(common: CommonOptions, name: str, folder: Path | None, level: str) -> None:
     """Write a backend called NAME to FOLDER (default: ptir-backend-NAME), which must be new.
 
     It passes the profiles that it claims as it is, with an entry point, a test, and a workflow that
@@ -66,7 +66,7 @@ def command(shared: Shared, name: str, folder: Path | None, level: str) -> None:
     where = folder or Path(distribution_of(name))
     files = rendered(name, level)
     write(where, files)
-    if shared.json:
+    if common.json:
         names = {"distribution": distribution_of(name), "module": module_of(name)}
         show.value({"name": name, **names, "folder": str(where), "files": list(files)})
     else:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ptir.cli import show
-from ptir.cli.shared import Shared, session, shared_options
+from ptir.cli.common import CommonOptions, common_options, session
 from ptir.errors import UsageError, unknown_name
 from ptir.ops import OPS, Op, op
 from ptir.ops.classes import DTypeClass
@@ -19,14 +19,14 @@ from ptir.types import DTYPES, DType
 
 @click.command()
 @click.argument("name", required=False)
-@shared_options
-def command(shared: Shared, name: str | None) -> None:
+@common_options
+def command(common: CommonOptions, name: str | None) -> None:
     """List the ops, or explain the op called NAME with an example."""
-    with session(shared):  # plugins add ops
+    with session(common):  # plugins add ops
         if name and name not in OPS:
             raise UsageError(unknown_name("op", name, OPS))
         chosen = [op(name)] if name else list(OPS.values())
-    if shared.json:
+    if common.json:
         show.value([record(one) for one in chosen])
     elif name:
         show.text("\n".join(explanation(chosen[0])))

@@ -7,18 +7,18 @@ from typing import Any
 import click
 
 from ptir.cli import show
-from ptir.cli.shared import Shared, session, shared_options
+from ptir.cli.common import CommonOptions, common_options, session
 from ptir.ops.implementations import FUNCTIONALS, Functional, active_overrides
 
 
 @click.command()
-@shared_options
-def command(shared: Shared) -> None:
+@common_options
+def command(common: CommonOptions) -> None:
     """List functionals and the implementations that ``--override F=force=NAME`` can choose."""
-    with session(shared):
+    with session(common):
         policies = {name: str(policy) for name, policy in active_overrides()}
         records = [record(f, policies.get(f.name, "default")) for f in FUNCTIONALS.values()]
-    if shared.json:
+    if common.json:
         show.value(records)
     else:
         rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ptir.cli import show
-from ptir.cli.shared import Shared, shared_options
+from ptir.cli.common import CommonOptions, common_options
 from ptir.errors import CheckpointError, UsageError
 
 FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
@@ -14,8 +14,8 @@ FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 @click.command()
 @click.argument("hub_id")
 @click.option("--revision", help="A branch, tag or commit.")
-@shared_options
-def command(shared: Shared, hub_id: str, revision: str | None) -> None:
+@common_options
+def command(common: CommonOptions, hub_id: str, revision: str | None) -> None:
     """Fetch HUB_ID (OWNER/NAME): configuration, tokenizer and safetensors, never pickles."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -31,7 +31,7 @@ def command(shared: Shared, hub_id: str, revision: str | None) -> None:
         raise CheckpointError(
             f"{hub_id!r} could not be fetched: {first}; check the name and the network"
         ) from error
-    if shared.json:
+    if common.json:
         show.value({"model": hub_id, "path": path})
     else:
         show.text(path)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from ptir.cli import show
+from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.model import (
     Formats,
     format_options,
@@ -18,7 +19,6 @@ from ptir.cli.model import (
     open_model,
 )
 from ptir.cli.progress import prefill_progress
-from ptir.cli.shared import Shared, session, shared_options
 
 if TYPE_CHECKING:
     from ptir.runtime import Generation, Model
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 @click.option("--logprobs", type=click.IntRange(0, 100), help="Record the N best (with --json).")
 @click.option("--ignore-eos", is_flag=True, help="Do not end at the end-of-text token.")
 @format_options
-@shared_options
+@common_options
 def command(
-    shared: Shared,
+    common: CommonOptions,
     model: str,
     prompt: str | None,
     prompt_option: str | None,
@@ -59,10 +59,10 @@ def command(
     """
     given = given_input(prompt, prompt_option, tokens)
     out = sys.stdout
-    with session(shared):
-        loaded = open_model(shared, model, formats)
+    with session(common):
+        loaded = open_model(common, model, formats)
         _note_noise(loaded)
-        seed = shared.seed if shared.seed is not None else _fresh_seed()
+        seed = common.seed if common.seed is not None else _fresh_seed()
         with prefill_progress() as progress:
             run = loaded.run(
                 [given],
@@ -74,11 +74,11 @@ def command(
                 progress=progress,
                 **sampling,
             )
-            shown = None if shared.json else out
+            shown = None if common.json else out
             echo = given if isinstance(given, str) and out.isatty() else ""
             finished = _stream(run, shown, echo=echo, as_ids=loaded.tokenizer is None)
     result = run.results[0]
-    if shared.json:
+    if common.json:
         show.value(record(result))
     else:
         _summary(result)

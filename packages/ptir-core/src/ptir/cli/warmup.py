@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ptir.cli import show
+from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.model import Formats, format_options, model_argument, open_model
-from ptir.cli.shared import Shared, session, shared_options
 from ptir.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ PROMPT: Final = 128
     "--tune", "tuned", is_flag=True, help="First measure which kernel sizes are fastest here."
 )
 @format_options
-@shared_options
+@common_options
 def command(
-    shared: Shared,
+    common: CommonOptions,
     model: str,
     tokens: int | None,
     batch: int,
@@ -48,15 +48,15 @@ def command(
     """
     from ptir.runtime.warmup import warm_up
 
-    with session(shared):
-        found = _tune(open_model(shared, model, formats), batch) if tuned else None
-        loaded = open_model(shared, model, formats)
+    with session(common):
+        found = _tune(open_model(common, model, formats), batch) if tuned else None
+        loaded = open_model(common, model, formats)
         total = f"for caches of {tokens} tokens" if tokens else "for caches of every size"
         show.note(f"warming up {model} on {loaded.target} {total}")
         done = warm_up(
             loaded, tokens, batch, lambda n, of: show.note(f"{n} of {of} cache sizes done")
         )
-    if shared.json:
+    if common.json:
         where = {"backend": loaded.target.backend.name, "device": loaded.target.device.name}
         show.value({"model": model, **where, **asdict(done), "tuned": found})
         return

@@ -1,4 +1,4 @@
-"""``ptir explain --workers``: how a step is shared, phase by phase."""
+"""``ptir explain --workers``: how a step is partitioned among workers, phase by phase."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from ptir.cli import show
+from ptir.cli.common import CommonOptions, session
 from ptir.cli.model import Formats, open_model
-from ptir.cli.shared import Shared, session
 from ptir.cli.units import size
 from ptir.partition.costs import SERVER, Costs
 
 if TYPE_CHECKING:
     from ptir.runtime import Model
-    from ptir.runtime.workers import SharedPhase, SharedSection, SharedStep
+    from ptir.runtime.workers import PartitionedPhase, PartitionedSection, PartitionedStep
 
 COSTS: Final = {
     name: number for name, number in asdict(SERVER).items() if isinstance(number, float)
@@ -27,7 +27,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def workers_options(command: Command) -> Command:
-    """The options that choose sharing and what it costs."""
+    """The options that choose how many workers there are and what they cost."""
     listed = ", ".join(f"{name}={value:g}" for name, value in COSTS.items())
     cost = click.option(
         "--cost",
@@ -36,7 +36,9 @@ def workers_options(command: Command) -> Command:
         help=f"A cost of a worker for --workers; repeat for more. By default {listed}.",
     )
     workers = click.option(
-        "--workers", type=click.IntRange(1), help="Show how N workers would share the step."
+        "--workers",
+        type=click.IntRange(1),
+        help="Show how the step would be partitioned among N workers.",
     )
     return workers(cost(command))
 
@@ -58,8 +60,8 @@ def costs_of(given: tuple[str, ...]) -> Costs:
     return Costs(**values)
 
 
-def explain_shared(
-    shared: Shared,
+def explain_partitioned(
+    common: CommonOptions,
     model: str,
     formats: Formats,
     workers: int,
@@ -67,20 +69,20 @@ def explain_shared(
     prefill: int | None,
     position: int,
 ) -> None:
-    """Print how ``workers`` share a step of ``model``."""
-    from ptir.runtime.workers import share_step
+    """Print how a step of ``model`` is partitioned among ``workers``."""
+    from ptir.runtime.workers import partition_step
 
-    with session(shared):
-        loaded = open_model(shared, model, formats)
+    with session(common):
+        loaded = open_model(common, model, formats)
         costs = costs_of(cost)
-        report = share_step(loaded, workers, costs, prefill, position)
-    if shared.json:
+        report = partition_step(loaded, workers, costs, prefill, position)
+    if common.json:
         show.value(_json(loaded, formats.weights, costs, report))
     else:
         _print(loaded, formats.weights, report)
 
 
-def _json(model: Model, dtype: str, costs: Costs, report: SharedStep) -> dict[str, Any]:
+def _json(model: Model, dtype: str, costs: Costs, report: PartitionedStep) -> dict[str, Any]:
     return {
         "model": model.name,
         "backend": model.target.backend.name,
@@ -92,8 +94,8 @@ def _json(model: Model, dtype: str, costs: Costs, report: SharedStep) -> dict[st
     }
 
 
-def facts(report: SharedStep, costs: Costs) -> dict[str, Any]:
-    """The phases of a shared step as JSON values."""
+def facts(report: PartitionedStep, costs: Costs) -> dict[str, Any]:
+    """The phases of a partitioned step as JSON values."""
     return {
         "workers": report.workers,
         "barriers": report.barriers,
@@ -104,17 +106,17 @@ def facts(report: SharedStep, costs: Costs) -> dict[str, Any]:
     }
 
 
-def _print(model: Model, dtype: str, report: SharedStep) -> None:
+def _print(model: Model, dtype: str, report: PartitionedStep) -> None:
     from rich.text import Text
 
     what = "one token" if report.step == "decode" else f"{report.tokens} tokens"
     title = f"{model.name} {dtype}: {report.step}, {what}, cache of {report.capacity}"
-    show.rich(Text(f"{title}, shared by {report.workers}", style="bold"))
+    show.rich(Text(f"{title}, partitioned among {report.workers}", style="bold"))
     show.rich(Text())
     phases(report)
 
 
-def phases(report: SharedStep) -> None:
+def phases(report: PartitionedStep) -> None:
     """Print the table of phases, and what they come to."""
     from rich.table import Table
     from rich.text import Text
@@ -138,7 +140,7 @@ def phases(report: SharedStep) -> None:
     show.rich(whole)
 
 
-def _heading(section: SharedSection) -> tuple[str, str]:
+def _heading(section: PartitionedSection) -> tuple[str, str]:
     """How many layers, and which."""
     if not section.layers:
         return "once", "outside the layers"
@@ -146,12 +148,12 @@ def _heading(section: SharedSection) -> tuple[str, str]:
     return f"{section.count} ×", first if first == last else f"{first} … {last}"
 
 
-def _cells(number: int, phase: SharedPhase) -> Iterator[str]:
+def _cells(number: int, phase: PartitionedPhase) -> Iterator[str]:
     yield f"  phase {number + 1}"
     yield ", ".join(phase.computes)
     yield size(max(phase.weights))
     yield shares(phase.weights)
-    yield size(max(phase.crossing))
+    yield size(max(phase.received))
 
 
 LISTED: Final = 8
@@ -175,7 +177,7 @@ def _each(weights: tuple[int, ...]) -> str:
     return f"{size(min(weights)) or '0 B'} to {size(max(weights)) or '0 B'}"
 
 
-def _facts(report: SharedStep) -> Iterator[tuple[str, str]]:
+def _facts(report: PartitionedStep) -> Iterator[tuple[str, str]]:
     layered = f", {report.barriers_per_layer} a layer" if report.barriers_per_layer else ""
     yield "barriers", f"{report.barriers}{layered}, and all wait for each other at the end"
     each = f"{_each(report.weights)} for each of {report.workers} workers"

@@ -93,7 +93,7 @@ class KernelBackend(Backend):
             self._opened[device.index] = found
             return found
 
-    def generation(self, device: Device) -> int:
+    def incarnation(self, device: Device) -> int:
         """How often the device was opened again."""
         return self.opened(device).generation
 
@@ -113,9 +113,7 @@ class KernelBackend(Backend):
 
         return tuning(self.opened(device).device)
 
-    def param_resolver(
-        self, program: Program, device: Device
-    ) -> tuple[Program, Mapping[str, Derivation]]:
+    def prepack(self, program: Program, device: Device) -> tuple[Program, Mapping[str, Derivation]]:
         """Weights of contractions go into panels, and what is too large into parts."""
         packed, derived = pack(program, self.opened(device).device.traits.piece)
         return settled(packed), derived
@@ -195,7 +193,7 @@ class KernelBackend(Backend):
         """Raise ``UnsupportedError`` for the first op that ``refusal`` names."""
         for instruction in block.instructions:
             if instruction.op == "composite" and instruction.name == UNPACK:
-                continue  # made by ``param_resolver``
+                continue  # made by ``prepack``
             check_instruction(self, block, instruction, device)
             for region in instruction.regions if instruction.op in CONTROL else ():
                 self._check(region, device)
@@ -344,7 +342,7 @@ class KernelBackend(Backend):
 
         return fetched
 
-    def turns(self, device: Device) -> int:
+    def runs_per_call(self, device: Device) -> int:
         """As many as the device takes in one call."""
         return self.opened(device).device.turns
 

@@ -134,7 +134,7 @@ class HostBlock:
 
     def _check(self, block: Block, instruction: Instruction) -> Run:
         """A look at the indices of an instruction; raises ``DeviceError`` for one outside."""
-        from ptir.ops.numerics import check_places
+        from ptir.ops.numerics import check_indices
 
         bounds = OPS[instruction.op].bounds
         assert bounds is not None
@@ -143,7 +143,7 @@ class HostBlock:
         value = instruction.operands[operand]
 
         def run(slots: Slots) -> None:
-            check_places(instruction.op, self._host.read(slots[value]), greatest)
+            check_indices(instruction.op, self._host.read(slots[value]), greatest)
 
         return run
 

@@ -16,7 +16,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Final
 
-from ptir.backend.contract import Executable, Feeds, Handle, RunStats, in_turns
+from ptir.backend.contract import Executable, Feeds, Handle, RunStats, repeat_by_runs
 from ptir.backend.explanation import Explanation
 from ptir.backend.kernel import KernelDevice, Memory, Walk
 from ptir.codegen.memory import Layout, Pool
@@ -126,7 +126,7 @@ class KernelProgram(Executable):
         """Runs in a row, in one call where the device takes as many turns at once."""
         walk = self._walk
         if walk is None or turns > self._turns:
-            return in_turns(self.run, inputs, feeds, turns, keep)
+            return repeat_by_runs(self.run, inputs, feeds, turns, keep)
         self._pool.check(inputs)
         given, size = list(inputs), len(self._made_types)
         made: list[tuple[Handle, ...]] = []

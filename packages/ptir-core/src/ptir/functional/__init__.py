@@ -9,15 +9,15 @@ from ptir.capture import Tensor
 from ptir.errors import unknown_name
 from ptir.functional import rounded  # noqa: F401  fills the table of implementations
 from ptir.functional.activation import gelu, silu, swiglu
-from ptir.functional.arrays import arange, concat, full, numbers, stack, take, top_k
+from ptir.functional.arrays import arange, concat, constant, full, stack, take, top_k
 from ptir.functional.attention import attention, cache_update
 from ptir.functional.control import cond, scan, while_loop
 from ptir.functional.convolution import conv2d
 from ptir.functional.define import composite, functional, implementation
 from ptir.functional.elementwise import ELEMENTWISE, where
-from ptir.functional.linear import embedding, join, linear
+from ptir.functional.indexing import gather, scatter, segment_reduce, take_along_axis
+from ptir.functional.linear import concat_weights, embedding, linear
 from ptir.functional.normalization import batch_norm, layer_norm, rms_norm
-from ptir.functional.places import gather, scatter, segment_reduce, take_along_axis
 from ptir.functional.pooling import avg_pool2d, max_pool2d
 from ptir.functional.position import rope
 from ptir.functional.quantized import affine_range, dequantize, quantize, quantized_linear
@@ -34,7 +34,9 @@ __all__ = [
     "cache_update",
     "composite",
     "concat",
+    "concat_weights",
     "cond",
+    "constant",
     "conv2d",
     "dequantize",
     "embedding",
@@ -43,12 +45,10 @@ __all__ = [
     "gather",
     "gelu",
     "implementation",
-    "join",
     "layer_norm",
     "linear",
     "max_pool2d",
     "normal",
-    "numbers",
     "quantize",
     "quantized_linear",
     "repetition_penalty",

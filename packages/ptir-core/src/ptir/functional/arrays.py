@@ -1,4 +1,4 @@
-"""Tensors from nothing or from several: full, numbers, arange, concat, stack, take, top_k."""
+"""Tensors from nothing or from several: full, constant, arange, concat, stack, take, top_k."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ptir.capture import Tensor, call, call_multi
 from ptir.capture.operands import Scalar
 from ptir.capture.promote import promote, scalar_dtype
-from ptir.capture.tensor import constant
+from ptir.capture.tensor import constant as filled
 from ptir.errors import TypeRuleError
 from ptir.ops.record import literal, type_error
 from ptir.types import BOOL, I32, DType
@@ -17,10 +17,10 @@ from ptir.types import dtype as dtype_named
 def full(shape: Sequence[int], value: Scalar, dtype: str | DType | None = None) -> Tensor:
     """A tensor of ``shape`` that holds ``value`` everywhere; f32, i32 or bool unless said."""
     default = BOOL if isinstance(value, bool) else scalar_dtype(value, BOOL)
-    return constant(value, default if dtype is None else dtype_named(dtype), tuple(shape))
+    return filled(value, default if dtype is None else dtype_named(dtype), tuple(shape))
 
 
-def numbers(values: Sequence[float]) -> Tensor:
+def constant(values: Sequence[float]) -> Tensor:
     """A vector of known numbers, each rounded to f32 once; it is a constant of the program."""
     import numpy as np
 
@@ -34,19 +34,19 @@ def arange(count: int, dtype: str | DType = I32) -> Tensor:
 
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """The tensors one after the other along ``axis``, promoted to one element type."""
-    together = _promoted("concat", tensors)
-    return call("concat", *together, axis=_axis("concat", together, axis, together[0].ndim))
+    promoted = _promoted("concat", tensors)
+    return call("concat", *promoted, axis=_axis("concat", promoted, axis, promoted[0].ndim))
 
 
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """The tensors, all of one shape, side by side along a new axis at ``axis``."""
-    together = _promoted("stack", tensors)
-    at = _axis("stack", together, axis, together[0].ndim + 1)
-    for tensor in together[1:]:
-        if tensor.shape != together[0].shape:
-            raise _error("stack", together, "shapes differ; all must be equal")
-    shape = (*together[0].shape[:at], 1, *together[0].shape[at:])
-    return call("concat", *(tensor.reshape(shape) for tensor in together), axis=at)
+    promoted = _promoted("stack", tensors)
+    at = _axis("stack", promoted, axis, promoted[0].ndim + 1)
+    for tensor in promoted[1:]:
+        if tensor.shape != promoted[0].shape:
+            raise _error("stack", promoted, "shapes differ; all must be equal")
+    shape = (*promoted[0].shape[:at], 1, *promoted[0].shape[at:])
+    return call("concat", *(tensor.reshape(shape) for tensor in promoted), axis=at)
 
 
 def take(tensor: Tensor, indices: Tensor, axis: int = 0) -> Tensor:

@@ -106,7 +106,7 @@ class Checked:
         return found
 
     def choice(self, name: str, value: object, choices: Sequence[str]) -> str:
-        """One of a few words."""
+        """``value``, which must be one of the words in ``choices``."""
         self.require(
             value in choices, "", f"{name} is {value!r}; it must be one of {', '.join(choices)}"
         )

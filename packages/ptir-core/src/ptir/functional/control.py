@@ -52,10 +52,10 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], *state:
     """
     given = _Tree("while_loop", state)
     one = len(state) == 1
-    turn = (lambda only: (body_fn(only),)) if one else body_fn
+    step = (lambda only: (body_fn(only),)) if one else body_fn
     condition, body = (
         _Traced("while_loop", function, given.types, given.structure)
-        for function in (cond_fn, turn)
+        for function in (cond_fn, step)
     )
     _require_same("while_loop", "body_fn", body.structure, "the state", given.structure)
     free = _union(condition.free(), body.free())

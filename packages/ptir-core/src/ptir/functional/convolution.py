@@ -7,7 +7,7 @@ from typing import Final
 from ptir.capture import Tensor, call
 from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
-from ptir.functional.grid import Padding, Pair, grid
+from ptir.functional.window import Padding, Pair, checked_window
 from ptir.types import F32
 
 Two = tuple[int, int]
@@ -104,5 +104,5 @@ def conv2d(
     kernel = checked["KH"], checked["KW"]
     message = f"the kernel is empty; KH and KW must be at least 1; weight is [{axes}]"
     checked.require(min(kernel) > 0, "weight", message)
-    over = grid(checked, kernel, strides, padding, dilation)
+    over = checked_window(checked, kernel, strides, padding, dilation)
     return composite("conv2d", *operands.values(), groups=groups, layout=layout, **over.named)

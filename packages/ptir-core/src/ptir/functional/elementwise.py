@@ -29,7 +29,7 @@ def _derived(record: Op) -> Callable[..., Tensor]:
 
     def function(*operands: Tensor | Scalar, **attributes: Any) -> Tensor:
         _check(record, operands)
-        return call(record.name, *_together(operands, mixed), **attributes)
+        return call(record.name, *_unified(operands, mixed), **attributes)
 
     function.__name__ = function.__qualname__ = _python_name(record.name)
     function.__doc__ = record.doc
@@ -50,17 +50,17 @@ def _check(record: Op, operands: tuple[object, ...]) -> None:
         raise type_error(record.name, (), f"none of {names} is a Tensor", "operand")
 
 
-def _together(operands: tuple[Tensor | Scalar, ...], flags: list[bool]) -> list[Tensor]:
+def _unified(operands: tuple[Tensor | Scalar, ...], flags: list[bool]) -> list[Tensor]:
     """Operands of one shape; those that may only be bool are left out of the promotion."""
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     shape = broadcast_shapes([tensor.shape for tensor in tensors])
     values = [o for o, flag in zip(operands, flags, strict=True) if not flag]
     promoted = iter(_promoted(values))
-    together = [
+    unified = [
         _promoted([o])[0] if flag else next(promoted)
         for o, flag in zip(operands, flags, strict=True)
     ]
-    return [tensor.broadcast_to(shape) for tensor in together]
+    return [tensor.broadcast_to(shape) for tensor in unified]
 
 
 def _promoted(values: list[Tensor | Scalar]) -> tuple[Tensor, ...]:

@@ -30,7 +30,7 @@ class QuantizedWeight:
 
     @property
     def bias(self) -> Tensor:
-        """The bias of each group."""
+        """The bias of each group: its scale times the negative zero point."""
         return self.scale * float(-self.zero)
 
     def dense(self) -> Tensor:
@@ -43,7 +43,7 @@ Weight = Tensor | QuantizedWeight
 """What ``linear`` and ``embedding`` take as weights."""
 
 
-def join(weights: Sequence[Weight], axis: int) -> Weight:
+def concat_weights(weights: Sequence[Weight], axis: int) -> Weight:
     """Weights one after the other along ``axis``, the one of their outputs, as one weight.
 
     Products of one x by several weights are one product by the joined weight, which depends on
@@ -56,7 +56,7 @@ def join(weights: Sequence[Weight], axis: int) -> Weight:
     if len(quantized) < len(weights) or len(forms) > 1 or quantized[0].axis == axis:
         kinds = [w.words.type if isinstance(w, QuantizedWeight) else w.type for w in weights]
         rule = f"weights must be stored alike, in groups along another axis than {axis}"
-        raise type_error("join", kinds, f"{rule}; join those that are")
+        raise type_error("concat_weights", kinds, f"{rule}; join those that are")
     words, scale = (concat([getattr(w, n) for w in quantized], axis) for n in ("words", "scale"))
     return replace(quantized[0], words=words, scale=scale)
 
@@ -69,7 +69,7 @@ def _dense(weight: Weight) -> Tensor:
 def portable_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str
 ) -> Tensor:
-    """The product in ops."""
+    """``x @ weight + bias`` in ops: a contraction and an addition."""
     contract = (0 if layout == "io" else 1,)
     result = call(
         "dot_general",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptir.capture import Tensor, call
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
-from ptir.functional.grid import Padding, Pair, grid
+from ptir.functional.window import Padding, Pair, checked_window
 from ptir.ir.attributes import Literal
 from ptir.ops.sliding import slides
 
@@ -68,7 +68,7 @@ def max_pool2d(
     ``TypeRuleError``.
     """
     checked = Checked("max_pool2d", "x[N,H,W,C]", x=x)
-    over = grid(checked, window, strides, padding, dilation, sees_something=True)
+    over = checked_window(checked, window, strides, padding, dilation, sees_something=True)
     return composite("max_pool2d", x, window=over.window, **over.named)
 
 
@@ -90,7 +90,7 @@ def avg_pool2d(
     known = isinstance(count_include_pad, bool)
     shown = f"count_include_pad is {count_include_pad!r}; it must be True or False"
     checked.require(known, "", shown)
-    over = grid(checked, window, strides, padding, sees_something=True)
+    over = checked_window(checked, window, strides, padding, sees_something=True)
     return composite(
         "avg_pool2d",
         x,

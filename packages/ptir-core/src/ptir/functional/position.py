@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptir.capture import Tensor
 from ptir.functional import elementwise as each
-from ptir.functional.arrays import concat, numbers
+from ptir.functional.arrays import concat, constant
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
 from ptir.types import F32
@@ -29,15 +29,17 @@ def _rope(
     if layout == "interleaved":
         pairs = pairs.reshape(B, H, T, half, 2).transpose(0, 1, 2, 4, 3).reshape(B, H, T, rotary)
     a, b = pairs[..., :half], pairs[..., half:]
-    turned = concat([a * cosine - b * sine, b * cosine + a * sine], axis=-1)
+    rotated = concat([a * cosine - b * sine, b * cosine + a * sine], axis=-1)
     if layout == "interleaved":
-        turned = turned.reshape(B, H, T, 2, half).transpose(0, 1, 2, 4, 3).reshape(B, H, T, rotary)
-    return turned if rotary == D else concat([turned, x[..., rotary:]], axis=-1)
+        rotated = (
+            rotated.reshape(B, H, T, 2, half).transpose(0, 1, 2, 4, 3).reshape(B, H, T, rotary)
+        )
+    return rotated if rotary == D else concat([rotated, x[..., rotary:]], axis=-1)
 
 
 def _frequencies(theta: float, rotary: int) -> Tensor:
     """``theta ** (-2 i / rotary)`` for each pair i, computed in f64 and rounded once."""
-    return numbers([theta ** (-2 * i / rotary) for i in range(rotary // 2)])
+    return constant([theta ** (-2 * i / rotary) for i in range(rotary // 2)])
 
 
 def rope(
@@ -51,7 +53,7 @@ def rope(
 ) -> Tensor:
     """X f32[B,H,T,D] with pairs of its last axis rotated by ``positions`` i32[B,T].
 
-    Pair i of the first ``rotary`` dimensions (all by default) turns by position times
+    Pair i of the first ``rotary`` dimensions (all by default) is rotated by position times
     ``theta ** (-2 i / rotary)``, or times ``frequencies[i]`` where ``frequencies``
     f32[rotary / 2] are given; it is (i, i + rotary / 2) in layout "half" and (2 i, 2 i + 1) in
     layout "interleaved". The other dimensions stay. Raises ``TypeRuleError``. Source: Su et al.,
@@ -61,14 +63,16 @@ def rope(
     given = {} if frequencies is None else {"frequencies": frequencies}
     checked = Checked("rope", signature, x=x, positions=positions, **given)
     D = checked["D"]
-    turned = D if rotary is None else checked.integer("rotary", rotary, 2)
-    even = 2 <= turned <= D and turned % 2 == 0
-    checked.require(even, "x", f"rotary {turned} must be even and in 2 .. D = {D}")
+    rotated = D if rotary is None else checked.integer("rotary", rotary, 2)
+    even = 2 <= rotated <= D and rotated % 2 == 0
+    checked.require(even, "x", f"rotary {rotated} must be even and in 2 .. D = {D}")
     if given:
-        pairs = f"frequencies are {checked['P']}; rotary {turned} needs one per pair: {turned // 2}"
-        checked.require(checked["P"] == turned // 2, "frequencies", pairs)
+        pairs = (
+            f"frequencies are {checked['P']}; rotary {rotated} needs one per pair: {rotated // 2}"
+        )
+        checked.require(checked["P"] == rotated // 2, "frequencies", pairs)
     attributes = {
         "theta": checked.number("theta", theta, above=0),
         "layout": checked.choice("layout", layout, ("half", "interleaved")),
     }
-    return composite("rope", x, positions, *given.values(), rotary=turned, **attributes)
+    return composite("rope", x, positions, *given.values(), rotary=rotated, **attributes)

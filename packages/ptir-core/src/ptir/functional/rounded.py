@@ -19,7 +19,7 @@ from ptir.functional.elementwise import where
 from ptir.functional.linear import portable_linear
 from ptir.functional.quantized import dequantize
 from ptir.ir.attributes import Attributes
-from ptir.ops.implementations import PARTS
+from ptir.ops.implementations import INTERNAL_COMPOSITES
 from ptir.ops.record import op
 from ptir.ops.rounded import BYTES, LEAST, MOST, PAIRS, ROUND
 from ptir.types import BF16, F32, I8, I32, TensorType
@@ -40,7 +40,7 @@ def _bf16_weights(types: Sequence[TensorType], attributes: Attributes) -> str | 
 @implementation("linear", "bf16", supports=_bf16_weights)
 def _linear_bf16(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str) -> Tensor:
     """Activations rounded to bf16, for weights in bf16: products exact, sums in f32."""
-    result = part(PAIRS, x.astype(BF16), weight, layout=layout)[0]
+    result = internal_composite(PAIRS, x.astype(BF16), weight, layout=layout)[0]
     return result if bias is None else result + bias
 
 
@@ -66,9 +66,9 @@ def _linear_int8(
     layout: str,
 ) -> Tensor:
     """Activations rounded to int8 in groups like the weights' are; their sums are exact."""
-    rounded = part(ROUND, x, group=group)
+    rounded = internal_composite(ROUND, x, group=group)
     how = {"bits": bits, "group": group, "layout": layout}
-    result = part(BYTES, *rounded, words, scale, bias_groups, **how)[0]
+    result = internal_composite(BYTES, *rounded, words, scale, bias_groups, **how)[0]
     return result if bias is None else result + bias
 
 
@@ -107,7 +107,7 @@ def _bytes(
     return portable_linear(x, weight, layout=layout)
 
 
-PARTS.update(
+INTERNAL_COMPOSITES.update(
     {
         ROUND: lowering(round_to_bytes),
         BYTES: lowering(_bytes),
@@ -116,8 +116,10 @@ PARTS.update(
 )
 
 
-def part(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
-    """Record one of the composites that implementations are made of (``PARTS``)."""
-    block = PARTS[name]([operand.type for operand in operands], Attributes(attributes))
+def internal_composite(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
+    """Record one of the composites that implementations are made of (``INTERNAL_COMPOSITES``)."""
+    block = INTERNAL_COMPOSITES[name](
+        [operand.type for operand in operands], Attributes(attributes)
+    )
     refs = (operand.ref for operand in operands)
     return record(op("composite").multi(*refs, regions=(block,), name=name, **attributes))

@@ -23,8 +23,8 @@ from ptir.nn import (
     Module,
     RMSNorm,
     cached_attention,
+    fused_linear,
     last_rows,
-    side_by_side,
 )
 from ptir.types import TensorType, spec
 
@@ -110,8 +110,8 @@ def _windows(config: Mapping[str, Any], model: str, layers: int) -> tuple[int | 
     first = whole_or_none(config, "max_window_layers") or 0
     kinds = config.get("layer_types")
     if kinds is None:
-        places = range(layers)
-        kinds = ["sliding_attention" if at >= first else "full_attention" for at in places]
+        numbers = range(layers)
+        kinds = ["sliding_attention" if at >= first else "full_attention" for at in numbers]
     unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
     if unknown or len(kinds) != layers:
         raise CheckpointError(
@@ -122,7 +122,7 @@ def _windows(config: Mapping[str, Any], model: str, layers: int) -> tuple[int | 
 
 
 @dataclass(frozen=True)
-class Places:
+class CachePositions:
     """Where the tokens of a step stand, and how many of each row are real."""
 
     start: Tensor
@@ -130,10 +130,10 @@ class Places:
     positions: Tensor
 
     @staticmethod
-    def of(start: Tensor, count: Tensor, length: int) -> Places:
+    def of(start: Tensor, count: Tensor, length: int) -> CachePositions:
         """Those of ``length`` tokens of which ``count[b]`` are real, from ``start[b]`` on."""
         positions = start.reshape(-1, 1) + F.arange(length)
-        return Places(start, count, positions)
+        return CachePositions(start, count, positions)
 
 
 class Attention(Module):
@@ -150,20 +150,18 @@ class Attention(Module):
         self.window = config.windows[layer]
 
     def __call__(
-        self, x: Tensor, cache: tuple[Tensor, Tensor], places: Places
+        self, x: Tensor, cache: tuple[Tensor, Tensor], at: CachePositions
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         batch, length, _ = x.shape
-        projected = side_by_side(x, (self.q_proj, self.k_proj, self.v_proj))
+        projected = fused_linear(x, (self.q_proj, self.k_proj, self.v_proj))
         q, k, v = (
             part.reshape(batch, length, heads, -1).transpose(0, 2, 1, 3)
             for part, heads in zip(projected, (self.heads, self.groups, self.groups), strict=True)
         )
-        turns = F.numbers(self.frequencies)
-        q, k = (F.rope(part, places.positions, turns) for part in (q, k))
-        seen, cache = cached_attention(
-            q, k, v, cache, places.start, places.count, window=self.window
-        )
+        frequencies = F.constant(self.frequencies)
+        q, k = (F.rope(part, at.positions, frequencies) for part in (q, k))
+        seen, cache = cached_attention(q, k, v, cache, at.start, at.count, window=self.window)
         merged = seen.transpose(0, 2, 1, 3).reshape(batch, length, -1)
         return self.o_proj(merged), cache
 
@@ -179,7 +177,7 @@ class MLP(Module):
 
     def __call__(self, x: Tensor) -> Tensor:
         """f32[B,T,D] to f32[B,T,D]."""
-        return self.down_proj(F.swiglu(*side_by_side(x, (self.gate_proj, self.up_proj))))
+        return self.down_proj(F.swiglu(*fused_linear(x, (self.gate_proj, self.up_proj))))
 
 
 class Block(Module):
@@ -192,11 +190,11 @@ class Block(Module):
         self.mlp = MLP(config)
 
     def __call__(
-        self, x: Tensor, cache: tuple[Tensor, Tensor], places: Places
+        self, x: Tensor, cache: tuple[Tensor, Tensor], at: CachePositions
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         normed = self.input_layernorm(x)
-        attended, cache = self.self_attn(normed, cache, places)
+        attended, cache = self.self_attn(normed, cache, at)
         x = x + attended
         return x + self.mlp(self.post_attention_layernorm(x)), cache
 
@@ -225,11 +223,11 @@ class Llama(Module):
         self, tokens: Tensor, cache: Cache, start: Tensor, count: Tensor, *, every: bool = False
     ) -> tuple[Tensor, Cache]:
         """Logits and the extended cache; see ``CausalModel``."""
-        places = Places.of(start, count, tokens.shape[1])
+        at = CachePositions.of(start, count, tokens.shape[1])
         x = self.embed_tokens(tokens)
         extended: list[tuple[Tensor, Tensor]] = []
         for block, layer_cache in zip(self.layers, cache, strict=True):
-            x, layer_cache = block(x, layer_cache, places)
+            x, layer_cache = block(x, layer_cache, at)
             extended.append(layer_cache)
         if not every:
             x = last_rows(x, count)

@@ -1,4 +1,4 @@
-"""How far each pair of a head turns per position: ``rope_parameters`` of a configuration."""
+"""The rotary frequency of each pair of a head: ``rope_parameters`` of a configuration."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def _entry(config: Mapping[str, Any], model: str) -> Mapping[str, Any]:
 
 
 def _llama3(frequency: float, numbers: Numbers) -> float:
-    """Slow turns are slowed down by ``factor``, quick ones stay, those between are blended.
+    """Low frequencies are divided by ``factor``, high ones stay, those between are blended.
 
-    What counts as slow or quick is how often a pair turns within the context that the model was
+    What counts as low or high is how often a pair rotates within the context that the model was
     first trained with.
     """
     low, high = numbers["low_freq_factor"], numbers["high_freq_factor"]
-    turns = numbers["original_max_position_embeddings"] * frequency / (2 * math.pi)
-    quick = min(max((turns - low) / (high - low), 0.0), 1.0)
+    rotations = numbers["original_max_position_embeddings"] * frequency / (2 * math.pi)
+    quick = min(max((rotations - low) / (high - low), 0.0), 1.0)
     return quick * frequency + (1 - quick) * frequency / numbers["factor"]
 
 

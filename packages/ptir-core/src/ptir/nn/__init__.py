@@ -2,7 +2,7 @@
 
 from ptir.nn.attention import cached_attention
 from ptir.nn.images import AvgPool2d, BatchNorm2d, Conv2d, MaxPool2d
-from ptir.nn.layers import Conv1D, Embedding, LayerNorm, Linear, RMSNorm, last_rows, side_by_side
+from ptir.nn.layers import Conv1D, Embedding, LayerNorm, Linear, RMSNorm, fused_linear, last_rows
 from ptir.nn.module import Module, param
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "Module",
     "RMSNorm",
     "cached_attention",
+    "fused_linear",
     "last_rows",
     "param",
-    "side_by_side",
 ]

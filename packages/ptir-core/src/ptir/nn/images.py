@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
-from ptir.functional.grid import Padding, Pair
+from ptir.functional.window import Padding, Pair
 from ptir.nn.module import Module, param
 
 

@@ -23,13 +23,13 @@ class Linear(Module):
         return F.linear(x, self.weight, self.bias, layout="oi")
 
 
-def side_by_side(x: Tensor, layers: Sequence[Linear]) -> tuple[Tensor, ...]:
+def fused_linear(x: Tensor, layers: Sequence[Linear]) -> tuple[Tensor, ...]:
     """What each of several linear layers makes of the same ``x``, computed as one product.
 
     The layers' weights are joined, which is done once when they are loaded, so that one pass over
     ``x`` serves all. Either all have a bias or none.
     """
-    weight = F.join([layer.weight for layer in layers], axis=0)
+    weight = F.concat_weights([layer.weight for layer in layers], axis=0)
     biases = [layer.bias for layer in layers if layer.bias is not None]
     together = F.linear(x, weight, F.concat(biases) if biases else None, layout="oi")
     ends = list(accumulate(layer.outputs for layer in layers))

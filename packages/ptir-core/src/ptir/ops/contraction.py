@@ -83,7 +83,7 @@ dot_general = define(
         Attribute("dtype", "element type of the result and the sums; none: the operands'", None),
     ),
     rule=_dot_general,
-    meaning=lambda xp, lhs, rhs, **attributes: xp.dot_general(lhs, rhs, **attributes),
+    reference=lambda xp, lhs, rhs, **attributes: xp.dot_general(lhs, rhs, **attributes),
     traits="contraction",
     accuracy="dot",
     doc="""Products of lhs and rhs summed over the contracted axes.

@@ -66,7 +66,7 @@ cond = define(
     dtypes={"predicate": dtypes("bool"), "operands*": ANY},
     regions=2,
     rule=_cond,
-    meaning=_run_cond,
+    reference=_run_cond,
     traits="control",
     profile="control-flow",
     doc="""The results of the first region (then) if the predicate holds, else of the second.
@@ -158,7 +158,7 @@ def _run_while(xp: Any, *state: Any, regions: Any) -> Any:
 
 _STATE = (_FLAG, _FLAG, _FLAG, _V, _V, _V)
 _GO = Block(_STATE, (), (0,))
-_TURN = Block(_STATE, (), (1, 2, 2, 4, 5, 3))
+_BODY = Block(_STATE, (), (1, 2, 2, 4, 5, 3))
 _STEP = Block((_FLAG,), (), (0,))
 
 while_ = define(
@@ -167,7 +167,7 @@ while_ = define(
     dtypes=ANY,
     regions=2,
     rule=_while,
-    meaning=_run_while,
+    reference=_run_while,
     traits="control",
     profile="control-flow",
     doc="""The state after the second region (body) ran as long as the first (condition) holds.
@@ -178,7 +178,7 @@ while_ = define(
             (*map(_bool, flags), *map(_f32, before)),
             {},
             (*map(_bool, end), *map(_f32, after)),
-            (_GO, _TURN),
+            (_GO, _BODY),
         )
         for before in (([1, -2], [3, 4], [5, 6]),)
         for flags, end, after in (
@@ -251,7 +251,7 @@ composite = define(
     open_attributes=True,
     regions=1,
     rule=_composite,
-    meaning=_run_composite,
+    reference=_run_composite,
     traits="control",
     profile="extension",
     doc="""A named functional with its lowering attached, which says exactly what it computes.
@@ -308,7 +308,7 @@ def _result_type(call: Call, text: str) -> TensorType:
 
 def _run_custom_call(xp: Any, /, *operands: Any, target: str, **attributes: Any) -> NoReturn:
     raise UnsupportedError(
-        f"custom_call {target!r} has no portable meaning; use a backend that implements it"
+        f"custom_call {target!r} has no reference; use a backend that implements it"
     )
 
 
@@ -322,7 +322,7 @@ custom_call = define(
     ),
     open_attributes=True,
     rule=_custom_call,
-    meaning=_run_custom_call,
+    reference=_run_custom_call,
     traits="control",
     profile="extension",
     doc="""A pure function that only a backend knows, by namespaced and versioned target.

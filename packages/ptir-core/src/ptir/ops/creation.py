@@ -33,7 +33,7 @@ define(
     attributes=[Attribute("value", "the elements, a Literal")],
     dtypes=ANY,
     rule=_constant,
-    meaning=lambda xp, **attributes: xp.constant(**attributes),
+    reference=lambda xp, **attributes: xp.constant(**attributes),
     doc="The elements of a literal; every bit is kept, those of NaN included.",
     traits="creation",
     samples=[
@@ -74,7 +74,7 @@ define(
     ],
     dtypes=NUMERIC,
     rule=_iota,
-    meaning=lambda xp, **attributes: xp.iota(**attributes),
+    reference=lambda xp, **attributes: xp.iota(**attributes),
     doc="Each element is its own position along ``axis``, cast to ``dtype``: narrow integers wrap, "
     "floats are rounded once.",
     accuracy="rounded",

@@ -39,10 +39,10 @@ def predicate(call: Call) -> TensorType:
 def through(name: str) -> Callable[..., Any]:
     """The numerics function called ``name``, looked up when it runs: NumPy loads that late."""
 
-    def meaning(xp: Any, *arrays: Any, **attributes: Any) -> Any:
+    def reference(xp: Any, *arrays: Any, **attributes: Any) -> Any:
         return getattr(xp, name)(*arrays, **attributes)
 
-    return meaning
+    return reference
 
 
 def _refusals(operands: str, allowed: DTypeClass, attributes: dict[str, Any]) -> list[BadCall]:
@@ -100,7 +100,7 @@ def row(
         operands,
         dtypes=allowed,
         rule=rule,
-        meaning=through(numerics_name),
+        reference=through(numerics_name),
         doc=doc,
         attributes=attributes,
         samples=samples,

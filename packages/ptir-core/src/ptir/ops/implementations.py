@@ -58,7 +58,7 @@ class Functional:
 
 FUNCTIONALS: Final[dict[str, Functional]] = {}
 
-PARTS: Final[dict[str, Lower]] = {}
+INTERNAL_COMPOSITES: Final[dict[str, Lower]] = {}
 """What composites compute that are no functionals, only parts of their implementations, by name."""
 
 
@@ -89,8 +89,8 @@ def known_lowerings(name: str) -> tuple[Lower, ...]:
     imported them.
     """
     importlib.import_module("ptir.functional")  # the room below, which adds itself to the tables
-    if name in PARTS:
-        return (PARTS[name],)
+    if name in INTERNAL_COMPOSITES:
+        return (INTERNAL_COMPOSITES[name],)
     named = FUNCTIONALS[name].implementations if name in FUNCTIONALS else {}
     ordered = sorted(named, key=lambda implementation: implementation != PORTABLE)
     return tuple(named[implementation].lower for implementation in ordered)

@@ -29,7 +29,7 @@ reshape = define(
     dtypes=ANY,
     attributes=(Attribute("shape", "axis sizes of the result"),),
     rule=_reshape,
-    meaning=lambda xp, operand, *, shape: xp.reshape(operand, shape=shape),
+    reference=lambda xp, operand, *, shape: xp.reshape(operand, shape=shape),
     traits="movement view",
     doc="""The same elements, in row-major order, in another shape.""",
     samples=(
@@ -64,7 +64,7 @@ transpose = define(
     dtypes=ANY,
     attributes=(Attribute("permutation", "which operand axis each result axis is"),),
     rule=_transpose,
-    meaning=lambda xp, operand, *, permutation: xp.transpose(operand, permutation=permutation),
+    reference=lambda xp, operand, *, permutation: xp.transpose(operand, permutation=permutation),
     traits="movement view",
     doc="""The axes in another order: result axis i is operand axis permutation[i].""",
     samples=(
@@ -116,7 +116,7 @@ broadcast_to = define(
     dtypes=ANY,
     attributes=(Attribute("shape", "axis sizes of the result"),),
     rule=_broadcast_to,
-    meaning=lambda xp, operand, *, shape: xp.broadcast_to(operand, shape=shape),
+    reference=lambda xp, operand, *, shape: xp.broadcast_to(operand, shape=shape),
     traits="movement view",
     doc="""The operand repeated to fill a shape, aligned as NumPy does.
 
@@ -171,7 +171,7 @@ reverse = define(
     dtypes=ANY,
     attributes=(Attribute("axes", "axes that are read backwards"),),
     rule=_reverse,
-    meaning=lambda xp, operand, *, axes: xp.reverse(operand, axes=axes),
+    reference=lambda xp, operand, *, axes: xp.reverse(operand, axes=axes),
     decomposition=_reverse_decomposition,
     traits="movement view",
     doc="""Axes read backwards.""",

@@ -162,7 +162,7 @@ define(
     "predicate on_true on_false",
     dtypes=_BRANCHES,
     rule=_select,
-    meaning=through("select"),
+    reference=through("select"),
     doc="on_true where the predicate holds, else on_false; all three of one shape.",
     traits="elementwise",
     samples=[

@@ -74,12 +74,14 @@ def _scan_decomposition(
     first = (_number(0, _COUNTER), *operands, *stacks)
     state = [source(value.type) for value in first]
     condition = freeze([op("compare")(state[0], _number(length, _COUNTER), direction="lt")], state)
-    turn = freeze(_turn(state, body, carries, length, reverse), state)
-    _, *last = while_op.multi(*first, regions=(condition, turn))
+    iteration = freeze(_iteration(state, body, carries, length, reverse), state)
+    _, *last = while_op.multi(*first, regions=(condition, iteration))
     return (*last[:carries], *last[len(operands) :])
 
 
-def _turn(state: list[Ref], body: Block, carries: int, length: int, reverse: bool) -> list[Ref]:
+def _iteration(
+    state: list[Ref], body: Block, carries: int, length: int, reverse: bool
+) -> list[Ref]:
     """The state after one more row."""
     counter, operands = state[0], state[1 : 1 + len(body.inputs)]
     stacks = state[1 + len(body.inputs) :]
@@ -127,7 +129,7 @@ scan = define(
     ),
     regions=1,
     rule=_scan,
-    meaning=_run_scan,
+    reference=_run_scan,
     decomposition=_scan_decomposition,
     traits="control",
     profile="control-flow",

@@ -42,7 +42,7 @@ slice = define(
         Attribute("strides", "step of each axis; none: 1", None),
     ),
     rule=_slice,
-    meaning=lambda xp, operand, **attributes: xp.strided_slice(operand, **attributes),
+    reference=lambda xp, operand, **attributes: xp.strided_slice(operand, **attributes),
     traits="movement view",
     doc="""Elements start, start + stride, ... below limit of each axis.""",
     samples=(
@@ -130,7 +130,7 @@ concat = define(
     dtypes=ANY,
     attributes=(Attribute("axis", "the axis along which operands follow each other"),),
     rule=_concat,
-    meaning=lambda xp, *operands, axis: xp.concat(*operands, axis=axis),
+    reference=lambda xp, *operands, axis: xp.concat(*operands, axis=axis),
     traits="movement",
     doc="""The operands, of one dtype, one after another along an axis.""",
     samples=(
@@ -249,7 +249,7 @@ pad = define(
         Attribute("interior", "elements added between neighbours of each axis; none: 0", None),
     ),
     rule=_pad,
-    meaning=lambda xp, operand, value, **attributes: xp.pad(operand, value, **attributes),
+    reference=lambda xp, operand, value, **attributes: xp.pad(operand, value, **attributes),
     decomposition=_pad_decomposition,
     traits="movement",
     doc="""The operand with ``value``, a scalar, around it and between its elements.
@@ -361,7 +361,7 @@ tile = define(
     dtypes=ANY,
     attributes=(Attribute("repeats", "how often each axis is repeated"),),
     rule=_tile,
-    meaning=lambda xp, operand, *, repeats: xp.tile(operand, repeats=repeats),
+    reference=lambda xp, operand, *, repeats: xp.tile(operand, repeats=repeats),
     decomposition=_tile_decomposition,
     traits="movement",
     doc="""The whole operand repeated along each axis.""",

@@ -45,7 +45,7 @@ arg_max = define(
     dtypes=NUMERIC,
     attributes=(_AXIS,),
     rule=_arg_extreme,
-    meaning=lambda xp, operand, *, axis: xp.arg_max(operand, axis=axis),
+    reference=lambda xp, operand, *, axis: xp.arg_max(operand, axis=axis),
     traits="reduction",
     doc="""i32 index along an axis of the first NaN, else of the first greatest element.
 
@@ -79,7 +79,7 @@ arg_min = define(
     dtypes=NUMERIC,
     attributes=(_AXIS,),
     rule=_arg_extreme,
-    meaning=lambda xp, operand, *, axis: xp.arg_min(operand, axis=axis),
+    reference=lambda xp, operand, *, axis: xp.arg_min(operand, axis=axis),
     decomposition=_arg_min_decomposition,
     traits="reduction",
     doc="""i32 index along an axis of the first NaN, else of the first least element.
@@ -118,7 +118,7 @@ sort = define(
         Attribute("descending", "greatest first", False),
     ),
     rule=_sort,
-    meaning=lambda xp, operand, **attributes: xp.sort(operand, **attributes),
+    reference=lambda xp, operand, **attributes: xp.sort(operand, **attributes),
     traits="order",
     profile="sort",
     doc="""Each line along an axis in order, and the i32 indices its elements came from.
@@ -219,7 +219,7 @@ top_k = define(
     dtypes=NUMERIC,
     attributes=(Attribute("k", "how many elements of each line are kept"),),
     rule=_top_k,
-    meaning=lambda xp, operand, *, k: xp.top_k(operand, k=k),
+    reference=lambda xp, operand, *, k: xp.top_k(operand, k=k),
     decomposition=_top_k_decomposition,
     traits="order",
     profile="sort",

@@ -1,4 +1,4 @@
-"""Gather: parts of an operand at places that another operand holds, several axes at once.
+"""Gather: parts of an operand at indices that another operand holds, along several axes at once.
 
 The addressing (``axes``, ``batch``) is shared with the scatters.
 """
@@ -54,7 +54,7 @@ def addressed(call: Call) -> tuple[int, ...]:
     return (*shared, *indices.shape[batch:-1], *whole)
 
 
-def place_bounds(types: Any, attributes: Any) -> tuple[int, tuple[int, ...]]:
+def index_bounds(types: Any, attributes: Any) -> tuple[int, tuple[int, ...]]:
     """``bounds`` of the ops that are addressed by ``axes``."""
     return 1, tuple(types[0].shape[axis] - 1 for axis in attributes["axes"])
 
@@ -165,9 +165,9 @@ gather = define(
     dtypes={"operand": ANY, "indices": INDEX},
     attributes=(AXES, BATCH),
     rule=_gather,
-    meaning=lambda xp, operand, indices, **attributes: xp.gather(operand, indices, **attributes),
+    reference=lambda xp, operand, indices, **attributes: xp.gather(operand, indices, **attributes),
     decomposition=_gather_decomposition,
-    bounds=place_bounds,
+    bounds=index_bounds,
     traits="movement",
     doc="""The parts of the operand at the places that ``indices`` holds along its last axis.
 

@@ -83,7 +83,7 @@ define(
     attributes=[SHAPE],
     dtypes=dtypes("u32"),
     rule=_rng_bits,
-    meaning=lambda xp, key, **attributes: xp.rng_bits(key, **attributes),
+    reference=lambda xp, key, **attributes: xp.rng_bits(key, **attributes),
     decomposition=_rng_bits_decomposition,
     doc="Uniform random u32 words from a key u32[2]: Philox4x32-10 with the flat index as counter. "
     "Element i (row-major) is word i % 4 of block i // 4; counter words 0 and 1 are the low and "

@@ -201,7 +201,7 @@ class Op:
 
     ``operands`` names them in order, a last name ending in ``*`` takes any number; ``dtypes`` maps
     each operand name to its class, ``result`` where there are no operands.
-    ``meaning(xp, *arrays, **attributes)`` computes NumPy arrays with the numerics namespace
+    ``reference(xp, *arrays, **attributes)`` computes NumPy arrays with the numerics namespace
     ``xp``; ops with regions also get ``regions=``, callables.
     ``decomposition(*refs, **attributes)`` rewrites a call into simpler ops, exactly, or gives None
     where it cannot; ops with regions also get ``regions=``, blocks. ``bounds(types, attributes)``
@@ -214,7 +214,7 @@ class Op:
     attributes: tuple[Attribute, ...]
     dtypes: Mapping[str, DTypeClass]
     rule: Rule
-    meaning: Callable[..., Any]
+    reference: Callable[..., Any]
     doc: str
     samples: tuple[Sample, ...]
     bad_calls: tuple[BadCall, ...]
@@ -238,7 +238,7 @@ class Op:
 
         So an op that a plugin made of ptir's parts is the plugin's.
         """
-        functions = (self.rule, self.meaning, self.decomposition)
+        functions = (self.rule, self.reference, self.decomposition)
         found = [m for f in functions if isinstance(m := getattr(f, "__module__", None), str)]
         return next((m for m in found if not is_own(m)), found[0] if found else "")
 
@@ -328,7 +328,7 @@ def define(
     *,
     dtypes: DTypeClass | Mapping[str, DTypeClass],
     rule: Rule,
-    meaning: Callable[..., Any],
+    reference: Callable[..., Any],
     doc: str,
     attributes: Sequence[Attribute] = (),
     samples: Sequence[Sample] = (),
@@ -345,7 +345,7 @@ def define(
         tuple(attributes),
         classes,
         rule,
-        meaning,
+        reference,
         doc,
         tuple(samples),
         tuple(bad_calls),

@@ -8,7 +8,7 @@ from typing import Any
 from ptir.ir.graph import Ref
 from ptir.ops.classes import ANY, INDEX, NUMERIC
 from ptir.ops.layout import broadcast_to, reshape
-from ptir.ops.places import AXES, BATCH, address_bad_calls, addressed, place_bounds
+from ptir.ops.places import AXES, BATCH, address_bad_calls, addressed, index_bounds
 from ptir.ops.record import Array, Attribute, Call, bad, define, literal, op, refusals, sample
 from ptir.types import TensorType
 
@@ -44,8 +44,8 @@ scatter_reduce = define(
         BATCH,
     ),
     rule=_scatter_reduce,
-    meaning=lambda xp, *operands, **attributes: xp.scatter_reduce(*operands, **attributes),
-    bounds=place_bounds,
+    reference=lambda xp, *operands, **attributes: xp.scatter_reduce(*operands, **attributes),
+    bounds=index_bounds,
     traits="movement",
     doc="""The operand with ``updates`` folded in at the places that ``indices`` holds.
 
@@ -261,7 +261,7 @@ segment_reduce = define(
         Attribute("kind", "the fold", choices=("sum", "prod", "max", "min")),
     ),
     rule=_segment_reduce,
-    meaning=lambda xp, *operands, **attributes: xp.segment_reduce(*operands, **attributes),
+    reference=lambda xp, *operands, **attributes: xp.segment_reduce(*operands, **attributes),
     decomposition=_segment_decomposition,
     bounds=lambda types, attributes: (1, (attributes["segments"] - 1,)),
     traits="reduction",

@@ -67,7 +67,7 @@ reduce_window = define(
         Attribute("kind", "the fold", choices=tuple(_COMBINE)),
     ),
     rule=_reduce_window,
-    meaning=lambda xp, operand, **attributes: xp.reduce_window(operand, **attributes),
+    reference=lambda xp, operand, **attributes: xp.reduce_window(operand, **attributes),
     decomposition=_reduce_window_decomposition,
     traits="reduction window",
     accuracy="dot",

@@ -42,16 +42,16 @@ def quantization(name: str) -> Format:
 
 
 @dataclass(frozen=True)
-class Parts:
+class QuantizedNames:
     """The names of the two parameters that stand for a quantized weight."""
 
     words: str
     scale: str
 
 
-def parts(name: str, format: Format) -> Parts:
+def quantized_names(name: str, format: Format) -> QuantizedNames:
     """The names behind the weight called ``name``."""
-    return Parts(f"{name}:{format.name}.words", f"{name}:{format.name}.scale")
+    return QuantizedNames(f"{name}:{format.name}.words", f"{name}:{format.name}.scale")
 
 
 class QuantizedSource:
@@ -72,12 +72,12 @@ class QuantizedSource:
                     f"{name!r}: {format.name} takes groups of {format.group} inputs, which do not"
                     f" divide {size}; choose another quantization"
                 )
-            both = parts(name, format)
+            both = quantized_names(name, format)
             self._of[both.words] = name, axis, "words"
             self._of[both.scale] = name, axis, "scale"
 
     @property
-    def exact(self) -> frozenset[str]:
+    def keep_dtype(self) -> frozenset[str]:
         """The names whose stored type is the one that programs see."""
         return frozenset(self._of)
 

@@ -22,7 +22,7 @@ class Uploader(Protocol):
 
     @property
     def backend(self) -> Any:
-        """The backend, with ``upload(array, device, borrow=True)`` and ``generation(device)``."""
+        """The backend, with ``upload(array, device, borrow=True)`` and ``incarnation(device)``."""
         ...
 
     @property
@@ -36,8 +36,8 @@ class ParamStore:
 
     ``dtype`` converts floating-point parameters when they are read; None keeps the stored type.
     Vectors (biases, norm scales) become f32 then, whatever ``dtype`` is: they cost few bytes, and
-    functionals take them as f32. ``exact`` parameters keep their stored type. Arrays are lent to
-    the backend, which may share their memory.
+    functionals take them as f32. ``keep_dtype`` parameters keep their stored type. The backend may
+    borrow the arrays' memory.
     """
 
     def __init__(
@@ -45,21 +45,21 @@ class ParamStore:
         source: ParamSource,
         target: Uploader,
         dtype: DType | None = None,
-        exact: frozenset[str] = frozenset(),
+        keep_dtype: frozenset[str] = frozenset(),
     ) -> None:
-        self._exact = exact
+        self._keep_dtype = keep_dtype
         self.source = source
         self.target: Any = target
         self.namespace = NamespaceId()
         self._dtype = dtype
         self._handles: dict[ParamKey, Any] = {}
-        self._generation = target.backend.generation(target.device)
+        self._incarnation = target.backend.incarnation(target.device)
         self._lock = threading.RLock()
 
     def type(self, name: str) -> TensorType:
         """The type programs see: the stored shape, floats in the store's dtype."""
         stored = self.source.type(name)
-        if self._dtype is None or not stored.dtype.is_float or name in self._exact:
+        if self._dtype is None or not stored.dtype.is_float or name in self._keep_dtype:
             return stored
         return stored.with_dtype(self._dtype if stored.rank > 1 else F32)
 
@@ -105,7 +105,7 @@ class ParamStore:
 
     def _forget_lost(self) -> None:
         """Give up what was on a device that was lost since: it is read again."""
-        generation = self.target.backend.generation(self.target.device)
-        if generation != self._generation:
+        incarnation = self.target.backend.incarnation(self.target.device)
+        if incarnation != self._incarnation:
             self._handles.clear()
-            self._generation = generation
+            self._incarnation = incarnation

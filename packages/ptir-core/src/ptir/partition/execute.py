@@ -1,6 +1,6 @@
 """Runs partitioned programs on any backend: every phase, worker after worker, each as a program.
 
-This shows that a partition is right; it is no faster than the whole program. ``SharedBackend``
+This shows that a partition is right; it is no faster than the whole program. ``PartitionedBackend``
 stands for a backend wherever one is taken, and partitions all that it compiles.
 """
 
@@ -31,102 +31,102 @@ from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.implementations import BACKEND
 from ptir.partition.build import partition
 from ptir.partition.costs import Costs
-from ptir.partition.local import collected, part_of
-from ptir.partition.phases import Left, Local, Output, Partition, Window
+from ptir.partition.local import full_value, shard_of
+from ptir.partition.phases import InputShard, Partition, PhaseOutput, ProgramOutput, WorkerProgram
 from ptir.partition.placement import Placement, Split
 from ptir.passes.context import PassContext
+from ptir.passes.cse import cse
+from ptir.passes.dce import dce
 from ptir.passes.legalize import legalize
-from ptir.passes.prune import prune
-from ptir.passes.share import share
 from ptir.types import TensorType
 
 
-class SharedBackend(Backend):
-    """A backend whose programs are run as if by several workers."""
+class PartitionedBackend(Backend):
+    """A backend whose programs are partitioned and run by one worker after the other."""
 
     def __init__(self, backend: Backend, workers: int, costs: Costs) -> None:
         self.backend, self.workers, self.costs = backend, workers, costs
         self.name = f"{backend.name}*{workers}"
         self.api_version = backend.api_version
-        self.folds_casts = backend.folds_casts
+        self.lifts_casts = backend.lifts_casts
         self.claims = backend.claims
         self.correctly_rounded = backend.correctly_rounded
 
     def devices(self) -> Sequence[Device]:
-        """Those of the backend."""
+        """The devices of the backend."""
         return self.backend.devices()
 
     def refusal(self, query: OpQuery, device: Device) -> str | None:
-        """As the backend says."""
+        """Why the backend cannot run an op of the whole program; None: it can."""
         return self.backend.refusal(query, device)
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Partition ``program`` and compile what each worker does in each phase."""
-        shared = partition(program, self.workers, self.costs)
-        return PartitionedProgram(shared, self.backend, device, options)
+        made = partition(program, self.workers, self.costs)
+        return PartitionedProgram(made, self.backend, device, options)
 
     def upload(self, array: Any, device: Device, *, borrow: bool = False) -> Handle:
-        """As the backend does."""
+        """A handle of the backend with the array's elements."""
         return self.backend.upload(array, device, borrow=borrow)
 
     def download(self, handle: Handle, device: Device) -> Any:
-        """As the backend does."""
+        """The elements of a handle of the backend."""
         return self.backend.download(handle, device)
 
     def fetch(self, handle: Handle, device: Device) -> Callable[[], Any] | None:
-        """As the backend does."""
+        """Start a download of the backend."""
         return self.backend.fetch(handle, device)
 
     def copy(self, handle: Handle, device: Device) -> Handle:
-        """As the backend does."""
+        """A handle with equal elements that shares no memory with ``handle``."""
         return self.backend.copy(handle, device)
 
     def synchronize(self, device: Device) -> None:
-        """As the backend does."""
+        """Wait until everything that workers submitted is done."""
         self.backend.synchronize(device)
 
-    def generation(self, device: Device) -> int:
-        """As the backend counts."""
-        return self.backend.generation(device)
+    def incarnation(self, device: Device) -> int:
+        """How often the backend opened ``device`` again."""
+        return self.backend.incarnation(device)
 
     def memory_stats(self, device: Device) -> MemoryStats | None:
-        """As the backend counts."""
+        """Bytes that all workers hold on ``device`` together."""
         return self.backend.memory_stats(device)
 
     def stats(self, device: Device) -> RunStats:
-        """As the backend counts."""
+        """The counters of ``device``, of all workers together."""
         return self.backend.stats(device)
 
     def claimed(self, device: Device) -> frozenset[str]:
-        """As the backend claims."""
+        """The profiles that the backend claims for ``device``."""
         return self.backend.claimed(device)
 
     def tuning(self, device: Device) -> AbstractContextManager[Any] | None:
-        """As the backend does."""
+        """The backend's context for measuring what is compiled in it."""
         return self.backend.tuning(device)
 
     def capabilities(self, device: Device) -> Mapping[str, Any]:
-        """As the backend says."""
+        """What the backend says about ``device``."""
         return self.backend.capabilities(device)
 
     def findings(self) -> Sequence[Finding]:
-        """As the backend says."""
+        """What the backend depends on and how it is."""
         return self.backend.findings()
 
-    def remedy(self, problem: str) -> str | None:
-        """As the backend says."""
-        return self.backend.remedy(problem)
+    def fix_for(self, problem: str) -> str | None:
+        """The backend's fix for a problem, or None."""
+        return self.backend.fix_for(problem)
 
     def passes(self) -> Sequence[BackendPass]:
-        """Those of the backend."""
+        """The backend's passes, which see the whole program."""
         return self.backend.passes()
 
     def adopt(self, value: Any, device: Device) -> tuple[Handle, TensorType] | None:
-        """As the backend does."""
+        """A handle over the memory of a DLPack object on ``device``, and its type."""
         return self.backend.adopt(value, device)
 
     def export(self, handle: Handle, device: Device) -> Any:
-        """As the backend does."""
+        """An object with ``__dlpack__`` that shares the handle's memory."""
         return self.backend.export(handle, device)
 
 
@@ -144,7 +144,7 @@ class _Bound:
 
 
 class PartitionedProgram(Executable):
-    """A partition on a backend. Windows of parameters are kept, those of inputs cut in each run."""
+    """A partition on a backend. Shards of parameters are kept, those of inputs cut in each run."""
 
     def __init__(
         self, partition: Partition, backend: Backend, device: Device, options: Options
@@ -170,21 +170,23 @@ class PartitionedProgram(Executable):
         kept = self._bound  # by this run, whatever another thread runs with
         if not kept.are(parameters):
             self._bound = kept = _Bound(parameters)
-        made: dict[Left, Handle] = {}
+        made: dict[PhaseOutput, Handle] = {}
         open_readers = Counter(self.partition.reads)
-        windows: dict[Window, Handle] = {}
+        input_shards: dict[InputShard, Handle] = {}
         for number, steps in enumerate(self._steps):
             for worker, step in enumerate(steps):
                 taken = step.local.sources
                 given = [
-                    made[one] if isinstance(one, Left) else self._window(one, inputs, kept, windows)
+                    made[one]
+                    if isinstance(one, PhaseOutput)
+                    else self._shard(one, inputs, kept, input_shards)
                     for one in taken
                 ]
                 results = step.run(given, kept.values, self._computed)
                 for output, handle in enumerate(results):
-                    made[Left(number, worker, output, -1)] = handle
+                    made[PhaseOutput(number, worker, output, -1)] = handle
                 for one in taken:
-                    if isinstance(one, Left):
+                    if isinstance(one, PhaseOutput):
                         open_readers[one] -= 1
                         if not open_readers[one]:
                             del made[one]
@@ -195,24 +197,26 @@ class PartitionedProgram(Executable):
             )
         )
 
-    def _window(
+    def _shard(
         self,
-        window: Window,
+        shard: InputShard,
         inputs: Sequence[Handle],
         bound: _Bound,
-        known: dict[Window, Handle],
+        known: dict[InputShard, Handle],
     ) -> Handle:
         """A worker's part of an input; parameters are cut once."""
-        if not isinstance(window.placement, Split):
-            return inputs[window.port]
-        kept = bound.values if window.port in self._parameters else known
-        if window not in kept:
-            type = self.partition.program.inputs[window.port]
-            block = _window_block(type, window.placement, window.worker)
-            kept[window] = self._computed(block, [inputs[window.port]])
-        return kept[window]
+        if not isinstance(shard.placement, Split):
+            return inputs[shard.port]
+        kept = bound.values if shard.port in self._parameters else known
+        if shard not in kept:
+            type = self.partition.program.inputs[shard.port]
+            block = _shard_block(type, shard.placement, shard.worker)
+            kept[shard] = self._computed(block, [inputs[shard.port]])
+        return kept[shard]
 
-    def _output(self, output: Output, value: int, made: Mapping[Left, Handle]) -> Handle:
+    def _output(
+        self, output: ProgramOutput, value: int, made: Mapping[PhaseOutput, Handle]
+    ) -> Handle:
         parts = [made[part] for part in output.parts]
         if len(parts) == 1:
             # Whoever else has it as an output must not share its memory.
@@ -220,7 +224,7 @@ class PartitionedProgram(Executable):
         type = self.partition.program.main.types[value]
         return self._computed(_joined_block(type, output.placement, len(parts)), parts)
 
-    def _twice(self, output: Output) -> bool:
+    def _twice(self, output: ProgramOutput) -> bool:
         return self.partition.reads[output.parts[0]] > 1
 
     def _computed(self, block: Block, operands: Sequence[Handle]) -> Handle:
@@ -240,7 +244,7 @@ class _Step:
 
     def __init__(
         self,
-        local: Local,
+        local: WorkerProgram,
         backend: Backend,
         device: Device,
         options: Options,
@@ -250,15 +254,18 @@ class _Step:
         self.local = local
         context = PassContext(backend, device, check_indices=options.check_indices)
         taken = replace(local.program, main=rebuild(local.program.main, self._asked(context)))
-        program = prune(share(legalize(taken, context), context), context)
-        resolved, self.derived = backend.param_resolver(program, device)
+        program = dce(cse(legalize(taken, context), context), context)
+        resolved, self.derived = backend.prepack(program, device)
         self.names = [port.name for port in resolved.ports]
         self.given = {port.name: n for n, port in enumerate(local.program.ports)}
         donated = frozenset(
             at for at, name in enumerate(self.names) if self.given.get(name, -1) in expiring
         )
         own = Options(donated, check_indices=options.check_indices)
-        key = (resolved.main, own)  # workers with equal shares, and equal layers, run the same
+        key = (
+            resolved.main,
+            own,
+        )  # workers with shards of one shape, and equal layers, run the same
         if key not in built:
             built[key] = backend.compile(resolved, device, own)
         self.executable = built[key]
@@ -296,13 +303,13 @@ class _Step:
         return kept[name]
 
 
-def _window_block(type: TensorType, placement: Placement, worker: int) -> Block:
+def _shard_block(type: TensorType, placement: Placement, worker: int) -> Block:
     """What cuts a worker's part out of a whole value."""
     whole = source(type)
-    return freeze([part_of(whole, placement, worker)], [whole])
+    return freeze([shard_of(whole, placement, worker)], [whole])
 
 
 def _joined_block(type: TensorType, placement: Placement, workers: int) -> Block:
     """What puts a value together of the workers' parts."""
     parts = [source(placement.local(type, worker)) for worker in range(workers)]
-    return freeze([collected(parts, placement, type)], parts)
+    return freeze([full_value(parts, placement, type)], parts)

@@ -13,9 +13,15 @@ from ptir.ir.program import Block, Instruction
 from ptir.ops import movement
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE
 from ptir.ops.record import OPS
-from ptir.partition.choices import Choice, Flow, choice, everywhere, flow
 from ptir.partition.placement import Partial, Placement, Split, below, runs
-from ptir.passes.share import share_block
+from ptir.partition.strategies import (
+    BlockStrategy,
+    Strategy,
+    block_strategy,
+    replicated_strategy,
+    strategy,
+)
+from ptir.passes.cse import cse_block
 from ptir.rewrite.engine import rewrite
 from ptir.rewrite.rules import rules
 from ptir.types import F32
@@ -32,17 +38,17 @@ ADDED: Final = {
 
 
 def compute(
-    instruction: Instruction, chosen: Choice, worker: int, operands: Sequence[Ref]
+    instruction: Instruction, chosen: Strategy, worker: int, operands: Sequence[Ref]
 ) -> Sequence[Ref]:
-    """The results that a worker has when an op is shared so; raises ``VerifyError``."""
-    if chosen == everywhere(instruction):
+    """What a worker computes of an op under a strategy: its results; raises ``VerifyError``."""
+    if chosen == replicated_strategy(instruction):
         return emit(instruction.op, operands, instruction.attributes, instruction.types,
                     instruction.regions, instruction.location)  # fmt: skip
     if instruction.op == "composite":
         return _composite(instruction, chosen, worker, operands)
     if "creation" in OPS[instruction.op].traits:
         whole = emit(instruction.op, (), instruction.attributes, instruction.types)
-        return [part_of(whole[0], chosen.results[0], worker)]
+        return [shard_of(whole[0], chosen.results[0], worker)]
     changed = _changed(instruction, chosen, worker)
     attributes = Attributes({**instruction.attributes, **changed})
     types = OPS[instruction.op].infer([ref.type for ref in operands], attributes)
@@ -50,7 +56,7 @@ def compute(
     return emit(instruction.op, operands, attributes, types, (), instruction.location)
 
 
-def _changed(instruction: Instruction, chosen: Choice, worker: int) -> dict[str, Any]:
+def _changed(instruction: Instruction, chosen: Strategy, worker: int) -> dict[str, Any]:
     """The attributes that say how large something is, for the sizes that a worker has."""
     (placement, *_), given = chosen.results, instruction.attributes
     shape = placement.local(instruction.types[0], worker).shape
@@ -71,14 +77,14 @@ def _changed(instruction: Instruction, chosen: Choice, worker: int) -> dict[str,
     return {}
 
 
-def _check(instruction: Instruction, chosen: Choice, worker: int, found: Sequence[Any]) -> None:
+def _check(instruction: Instruction, chosen: Strategy, worker: int, found: Sequence[Any]) -> None:
     pairs = zip(chosen.results, instruction.types, strict=True)
     wanted = [placement.local(type, worker) for placement, type in pairs]
     if list(found) != wanted:
         raise VerifyError(
             f"partition: {instruction.name}: worker {worker} gets {_listed(found)} where"
             f" {_listed(chosen.results)} makes {_listed(wanted)}; correct the row of"
-            f" {instruction.op!r} in ptir.partition.links"
+            f" {instruction.op!r} in ptir.partition.sharding_rules"
         )
 
 
@@ -90,7 +96,7 @@ def _listed(values: Sequence[Any]) -> str:
 
 
 def _composite(
-    instruction: Instruction, chosen: Choice, worker: int, operands: Sequence[Ref]
+    instruction: Instruction, chosen: Strategy, worker: int, operands: Sequence[Ref]
 ) -> Sequence[Ref]:
     """A composite on parts: itself where its functional says the same at these sizes."""
     lowering = localized(instruction.regions[0], chosen.operands, worker)
@@ -103,22 +109,26 @@ def _composite(
 
 @lru_cache(maxsize=1 << 12)
 def localized(block: Block, inputs: tuple[Placement, ...], worker: int) -> Block:
-    """What a worker computes of a block whose inputs are placed so, which ``flow`` must allow."""
-    found = flow(block, inputs)
+    """What a worker computes of a block whose inputs are placed so; see ``block_strategy``."""
+    found = block_strategy(block, inputs)
     if found is None:
-        raise VerifyError("partition: a block whose values would have to cross cannot be shared")
+        raise VerifyError(
+            "partition: a block whose values would have to be communicated is not one worker's"
+        )
     return _Localized(block, found, worker).block_of_outputs()
 
 
 class _Localized:
     """A block for one worker; of whole values it computes the parts that are needed of them."""
 
-    def __init__(self, block: Block, found: Flow, worker: int) -> None:
+    def __init__(self, block: Block, found: BlockStrategy, worker: int) -> None:
         self._block, self._worker = block, worker
         self._placed = found.values
         self._made = {
             v: (instruction, chosen, at)
-            for (results, instruction), chosen in zip(block.numbered(), found.choices, strict=True)
+            for (results, instruction), chosen in zip(
+                block.numbered(), found.strategies, strict=True
+            )
             for at, v in enumerate(results)
         }
         self._given = [
@@ -128,7 +138,7 @@ class _Localized:
         self._refs: dict[tuple[int, Placement], Ref] = {}
 
     def block_of_outputs(self) -> Block:
-        """The block for the worker; its outputs are placed as they flow."""
+        """The block for the worker; its outputs are placed as the strategies say."""
         for value in self._made:
             self._get(value, self._placed[value])
         outputs = [self._get(value, self._placed[value]) for value in self._block.outputs]
@@ -143,14 +153,14 @@ class _Localized:
     def _computed(self, value: int, needs: Placement) -> Ref:
         placed = self._placed[value]
         if value not in self._made:
-            return fitted(self._given[value], placed, needs, self._worker)
+            return redistributed(self._given[value], placed, needs, self._worker)
         instruction, chosen, at = self._made[value]
         if placed != needs:
             types = tuple(self._block.types[v] for v in instruction.operands)
             assert isinstance(needs, Split)
-            finer = choice(instruction, types, len(types) + at, needs)
+            finer = strategy(instruction, types, len(types) + at, needs)
             if finer is None:
-                return part_of(self._get(value, placed), needs, self._worker)
+                return shard_of(self._get(value, placed), needs, self._worker)
             chosen = finer
         operands = [
             self._get(v, one) for v, one in zip(instruction.operands, chosen.operands, strict=True)
@@ -178,7 +188,7 @@ def says_the_same(instruction: Instruction, lowering: Block) -> bool:
 @lru_cache(maxsize=1 << 10)
 def _normal(block: Block) -> Block:
     """The block in ops alone, at a fixed point of the exact rules, without repetitions."""
-    return _demanded(share_block(rewrite(share_block(rebuild(block, _inlined)), rules(), {})))
+    return _demanded(cse_block(rewrite(cse_block(rebuild(block, _inlined)), rules(), {})))
 
 
 def _demanded(block: Block) -> Block:
@@ -211,21 +221,22 @@ def _inlined(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Re
 # --- parts of values ---
 
 
-def fitted(value: Ref, has: Placement, needs: Placement, worker: int) -> Ref:
-    """What a worker has of a value as it needs it: a part of the whole, or what it has."""
-    return value if has == needs else part_of(value, needs, worker)
+def redistributed(value: Ref, has: Placement, needs: Placement, worker: int) -> Ref:
+    """A worker's value as it is needed: cut out of the whole, or as it is."""
+    return value if has == needs else shard_of(value, needs, worker)
 
 
-def part_of(whole: Ref, placement: Placement, worker: int) -> Ref:
-    """A worker's part of a whole value."""
+def shard_of(whole: Ref, placement: Placement, worker: int) -> Ref:
+    """A worker's shard of a whole value."""
     if not isinstance(placement, Split):
         return whole
-    return joined(
-        [piece(whole, placement.axis, a, b) for a, b in placement.parts[worker]], placement.axis
+    return concatenated(
+        [axis_slice(whole, placement.axis, a, b) for a, b in placement.parts[worker]],
+        placement.axis,
     )
 
 
-def piece(value: Ref, axis: int, start: int, end: int) -> Ref:
+def axis_slice(value: Ref, axis: int, start: int, end: int) -> Ref:
     """The places from ``start`` to ``end`` along an axis."""
     shape = value.type.shape
     if (start, end) == (0, shape[axis]):
@@ -235,20 +246,20 @@ def piece(value: Ref, axis: int, start: int, end: int) -> Ref:
     return movement.slice(value, starts=tuple(starts), limits=tuple(limits))
 
 
-def joined(pieces: Sequence[Ref], axis: int) -> Ref:
-    """Pieces one behind the other."""
+def concatenated(pieces: Sequence[Ref], axis: int) -> Ref:
+    """The pieces one behind the other along ``axis``; a single one as it is."""
     return pieces[0] if len(pieces) == 1 else movement.concat(*pieces, axis=axis)
 
 
-def collected(parts: Sequence[Ref], placement: Placement, type: Any) -> Ref:
-    """The whole value from what every worker has of it."""
+def full_value(parts: Sequence[Ref], placement: Placement, type: Any) -> Ref:
+    """The whole value from every worker's shard (all-gather) or addend (all-reduce)."""
     if isinstance(placement, Split):
         axis = placement.axis
         listed = [
-            piece(parts[worker], axis, at, at + end - start)
+            axis_slice(parts[worker], axis, at, at + end - start)
             for start, end, worker, at in runs(placement.parts)
         ]
-        return joined(listed, axis)
+        return concatenated(listed, axis)
     assert isinstance(placement, Partial)
     total = parts[0]
     for part in parts[1:]:

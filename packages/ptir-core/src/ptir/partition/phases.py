@@ -1,6 +1,6 @@
-"""A program shared by workers: phases with a barrier behind each, in each a program per worker.
+"""A partitioned program: phases with a barrier behind each, in each a program per worker.
 
-A worker's program is an ordinary one. Its inputs are windows of the whole program's inputs and what
+A worker's program is an ordinary one. Its inputs are shards of the whole program's inputs and what
 workers, itself included, left behind in earlier phases; nothing else passes between workers.
 """
 
@@ -15,8 +15,8 @@ from ptir.partition.placement import Placement, Split
 
 
 @dataclass(frozen=True)
-class Window:
-    """A worker's part of an input of the whole program, by the input's number."""
+class InputShard:
+    """A worker's shard of an input of the whole program, by the input's number."""
 
     port: int
     placement: Placement
@@ -24,7 +24,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Left:
+class PhaseOutput:
     """An output of a worker in an earlier phase, and the value of the whole program it is of."""
 
     phase: int
@@ -33,22 +33,22 @@ class Left:
     value: int = field(compare=False)
 
 
-Source = Window | Left
+Source = InputShard | PhaseOutput
 
 
 @dataclass(frozen=True)
-class Local:
+class WorkerProgram:
     """What one worker computes in one phase, and where its inputs come from, one each."""
 
     program: Program
     sources: tuple[Source, ...]
 
-    def crossing(self, worker: int) -> tuple[int, ...]:
+    def remote_inputs(self, worker: int) -> tuple[int, ...]:
         """The numbers of the inputs that other workers made."""
         return tuple(
             number
             for number, one in enumerate(self.sources)
-            if isinstance(one, Left) and one.worker != worker
+            if isinstance(one, PhaseOutput) and one.worker != worker
         )
 
 
@@ -59,16 +59,16 @@ class Phase:
     A view is in each phase that reads it.
     """
 
-    workers: tuple[Local, ...]
+    workers: tuple[WorkerProgram, ...]
     numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Output:
+class ProgramOutput:
     """Where an output of the whole program is: with its first worker, or a part with each."""
 
     placement: Placement
-    parts: tuple[Left, ...]
+    parts: tuple[PhaseOutput, ...]
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ class Partition:
 
     program: Program
     phases: tuple[Phase, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[ProgramOutput, ...]
     workers: int
     seconds: float = 0.0
     """What a run costs, by the costs that it was made with."""
     even: float = 0.0
-    """What the ops alone would cost, were each shared evenly and nothing to cross."""
+    """What the ops alone would cost, were each split evenly and nothing communicated."""
 
     @property
     def barriers(self) -> int:
@@ -91,7 +91,7 @@ class Partition:
 
     @cached_property
     def reads(self) -> Counter[Source]:
-        """How often each window and each thing left is an input, or (part of) an output."""
+        """How often each shard and each phase's output is an input, or (part of) an output."""
         found = Counter[Source]()
         for phase in self.phases:
             for local in phase.workers:
@@ -111,27 +111,27 @@ class Partition:
         found: set[int] = set()
         for number, one in enumerate(local.sources):
             own = one.worker == worker and self.reads[one] == 1
-            if isinstance(one, Window):
+            if isinstance(one, InputShard):
                 stored = ports[one.port].kind == "parameter"
                 own = own and isinstance(one.placement, Split) and not stored
-                own = own and self._windows_apart(one.port)
+                own = own and self._are_disjoint(one.port)
             if own:
                 found.add(number)
         return frozenset(found)
 
-    def _windows_apart(self, port: int) -> bool:
-        """Whether all windows of an input are parts of one split: none overlap."""
+    def _are_disjoint(self, port: int) -> bool:
+        """Whether all shards of an input are parts of one split: none overlap."""
         placed = {
-            one.placement for one in self.reads if isinstance(one, Window) and one.port == port
+            one.placement for one in self.reads if isinstance(one, InputShard) and one.port == port
         }
         return len(placed) == 1
 
-    def windows(self, worker: int) -> tuple[Window, ...]:
-        """The distinct windows that a worker reads, in the order in which it first does."""
+    def input_shards(self, worker: int) -> tuple[InputShard, ...]:
+        """The distinct shards that a worker reads, in the order in which it first does."""
         found = (
             one
             for phase in self.phases
             for one in phase.workers[worker].sources
-            if isinstance(one, Window)
+            if isinstance(one, InputShard)
         )
         return tuple(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""Where a value is among workers: with every one of them, split along an axis, or as addends.
+"""Where a value is among workers: replicated, split along an axis, or as addends.
 
 A split gives each worker some ranges along one axis, so that the columns of a fused projection can
 go to the worker that has their head. What a worker holds is its ranges one behind the other.
@@ -26,7 +26,7 @@ class Replicated:
         return type
 
     def __str__(self) -> str:
-        return "whole"
+        return "replicated"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Split:
 
     @cached_property
     def most(self) -> float:
-        """The greatest share that a worker has, of 1."""
+        """The greatest fraction that a worker has."""
         sizes = [length(part) for part in self.parts]
         return max(sizes) / max(1, sum(sizes))
 
@@ -86,11 +86,11 @@ class Partial:
 
 Placement = Replicated | Split | Partial
 
-WHOLE: Final = Replicated()
+REPLICATED: Final = Replicated()
 
 
 def most_of(placement: Placement) -> float:
-    """The greatest share of a value that a worker holds, of 1."""
+    """The greatest fraction of a value that a worker holds."""
     return placement.most if isinstance(placement, Split) else 1.0
 
 
@@ -115,7 +115,7 @@ def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(found)
 
 
-def spread(units: Ranges, count: int, outer: int, inner: int) -> Ranges:
+def ranges_of_units(units: Ranges, count: int, outer: int, inner: int) -> Ranges:
     """The places of ``units`` of ``count``, each ``inner`` places, in all of ``outer`` rounds."""
     period = count * inner
     return merged(
@@ -125,14 +125,14 @@ def spread(units: Ranges, count: int, outer: int, inner: int) -> Ranges:
     )
 
 
-def gathered(places: Ranges, count: int, outer: int, inner: int) -> Ranges | None:
+def units_of_ranges(places: Ranges, count: int, outer: int, inner: int) -> Ranges | None:
     """The units whose places these are; None where they are not whole units, alike each round."""
     period = count * inner
     first = [(start, min(end, period)) for start, end in places if start < period]
     if any(start % inner or end % inner for start, end in first):
         return None
     units = merged((start // inner, end // inner) for start, end in first)
-    return units if spread(units, count, outer, inner) == places else None
+    return units if ranges_of_units(units, count, outer, inner) == places else None
 
 
 def cut(places: Ranges, start: int, end: int) -> Ranges:

@@ -1,8 +1,8 @@
-"""Chooses how each op of a program is shared: a search along the program, the cheapest first.
+"""Chooses a strategy for each op of a program: a beam search along the program.
 
 A state is where the values are that later ops still need, and in which phase they were made. Two
 states that agree in this have the same future, so only the cheaper one goes on; of those that
-differ, the cheapest few do. A value that is not as an op needs it crosses between workers: whoever
+differ, the cheapest few do. A value that is not as an op needs it is communicated: whoever
 reads it then is at least one phase later than who made it, and each further phase costs a barrier.
 """
 
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ptir.ir.program import Instruction, Program
-from ptir.partition.choices import Choice
 from ptir.partition.costs import Costs
-from ptir.partition.facts import Facts
-from ptir.partition.placement import WHOLE, Partial, Placement
+from ptir.partition.placement import REPLICATED, Partial, Placement
+from ptir.partition.search_space import SearchSpace
+from ptir.partition.strategies import Strategy
 
-STATES: Final = 16
+BEAM_WIDTH: Final = 16
 """How many states go on after each op."""
 SMALL: Final = 0.05
 """The part of a barrier up to which everybody does what everybody can do."""
@@ -26,30 +26,30 @@ SMALL: Final = 0.05
 
 @dataclass(frozen=True)
 class Decision:
-    """How one instruction is shared, in which phase, and what crosses for it.
+    """The strategy of one instruction, its phase, and what is communicated for it.
 
-    ``whole`` are the operands collected in their next phase, to be kept; ``parts`` those of which
-    each worker collects its own part only, in the instruction's phase.
+    ``whole`` are the operands made whole in their next phase, to be kept; ``parts`` those of which
+    each worker brings its own part only together, in the instruction's phase.
     """
 
     number: int
-    choice: Choice
+    strategy: Strategy
     phase: int
     whole: tuple[tuple[int, int], ...]
-    """Values and the phases in which they are collected."""
+    """Values and the phases in which they are made whole."""
     parts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Chain:
+class History:
     """The decisions so far, the last one first."""
 
     decision: Decision
-    before: Chain | None
+    before: History | None
 
 
 @dataclass(frozen=True)
-class Where:
+class LiveValue:
     """A value's placement and the phase from which on workers have it."""
 
     placement: Placement
@@ -62,8 +62,8 @@ class State:
 
     seconds: float
     phases: int
-    live: dict[int, Where]
-    chain: Chain | None
+    live: dict[int, LiveValue]
+    history: History | None
 
     def key(self) -> frozenset[tuple[int, Placement, int]]:
         """What the future depends on: states with equal keys differ in cost alone."""
@@ -72,95 +72,104 @@ class State:
         )
 
 
-def search(program: Program, workers: int, costs: Costs) -> tuple[list[Decision], Facts, float]:
+def search(
+    program: Program, workers: int, costs: Costs
+) -> tuple[list[Decision], SearchSpace, float]:
     """The decisions of the cheapest way found, in order, and its cost; views have none."""
-    facts = Facts(program, workers, costs)
+    space = SearchSpace(program, workers, costs)
     outputs = set(program.main.outputs)
     states = [State(0.0, 0, {}, None)]
     for number, instruction in enumerate(program.main.instructions):
-        if facts.results[number] and facts.results[number][0] in facts.views:
+        if space.results[number] and space.results[number][0] in space.views:
             continue
-        choices = [(chosen, facts.seconds(instruction, chosen)) for chosen in facts.choices(number)]
+        strategies = [
+            (chosen, space.seconds(instruction, chosen)) for chosen in space.strategies(number)
+        ]
         found: dict[frozenset[tuple[int, Placement, int]], State] = {}
-        small = choices[0][1] <= SMALL * costs.barrier_seconds
+        small = strategies[0][1] <= SMALL * costs.barrier_seconds
         for state in states:
             alike = small and _is_whole(state, instruction)
-            for chosen, seconds in choices[:1] if alike else choices:
-                after = _after(facts, state, number, chosen, seconds, outputs)
+            for chosen, seconds in strategies[:1] if alike else strategies:
+                after = _after(space, state, number, chosen, seconds, outputs)
                 key = after.key()
                 if key not in found or after.seconds < found[key].seconds:
                     found[key] = after
-        states = _promising(facts, found.values())
-    best = min(states, key=lambda state: _ending(facts, state))
-    return list(_listed(best.chain)), facts, _ending(facts, best)
+        states = _pruned(space, found.values())
+    best = min(states, key=lambda state: _ending(space, state))
+    return list(_listed(best.history)), space, _ending(space, best)
 
 
 def _is_whole(state: State, instruction: Instruction) -> bool:
     """Whether every worker has all operands: then each has the result for next to nothing."""
     where = (state.live.get(v) for v in instruction.operands)
-    return all(one is None or one.placement == WHOLE for one in where)
+    return all(one is None or one.placement == REPLICATED for one in where)
 
 
-def _promising(facts: Facts, found: Iterable[State]) -> list[State]:
+def _pruned(space: SearchSpace, found: Iterable[State]) -> list[State]:
     """The cheapest states, without those that the best one could become for what they cost more.
 
     Once everything has been brought together, at a barrier or two, every way is open to it.
     """
-    states = sorted(found, key=lambda state: state.seconds)[:STATES]
+    states = sorted(found, key=lambda state: state.seconds)[:BEAM_WIDTH]
     best = states[0]
-    turned = best.seconds + 2 * facts.costs.barrier_seconds
+    turned = best.seconds + 2 * space.costs.barrier_seconds
     for value, where in best.live.items():
-        if where.placement != WHOLE:
-            turned += facts.crossing(value, where.placement, WHOLE)
+        if where.placement != REPLICATED:
+            turned += space.communication(value, where.placement, REPLICATED)
     return [state for state in states if state.seconds <= turned]
 
 
 def _after(
-    facts: Facts, state: State, number: int, chosen: Choice, seconds: float, outputs: set[int]
+    space: SearchSpace,
+    state: State,
+    number: int,
+    chosen: Strategy,
+    seconds: float,
+    outputs: set[int],
 ) -> State:
-    """The state behind an instruction that is shared so."""
-    instruction = facts.block.instructions[number]
+    """The state behind an instruction under a strategy."""
+    instruction = space.block.instructions[number]
     live = dict(state.live)
     phase, whole, parts = 0, list[tuple[int, int]](), list[int]()
     for value, needs in zip(instruction.operands, chosen.operands, strict=True):
-        if value in facts.views:
+        if value in space.views:
             continue
         where = live[value]
-        if where.placement in (needs, WHOLE):
+        if where.placement in (needs, REPLICATED):
             phase = max(phase, where.phase)
             continue
-        seconds += facts.crossing(value, where.placement, needs)
+        seconds += space.communication(value, where.placement, needs)
         phase = max(phase, where.phase + 1)
-        if needs == WHOLE or not isinstance(where.placement, Partial):
-            live[value] = Where(WHOLE, where.phase + 1)
+        if needs == REPLICATED or not isinstance(where.placement, Partial):
+            live[value] = LiveValue(REPLICATED, where.phase + 1)
             whole.append((value, where.phase + 1))
         else:
             parts.append(value)
-    for value, placement in zip(facts.results[number], chosen.results, strict=True):
-        live[value] = Where(placement, phase)
+    for value, placement in zip(space.results[number], chosen.results, strict=True):
+        live[value] = LiveValue(placement, phase)
     phases = max(state.phases, phase)
-    seconds += (phases - state.phases) * facts.costs.barrier_seconds
-    for value in (*instruction.operands, *facts.results[number]):
-        dead = facts.last[value] <= number and value in live
+    seconds += (phases - state.phases) * space.costs.barrier_seconds
+    for value in (*instruction.operands, *space.results[number]):
+        dead = space.last[value] <= number and value in live
         if dead and (value not in outputs or not isinstance(live[value].placement, Partial)):
             del live[value]
     decision = Decision(number, chosen, phase, tuple(whole), tuple(dict.fromkeys(parts)))
-    return State(state.seconds + seconds, phases, live, Chain(decision, state.chain))
+    return State(state.seconds + seconds, phases, live, History(decision, state.history))
 
 
-def _ending(facts: Facts, state: State) -> float:
+def _ending(space: SearchSpace, state: State) -> float:
     """The cost of a state at the end: addends of outputs are still to be added."""
     total = state.seconds
     for value, where in state.live.items():
-        total += facts.crossing(value, where.placement, WHOLE)
+        total += space.communication(value, where.placement, REPLICATED)
         if where.phase == state.phases:
-            total += facts.costs.barrier_seconds
+            total += space.costs.barrier_seconds
     return total
 
 
-def _listed(chain: Chain | None) -> Iterator[Decision]:
+def _listed(history: History | None) -> Iterator[Decision]:
     found: list[Decision] = []
-    while chain is not None:
-        found.append(chain.decision)
-        chain = chain.before
+    while history is not None:
+        found.append(history.decision)
+        history = history.before
     yield from reversed(found)

@@ -1,6 +1,6 @@
 """Times implementations on the device itself and remembers which was fastest.
 
-Choices are kept in one JSON file below the cache folder (``PTIR_CACHE_DIR``, else the platform's),
+Records lie in one JSON file below the cache folder (``PTIR_CACHE_DIR``, else the platform's),
 keyed by functional, operand types, attributes, backend and device.
 """
 
@@ -28,7 +28,7 @@ Timer = Callable[[Program, PassContext], float]
 
 
 @dataclass(frozen=True)
-class Choice:
+class TuningRecord:
     """One remembered choice; ``seconds`` are the medians of all that applied."""
 
     functional: str
@@ -54,7 +54,7 @@ def fastest(
     """The name of the fastest of ``candidates``; remembered if timed before, else timed now.
 
     A candidate makes its program when asked, or raises ``UnsupportedError`` and does not count.
-    At most ``limit`` choices are kept for each functional, the newest ones. A file that cannot be
+    At most ``limit`` records are kept for each functional, the newest ones. A file that cannot be
     read or written is a warning: then everything is timed. Raises ``UnsupportedError`` where
     nothing applies.
     """
@@ -68,18 +68,19 @@ def fastest(
             " another backend (see `ptir backends`)"
         )
     kept = _remembered()
-    known = next((choice for choice in kept if choice.key == key), None)
+    known = next((record for record in kept if record.key == key), None)
     if known is not None and known.seconds.keys() == programs.keys():
         return known.implementation
     timed = {name: (timer or run_time)(program, context) for name, program in programs.items()}
     best = min(timed, key=lambda name: timed[name])
-    _write(_limited([*(c for c in kept if c.key != key), Choice(*key, best, timed)], limit, key[0]))
+    others = [record for record in kept if record.key != key]
+    _write(_limited([*others, TuningRecord(*key, best, timed)], limit, key[0]))
     return best
 
 
-def _remembered() -> list[Choice]:
+def _remembered() -> list[TuningRecord]:
     try:
-        return choices()
+        return tuning_records()
     except UsageError as error:
         warnings.warn(f"{error}; its implementations are timed again", stacklevel=2)
         return []
@@ -98,11 +99,11 @@ def _applying(
     return programs, refusals
 
 
-def _limited(kept: Sequence[Choice], limit: int, functional: str) -> list[Choice]:
-    """``kept``, oldest first, with at most the ``limit`` newest choices of one functional."""
-    of_it = [choice for choice in kept if choice.functional == functional]
-    dropped = {choice.key for choice in of_it[:-limit]}
-    return [choice for choice in kept if choice.key not in dropped]
+def _limited(kept: Sequence[TuningRecord], limit: int, functional: str) -> list[TuningRecord]:
+    """``kept``, oldest first, with at most the ``limit`` newest records of one functional."""
+    of_it = [record for record in kept if record.functional == functional]
+    dropped = {record.key for record in of_it[:-limit]}
+    return [record for record in kept if record.key not in dropped]
 
 
 # --- timing ---
@@ -149,9 +150,9 @@ def sample_inputs(types: Iterable[TensorType]) -> list[Any]:
 # --- the file ---
 
 
-def choices() -> list[Choice]:
-    """All remembered choices, oldest first; raises ``UsageError`` for a file that is damaged."""
-    path = choices_file()
+def tuning_records() -> list[TuningRecord]:
+    """All tuning records, oldest first; raises ``UsageError`` for a file that is damaged."""
+    path = tuning_records_file()
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -159,24 +160,24 @@ def choices() -> list[Choice]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error})") from None
     try:
-        found = [Choice(**entry) for entry in json.loads(text)["choices"]]
+        found = [TuningRecord(**entry) for entry in json.loads(text)["choices"]]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UsageError(f"{path}: not a list of timed choices ({error})") from None
-    for choice in found:
-        if not isinstance(choice.seconds, dict) or choice.implementation not in choice.seconds:
-            raise UsageError(f"{path}: not a list of timed choices ({choice.functional!r})")
+    for record in found:
+        if not isinstance(record.seconds, dict) or record.implementation not in record.seconds:
+            raise UsageError(f"{path}: not a list of timed choices ({record.functional!r})")
     return found
 
 
-def choices_file() -> Path:
-    """Where the choices are kept."""
+def tuning_records_file() -> Path:
+    """The file of the tuning records."""
     return cache_folder() / "implementations.json"
 
 
-def _write(kept: Sequence[Choice]) -> None:
+def _write(kept: Sequence[TuningRecord]) -> None:
     """Replace the file in one step, so that a reader sees the old list or the new one."""
-    path = choices_file()
-    text = json.dumps({"choices": [asdict(choice) for choice in kept]}, indent=1)
+    path = tuning_records_file()
+    text = json.dumps({"choices": [asdict(record) for record in kept]}, indent=1)
     try:
         replace_file(path, text.encode())
     except OSError as error:

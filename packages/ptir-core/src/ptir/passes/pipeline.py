@@ -15,12 +15,12 @@ from ptir.ir.program import Port, Program
 from ptir.ops.verify import verify
 from ptir.passes.canonicalize import canonicalize
 from ptir.passes.context import Pass, PassContext
-from ptir.passes.fold import fold
+from ptir.passes.cse import cse
+from ptir.passes.dce import dce
 from ptir.passes.legalize import legalize
-from ptir.passes.prune import prune
-from ptir.passes.resolve import resolve
+from ptir.passes.lift_params import lift_params
+from ptir.passes.prepack import prepack
 from ptir.passes.select import select
-from ptir.passes.share import share
 from ptir.rewrite.rules import rules
 from ptir.switches import switched_on
 
@@ -62,17 +62,17 @@ def _adapted(own: BackendPass) -> Pass:
 
 PIPELINE: Final[tuple[Stage, ...]] = (
     Stage("canonicalize", canonicalize),
-    Stage("share", share),
-    Stage("prune", prune),
+    Stage("cse", cse),
+    Stage("dce", dce),
     Stage("backend pre", point="pre"),
     Stage("select", select),
     Stage("legalize", legalize),
-    Stage("fold", fold),
+    Stage("lift_params", lift_params),
     Stage("canonicalize", canonicalize),
-    Stage("share", share),
-    Stage("prune", prune),
+    Stage("cse", cse),
+    Stage("dce", dce),
     Stage("backend cleanup", point="cleanup"),
-    Stage("resolve parameters", resolve),
+    Stage("prepack", prepack),
 )
 
 

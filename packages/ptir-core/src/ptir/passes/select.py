@@ -120,7 +120,7 @@ class _Selection:
         return PORTABLE if call.query.name in FUNCTIONALS else OWN, reason
 
     def _refusal(self, call: _Call) -> str | None:
-        if self._context.check_indices and _has_places(call.lowering):
+        if self._context.check_indices and _has_indices(call.lowering):
             return "its indices are to be checked (PTIR_CHECK_INDICES=1)"
         return self._context.backend.refusal(call.query, self._context.device)
 
@@ -156,10 +156,10 @@ class _Selection:
 
 
 @functools.lru_cache(maxsize=1024)
-def _has_places(block: Block) -> bool:
+def _has_indices(block: Block) -> bool:
     """Whether anything below reads places from an operand."""
     return any(
-        op(i.op).bounds is not None or any(map(_has_places, i.regions)) for i in block.instructions
+        op(i.op).bounds is not None or any(map(_has_indices, i.regions)) for i in block.instructions
     )
 
 

@@ -70,4 +70,4 @@ def computed(value: Ref, operands: tuple[Any, ...]) -> Any:
     """What the op behind ``value`` (of one result, without regions) means on these arrays."""
     from ptir.ops import numerics
 
-    return op(value.node.op).meaning(numerics, *operands, **value.node.attributes)
+    return op(value.node.op).reference(numerics, *operands, **value.node.attributes)

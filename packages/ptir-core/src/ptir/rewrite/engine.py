@@ -13,7 +13,7 @@ from typing import Any, Final
 from ptir.errors import VerifyError
 from ptir.ir.graph import Node, Ref, inline, rebuild, repeat
 from ptir.ir.program import Block, Instruction
-from ptir.rewrite.rule import AnyRule, Plain
+from ptir.rewrite.rule import AnyRule, PlainBuilder
 
 LIMIT: Final = 64
 """Most rewrites of one value one after another, and most walks over one block."""
@@ -26,7 +26,7 @@ def descend(instruction: Instruction, transform: Callable[[Block], Block]) -> In
     return replace(instruction, regions=tuple(map(transform, instruction.regions)))
 
 
-class Rewriter(Plain):
+class Rewriter(PlainBuilder):
     """Applies ``rules`` in order and counts in ``counts`` how often each fired."""
 
     def __init__(self, rules: Sequence[AnyRule], counts: dict[str, int]) -> None:

@@ -28,11 +28,11 @@ from ptir.rewrite.pattern import (
 from ptir.types import TensorType, parse_type
 
 Condition = Callable[[Binding], bool]
-Let = Mapping[str, Callable[[Binding], Any]]
+Compute = Mapping[str, Callable[[Binding], Any]]
 Sample = Mapping[str, Any]
 
 
-class Maker(Protocol):
+class OpBuilder(Protocol):
     """Where rules make their results; the engine makes and rewrites them in one go."""
 
     def make(self, name: str, operands: Sequence[Ref], attributes: Mapping[str, Any]) -> Ref:
@@ -42,8 +42,8 @@ class Maker(Protocol):
         """The outputs of ``block`` applied to ``operands``."""
 
 
-class Plain:
-    """A maker that makes values and rewrites nothing; ``location`` is noted on them."""
+class PlainBuilder:
+    """A builder that makes values and rewrites nothing; ``location`` is noted on them."""
 
     location = ""
 
@@ -57,7 +57,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Rule:
-    """Values that fit ``left`` under ``when`` become ``right``; ``let`` computes attributes.
+    """Values that fit ``left`` under ``when`` become ``right``; ``compute`` gives what that needs.
 
     ``exact`` means bit for bit, whatever quiet NaN, infinity, zero or subnormal is in the tensor.
     """
@@ -69,7 +69,7 @@ class Rule:
     line: str
     exact: bool = True
     when: Condition | None = field(default=None, compare=False)
-    let: Let = field(default_factory=dict[str, Callable[[Binding], Any]], compare=False)
+    compute: Compute = field(default_factory=dict[str, Callable[[Binding], Any]], compare=False)
     samples: tuple[Sample, ...] = field(default=(), compare=False)
 
     @property
@@ -77,12 +77,12 @@ class Rule:
         """The op that the rule looks at."""
         return self.left.op
 
-    def rewrite(self, node: Node, maker: Maker) -> Sequence[Ref] | None:
+    def rewrite(self, node: Node, builder: OpBuilder) -> Sequence[Ref] | None:
         """What replaces the node's result, or None where the rule does not apply."""
         for bound in match_node(self.left, node, {}):
             if self.when is None or self.when(bound):
-                computed = {name: body(bound) for name, body in self.let.items()}
-                result = build(self.right, {**bound, **computed}, node.types[0], maker.make)
+                computed = {name: body(bound) for name, body in self.compute.items()}
+                result = build(self.right, {**bound, **computed}, node.types[0], builder.make)
                 return (result,)
         return None
 
@@ -91,7 +91,7 @@ class Rule:
         for given in self.samples:
             holes = {n: source(parse_type(given[n])) for n in operand_holes(self.left)}
             like = parse_type(given["like"]) if "like" in given else None
-            result = build(self.left, {**given, **holes}, like, Plain().make)
+            result = build(self.left, {**given, **holes}, like, PlainBuilder().make)
             yield freeze([result], list(holes.values()))
 
 
@@ -104,15 +104,15 @@ class NodeRule:
 
     name: str
     op: str
-    body: Callable[[Node, Maker], Sequence[Ref] | None] = field(compare=False)
+    body: Callable[[Node, OpBuilder], Sequence[Ref] | None] = field(compare=False)
     text: str
     line: str
     examples: Callable[[], Sequence[Block]] = field(compare=False)
     exact: bool = True
 
-    def rewrite(self, node: Node, maker: Maker) -> Sequence[Ref] | None:
+    def rewrite(self, node: Node, builder: OpBuilder) -> Sequence[Ref] | None:
         """What replaces the node's results, or None where the rule does not apply."""
-        return self.body(node, maker)
+        return self.body(node, builder)
 
     def programs(self) -> Iterator[Block]:
         """Programs on which the rule fires."""
@@ -128,7 +128,7 @@ def row(
     right: str,
     *samples: Sample,
     when: Condition | None = None,
-    let: Let | None = None,
+    compute: Compute | None = None,
     exact: bool = True,
 ) -> Rule:
     """A row of the table: patterns as text, then samples (a type for each value hole)."""
@@ -137,13 +137,13 @@ def row(
         raise ValueError(f"rule {name!r}: the left side {left!r} must be an op")
     text = f"{left} -> {right}"
     target = parse_pattern(right)
-    return Rule(name, pattern, target, text, _line(), exact, when, let or {}, samples)
+    return Rule(name, pattern, target, text, _line(), exact, when, compute or {}, samples)
 
 
 def node_rule(
     name: str,
     op_name: str,
-    body: Callable[[Node, Maker], Sequence[Ref] | None],
+    body: Callable[[Node, OpBuilder], Sequence[Ref] | None],
     examples: Callable[[], Sequence[Block]],
 ) -> NodeRule:
     """A row whose two sides are a function."""

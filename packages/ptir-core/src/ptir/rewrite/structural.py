@@ -10,7 +10,7 @@ from ptir.ir.graph import Node, Ref, freeze, inline, source
 from ptir.ir.program import Block
 from ptir.ops.record import op
 from ptir.rewrite.constants import SMALL_BYTES, computed, known, uniform
-from ptir.rewrite.rule import Maker, NodeRule, Plain, node_rule
+from ptir.rewrite.rule import NodeRule, OpBuilder, PlainBuilder, node_rule
 from ptir.switches import switched_on
 from ptir.types import BOOL, F32, I32, TensorType, spec
 
@@ -28,7 +28,7 @@ def _foldable(node: Node) -> bool:
     return sum(t.nbytes for t in node.types) <= max(SMALL_BYTES, given)
 
 
-def _fold_constants(node: Node, maker: Maker) -> Sequence[Ref] | None:
+def _fold_constants(node: Node, builder: OpBuilder) -> Sequence[Ref] | None:
     """An op of constants becomes constants, unless that takes much more memory."""
     if not _foldable(node):
         return None
@@ -37,40 +37,40 @@ def _fold_constants(node: Node, maker: Maker) -> Sequence[Ref] | None:
         return None
     results = computed(Ref(node), tuple(arrays))
     listed = results if len(node.types) > 1 else (results,)
-    return [maker.make("constant", (), {"value": Literal.of(array)}) for array in listed]
+    return [builder.make("constant", (), {"value": Literal.of(array)}) for array in listed]
 
 
-def _fold_uniform(node: Node, maker: Maker) -> Sequence[Ref] | None:
+def _fold_uniform(node: Node, builder: OpBuilder) -> Sequence[Ref] | None:
     """An elementwise op of uniform values becomes a broadcast of its value for one element."""
     if "elementwise" not in op(node.op).traits or not node.types[0].shape:
         return None
     if any(uniform(operand) is None for operand in node.operands):
         return None
-    scalars = [_scalar(operand, maker) for operand in node.operands]
-    result = maker.make(node.op, scalars, node.attributes)
-    return (maker.make("broadcast_to", (result,), {"shape": node.types[0].shape}),)
+    scalars = [_scalar(operand, builder) for operand in node.operands]
+    result = builder.make(node.op, scalars, node.attributes)
+    return (builder.make("broadcast_to", (result,), {"shape": node.types[0].shape}),)
 
 
-def _scalar(value: Ref, maker: Maker) -> Ref:
+def _scalar(value: Ref, builder: OpBuilder) -> Ref:
     while value.node.op != "constant":
         value = value.node.operands[0]
     literal: Literal = value.node.attributes["value"]
     element = TensorType(literal.type.dtype, ())
     data = literal.data[: element.nbytes]
-    return maker.make("constant", (), {"value": Literal(element, data)})
+    return builder.make("constant", (), {"value": Literal(element, data)})
 
 
-def _cond_known(node: Node, maker: Maker) -> Sequence[Ref] | None:
+def _cond_known(node: Node, builder: OpBuilder) -> Sequence[Ref] | None:
     """A cond whose predicate is known, or whose regions are equal, becomes the region."""
     predicate, *operands = node.operands
     then, otherwise = node.regions
     holds = uniform(predicate)
     if holds is None and then != otherwise:
         return None
-    return maker.inline(otherwise if holds is False else then, operands)
+    return builder.inline(otherwise if holds is False else then, operands)
 
 
-def _while_never(node: Node, maker: Maker) -> Sequence[Ref] | None:
+def _while_never(node: Node, builder: OpBuilder) -> Sequence[Ref] | None:
     """A while whose condition is known to fail gives its first state."""
     condition = node.regions[0]
     inputs = [source(t) for t in condition.inputs]
@@ -80,7 +80,7 @@ def _while_never(node: Node, maker: Maker) -> Sequence[Ref] | None:
 
 # --- samples ---
 
-_MAKE: Final = Plain().make
+_MAKE: Final = PlainBuilder().make
 
 
 def _constant(array: Any, dtype: str) -> Ref:

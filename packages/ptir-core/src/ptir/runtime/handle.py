@@ -150,7 +150,7 @@ class Model:
         padded[:, :length] = ids
         count = np.full(batch, length, np.int32)
         with self.policies():
-            logits: Array = self._every(self._lent(padded), self._lent(count)).numpy()
+            logits: Array = self._every(self._tensor(padded), self._tensor(count)).numpy()
         return logits[:, :length] if rows else logits[0, :length]
 
     def trace(self, tokens: Any) -> dict[str, Array]:
@@ -164,7 +164,7 @@ class Model:
             return {**outputs, "logits": logits}
 
         with self.policies():
-            return {n: t.numpy() for n, t in jit(traced)(self._lent(ids)).items()}
+            return {n: t.numpy() for n, t in jit(traced)(self._tensor(ids)).items()}
 
     def _all_logits(self, tokens: Any, count: Any) -> Any:
         batch, length = tokens.shape
@@ -189,7 +189,7 @@ class Model:
             )
         return ids.ndim == 2, np.atleast_2d(ids).astype(np.int32)
 
-    def _lent(self, ids: Array) -> Any:
+    def _tensor(self, ids: Array) -> Any:
         return tensor(ids, backend=self.target)
 
     def embed(self, texts: Sequence[str]) -> NoReturn:

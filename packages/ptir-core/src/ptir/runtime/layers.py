@@ -39,17 +39,17 @@ class Moved:
 
     @property
     def cache(self) -> int:
-        """Read and written."""
+        """Bytes of the cache, read and written."""
         return self.cache_read + self.cache_written
 
     @property
     def other(self) -> int:
-        """Read and written."""
+        """Bytes that are neither parameters nor cache, read and written."""
         return self.other_read + self.other_written
 
     @property
     def total(self) -> int:
-        """Everything."""
+        """All bytes that a run moves."""
         return self.weights + self.cache + self.other
 
 

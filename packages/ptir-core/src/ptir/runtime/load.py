@@ -27,7 +27,7 @@ from ptir.errors import CheckpointError, UsageError, short, unknown_name
 from ptir.functional.linear import QuantizedWeight
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
-from ptir.params.quantized import QuantizedSource, parts, quantization
+from ptir.params.quantized import QuantizedSource, quantization, quantized_names
 from ptir.params.source import ParamSource, RenamedSource
 from ptir.params.store import ParamStore
 from ptir.runtime.fast import fast_policies
@@ -130,12 +130,12 @@ def _bound(
         return store, module.bind(lambda name: parameter(store, name))
     how, weights = quantization(quant), module.weights()
     quantized = QuantizedSource(source, how, weights)
-    packed = ParamStore(quantized, target, storage, quantized.exact)
+    packed = ParamStore(quantized, target, storage, quantized.keep_dtype)
 
     def resolve(name: str) -> Tensor | QuantizedWeight:
         if name not in weights:
             return parameter(packed, name)
-        both = parts(name, how)
+        both = quantized_names(name, how)
         words, scale = parameter(packed, both.words), parameter(packed, both.scale)
         return QuantizedWeight(words, scale, weights[name], how.bits, how.group, how.zero)
 

@@ -97,7 +97,7 @@ class Session:
         self._start: Tensor
         self._active: tuple[bytes, Tensor] | None = None
         self._ahead: deque[_Step] = deque()
-        self._turns = target.backend.turns(target.device)
+        self._runs_per_call = target.backend.runs_per_call(target.device)
         self._budget = target.backend.budget(target.device)
         self._submitted = 1  # steps of the last call
 
@@ -120,13 +120,13 @@ class Session:
             ) from error
         return self._tensor(zeros, type.dtype)
 
-    def _tensor(self, array: Array, dtype: DType = I32, lent: bool = False) -> Tensor:
+    def _tensor(self, array: Array, dtype: DType = I32, borrow: bool = False) -> Tensor:
         """Upload an array that already has the element type ``dtype``.
 
-        One that is lent stays as it is, so that nobody waits for the upload.
+        One that is borrowed stays as it is, so that nobody waits for the upload.
         """
-        handle = self._target.backend.upload(array, self._target.device, borrow=lent)
-        return from_handle(handle, TensorType(dtype, array.shape), self._target, shared=lent)
+        handle = self._target.backend.upload(array, self._target.device, borrow=borrow)
+        return from_handle(handle, TensorType(dtype, array.shape), self._target, aliased=borrow)
 
     def prefill(self, prompts: Sequence[Sequence[int]], progress: Progress | None = None) -> Array:
         """Run the prompts into the cache; returns the logits f32[B,V] after each last token."""
@@ -188,8 +188,8 @@ class Session:
         except UnsupportedError as error:
             if self._options.greedy:
                 raise
-            remedy = "temperature 0 (--temp 0) takes the most likely token without it"
-            raise UnsupportedError(f"{error}; {remedy}") from error
+            fix = "temperature 0 (--temp 0) takes the most likely token without it"
+            raise UnsupportedError(f"{error}; {fix}") from error
 
     def advance(
         self, active: Array, logits_too: bool = False, ahead: int = 0
@@ -224,34 +224,34 @@ class Session:
         advance = self._steps.advance(self.batch, self.capacity)
         controls = self._controls() | self._uniform()
         operands = (self._tokens, self._cache, self._start, self._count(active), controls)
-        turns = self._at_once(1 + ahead)
-        self._left -= turns
-        self._submitted = turns
-        if turns == 1:
+        runs = self._at_once(1 + ahead)
+        self._left -= runs
+        self._submitted = runs
+        if runs == 1:
             result = advance(*operands, self._draw, logits_too)
             every = [result[0]]
         else:
-            every, result = advance.repeat(turns, FEEDS, 0, *operands, self._draw, False)
+            every, result = advance.repeat(runs, FEEDS, 0, *operands, self._draw, False)
         self._tokens, self._cache, self._start, self._draw = result[:4]
         logits, rows = result[4] if logits_too else None, active.copy()
         self._ahead += [_Step(rows, t, fetch(t.ref), logits) for t in every]
 
     def _at_once(self, wanted: int) -> int:
         """How many steps one call submits."""
-        if self._turns == 1 or wanted == 1:
+        if self._runs_per_call == 1 or wanted == 1:
             return 1
         most = self._steps.at_once(self.batch, self.capacity, self._budget)
         if not self._options.greedy:
             most = min(most, self._left)
-        return min(wanted, self._turns, most)
+        return min(wanted, self._runs_per_call, most)
 
     def _uniform(self) -> dict[str, Tensor]:
         """The sampler's draws for the steps to come, uploaded some steps at a time."""
         if self._options.greedy:
             return {}
         if self._left == 0:
-            self._table = self._tensor(self._draws.take(DRAWS), F32, lent=True)
-            self._draw, self._left = self._tensor(np.zeros(1, np.int32), lent=True), DRAWS
+            self._table = self._tensor(self._draws.take(DRAWS), F32, borrow=True)
+            self._draw, self._left = self._tensor(np.zeros(1, np.int32), borrow=True), DRAWS
         return {"uniform": self._table}
 
     def _count(self, active: Array) -> Tensor:

@@ -34,7 +34,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Warmth:
-    """What a warm-up did."""
+    """What a warm-up ran and built, and how long it took."""
 
     capacities: tuple[int, ...]
     programs: int

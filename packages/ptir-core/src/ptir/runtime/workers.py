@@ -1,4 +1,4 @@
-"""How a model's step would be shared by workers: phases by layer, and what each worker reads."""
+"""How a model's step is partitioned among workers: phases by layer, and what each worker reads."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ptir.ops.implementations import active_overrides
 from ptir.ops.record import OPS
 from ptir.partition.build import partition
 from ptir.partition.costs import Costs
-from ptir.partition.facts import VIEWING
-from ptir.partition.phases import Local, Partition, Window
+from ptir.partition.phases import InputShard, Partition, WorkerProgram
+from ptir.partition.search_space import VIEWING
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import PIPELINE, optimize
 from ptir.runtime.layers import layer_of
@@ -34,23 +34,23 @@ _UNNAMED: Final = frozenset(("constant", "iota", "broadcast_to", "slice", "resha
 
 
 @dataclass(frozen=True)
-class SharedPhase:
+class PartitionedPhase:
     """What happens between two barriers."""
 
     computes: tuple[str, ...]
     """The functionals and ops, in order."""
     weights: tuple[int, ...]
     """Bytes of parameters that each worker reads."""
-    crossing: tuple[int, ...]
+    received: tuple[int, ...]
     """Bytes that each worker reads of what others made."""
 
 
 @dataclass(frozen=True)
-class SharedSection:
+class PartitionedSection:
     """The phases of equal layers in a row (``layers`` may be empty)."""
 
     layers: tuple[str, ...]
-    phases: tuple[SharedPhase, ...]
+    phases: tuple[PartitionedPhase, ...]
     """Of one layer."""
 
     @property
@@ -60,15 +60,15 @@ class SharedSection:
 
 
 @dataclass(frozen=True)
-class SharedStep:
-    """One step of a model shared by workers."""
+class PartitionedStep:
+    """One step of a model partitioned among workers."""
 
     step: str
     tokens: int
     capacity: int
     workers: int
     barriers: int
-    sections: tuple[SharedSection, ...]
+    sections: tuple[PartitionedSection, ...]
 
     @property
     def barriers_per_layer(self) -> int:
@@ -87,9 +87,9 @@ class SharedStep:
         return tuple(map(sum, columns))
 
 
-def share_step(
+def partition_step(
     model: Model, workers: int, costs: Costs, prefill: int | None, position: int
-) -> SharedStep:
+) -> PartitionedStep:
     """A decode step at ``position``, or the first chunk of a prompt, shared; nothing is run.
 
     Raises ``UsageError`` where that many tokens do not fit.
@@ -109,10 +109,10 @@ def share_step(
         )
         # The last stage is how the backend wants parameters: each worker's, when there are parts.
         optimized = optimize(program, context, PIPELINE[:-1])
-    shared = partition(optimized, workers, costs)
+    partitioned = partition(optimized, workers, costs)
     name = "decode" if prefill is None else "prefill"
-    sections = tuple(_sections(shared, context.derived))
-    return SharedStep(name, tokens, capacity, workers, shared.barriers, sections)
+    sections = tuple(_sections(partitioned, context.derived))
+    return PartitionedStep(name, tokens, capacity, workers, partitioned.barriers, sections)
 
 
 def decode_program(model: Model, capacity: int) -> Program:
@@ -138,59 +138,61 @@ def _step(model: Model, tokens: int, capacity: int, last: Callable[[Tensor], Ten
 # --- phases by layer ---
 
 
-def _sections(shared: Partition, derived: Mapping[str, Derivation]) -> Iterable[SharedSection]:
-    phases: list[tuple[str | None, SharedPhase]] = []
+def _sections(
+    partitioned: Partition, derived: Mapping[str, Derivation]
+) -> Iterable[PartitionedSection]:
+    phases: list[tuple[str | None, PartitionedPhase]] = []
     layer: str | None = None
-    for number in range(len(shared.phases)):
-        phase = _phase(shared, number)
+    for number in range(len(partitioned.phases)):
+        phase = _phase(partitioned, number)
         if any(phase.weights):  # a phase without parameters goes with the one before
-            layer = _layer(shared, number, derived)
+            layer = _layer(partitioned, number, derived)
         phases.append((layer, phase))
-    runs: list[tuple[str | None, tuple[SharedPhase, ...]]] = [
+    runs: list[tuple[str | None, tuple[PartitionedPhase, ...]]] = [
         (layer, tuple(phase for _, phase in members))
         for layer, members in groupby(phases, key=lambda one: one[0])
     ]
     for _, alike in groupby(runs, key=lambda run: (run[0] is not None, run[1])):
         members = list(alike)
-        yield SharedSection(tuple(layer for layer, _ in members if layer), members[0][1])
+        yield PartitionedSection(tuple(layer for layer, _ in members if layer), members[0][1])
 
 
-def _phase(shared: Partition, number: int) -> SharedPhase:
-    phase = shared.phases[number]
-    instructions = (shared.program.main.instructions[n] for n in phase.numbers)
+def _phase(partitioned: Partition, number: int) -> PartitionedPhase:
+    phase = partitioned.phases[number]
+    instructions = (partitioned.program.main.instructions[n] for n in phase.numbers)
     names = (functional_of(i) for i in instructions if i.name not in _UNNAMED)
-    return SharedPhase(
+    return PartitionedPhase(
         tuple(name for name, _ in groupby(names)),
         tuple(sum(_read(local).values()) for local in phase.workers),
         tuple(
-            sum(local.program.inputs[n].nbytes for n in local.crossing(worker))
+            sum(local.program.inputs[n].nbytes for n in local.remote_inputs(worker))
             for worker, local in enumerate(phase.workers)
         ),
     )
 
 
-def _read(local: Local) -> dict[str, int]:
+def _read(local: WorkerProgram) -> dict[str, int]:
     """Bytes that a worker reads of each parameter."""
-    shares = _shares(local.program.main)
+    fractions = _fractions_read(local.program.main)
     typed = enumerate(zip(local.program.ports, local.program.inputs, strict=True))
     return {
-        port.name: round(shares.get(number, 0.0) * type.nbytes)
+        port.name: round(fractions.get(number, 0.0) * type.nbytes)
         for number, (port, type) in typed
         if port.kind == "parameter"
     }
 
 
-def _shares(block: Block) -> dict[int, float]:
-    """The share of each value that is read: of what rows are selected from, the rows alone."""
+def _fractions_read(block: Block) -> dict[int, float]:
+    """The fraction of each value that is read: of what rows are selected from, the rows alone."""
     found: dict[int, float] = {}
     for results, instruction in reversed(list(block.numbered())):
         for at, value in enumerate(instruction.operands):
-            size, share = max(1, block.types[value].size), 1.0
+            size, fraction = max(1, block.types[value].size), 1.0
             if at == 0 and instruction.name in SELECTING:
-                share = min(1.0, instruction.types[0].size / size)
+                fraction = min(1.0, instruction.types[0].size / size)
             elif _is_view(instruction.op):
-                share = found.get(results[0], 0.0)
-            found[value] = max(found.get(value, 0.0), share)
+                fraction = found.get(results[0], 0.0)
+            found[value] = max(found.get(value, 0.0), fraction)
     return found
 
 
@@ -198,13 +200,13 @@ def _is_view(op: str) -> bool:
     return op != "composite" and (op in VIEWING or "view" in OPS[op].traits)
 
 
-def _layer(shared: Partition, number: int, derived: Mapping[str, Derivation]) -> str | None:
+def _layer(partitioned: Partition, number: int, derived: Mapping[str, Derivation]) -> str | None:
     """The layer whose parameters the first worker reads most of."""
-    local, sizes = shared.phases[number].workers[0], Counter[str | None]()
+    local, sizes = partitioned.phases[number].workers[0], Counter[str | None]()
     read = _read(local)
     for port, one in zip(local.program.ports, local.sources, strict=True):
-        if isinstance(one, Window) and port.kind == "parameter":
-            for name in _origins(shared.program.ports[one.port].name, derived):
+        if isinstance(one, InputShard) and port.kind == "parameter":
+            for name in _origins(partitioned.program.ports[one.port].name, derived):
                 sizes[layer_of(name)] += read[port.name]
     return sizes.most_common(1)[0][0] if sizes else None
 

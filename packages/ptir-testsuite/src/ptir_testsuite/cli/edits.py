@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from ptir_testsuite.cli.shared import COUNT, SECONDS, built_anew, console, terminable
+from ptir_testsuite.cli.common import COUNT, SECONDS, built_anew, console, terminable
 from ptir_testsuite.reports.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT
 from ptir_testsuite.running.editing import (
     Edited,

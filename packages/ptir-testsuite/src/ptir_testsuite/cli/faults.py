@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from ptir_testsuite.cli.shared import (
+from ptir_testsuite.cli.common import (
     COUNT,
     SECONDS,
     built_anew,

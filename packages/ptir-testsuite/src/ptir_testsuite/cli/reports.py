@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from ptir_testsuite.cli.common import COUNT, SECONDS, built_anew, console, on_backend, terminable
 from ptir_testsuite.cli.runs import wish_of
-from ptir_testsuite.cli.shared import COUNT, SECONDS, built_anew, console, on_backend, terminable
 from ptir_testsuite.reports.failures import everything, groups
 from ptir_testsuite.reports.files import read
 from ptir_testsuite.reports.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT

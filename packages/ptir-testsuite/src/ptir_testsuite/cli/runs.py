@@ -19,7 +19,7 @@ from rich.progress import (
 )
 
 from ptir.errors import UsageError
-from ptir_testsuite.cli.shared import (
+from ptir_testsuite.cli.common import (
     COUNT,
     built_anew,
     console,

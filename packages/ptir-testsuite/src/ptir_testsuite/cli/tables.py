@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from ptir.ops import OPS
+from ptir_testsuite.cli.common import console, on_backend, require_place
 from ptir_testsuite.cli.reports import existing
 from ptir_testsuite.cli.runs import wish_of
-from ptir_testsuite.cli.shared import console, on_backend, require_place
 from ptir_testsuite.corpus.case import Case
 from ptir_testsuite.corpus.coverage import EXEMPT, needs
 from ptir_testsuite.reports import badge, matrix

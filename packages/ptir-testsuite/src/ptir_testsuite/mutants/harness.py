@@ -36,13 +36,13 @@ class Call:
     def again(self, *operands: Array, **changes: Any) -> Any:
         """The right result of the same op on other operands or attributes."""
         attributes = dict(self.instruction.attributes) | changes
-        return OPS[self.instruction.op].meaning(
+        return OPS[self.instruction.op].reference(
             numerics, *(operands or self.operands), **attributes
         )
 
 
 class Correct(Interpreter):
-    """The meanings of the op records, one instruction at a time: nothing is wrong here."""
+    """The references of the op records, one instruction at a time: nothing is wrong here."""
 
     name = "correct"
     claims = frozenset(PROFILES)
@@ -69,10 +69,10 @@ class Correct(Interpreter):
     def step(
         self, instruction: Instruction, operands: Sequence[Array], device: Device
     ) -> tuple[Array, ...]:
-        """The record's meaning."""
-        meaning = OPS[instruction.op].meaning
+        """What the record's reference computes."""
+        reference = OPS[instruction.op].reference
         with np.errstate(all="ignore"):
-            found = meaning(numerics, *operands, **instruction.attributes)
+            found = reference(numerics, *operands, **instruction.attributes)
         return found if isinstance(found, tuple) else (np.asarray(found),)
 
 

@@ -115,7 +115,7 @@ class Zeros(Correct):
         return tuple(np.zeros(t.shape, t.dtype.numpy) for t in instruction.types)
 
 
-@impostor("runs NumPy instead of the meanings", "maximum", Outcome.MISMATCH)
+@impostor("runs NumPy instead of the references", "maximum", Outcome.MISMATCH)
 class PlainNumPy(Correct):
     """Takes NumPy's functions for the same thing."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ptir.backend import Device, Executable, MemoryStats, Options
-from ptir.backend.contract import Feeds, in_turns
+from ptir.backend.contract import Feeds, repeat_by_runs
 from ptir.ir.program import Instruction, Program
 from ptir.types import TensorType, dtype_of
 from ptir_testsuite.mutants.harness import Correct
@@ -270,10 +270,10 @@ class Repeating(Executable):
         return self.bound.run(inputs)
 
     def repeat(
-        self, inputs: Sequence[Any], feeds: Feeds, turns: int, keep: int
+        self, inputs: Sequence[Any], feeds: Feeds, count: int, keep: int
     ) -> tuple[list[Any], tuple[Any, ...]]:
         """Nothing is fed."""
-        return in_turns(self.run, inputs, (), turns, keep)
+        return repeat_by_runs(self.run, inputs, (), count, keep)
 
 
 @impostor("runs in a row are all given the first inputs", "lifetime-repeat", Outcome.MISMATCH)

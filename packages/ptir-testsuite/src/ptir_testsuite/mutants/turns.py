@@ -118,7 +118,7 @@ class _Whole(Correct):
         return super().refusal(query, device)
 
     def step(self, instruction: Instruction, operands: Sequence[Array], device: Device) -> Results:
-        """The composite, or the meaning of an op."""
+        """The composite, or the reference of an op."""
         attributes = instruction.attributes
         if instruction.op == "composite" and attributes["name"] == self.composite:
             with np.errstate(all="ignore"):

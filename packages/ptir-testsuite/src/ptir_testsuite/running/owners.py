@@ -1,7 +1,7 @@
 """Whose an op is: where a row of a plugin's op fails, its author looks at the op's record first.
 
-A backend that refuses the op runs its decomposition, one on NumPy its meaning: what is wrong there
-says nothing about the backend.
+A backend that refuses the op runs its decomposition, one on NumPy its reference: what is wrong
+there says nothing about the backend.
 """
 
 from __future__ import annotations
@@ -83,23 +83,23 @@ def ran_itself(case: Case, terms: Terms) -> str:
     whose = owner(OPS[case.op])
     if not whose:
         return ""
-    return f"  {case.op} is an op of {whose}: {_meaning(case, terms)}"
+    return f"  {case.op} is an op of {whose}: {_reference(case, terms)}"
 
 
-def _meaning(case: Case, terms: Terms) -> str:
-    """What becomes of the case where the record's own meaning computes it on the host."""
+def _reference(case: Case, terms: Terms) -> str:
+    """What becomes of the case where the record's own reference computes it on the host."""
     op = OPS[case.op]
     if op.regions:
         return FIRST
     try:
         with np.errstate(all="ignore"):
-            given = op.meaning(numerics, *case.arrays, **case.attributes)
-    except Exception as error:  # noqa: BLE001  what a plugin's meaning raises is what is told
-        return f"its meaning raises {named(error)}: {FIRST}"
+            given = op.reference(numerics, *case.arrays, **case.attributes)
+    except Exception as error:  # noqa: BLE001  what a plugin's reference raises is what is told
+        return f"its reference raises {named(error)}: {FIRST}"
     results = given if isinstance(given, tuple) else (np.asarray(given),)
     if judge(case, results, terms).message:
-        return f"its meaning gives a wrong result for these operands: {FIRST}"
-    return "its meaning gives the right result for these operands"
+        return f"its reference gives a wrong result for these operands: {FIRST}"
+    return "its reference gives the right result for these operands"
 
 
 def _listed(names: Iterable[str]) -> str:

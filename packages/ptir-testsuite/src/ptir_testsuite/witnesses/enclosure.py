@@ -49,7 +49,7 @@ class Enclosure:
             return control(instruction, operands, regions)
         rounding = Rounding.of(instruction, operands)
         certain = rounding is None or rounding.bound.kind == "rounded"
-        native = meaning(instruction, operands) if certain else None
+        native = reference(instruction, operands) if certain else None
         if native is not None and rounding is None and all(o.exact for o in operands):
             return [point(array) for array in native]
         found = self.bounds(instruction, operands)
@@ -88,13 +88,13 @@ class Enclosure:
         return found if isinstance(found, list) else [found]
 
 
-def meaning(instruction: Instruction, operands: Sequence[Span]) -> tuple[Array, ...] | None:
+def reference(instruction: Instruction, operands: Sequence[Span]) -> tuple[Array, ...] | None:
     """What the op record says of operands that can only be one thing; None if some cannot."""
     arrays = [operand.native for operand in operands if operand.native is not None]
     if len(arrays) < len(operands):
         return None
     with np.errstate(all="ignore"):
-        result = OPS[instruction.op].meaning(numerics, *arrays, **instruction.attributes)
+        result = OPS[instruction.op].reference(numerics, *arrays, **instruction.attributes)
     return result if isinstance(result, tuple) else (result,)
 
 
@@ -124,7 +124,7 @@ def evaluate(block: Block, inputs: Sequence[Array]) -> list[Array]:
             more["regions"] = [
                 lambda *a, r=region: evaluate(r, a) for region in instruction.regions
             ]
-        result = OPS[instruction.op].meaning(numerics, *arrays, **instruction.attributes, **more)
+        result = OPS[instruction.op].reference(numerics, *arrays, **instruction.attributes, **more)
         values.extend(result if isinstance(result, tuple | list) else (result,))
     return [np.asarray(values[v]) for v in block.outputs]
 

@@ -34,7 +34,7 @@ def rule(*names: str) -> Callable[[AnyRule], AnyRule]:
 
 def _meaning(name: str) -> Callable[..., Any]:
     record = OPS[name]
-    return lambda *arrays, **attributes: record.meaning(numerics, *arrays, **attributes)
+    return lambda *arrays, **attributes: record.reference(numerics, *arrays, **attributes)
 
 
 def _corners(candidates: Sequence[Array]) -> Span:

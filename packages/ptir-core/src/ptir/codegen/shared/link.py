@@ -21,7 +21,7 @@ from ptir.codegen.shared.program import Bound, FromInput, Joined, LocalProgram
 from ptir.codegen.shared.windows import Unshared, is_unpacking
 from ptir.ir.attributes import Literal
 from ptir.ir.program import Block
-from ptir.partition.phases import Left, Output, Partition
+from ptir.partition.phases import Partition, PhaseOutput, ProgramOutput
 
 LINE = 64
 """Bytes that workers do not share, so that none waits for what another writes."""
@@ -56,7 +56,7 @@ class Linker:
     shared: Partition
     device: KernelDevice
     programs: Sequence[Sequence[LocalProgram]]
-    outputs: Sequence[Output]
+    outputs: Sequence[ProgramOutput]
     source: SourceFile = field(init=False)
     worked: list[list[Worked]] = field(init=False)
     places: dict[tuple[int, int, int], Location] = field(init=False)
@@ -123,7 +123,7 @@ class Linker:
                         found = Location(Place("input", bound.port), bound.offset)
                         self.places[number, worker, output] = found
 
-    def _output(self, number: int, output: Output) -> Place:
+    def _output(self, number: int, output: ProgramOutput) -> Place:
         """Where an output of the program is, and its parts with it."""
         sizes = [self._nbytes(_key(part)) for part in output.parts]
         offsets = [0, *accumulate(sizes[:-1])]
@@ -212,7 +212,7 @@ class Linker:
         return self.places[_key(bound[0])]
 
 
-def _key(left: Left) -> tuple[int, int, int]:
+def _key(left: PhaseOutput) -> tuple[int, int, int]:
     return left.phase, left.worker, left.output
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from ptir.codegen.shared.program import LocalProgram
 from ptir.codegen.shared.windows import Unshared
 from ptir.ir.graph import Ref, freeze, source
-from ptir.partition.local import collected
-from ptir.partition.phases import Left, Output, Partition
-from ptir.partition.placement import WHOLE, Split
+from ptir.partition.local import full_value
+from ptir.partition.phases import Partition, PhaseOutput, ProgramOutput
+from ptir.partition.placement import REPLICATED, Split
 from ptir.types import TensorType
 
 MOST = 1 << 20
@@ -22,10 +22,10 @@ MOST = 1 << 20
 
 def gathered(
     shared: Partition, programs: Sequence[Sequence[LocalProgram]]
-) -> tuple[list[list[LocalProgram]], list[Output]]:
+) -> tuple[list[list[LocalProgram]], list[ProgramOutput]]:
     """All phases, with one more where it is needed, and where the outputs are then."""
-    phases, outputs = [list(phase) for phase in programs], list[Output]()
-    seen, inputs, results = set[Left](), list[tuple[Left, Ref]](), list[Ref]()
+    phases, outputs = [list(phase) for phase in programs], list[ProgramOutput]()
+    seen, inputs, results = set[PhaseOutput](), list[tuple[PhaseOutput, Ref]](), list[Ref]()
     for value, output in zip(shared.program.main.outputs, shared.outputs, strict=True):
         if follow_one_another(shared, output) and not seen & set(output.parts):
             outputs.append(output)
@@ -36,8 +36,10 @@ def gathered(
             raise Unshared("the parts of a large output do not lie one behind the other")
         parts = [source(type_of(shared, left)) for left in output.parts]
         inputs += zip(output.parts, parts, strict=True)
-        whole = collected(parts, output.placement, type) if len(parts) > 1 else parts[0]
-        outputs.append(Output(WHOLE, (Left(len(programs), 0, len(results), value),)))
+        whole = full_value(parts, output.placement, type) if len(parts) > 1 else parts[0]
+        outputs.append(
+            ProgramOutput(REPLICATED, (PhaseOutput(len(programs), 0, len(results), value),))
+        )
         results.append(whole)
     if results:
         block = freeze(results, [ref for _, ref in inputs])
@@ -47,7 +49,7 @@ def gathered(
     return phases, outputs
 
 
-def follow_one_another(shared: Partition, output: Output) -> bool:
+def follow_one_another(shared: Partition, output: ProgramOutput) -> bool:
     """Whether the parts of an output lie one behind the other in it."""
     placement, begin = output.placement, 0
     if not isinstance(placement, Split):
@@ -61,6 +63,6 @@ def follow_one_another(shared: Partition, output: Output) -> bool:
     return True
 
 
-def type_of(shared: Partition, left: Left) -> TensorType:
+def type_of(shared: Partition, left: PhaseOutput) -> TensorType:
     """The type of what a worker left."""
     return shared.phases[left.phase].workers[left.worker].program.outputs[left.output]

@@ -12,10 +12,10 @@ from ptir.codegen.shared.windows import take
 from ptir.ir.graph import Ref, Visit, freeze, inline, reachable, rebuild, repeat, source
 from ptir.ir.program import Block, Instruction
 from ptir.ops.implementations import BACKEND
-from ptir.partition.phases import Left, Local, Partition
+from ptir.partition.phases import Partition, PhaseOutput, WorkerProgram
 from ptir.passes.context import PassContext
+from ptir.passes.cse import cse_block
 from ptir.passes.legalize import legalize
-from ptir.passes.share import share_block
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class FromInput:
     offset: int
 
 
-Joined = tuple[Left, ...]
+Joined = tuple[PhaseOutput, ...]
 """The parts of a split value, one from each worker, that lie one behind the other in memory."""
 
 Bound = FromInput | Joined
@@ -67,7 +67,7 @@ class Localizer:
         inputs: list[tuple[Ref, Bound, bool]] = []
         values: list[Ref] = []
         for number, one in enumerate(local.sources):
-            if isinstance(one, Left):
+            if isinstance(one, PhaseOutput):
                 given = source(legal.inputs[number])
                 inputs.append((given, (one,), False))
                 values.append(given)
@@ -80,18 +80,18 @@ class Localizer:
         outputs = inline(legal.main, values, self._joining(local, values, inputs))
         used = {node.serial for node in reachable(outputs)}
         kept = [one for one in inputs if one[0].node.serial in used]
-        block = share_block(freeze(outputs, [ref for ref, _, _ in kept]))
+        block = cse_block(freeze(outputs, [ref for ref, _, _ in kept]))
         donated = frozenset(n for n, (_, _, own) in enumerate(kept) if own)
         return LocalProgram(block, tuple(bound for _, bound, _ in kept), donated)
 
     def _joining(
-        self, local: Local, values: Sequence[Ref], inputs: list[tuple[Ref, Bound, bool]]
+        self, local: WorkerProgram, values: Sequence[Ref], inputs: list[tuple[Ref, Bound, bool]]
     ) -> Visit:
         """Brings no parts together that lie one behind the other: they are the whole."""
         lefts = {
             value.node.serial: one
             for value, one in zip(values, local.sources, strict=True)
-            if isinstance(one, Left)
+            if isinstance(one, PhaseOutput)
         }
         known: dict[Joined, Ref] = {}
 

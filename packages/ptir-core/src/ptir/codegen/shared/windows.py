@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from ptir.codegen.panels import LANES, UNPACK, Panels, panels_of
 from ptir.ir.graph import Ref, freeze, inline, repeat, source
 from ptir.ir.program import Block, Instruction, Program
-from ptir.partition.local import joined, piece
-from ptir.partition.phases import Window
+from ptir.partition.local import axis_slice, concatenated
+from ptir.partition.phases import InputShard
 from ptir.partition.placement import Ranges, Split
 from ptir.types import TensorType
 
@@ -85,7 +85,7 @@ class Taken:
     """Whether the offset says it all: what is written there is written in place."""
 
 
-def take(window: Window, type: TensorType, panels: Panels | None) -> Taken:
+def take(window: InputShard, type: TensorType, panels: Panels | None) -> Taken:
     """A worker's window of an input of a type (plain, where it is packed)."""
     placement = window.placement
     if panels is not None:
@@ -102,7 +102,7 @@ def take(window: Window, type: TensorType, panels: Panels | None) -> Taken:
     return Taken(given, _cut(given, axis, parts), contiguous=False)
 
 
-def _panels(window: Window, panels: Panels) -> Taken:
+def _panels(window: InputShard, panels: Panels) -> Taken:
     given, placement = source(panels.packed), window.placement
     if not isinstance(placement, Split):
         return Taken(given, panels.unpack(given))
@@ -122,4 +122,4 @@ def _panels(window: Window, panels: Panels) -> Taken:
 
 
 def _cut(value: Ref, axis: int, parts: Ranges) -> Ref:
-    return joined([piece(value, axis, a, b) for a, b in parts], axis)
+    return concatenated([axis_slice(value, axis, a, b) for a, b in parts], axis)

@@ -1,4 +1,4 @@
-"""Tensor arithmetic as PTIR defines it, on NumPy arrays: the ``xp`` of every op's meaning.
+"""Tensor arithmetic as PTIR defines it, on NumPy arrays: the ``xp`` of every op's reference.
 
 Plain NumPy breaks many of these rules; op bodies call these functions, never raw NumPy.
 """
@@ -66,7 +66,7 @@ from ptir.ops.numerics.elementwise import (
 from ptir.ops.numerics.erf import erf
 from ptir.ops.numerics.indexing import (
     SCATTERS,
-    check_places,
+    check_indices,
     gather,
     no_rows,
     row,
@@ -88,7 +88,7 @@ __all__ = [
     "broadcast_to",
     "cast",
     "ceil",
-    "check_places",
+    "check_indices",
     "clamp",
     "compare",
     "concat",

@@ -1,4 +1,4 @@
-"""The meaning of creation ops on NumPy arrays, with the counter-based random generator."""
+"""The reference of creation ops on NumPy arrays, with the counter-based random generator."""
 
 from __future__ import annotations
 

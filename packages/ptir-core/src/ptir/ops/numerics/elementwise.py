@@ -1,4 +1,4 @@
-"""The meaning of elementwise ops on NumPy arrays, exact where plain NumPy is not.
+"""The reference of elementwise ops on NumPy arrays, exact where plain NumPy is not.
 
 Arguments are arrays of any PTIR dtype the op is defined for (0-d ones included); results are fresh
 arrays of the op's result dtype. No NumPy warning leaves this module.

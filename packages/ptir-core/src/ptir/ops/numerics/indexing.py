@@ -122,7 +122,7 @@ def no_rows(type: TensorType) -> Array:
 # the check
 
 
-def check_places(op: str, indices: Array, greatest: Sequence[int]) -> None:
+def check_indices(op: str, indices: Array, greatest: Sequence[int]) -> None:
     """Raise ``DeviceError`` for the first index outside ``0..greatest``.
 
     ``greatest`` holds one number, or one for each entry of the last axis of ``indices``.

@@ -1,4 +1,4 @@
-"""How meanings are written: without NumPy's warnings, rounded once to the element type."""
+"""How references are written: without NumPy's warnings, rounded once to the element type."""
 
 from __future__ import annotations
 

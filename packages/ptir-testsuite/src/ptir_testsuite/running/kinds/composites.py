@@ -3,7 +3,7 @@
 Rows of a batch are also run by themselves and must be what they were beside the others.
 
 The last form goes through core as a model's layers do: operands after the first are parameters,
-which the backend may bring into a form of its own (``param_resolver``) before anything runs.
+which the backend may bring into a form of its own (``prepack``) before anything runs.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def told(item: ModelRun) -> Iterator[str]:
 
 
 def _turns(setting: Setting) -> int:
-    return setting.target.backend.turns(setting.target.device)
+    return setting.target.backend.runs_per_call(setting.target.device)
 
 
 def _guarded(phase: str, action: Callable[[], T]) -> T:

@@ -85,7 +85,7 @@ def _valid(main: Block, arrays: Sequence[Array], note: str) -> Iterator[Stored]:
 
 
 def _values(main: Block, arrays: Sequence[Array]) -> dict[int, Array]:
-    """What the meanings of the op records give for every value; without those behind regions."""
+    """What the references of the op records give for every value; without those behind regions."""
     from ptir.ops import numerics
 
     found: dict[int, Any] = dict(enumerate(arrays))
@@ -94,7 +94,7 @@ def _values(main: Block, arrays: Sequence[Array]) -> dict[int, Array]:
             continue
         operands = [found[v] for v in instruction.operands]
         with np.errstate(all="ignore"):
-            given = OPS[instruction.op].meaning(numerics, *operands, **instruction.attributes)
+            given = OPS[instruction.op].reference(numerics, *operands, **instruction.attributes)
         results = given if isinstance(given, tuple) else (np.asarray(given),)
         found.update(zip(numbers, results, strict=True))
     return found

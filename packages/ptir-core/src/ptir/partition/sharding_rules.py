@@ -1,9 +1,9 @@
-"""Which axes of an op go together: split one of them and the others are split alike.
+"""Sharding rules: which axes of an op go together, so that a split of one is one of the others.
 
-One table, ``LINKS``: a function for each op that lists its *factors*. A factor is a set of axes,
-one at most of each operand and result, along which the op works place by place; operands without
-one are needed whole. A factor that is summed over leaves addends. An op without a row has none, so
-it is done whole by every worker.
+One table, ``SHARDING_RULES``: a function for each op that lists its *factors*. A factor is a set of
+axes, one at most of each operand and result, along which the op works place by place; operands
+without one are needed whole. A factor that is summed over leaves addends. An op without a row has
+none, so it is done whole by every worker.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from typing import Final
 
 from ptir.ir.program import Instruction
 from ptir.ops.record import OPS
-from ptir.partition.placement import WHOLE, Partial, Placement, Ranges, Split, gathered, spread
+from ptir.partition.placement import (
+    REPLICATED,
+    Partial,
+    Placement,
+    Ranges,
+    Split,
+    ranges_of_units,
+    units_of_ranges,
+)
 from ptir.types import BF16, F16, TensorType
 
 
 @dataclass(frozen=True)
-class Link:
+class FactorAxis:
     """An axis that a factor's units lie along: ``outer`` rounds of units of ``inner`` places."""
 
     axis: int
@@ -37,33 +45,33 @@ class Factor:
     """
 
     count: int
-    operands: tuple[Link | None, ...]
-    results: tuple[Link | Partial, ...]
+    operands: tuple[FactorAxis | None, ...]
+    results: tuple[FactorAxis | Partial, ...]
 
-    def units(self, link: Link | Partial | None, split: Split) -> tuple[Ranges, ...] | None:
+    def units(self, link: FactorAxis | Partial | None, split: Split) -> tuple[Ranges, ...] | None:
         """The units that each worker has when a linked axis is split so; None where it cannot."""
-        if not isinstance(link, Link) or link.axis != split.axis:
+        if not isinstance(link, FactorAxis) or link.axis != split.axis:
             return None
-        found = [gathered(p, self.count, link.outer, link.inner) for p in split.parts]
+        found = [units_of_ranges(p, self.count, link.outer, link.inner) for p in split.parts]
         return tuple(u for u in found if u is not None) if None not in found else None
 
-    def placed(self, link: Link | Partial | None, units: tuple[Ranges, ...]) -> Placement:
+    def placed(self, link: FactorAxis | Partial | None, units: tuple[Ranges, ...]) -> Placement:
         """The placement of an operand or result when workers have these units."""
-        if isinstance(link, Link):
-            parts = (spread(part, self.count, link.outer, link.inner) for part in units)
+        if isinstance(link, FactorAxis):
+            parts = (ranges_of_units(part, self.count, link.outer, link.inner) for part in units)
             return Split(link.axis, tuple(parts))
-        return link or WHOLE
+        return link or REPLICATED
 
 
 Rule = Callable[[Instruction, Sequence[TensorType]], list[Factor]]
 
-LINKS: Final[dict[str, Rule]] = {}
+SHARDING_RULES: Final[dict[str, Rule]] = {}
 """The factors of each op."""
 
 
 def factors(instruction: Instruction, types: Sequence[TensorType]) -> list[Factor]:
     """The factors of an op (not of a composite) with at least two units."""
-    rule = LINKS.get(instruction.op)
+    rule = SHARDING_RULES.get(instruction.op)
     if rule is None and "elementwise" in OPS[instruction.op].traits:
         rule = _elementwise
     found = rule(instruction, types) if rule else []
@@ -72,7 +80,7 @@ def factors(instruction: Instruction, types: Sequence[TensorType]) -> list[Facto
 
 def _row(*names: str) -> Callable[[Rule], Rule]:
     def add(rule: Rule) -> Rule:
-        LINKS.update(dict.fromkeys(names, rule))
+        SHARDING_RULES.update(dict.fromkeys(names, rule))
         return rule
 
     return add
@@ -82,10 +90,10 @@ def _same(
     instruction: Instruction, types: Sequence[TensorType], axes: Sequence[int]
 ) -> list[Factor]:
     """Factors for axes at which the first operand and every result have the same places."""
-    others: list[Link | None] = [None] * (len(types) - 1)
+    others: list[FactorAxis | None] = [None] * (len(types) - 1)
     results = len(instruction.types)
     return [
-        Factor(types[0].shape[axis], (Link(axis), *others), (Link(axis),) * results)
+        Factor(types[0].shape[axis], (FactorAxis(axis), *others), (FactorAxis(axis),) * results)
         for axis in axes
     ]
 
@@ -95,7 +103,9 @@ def _elementwise(instruction: Instruction, types: Sequence[TensorType]) -> list[
     if any(type.shape not in (shape, ()) for type in types):
         return []
     return [
-        Factor(count, tuple(Link(axis) if t.rank else None for t in types), (Link(axis),))
+        Factor(
+            count, tuple(FactorAxis(axis) if t.rank else None for t in types), (FactorAxis(axis),)
+        )
         for axis, count in enumerate(shape)
     ]
 
@@ -103,7 +113,7 @@ def _elementwise(instruction: Instruction, types: Sequence[TensorType]) -> list[
 @_row("constant", "iota")
 def _creation(instruction: Instruction, types: Sequence[TensorType]) -> list[Factor]:
     shape = instruction.types[0].shape
-    return [Factor(count, (), (Link(axis),)) for axis, count in enumerate(shape)]
+    return [Factor(count, (), (FactorAxis(axis),)) for axis, count in enumerate(shape)]
 
 
 @_row("broadcast_to")
@@ -111,16 +121,21 @@ def _broadcast(instruction: Instruction, types: Sequence[TensorType]) -> list[Fa
     operand, result = types[0], instruction.types[0]
     new = result.rank - operand.rank
     return [
-        Factor(count, (Link(a - new) if a >= new and operand.shape[a - new] == count else None,),
-               (Link(a),))
+        Factor(
+            count,
+            (FactorAxis(a - new) if a >= new and operand.shape[a - new] == count else None,),
+            (FactorAxis(a),),
+        )
         for a, count in enumerate(result.shape)
-    ]  # fmt: skip
+    ]
 
 
 @_row("transpose")
 def _transpose(instruction: Instruction, types: Sequence[TensorType]) -> list[Factor]:
     order = instruction.attributes["permutation"]
-    return [Factor(types[0].shape[a], (Link(a),), (Link(at),)) for at, a in enumerate(order)]
+    return [
+        Factor(types[0].shape[a], (FactorAxis(a),), (FactorAxis(at),)) for at, a in enumerate(order)
+    ]
 
 
 @_row("reshape")
@@ -134,9 +149,9 @@ def _reshape(instruction: Instruction, types: Sequence[TensorType]) -> list[Fact
         cuts = _common(before, after)
     found: list[Factor] = []
     for larger, smaller in zip(reversed(cuts), reversed(cuts[:-1]), strict=False):
-        links = [_piece(shape, smaller, larger) for shape in (before, after)]
-        if links[0] and links[1]:
-            found.append(Factor(larger // smaller, (links[0],), (links[1],)))
+        axes = [_piece(shape, smaller, larger) for shape in (before, after)]
+        if axes[0] and axes[1]:
+            found.append(Factor(larger // smaller, (axes[0],), (axes[1],)))
     return found
 
 
@@ -150,12 +165,12 @@ def _common(before: Sequence[int], after: Sequence[int]) -> list[int]:
     return sorted({*_ends(before)} & {*_ends(after)})
 
 
-def _piece(shape: Sequence[int], smaller: int, larger: int) -> Link | None:
+def _piece(shape: Sequence[int], smaller: int, larger: int) -> FactorAxis | None:
     """The axis that a piece of ``larger`` by ``smaller`` places lies in."""
     ends = _ends(shape)
     for axis, (end, begin) in enumerate(itertools.pairwise(ends)):
         if begin <= smaller and larger <= end and end > begin:
-            return Link(axis, outer=end // larger, inner=smaller // begin)
+            return FactorAxis(axis, outer=end // larger, inner=smaller // begin)
     return None
 
 
@@ -174,7 +189,7 @@ def _slice(instruction: Instruction, types: Sequence[TensorType]) -> list[Factor
 def _concat(instruction: Instruction, types: Sequence[TensorType]) -> list[Factor]:
     along = instruction.attributes["axis"]
     return [
-        Factor(count, (Link(axis),) * len(types), (Link(axis),))
+        Factor(count, (FactorAxis(axis),) * len(types), (FactorAxis(axis),))
         for axis, count in enumerate(types[0].shape)
         if axis != along
     ]
@@ -225,7 +240,7 @@ def _dynamic_slice(instruction: Instruction, types: Sequence[TensorType]) -> lis
 def _dynamic_update(instruction: Instruction, types: Sequence[TensorType]) -> list[Factor]:
     operand, update = types[0].shape, types[1].shape
     return [
-        Factor(size, (Link(axis), Link(axis), None), (Link(axis),))
+        Factor(size, (FactorAxis(axis), FactorAxis(axis), None), (FactorAxis(axis),))
         for axis, size in enumerate(operand)
         if size == update[axis]
     ]
@@ -235,12 +250,13 @@ def _dynamic_update(instruction: Instruction, types: Sequence[TensorType]) -> li
 def _take(instruction: Instruction, types: Sequence[TensorType]) -> list[Factor]:
     along, (operand, indices) = instruction.attributes["axis"], types
     found = [
-        Factor(size, (Link(a), None), (Link(a if a < along else a + indices.rank - 1),))
+        Factor(size, (FactorAxis(a), None), (FactorAxis(a if a < along else a + indices.rank - 1),))
         for a, size in enumerate(operand.shape)
         if a != along
     ]
     return found + [
-        Factor(size, (None, Link(a)), (Link(along + a),)) for a, size in enumerate(indices.shape)
+        Factor(size, (None, FactorAxis(a)), (FactorAxis(along + a),))
+        for a, size in enumerate(indices.shape)
     ]
 
 
@@ -248,7 +264,7 @@ def _take(instruction: Instruction, types: Sequence[TensorType]) -> list[Factor]
 def _arg(instruction: Instruction, types: Sequence[TensorType]) -> list[Factor]:
     along = instruction.attributes["axis"]
     return [
-        Factor(size, (Link(a),), (Link(a - (a > along)),))
+        Factor(size, (FactorAxis(a),), (FactorAxis(a - (a > along)),))
         for a, size in enumerate(types[0].shape)
         if a != along
     ]
@@ -261,9 +277,9 @@ def _reduce(instruction: Instruction, types: Sequence[TensorType]) -> list[Facto
     for axis, size in enumerate(types[0].shape):
         if axis not in folded:
             at = axis - sum(other < axis for other in folded)
-            found.append(Factor(size, (Link(axis),), (Link(at),)))
+            found.append(Factor(size, (FactorAxis(axis),), (FactorAxis(at),)))
         elif kind not in ("sum", "prod") or types[0].dtype not in (F16, BF16):
-            found.append(Factor(size, (Link(axis),), (Partial(kind),)))
+            found.append(Factor(size, (FactorAxis(axis),), (Partial(kind),)))
     return found  # f16 and bf16 sums are rounded once, which the sum of rounded sums is not
 
 
@@ -274,17 +290,18 @@ def _dot(instruction: Instruction, types: Sequence[TensorType]) -> list[Factor]:
     batch = list(zip(given["lhs_batch"], given["rhs_batch"], strict=True))
     summed = list(zip(given["lhs_contract"], given["rhs_contract"], strict=True))
     found = [
-        Factor(lhs.shape[a], (Link(a), Link(b)), (Link(at),)) for at, (a, b) in enumerate(batch)
+        Factor(lhs.shape[a], (FactorAxis(a), FactorAxis(b)), (FactorAxis(at),))
+        for at, (a, b) in enumerate(batch)
     ]
     at = len(batch)
     for side, type in enumerate(types):
         for axis in range(type.rank):
             if all(axis != pair[side] for pair in (*batch, *summed)):
-                links = (Link(axis), None) if side == 0 else (None, Link(axis))
-                found.append(Factor(type.shape[axis], links, (Link(at),)))
+                axes = (FactorAxis(axis), None) if side == 0 else (None, FactorAxis(axis))
+                found.append(Factor(type.shape[axis], axes, (FactorAxis(at),)))
                 at += 1
     addend = Partial("sum", wide=instruction.types[0].dtype in (F16, BF16))
-    found += [Factor(lhs.shape[a], (Link(a), Link(b)), (addend,)) for a, b in summed]
+    found += [Factor(lhs.shape[a], (FactorAxis(a), FactorAxis(b)), (addend,)) for a, b in summed]
     return found
 
 
@@ -297,12 +314,15 @@ def _affine(instruction: Instruction, types: Sequence[TensorType]) -> list[Facto
     for axis, size in enumerate(types[1].shape):
         if axis != along:
             count = result.shape[axis]
-            scales = (Link(axis) if t.shape[axis] == count else None for t in types[1:])
-            found.append(Factor(count, (Link(axis), *scales), (Link(axis),)))
+            scales = (FactorAxis(axis) if t.shape[axis] == count else None for t in types[1:])
+            found.append(Factor(count, (FactorAxis(axis), *scales), (FactorAxis(axis),)))
         elif group * bits % 32 == 0:
-            words, values = Link(axis, inner=group * bits // 32), Link(axis, inner=group)
+            words, values = (
+                FactorAxis(axis, inner=group * bits // 32),
+                FactorAxis(axis, inner=group),
+            )
             first, last = (values, words) if instruction.op == "quantize" else (words, values)
-            found.append(Factor(size, (first, Link(axis), Link(axis)), (last,)))
+            found.append(Factor(size, (first, FactorAxis(axis), FactorAxis(axis)), (last,)))
     return found
 
 

@@ -8,8 +8,8 @@ from ptir.ir.graph import Ref, freeze, source
 from ptir.ir.program import Port, Program
 from ptir.ops.record import OPS, literal
 from ptir.passes import PassContext
-from ptir.passes.fold import fold
-from ptir.passes.prune import prune
+from ptir.passes.dce import dce
+from ptir.passes.lift_params import lift_params
 from ptir.types import BF16, F32, TensorType, spec
 
 F = spec("f32", 4)
@@ -24,8 +24,8 @@ def program(outputs: list[Ref], inputs: list[Ref], parameters: str) -> Program:
     return Program(freeze(outputs, inputs), tuple(ports))
 
 
-def folded(before: Program, context: PassContext) -> Program:
-    return prune(fold(before, context), context)
+def lifted(before: Program, context: PassContext) -> Program:
+    return dce(lift_params(before, context), context)
 
 
 def ops(of: Program) -> list[str]:
@@ -49,7 +49,7 @@ def test_maximal_value_is_derived_with_its_derivation(context: PassContext) -> N
     x, w, v = sources(F, F, F)
     scale = OPS["rsqrt"](OPS["add"](v, constant(1e-5, F)))
     before = program([OPS["mul"](x, OPS["mul"](w, scale))], [x, w, v], "12")
-    after = folded(before, context)
+    after = lifted(before, context)
     assert ops(after) == ["mul"]
     (name,) = derived(after)
     assert [port.name for port in after.ports] == ["x0", name]
@@ -62,13 +62,13 @@ def test_maximal_value_is_derived_with_its_derivation(context: PassContext) -> N
 def test_value_that_depends_on_an_input_is_not_derived(context: PassContext) -> None:
     x, w = sources(F, F)
     before = program([OPS["exp"](OPS["add"](x, w))], [x, w], "1")
-    assert fold(before, context) == before
+    assert lift_params(before, context) == before
 
 
 def test_broadcast_is_never_derived_but_what_it_spreads_is(context: PassContext) -> None:
     x, w = sources(spec("f32", 3, 4), F)
     spread = OPS["broadcast_to"](OPS["exp"](w), shape=(3, 4))
-    after = folded(program([OPS["add"](x, spread)], [x, w], "1"), context)
+    after = lifted(program([OPS["add"](x, spread)], [x, w], "1"), context)
     assert ops(after) == ["broadcast_to", "add"]
     assert len(derived(after)) == 1
 
@@ -76,37 +76,37 @@ def test_broadcast_is_never_derived_but_what_it_spreads_is(context: PassContext)
 def test_parameter_still_read_elsewhere_is_not_replaced(context: PassContext) -> None:
     x, w = sources(F, F)
     before = program([OPS["add"](x, OPS["exp"](w)), OPS["mul"](x, w)], [x, w], "1")
-    assert derived(folded(before, context)) == []
+    assert derived(lifted(before, context)) == []
 
 
 def test_two_values_of_one_parameter_must_fit_together(context: PassContext) -> None:
     x, w = sources(F, F)
     both = [OPS["add"](x, OPS["exp"](w)), OPS["mul"](x, OPS["sin"](w))]
-    assert derived(folded(program(both, [x, w], "1"), context)) == []
+    assert derived(lifted(program(both, [x, w], "1"), context)) == []
     y = source(spec("f32", 2))
     halves = [
         OPS["slice"](OPS["exp"](w), starts=(at,), limits=(at + 2,), strides=None) for at in (0, 2)
     ]
     outputs = [OPS["add"](y, half) for half in halves]
-    assert len(derived(folded(program(outputs, [y, w], "1"), context))) == 2
+    assert len(derived(lifted(program(outputs, [y, w], "1"), context))) == 2
 
 
-def test_up_cast_stays_unless_the_backend_folds_casts(context: PassContext, backend) -> None:
+def test_up_cast_stays_unless_the_backend_lifts_casts(context: PassContext, backend) -> None:
     x, w = sources(F, F.with_dtype(BF16))
     wide = OPS["exp"](OPS["cast"](w, dtype=F32))
     before = program([OPS["mul"](x, wide)], [x, w], "1")
-    assert ops(folded(before, context)) == ["cast", "exp", "mul"]
-    backend.folds_casts = True
-    after = folded(before, context)
+    assert ops(lifted(before, context)) == ["cast", "exp", "mul"]
+    backend.lifts_casts = True
+    after = lifted(before, context)
     assert ops(after) == ["mul"]
     assert [p.name for p in after.ports] == ["x0", *derived(after)]
 
 
-def test_folding_casts_does_not_fold_other_growth(context: PassContext, backend) -> None:
-    backend.folds_casts = True
+def test_lifting_casts_does_not_lift_other_growth(context: PassContext, backend) -> None:
+    backend.lifts_casts = True
     x, w = sources(spec("f32", 3, 4), F.with_dtype(BF16))
     spread = OPS["broadcast_to"](OPS["cast"](w, dtype=F32), shape=(3, 4))
-    after = folded(program([OPS["mul"](x, OPS["exp"](spread))], [x, w], "1"), context)
+    after = lifted(program([OPS["mul"](x, OPS["exp"](spread))], [x, w], "1"), context)
     assert ops(after) == ["broadcast_to", "exp", "mul"]
 
 
@@ -114,22 +114,22 @@ def test_down_cast_is_derived(context: PassContext) -> None:
     x, w = sources(F.with_dtype(BF16), F)
     narrow = OPS["cast"](w, dtype=BF16)
     same = OPS["concat"](x, narrow, axis=0)
-    assert ops(folded(program([same], [x, w], "1"), context)) == ["concat"]
+    assert ops(lifted(program([same], [x, w], "1"), context)) == ["concat"]
 
 
 def test_view_of_a_parameter_stays_where_it_costs_nothing(context: PassContext) -> None:
     x, w = sources(spec("f32", 2, 3), spec("f32", 3, 2))
     turned = OPS["transpose"](w, permutation=(1, 0))
     before = program([OPS["add"](x, turned)], [x, w], "1")
-    assert fold(before, context) == before
-    after = folded(program([OPS["add"](x, OPS["exp"](turned))], [x, w], "1"), context)
+    assert lift_params(before, context) == before
+    after = lifted(program([OPS["add"](x, OPS["exp"](turned))], [x, w], "1"), context)
     assert ops(after) == ["add"]
 
 
 def test_equal_derivations_share_one_port(context: PassContext) -> None:
     x, w = sources(F, F)
     outputs = [OPS["add"](x, OPS["floor"](w)), OPS["mul"](x, OPS["floor"](w))]
-    after = fold(program(outputs, [x, w], "1"), context)
+    after = lift_params(program(outputs, [x, w], "1"), context)
     names = [port.name for port in after.ports]
     assert len(set(names)) == len(names)
 
@@ -137,8 +137,8 @@ def test_equal_derivations_share_one_port(context: PassContext) -> None:
 def test_derived_output_and_same_digest_for_same_derivation(context: PassContext) -> None:
     x, w = sources(F, F)
     before = program([OPS["neg"](w)], [x, w], "1")
-    after = folded(before, context)
+    after = lifted(before, context)
     assert ops(after) == []
-    assert derived(folded(before, context)) == derived(after)
+    assert derived(lifted(before, context)) == derived(after)
     renamed = Program(before.main, (Port("x0"), Port("other", "parameter")))
-    assert derived(folded(renamed, context)) != derived(after)
+    assert derived(lifted(renamed, context)) != derived(after)

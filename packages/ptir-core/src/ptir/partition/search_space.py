@@ -1,7 +1,7 @@
-"""What the search looks at: a block's values, which are views of inputs, and how ops may be shared.
+"""What the search looks at: the views of inputs, the strategies of each op, their costs.
 
 A *view* is computed from inputs alone by ops that only rename, widen or repeat; of parameters also
-by elementwise ops (what the fold pass left, since it would grow them). It has no placement of its
+by elementwise ops (what lifting left, since it would grow them). It has no placement of its
 own: each worker reads of it what it needs, where it needs it, as kernels do.
 """
 
@@ -11,17 +11,17 @@ from typing import Final
 
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.record import OPS
-from ptir.partition.choices import (
-    Choice,
-    Reach,
+from ptir.partition.costs import Costs, bytes_accessed, op_cost
+from ptir.partition.placement import Placement, Split, most_of
+from ptir.partition.strategies import (
+    Propagation,
+    Strategy,
     Types,
     alone,
-    beginnings,
-    choice,
-    everywhere,
+    replicated_strategy,
+    seed_splits,
+    strategy,
 )
-from ptir.partition.costs import Costs, moved, work
-from ptir.partition.placement import Placement, Split, most_of
 
 SPLITS: Final = 6
 """Most splits of one value that are looked at."""
@@ -33,8 +33,8 @@ WORTH: Final = 0.25
 """The part of a barrier that an op must take for its axes to be split on its account."""
 
 
-class Facts:
-    """A program's main block for the search."""
+class SearchSpace:
+    """The strategies of a program's main block and what each costs."""
 
     def __init__(self, program: Program, workers: int, costs: Costs) -> None:
         self.block: Block = program.main
@@ -55,7 +55,7 @@ class Facts:
         self.views = frozenset(views)
         self._read: dict[tuple[int, Placement], float] = {}
         self._spent: dict[tuple[object, ...], float] = {}
-        self.reach = Reach(self.block, SPLITS)
+        self.propagation = Propagation(self.block, SPLITS)
         self._begin()
 
     def types(self, instruction: Instruction) -> Types:
@@ -68,31 +68,31 @@ class Facts:
         for results, instruction in self.block.numbered():
             if results and results[0] in self.views:
                 continue
-            whole = self.seconds(instruction, everywhere(instruction))
+            whole = self.seconds(instruction, replicated_strategy(instruction))
             if whole <= WORTH * self.costs.barrier_seconds:
                 continue
             types, values = self.types(instruction), (*instruction.operands, *results)
-            for at, split in beginnings(alone(instruction), types, self.workers, self.costs.grain):
-                self.reach.follow(values[at], split)
+            for at, split in seed_splits(alone(instruction), types, self.workers, self.costs.grain):
+                self.propagation.propagate(values[at], split)
 
-    def choices(self, number: int) -> list[Choice]:
-        """The ways to share an instruction; done by everyone is the first."""
+    def strategies(self, number: int) -> list[Strategy]:
+        """The strategies of an instruction; the replicated one is the first."""
         instruction, results = self.block.instructions[number], self.results[number]
         types, values = self.types(instruction), (*instruction.operands, *results)
-        found = {everywhere(instruction): None}
+        found = {replicated_strategy(instruction): None}
         for at, value in enumerate(values):
-            for split in self.reach.found.get(value, ()):
-                way = choice(instruction, types, at, split)
+            for split in self.propagation.found.get(value, ()):
+                way = strategy(instruction, types, at, split)
                 if way is not None:
                     found[way] = None
         return list(found)
 
-    def view(self, value: int, placement: Placement) -> Choice | None:
+    def view(self, value: int, placement: Placement) -> Strategy | None:
         """How a view is computed as a worker needs it; None: whole, then cut."""
         instruction = self.maker[value]
         if not isinstance(placement, Split):
-            return everywhere(instruction)
-        return choice(instruction, self.types(instruction), len(instruction.operands), placement)
+            return replicated_strategy(instruction)
+        return strategy(instruction, self.types(instruction), len(instruction.operands), placement)
 
     # --- what it costs ---
 
@@ -107,12 +107,12 @@ class Facts:
         if value < len(self.block.inputs):
             return most_of(placement) * self.block.types[value].nbytes
         instruction = self.maker[value]
-        chosen = self.view(value, placement) or everywhere(instruction)
+        chosen = self.view(value, placement) or replicated_strategy(instruction)
         pairs = zip(instruction.operands, chosen.operands, strict=True)
         return sum(self.read(v, placed) for v, placed in pairs)
 
-    def seconds(self, instruction: Instruction, chosen: Choice) -> float:
-        """What the busiest worker spends on an instruction that is shared so."""
+    def seconds(self, instruction: Instruction, chosen: Strategy) -> float:
+        """Seconds of the busiest worker for an instruction under a strategy."""
         # Alike where the operands are: layers repeat.
         reads = tuple(
             self.read(v, placed) if v in self.views else self._made(v, placed)
@@ -122,9 +122,9 @@ class Facts:
         key = (one, types, chosen, reads)
         if key not in self._spent:
             written = tuple(map(self._kept, (t.nbytes for t in instruction.types)))
-            done = work(one, types, chosen)
+            done = op_cost(one, types, chosen)
             self._spent[key] = max(
-                moved(instruction, chosen, reads, written) / costs.bytes_per_second,
+                bytes_accessed(instruction, chosen, reads, written) / costs.bytes_per_second,
                 done.products / costs.products_per_second
                 + done.elements / costs.elements_per_second,
             )
@@ -135,16 +135,16 @@ class Facts:
         return most_of(placement) * self._kept(self.block.types[value].nbytes)
 
     def _kept(self, nbytes: int) -> int:
-        return nbytes if nbytes > self.costs.kept_bytes else 0
+        return nbytes if nbytes > self.costs.cache_bytes else 0
 
-    def crossing(self, value: int, has: Placement, needs: Placement) -> float:
-        """Seconds that a worker spends on bringing together what all have of a value."""
+    def communication(self, value: int, has: Placement, needs: Placement) -> float:
+        """Seconds that a worker spends to read what it needs and others have of a value."""
         nbytes = self.block.types[value].nbytes
         if isinstance(has, Split):
-            share = 1.0 - 1.0 / self.workers
+            fraction = 1.0 - 1.0 / self.workers
         else:
-            share = (self.workers - 1) * most_of(needs)
-        return share * nbytes / self.costs.crossing_bytes_per_second
+            fraction = (self.workers - 1) * most_of(needs)
+        return fraction * nbytes / self.costs.communication_bytes_per_second
 
 
 def _is_viewing(instruction: Instruction, fixed: bool) -> bool:

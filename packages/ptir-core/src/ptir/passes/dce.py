@@ -1,4 +1,4 @@
-"""Drops what nothing needs: instructions without a reader and parameters without a use."""
+"""Dead code: drops instructions without a reader and parameters without a use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ptir.passes.context import PassContext
 from ptir.rewrite.engine import descend
 
 
-def prune(program: Program, context: PassContext) -> Program:
+def dce(program: Program, context: PassContext) -> Program:
     """``program`` without unread instructions and parameters; every input stays, in order."""
     inputs = [source(t) for t in program.main.inputs]
     outputs = inline(program.main, inputs, _visit)
@@ -25,9 +25,9 @@ def prune(program: Program, context: PassContext) -> Program:
 
 
 def _visit(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref]:
-    return repeat(descend(instruction, _prune_region), operands)
+    return repeat(descend(instruction, _dce_region), operands)
 
 
-def _prune_region(block: Block) -> Block:
+def _dce_region(block: Block) -> Block:
     inputs = [source(t) for t in block.inputs]
     return freeze(inline(block, inputs, _visit), inputs)

@@ -8,7 +8,7 @@ import ptir_backend_ref
 from ptir.backend.contract import Backend, Target
 from ptir.capture.plan import Plan, plan_for
 from ptir.ir.program import Port, Program
-from ptir.partition import Costs, Partition, SharedBackend, partition
+from ptir.partition import Costs, Partition, PartitionedBackend, partition
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import PIPELINE, optimize
 from ptir.runtime.workers import decode_program
@@ -21,8 +21,8 @@ EAGER = Costs(
     products_per_second=1e9,
     elements_per_second=1e6,
     barrier_seconds=1e-9,
-    crossing_bytes_per_second=1e9,
-    kept_bytes=0,
+    communication_bytes_per_second=1e9,
+    cache_bytes=0,
     grain=1,
 )
 """All work is slow and barriers cost nothing: whatever can be shared is."""
@@ -32,14 +32,14 @@ CORES = Costs(
     products_per_second=5e10,
     elements_per_second=1e10,
     barrier_seconds=2e-6,
-    crossing_bytes_per_second=2e10,
+    communication_bytes_per_second=2e10,
 )
 """Cores of one processor."""
 
 
 def shared(workers: int, costs: Costs = EAGER, backend: Backend = REF.backend) -> Target:
     """The reference backend, or another, run by so many workers."""
-    return Target(SharedBackend(backend, workers, costs), backend.devices()[0])
+    return Target(PartitionedBackend(backend, workers, costs), backend.devices()[0])
 
 
 def partition_of(program: Program, target: Target) -> Partition:

@@ -1,4 +1,4 @@
-"""Lets the backend say in which form parameters are to be resident (packed, say)."""
+"""Prepacking: the backend says in which form parameters are to be resident."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from ptir.ir.program import Program
 from ptir.passes.context import PassContext
 
 
-def resolve(program: Program, context: PassContext) -> Program:
+def prepack(program: Program, context: PassContext) -> Program:
     """``program`` reading the parameters that the backend derives from the stored ones."""
-    resolved, derived = context.backend.param_resolver(program, context.device)
+    resolved, derived = context.backend.prepack(program, context.device)
     context.derived.update(derived)
     return resolved

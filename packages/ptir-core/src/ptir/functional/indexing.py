@@ -1,4 +1,4 @@
-"""Reading and writing tensors at places that other tensors hold."""
+"""Reading and writing tensors at indices that other tensors hold."""
 
 from __future__ import annotations
 

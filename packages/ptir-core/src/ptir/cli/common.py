@@ -3,10 +3,10 @@
 A command that runs something is written like this::
 
     @click.command()
-    @shared_options
-    def command(shared: Shared) -> None:
-        with session(shared):
-            target = open_target(shared)
+    @common_options
+    def command(common: CommonOptions) -> None:
+        with session(common):
+            target = open_target(common)
             ...
 """
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shared:
-    """The values of the shared options."""
+class CommonOptions:
+    """The values of the common options."""
 
     backend: str | None
     override: tuple[str, ...]
@@ -102,30 +102,30 @@ OPTIONS = (
 )
 
 
-def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give ``command`` the shared options; it receives them as its argument ``shared``."""
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command`` the common options; it receives them as its argument ``common``."""
 
     @functools.wraps(command)
-    def with_shared(**values: Any) -> Any:
-        names = Shared.__dataclass_fields__
-        shared = Shared(**{name: values.pop(name) for name in names})
-        return command(shared=shared, **values)
+    def with_common(**values: Any) -> Any:
+        names = CommonOptions.__dataclass_fields__
+        common = CommonOptions(**{name: values.pop(name) for name in names})
+        return command(common=common, **values)
 
-    wrapped: Callable[..., Any] = with_shared
+    wrapped: Callable[..., Any] = with_common
     for option in reversed(OPTIONS):
         wrapped = option(wrapped)
     return wrapped
 
 
 def showing_only(*names: str) -> Callable[[click.Command], click.Command]:
-    """Leave shared options but those called ``names`` out of a command's help; it takes them all.
+    """Leave common options but those called ``names`` out of a command's help; it takes them all.
 
     For a command that runs nothing; goes above ``click.command()``.
     """
 
     @click.command()
-    @shared_options
-    def bare(shared: Shared) -> None:
+    @common_options
+    def bare(common: CommonOptions) -> None:
         """Only its options are looked at."""
 
     hidden = {option.name for option in bare.params} - {*names}
@@ -140,7 +140,7 @@ def showing_only(*names: str) -> Callable[[click.Command], click.Command]:
 
 
 @contextmanager
-def session(shared: Shared) -> Iterator[None]:
+def session(common: CommonOptions) -> Iterator[None]:
     """Load plugins, put overrides and sinks in force, and print statistics at the end.
 
     What backends and plugins print meanwhile goes to stderr, since stdout carries only the result:
@@ -153,27 +153,27 @@ def session(shared: Shared) -> Iterator[None]:
 
     loaded = plugins.install()
     stats = trace.StatsSink()
-    sinks: list[Sink] = [stats] if shared.stats or shared.profile else []
-    if shared.dump_dir is not None:
-        sinks.append(trace.DumpSink(shared.dump_dir, shared.dump_mode))
-    sinks += [row.value for row in loaded.rows("ptir_trace_sinks", folder=shared.dump_dir)]
+    sinks: list[Sink] = [stats] if common.stats or common.profile else []
+    if common.dump_dir is not None:
+        sinks.append(trace.DumpSink(common.dump_dir, common.dump_mode))
+    sinks += [row.value for row in loaded.rows("ptir_trace_sinks", folder=common.dump_dir)]
     report(loaded.untold())
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(sys.stderr))
-        stack.callback(_report_stats, shared, stats)
-        stack.enter_context(overrides(dict(map(parse_override, shared.override))))
+        stack.callback(_report_stats, common, stats)
+        stack.enter_context(overrides(dict(map(parse_override, common.override))))
         stack.enter_context(trace.listening_to(sinks))
         yield
 
 
-def _report_stats(shared: Shared, stats: StatsSink) -> None:
+def _report_stats(common: CommonOptions, stats: StatsSink) -> None:
     from ptir.cli import show
 
-    if shared.stats:
+    if common.stats:
         rows: list[tuple[object, ...]] = [(k, _number(v)) for k, v in stats.summary().items()]
         rows += [(f"{f} implementation", f"{i}: {why}") for f, (i, why) in stats.chosen()]
         show.table(("statistic", "value"), rows, err=True)
-    if shared.profile:
+    if common.profile:
         lines = [
             (row.kind, row.name, row.total.count, _number(row.total.seconds), row.total.nbytes)
             for row in stats.profile()
@@ -185,7 +185,7 @@ def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6f}"
 
 
-def open_target(shared: Shared) -> Target:
+def open_target(common: CommonOptions) -> Target:
     """The target of ``--backend``, else the best working one, which is said on stderr.
 
     What would have been preferred and failed is named too; what this machine merely lacks is left
@@ -195,8 +195,8 @@ def open_target(shared: Shared) -> Target:
     from ptir.backend import registry
     from ptir.cli import show
 
-    if shared.backend:
-        return registry.get(shared.backend)
+    if common.backend:
+        return registry.get(common.backend)
     choice = registry.best()
     failed = [skipped.name for skipped in choice.skipped if not skipped.absent]
     also = f"; {', '.join(failed)} failed, see `ptir doctor`" if failed else ""

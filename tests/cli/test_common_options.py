@@ -1,4 +1,4 @@
-"""The shared options reach a command, and a session puts them in force and takes them back."""
+"""The common options reach a command, and a session puts them in force and takes them back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from ptir import events
+from ptir.cli.common import CommonOptions, common_options, open_target, session
 from ptir.cli.main import main
-from ptir.cli.shared import Shared, open_target, session, shared_options
 from ptir.errors import BackendUnavailable, UsageError
 from ptir.ops import implementations
 from tiny_distributions import TINY, Site, site
@@ -21,20 +21,20 @@ __all__ = ["site"]
 Capture = pytest.CaptureFixture[str]
 
 
-def parsed(*argv: str, **environment: str) -> Shared:
-    seen: list[Shared] = []
+def parsed(*argv: str, **environment: str) -> CommonOptions:
+    seen: list[CommonOptions] = []
 
     @click.command()
-    @shared_options
-    def command(shared: Shared) -> None:
-        seen.append(shared)
+    @common_options
+    def command(common: CommonOptions) -> None:
+        seen.append(common)
 
     done = CliRunner().invoke(command, argv, env=environment, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return seen[0]
 
 
-DEFAULT = Shared(None, (), None, "all", False, False, False, None)
+DEFAULT = CommonOptions(None, (), None, "all", False, False, False, None)
 
 
 def test_without_options_nothing_is_asked_for() -> None:
@@ -58,7 +58,7 @@ def test_options_and_their_environment_twins_mean_the_same() -> None:
         PTIR_SEED="7",
     )
     overrides = ("a=default", "b=force=c")
-    assert given == Shared("opencl:0", overrides, Path("d"), "compile", True, True, True, 7)
+    assert given == CommonOptions("opencl:0", overrides, Path("d"), "compile", True, True, True, 7)
     assert twins == given
 
 
@@ -76,7 +76,9 @@ def functional(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("functional")
 def test_session_puts_overrides_in_force_and_takes_them_back(site: Site) -> None:
-    with session(Shared(None, ("tiny_f=force=fast",), None, "all", False, False, False, None)):
+    with session(
+        CommonOptions(None, ("tiny_f=force=fast",), None, "all", False, False, False, None)
+    ):
         ((name, policy),) = implementations.active_overrides()
         assert (name, str(policy)) == ("tiny_f", "force=fast")
     assert implementations.active_overrides() == ()
@@ -84,7 +86,7 @@ def test_session_puts_overrides_in_force_and_takes_them_back(site: Site) -> None
 
 @pytest.mark.usefixtures("functional")
 def test_wrong_override_fails_and_leaves_nothing_behind(site: Site) -> None:
-    wrong = Shared(None, ("tiny_f=force=fats",), None, "all", True, False, False, None)
+    wrong = CommonOptions(None, ("tiny_f=force=fats",), None, "all", True, False, False, None)
     with pytest.raises(UsageError, match="nearest: fast"), session(wrong):
         pass
     assert not events.listening()
@@ -92,7 +94,7 @@ def test_wrong_override_fails_and_leaves_nothing_behind(site: Site) -> None:
 
 @pytest.mark.usefixtures("functional")
 def test_statistics_go_to_stderr(site: Site, capsys: Capture) -> None:
-    asked = Shared(None, (), None, "all", True, True, False, None)
+    asked = CommonOptions(None, (), None, "all", True, True, False, None)
     with session(asked):
         events.emit(events.ParameterLoaded("wte", 64, 0.5))
         events.emit(events.ImplementationChosen("tiny_f", "fast", "forced"))
@@ -118,7 +120,7 @@ def ptir_trace_sinks(folder): return [Writes(folder)]
 
 def test_sinks_of_plugins_hear_events_and_are_finished(site: Site, tmp_path: Path) -> None:
     site.plugin("sink", SINK)
-    with session(Shared(None, (), tmp_path / "d", "all", False, False, False, None)):
+    with session(CommonOptions(None, (), tmp_path / "d", "all", False, False, False, None)):
         events.emit(events.ParameterLoaded("wte", 64, 0.5))
     assert (tmp_path / "d" / "seen.txt").read_text() == "1"
 
@@ -130,7 +132,7 @@ def test_automatic_choice_is_said_and_a_named_backend_is_final(site: Site, capsy
     said = "running on good:0 (Tiny One); gone failed, see `ptir doctor`\n"
     assert capsys.readouterr().err == said
     with pytest.raises(BackendUnavailable, match="no library"):
-        open_target(Shared("gone", (), None, "all", False, False, False, None))
+        open_target(CommonOptions("gone", (), None, "all", False, False, False, None))
 
 
 @pytest.mark.usefixtures("functional")
@@ -142,7 +144,7 @@ def test_overrides_command_lists_implementations(site: Site, capsys: Capture) ->
     assert row.split() == ["tiny_f", "force=fast", "fast"]
 
 
-LOUD = TINY.replace("meaning = OPS", "print('computing'); meaning = OPS")
+LOUD = TINY.replace("reference = OPS", "print('computing'); reference = OPS")
 
 
 @pytest.mark.slice(2)

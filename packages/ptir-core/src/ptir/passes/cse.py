@@ -1,4 +1,4 @@
-"""Computes equal things once: instructions with the same op, operands, attributes and regions."""
+"""Common subexpression elimination: what is computed twice alike is computed once."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ptir.passes.context import PassContext
 from ptir.rewrite.engine import descend
 
 
-def share(program: Program, context: PassContext) -> Program:
+def cse(program: Program, context: PassContext) -> Program:
     """``program`` without repetitions, in regions of control flow too; every op is pure."""
-    return replace(program, main=share_block(program.main))
+    return replace(program, main=cse_block(program.main))
 
 
-def share_block(block: Block) -> Block:
-    """``block`` without repetitions."""
+def cse_block(block: Block) -> Block:
+    """``block`` in which equal instructions are one; the first of them stays."""
     seen: dict[Any, Sequence[Ref]] = {}
 
     def visit(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref]:
-        inner = descend(instruction, share_block)
+        inner = descend(instruction, cse_block)
         values = tuple(operand.key for operand in operands)
         key = (inner.op, values, inner.attributes, inner.regions, inner.types)
         if key not in seen:

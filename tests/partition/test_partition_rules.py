@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comparing import meaning, run_block, same_bits
+from comparing import reference, run_block, same_bits
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Instruction
 from ptir.ops import OPS
 from ptir.ops.record import Array, Op, Sample
-from ptir.partition.choices import Choice, choice
-from ptir.partition.links import factors
-from ptir.partition.local import collected, compute, part_of
-from ptir.partition.placement import WHOLE, Partial, Placement, Ranges, Split, merged
+from ptir.partition.local import compute, full_value, shard_of
+from ptir.partition.placement import REPLICATED, Partial, Placement, Ranges, Split, merged
+from ptir.partition.sharding_rules import factors
+from ptir.partition.strategies import Strategy, strategy
 from ptir.types import dtype_of
 from together import together
 
@@ -71,15 +71,15 @@ def sample_calls(record: Op) -> list[tuple[Sample, Instruction]]:
     return calls
 
 
-def ways(instruction: Instruction, types: Any, workers: int) -> list[Choice]:
+def ways(instruction: Instruction, types: Any, workers: int) -> list[Strategy]:
     """The call shared along each of its factors."""
     found = []
     for factor in factors(instruction, types):
         if factor.count >= workers:
             units = interleaved(factor.count, workers)
-            links = (*factor.operands, *factor.results)
-            placed = tuple(factor.placed(link, units) for link in links)
-            found.append(Choice(placed[: len(types)], placed[len(types) :]))
+            axes = (*factor.operands, *factor.results)
+            placed = tuple(factor.placed(link, units) for link in axes)
+            found.append(Strategy(placed[: len(types)], placed[len(types) :]))
     return found
 
 
@@ -90,7 +90,7 @@ def part(array: Any, placement: Placement, worker: int) -> Any:
     return np.take(array, places, axis=placement.axis)
 
 
-def brought_together(instruction: Instruction, way: Choice, arrays: list[Any]) -> list[Any]:
+def brought_together(instruction: Instruction, way: Strategy, arrays: list[Any]) -> list[Any]:
     """The results from what two or three workers compute of their parts."""
     workers = next(len(p.parts) for p in (*way.operands, *way.results) if isinstance(p, Split))
     each = []
@@ -103,11 +103,11 @@ def brought_together(instruction: Instruction, way: Choice, arrays: list[Any]) -
         each.append(run_block(block, parts))
     results = []
     for number, (placed, type) in enumerate(zip(way.results, instruction.types, strict=True)):
-        if placed == WHOLE:
+        if placed == REPLICATED:
             results.append(each[0][number])
             continue
         held = [source(placed.local(type, worker)) for worker in range(workers)]
-        block = freeze([collected(held, placed, type)], held)
+        block = freeze([full_value(held, placed, type)], held)
         results += run_block(block, [one[number] for one in each])
     return results
 
@@ -126,7 +126,7 @@ def test_an_op_done_in_parts_gives_the_whole_result(name: str) -> None:
         return
     for (sample, instruction), workers in itertools.product(sample_calls(record), (2, 3)):
         arrays = [array.numpy() for array in sample.operands]
-        wanted = meaning(record, arrays, instruction.attributes, instruction.regions)
+        wanted = reference(record, arrays, instruction.attributes, instruction.regions)
         for way in ways(instruction, [type_of(a) for a in arrays], workers):
             tried += 1
             found = brought_together(instruction, way, arrays)
@@ -153,22 +153,22 @@ def test_a_fused_projection_is_split_as_its_heads_are() -> None:
     result = type_of(np.zeros((1, 3, 4, 3), "f4"))
     reshaped = Instruction("reshape", (0,), attributes, (result,))
     heads = Split(2, (((0, 1),), ((1, 4),)))
-    way = choice(reshaped, types, 1, heads)
+    way = strategy(reshaped, types, 1, heads)
     assert way is not None
     columns = way.operands[0]
     assert columns == Split(1, (((0, 3), (12, 15), (24, 27)), ((3, 12), (15, 24), (27, 36))))
-    assert choice(reshaped, types, 0, columns) == way
+    assert strategy(reshaped, types, 0, columns) == way
     third = Split(1, (((0, 18),), ((18, 36),)))
-    assert choice(reshaped, types, 0, third) is None
+    assert strategy(reshaped, types, 0, third) is None
 
 
 def test_a_slice_of_a_split_value_is_split_where_everybody_has_some_of_it() -> None:
     types = (type_of(np.zeros((2, 12), "f4")),)
     given = Attributes({"starts": (0, 4), "limits": (2, 8), "strides": None})
     cut = Instruction("slice", (0,), given, (type_of(np.zeros((2, 4), "f4")),))
-    found = choice(cut, types, 0, Split(1, (((0, 6),), ((6, 12),))))
+    found = strategy(cut, types, 0, Split(1, (((0, 6),), ((6, 12),))))
     assert found is not None and found.results == (Split(1, (((0, 2),), ((2, 4),))),)
-    assert choice(cut, types, 0, Split(1, (((0, 4),), ((4, 12),)))) is None
+    assert strategy(cut, types, 0, Split(1, (((0, 4),), ((4, 12),)))) is None
 
 
 def test_narrow_sums_cross_as_f32_and_are_rounded_once() -> None:
@@ -179,7 +179,7 @@ def test_narrow_sums_cross_as_f32_and_are_rounded_once() -> None:
     results = OPS["dot_general"].infer(types, attributes)
     dot = Instruction("dot_general", (0, 1), attributes, results)
     halves = (((0, 32),), ((32, 64),))
-    way = choice(dot, types, 0, Split(1, halves))
+    way = strategy(dot, types, 0, Split(1, halves))
     assert way is not None and way.results == (Partial("sum", wide=True),)
     (found,) = brought_together(dot, way, [x, w])
     exact = (x.astype("f8") @ w.astype("f8")).astype("f2")
@@ -190,6 +190,6 @@ def test_part_of_and_collected_are_inverse() -> None:
     array = np.arange(30, dtype="f4").reshape(5, 6)
     placed = Split(1, interleaved(6, 3))
     whole = source(type_of(array))
-    parts = [part_of(whole, placed, worker) for worker in range(3)]
-    block = freeze([collected(parts, placed, whole.type)], [whole])
+    parts = [shard_of(whole, placed, worker) for worker in range(3)]
+    block = freeze([full_value(parts, placed, whole.type)], [whole])
     assert same_bits(run_block(block, [array])[0], array)

@@ -1,7 +1,8 @@
-"""The ways in which workers can share an op, and which splits of which values lead to them.
+"""The strategies of each op, and which splits of which values lead to them.
 
-A composite is shared as its lowering allows: a split of an operand is followed through the lowering
-and counts if nothing inside would have to cross between workers.
+A strategy is a placement for each operand and each result. A composite has those that its lowering
+allows: a split of an operand is propagated through the lowering, and counts if nothing inside would
+have to be communicated.
 """
 
 from __future__ import annotations
@@ -13,27 +14,38 @@ from functools import lru_cache
 from typing import Final
 
 from ptir.ir.program import Block, Instruction
-from ptir.partition.links import factors
-from ptir.partition.placement import WHOLE, Partial, Placement, Ranges, Split, balanced, cut, merged
+from ptir.partition.placement import (
+    REPLICATED,
+    Partial,
+    Placement,
+    Ranges,
+    Split,
+    balanced,
+    cut,
+    merged,
+)
+from ptir.partition.sharding_rules import factors
 from ptir.types import TensorType
 
 Types = tuple[TensorType, ...]
 
 UNEVEN: Final = 1.3
-"""How much larger the greatest share of a piece may be than that of the whole, to be followed."""
+"""How much larger the greatest part of a piece may be than that of the whole, to be propagated."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One way to share an op: what each operand must be, and what its results are then."""
+class Strategy:
+    """One way to partition an op: where each operand must be, and where its results are then."""
 
     operands: tuple[Placement, ...]
     results: tuple[Placement, ...]
 
 
-def everywhere(instruction: Instruction) -> Choice:
-    """The choice that every op has: each worker does all of it."""
-    return Choice((WHOLE,) * len(instruction.operands), (WHOLE,) * len(instruction.types))
+def replicated_strategy(instruction: Instruction) -> Strategy:
+    """The strategy that every op has: each worker does all of it."""
+    return Strategy(
+        (REPLICATED,) * len(instruction.operands), (REPLICATED,) * len(instruction.types)
+    )
 
 
 def alone(instruction: Instruction) -> Instruction:
@@ -41,34 +53,34 @@ def alone(instruction: Instruction) -> Instruction:
     return replace(instruction, operands=tuple(range(len(instruction.operands))))
 
 
-def choice(instruction: Instruction, types: Types, at: int, split: Split) -> Choice | None:
-    """The choice in which operand ``at`` is split so (results are counted behind the operands)."""
-    return _choice(alone(instruction), types, at, split)
+def strategy(instruction: Instruction, types: Types, at: int, split: Split) -> Strategy | None:
+    """The strategy with operand ``at`` split so (results are counted behind the operands)."""
+    return _strategy(alone(instruction), types, at, split)
 
 
 @lru_cache(maxsize=1 << 14)
-def _choice(instruction: Instruction, types: Types, at: int, split: Split) -> Choice | None:
+def _strategy(instruction: Instruction, types: Types, at: int, split: Split) -> Strategy | None:
     if instruction.op == "composite":
         return _inside(instruction, at, split)
     for factor in factors(instruction, types):
-        links = (*factor.operands, *factor.results)
-        units = factor.units(links[at], split)
+        axes = (*factor.operands, *factor.results)
+        units = factor.units(axes[at], split)
         if units is not None:
-            placed = tuple(factor.placed(link, units) for link in links)
-            return Choice(placed[: len(types)], placed[len(types) :])
+            placed = tuple(factor.placed(link, units) for link in axes)
+            return Strategy(placed[: len(types)], placed[len(types) :])
     return _across(instruction, types, at, split)
 
 
-def _inside(instruction: Instruction, at: int, split: Split) -> Choice | None:
-    """The choice that the lowering of a composite allows."""
+def _inside(instruction: Instruction, at: int, split: Split) -> Strategy | None:
+    """The strategy that the lowering of a composite allows."""
     lowering, count = instruction.regions[0], len(instruction.operands)
-    reach = Reach(lowering, 1)
-    reach.follow(at if at < count else lowering.outputs[at - count], split)
-    operands = tuple(reach.first(number) for number in range(count))
-    found = flow(lowering, operands)
-    if found is None or all(placement == WHOLE for placement in operands):
+    propagation = Propagation(lowering, 1)
+    propagation.propagate(at if at < count else lowering.outputs[at - count], split)
+    operands = tuple(propagation.first(number) for number in range(count))
+    found = block_strategy(lowering, operands)
+    if found is None or all(placement == REPLICATED for placement in operands):
         return None
-    result = Choice(operands, tuple(found.values[v] for v in lowering.outputs))
+    result = Strategy(operands, tuple(found.values[v] for v in lowering.outputs))
     placed = (*result.operands, *result.results)
     return result if placed[at] == split else None
 
@@ -76,12 +88,12 @@ def _inside(instruction: Instruction, at: int, split: Split) -> Choice | None:
 # --- along the axis of a slice or concat ---
 
 
-def fragments(
+def axis_pieces(
     instruction: Instruction, types: Types
 ) -> tuple[int, int, list[tuple[int, int, int]]]:
     """What pieces a value has: where the value is, the axis, and (where, start, end) of each piece.
 
-    Places are counted as for ``choice``. Without pieces the axis is -1.
+    Places are counted as for ``strategy``. Without pieces the axis is -1.
     """
     given = instruction.attributes
     if instruction.op == "concat":
@@ -97,68 +109,68 @@ def fragments(
     return 0, -1, []
 
 
-def _across(instruction: Instruction, types: Types, at: int, split: Split) -> Choice | None:
+def _across(instruction: Instruction, types: Types, at: int, split: Split) -> Strategy | None:
     """Pieces of a split value: each worker has what of the piece lies in its ranges."""
-    whole, axis, pieces = fragments(instruction, types)
+    whole, axis, pieces = axis_pieces(instruction, types)
     if at != whole or split.axis != axis:
         return None
     parts = [tuple(cut(part, low, high) for part in split.parts) for _, low, high in pieces]
-    if not all(part for piece in parts for part in piece):
+    if not all(part for axis_slice in parts for part in axis_slice):
         return None
-    splits: tuple[Placement, ...] = tuple(Split(axis, piece) for piece in parts)
-    return Choice((split,), splits) if whole == 0 else Choice(splits, (split,))
+    splits: tuple[Placement, ...] = tuple(Split(axis, axis_slice) for axis_slice in parts)
+    return Strategy((split,), splits) if whole == 0 else Strategy(splits, (split,))
 
 
 # --- through a block ---
 
 
 @dataclass(frozen=True)
-class Flow:
-    """What becomes of a block's values when its inputs are placed so and nothing may cross."""
+class BlockStrategy:
+    """The placements of a block's values and the strategies of its ops, without communication."""
 
     values: tuple[Placement, ...]
-    choices: tuple[Choice, ...]
+    strategies: tuple[Strategy, ...]
 
 
 @lru_cache(maxsize=1 << 12)
-def flow(block: Block, inputs: tuple[Placement, ...]) -> Flow | None:
-    """The placements that follow from the inputs'; None where a value would have to cross."""
+def block_strategy(block: Block, inputs: tuple[Placement, ...]) -> BlockStrategy | None:
+    """What follows from the inputs' placements; None where a value must be communicated."""
     values: list[Placement] = list(inputs)
-    choices: list[Choice] = []
+    strategies: list[Strategy] = []
     for instruction in block.instructions:
         operands = [values[v] for v in instruction.operands]
         types = tuple(block.types[v] for v in instruction.operands)
         chosen = _fitting(instruction, types, operands)
         if chosen is None:
             return None
-        choices.append(chosen)
+        strategies.append(chosen)
         values.extend(chosen.results)
-    return Flow(tuple(values), tuple(choices))
+    return BlockStrategy(tuple(values), tuple(strategies))
 
 
 def _fitting(
     instruction: Instruction, types: Types, operands: Sequence[Placement]
-) -> Choice | None:
-    """The choice for operands that are placed so; whole ones may be taken in parts."""
+) -> Strategy | None:
+    """The strategy for operands that are placed so; of whole ones a part may be taken."""
     for at, placement in enumerate(operands):
         if isinstance(placement, Partial):
             return None
         if isinstance(placement, Split):
-            found = choice(instruction, types, at, placement)
+            found = strategy(instruction, types, at, placement)
             if found is None:
                 return None
             pairs = zip(operands, found.operands, strict=True)
-            return found if all(has in (WHOLE, needs) for has, needs in pairs) else None
-    return everywhere(instruction)
+            return found if all(has in (REPLICATED, needs) for has, needs in pairs) else None
+    return replicated_strategy(instruction)
 
 
 Pieces = dict[int, tuple[Ranges, ...]]
-"""The splits of a piece by the beginning that they were followed from."""
+"""The splits of a piece by the number of the seed that they were propagated from."""
 
 
 @dataclass
-class Reach:
-    """Splits of a block's values that lead to each other; at most ``most`` for each value."""
+class Propagation:
+    """Propagation of splits through a block, both ways; at most ``most`` for each value."""
 
     block: Block
     most: int
@@ -166,7 +178,7 @@ class Reach:
     pieces: dict[tuple[int, int], dict[tuple[int, int], Pieces]] = field(
         default_factory=dict[tuple[int, int], dict[tuple[int, int], Pieces]]
     )
-    begun: int = 0
+    seeds: int = 0
 
     def __post_init__(self) -> None:
         self._at: dict[int, list[tuple[int, int]]] = {}
@@ -178,11 +190,11 @@ class Reach:
 
     def first(self, value: int) -> Placement:
         """The first split found for a value, else the whole."""
-        return self.found.get(value, [WHOLE])[0]
+        return self.found.get(value, [REPLICATED])[0]
 
-    def follow(self, value: int, split: Split) -> None:
+    def propagate(self, value: int, split: Split) -> None:
         """Note a split of a value, and all splits that it leads to."""
-        self.begun += 1
+        self.seeds += 1
         pending = [(value, split)]
         while pending:
             value, split = pending.pop(0)
@@ -197,7 +209,7 @@ class Reach:
         instruction = self.block.instructions[number]
         types = tuple(self.block.types[v] for v in instruction.operands)
         values = self._values[number]
-        found = choice(instruction, types, at, split)
+        found = strategy(instruction, types, at, split)
         if found is not None:
             placed = (*found.operands, *found.results)
             yield from (
@@ -205,23 +217,23 @@ class Reach:
                 for value, placement in zip(values, placed, strict=True)
                 if isinstance(placement, Split) and placement.most <= UNEVEN * split.most
             )
-        whole, axis, pieces = fragments(instruction, types)
+        whole, axis, pieces = axis_pieces(instruction, types)
         for where, start, end in pieces:
             if where == at and split.axis == axis:
                 yield from self._joined(values[whole], axis, (start, end), split.parts)
 
     def _joined(
-        self, value: int, axis: int, piece: tuple[int, int], parts: tuple[Ranges, ...]
+        self, value: int, axis: int, axis_slice: tuple[int, int], parts: tuple[Ranges, ...]
     ) -> Iterator[tuple[int, Split]]:
-        """The split of a value all of whose pieces have one, of the same beginning if they can."""
+        """The split of a value all of whose pieces have one, of the same seed if they can."""
         known = self.pieces.setdefault((value, axis), {})
-        known.setdefault(piece, {})[self.begun] = parts
+        known.setdefault(axis_slice, {})[self.seeds] = parts
         tiles = sorted(known)
         ends = [0, *(end for _, end in tiles)]
         size = self.block.types[value].shape[axis]
         if [start for start, _ in tiles] != ends[:-1] or ends[-1] != size:
             return
-        way = [known[tile].get(self.begun, next(iter(known[tile].values()))) for tile in tiles]
+        way = [known[tile].get(self.seeds, next(iter(known[tile].values()))) for tile in tiles]
         yield value, Split(axis, _side_by_side(tiles, way))
 
 
@@ -239,38 +251,38 @@ def _side_by_side(
     )
 
 
-# --- where splits begin ---
+# --- where propagation starts ---
 
 
 @lru_cache(maxsize=1 << 12)
-def beginnings(
+def seed_splits(
     instruction: Instruction, types: Types, workers: int, grain: int
 ) -> tuple[tuple[int, Split], ...]:
     """Even splits of an op (given ``alone``) along each of its factors: (place, split)."""
     if instruction.op == "composite":
-        return tuple(dict.fromkeys(_inner_beginnings(instruction, workers, grain)))
+        return tuple(dict.fromkeys(_inner_seed_splits(instruction, workers, grain)))
     found: list[tuple[int, Split]] = []
     for factor in factors(instruction, types):
-        links = (*factor.operands, *factor.results)
-        fine = all(getattr(link, "inner", 1) == 1 for link in links)
+        axes = (*factor.operands, *factor.results)
+        fine = all(getattr(link, "inner", 1) == 1 for link in axes)
         units = balanced(factor.count, workers, grain if fine else 1)
-        placed = [factor.placed(link, units) for link in links] if units else []
+        placed = [factor.placed(link, units) for link in axes] if units else []
         at = next((n for n, one in enumerate(placed) if isinstance(one, Split)), None)
         if at is not None:
             found.append((at, placed[at]))  # type: ignore[arg-type]
     return tuple(found)
 
 
-def _inner_beginnings(
+def _inner_seed_splits(
     instruction: Instruction, workers: int, grain: int
 ) -> Iterator[tuple[int, Split]]:
     lowering, count = instruction.regions[0], len(instruction.operands)
     for results, inner in lowering.numbered():
         types = tuple(lowering.types[v] for v in inner.operands)
-        for at, split in beginnings(alone(inner), types, workers, grain):
-            reach = Reach(lowering, 1)
-            reach.follow((*inner.operands, *results)[at], split)
+        for at, split in seed_splits(alone(inner), types, workers, grain):
+            propagation = Propagation(lowering, 1)
+            propagation.propagate((*inner.operands, *results)[at], split)
             ends = [*range(count), *lowering.outputs]
-            place = next((n for n, v in enumerate(ends) if v in reach.found), None)
+            place = next((n for n, v in enumerate(ends) if v in propagation.found), None)
             if place is not None:
-                yield place, reach.found[ends[place]][0]
+                yield place, propagation.found[ends[place]][0]

@@ -1,6 +1,6 @@
-"""Computes once what depends on parameters alone: such values become derived parameters.
+"""Lifts what depends on parameters alone out of the program: such values become derived parameters.
 
-Folding never grows memory: a derived value is at most as large as the parameters that go away for
+That never grows memory: a derived value is at most as large as the parameters that go away for
 it. Up-casts therefore stay, unless the backend wants them done once; so do views of a parameter,
 which cost nothing where they are.
 """
@@ -16,7 +16,7 @@ from ptir.ops.record import op
 from ptir.passes.context import PassContext
 
 
-def fold(program: Program, context: PassContext) -> Program:
+def lift_params(program: Program, context: PassContext) -> Program:
     """``program`` with parameter-only values as new ports ``derived:<digest>``.
 
     How each is computed goes to ``context.derived``; it may use ports derived before.
@@ -25,7 +25,7 @@ def fold(program: Program, context: PassContext) -> Program:
     for value, port in zip(inputs, program.ports, strict=True):
         value.node.payload = port
     outputs = inline(program.main, inputs)
-    plan = _Plan(outputs, context.backend.folds_casts)
+    plan = _Plan(outputs, context.backend.lifts_casts)
     chosen = {value.key: value for value in plan.chosen()}
     derived = {key: _derive(value, inputs, context) for key, value in chosen.items()}
     return _replaced(program, inputs, outputs, chosen, derived)
@@ -97,11 +97,11 @@ def _below(values: Sequence[Ref], cut: set[tuple[int, int]] | None = None) -> li
 class _Plan:
     """Which values of a graph are worth deriving."""
 
-    def __init__(self, outputs: Sequence[Ref], folds_casts: bool) -> None:
+    def __init__(self, outputs: Sequence[Ref], lifts_casts: bool) -> None:
         self._outputs = outputs
-        self._folds_casts = folds_casts
-        self._foldable = {
-            node.serial: node for node in _foldable_nodes(_below(outputs)) if not node.is_source
+        self._lifts_casts = lifts_casts
+        self._liftable = {
+            node.serial: node for node in _liftable_nodes(_below(outputs)) if not node.is_source
         }
         self._banned: set[tuple[int, int]] = set()
 
@@ -115,7 +115,7 @@ class _Plan:
             self._banned |= too_large
 
     def _maximal(self) -> list[Ref]:
-        """Candidates that nothing else foldable and not banned reads instead."""
+        """Candidates that nothing else liftable and not banned reads instead."""
         found: dict[tuple[int, int], Ref] = {}
         seen: set[int] = set()
         pending = list(self._outputs)
@@ -129,7 +129,7 @@ class _Plan:
         return [found[key] for key in sorted(found)]
 
     def _is_candidate(self, ref: Ref) -> bool:
-        if ref.node.serial not in self._foldable or ref.key in self._banned:
+        if ref.node.serial not in self._liftable or ref.key in self._banned:
             return False
         return bool(self._leaves(ref)) and not self._is_view(ref)
 
@@ -155,7 +155,7 @@ class _Plan:
 
     def _is_counted_cast(self, ref: Ref) -> bool:
         is_cast = ref.node.op == "cast" and ref.node.operands[0].node.is_source
-        return self._folds_casts and is_cast
+        return self._lifts_casts and is_cast
 
     def _growing(self, values: Sequence[Ref]) -> Iterator[Ref]:
         """The largest value of each group that is larger than the parameters it replaces."""
@@ -173,7 +173,7 @@ def _bytes(values: Sequence[Ref]) -> int:
     return sum(value.type.nbytes for value in values)
 
 
-def _foldable_nodes(nodes: Sequence[Node]) -> Iterator[Node]:
+def _liftable_nodes(nodes: Sequence[Node]) -> Iterator[Node]:
     """Nodes, in order, whose values depend on parameters and constants alone."""
     known: set[int] = set()
     for node in nodes:

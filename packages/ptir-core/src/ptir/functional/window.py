@@ -13,7 +13,7 @@ Padding = Literal["same", "valid"] | Pair | tuple[tuple[int, int], tuple[int, in
 
 
 @dataclass(frozen=True)
-class Grid:
+class Window:
     """How a window slides over H and W; every entry has one number for each of them."""
 
     window: tuple[int, int]
@@ -33,7 +33,7 @@ class Grid:
         }
 
 
-def grid(
+def checked_window(
     checked: Checked,
     window: Pair,
     strides: Pair | None,
@@ -41,19 +41,19 @@ def grid(
     dilation: Pair = 1,
     *,
     sees_something: bool = False,
-) -> Grid:
-    """The grid of a call whose operand x is [N,H,W,C]; at least one window must fit.
+) -> Window:
+    """The window of a call whose operand x is [N,H,W,C]; at least one window must fit.
 
     Strides that are None are the window's size. With ``sees_something`` padding may be no more
     than half of what the window spans. Raises ``TypeRuleError``.
     """
     taps = pair(checked, "window", window, 1)
     steps = taps if strides is None else pair(checked, "strides", strides, 1)
-    apart = pair(checked, "dilation", dilation, 1)
+    dilations = pair(checked, "dilation", dilation, 1)
     sizes = checked["H"], checked["W"]
-    bare = slides(sizes, taps, steps, window_dilation=apart)
+    bare = slides(sizes, taps, steps, window_dilation=dilations)
     low, high = _sides(checked, padding, bare)
-    padded = slides(sizes, taps, steps, low, high, window_dilation=apart)
+    padded = slides(sizes, taps, steps, low, high, window_dilation=dilations)
     for axis, slide in zip("HW", padded, strict=True):
         sides = f"padding {slide.low} and {slide.high}"
         message = f"{axis} {slide.size} with {sides} is smaller than the window, {slide.span}"
@@ -61,7 +61,7 @@ def grid(
         half = f"{sides} of {axis} is more than half the window, {slide.span}"
         wide = max(slide.low, slide.high) > slide.span // 2
         checked.require(not (sees_something and wide), "x", half)
-    return Grid(taps, steps, low, high, apart)
+    return Window(taps, steps, low, high, dilations)
 
 
 def pair(checked: Checked, name: str, value: object, least: int) -> tuple[int, int]:
