@@ -15,7 +15,7 @@ from evaluation import evaluate
 from ptir.ir.graph import freeze, source
 from ptir.ops import numerics as xp
 from ptir.ops.record import OPS
-from ptir.ops.sliding import Slide
+from ptir.ops.sliding import WindowDimension
 from ptir.types import TensorType, dtype_of
 
 fast = settings(max_examples=150, deadline=None)
@@ -235,19 +235,19 @@ def test_float_sums_stay_within_the_dot_bound():
 
 
 @pytest.mark.parametrize(
-    ("slide", "count"),
+    ("dimension", "count"),
     [
-        (Slide(5, 3), 3),
-        (Slide(5, 3, 2), 2),
-        (Slide(6, 3, 2), 2),
-        (Slide(5, 3, 2, 1, 1), 3),
-        (Slide(5, 3, 1, 0, 0, 1, 2), 1),
-        (Slide(3, 3, 1, 0, 0, 2), 3),
-        (Slide(0, 1, 1, 2, 0, 3), 2),
-        (Slide(2, 3), 0),
-        (Slide(2, 3, 5), 0),
-        (Slide(1, 4, 3), 0),
+        (WindowDimension(5, 3), 3),
+        (WindowDimension(5, 3, 2), 2),
+        (WindowDimension(6, 3, 2), 2),
+        (WindowDimension(5, 3, 2, 1, 1), 3),
+        (WindowDimension(5, 3, 1, 0, 0, 1, 2), 1),
+        (WindowDimension(3, 3, 1, 0, 0, 2), 3),
+        (WindowDimension(0, 1, 1, 2, 0, 3), 2),
+        (WindowDimension(2, 3), 0),
+        (WindowDimension(2, 3, 5), 0),
+        (WindowDimension(1, 4, 3), 0),
     ],
 )
-def test_as_many_windows_as_fit(slide, count):
-    assert slide.count == count
+def test_as_many_windows_as_fit(dimension, count):
+    assert dimension.count == count

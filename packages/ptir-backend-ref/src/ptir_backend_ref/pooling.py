@@ -10,7 +10,7 @@ import numpy as np
 
 from ptir.ir import Instruction
 from ptir.ops import numerics as xp
-from ptir.ops.sliding import slides
+from ptir.ops.sliding import window_dimensions
 from ptir_backend_ref.images import Block, blocks, over_blocks, padded, windows
 from ptir_backend_ref.threads import BLOCK, PARALLEL
 
@@ -49,7 +49,9 @@ def avg_pool2d(instruction: Instruction, reusable: frozenset[int]) -> Kernel:
         if how["count_include_pad"]:
             result /= np.float32(math.prod(window))
         else:
-            rows, columns = (s.seen for s in slides(x.shape[1:3], window, strides, low, high))
+            rows, columns = (
+                s.seen for s in window_dimensions(x.shape[1:3], window, strides, low, high)
+            )
             result /= np.multiply.outer(rows, columns)[..., None].astype(np.float32)
         return result
 

@@ -18,7 +18,7 @@ from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, freeze, source
 from ptir.ir.program import Block, Instruction
 from ptir.ops.record import op
-from ptir.ops.sliding import Slide, slides
+from ptir.ops.sliding import WindowDimension, window_dimensions
 from ptir.types import BF16, F16, F32, TensorType
 
 NAME: Final = "conv2d"
@@ -38,8 +38,8 @@ Place = tuple[Index, ...]
 class Convolution:
     """A convolution of ``x`` [N, spatial..., C] with ``weight``; the result is [N, places..., O].
 
-    ``slides`` has three entries, those of missing leading axes trivial. ``roles`` says what each
-    axis of the weight is.
+    ``dimensions`` has three entries, those of missing leading axes trivial. ``roles`` says what
+    each axis of the weight is.
     """
 
     x: int
@@ -49,20 +49,20 @@ class Convolution:
     channels: int
     outputs: int
     groups: int
-    slides: tuple[Slide, Slide, Slide]
+    dimensions: tuple[WindowDimension, WindowDimension, WindowDimension]
     spatial: int
     roles: tuple[int, ...]
 
     @property
     def taps(self) -> tuple[int, int, int]:
         """Taps of the window along depth, rows and columns."""
-        depth, rows, columns = (slide.window for slide in self.slides)
+        depth, rows, columns = (dimension.window for dimension in self.dimensions)
         return depth, rows, columns
 
     @property
     def places(self) -> tuple[int, int, int]:
         """Windows along depth, rows and columns."""
-        depth, rows, columns = (slide.count for slide in self.slides)
+        depth, rows, columns = (dimension.count for dimension in self.dimensions)
         return depth, rows, columns
 
     @property
@@ -178,7 +178,7 @@ def _composite(made: Instruction, types: Types) -> Convolution:
     shape = types[weight].shape
     given = {name: made.attributes[name] for name in ("strides", "low", "high")}
     window = shape[:2] if hwio else shape[2:]
-    found = slides(
+    found = window_dimensions(
         types[x].shape[1:-1], window, **given, window_dilation=made.attributes["dilation"]
     )
     return _made(types[x], (x, weight, *rest), found, shape, roles, made.attributes["groups"])
@@ -198,7 +198,7 @@ def _contraction(
     if given is None or not 1 <= spatial <= SPATIAL:
         return None
     geometry: dict[str, Any] = dict(patches.attributes.items())
-    found = slides(types[x].shape[1:-1], **geometry)
+    found = window_dimensions(types[x].shape[1:-1], **geometry)
     return _made(types[x], (x, weight), found, types[weight].shape, given, 1)
 
 
@@ -216,13 +216,13 @@ def _contracted(attributes: Attributes, lhs: int, rhs: int, spatial: int) -> tup
 def _made(
     x: TensorType,
     operands: tuple[int, ...],
-    found: tuple[Slide, ...],
+    found: tuple[WindowDimension, ...],
     weight: tuple[int, ...],
     roles: tuple[int, ...],
     groups: int,
 ) -> Convolution:
     spatial = len(found)
-    depth, rows, columns = (*(Slide(1, 1) for _ in range(SPATIAL - spatial)), *found)
+    depth, rows, columns = (*(WindowDimension(1, 1) for _ in range(SPATIAL - spatial)), *found)
     return Convolution(
         operands[0],
         operands[1],

@@ -15,7 +15,7 @@ from ptir.codegen.elementwise import cast
 from ptir.codegen.expr import Apply, Const, Coordinate, Expr, as_index, compare, constant, select
 from ptir.codegen.index import ZERO, Index, digits, flatten
 from ptir.ir.program import Instruction
-from ptir.ops.sliding import slides
+from ptir.ops.sliding import window_dimensions
 from ptir.types import BOOL, F32, I32, U32, TensorType
 
 Coordinates = tuple[Index, ...]
@@ -160,12 +160,14 @@ def _extract_patches(op: Operands, at: Coordinates) -> Expr:
     """What each tap of each window sees: an element, or zero outside and in gaps."""
     shape, spatial = op.types[0].shape, op.types[0].rank - 2
     geometry: dict[str, Any] = dict(op.instruction.attributes.items())
-    found = slides(shape[1:-1], **geometry)
+    found = window_dimensions(shape[1:-1], **geometry)
     tapped = [
-        place * slide.stride + tap * slide.window_dilation - slide.low
-        for place, tap, slide in zip(at[1 : spatial + 1], at[spatial + 1 : -1], found, strict=True)
+        place * dimension.stride + tap * dimension.window_dilation - dimension.low
+        for place, tap, dimension in zip(
+            at[1 : spatial + 1], at[spatial + 1 : -1], found, strict=True
+        )
     ]
-    gaps = [slide.base_dilation - 1 for slide in found]
+    gaps = [dimension.base_dilation - 1 for dimension in found]
     inside, moved = spread(tapped, shape[1:-1], gaps)
     dtype = op.type.dtype
     filler = Const(dtype, 0) if dtype.bits == 8 else constant(dtype, 0)

@@ -7,7 +7,7 @@ from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
 from ptir.functional.window import Padding, Pair, checked_window
 from ptir.ir.attributes import Literal
-from ptir.ops.sliding import slides
+from ptir.ops.sliding import window_dimensions
 
 Two = tuple[int, int]
 
@@ -42,7 +42,9 @@ def _avg_pool2d(
     total = _reduce("sum", x, window, strides, low, high, (1, 1))
     if count_include_pad or not any((*low, *high)):
         return total / float(window[0] * window[1])
-    rows, columns = (slide.seen for slide in slides(x.shape[1:3], window, strides, low, high))
+    rows, columns = (
+        dimension.seen for dimension in window_dimensions(x.shape[1:3], window, strides, low, high)
+    )
     table = [[[float(row * column)] for column in columns] for row in rows]
     return total / _constant(table)
 

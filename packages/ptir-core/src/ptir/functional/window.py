@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ptir.functional.check import Checked
-from ptir.ops.sliding import Slide, slides
+from ptir.ops.sliding import WindowDimension, window_dimensions
 
 Pair = int | tuple[int, int]
 Padding = Literal["same", "valid"] | Pair | tuple[tuple[int, int], tuple[int, int]]
@@ -51,15 +51,17 @@ def checked_window(
     steps = taps if strides is None else pair(checked, "strides", strides, 1)
     dilations = pair(checked, "dilation", dilation, 1)
     sizes = checked["H"], checked["W"]
-    bare = slides(sizes, taps, steps, window_dilation=dilations)
+    bare = window_dimensions(sizes, taps, steps, window_dilation=dilations)
     low, high = _sides(checked, padding, bare)
-    padded = slides(sizes, taps, steps, low, high, window_dilation=dilations)
-    for axis, slide in zip("HW", padded, strict=True):
-        sides = f"padding {slide.low} and {slide.high}"
-        message = f"{axis} {slide.size} with {sides} is smaller than the window, {slide.span}"
-        checked.require(slide.count > 0, "x", message)
-        half = f"{sides} of {axis} is more than half the window, {slide.span}"
-        wide = max(slide.low, slide.high) > slide.span // 2
+    padded = window_dimensions(sizes, taps, steps, low, high, window_dilation=dilations)
+    for axis, dimension in zip("HW", padded, strict=True):
+        sides = f"padding {dimension.low} and {dimension.high}"
+        message = (
+            f"{axis} {dimension.size} with {sides} is smaller than the window, {dimension.span}"
+        )
+        checked.require(dimension.count > 0, "x", message)
+        half = f"{sides} of {axis} is more than half the window, {dimension.span}"
+        wide = max(dimension.low, dimension.high) > dimension.span // 2
         checked.require(not (sees_something and wide), "x", half)
     return Window(taps, steps, low, high, dilations)
 
@@ -78,13 +80,13 @@ def _whole(value: object, least: int) -> bool:
 
 
 def _sides(
-    checked: Checked, padding: Padding, bare: tuple[Slide, ...]
+    checked: Checked, padding: Padding, bare: tuple[WindowDimension, ...]
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """What is added before and after H and W."""
     if padding == "valid":
         return (0, 0), (0, 0)
     if padding == "same":
-        total = [_same(slide) for slide in bare]
+        total = [_same(dimension) for dimension in bare]
         low = (total[0] // 2, total[1] // 2)
         return low, (total[0] - low[0], total[1] - low[1])
     rows = padding if isinstance(padding, tuple | list) else (padding, padding)
@@ -96,7 +98,7 @@ def _sides(
     return (top, left), (bottom, right)
 
 
-def _same(slide: Slide) -> int:
+def _same(dimension: WindowDimension) -> int:
     """The padding with which there are size / stride windows, rounded up."""
-    count = -(-slide.size // slide.stride)
-    return max(0, (count - 1) * slide.stride + slide.span - slide.size)
+    count = -(-dimension.size // dimension.stride)
+    return max(0, (count - 1) * dimension.stride + dimension.span - dimension.size)

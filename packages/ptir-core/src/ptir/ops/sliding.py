@@ -9,7 +9,7 @@ Sizes = Sequence[int] | None
 
 
 @dataclass(frozen=True)
-class Slide:
+class WindowDimension:
     """A window of ``window`` taps along an axis of ``size`` elements.
 
     The axis is first spread (``base_dilation`` - 1 gaps between neighbours), then padded by ``low``
@@ -58,7 +58,7 @@ class Slide:
         return place % self.base_dilation == 0 and 0 <= place < self.size * self.base_dilation
 
 
-def slides(
+def window_dimensions(
     sizes: Sequence[int],
     window: Sequence[int],
     strides: Sizes = None,
@@ -66,8 +66,8 @@ def slides(
     high: Sizes = None,
     base_dilation: Sizes = None,
     window_dilation: Sizes = None,
-) -> tuple[Slide, ...]:
-    """One ``Slide`` for each axis; what is not given is 1, or 0 for ``low`` and ``high``."""
+) -> tuple[WindowDimension, ...]:
+    """The window along each axis; what is not given is 1, or 0 for ``low`` and ``high``."""
     ones, zeros = (1,) * len(sizes), (0,) * len(sizes)
     columns = (
         *(sizes, window, ones if strides is None else strides),
@@ -75,4 +75,4 @@ def slides(
         ones if base_dilation is None else base_dilation,
         ones if window_dilation is None else window_dilation,
     )
-    return tuple(Slide(*row) for row in zip(*columns, strict=True))
+    return tuple(WindowDimension(*row) for row in zip(*columns, strict=True))

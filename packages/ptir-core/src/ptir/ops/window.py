@@ -14,7 +14,7 @@ from ptir.ir.graph import Ref
 from ptir.ops.movement import pad
 from ptir.ops.movement import slice as slice_op
 from ptir.ops.record import REQUIRED, Attribute, BadCall, Call, bad
-from ptir.ops.sliding import Slide, slides
+from ptir.ops.sliding import WindowDimension, window_dimensions
 
 MOST_TAPS: Final = 2**20
 """Taps of a window: decomposed, each of them is an instruction."""
@@ -50,39 +50,39 @@ def geometry(each: str) -> tuple[Attribute, ...]:
     return tuple(Attribute(e.name, e.doc.format(each=each), e.default) for e in _GEOMETRY)
 
 
-def checked_slides(call: Call, sizes: Sequence[int], each: str) -> tuple[Slide, ...]:
+def checked_dimensions(call: Call, sizes: Sequence[int], each: str) -> tuple[WindowDimension, ...]:
     """The geometry of a call over axes of these sizes; refuses one that breaks a rule."""
     given: dict[str, Any] = {e.name: e.said(call, len(sizes), each) for e in _GEOMETRY}
-    found = slides(sizes, **given)
+    found = window_dimensions(sizes, **given)
     sides = f"low {given['low']} and high {given['high']}"
-    padded = tuple(slide.padded for slide in found)
+    padded = tuple(dimension.padded for dimension in found)
     message = f"{sides} crop more than there is: the padded sizes are {padded}"
     call.require(all(size >= 0 for size in padded), "size", message)
     excess = call.types[0].with_shape(padded).excess
     call.require(not excess, "size", f"the padded operand {excess}: sizes {padded}")
-    window = tuple(slide.window for slide in found)
+    window = tuple(dimension.window for dimension in found)
     message = f"window {window} has {prod(window)} taps; at most {MOST_TAPS} are taken"
     call.require(prod(window) <= MOST_TAPS, "window", message)
     return found
 
 
-def padded(operand: Ref, value: Ref, found: Sequence[Slide], lead: int) -> Ref:
+def padded(operand: Ref, value: Ref, found: Sequence[WindowDimension], lead: int) -> Ref:
     """The operand spread and padded with ``value``; ``found`` are its axes from ``lead`` on."""
     before, after = (0,) * lead, (0,) * (operand.type.rank - lead - len(found))
-    low = (*before, *(slide.low for slide in found), *after)
-    high = (*before, *(slide.high for slide in found), *after)
-    gaps = (*before, *(slide.base_dilation - 1 for slide in found), *after)
+    low = (*before, *(dimension.low for dimension in found), *after)
+    high = (*before, *(dimension.high for dimension in found), *after)
+    gaps = (*before, *(dimension.base_dilation - 1 for dimension in found), *after)
     if not any((*low, *high, *gaps)):
         return operand
     return pad(operand, value, low=low, high=high, interior=gaps)
 
 
-def taps(operand: Ref, found: Sequence[Slide], lead: int) -> Iterator[Ref]:
+def taps(operand: Ref, found: Sequence[WindowDimension], lead: int) -> Iterator[Ref]:
     """What each tap sees of a padded operand in every window; the window's last axis is fastest."""
     shape = operand.type.shape
     end = shape[lead + len(found) :]
-    for numbers in itertools.product(*(range(slide.window) for slide in found)):
-        seen = [slide.tap(number) for slide, number in zip(found, numbers, strict=True)]
+    for numbers in itertools.product(*(range(dimension.window) for dimension in found)):
+        seen = [dimension.tap(number) for dimension, number in zip(found, numbers, strict=True)]
         yield slice_op(
             operand,
             starts=(*(0 for _ in range(lead)), *(start for start, _ in seen), *(0 for _ in end)),

@@ -10,8 +10,8 @@ from ptir.ops.classes import BITS, NUMERIC
 from ptir.ops.fill import scalar
 from ptir.ops.layout import broadcast_to
 from ptir.ops.record import Array, Attribute, Call, bad, define, op, refusals, sample
-from ptir.ops.sliding import slides
-from ptir.ops.window import checked_slides, geometry, padded, refused_entries, taps
+from ptir.ops.sliding import window_dimensions
+from ptir.ops.window import checked_dimensions, geometry, padded, refused_entries, taps
 from ptir.types import BOOL, F32, DType, TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
@@ -33,7 +33,9 @@ def _reduce_window(call: Call) -> TensorType:
     fits = (call["kind"] in ("any", "all")) == (operand.dtype == BOOL)
     takes = "bool takes any and all, numbers take sum, prod, max and min"
     call.require(fits, "kind", f"kind {call['kind']} does not take {operand.dtype}; {takes}")
-    return operand.with_shape(tuple(s.count for s in checked_slides(call, operand.shape, "axis")))
+    return operand.with_shape(
+        tuple(s.count for s in checked_dimensions(call, operand.shape, "axis"))
+    )
 
 
 def _identity(kind: str, dtype: DType) -> Ref:
@@ -49,9 +51,9 @@ def _reduce_window_decomposition(operand: Ref, *, kind: str, **entries: Any) -> 
     if dtype.is_float and dtype.bits < F32.bits and kind in ("sum", "prod"):
         wide = op("cast")(operand, dtype=F32)
         return op("cast")(_reduce_window_decomposition(wide, kind=kind, **entries), dtype=dtype)
-    found = slides(operand.type.shape, **entries)
+    found = window_dimensions(operand.type.shape, **entries)
     outside = _identity(kind, dtype)
-    result = broadcast_to(outside, shape=tuple(slide.count for slide in found))
+    result = broadcast_to(outside, shape=tuple(dimension.count for dimension in found))
     if result.type.size:
         for tap in taps(padded(operand, outside, found, 0), found, 0):
             result = op(_COMBINE[kind])(result, tap)

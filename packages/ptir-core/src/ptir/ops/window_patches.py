@@ -12,8 +12,8 @@ from ptir.ops.fill import scalar
 from ptir.ops.layout import broadcast_to, reshape
 from ptir.ops.movement import concat
 from ptir.ops.record import Array, Call, bad, define, refusals, sample
-from ptir.ops.sliding import slides
-from ptir.ops.window import checked_slides, geometry, padded, refused_entries, taps
+from ptir.ops.sliding import window_dimensions
+from ptir.ops.window import checked_dimensions, geometry, padded, refused_entries, taps
 from ptir.types import TensorType
 
 _f32, _i32, _u32 = partial(Array, "f32"), partial(Array, "i32"), partial(Array, "u32")
@@ -26,14 +26,14 @@ def _extract_patches(call: Call) -> TensorType:
     message = f"operand has {operand.rank} axes; [N, ..., C] needs at least 2"
     call.require(operand.rank >= 2, "rank", message)
     batch, *sizes, channels = operand.shape
-    found = checked_slides(call, sizes, "spatial axis")
+    found = checked_dimensions(call, sizes, "spatial axis")
     places, window = (s.count for s in found), (s.window for s in found)
     return operand.with_shape((batch, *places, *window, channels))
 
 
 def _extract_patches_decomposition(operand: Ref, **entries: Any) -> Ref:
     batch, *sizes, channels = operand.type.shape
-    found = slides(sizes, **entries)
+    found = window_dimensions(sizes, **entries)
     places, window = tuple(s.count for s in found), tuple(s.window for s in found)
     zero, shape = scalar(0, operand.type.dtype), (batch, *places, *window, channels)
     if not prod(shape):

@@ -114,8 +114,8 @@ class Cut:
 
     def rows_in(self, shape: Convolution) -> int:
         """Rows of the operand under a piece."""
-        slide = shape.slides[1]
-        return (self.rows - 1) * slide.stride + slide.span
+        dimension = shape.dimensions[1]
+        return (self.rows - 1) * dimension.stride + dimension.span
 
     def block(self, shape: Convolution) -> int:
         """Floats of a piece's copy of the operand."""
@@ -124,8 +124,8 @@ class Cut:
 
 def columns_in(shape: Convolution) -> int:
     """Columns of the operand under a row of the result, padding included."""
-    slide = shape.slides[2]
-    return (slide.count - 1) * slide.stride + slide.span
+    dimension = shape.dimensions[2]
+    return (dimension.count - 1) * dimension.stride + dimension.span
 
 
 def cut(shape: Convolution, units: int, least: int, copied: bool) -> Cut:

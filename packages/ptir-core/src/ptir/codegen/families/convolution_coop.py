@@ -99,11 +99,11 @@ class TeamConvolution:
         batch, *places = digits(pixel, (shape.batch, *shape.places))
         *taps, own = self._taps(k)
         at = [
-            place * slide.stride + tap * slide.window_dilation - slide.low
-            for place, tap, slide in zip(places, taps, shape.slides, strict=True)
+            place * dimension.stride + tap * dimension.window_dilation - dimension.low
+            for place, tap, dimension in zip(places, taps, shape.dimensions, strict=True)
         ]
-        sizes = [slide.size for slide in shape.slides]
-        gaps = [slide.base_dilation - 1 for slide in shape.slides]
+        sizes = [dimension.size for dimension in shape.dimensions]
+        gaps = [dimension.base_dilation - 1 for dimension in shape.dimensions]
         inside, found = spread(at, sizes, gaps)
         element = self.builder.at(shape.x, shape.x_at(batch, found, channel + own))
         return select(inside, element, constant(F32, 0.0))

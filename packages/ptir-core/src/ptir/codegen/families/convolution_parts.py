@@ -71,16 +71,16 @@ class Parts:
         shape = self.shape
         if shape.is_depthwise and shape.channels % LANES:
             return False
-        for slide in shape.slides:
-            last = (slide.count - 1) * slide.stride + slide.span - slide.low
-            if slide.low > 0 or last > slide.size or slide.base_dilation > 1:
+        for dimension in shape.dimensions:
+            last = (dimension.count - 1) * dimension.stride + dimension.span - dimension.low
+            if dimension.low > 0 or last > dimension.size or dimension.base_dilation > 1:
                 return False
-        at = [axis(f"x{n}", slide.size) for n, slide in enumerate(shape.slides)]
+        at = [axis(f"x{n}", dimension.size) for n, dimension in enumerate(shape.dimensions)]
         channel = axis("c", shape.channels)
         found = self.builder.at(shape.x, shape.x_at(axis("n", shape.batch), at, channel))
         wanted = flatten(
             (axis("n", shape.batch), *at, channel),
-            (shape.batch, *(slide.size for slide in shape.slides), shape.channels),
+            (shape.batch, *(dimension.size for dimension in shape.dimensions), shape.channels),
         )
         return isinstance(found, Load) and found.index == wanted
 
@@ -92,7 +92,7 @@ class Parts:
     def element(self, row: Index, column: Index, taps: Sequence[Index], channel: Index) -> Expr:
         """What a tap sees from a pixel of the piece: ``row`` counts from the piece's first."""
         shape, cut = self.shape, self.cut
-        depth, rows, columns = shape.slides
+        depth, rows, columns = shape.dimensions
         down = row * rows.stride + taps[1] * rows.window_dilation
         along = column * columns.stride + taps[2] * columns.window_dilation
         if not self.direct:
@@ -133,7 +133,7 @@ class Parts:
     def copy(self) -> None:
         """The rows under the piece, spread and padded with zeros."""
         shape, writer, cut = self.shape, self.writer, self.cut
-        depth, rows, _ = shape.slides
+        depth, rows, _ = shape.dimensions
         batch, deep = digits(self.slab, (shape.batch, shape.places[0]))
         with self.over("d", shape.taps[0]) as tap, self.over("r", cut.rows_in(shape)) as row:
             at = (
@@ -141,7 +141,8 @@ class Parts:
                 self.row_piece * (cut.rows * rows.stride) + row - rows.low,
             )
             sizes, gaps = zip(
-                *((slide.size, slide.base_dilation - 1) for slide in (depth, rows)), strict=True
+                *((dimension.size, dimension.base_dilation - 1) for dimension in (depth, rows)),
+                strict=True,
             )
             inside, found = spread(at, sizes, gaps)
             begin = (tap * cut.rows_in(shape) + row) * (columns_in(shape) * cut.pitch)
@@ -158,11 +159,11 @@ class Parts:
 
     def _line(self, batch: Index, found: Sequence[Index], begin: Index) -> None:
         """One row of the operand: padding, elements, padding."""
-        slide, pitch = self.shape.slides[2], self.cut.pitch
+        dimension, pitch = self.shape.dimensions[2], self.cut.pitch
         wide = columns_in(self.shape)
-        first = min(wide, max(0, slide.low))
-        end = max(first, min(wide, slide.size + slide.low))
-        if slide.base_dilation > 1:
+        first = min(wide, max(0, dimension.low))
+        end = max(first, min(wide, dimension.size + dimension.low))
+        if dimension.base_dilation > 1:
             self._spread_line(batch, found, begin)
             return
         for start, stop in ((0, first), (end, wide)):
@@ -172,7 +173,7 @@ class Parts:
         if end > first:
             with self.writer.block(""):
                 self._elements(
-                    batch, found, begin + first * pitch, (first - slide.low, end - first)
+                    batch, found, begin + first * pitch, (first - dimension.low, end - first)
                 )
 
     def _elements(
@@ -204,9 +205,11 @@ class Parts:
 
     def _spread_line(self, batch: Index, found: Sequence[Index], begin: Index) -> None:
         """One row whose columns have gaps between them."""
-        slide = self.shape.slides[2]
+        dimension = self.shape.dimensions[2]
         with self.over("j", columns_in(self.shape)) as column:
-            inside, (at,) = spread((column - slide.low,), (slide.size,), (slide.base_dilation - 1,))
+            inside, (at,) = spread(
+                (column - dimension.low,), (dimension.size,), (dimension.base_dilation - 1,)
+            )
             begin = begin + column * self.cut.pitch
             with self.writer.block(f"if ({self.writer.scalar(inside)})"):
                 self.pixel_of(batch, (*found, at), begin)

@@ -218,7 +218,7 @@ class Dense(_Convolving):
         """Taps and channels, in the order of the weights."""
         shape, (_, channels) = self.shape, self.shape.own
         together = shape.groups == 1 and self.cut.pitch == channels and not self.direct
-        together = together and shape.slides[2].window_dilation == 1
+        together = together and shape.dimensions[2].window_dilation == 1
         along, lines = shape.taps[2], 1 if together else shape.taps[2]
         run = along // lines * channels
         with (

@@ -22,7 +22,7 @@ from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.movement import spread
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
-from ptir.ops.sliding import slides
+from ptir.ops.sliding import window_dimensions
 from ptir.types import I32
 
 
@@ -92,12 +92,12 @@ class _Fold:
         """What tap ``j`` of the window sees: an element, or the identity outside and in gaps."""
         geometry: dict[str, Any] = {k: v for k, v in self._made.attributes.items() if k != "kind"}
         window = digits(axis("j", self.length), geometry["window"])
-        places, found = digits(flat, self._type.shape), slides(self._shape, **geometry)
+        places, found = digits(flat, self._type.shape), window_dimensions(self._shape, **geometry)
         tapped = [
-            place * slide.stride + tap * slide.window_dilation - slide.low
-            for place, tap, slide in zip(places, window, found, strict=True)
+            place * dimension.stride + tap * dimension.window_dilation - dimension.low
+            for place, tap, dimension in zip(places, window, found, strict=True)
         ]
-        gaps = [slide.base_dilation - 1 for slide in found]
+        gaps = [dimension.base_dilation - 1 for dimension in found]
         inside, at = spread(tapped, self._shape, gaps)
         outside = identity(self._made.attributes["kind"], self._type.dtype)
         if not math.prod(self._shape):
