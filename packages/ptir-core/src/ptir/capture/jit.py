@@ -17,7 +17,7 @@ from ptir.capture.build import Captured, build, pending_nodes, target_of
 from ptir.capture.creation import adopted, tensor
 from ptir.capture.lazy import buffer_of, default_target, materialize
 from ptir.capture.plan import Plan, checks_indices, plan_for
-from ptir.capture.tensor import Tensor, constant, from_handle
+from ptir.capture.tensor import Tensor, from_handle, full
 from ptir.capture.trace import Tracing, symbol, tracing
 from ptir.capture.tree import Assembler, Structure, assembler, flatten, spans, unflatten
 from ptir.errors import CaptureError, TypeRuleError
@@ -73,7 +73,7 @@ def _output(leaf: Any) -> Tensor:
         return leaf
     if isinstance(leaf, bool | int | float):
         name = "bool" if isinstance(leaf, bool) else "i32" if isinstance(leaf, int) else "f32"
-        return constant(leaf, DTYPES[name])
+        return full(leaf, DTYPES[name])
     raise CaptureError(
         f"a captured function returned {type(leaf).__name__}; return tensors, Python numbers, None"
         " and tuples, lists, dicts or dataclasses of them"

@@ -30,9 +30,9 @@ def lifted(value: Any) -> Ref | Scalar | None:
     return None
 
 
-def constant(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Ref:
+def full(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Ref:
     """A constant scalar broadcast to ``shape``; raises ``TypeRuleError`` if it does not fit."""
-    return spread(apply("constant", value=literal(scalar_array(value, dtype))), shape)
+    return broadcast(apply("constant", value=literal(scalar_array(value, dtype))), shape)
 
 
 def unify(*values: Ref | Scalar) -> tuple[Ref, ...]:
@@ -46,7 +46,7 @@ def unify(*values: Ref | Scalar) -> tuple[Ref, ...]:
             common = promote(common, scalar_dtype(value, common))
     shape = broadcast_shapes([type.shape for type in known])
     return tuple(
-        spread(converted(v, common), shape) if isinstance(v, Ref) else constant(v, common, shape)
+        broadcast(converted(v, common), shape) if isinstance(v, Ref) else full(v, common, shape)
         for v in values
     )
 
@@ -56,7 +56,7 @@ def converted(value: Ref, dtype: DType) -> Ref:
     return value if value.type.dtype == dtype else apply("cast", value, dtype=dtype)
 
 
-def spread(value: Ref, shape: tuple[int, ...]) -> Ref:
+def broadcast(value: Ref, shape: tuple[int, ...]) -> Ref:
     """``value`` broadcast to ``shape``, itself if it has it."""
     return value if value.type.shape == shape else apply("broadcast_to", value, shape=shape)
 

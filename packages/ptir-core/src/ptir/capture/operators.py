@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ptir.capture.lazy import apply
-from ptir.capture.operands import constant, converted, reshaped, spread
+from ptir.capture.operands import broadcast, converted, full, reshaped
 from ptir.capture.promote import broadcast_shapes, promote
 from ptir.errors import TypeRuleError
 from ptir.ir.graph import Ref
@@ -56,7 +56,7 @@ def _misses(rest: Ref, b: Ref) -> Ref:
 
 
 def _number(value: int, like: Ref) -> Ref:
-    return constant(value, like.type.dtype, like.type.shape)
+    return full(value, like.type.dtype, like.type.shape)
 
 
 def _op(name: str, **attributes: Any) -> Binary:
@@ -95,10 +95,10 @@ def matmul(a: Ref, b: Ref) -> Ref:
         return _product(a, b)
     left = reshaped(a, (1, *a.type.shape)) if ranks[0] == 1 else a
     right = reshaped(b, (*b.type.shape, 1)) if ranks[1] == 1 else b
-    full = _product(left, right)
-    rows = () if ranks[0] == 1 else (full.type.shape[-2],)
-    columns = () if ranks[1] == 1 else (full.type.shape[-1],)
-    return reshaped(full, (*full.type.shape[:-2], *rows, *columns))
+    product = _product(left, right)
+    rows = () if ranks[0] == 1 else (product.type.shape[-2],)
+    columns = () if ranks[1] == 1 else (product.type.shape[-1],)
+    return reshaped(product, (*product.type.shape[:-2], *rows, *columns))
 
 
 def _product(a: Ref, b: Ref) -> Ref:
@@ -109,7 +109,7 @@ def _product(a: Ref, b: Ref) -> Ref:
         contract = {"lhs_contract": (a.type.rank - 1,), "rhs_contract": (0,)}
         return apply("dot_general", a, b, **contract)
     batch = broadcast_shapes([a.type.shape[:-2], b.type.shape[:-2]])
-    a, b = (spread(x, (*batch, *x.type.shape[-2:])) for x in (a, b))
+    a, b = (broadcast(x, (*batch, *x.type.shape[-2:])) for x in (a, b))
     rank = len(batch)
     contract = {"lhs_contract": (rank + 1,), "rhs_contract": (rank,)}
     pairs = {"lhs_batch": tuple(range(rank)), "rhs_batch": tuple(range(rank))}

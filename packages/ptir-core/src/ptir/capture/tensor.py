@@ -230,7 +230,7 @@ class Tensor:
 
     def broadcast_to(self, *shape: Any) -> Tensor:
         """The elements repeated to ``shape`` under NumPy's broadcasting rule."""
-        return self._for(operands.spread(self.ref, self._sizes("broadcast_to", shape)))
+        return self._for(operands.broadcast(self.ref, self._sizes("broadcast_to", shape)))
 
     def astype(self, dtype: str | DType) -> Tensor:
         """The elements cast to ``dtype`` (semantics of the op ``cast``)."""
@@ -333,9 +333,9 @@ def record(refs: Sequence[Ref]) -> tuple[Tensor, ...]:
     return tuple(map(Tensor, recorded(refs)))
 
 
-def constant(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Tensor:
+def full(value: Any, dtype: DType, shape: tuple[int, ...] = ()) -> Tensor:
     """A constant scalar broadcast to ``shape``; raises ``TypeRuleError`` if it does not fit."""
-    return Tensor(operands.constant(value, dtype)).broadcast_to(shape)
+    return Tensor(operands.full(value, dtype)).broadcast_to(shape)
 
 
 def unify(*values: Tensor | Scalar) -> tuple[Tensor, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ptir.capture import Tensor, call, call_multi
 from ptir.capture.operands import Scalar
 from ptir.capture.promote import promote, scalar_dtype
-from ptir.capture.tensor import constant as filled
+from ptir.capture.tensor import full as filled
 from ptir.errors import TypeRuleError
 from ptir.ops.record import literal, type_error
 from ptir.types import BOOL, I32, DType

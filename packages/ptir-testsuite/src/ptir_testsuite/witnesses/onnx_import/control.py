@@ -11,7 +11,7 @@ from typing import Any
 
 from ptir import functional as F
 from ptir.capture import Tensor, call
-from ptir.capture.tensor import constant as scalar
+from ptir.capture.tensor import full as scalar
 from ptir.capture.trace import symbol
 from ptir.errors import TypeRuleError
 from ptir.ir.graph import freeze

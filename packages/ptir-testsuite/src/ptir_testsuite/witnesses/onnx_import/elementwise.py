@@ -10,7 +10,7 @@ from typing import Any, Final
 from ptir import functional as F
 from ptir.capture import Tensor, call
 from ptir.capture.promote import broadcast_shapes
-from ptir.capture.tensor import constant as scalar
+from ptir.capture.tensor import full as scalar
 from ptir.types import BOOL, F32, DType
 from ptir_testsuite.witnesses.onnx_import.table import Node, Reason, element, onnx_op, refuse
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from ptir import functional as F
 from ptir.capture import Tensor, call
-from ptir.capture.tensor import constant as scalar
+from ptir.capture.tensor import full as scalar
 from ptir.types import I32
 from ptir_testsuite.witnesses.onnx_import.movement import window
 from ptir_testsuite.witnesses.onnx_import.table import Node, onnx_op, product

@@ -11,7 +11,7 @@ import numpy as np
 from ptir import functional as F
 from ptir.capture import Tensor, call
 from ptir.capture.promote import broadcast_shapes
-from ptir.capture.tensor import constant as scalar
+from ptir.capture.tensor import full as scalar
 from ptir.types import BOOL, I32
 from ptir_testsuite.witnesses.onnx_import.scope import constant
 from ptir_testsuite.witnesses.onnx_import.table import Node, element, onnx_op, product, refuse

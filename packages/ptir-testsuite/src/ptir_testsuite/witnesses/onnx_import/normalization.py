@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptir import functional as F
 from ptir.capture import Tensor, call
-from ptir.capture.tensor import constant as scalar
+from ptir.capture.tensor import full as scalar
 from ptir.types import F32
 from ptir_testsuite.witnesses.onnx_import.movement import window
 from ptir_testsuite.witnesses.onnx_import.reductions import mean_of

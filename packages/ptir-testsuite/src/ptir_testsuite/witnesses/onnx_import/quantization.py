@@ -6,7 +6,7 @@ import numpy as np
 
 from ptir import functional as F
 from ptir.capture import Tensor, call
-from ptir.capture.tensor import constant as scalar
+from ptir.capture.tensor import full as scalar
 from ptir.types import F32, I32, U8, DType
 from ptir_testsuite.witnesses.onnx_import.contraction import centred
 from ptir_testsuite.witnesses.onnx_import.elementwise import cast_to

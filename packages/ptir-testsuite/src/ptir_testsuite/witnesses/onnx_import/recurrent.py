@@ -8,7 +8,7 @@ from typing import Final
 
 from ptir import functional as F
 from ptir.capture import Tensor, call
-from ptir.capture.tensor import constant as scalar
+from ptir.capture.tensor import full as scalar
 from ptir.capture.trace import symbol
 from ptir.ir.graph import freeze
 from ptir.ops.record import op

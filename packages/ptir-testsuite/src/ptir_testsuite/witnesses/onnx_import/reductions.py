@@ -7,7 +7,7 @@ from typing import Final
 
 from ptir import functional as F
 from ptir.capture import Tensor, call, call_multi
-from ptir.capture.tensor import constant as scalar
+from ptir.capture.tensor import full as scalar
 from ptir.types import F32, I64
 from ptir_testsuite.witnesses.onnx_import.table import Node, onnx_op, product, refuse
 

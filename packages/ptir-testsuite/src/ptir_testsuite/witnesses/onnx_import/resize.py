@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ptir.capture import Tensor, call
-from ptir.capture.tensor import constant as scalar
+from ptir.capture.tensor import full as scalar
 from ptir_testsuite.witnesses.onnx_import.contraction import along
 from ptir_testsuite.witnesses.onnx_import.movement import select_static
 from ptir_testsuite.witnesses.onnx_import.scope import constant
