@@ -33,8 +33,8 @@ UNSWEPT = {"kernel.py", "clike.py", "matrices.py"}
 """Files of ``backend`` that belong to the kernel generator's words."""
 EVERYWHERE = """
     Choice Grid Left Let Maker Parts PARTS Places Reach Shared SharedBackend SharedPhase SharedStep
-    beginnings check_places crossing folds_casts generation in_turns lent let param_resolver prune
-    remedy share share_block share_step shared_options side_by_side turn turns
+    Slide beginnings check_places crossing folds_casts generation in_turns lent let param_resolver
+    prune remedy share share_block share_step shared_options side_by_side slides turn turns
 """
 """Names that were words of our own where the field has one."""
 ROOMS = {
