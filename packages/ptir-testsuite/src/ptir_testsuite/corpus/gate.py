@@ -29,7 +29,7 @@ _SAMPLE: Final = re.compile(r"(sample \d+|wired) ?")
 OF_A_DTYPE: Final = frozenset({"edges", "all combinations"})
 """Origins of values that are chosen by the dtype: its limits, its subnormal numbers, its NaNs."""
 
-IN_TURN: Final = 64
+IN_TURN: Final = 24
 """Of the cases that no need asks for, a slice holds one in so many."""
 
 

@@ -84,7 +84,7 @@ def hashed(everything: Iterable[Item]) -> Iterator[Case | Sweep | ModelRun | Lif
 AT_ONCE: Final = 4
 """Programs of a group: those of a seed from a multiple of it on. 16 would cost a tenth less."""
 
-PROGRAMS_IN_TURN: Final = 10
+PROGRAMS_IN_TURN: Final = 5
 """A slice holds one in so many of the groups of random programs."""
 
 EDITED_AT_ONCE: Final = 32
@@ -150,7 +150,6 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: (item.op, item.call, item.dtypes),
         sweep_profiles,
         lambda item: (item.call, *item.dtypes, *sorted(sweep_profiles(item)), "sweep"),
-        in_slice=in_turn(2, attrgetter("op")),
     ),
     Refusal: Kind[Refusal](
         run_refusal,
@@ -164,7 +163,7 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: (item.name, item.call, item.dtypes),
         _of_dtypes,
         lambda item: item.dtypes,
-        in_slice=in_turn(4, attrgetter("name")),
+        in_slice=in_turn(2, attrgetter("name")),
     ),
     ModelRun: Kind[ModelRun](
         run_model,
