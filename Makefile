@@ -12,7 +12,7 @@ PTIR_SLICE ?= $(shell $(PYTHON) scripts/slice_number.py)
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test prove parity check format docs wheels release bench clean
+.PHONY: help setup demo test prove parity lint check format docs wheels release bench clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -39,10 +39,12 @@ parity: $(READY)  ## install PyTorch and Transformers, and compare with them
 	$(PIP) -r requirements/parity.txt
 	$(BIN)/python -m pytest -m parity
 
-check: $(READY)  ## everything that must hold before a change: format, lint, types, tests, docs
+lint: $(READY)  ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+check: lint  ## everything that must hold before a change: format, lint, types, tests, docs
 	PTIR_SLICE=$(PTIR_SLICE) $(PYTEST) --durations 25
 
 format: $(READY)  ## rewrite the code in the house format

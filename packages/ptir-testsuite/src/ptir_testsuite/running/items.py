@@ -84,6 +84,9 @@ def hashed(everything: Iterable[Item]) -> Iterator[Case | Sweep | ModelRun | Lif
 AT_ONCE: Final = 4
 """Programs of a group: those of a seed from a multiple of it on. 16 would cost a tenth less."""
 
+PROGRAMS_IN_TURN: Final = 5
+"""A slice holds one in so many of the groups of random programs."""
+
 EDITED_AT_ONCE: Final = 32
 """The same of edited programs, of which about one in three is still a program."""
 
@@ -182,7 +185,7 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: (),
         run_programs,
         lambda item: (item.seed, item.number // AT_ONCE),
-        in_slice=lambda items, number: _programs_in_turn(items, number, 5),
+        in_slice=lambda items, number: _programs_in_turn(items, number, PROGRAMS_IN_TURN),
     ),
     EditedProgram: Kind[EditedProgram](
         run_edited,
