@@ -18,6 +18,7 @@ from ptir import events
 from ptir.backend.checked import downloaded
 from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, in_turns
 from ptir.errors import UsageError, VerifyError
+from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block, Port, Program
 from ptir.ops.implementations import Overrides, active_overrides
 from ptir.ops.verify import verify
@@ -202,7 +203,8 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
         target.backend, target.device, overrides, check_indices=options.check_indices
     )
     optimized = optimize(program, context)
-    executable = target.backend.compile(optimized, target.device, options)
+    with located(UNKNOWN):
+        executable = target.backend.compile(optimized, target.device, options)
     if events.listening():
         seconds = time.perf_counter() - began
         backend, device = target.backend.name, target.device.name

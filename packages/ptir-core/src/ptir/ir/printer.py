@@ -6,9 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ptir.ir.attributes import Literal, quoted
+from ptir.ir.location import UNKNOWN
 from ptir.ir.program import Block, Instruction, Program, lowering_names
 from ptir.ir.structure import check_structure
-from ptir.ir.text import instruction_text, is_composite, name_text, types_text, values_text
+from ptir.ir.text import (
+    instruction_text,
+    is_composite,
+    location_text,
+    name_text,
+    types_text,
+    values_text,
+)
 
 _WIDTH = 100
 
@@ -19,7 +27,8 @@ def print_program(
     """The text of ``program``, one instruction a line, ending with a newline.
 
     With ``literals``, those above 1,024 bytes are put into it under a content digest and the text
-    says ``file"<digest>"``. ``locations`` appends each instruction's user location as a comment.
+    says ``file"<digest>"``. With ``locations`` each instruction says where it comes from, if it is
+    known.
     Raises ``VerifyError`` for a program whose structure cannot be written down.
     """
     check_structure(program)
@@ -74,10 +83,5 @@ class _Printer:
             yield f"{line} {first.lstrip()}"
             yield from body[:-1]
             line = body[-1]
-        yield line + self.comment(instruction)
-
-    def comment(self, instruction: Instruction) -> str:
-        """The user location as a trailing comment, where asked for and known."""
-        if not self.locations or not instruction.location:
-            return ""
-        return f"  # {quoted(instruction.location)[1:-1]}"
+        known = instruction.location != UNKNOWN
+        yield f"{line} {location_text(instruction.location)}" if self.locations and known else line

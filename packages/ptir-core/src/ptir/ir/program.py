@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Literal as Choice
 
 from ptir.ir.attributes import Attributes
+from ptir.ir.location import UNKNOWN, Location
 from ptir.types import TensorType
 
 VERSION = (1, 0)
@@ -29,7 +30,7 @@ class Instruction:
     attributes: Attributes
     types: tuple[TensorType, ...]
     regions: tuple[Block, ...] = ()
-    location: str = field(default="", compare=False)
+    location: Location = field(default=UNKNOWN, compare=False)
 
     @property
     def name(self) -> str:

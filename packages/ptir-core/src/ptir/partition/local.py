@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
 from ptir.errors import PtirError, VerifyError
 from ptir.ir.attributes import Attributes
-from ptir.ir.graph import Ref, emit, freeze, inline, rebuild, repeat, source
+from ptir.ir.graph import Ref, emit, expand, freeze, inline, rebuild, repeat, source
+from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block, Instruction
 from ptir.ops import movement
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE
@@ -36,12 +38,11 @@ def compute(
 ) -> Sequence[Ref]:
     """The results that a worker has when an op is shared so; raises ``VerifyError``."""
     if chosen == everywhere(instruction):
-        return emit(instruction.op, operands, instruction.attributes, instruction.types,
-                    instruction.regions, instruction.location)  # fmt: skip
+        return repeat(instruction, operands)
     if instruction.op == "composite":
         return _composite(instruction, chosen, worker, operands)
     if "creation" in OPS[instruction.op].traits:
-        whole = emit(instruction.op, (), instruction.attributes, instruction.types)
+        whole = repeat(instruction, ())
         return [part_of(whole[0], chosen.results[0], worker)]
     changed = _changed(instruction, chosen, worker)
     attributes = Attributes({**instruction.attributes, **changed})
@@ -96,7 +97,7 @@ def _composite(
     lowering = localized(instruction.regions[0], chosen.operands, worker)
     _check(instruction, chosen, worker, lowering.output_types)
     if not says_the_same(instruction, lowering):
-        return inline(lowering, operands)
+        return expand(replace(instruction, regions=(lowering,)), operands)
     return emit("composite", operands, instruction.attributes, lowering.output_types, (lowering,),
                 instruction.location)  # fmt: skip
 
@@ -107,7 +108,8 @@ def localized(block: Block, inputs: tuple[Placement, ...], worker: int) -> Block
     found = flow(block, inputs)
     if found is None:
         raise VerifyError("partition: a block whose values would have to cross cannot be shared")
-    return _Localized(block, found, worker).block_of_outputs()
+    with located(UNKNOWN):  # equal blocks share it, wherever they are called
+        return _Localized(block, found, worker).block_of_outputs()
 
 
 class _Localized:
