@@ -15,7 +15,10 @@ from ptir.backend.explanation import Access, Explanation, Part, locations_of
 from ptir.capture.plan import plan_for
 from ptir.codegen.compile import Compiled
 from ptir.codegen.explain import explain
+from ptir.codegen.rounded import settled
+from ptir.functional.rounded import part
 from ptir.ir.printer import print_program
+from ptir.ops.rounded import PAIRS
 from ptir.runtime.explain import StepReport, explain_decode, explain_prefill
 from ptir.runtime.layers import Layered
 from ptir.runtime.workers import decode_program
@@ -89,6 +92,18 @@ def test_both_layers_of_a_model_are_told_apart_in_its_parts() -> None:
         wanted = ("ln_1", "attn.c_attn", "attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp")
         assert {f"{n}.{name}" for name in (*wanted, "mlp.c_proj")} == set(found) - {n}
         assert not any(scope.startswith(other) for scope in found)
+
+
+def test_a_product_whose_weight_was_not_packed_stands_where_it_was_called() -> None:
+    weight = spec("bf16", 8, 16)
+    program = ptir.capture(
+        lambda x, w: part(PAIRS, x, w, layout="oi")[0], spec("bf16", 2, 16), weight
+    )
+    (call,) = program.main.instructions
+    assert call.location.functional == PAIRS
+    made = settled(program).main.instructions
+    assert len(made) > 1
+    assert {one.location for one in made} == {call.location}
 
 
 USER = """from ptir import functional as F

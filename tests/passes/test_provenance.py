@@ -12,11 +12,13 @@ import ptir
 from devices import device
 from ptir import events
 from ptir import functional as F
+from ptir.backend.contract import Options, Target
+from ptir.capture.plan import compile_plan
 from ptir.capture.tensor import Tensor
 from ptir.cli.dump import step_program
 from ptir.codegen.panels import UNPACK
 from ptir.ir.graph import freeze, source
-from ptir.ir.location import UNKNOWN, Location
+from ptir.ir.location import UNKNOWN, Location, here
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.implementations import active_overrides
 from ptir.ops.record import OPS
@@ -57,16 +59,16 @@ def functionals(program: Program) -> dict[str, set[str]]:
 def lost(captured: Program, after: Program) -> list[str]:
     """What ``after`` no longer knows of where the instructions of ``captured`` come from."""
     found: list[str] = []
-    files = {one.location.file for one in instructions(captured.main)}
+    lines = {one.location[:2] for one in instructions(captured.main)}
     was, now = functionals(captured), functionals(after)
     for one in instructions(after.main):
         place = one.location
-        if one.name == UNPACK:  # it stands for a parameter, which nobody computed
+        if one.name == UNPACK and place == UNKNOWN:  # of a parameter, which nobody computed
             continue
         called = {
             name for scope, names in was.items() if _holds(place.scope, scope) for name in names
         }
-        if place.file not in files or not place.line:
+        if place[:2] not in lines:
             found.append(f"{one.name} knows no line")
         if place.functional not in called:
             found.append(f"{one.name} is of {place.functional!r}, not called in {place.scope!r}")
@@ -257,6 +259,36 @@ def test_a_program_of_unknown_places_is_given_none(context: PassContext, backend
         ("maximum", UNKNOWN),
         ("minimum", UNKNOWN),
     ]
+
+
+@pytest.mark.parametrize("spec", MODELS)
+def test_derived_parameters_come_from_the_model_or_from_nowhere(
+    spec: str, context: PassContext
+) -> None:
+    """What packs a weight was written by nobody, least of all by whoever runs the passes."""
+    program, context = step(spec, "c", context)
+    optimize(program, context)
+    lines = {one.location[:2] for one in instructions(program.main)}
+    made = [i for one in context.derived.values() for i in one.block.instructions]
+    assert {i.op for i in made} > {"reshape", "transpose"}
+    assert {i.location[:2] for i in made} - lines == {UNKNOWN[:2]}
+
+
+def test_what_a_backend_records_while_it_compiles_comes_from_nowhere(
+    context: PassContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Location] = []
+    kind = type(context.backend)
+    compile = kind.compile
+
+    def recording(self: object, *given: object) -> object:
+        found.append(here())
+        return compile(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kind, "compile", recording)
+    program = ptir.capture(lambda x: x + 1.0, X)
+    compile_plan(program, Target(context.backend, context.device), Options(), active_overrides())
+    assert found == [UNKNOWN]
 
 
 @pytest.mark.parametrize("spec", MODELS)
