@@ -29,7 +29,7 @@ MODULES: Final[dict[str, str]] = {
     "ptir.ir": "",
     "ptir.backend.contract": "API_VERSION Backend BackendPass Device DeviceKind Executable Feeds "
     "Finding MemoryStats OpQuery Options RunStats Target",
-    "ptir.backend.explanation": "Access Explanation Part",
+    "ptir.backend.explanation": "Access Explanation Part locations_of",
     "ptir.backend.folders": "cache_folder replace_file",
     "ptir.backend.kernel": "Dialect KernelDevice Traits",
     "ptir.backend.clike": "CLike",

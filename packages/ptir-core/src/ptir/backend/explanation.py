@@ -91,14 +91,11 @@ def functional_of(instruction: Instruction) -> str:
 
     A composite that stands inside keeps its name, unless it is part of a chosen implementation.
     """
-    functional, implementation = (
-        instruction.location.functional,
-        instruction.location.implementation,
-    )
-    chosen = implementation not in ("", PORTABLE, OWN, BACKEND)
-    if not functional or (instruction.op == "composite" and not chosen):
+    place = instruction.location
+    chosen = place.implementation not in ("", PORTABLE, OWN, BACKEND)
+    if not place.functional or (instruction.op == "composite" and not chosen):
         return instruction.name
-    return f"{functional}={implementation}" if chosen else functional
+    return f"{place.functional}={place.implementation}" if chosen else place.functional
 
 
 def locations_of(part: Part, block: Block) -> tuple[Location, ...]:
