@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import cached_property
 from types import FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, ForwardRef
 
 import click
 
@@ -29,7 +29,7 @@ MODULES: Final[dict[str, str]] = {
     "ptir.ir": "",
     "ptir.backend.contract": "API_VERSION Backend BackendPass Device DeviceKind Executable Feeds "
     "Finding MemoryStats OpQuery Options RunStats Target",
-    "ptir.backend.explanation": "Access Explanation Part",
+    "ptir.backend.explanation": "Access Explanation Part locations_of",
     "ptir.backend.folders": "cache_folder replace_file",
     "ptir.backend.kernel": "Dialect KernelDevice Traits",
     "ptir.backend.clike": "CLike",
@@ -113,8 +113,9 @@ def _named(name: str, value: Any, homes: dict[int, str]) -> Iterator[str]:
 
 def _class(name: str, made: type, homes: dict[int, str]) -> Iterator[str]:
     bases = ", ".join(base.__name__ for base in made.__bases__ if base is not object)
-    constructor = made.__init__  # type: ignore[misc]
-    own = isinstance(constructor, FunctionType) and _is_ours(constructor.__module__)
+    named = hasattr(made, "_fields")
+    constructor = made.__new__ if named else made.__init__  # type: ignore[misc]
+    own = isinstance(constructor, FunctionType) and (named or _is_ours(constructor.__module__))
     yield f"{name}: class({bases}){_signature(constructor, drop=1) if own else ''}"
     for member, value in sorted(_members(made, homes).items()):
         yield from _member(f"{name}.{member}", value)
@@ -129,7 +130,7 @@ def _members(made: type, homes: dict[int, str]) -> dict[str, Any]:
         stated = {member: _Stated(text) for member, text in inspect.get_annotations(owner).items()}
         offered = {m: v for m, v in (stated | vars(owner)).items() if _offered(m, v)}
         found |= {m: _Stated(stated[m].type, v) if m in stated else v for m, v in offered.items()}
-    fields = getattr(made, "__dataclass_fields__", {})
+    fields = getattr(made, "__dataclass_fields__", getattr(made, "_fields", ()))
     return {member: value for member, value in found.items() if member not in fields}
 
 
@@ -205,6 +206,8 @@ def _result(function: Any) -> str:
 
 
 def _annotation(given: Any) -> str:
+    if isinstance(given, ForwardRef):  # of a named tuple
+        given = given.__forward_arg__
     return given if isinstance(given, str) else inspect.formatannotation(given)
 
 
@@ -213,7 +216,8 @@ def shown(value: Any) -> str:
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(shown, value)))}}}"
     if isinstance(value, tuple):
-        return f"({', '.join(map(shown, value))})"
+        name = type(value).__name__ if hasattr(value, "_fields") else ""
+        return f"{name}({', '.join(map(shown, value))})"
     if isinstance(value, dict):
         return "<dict>"  # a table: rows come and go
     if isinstance(value, Enum):

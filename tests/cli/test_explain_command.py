@@ -32,6 +32,21 @@ def test_json_says_what_was_run_and_counted(command: Command) -> None:
     assert total == value["bytes"]["total"]
 
 
+def test_json_says_where_each_part_comes_from(command: Command) -> None:
+    value = command("explain", "demo", "--position", 8, "-r", 1, "--json").value
+    (layers,) = (section for section in value["sections"] if section["layers"])
+    linear = next(part for part in layers["parts"] if part["name"] == "linear")
+    (place,) = linear["locations"]
+    assert place == {
+        "file": place["file"],
+        "line": place["line"],
+        "scope": "h.0.attn.c_attn",
+        "layer": "h.0",
+        "functional": "linear",
+        "implementation": "backend",
+    }
+
+
 def test_without_a_terminal_the_table_is_plain_lines(command: Command) -> None:
     out = command("explain", "demo", "--position", 8, "-r", 1).out
     lines = out.splitlines()

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from paper import TARGET, compiled
 
 import ptir
 from ptir import functional as F
-from ptir.backend.explanation import Access, Explanation, Part
+from ptir.backend.explanation import Access, Explanation, Part, locations_of
+from ptir.capture.plan import plan_for
 from ptir.codegen.compile import Compiled
 from ptir.codegen.explain import explain
+from ptir.codegen.rounded import settled
+from ptir.functional.rounded import part
+from ptir.ir.printer import print_program
+from ptir.ops.rounded import PAIRS
 from ptir.runtime.explain import StepReport, explain_decode, explain_prefill
 from ptir.runtime.layers import Layered
+from ptir.runtime.workers import decode_program
 from ptir.types import TensorType, spec
 from random_programs import random_program
 
@@ -54,6 +62,83 @@ def test_what_is_fused_goes_by_the_names_of_functionals(decode: StepReport) -> N
         "attn.c_attn.weight",
         "attn.c_attn.bias",
     )
+
+
+def test_kernels_know_the_scopes_that_they_compute_in(decode: StepReport) -> None:
+    first, layers, last = decode.sections
+    scopes = [{place.scope for place in work.locations} for work in layers.works]
+    shared = {""}  # what all layers compute alike: the constants of a norm, say
+    assert [found - shared for found in scopes] == [
+        {"h.0.ln_1", "h.0.attn.c_attn", "h.0.attn"},
+        {"h.0.attn"},
+        {"h.0.attn.c_proj", "h.0"},
+        {"h.0.ln_2", "h.0.mlp.c_fc", "h.0.mlp"},
+        {"h.0.mlp.c_proj", "h.0"},
+    ]
+    assert {place.layer for work in first.works for place in work.locations} == {""}
+    assert "ln_f" in {place.scope for work in last.works for place in work.locations}
+
+
+def test_both_layers_of_a_model_are_told_apart_in_its_parts() -> None:
+    model = ptir.load_model("random:gpt2-tiny", backend=TARGET)
+    program = decode_program(model, 16)
+    plan = plan_for(program, TARGET)
+    explanation = plan.executable.explain()
+    assert explanation is not None
+    parts = [locations_of(part, plan.optimized.main) for part in explanation.parts]
+    for n, other in (("h.0", "h.1"), ("h.1", "h.0")):
+        own = [places for places in parts if n in {place.layer for place in places}]
+        found = [place.scope for places in own for place in places if place.layer == n]
+        wanted = ("ln_1", "attn.c_attn", "attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp")
+        assert {f"{n}.{name}" for name in (*wanted, "mlp.c_proj")} == set(found) - {n}
+        assert not any(scope.startswith(other) for scope in found)
+
+
+def test_a_product_whose_weight_was_not_packed_stands_where_it_was_called() -> None:
+    weight = spec("bf16", 8, 16)
+    program = ptir.capture(
+        lambda x, w: part(PAIRS, x, w, layout="oi")[0], spec("bf16", 2, 16), weight
+    )
+    (call,) = program.main.instructions
+    assert call.location.functional == PAIRS
+    made = settled(program).main.instructions
+    assert len(made) > 1
+    assert {one.location for one in made} == {call.location}
+
+
+USER = """from ptir import functional as F
+
+def body(x):
+    y = x + 1.0
+    y = F.softmax(y)
+    return F.rms_norm(
+        y, x[0], epsilon=1e-5)
+"""
+
+
+@pytest.mark.parametrize("folder", ["work in progress", "a in b=c in d", 'qu"ote #1 (x):7'])
+def test_a_folder_of_any_name_confuses_no_explanation(folder: str, tmp_path: Path) -> None:
+    (tmp_path / folder).mkdir()
+    path = tmp_path / folder / "my model.py"
+    path.write_text(USER, encoding="utf-8")
+    spec_ = importlib.util.spec_from_file_location("my_model", path)
+    assert spec_ is not None and spec_.loader is not None
+    module = importlib.util.module_from_spec(spec_)
+    spec_.loader.exec_module(module)
+    with ptir.overrides(softmax="force=online"):
+        program = ptir.capture(module.body, spec("f32", 4, 64))
+        made = compiled(ptir.parse(print_program(program, locations=True)))
+    block = made.fused.graph.block
+    places = [one for part in explain(made).parts for one in locations_of(part, block)]
+    found = {(p.file, p.line, p.functional, p.implementation) for p in places}
+    assert found == {
+        (str(path), 4, "", ""),
+        (str(path), 5, "softmax", "online"),
+        (str(path), 6, "rms_norm", "portable"),
+        (str(path), 7, "", ""),
+    }
+    fused = [n for s in layered(made, explain(made)).sections() for w in s.works for n in w.fused]
+    assert set(fused) == {"add", "softmax=online", "rms_norm"}
 
 
 def test_a_decode_step_reads_every_weight_once_and_one_row_of_each_table(

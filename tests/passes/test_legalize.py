@@ -11,6 +11,7 @@ from ptir.backend.explanation import functional_of
 from ptir.backend.interpreter import check_supported
 from ptir.errors import UnsupportedError
 from ptir.ir.graph import freeze, source
+from ptir.ir.location import Location
 from ptir.ir.program import Block, Port, Program
 from ptir.ops.record import OPS
 from ptir.passes import PassContext
@@ -149,9 +150,10 @@ def test_inlined_instructions_point_at_the_call(context: PassContext) -> None:
     inner = source(F)
     lowering = freeze([OPS["exp"](inner)], [inner])
     main = freeze([OPS["composite"].multi(x, regions=(lowering,), name="e")[0]], [x])
-    here = replace(main, instructions=(replace(main.instructions[0], location="model.py:7"),))
+    line = Location("model.py", 7, scope="h.1", layer="h.1")
+    here = replace(main, instructions=(replace(main.instructions[0], location=line),))
     after = legalize(Program(here, (Port("x"),)), context)
-    assert after.main.instructions[0].location == "model.py:7 in e"
+    assert after.main.instructions[0].location == line._replace(functional="e")
 
 
 def test_inlined_instructions_name_the_outermost_functional(context: PassContext) -> None:

@@ -11,6 +11,7 @@ from ptir import events, ops
 from ptir.errors import UsageError
 from ptir.ir import Port, Program, freeze
 from ptir.ir.graph import source
+from ptir.ir.printer import print_program
 from ptir.trace import DumpSink, StatsSink, listening_to
 from ptir.types import spec
 
@@ -26,6 +27,11 @@ def program(*names: str) -> Program:
 FIRST, SECOND, THIRD = program("neg", "neg"), program("neg"), program("exp")
 
 
+def text(of: Program) -> str:
+    """What a dump of it holds."""
+    return print_program(of, locations=True) + "\n"
+
+
 def happen() -> None:
     events.emit(events.PassRun("fold", 0.25, FIRST, SECOND, {"rule": 2}))
     events.emit(events.PassRun("cse", 0.5, SECOND, SECOND))
@@ -38,10 +44,11 @@ def test_dump_of_all_has_each_pass_that_changed_the_program(tmp_path: Path) -> N
         happen()
     files = {path.name: path.read_text() for path in (tmp_path / "d").glob("*.ptir")}
     assert files == {
-        "000-captured.ptir": f"{FIRST}\n",
-        "000-01-fold.ptir": f"{SECOND}\n",
-        "000-optimized.ptir": f"{SECOND}\n",
+        "000-captured.ptir": text(FIRST),
+        "000-01-fold.ptir": text(SECOND),
+        "000-optimized.ptir": text(SECOND),
     }
+    assert text(SECOND).count(f'loc("{__file__}":') == 1
     lines = (tmp_path / "d" / "index.jsonl").read_text().splitlines()
     _, fold, optimized = map(json.loads, lines)
     assert (fold["pass"], fold["seconds"], fold["rewrites"]) == ("fold", 0.25, {"rule": 2})
@@ -54,7 +61,7 @@ def test_dump_of_compilations_leaves_passes_out_and_numbers_them(tmp_path: Path)
         events.emit(events.ProgramCompiled(THIRD, THIRD, "tiny", "Tiny One", 1.0))
     names = sorted(path.name for path in tmp_path.glob("*.ptir"))
     assert names == [f"00{i}-{label}.ptir" for i in (0, 1) for label in ("captured", "optimized")]
-    assert (tmp_path / "001-captured.ptir").read_text() == f"{THIRD}\n"
+    assert (tmp_path / "001-captured.ptir").read_text() == text(THIRD)
 
 
 def test_compilation_that_failed_keeps_its_passes_to_itself(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ptir.ir.location import UNKNOWN, Location
 from ptir.ir.program import Block, Instruction
-from ptir.ops.implementations import OWN, PORTABLE
+from ptir.ops.implementations import BACKEND, OWN, PORTABLE
 from ptir.types import TensorType
 
 Kind = Literal["kernel", "copy", "op"]
@@ -90,22 +91,14 @@ def functional_of(instruction: Instruction) -> str:
 
     A composite that stands inside keeps its name, unless it is part of a chosen implementation.
     """
-    _, found, functional = instruction.location.rpartition(INSIDE)
-    whole = instruction.op == "composite" and CHOSEN not in functional
-    return functional if found and not whole else instruction.name
+    place = instruction.location
+    chosen = place.implementation not in ("", PORTABLE, OWN, BACKEND)
+    if not place.functional or (instruction.op == "composite" and not chosen):
+        return instruction.name
+    return f"{place.functional}={place.implementation}" if chosen else place.functional
 
 
-INSIDE: Final = " in "
-"""What stands in a location between the caller's line and the functional inlined there."""
-
-
-CHOSEN: Final = "="
-"""What stands between a functional and an implementation that was chosen for it by name."""
-
-
-def inside(location: str, functional: str, implementation: str = PORTABLE) -> str:
-    """The location of what ``functional`` is inlined to; the outermost functional counts."""
-    if INSIDE in location:
-        return location
-    named = implementation not in (PORTABLE, OWN)
-    return f"{location}{INSIDE}{functional}{CHOSEN + implementation if named else ''}"
+def locations_of(part: Part, block: Block) -> tuple[Location, ...]:
+    """Where the instructions that a part computes come from, in their order, each place once."""
+    found = (block.instructions[position].location for position in part.members)
+    return tuple(dict.fromkeys(location for location in found if location != UNKNOWN))

@@ -17,6 +17,7 @@ from typing import Final
 from ptir import events
 from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, repeat_by_runs
 from ptir.errors import VerifyError
+from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block, Port, Program
 from ptir.ops.implementations import Overrides, active_overrides
 from ptir.ops.verify import verify
@@ -201,7 +202,8 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
         target.backend, target.device, overrides, check_indices=options.check_indices
     )
     optimized = optimize(program, context)
-    executable = target.backend.compile(optimized, target.device, options)
+    with located(UNKNOWN):
+        executable = target.backend.compile(optimized, target.device, options)
     if events.listening():
         seconds = time.perf_counter() - began
         backend, device = target.backend.name, target.device.name

@@ -18,6 +18,7 @@ from ptir.cli.model import Formats, format_options, model_argument, open_model
 @click.option("--batch", type=click.IntRange(1), default=1, help="Rows in the step.")
 @click.option("--context", type=click.IntRange(1), default=64, help="Capacity of the cache.")
 @click.option("--optimized", is_flag=True, help="After the passes, as the backend gets it.")
+@click.option("--locations", is_flag=True, help="Say of each instruction where it comes from.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
 @format_options
 @common_options
@@ -28,11 +29,13 @@ def command(
     batch: int,
     context: int,
     optimized: bool,
+    locations: bool,
     out: Path | None,
     formats: Formats,
 ) -> None:
     """Print MODEL's step (tokens, cache, start, count to logits, cache) as a program."""
     from ptir.ir.jsonform import to_json
+    from ptir.ir.printer import print_program
 
     with session(common):
         loaded = open_model(common, model, formats)
@@ -43,11 +46,13 @@ def command(
             with loaded.policies():
                 program = plan_for(program, loaded.target).optimized
     if common.json:
-        show.value(to_json(program))
-    elif out is None:
-        show.text(str(program))
+        show.value(to_json(program, locations=locations))
+        return
+    text = print_program(program, locations=locations)
+    if out is None:
+        show.text(text)
     else:
-        _write(out, str(program) + "\n")
+        _write(out, text + "\n")
 
 
 def _write(path: Path, text: str) -> None:

@@ -138,8 +138,11 @@ def _json(
 
 
 def _work_json(work: Work) -> dict[str, Any]:
+    from ptir.ir.jsonform import location_json
+
     bytes_moved = asdict(work.moved) | {"total": work.moved.total}
-    return asdict(work) | {"moved": bytes_moved}
+    places = [location_json(location) for location in work.locations]
+    return asdict(work) | {"moved": bytes_moved, "locations": places}
 
 
 def ops_elsewhere(report: StepReport) -> int:

@@ -142,7 +142,8 @@ def _named(made: Instruction | None) -> str:
     """An instruction for people."""
     if made is None:
         return "input"
-    return f"the result of {made.name}" + (f" at {made.location}" if made.location else "")
+    where = str(made.location)
+    return f"the result of {made.name}" + (f" at {where}" if where else "")
 
 
 def _reads(kernel: Kernel | None) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from typing import Final
 from ptir.backend.contract import OpQuery
 from ptir.codegen.graph import Graph
 from ptir.codegen.panels import LANES, LEAST, UNPACK
-from ptir.ir.graph import Ref, inline, rebuild, repeat
+from ptir.ir.graph import Ref, expand, rebuild, repeat
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.rounded import BYTES, PAIRS, ROUND
 from ptir.types import BF16, F32
@@ -74,7 +74,7 @@ def _settled(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Re
     weight = operands[WEIGHT[instruction.name]]
     if _is_packed(weight, instruction):
         return repeat(instruction, operands)
-    return inline(instruction.regions[0], operands)
+    return expand(instruction, operands)
 
 
 def _is_packed(weight: Ref, product: Instruction) -> bool:

@@ -7,13 +7,14 @@ operands; nothing else needs to know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, update_wrapper
 from typing import Any, TypeVar
 
 from ptir.capture import Tensor, lower
 from ptir.capture.tensor import record
 from ptir.ir.attributes import Attributes
+from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block
 from ptir.ops.implementations import (
     PORTABLE,
@@ -71,7 +72,8 @@ def lowering(function: Callable[..., Any]) -> Lower:
 
     @lru_cache(maxsize=512)
     def lowered(types: tuple[TensorType, ...], attributes: Attributes) -> Block:
-        return lower(function, types, attributes)
+        with located(UNKNOWN):  # all calls share the block; what it holds stands where they do
+            return lower(function, types, attributes)
 
     def run(types: Sequence[TensorType], attributes: Attributes) -> Block:
         return lowered(tuple(types), attributes)
@@ -82,6 +84,16 @@ def lowering(function: Callable[..., Any]) -> Lower:
 def composite(name: str, *operands: Tensor, **attributes: Any) -> Tensor:
     """Record a call of the functional ``name`` with its portable lowering; its only result."""
     portable = functional_named(name).implementations[PORTABLE]
-    block = portable.lower([operand.type for operand in operands], Attributes(attributes))
+    return called(name, portable.lower, operands, attributes)[0]
+
+
+def called(
+    name: str, lower: Lower, operands: Sequence[Tensor], attributes: Mapping[str, Any]
+) -> tuple[Tensor, ...]:
+    """Record a composite of the functional ``name``, which is entered here, as ``lower`` says."""
+    block = lower([operand.type for operand in operands], Attributes(attributes))
     refs = (operand.ref for operand in operands)
-    return record(op("composite").multi(*refs, regions=(block,), name=name, **attributes))[0]
+    results = op("composite").multi(*refs, regions=(block,), name=name, **attributes)
+    node = results[0].node
+    node.location = node.location.inside(name)
+    return record(results)

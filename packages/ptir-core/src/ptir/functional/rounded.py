@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ptir.capture import Tensor
-from ptir.capture.tensor import record
 from ptir.functional import elementwise as each
-from ptir.functional.define import implementation, lowering
+from ptir.functional.define import called, implementation, lowering
 from ptir.functional.elementwise import where
 from ptir.functional.linear import portable_linear
 from ptir.functional.quantized import dequantize
 from ptir.ir.attributes import Attributes
 from ptir.ops.implementations import INTERNAL_COMPOSITES
-from ptir.ops.record import op
 from ptir.ops.rounded import BYTES, LEAST, MOST, PAIRS, ROUND
 from ptir.types import BF16, F32, I8, I32, TensorType
 
@@ -118,8 +116,4 @@ INTERNAL_COMPOSITES.update(
 
 def internal_composite(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
     """Record one of the composites that implementations are made of (``INTERNAL_COMPOSITES``)."""
-    block = INTERNAL_COMPOSITES[name](
-        [operand.type for operand in operands], Attributes(attributes)
-    )
-    refs = (operand.ref for operand in operands)
-    return record(op("composite").multi(*refs, regions=(block,), name=name, **attributes))
+    return called(name, INTERNAL_COMPOSITES[name], operands, attributes)

@@ -5,6 +5,7 @@ An op is only a name with attributes and regions here; ``ptir.ops`` gives names 
 
 from ptir.ir.attributes import Attr, Attributes, Literal
 from ptir.ir.graph import Node, Ref, freeze, inline
+from ptir.ir.location import Location
 from ptir.ir.program import Block, Instruction, Port, Program
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Block",
     "Instruction",
     "Literal",
+    "Location",
     "Node",
     "Port",
     "Program",

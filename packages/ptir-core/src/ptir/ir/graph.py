@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ptir.errors import CaptureError
 from ptir.ir.attributes import NO_ATTRIBUTES, Attributes
+from ptir.ir.location import UNKNOWN, Location, around, located
 from ptir.ir.program import Block, Instruction
 from ptir.types import TensorType
 
@@ -49,7 +50,7 @@ class Node:
         attributes: Attributes,
         types: tuple[TensorType, ...],
         regions: tuple[Block, ...] = (),
-        location: str = "",
+        location: Location = UNKNOWN,
     ) -> None:
         self.op = op
         self.operands = operands
@@ -98,10 +99,15 @@ def emit(
     attributes: Attributes,
     types: tuple[TensorType, ...],
     regions: tuple[Block, ...] = (),
-    location: str = "",
+    location: Location | None = None,
 ) -> tuple[Ref, ...]:
-    """Record one op application (already typed) and return its results."""
-    node = Node(op, tuple(operands), attributes, types, regions, location)
+    """Record one op application (already typed) and return its results.
+
+    Without a location it stands at the place that is worked at: that of the instruction which a
+    pass visits.
+    """
+    place = around() if location is None else location
+    node = Node(op, tuple(operands), attributes, types, regions, place)
     return tuple(Ref(node, index) for index in range(len(types)))
 
 
@@ -152,17 +158,50 @@ def freeze(outputs: Sequence[Ref], inputs: Sequence[Ref]) -> Block:
 Visit = Callable[[Instruction, tuple[Ref, ...]], Sequence[Ref] | None]
 
 
-def inline(block: Block, operands: Sequence[Ref], visit: Visit | None = None) -> list[Ref]:
+def inline(
+    block: Block, operands: Sequence[Ref], visit: Visit | None = None, at: Location | None = None
+) -> list[Ref]:
     """The outputs of ``block`` applied to ``operands``, as graph values.
 
-    ``visit`` may return other values for an instruction (given its operands) or None to keep it.
+    ``visit`` may return other values for an instruction (given its operands) or None to keep it;
+    what it makes stands where the instruction does. With ``at`` all of them stand there.
     """
     values = list(operands)
     for instruction in block.instructions:
+        if at is not None:
+            instruction = relocated(instruction, at)
         arguments = tuple(values[v] for v in instruction.operands)
-        results = visit(instruction, arguments) if visit else None
+        results = _visited(visit, instruction, arguments) if visit else None
         values.extend(repeat(instruction, arguments) if results is None else results)
     return [values[v] for v in block.outputs]
+
+
+def _visited(
+    visit: Visit, instruction: Instruction, operands: tuple[Ref, ...]
+) -> Sequence[Ref] | None:
+    known = instruction.location != UNKNOWN
+    with located(instruction.location if known else around()):
+        return visit(instruction, operands)
+
+
+def relocated(instruction: Instruction, location: Location) -> Instruction:
+    """``instruction`` at another place, with its regions; lowerings have none of their own."""
+    regions = instruction.regions
+    if instruction.op != "composite":
+        regions = tuple(
+            replace(r, instructions=tuple(relocated(i, location) for i in r.instructions))
+            for r in regions
+        )
+    return replace(instruction, regions=regions, location=location)
+
+
+def expand(
+    composite: Instruction, operands: Sequence[Ref], visit: Visit | None = None
+) -> list[Ref]:
+    """The results of a composite as its lowering computes them, where it is called."""
+    implementation = str(composite.attributes.get("implementation", ""))
+    where = composite.location.inside(composite.name, implementation)
+    return inline(composite.regions[0], operands, visit, where)
 
 
 def repeat(instruction: Instruction, operands: Sequence[Ref]) -> tuple[Ref, ...]:

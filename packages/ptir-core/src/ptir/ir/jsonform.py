@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from ptir.errors import PtirError, VerifyError, unknown_name
 from ptir.ir.attributes import Attr, Attributes, Literal, float_text
+from ptir.ir.location import Location
 from ptir.ir.parser import read_float
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ir.structure import (
@@ -19,6 +22,7 @@ from ptir.ir.structure import (
     check_depth,
     check_structure,
     check_version,
+    checked_place,
 )
 from ptir.ir.text import lowering_names
 from ptir.ir.tokens import FLOAT, NAN, TYPE
@@ -27,36 +31,50 @@ from ptir.types import DType, TensorType, dtype, parse_type
 _FLOAT: Final = re.compile(f"{FLOAT}|{NAN}|inf")
 
 
-def to_json(program: Program) -> dict[str, Any]:
-    """The JSON value of ``program``; raises ``VerifyError`` for a malformed one."""
+def to_json(program: Program, *, locations: bool = False) -> dict[str, Any]:
+    """The JSON value of ``program``; raises ``VerifyError`` for a malformed one.
+
+    With ``locations`` each instruction says where it comes from, if it is known.
+    """
     check_structure(program)
-    names = lowering_names(program.main)
+    writer = _Writer(lowering_names(program.main), locations)
     return {
         "ptir": list(program.version),
         "ports": [{"name": port.name, "kind": port.kind} for port in program.ports],
-        "functions": [{"name": n, "block": _block_json(b, names)} for b, n in names.items()],
-        "main": _block_json(program.main, names),
+        "functions": [{"name": n, "block": writer.block(b)} for b, n in writer.names.items()],
+        "main": writer.block(program.main),
     }
 
 
-def _block_json(block: Block, names: dict[Block, str]) -> dict[str, Any]:
-    return {
-        "inputs": [str(type) for type in block.inputs],
-        "instructions": [_instruction_json(i, names) for i in block.instructions],
-        "outputs": list(block.outputs),
-    }
+@dataclass(frozen=True)
+class _Writer:
+    names: dict[Block, str]
+    locations: bool
+
+    def block(self, block: Block) -> dict[str, Any]:
+        return {
+            "inputs": [str(type) for type in block.inputs],
+            "instructions": [self.instruction(i) for i in block.instructions],
+            "outputs": list(block.outputs),
+        }
+
+    def instruction(self, instruction: Instruction) -> dict[str, Any]:
+        composite = instruction.op == "composite"
+        regions = instruction.regions
+        location = location_json(instruction.location) if self.locations else {}
+        return {
+            "op": instruction.op,
+            "operands": list(instruction.operands),
+            "attributes": {k: _value_json(v) for k, v in instruction.attributes.items()},
+            "types": [str(type) for type in instruction.types],
+            "regions": [self.names[r] if composite else self.block(r) for r in regions],
+            **({"location": location} if location else {}),
+        }
 
 
-def _instruction_json(instruction: Instruction, names: dict[Block, str]) -> dict[str, Any]:
-    composite = instruction.op == "composite"
-    regions = instruction.regions
-    return {
-        "op": instruction.op,
-        "operands": list(instruction.operands),
-        "attributes": {k: _value_json(v) for k, v in instruction.attributes.items()},
-        "types": [str(type) for type in instruction.types],
-        "regions": [names[r] if composite else _block_json(r, names) for r in regions],
-    }
+def location_json(location: Location) -> dict[str, Any]:
+    """What is known of a location, by field."""
+    return {name: value for name, value in location._asdict().items() if value}
 
 
 def _value_json(value: Attr) -> Any:
@@ -128,7 +146,7 @@ class _Reader:
         op = _member(value, where, "op", str)
         attributes = _member(value, where, "attributes", dict)
         regions = _member(value, where, "regions", list)
-        _keys(value, where, ("op", "operands", "attributes", "types", "regions"))
+        _keys(value, where, ("op", "operands", "attributes", "types", "regions", "location"))
         return Instruction(
             op,
             _integers(_member(value, where, "operands", list), f"{where}.operands"),
@@ -138,6 +156,7 @@ class _Reader:
                 self.region(region, f"{where}.regions[{index}]", level, op == "composite")
                 for index, region in enumerate(regions)
             ),
+            _location(value.get("location", {}), f"{where}.location"),
         )
 
     def region(self, value: Any, where: str, level: int, composite: bool) -> Block:
@@ -198,6 +217,19 @@ def _port(value: Any, where: str) -> Port:
     if kind not in PORT_KINDS:
         raise VerifyError(f"{where}: {unknown_name('kind', kind, PORT_KINDS)}")
     return Port(name, kind)
+
+
+def _location(value: Any, where: str) -> Location:
+    """A location of which any part may be missing."""
+    given = _kind(value, where, dict)
+    _keys(given, where, Location._fields)
+    for name, part in given.items():
+        if name in ("line", "column"):
+            number = _kind(part, f"{where}.{name}", int)
+            _converted(f"{where}.{name}", partial(checked_place, number))
+        else:
+            _kind(part, f"{where}.{name}", str)
+    return Location(**given)
 
 
 def _value(value: Any, where: str, depth: int) -> Attr:

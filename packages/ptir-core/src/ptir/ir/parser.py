@@ -10,10 +10,11 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ptir.errors import unknown_name
 from ptir.ir.attributes import Attr, Attributes, Literal
+from ptir.ir.location import NAMED, Location
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ir.structure import (
     PORT_KINDS,
@@ -22,6 +23,7 @@ from ptir.ir.structure import (
     check_defined,
     check_depth,
     check_version,
+    checked_place,
 )
 from ptir.ir.text import literal_digest, types_text, values_text
 from ptir.ir.tokens import Reader, Token, unquoted
@@ -36,7 +38,7 @@ def parse_unverified(text: str, literals: Mapping[str, Literal] | None = None) -
     """The program printed as ``text``; ``literals`` holds those that it keeps in a side file.
 
     Checks syntax, numbering and lowerings; ``ops.reading.parse`` checks the ops too. Raises
-    ``VerifyError`` with line and column; the instructions know theirs as their location.
+    ``VerifyError`` with line and column, which are also the location of what says no other.
     """
     return _Parser(text, literals or {}).program()
 
@@ -205,8 +207,40 @@ class _Parser(Reader):
             raise self.error(start.offset, f"{written}; name each result: {_names(count, types)}")
         while not callee and self.accept("region"):
             regions += (self.signature(level + 1),)
-        where = self.place(start.offset)
+        where = self.written() if self.accept("loc") else self.location(start.offset)
         return Instruction(op, operands, attributes, types, regions, where)
+
+    def written(self) -> Location:
+        """A location: ``("model.py":7, scope = "h.3.attn")``; any part may be missing."""
+        found: dict[str, Any] = {}
+
+        def item() -> None:
+            token = self.token
+            if token.kind == "string" and not found:
+                found["file"] = self.string()
+                self.expect(":")
+                found["line"] = self.count()
+                found["column"] = self.count() if self.accept(":") else 0
+                return
+            self.take("name", "a name such as scope")
+            if token.text in found:
+                raise self.error(token.offset, f"{token.text!r} is given twice")
+            if token.text not in NAMED:
+                raise self.error(
+                    token.offset, unknown_name("part of a location", token.text, NAMED)
+                )
+            self.expect("=")
+            found[token.text] = self.string()
+
+        self.expect("(")
+        self.listed(item, ")")
+        return Location(**found)
+
+    def count(self) -> int:
+        """A line or column."""
+        token = self.take("int", "a line or column")
+        with self.at(token):
+            return checked_place(int(token.text))
 
     def results(self, count: int) -> int:
         """How many values the instruction defines: ``%2, %3 =``."""

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptir.ir.attributes import Literal, quoted
+from ptir.ir.location import UNKNOWN
 from ptir.ir.structure import check_structure
 from ptir.ir.text import (
     instruction_text,
     is_composite,
+    location_text,
     lowering_names,
     name_text,
     types_text,
@@ -29,7 +31,8 @@ def print_program(
     """The text of ``program``, one instruction a line, ending with a newline.
 
     With ``literals``, those above 1,024 bytes are put into it under a content digest and the text
-    says ``file"<digest>"``. ``locations`` appends each instruction's user location as a comment.
+    says ``file"<digest>"``. With ``locations`` each instruction says where it comes from, if it is
+    known.
     Raises ``VerifyError`` for a program whose structure cannot be written down.
     """
     check_structure(program)
@@ -84,10 +87,5 @@ class _Printer:
             yield f"{line} {first.lstrip()}"
             yield from body[:-1]
             line = body[-1]
-        yield line + self.comment(instruction)
-
-    def comment(self, instruction: Instruction) -> str:
-        """The user location as a trailing comment, where asked for and known."""
-        if not self.locations or not instruction.location:
-            return ""
-        return f"  # {quoted(instruction.location)[1:-1]}"
+        known = instruction.location != UNKNOWN
+        yield f"{line} {location_text(instruction.location)}" if self.locations and known else line

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Literal as Choice
 
 from ptir.ir.attributes import Attributes
+from ptir.ir.location import UNKNOWN, Location
 from ptir.ir.printer import print_program
 from ptir.ir.structure import VERSION
 from ptir.ir.text import lowering_names
@@ -30,7 +31,7 @@ class Instruction:
     attributes: Attributes
     types: tuple[TensorType, ...]
     regions: tuple[Block, ...] = ()
-    location: str = field(default="", compare=False)
+    location: Location = field(default=UNKNOWN, compare=False)
 
     @property
     def name(self) -> str:

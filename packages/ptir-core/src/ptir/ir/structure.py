@@ -23,7 +23,7 @@ MAX_DEPTH: Final = 64
 """Most levels of blocks inside blocks (through lowerings too) and of lists inside lists."""
 
 LAST_MINOR: Final = 999_999
-RESERVED: Final = frozenset({"region", "return"})
+RESERVED: Final = frozenset({"loc", "region", "return"})
 PORT_KINDS: Final = ("input", "parameter")
 
 Check = Callable[["Block", "Instruction"], None]
@@ -49,6 +49,13 @@ def check_defined(values: Iterable[int], count: int) -> None:
         if not 0 <= value < count:
             last = f"the last one here is %{count - 1}" if count else "nothing is defined here"
             raise VerifyError(f"%{value} is used before it is defined; {last}")
+
+
+def checked_place(number: int) -> int:
+    """A line or column of a location; a negative one is refused."""
+    if number < 0:
+        raise VerifyError(f"{number} is no line or column; they count from 1, and 0 is not known")
+    return number
 
 
 def check_depth(depth: int, what: str = "blocks") -> None:
@@ -94,8 +101,8 @@ def broken(
 ) -> VerifyError:
     """The error for an instruction that breaks a rule: the place, its printed line, the rule."""
     line = instruction_text(instruction, numbers, literals={})
-    at = f"{instruction.location}: " if instruction.location else ""
-    return VerifyError(f"{at}{where}: `{line}`: {rule}")
+    at = str(instruction.location)
+    return VerifyError(f"{at + ': ' if at else ''}{where}: `{line}`: {rule}")
 
 
 def check_structure(program: Program) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ptir.ir.attributes import Attr, Attributes, Literal, attribute_text, quoted
+from ptir.ir.location import NAMED, Location
 from ptir.types import TensorType
 
 if TYPE_CHECKING:
@@ -42,6 +43,15 @@ def is_composite(instruction: Instruction) -> bool:
         and isinstance(instruction.attributes.get("name"), str)
         and len(instruction.regions) == 1
     )
+
+
+def location_text(location: Location) -> str:
+    """A location: ``loc("model.py":7, scope = "h.3.attn")``; what is not known is left out."""
+    column = f":{location.column}" if location.column else ""
+    place = f"{quoted(location.file)}:{location.line}{column}"
+    named = ((name, getattr(location, name)) for name in NAMED)
+    details = [f"{name} = {quoted(text)}" for name, text in named if text]
+    return f"loc({', '.join([place, *details] if location.file or location.line else details)})"
 
 
 def literal_digest(literal: Literal) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ptir.errors import PtirError, VerifyError
+from ptir.ir.location import Location
 from ptir.ir.text import NAME
 
 STRING: Final = r'"(?:[^"\\\x00-\x1f]|\\.)*"'
@@ -82,9 +83,13 @@ class Reader:
         return VerifyError(f"{self.place(offset)}: {message}")
 
     def place(self, offset: int) -> str:
-        """Where ``offset`` is, for a reader: line and column, counted from 1."""
+        """Where ``offset`` is, for a reader."""
+        return str(self.location(offset))
+
+    def location(self, offset: int) -> Location:
+        """The line and column of ``offset``, counted from 1."""
         line = bisect_right(self.lines, offset)
-        return f"line {line}, column {offset - self.lines[line - 1] + 1}"
+        return Location(line=line, column=offset - self.lines[line - 1] + 1)
 
     def expected(self, what: str) -> VerifyError:
         """The error that says what the grammar wants instead of the next token."""

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from ptir.ir.location import ROOT, Scope, entered
 from ptir.types import F32, TensorType
 
 if TYPE_CHECKING:
@@ -54,15 +55,26 @@ def recording() -> Iterator[dict[str, Tensor]]:
 
 
 class Module:
-    """Base of layers and models. Lists of modules contribute their indices to the names."""
+    """Base of layers and models. Lists of modules contribute their indices to the names.
 
-    name = ""
+    What a call records knows the module as its scope.
+    """
+
+    _scope = ROOT
 
     def __init_subclass__(cls) -> None:
-        """Let ``recording`` see the calls of every subclass."""
+        """Let ``recording``, and what is recorded, know of the calls of every subclass."""
         super().__init_subclass__()
         if "__call__" in vars(cls):
             cls.__call__ = _recorded(cls.__call__)  # type: ignore[method-assign]
+
+    @property
+    def name(self) -> str:
+        """Where in the tree the module stands, once it is bound: ``h.3.attn``; the root has none.
+
+        Its parameters' checkpoint keys begin so.
+        """
+        return self._scope.path
 
     def _members(self) -> Iterator[tuple[str, Any]]:
         for name, value in vars(self).items():
@@ -91,21 +103,23 @@ class Module:
                 found |= value.weights(f"{prefix}{name}.")
         return found
 
-    def bind(self, resolve: Callable[[str], Tensor], prefix: str = "") -> Self:
-        """A copy of the tree with each declared parameter replaced by ``resolve(key)``."""
+    def bind(self, resolve: Callable[[str], Tensor], scope: Scope = ROOT) -> Self:
+        """A copy of the tree with each declared parameter replaced by ``resolve(key)``.
+
+        ``scope`` is that of the copy in its tree.
+        """
         bound = copy.copy(self)
-        bound.name = prefix.removesuffix(".")
         for name, value in vars(self).items():
-            if name == "name":
-                continue
-            setattr(bound, name, _bound(value, resolve, prefix + name))
+            setattr(bound, name, _bound(value, resolve, scope.member(name)))
+        bound._scope = scope
         return bound
 
 
 def _recorded(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def recorded(self: Module, *args: Any, **kwargs: Any) -> Any:
-        result = call(self, *args, **kwargs)
+        with entered(self._scope):
+            result = call(self, *args, **kwargs)
         note(self, result)
         return result
 
@@ -119,11 +133,11 @@ def note(layer: Module, result: Any) -> None:
         outputs[layer.name] = result[0] if isinstance(result, tuple) else result
 
 
-def _bound(value: Any, resolve: Callable[[str], Tensor], name: str) -> Any:
+def _bound(value: Any, resolve: Callable[[str], Tensor], scope: Scope) -> Any:
     if isinstance(value, Declared):
-        return resolve(name)
+        return resolve(scope.path)
     if isinstance(value, Module):
-        return value.bind(resolve, f"{name}.")
+        return value.bind(resolve, scope)
     if isinstance(value, list):
-        return [_bound(item, resolve, f"{name}.{i}") for i, item in enumerate(value)]
+        return [_bound(item, resolve, scope.item(i)) for i, item in enumerate(value)]
     return value

@@ -8,15 +8,14 @@ conformance cases. Type errors are formatted here and nowhere else.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from ptir.errors import PluginError, TypeRuleError, unknown_name
 from ptir.ir.attributes import Attributes, Literal
 from ptir.ir.graph import Ref, emit
+from ptir.ir.location import caller, here
 from ptir.ir.program import Block
 from ptir.ops.classes import DTypeClass, listed
 from ptir.types import DTYPES, F32, DType, TensorType, parse_type
@@ -167,23 +166,14 @@ def type_error(
     call: str, types: Sequence[TensorType], message: str, label: str = ""
 ) -> TypeRuleError:
     """The error for a refused call: ``add(f32[2], i32[2]): message`` and the caller's line."""
-    where = user_location()
+    known = here()
+    where = known if known.file else caller()
     error = TypeRuleError(
-        f"{call}({', '.join(map(str, types))}): {message}" + (f"\n  at {where}" if where else "")
+        f"{call}({', '.join(map(str, types))}): {message}"
+        + (f"\n  at {where}" if where.file else "")
     )
     error.label = label  # type: ignore[attr-defined]
     return error
-
-
-_PACKAGE = str(Path(__file__).parent.parent)
-
-
-def user_location() -> str:
-    """``file:line`` of the innermost caller outside the ptir package."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back  # type: ignore[assignment]
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
 
 
 def is_own(module: str) -> bool:
@@ -312,7 +302,7 @@ class Op:
         """Apply the op to graph values; returns all its results. Raises ``TypeRuleError``."""
         frozen = Attributes(self.bind(attributes))
         types = self.infer([r.type for r in operands], frozen, regions)
-        return emit(self.name, operands, frozen, types, regions, user_location())
+        return emit(self.name, operands, frozen, types, regions, here())
 
     def __call__(self, *operands: Ref, **attributes: Any) -> Ref:
         """Apply the op to graph values; returns its only result. Raises ``TypeRuleError``."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ptir.backend.explanation import inside
 from ptir.errors import UsageError
-from ptir.ir.graph import Ref, freeze, inline, reachable, rebuild, repeat, source
+from ptir.ir.graph import Ref, expand, freeze, reachable, rebuild, source
+from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Instruction, Port, Program
 from ptir.ops.record import OPS
 from ptir.ops.verify import verify
@@ -60,12 +60,7 @@ def _opened(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref
     kinds = [_kind(inner) for inner in instruction.regions[0].instructions]
     if kinds.count("contraction") != 1 or "other" in kinds:
         return None
-    where = inside(instruction.location, instruction.name)
-    return inline(
-        instruction.regions[0],
-        operands,
-        lambda inner, given: repeat(replace(inner, location=where), given),
-    )
+    return expand(instruction, operands)
 
 
 def _kind(instruction: Instruction) -> str:
@@ -129,11 +124,16 @@ class _Builder:
         """The partition of the program: every phase with a verified program for each worker."""
         for worker in self.workers:
             for decision in self.decisions:
-                self._decided(decision, worker)
-        placed = tuple(self._output(value) for value in self.block.outputs)
+                with located(self.block.instructions[decision.number].location):
+                    self._decided(decision, worker)
+        placed: list[ProgramOutput] = []
+        for value in self.block.outputs:
+            made = self.space.maker.get(value)
+            with located(UNKNOWN if made is None else made.location):
+                placed.append(self._output(value))
         # From the last: what a phase needs of earlier ones is known when it is done.
         phases = [self._phase(number) for number in reversed(range(self.last + 1))]
-        return Partition(self.program, tuple(reversed(phases)), placed, len(self.workers))
+        return Partition(self.program, tuple(reversed(phases)), tuple(placed), len(self.workers))
 
     # --- instructions ---
 

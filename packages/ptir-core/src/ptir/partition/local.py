@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
 from ptir.errors import PtirError, VerifyError
 from ptir.ir.attributes import Attributes
-from ptir.ir.graph import Ref, emit, freeze, inline, rebuild, repeat, source
+from ptir.ir.graph import Ref, emit, expand, freeze, inline, rebuild, repeat, source
+from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block, Instruction
 from ptir.ops import movement
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE
@@ -42,12 +44,11 @@ def compute(
 ) -> Sequence[Ref]:
     """What a worker computes of an op under a strategy: its results; raises ``VerifyError``."""
     if chosen == replicated_strategy(instruction):
-        return emit(instruction.op, operands, instruction.attributes, instruction.types,
-                    instruction.regions, instruction.location)  # fmt: skip
+        return repeat(instruction, operands)
     if instruction.op == "composite":
         return _composite(instruction, chosen, worker, operands)
     if "creation" in OPS[instruction.op].traits:
-        whole = emit(instruction.op, (), instruction.attributes, instruction.types)
+        whole = repeat(instruction, ())
         return [shard_of(whole[0], chosen.results[0], worker)]
     changed = _changed(instruction, chosen, worker)
     attributes = Attributes({**instruction.attributes, **changed})
@@ -102,7 +103,7 @@ def _composite(
     lowering = localized(instruction.regions[0], chosen.operands, worker)
     _check(instruction, chosen, worker, lowering.output_types)
     if not says_the_same(instruction, lowering):
-        return inline(lowering, operands)
+        return expand(replace(instruction, regions=(lowering,)), operands)
     return emit("composite", operands, instruction.attributes, lowering.output_types, (lowering,),
                 instruction.location)  # fmt: skip
 
@@ -115,7 +116,8 @@ def localized(block: Block, inputs: tuple[Placement, ...], worker: int) -> Block
         raise VerifyError(
             "partition: a block whose values would have to be communicated is not one worker's"
         )
-    return _Localized(block, found, worker).block_of_outputs()
+    with located(UNKNOWN):  # equal blocks share it, wherever they are called
+        return _Localized(block, found, worker).block_of_outputs()
 
 
 class _Localized:

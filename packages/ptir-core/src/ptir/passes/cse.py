@@ -25,8 +25,12 @@ def cse_block(block: Block) -> Block:
         inner = descend(instruction, cse_block)
         values = tuple(operand.key for operand in operands)
         key = (inner.op, values, inner.attributes, inner.regions, inner.types)
-        if key not in seen:
-            seen[key] = repeat(inner, operands)
-        return seen[key]
+        found = seen.get(key)
+        if found is None:
+            found = seen[key] = repeat(inner, operands)
+        elif found:
+            node = found[0].node
+            node.location = node.location.shared(inner.location)
+        return found
 
     return rebuild(block, visit)

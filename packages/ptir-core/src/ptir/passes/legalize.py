@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ptir.backend.explanation import inside
 from ptir.backend.interpreter import check_supported, query_of
-from ptir.ir.graph import Ref, freeze, inline, rebuild, repeat, source
+from ptir.ir.graph import Ref, expand, freeze, inline, rebuild, repeat, source
 from ptir.ir.program import Block, Instruction, Program
-from ptir.ops.implementations import BACKEND, PORTABLE
+from ptir.ops.implementations import BACKEND
 from ptir.ops.record import op
 from ptir.passes.context import PassContext
 from ptir.rewrite.engine import descend
@@ -30,22 +29,16 @@ def legalize(program: Program, context: PassContext) -> Program:
 class _Legalizer:
     """Legalizes blocks; ``within`` are the applications that are being decomposed around them."""
 
-    def __init__(self, context: PassContext, within: tuple[Block, ...], location: str = "") -> None:
+    def __init__(self, context: PassContext, within: tuple[Block, ...]) -> None:
         self._context = context
         self._within = within
-        self._location = location
 
     def block(self, block: Block) -> Block:
         return rebuild(block, self.visit)
 
     def visit(self, instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref]:
-        if self._location:
-            instruction = replace(instruction, location=self._location)
         if _to_inline(instruction):
-            chosen = instruction.attributes.get("implementation", PORTABLE)
-            where = inside(instruction.location, instruction.name, str(chosen))
-            inner = _Legalizer(self._context, self._within, where)
-            return inline(instruction.regions[0], operands, inner.visit)
+            return expand(instruction, operands, self.visit)
         alone = _alone(instruction, operands)
         accepted = self._accepts(alone)
         decomposed = None if accepted else _decomposed(alone)
@@ -53,7 +46,7 @@ class _Legalizer:
             if not accepted or instruction.regions:
                 self._check(alone)
             return repeat(descend(instruction, self.block), operands)
-        inner = _Legalizer(self._context, (*self._within, alone), instruction.location)
+        inner = _Legalizer(self._context, (*self._within, alone))
         return inline(decomposed, operands, inner.visit)
 
     def _accepts(self, alone: Block) -> bool:

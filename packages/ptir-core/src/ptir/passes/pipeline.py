@@ -11,6 +11,7 @@ from typing import Final, Literal
 from ptir import events
 from ptir.backend.contract import BackendPass
 from ptir.errors import PluginError, VerifyError
+from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Port, Program
 from ptir.ops.verify import verify
 from ptir.passes.canonicalize import canonicalize
@@ -103,7 +104,8 @@ def optimize(
 def _run(name: str, run: Pass, program: Program, context: PassContext) -> Program:
     counted = dict(context.rewrites)
     start = time.perf_counter()
-    after = run(program, context)
+    with located(UNKNOWN):  # what a pass makes for no instruction comes from none
+        after = run(program, context)
     if events.listening():
         seconds = time.perf_counter() - start
         fired = _difference(context.rewrites, counted)

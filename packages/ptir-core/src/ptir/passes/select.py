@@ -91,7 +91,9 @@ class _Selection:
         query = OpQuery("composite", attributes, types, instruction.types)
         chosen, lowering = self._settle(_Call(query, instruction.regions[0]))
         named = Attributes({**attributes, "implementation": chosen})
-        return repeat(replace(instruction, attributes=named, regions=(lowering,)), operands)
+        where = instruction.location.inside(instruction.name, chosen)
+        settled = replace(instruction, attributes=named, regions=(lowering,), location=where)
+        return repeat(settled, operands)
 
     def _settle(self, call: _Call) -> tuple[str, Block]:
         key = (call.query, call.lowering)

@@ -35,18 +35,19 @@ class Rewriter(PlainBuilder):
         self._counts = counts
         self._hits = 0
         self._depth = 0
-        self._done: dict[Block, Block] = {}
+        self._done: dict[int, tuple[Block, Block]] = {}
+        """What became of a block, by ``id``: equal ones may come from different places."""
 
     def block(self, block: Block) -> Block:
         """``block`` at a fixed point of the rules; raises ``VerifyError`` if there is none."""
-        if block in self._done:
-            return self._done[block]
+        if id(block) in self._done:
+            return self._done[id(block)][1]
         result = block
         for _ in range(LIMIT):
             hits = self._hits
             result = rebuild(result, self._visit)
             if self._hits == hits:
-                self._done[block] = self._done[result] = result
+                self._done[id(block)] = self._done[id(result)] = (block, result)
                 return result
         raise VerifyError(f"rules still fire after {LIMIT} walks over a block: {self._counts}")
 
@@ -60,7 +61,6 @@ class Rewriter(PlainBuilder):
 
     def _visit(self, instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref]:
         inner = descend(instruction, self.block)
-        self.location = instruction.location
         results = repeat(inner, operands)
         return self._simplify(results[0].node) if results else results
 

@@ -43,16 +43,14 @@ class OpBuilder(Protocol):
 
 
 class PlainBuilder:
-    """A builder that makes values and rewrites nothing; ``location`` is noted on them."""
-
-    location = ""
+    """A builder that makes values and rewrites nothing; they stand where the visited node does."""
 
     def make(self, name: str, operands: Sequence[Ref], attributes: Mapping[str, Any]) -> Ref:
         """The only result of an op applied by name; raises ``TypeRuleError``."""
         record = op(name)
         frozen = Attributes(record.bind(attributes))
         types = record.infer([value.type for value in operands], frozen)
-        return emit(name, operands, frozen, types, location=self.location)[0]
+        return emit(name, operands, frozen, types)[0]
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,23 @@
 """A model's program by layers: which part of a run belongs to which layer, and which are alike.
 
-A layer is told from the names of the parameters: everything up to the first number in a name
-(``h.3``, ``model.layers.11``). A part without such parameters belongs where its operands come from,
-else where its result goes.
+A part belongs to the layer in which the last of its instructions was captured (``h.3``,
+``model.layers.11``), as the instruction's location says. One without instructions, a copy or a
+launch behind another, belongs to the layer of what it writes.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final
 
 from ptir.backend.contract import Derivation
-from ptir.backend.explanation import UPDATES, Explanation, Part, functional_of
-from ptir.ir.program import Program
+from ptir.backend.explanation import UPDATES, Explanation, Part, functional_of, locations_of
+from ptir.ir.location import Location
+from ptir.ir.program import Instruction, Program
 from ptir.ops.record import OPS
 
-_LAYER: Final = re.compile(r"^(?:[^.]+\.)*?\d+(?=\.)")
 _HIDDEN: Final = frozenset(("constant", "iota", "ptir_unpack", "broadcast_to", "slice"))
 """What is never worth naming: it costs nothing inside a kernel."""
 
@@ -68,6 +67,8 @@ class Work:
     seconds: float | None = field(default=None, compare=False)
     schedule: str = ""
     """``coop`` or ``serial``, of a kernel."""
+    locations: tuple[Location, ...] = field(default=(), compare=False)
+    """Where what it computes comes from, in order; of equal layers those of the first."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,6 @@ class Section:
     def count(self) -> int:
         """How often the works run."""
         return max(1, len(self.layers))
-
-
-def layer_of(parameter: str) -> str | None:
-    """``h.3`` of ``h.3.attn.c_attn.weight``; None where a name has no number."""
-    found = _LAYER.match(parameter)
-    return found[0] if found else None
 
 
 class Layered:
@@ -109,7 +104,7 @@ class Layered:
 
     def sections(self) -> tuple[Section, ...]:
         """The parts in order, layer by layer; equal neighbouring layers are one section."""
-        layers = self._outside_ends(self._layers())
+        layers = [self._layer(part) for part in self._parts]
         runs: list[tuple[str | None, tuple[Work, ...]]] = []
         order = sorted(range(len(self._parts)), key=_order(layers).__getitem__)
         for layer, numbers in groupby(order, key=layers.__getitem__):
@@ -136,76 +131,10 @@ class Layered:
         missing = (self._block.instructions[n] for n in sorted(needed - computed))
         return tuple(i.name for i in missing if i.op != "constant")
 
-    # --- layers ---
-
-    def _layers(self) -> list[str | None]:
-        """The layer of each part."""
-        found = [self._own_layer(part) for part in self._parts]
-        own = [bool(self._stored(part)) for part in self._parts]
-        made: dict[int, str | None] = {}
-        for number, part in enumerate(self._parts):
-            if found[number] is None and not own[number]:
-                before = [made.get(value) for value in self._taken(part)]
-                found[number] = next((layer for layer in reversed(before) if layer), None)
-            made.update(dict.fromkeys(self._given(part), found[number]))
-        for number in reversed(range(len(self._parts))):
-            if found[number] is None and not own[number]:
-                found[number] = self._reading_layer(number, found)
-        return found
-
-    def _outside_ends(self, layers: list[str | None]) -> list[str | None]:
-        """The layers without what the first one has before, and the last one behind, its fellows.
-
-        A sum of embeddings looks like the beginning of the first layer, a choice of rows like the
-        end of the last.
-        """
-        numbers: dict[str, list[int]] = {}
-        for number, layer in enumerate(layers):
-            if layer is not None and self._moves(number):
-                numbers.setdefault(layer, []).append(number)
-        names = list(numbers)
-        if len(names) < 2:
-            return layers
-        works = {name: [self._work(n, name) for n in numbers[name]] for name in names}
-        first, second, last = names[0], names[1], names[-1]
-        begin, end = 0, len(layers)
-        extra = len(works[first]) - len(works[second])
-        if extra > 0 and works[first][extra:] == works[second]:
-            begin = numbers[first][extra - 1] + 1
-        like = works[names[-2]] if len(names) > 2 else works[first][max(0, extra) :]
-        if len(works[last]) > len(like) and works[last][: len(like)] == like:
-            end = numbers[last][len(like)]
-        return [layer if begin <= n < end else None for n, layer in enumerate(layers)]
-
-    def _moves(self, number: int) -> bool:
-        part = self._parts[number]
-        return part.kind != "op" or bool(part.reads or part.writes)
-
-    def _own_layer(self, part: Part) -> str | None:
-        names = (layer_of(name) for name in self._stored(part))
-        return next((layer for layer in names if layer), None)
-
-    def _reading_layer(self, number: int, layers: Sequence[str | None]) -> str | None:
-        """The only layer that reads what a part writes, if there is only one."""
-        written = set(self._given(self._parts[number]))
-        readers = {
-            layer
-            for part, layer in zip(self._parts, layers, strict=True)
-            if written & set(self._taken(part))
-        }
-        return next(iter(readers)) if len(readers) == 1 else None
-
-    def _taken(self, part: Part) -> tuple[int, ...]:
-        """The values that a part reads; those of an op even where it only views them."""
-        if part.kind != "op":
-            return tuple(access.value for access in part.reads)
-        return tuple(v for n in part.members for v in self._block.instructions[n].operands)
-
-    def _given(self, part: Part) -> tuple[int, ...]:
-        """The values that a part makes."""
-        if part.kind != "op":
-            return tuple(access.value for access in part.writes)
-        return tuple(v for n in part.members for v in self._results[n])
+    def _layer(self, part: Part) -> str | None:
+        """The layer of the last instruction that is worth naming, as its location says."""
+        made = [self._made[a.value] for a in part.writes if a.value in self._made]
+        return next((i.location.layer or None for i in reversed(self._telling(part) or made)), None)
 
     # --- parts ---
 
@@ -215,7 +144,10 @@ class Layered:
         moved = sum((self._moved(part, n) for n in range(2)), Moved())
         fused = tuple(self._fused(part))
         seconds, schedule = self._seconds[number], part.schedule
-        return Work(part.kind, part.name, fused, names, moved, part.items, seconds, schedule)
+        places = locations_of(part, self._block)
+        return Work(
+            part.kind, part.name, fused, names, moved, part.items, seconds, schedule, places
+        )
 
     def _stored(self, part: Part) -> tuple[str, ...]:
         """The stored parameters that a part reads, the ones behind derived ones included."""
@@ -249,10 +181,12 @@ class Layered:
         return value
 
     def _fused(self, part: Part) -> Iterable[str]:
+        return (name for name, _ in groupby(map(functional_of, self._telling(part))))
+
+    def _telling(self, part: Part) -> list[Instruction]:
+        """The instructions of a part that are worth naming, or all where none is."""
         members = [self._block.instructions[position] for position in part.members]
-        named = [i for i in members if i.name not in _HIDDEN and not _is_view(i.op)]
-        names = [functional_of(i) for i in named or members]
-        return (name for name, _ in groupby(names))
+        return [i for i in members if i.name not in _HIDDEN and not _is_view(i.op)] or members
 
 
 def _is_view(op: str) -> bool:

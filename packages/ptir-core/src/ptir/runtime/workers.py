@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.backend.contract import Derivation
 from ptir.backend.explanation import SELECTING, functional_of
 from ptir.capture.jit import record
 from ptir.errors import UsageError
@@ -16,11 +15,10 @@ from ptir.ops.implementations import active_overrides
 from ptir.ops.record import OPS
 from ptir.partition.build import partition
 from ptir.partition.costs import Costs
-from ptir.partition.phases import InputShard, Partition, WorkerProgram
+from ptir.partition.phases import Partition, WorkerProgram
 from ptir.partition.search_space import VIEWING
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import PIPELINE, optimize
-from ptir.runtime.layers import layer_of
 from ptir.runtime.session import capacity_for
 from ptir.runtime.steps import CHUNKS, choose
 from ptir.types import spec
@@ -111,7 +109,7 @@ def partition_step(
         optimized = optimize(program, context, PIPELINE[:-1])
     partitioned = partition(optimized, workers, costs)
     name = "decode" if prefill is None else "prefill"
-    sections = tuple(_sections(partitioned, context.derived))
+    sections = tuple(_sections(partitioned))
     return PartitionedStep(name, tokens, capacity, workers, partitioned.barriers, sections)
 
 
@@ -138,15 +136,13 @@ def _step(model: Model, tokens: int, capacity: int, last: Callable[[Tensor], Ten
 # --- phases by layer ---
 
 
-def _sections(
-    partitioned: Partition, derived: Mapping[str, Derivation]
-) -> Iterable[PartitionedSection]:
+def _sections(partitioned: Partition) -> Iterable[PartitionedSection]:
     phases: list[tuple[str | None, PartitionedPhase]] = []
     layer: str | None = None
     for number in range(len(partitioned.phases)):
         phase = _phase(partitioned, number)
         if any(phase.weights):  # a phase without parameters goes with the one before
-            layer = _layer(partitioned, number, derived)
+            layer = _layer(partitioned.phases[number].workers[0])
         phases.append((layer, phase))
     runs: list[tuple[str | None, tuple[PartitionedPhase, ...]]] = [
         (layer, tuple(phase for _, phase in members))
@@ -200,18 +196,14 @@ def _is_view(op: str) -> bool:
     return op != "composite" and (op in VIEWING or "view" in OPS[op].traits)
 
 
-def _layer(partitioned: Partition, number: int, derived: Mapping[str, Derivation]) -> str | None:
-    """The layer whose parameters the first worker reads most of."""
-    local, sizes = partitioned.phases[number].workers[0], Counter[str | None]()
-    read = _read(local)
-    for port, one in zip(local.program.ports, local.sources, strict=True):
-        if isinstance(one, InputShard) and port.kind == "parameter":
-            for name in _origins(partitioned.program.ports[one.port].name, derived):
-                sizes[layer_of(name)] += read[port.name]
-    return sizes.most_common(1)[0][0] if sizes else None
-
-
-def _origins(name: str, derived: Mapping[str, Derivation]) -> Iterable[str]:
-    if name not in derived:
-        return (name,)
-    return [o for port in derived[name].ports for o in _origins(port.name, derived)]
+def _layer(local: WorkerProgram) -> str | None:
+    """The layer in which a worker reads most bytes of parameters."""
+    layers: dict[int, str] = {}
+    for instruction in local.program.main.instructions:
+        for value in instruction.operands:
+            layers.setdefault(value, instruction.location.layer)
+    sizes, read = Counter[str](), _read(local)
+    for number, port in enumerate(local.program.ports):
+        if port.kind == "parameter":
+            sizes[layers.get(number, "")] += read[port.name]
+    return sizes.most_common(1)[0][0] or None if sizes else None

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from ptir.errors import UsageError, unknown_name
 from ptir.events import Event, PassRun, ProgramCompiled
+from ptir.ir.printer import print_program
 from ptir.ir.program import Program
 from ptir.trace.sink import Sink
 
@@ -24,8 +25,8 @@ class DumpSink(Sink):
     The mode ``compile`` writes ``000-captured.ptir`` and ``000-optimized.ptir`` for the first
     compilation, and so on; ``all`` adds ``000-01-NAME.ptir`` for each pass that changed the
     program, as it happens, so that a compilation that fails leaves its passes. ``index.jsonl``
-    has one line per file: what happened, how long it took, which rules applied. Raises
-    ``UsageError`` when the folder cannot be written.
+    has one line per file: what happened, how long it took, which rules applied. The programs say
+    where their instructions come from. Raises ``UsageError`` when the folder cannot be written.
     """
 
     def __init__(self, folder: Path, mode: DumpMode = "all") -> None:
@@ -73,7 +74,8 @@ class DumpSink(Sink):
 
     def _file(self, label: str, program: Program, details: dict[str, Any]) -> None:
         name = f"{self._open.number:03}-{label}.ptir"
-        (self.folder / name).write_text(f"{program}\n", encoding="utf-8")
+        text = print_program(program, locations=True)
+        (self.folder / name).write_text(f"{text}\n", encoding="utf-8")
         line = json.dumps({"file": name, "digest": program.digest} | details)
         with (self.folder / INDEX).open("a", encoding="utf-8") as index:
             index.write(line + "\n")
