@@ -16,7 +16,7 @@ from ptir.capture.plan import plan_for
 from ptir.codegen.compile import Compiled
 from ptir.codegen.explain import explain
 from ptir.codegen.rounded import settled
-from ptir.functional.rounded import part
+from ptir.functional.rounded import internal_composite
 from ptir.ir.printer import print_program
 from ptir.ops.rounded import PAIRS
 from ptir.runtime.explain import StepReport, explain_decode, explain_prefill
@@ -97,7 +97,7 @@ def test_both_layers_of_a_model_are_told_apart_in_its_parts() -> None:
 def test_a_product_whose_weight_was_not_packed_stands_where_it_was_called() -> None:
     weight = spec("bf16", 8, 16)
     program = ptir.capture(
-        lambda x, w: part(PAIRS, x, w, layout="oi")[0], spec("bf16", 2, 16), weight
+        lambda x, w: internal_composite(PAIRS, x, w, layout="oi")[0], spec("bf16", 2, 16), weight
     )
     (call,) = program.main.instructions
     assert call.location.functional == PAIRS

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from ptir.passes.share import share
 
 import ptir
 from devices import device
@@ -26,6 +25,7 @@ from ptir.ops.record import OPS
 from ptir.partition import partition
 from ptir.partition.costs import SERVER
 from ptir.passes import PassContext
+from ptir.passes.cse import cse
 from ptir.passes.pipeline import PIPELINE, Stage, optimize
 from ptir.passes.select import select
 from ptir.rewrite.engine import rewrite
@@ -226,7 +226,7 @@ def test_what_is_shared_by_two_layers_belongs_to_neither(context: PassContext) -
     block = freeze([OPS["add"](OPS["exp"](x), OPS["neg"](OPS["exp"](x)))], [x])
     first, second = at(1, "h.0.attn", "h.0"), at(2, "h.1.attn", "h.1")
     program = Program(placed(block, first, second, second, second), (Port("x"),))
-    shared, neg, add = share(program, context).main.instructions
+    shared, neg, add = cse(program, context).main.instructions
     assert (shared.op, shared.location) == ("exp", at(1))
     assert (neg.location, add.location) == (second, second)
 
