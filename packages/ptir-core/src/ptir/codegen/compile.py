@@ -11,6 +11,7 @@ from ptir.codegen import noted
 from ptir.codegen.alike import written
 from ptir.codegen.chains import Chain, Phase, chained, function, phases
 from ptir.codegen.chains import kernel as chain_text
+from ptir.codegen.expr import forget_nodes
 from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
 from ptir.codegen.plan import MemoryPlan, plan_memory
@@ -102,6 +103,7 @@ def compile_block(
     ``apart`` launches every kernel by itself, also where the device has chains. ``traits`` stand
     in for the device's; ``into`` takes the kernels of several blocks.
     """
+    forget_nodes()
     traits = traits or device.traits
     fused = fuse(block)
     noted.notice(device, fused)

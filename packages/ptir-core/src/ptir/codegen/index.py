@@ -104,6 +104,14 @@ class Index:
         return spelled(self, lambda value: "?")
 
     @cached_property
+    def is_dynamic(self) -> bool:
+        """Whether a value known at run time only stands in it, at any depth."""
+        return any(
+            isinstance(atom, Dynamic) or (not isinstance(atom, Axis) and atom.of.is_dynamic)
+            for atom in self.terms
+        )
+
+    @cached_property
     def bounds(self) -> tuple[int, int]:
         """The least and the greatest value, from the ranges of the atoms."""
         low = high = self.constant
