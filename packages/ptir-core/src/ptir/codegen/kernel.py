@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from ptir.codegen.graph import Builder, Graph
 from ptir.codegen.index import Axis, Index, axis
 from ptir.codegen.kernel_ir.nodes import If, Let
 from ptir.codegen.kernel_ir.render import Renderer
+from ptir.codegen.kernel_ir.verify import illegal, is_text
 from ptir.codegen.tiles import Tiles
 from ptir.codegen.writer import Writer
 from ptir.types import BOOL, I32, TensorType
@@ -60,6 +61,17 @@ class Code:
         self.dialect = writer.dialect
         self._renderer = Renderer(writer.dialect, {a.name: a for a in self.arguments})
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Code) and self._facts == other._facts)
+
+    def __hash__(self) -> int:
+        return hash(self._facts)
+
+    @cached_property
+    def _facts(self) -> Hashable:
+        """What makes two of one compilation the same, whatever they are rendered to."""
+        return self.head, self.each, self.arguments
+
     @cached_property
     def head_text(self) -> str:
         """The head as text."""
@@ -74,6 +86,13 @@ class Code:
     def text(self) -> str:
         """All that one item does as text."""
         return f"{self.head_text}\n{self.each_text}" if self.head else self.each_text
+
+    def illegal(self, members: int, nbytes: Mapping[str, int]) -> list[str]:
+        """Every rule of a legal kernel that is broken; nothing where a part is still text."""
+        all = (*self.head, *self.each)
+        if is_text(all):
+            return []
+        return illegal(all, self.arguments, members, self.dialect.lanes, nbytes)
 
     def guarded(self, items: int, members: int) -> Code:
         """The same where members of groups are the items, of which the last group may lack some."""

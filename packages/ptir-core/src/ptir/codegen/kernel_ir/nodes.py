@@ -56,7 +56,10 @@ class Store(NamedTuple):
 
 
 class LoadWords(NamedTuple):
-    """Name 16 bytes of an argument, from an element on whose address 16 divides (``values.Word``)."""
+    """Name 16 bytes of an argument, from an element on whose address 16 divides.
+
+    ``values.Word`` is one of their four words.
+    """
 
     name: str
     dtype: DType
