@@ -39,14 +39,15 @@ ARGUMENTS = (Argument("b0", F32, False), Argument("b1", F32, True))
 BYTES = {"b0": 4 * 64, "b1": 4 * 64}
 ZERO, ONE = Const(F32, 0.0), Const(I32, 1)
 ITEM, MEMBER = axis("item", 4), axis("member", 8)
+HERE = number(0)
 X, ACC, W = Var(F32, "x"), Var(F32, "acc"), Var(F32, "w", True)
 
 
-def read(at: Any = number(0), wide: bool = False, memory: str = "b0") -> Read:
+def read(at: Any = HERE, wide: bool = False, memory: str = "b0") -> Read:
     return Read(F32, memory, at, wide)
 
 
-def store(value: Expr, at: Any = number(0)) -> Store:
+def store(value: Expr, at: Any = HERE) -> Store:
     return Store(F32, "b1", at, value)
 
 
