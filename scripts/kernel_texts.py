@@ -1,6 +1,6 @@
 """The kernels that this tree generates for devices on paper: what a change of it changes.
 
-    python scripts/kernel_texts.py write FILE [--part K/N] [--device NAME]...
+    python scripts/kernel_texts.py write FILE [--part K/N] [--only REGEX] [--device NAME]...
     python scripts/kernel_texts.py compare BEFORE AFTER
 
 ``write`` compiles a part of the conformance corpus (cases, composites, models, random programs) for
@@ -123,7 +123,7 @@ def recorder(name: str) -> Any:
     return PaperBackend()
 
 
-def written(name: str, part: tuple[int, int]) -> Iterator[tuple[str, list[str]]]:
+def written(name: str, part: tuple[int, int], only: str) -> Iterator[tuple[str, list[str]]]:
     """What each program of a part of the corpus comes to on a device."""
     from ptir.backend.contract import Target
     from ptir.ops.implementations import active_overrides
@@ -141,6 +141,7 @@ def written(name: str, part: tuple[int, int]) -> Iterator[tuple[str, list[str]]]
     number, of = part
     kinds = Case, CompositeCall, ModelRun, RandomProgram
     taken = [item for item in items(of) if isinstance(item, kinds)]
+    taken = [item for item in taken if re.search(only, item.id)]
     for place, item in enumerate(taken):
         if place % of != number % of and not isinstance(item, ModelRun):
             continue
@@ -156,14 +157,14 @@ def written(name: str, part: tuple[int, int]) -> Iterator[tuple[str, list[str]]]
         yield f"{name}: {item.id}", list(backend.sources)
 
 
-def write(file: Path, part: tuple[int, int], names: Sequence[str]) -> None:
+def write(file: Path, part: tuple[int, int], only: str, names: Sequence[str]) -> None:
     """Keep all texts in a file."""
     os.environ |= {"PTIR_REBUILD_KERNELS": "1", "PTIR_SCHEDULE": ""}
     with tempfile.TemporaryDirectory() as cache:
         os.environ["PTIR_CACHE_DIR"] = cache
         texts: Texts = {}
         for name in names:
-            texts |= dict(written(name, part))
+            texts |= dict(written(name, part, only))
             print(f"{name}: {len(texts)} programs so far", file=sys.stderr, flush=True)
     with gzip.open(file, "wt", encoding="utf-8", compresslevel=1) as out:
         json.dump(texts, out)
@@ -220,6 +221,7 @@ def main() -> int:
     one = commands.add_parser("write")
     one.add_argument("file", type=Path)
     one.add_argument("--part", default="0/40", help="K/N: every N-th item of the corpus, from K on")
+    one.add_argument("--only", default="", help="a regular expression for the ids of items")
     one.add_argument("--device", action="append", choices=DEVICES)
     two = commands.add_parser("compare")
     two.add_argument("before", type=Path)
@@ -228,7 +230,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.command == "write":
         number, of = map(int, given.part.split("/"))
-        write(given.file, (number, of), given.device or tuple(DEVICES))
+        write(given.file, (number, of), given.only, given.device or tuple(DEVICES))
         return 0
     return compare(read(given.before), read(given.after), given.most)
 

@@ -22,7 +22,7 @@ from ptir_backend_cupy.dialect import CudaC
 def test_shared_arrays_begin_at_multiples_of_16(
     arrays: list[tuple[DType, int]], nbytes: int
 ) -> None:
-    made = Statements[str](CudaC())
+    made = Statements(CudaC())
     for dtype, size in arrays:
         made.shared(dtype, size)
     assert made.shared_bytes == nbytes

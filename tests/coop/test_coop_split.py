@@ -153,7 +153,7 @@ def test_both_kernels_are_explained_and_timed(opencl: Target) -> None:
 
 def dropped(self: Any, low: str, high: str) -> tuple[str, str]:
     first, last = SPLIT(self, low, high)
-    return first, f"({self.writer.index(self.part)} == 1 ? {first} : {last})"
+    return first, f"({self.writer.index_text(self.part)} == 1 ? {first} : {last})"
 
 
 def twice(self: Any, low: str, high: str) -> tuple[str, str]:

@@ -130,10 +130,10 @@ def function(dialect: Dialect, staying: Staying, name: str, kernel: Kernel) -> s
     claim = staying.claim.format("turn")
     lines = (
         f"{staying.function} {name}({turn}turn, const int items{listed}) {{",
-        *((kernel.head,) if kernel.head else ()),
+        *((kernel.code.head_text,) if kernel.code.head else ()),
         "  int done = 0;",
         f"  for (int item = {claim}; item < items; item = {claim}) {{",
-        kernel.each,
+        kernel.code.each_text,
         "    done += 1;",
         "  }",
         f"  {staying.announce.format(f'turn + {LINE}', 'done')}",

@@ -11,14 +11,16 @@ from ptir.codegen import noted
 from ptir.codegen.alike import written
 from ptir.codegen.chains import Chain, Phase, chained, function, phases
 from ptir.codegen.chains import kernel as chain_text
+from ptir.codegen.expr import forget_nodes
 from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Kernel, Site, scratch_value
 from ptir.codegen.plan import MemoryPlan, plan_memory
 from ptir.codegen.recipe import Call, Part, Place, Recipe
 from ptir.codegen.schedules import schedule_of
 from ptir.codegen.tuned import chosen
-from ptir.errors import UnsupportedError
+from ptir.errors import UnsupportedError, VerifyError
 from ptir.ir.program import Block, Instruction
+from ptir.switches import switched_on
 
 
 @dataclass(frozen=True)
@@ -102,12 +104,15 @@ def compile_block(
     ``apart`` launches every kernel by itself, also where the device has chains. ``traits`` stand
     in for the device's; ``into`` takes the kernels of several blocks.
     """
+    forget_nodes()
     traits = traits or device.traits
     fused = fuse(block)
     noted.notice(device, fused)
     coop = schedule_of(device) == "coop"
     site = Site(fused.graph, fused.is_stored, device.dialect, traits, chosen(device), coop)
     kernels = written(fused, site)
+    if switched_on("PTIR_VERIFY"):
+        _verify(fused, kernels)
     _check_sizes(fused, kernels, traits.piece)
     reads = [_reads(kernel) for kernel in kernels]
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
@@ -136,6 +141,25 @@ def _check_sizes(fused: Fused, kernels: Sequence[Kernel | None], largest: int) -
                 f" allocation is {largest} bytes; use a smaller batch, context or dtype, or another"
                 " device"
             )
+
+
+def _verify(fused: Fused, kernels: Sequence[Kernel | None]) -> None:
+    """Raise ``VerifyError`` for a kernel that is not legal."""
+    for kernel in (each for one in kernels if one is not None for each in one.launches):
+        scratch = {scratch_value(kernel.group, n): t for n, t in enumerate(kernel.scratch)}
+        types = (scratch.get(v) or fused.graph.type(v) for v in kernel.values if v >= 0 or scratch)
+        nbytes = {a.name: t.nbytes for a, t in zip(kernel.arguments, types, strict=False)}
+        if problems := kernel.code.illegal(kernel.members, nbytes):
+            more = f"; and {len(problems) - 1} more" if problems[1:] else ""
+            raise VerifyError(
+                f"a {kernel.family} kernel for {_named(_first(fused, kernel))} is not legal:"
+                f" {problems[0]}{more}; this is a fault of the kernel generator: report the program"
+                " (`ptir dump`)"
+            )
+
+
+def _first(fused: Fused, kernel: Kernel) -> Instruction:
+    return fused.graph.block.instructions[kernel.group.position]
 
 
 def _named(made: Instruction | None) -> str:

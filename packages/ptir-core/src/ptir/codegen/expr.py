@@ -1,7 +1,7 @@
 """Scalar expressions: what one element of a tensor is, as a function of the loop variables.
 
-An expression is a typed, immutable graph of loads, constants, coordinates and scalar ops. Nodes
-are interned, so equal expressions are one object and common parts are computed once. f16 and bf16
+An expression is a typed, immutable graph of loads, constants, coordinates and scalar ops. Equal
+expressions are one object, so common parts are computed once. f16 and bf16
 values are carried as f32 and rounded by ``narrow`` after every op; bool is a mask (0 or all ones).
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import struct
-import weakref
+import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from ptir.codegen.index import Axis, Index, axes_of, number, replaced
 from ptir.types import BF16, BOOL, F16, F32, DType
@@ -40,45 +40,91 @@ finite or does not fit.
 """
 
 
-class Expr:
-    """Base of the expression nodes; ``dtype`` is the element type that the value stands for."""
+NO_AXES: Final[frozenset[Axis]] = frozenset()
 
-    __slots__ = ("__weakref__", "axes", "dtype", "key", "wide")
+
+class _Nodes(threading.local):
+    """The nodes that a thread has made since it last began to compile, by what they are."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Any, ...], Expr] = {}
+
+
+_NODES: Final = _Nodes()
+
+
+def forget_nodes() -> None:
+    """Begin anew: equal expressions are one object from here on, and none of those before."""
+    _NODES.known = {}
+
+
+class Expr:
+    """Base of the expression nodes; ``dtype`` is the element type that the value stands for.
+
+    Nodes are immutable and *interned*: within one compilation equal ones are one object, so that
+    they are compared and hashed by identity. Literals and variables are compared by what they say.
+    """
+
+    __slots__ = ("axes", "dtype", "key", "wide")
     dtype: DType
     key: tuple[Any, ...]
     axes: frozenset[Axis]
     wide: bool
     """Whether a variable that holds a value per lane stands in it."""
-    _known: ClassVar[weakref.WeakValueDictionary[tuple[Any, ...], Expr]] = (
-        weakref.WeakValueDictionary()
-    )
 
     @classmethod
     def _interned(cls, dtype: DType, *key: Any) -> tuple[Any, bool]:
         """The node with this key and whether it is new."""
+        known = _NODES.known
         full = (cls, dtype, *key)
-        found = Expr._known.get(full)
+        found = known.get(full)
         if found is not None:
             return found, False
-        made = object.__new__(cls)
+        made = known[full] = object.__new__(cls)
         made.dtype = dtype
         made.key = full
         made.wide = False
-        return Expr._known.setdefault(full, made), True
+        return made, True
 
 
-class Const(Expr):
-    """A literal."""
+class _Leaf(Expr):
+    """A node that is equal to another by its key."""
+
+    __slots__ = ("_hash",)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, _Leaf) and self.key == other.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def _keyed(self, dtype: DType, *key: Any) -> None:
+        self.dtype, self.axes, self.wide = dtype, NO_AXES, False
+        self.key = (type(self), dtype, *key)
+        self._hash = hash(self.key)
+
+
+class Const(_Leaf):
+    """A literal: a bool as 0 or 1, NaN and signed zeros apart from their equals."""
 
     __slots__ = ("value",)
     value: float | int
 
-    def __new__(cls, dtype: DType, value: float | int) -> Const:
-        """The literal ``value``: a bool as 0 or 1, NaN and signed zeros apart from their equals."""
-        bits = struct.pack("<d", value) if isinstance(value, float) else value
-        made, _ = cls._interned(dtype, bits)
-        made.value, made.axes = value, frozenset()
-        return made  # type: ignore[no-any-return]
+    def __init__(self, dtype: DType, value: float | int) -> None:
+        self.value = value
+        self._keyed(dtype, struct.pack("<d", value) if isinstance(value, float) else value)
+
+
+class Var(_Leaf):
+    """A variable of the kernel; ``wide`` ones hold a lane each."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __init__(self, dtype: DType, name: str, wide: bool = False) -> None:
+        self.name = name
+        self._keyed(dtype, name, wide)
+        self.wide = wide
 
 
 class Coordinate(Expr):
@@ -110,20 +156,6 @@ class Load(Expr):
         return made  # type: ignore[no-any-return]
 
 
-class Var(Expr):
-    """A variable of the kernel that will not change any more; ``wide`` ones hold a lane each."""
-
-    __slots__ = ("name",)
-    name: str
-
-    def __new__(cls, dtype: DType, name: str, wide: bool = False) -> Var:
-        """The variable called ``name``."""
-        made, new = cls._interned(dtype, name, wide)
-        if new:
-            made.name, made.wide, made.axes = name, wide, frozenset()
-        return made  # type: ignore[no-any-return]
-
-
 class Cell(Expr):
     """The element at a position of a private array of the kernel."""
 
@@ -152,8 +184,11 @@ class Apply(Expr):
         if new:
             assert op in SCALAR_OPS, op
             made.op, made.args = op, args
-            made.axes = frozenset().union(*(arg.axes for arg in args))
-            made.wide = any(arg.wide for arg in args)
+            made.axes = NO_AXES
+            for arg in args:
+                if arg.axes and arg.axes is not made.axes:
+                    made.axes |= arg.axes
+                made.wide = made.wide or arg.wide
         return made  # type: ignore[no-any-return]
 
 

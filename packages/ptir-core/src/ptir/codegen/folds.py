@@ -51,7 +51,7 @@ def take_better(
     """Replace the best element so far, and its place, where ``found`` comes before it."""
     best, where = Var(dtype, names[0], wide), Var(I32, names[1], wide)
     beats = is_better(best, where, found, index)
-    spelled = writer.wide if wide else writer.scalar
+    spelled = writer.wide_text if wide else writer.scalar_text
     texts = [spelled(select(beats, a, b)) for a, b in ((found, best), (index, where))]
     writer.line(f"{names[0]} = {texts[0]}; {names[1]} = {texts[1]};")
 
@@ -88,7 +88,9 @@ class Held:
 
     def result(self) -> Expr:
         """What the elements so far come to: a new variable."""
-        return Var(self._dtype, self._writer.let(self._dtype, self._wide, self._name), self._wide)
+        return Var(
+            self._dtype, self._writer.let_text(self._dtype, self._wide, self._name), self._wide
+        )
 
     def folded(self) -> Expr:
         """What all lanes come to."""
@@ -150,7 +152,7 @@ class Bounds:
         """The result's place in the order of all floats, NaN at the end that is looked for."""
         of = self._of
         top, low, high = (
-            Var(b.dtype, self._writer.let(b.dtype, self._wide, b.name), self._wide)
+            Var(b.dtype, self._writer.let_text(b.dtype, self._wide, b.name), self._wide)
             for _, b in self._names
         )
         rest = constant(of.plain, of.sign - 1)
@@ -181,13 +183,13 @@ class Bounds:
     def folded(self) -> Expr:
         """What all lanes come to."""
         of, writer = self._of, self._writer
-        name = writer.let(of.signed, True, writer.wide(self._rank()))
+        name = writer.let_text(of.signed, True, writer.wide_text(self._rank()))
         return self._float(_pairwise(writer, of.signed, name, self._combined))
 
     def across(self, bring: Bring) -> Expr:
         """What all members of a group come to."""
         writer, of = self._writer, self._of
-        name, rank = writer.name("acc"), writer.scalar(self._rank())
+        name, rank = writer.name("acc"), writer.scalar_text(self._rank())
         writer.line(f"{writer.type(of.signed, False)} {name} = {rank};")
         return self._float(bring(Var(of.signed, name), self._combined))
 
@@ -197,7 +199,7 @@ class Bounds:
 
 def _declared(writer: Writer, start: Const, wide: bool) -> str:
     name = writer.name("acc")
-    text = writer.scalar(start)
+    text = writer.scalar_text(start)
     if wide:
         text = writer.dialect.splat(start.dtype, writer.dialect.lanes, text)
     writer.line(f"{writer.type(start.dtype, wide)} {name} = {text};")
@@ -205,7 +207,7 @@ def _declared(writer: Writer, start: Const, wide: bool) -> str:
 
 
 def _assign(writer: Writer, name: str, found: Expr, wide: bool) -> None:
-    writer.line(f"{name} = {writer.wide(found) if wide else writer.scalar(found)};")
+    writer.line(f"{name} = {writer.wide_text(found) if wide else writer.scalar_text(found)};")
 
 
 def _pairwise(

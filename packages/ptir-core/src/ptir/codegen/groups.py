@@ -31,9 +31,8 @@ def threads(write: Callable[[Group, Site], Kernel]) -> Callable[[Group, Site], K
         assert site.dialect.together is not None
         members = min(site.tiles.threads, site.traits.group)
         items = -(-kernel.items // members)
-        guard = f"  const int thread = item * {members} + member;\n  if (thread < {kernel.items})"
-        each = f"{guard} {{\n  const int item = thread;\n{kernel.body}\n  }}"
-        return replace(kernel, head="", each=each, items=items, members=members)
+        code = kernel.code.guarded(kernel.items, members)
+        return replace(kernel, code=code, items=items, members=members)
 
     return coop
 
@@ -109,7 +108,8 @@ class Team:
         writer = self.writer
         with writer.block(""):
             others = [
-                Var(one.dtype, writer.let(one.dtype, False, self._from(one, step))) for one in held
+                Var(one.dtype, writer.let_text(one.dtype, False, self._from(one, step)))
+                for one in held
             ]
             self._assign(held, combined(held, others))
 
@@ -118,7 +118,7 @@ class Team:
 
     def _assign(self, held: Sequence[Var], found: Sequence[Expr]) -> None:
         writer = self.writer
-        texts = [writer.let(one.dtype, False, writer.scalar(one)) for one in found]
+        texts = [writer.let_text(one.dtype, False, writer.scalar_text(one)) for one in found]
         for one, text in zip(held, texts, strict=True):
             writer.line(f"{one.name} = {text};")
 
@@ -138,13 +138,13 @@ class Team:
         writer, subgroups = self.writer, self.members // reach
         rooms = self._rooms(held, subgroups * apart)
         slot = (self.member // reach) * apart + self.member % apart
-        with writer.block(f"if ({writer.index(self.member % reach)} < {apart})"):
+        with writer.block(f"if ({writer.index_text(self.member % reach)} < {apart})"):
             for one, (room, begin) in zip(held, rooms, strict=True):
-                writer.line(f"{room}[{writer.index(slot + begin)}] = {one.name};")
+                writer.line(f"{room}[{writer.index_text(slot + begin)}] = {one.name};")
         writer.barrier()
         own = self.member % apart
         for one, (room, begin) in zip(held, rooms, strict=True):
-            writer.line(f"{one.name} = {room}[{writer.index(own + begin)}];")
+            writer.line(f"{one.name} = {room}[{writer.index_text(own + begin)}];")
         for number in range(1, subgroups):
             with writer.block(""):
                 others = self._read(held, rooms, own + number * apart)
@@ -156,7 +156,7 @@ class Team:
         writer = self.writer
         rooms = self._rooms(held, self.members)
         for one, (room, begin) in zip(held, rooms, strict=True):
-            writer.line(f"{room}[{writer.index(self.member + begin)}] = {one.name};")
+            writer.line(f"{room}[{writer.index_text(self.member + begin)}] = {one.name};")
         writer.barrier()
         step = self.members // 2
         while step >= apart:
@@ -164,11 +164,11 @@ class Team:
                 others = self._read(held, rooms, self.member + step)
                 self._assign(held, combined(held, others))
                 for one, (room, begin) in zip(held, rooms, strict=True):
-                    writer.line(f"{room}[{writer.index(self.member + begin)}] = {one.name};")
+                    writer.line(f"{room}[{writer.index_text(self.member + begin)}] = {one.name};")
             writer.barrier()
             step //= 2
         for one, (room, begin) in zip(held, rooms, strict=True):
-            text = f"{room}[{writer.index(self.member % apart + begin)}]"
+            text = f"{room}[{writer.index_text(self.member % apart + begin)}]"
             writer.line(f"{one.name} = {text};")
         writer.barrier()
 
@@ -177,7 +177,10 @@ class Team:
     ) -> list[Var]:
         writer = self.writer
         return [
-            Var(one.dtype, writer.let(one.dtype, False, f"{room}[{writer.index(slot + begin)}]"))
+            Var(
+                one.dtype,
+                writer.let_text(one.dtype, False, f"{room}[{writer.index_text(slot + begin)}]"),
+            )
             for one, (room, begin) in zip(held, rooms, strict=True)
         ]
 

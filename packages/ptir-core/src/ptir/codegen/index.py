@@ -10,15 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from ptir.codegen.expr import Expr
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """A loop variable with values ``0 .. size - 1``."""
 
     name: str
@@ -76,41 +74,55 @@ Atom: TypeAlias = Axis | Quotient | Remainder | Dynamic
 class Index:
     """A constant plus whole multiples of atoms; immutable, equal when the normal forms are."""
 
-    __slots__ = ("__dict__", "constant", "terms")
+    __slots__ = ("_bounds", "_dynamic", "_hash", "constant", "terms")
+    # Attributes with an underscore are worked out when they are asked for: functools does that too,
+    # behind a lock that costs more than most of what is kept here.
+    _bounds: tuple[int, int] | None
+    _dynamic: bool | None
+    _hash: int | None
 
     def __init__(self, terms: Mapping[Atom, int], constant: int = 0) -> None:
         self.terms = {atom: factor for atom, factor in terms.items() if factor}
         self.constant = constant
-
-    @cached_property
-    def _key(self) -> tuple[frozenset[tuple[Atom, int]], int]:
-        return frozenset(self.terms.items()), self.constant
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self._key)
+        self._bounds = self._dynamic = self._hash = None
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((frozenset(self.terms.items()), self.constant))
         return self._hash
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, Index) or self._hash != other._hash:
+        if not isinstance(other, Index):
             return False
         return self.constant == other.constant and self.terms == other.terms
 
     def __repr__(self) -> str:
         return spelled(self, lambda value: "?")
 
-    @cached_property
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether a value known at run time only stands in it, at any depth."""
+        if self._dynamic is None:
+            self._dynamic = any(
+                isinstance(atom, Dynamic) or (not isinstance(atom, Axis) and atom.of.is_dynamic)
+                for atom in self.terms
+            )
+        return self._dynamic
+
+    @property
     def bounds(self) -> tuple[int, int]:
         """The least and the greatest value, from the ranges of the atoms."""
-        low = high = self.constant
-        for atom, factor in self.terms.items():
-            ends = [factor * end for end in atom.bounds]
-            low, high = low + min(ends), high + max(ends)
-        return low, high
+        if self._bounds is None:
+            low = high = self.constant
+            for atom, factor in self.terms.items():
+                least, most = atom.bounds
+                if factor < 0:
+                    least, most = most, least
+                low, high = low + factor * least, high + factor * most
+            self._bounds = low, high
+        return self._bounds
 
     @property
     def low(self) -> int:
@@ -129,16 +141,32 @@ class Index:
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
-            return Index(self.terms, self.constant + other)
+            return self._moved(other)
+        if not other.terms:
+            return self._moved(other.constant)
+        if not self.terms:
+            return other._moved(self.constant)
         terms = dict(self.terms)
         for atom, factor in other.terms.items():
             terms[atom] = terms.get(atom, 0) + factor
         return _rejoined(Index(terms, self.constant + other.constant))
 
+    def _moved(self, by: int) -> Index:
+        """The same terms with another constant; they are shared."""
+        if not by:
+            return self
+        made = object.__new__(Index)
+        made.terms, made.constant = self.terms, self.constant + by
+        made._bounds = made._hash = None
+        made._dynamic = self._dynamic
+        return made
+
     def __sub__(self, other: Index | int) -> Index:
         return self + other * -1
 
     def __mul__(self, factor: int) -> Index:
+        if factor == 1:
+            return self
         terms = {atom: count * factor for atom, count in self.terms.items()}
         return Index(terms, self.constant * factor)
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ptir.backend.kernel import Argument, Dialect, Traits
+from ptir.codegen.expr import Apply, Const, Coordinate, Var
 from ptir.codegen.graph import Builder, Graph
+from ptir.codegen.index import Axis, Index, axis
+from ptir.codegen.kernel_ir.nodes import If, Let
+from ptir.codegen.kernel_ir.render import Renderer
+from ptir.codegen.kernel_ir.verify import illegal, is_text
 from ptir.codegen.tiles import Tiles
 from ptir.codegen.writer import Writer
-from ptir.types import TensorType
+from ptir.types import BOOL, I32, TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,20 +51,73 @@ def scratch_value(group: Group, number: int) -> int:
     return -1 - (group.position * SCRATCH_MOST + number)
 
 
+class Code:
+    """The statements of a kernel and its arguments, and their text in the dialect they are for."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.head, self.each = writer.body()
+        """What every item would do in the same way, and what is done by every item."""
+        self.arguments = tuple(writer.arguments.values())
+        self.dialect = writer.dialect
+        self._renderer = Renderer(writer.dialect, {a.name: a for a in self.arguments})
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Code) and self._facts == other._facts)
+
+    def __hash__(self) -> int:
+        return hash(self._facts)
+
+    @cached_property
+    def _facts(self) -> Hashable:
+        """What makes two of one compilation the same, whatever they are rendered to."""
+        return self.head, self.each, self.arguments
+
+    @cached_property
+    def head_text(self) -> str:
+        """The head as text."""
+        return self._renderer.lines(self.head)
+
+    @cached_property
+    def each_text(self) -> str:
+        """What every item does as text."""
+        return self._renderer.lines(self.each)
+
+    @property
+    def text(self) -> str:
+        """All that one item does as text."""
+        return f"{self.head_text}\n{self.each_text}" if self.head else self.each_text
+
+    def illegal(self, members: int, nbytes: Mapping[str, int]) -> list[str]:
+        """Every rule of a legal kernel that is broken; nothing where a part is still text."""
+        all = (*self.head, *self.each)
+        if is_text(all):
+            return []
+        return illegal(all, self.arguments, members, self.dialect.lanes, nbytes)
+
+    def guarded(self, items: int, members: int) -> Code:
+        """The same where members of groups are the items, of which the last group may lack some."""
+        made = object.__new__(Code)
+        made.__dict__ |= {k: v for k, v in self.__dict__.items() if not k.endswith("_text")}
+        thread, group = Var(I32, "thread"), Axis("item", -(-items // members))
+        place = Index({group: members}) + axis("member", members)
+        item = Let(Var(I32, "item"), thread)
+        inside = Apply(BOOL, "lt", thread, Const(I32, items))
+        body = (item, *self.head, *self.each)
+        made.head, made.each = (), (Let(thread, Coordinate(I32, place)), If(inside, body))
+        return made
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """One kernel ready to be built, and the values bound to its arguments, in order.
 
-    ``head`` is what every item would do in the same way, ``each`` is done by every item; a worker
-    that does several items may do the head once. ``scratch`` are memories that it needs while it
-    runs (see ``scratch_value``). The exit may be written over an operand in ``over``: element i of
-    that is read only to write element i.
+    A worker that does several items may do the head of its code once. ``scratch`` are memories that
+    it needs while it runs (see ``scratch_value``). The exit may be written over an operand in
+    ``over``: element i of that is read only to write element i.
     """
 
     family: str
-    head: str
-    each: str
-    arguments: tuple[Argument, ...]
+    code: Code
     values: tuple[int, ...]
     items: int
     group: Group
@@ -74,20 +133,26 @@ class Kernel:
     the same group of instructions and has no scratch of its own."""
 
     @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The buffers that it takes, in order."""
+        return self.code.arguments
+
+    @property
+    def body(self) -> str:
+        """All that one item does as text."""
+        return self.code.text
+
+    @property
     def launches(self) -> tuple[Kernel, ...]:
         """The kernel and what follows it."""
         return (self, *(self.then.launches if self.then else ()))
 
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""
+        code = self.code
         if self.members > 1:
-            return dialect.grouped(name, self.arguments, self.members, self.body)
-        return dialect.workers(name, self.arguments, self.head, self.each)
-
-    @property
-    def body(self) -> str:
-        """All that one item does."""
-        return f"{self.head}\n{self.each}" if self.head else self.each
+            return dialect.grouped(name, code.arguments, self.members, code.text)
+        return dialect.workers(name, code.arguments, code.head_text, code.each_text)
 
 
 @dataclass(frozen=True)
@@ -137,12 +202,9 @@ def finished(
     members: int = 1,
 ) -> Kernel:
     """The kernel that ``writer`` holds; of groups, where it has several ``members``."""
-    values: Iterable[int] = writer.arguments
-    arguments = tuple(writer.arguments.values())
-    head, each = writer.parts()
-    made = tuple(values)
+    values = tuple(writer.arguments)
     groups = members, writer.shared_bytes
-    return Kernel(group.family, head, each, arguments, made, items, group, scratch, over, *groups)
+    return Kernel(group.family, Code(writer), values, items, group, scratch, over, *groups)
 
 
 @dataclass(frozen=True)

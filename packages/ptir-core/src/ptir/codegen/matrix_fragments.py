@@ -43,7 +43,7 @@ class Fragments:
         self.place = self._named(self._lane % matrices.across, matrices.across)
 
     def _named(self, at: Index, size: int) -> Index:
-        return axis(self.writer.let(I32, False, self.writer.index(at)), size)
+        return axis(self.writer.let_text(I32, False, self.writer.index_text(at)), size)
 
     def left(self, stage: Stage, row: Index, pair: Index) -> list[str]:
         """The words of the left matrix that begins at a row and a pair."""
@@ -83,13 +83,13 @@ class Fragments:
 
     def _word(self, stage: Stage, line: Index, pair: Index) -> str:
         at = stage.at(line + self.line, pair + self.place)
-        return self.writer.let(U32, False, f"{stage.array}[{self.writer.index(at)}]")
+        return self.writer.let_text(U32, False, f"{stage.array}[{self.writer.index_text(at)}]")
 
     def _gathered(self, how: str, stage: Stage, line: Index, pair: Index) -> list[str]:
         writer = self.writer
         names = [writer.name("f") for _ in range(4)]
         writer.line(f"{writer.type(U32, False)} {', '.join(names)};")
-        place = writer.index(stage.at(line, pair))
+        place = writer.index_text(stage.at(line, pair))
         writer.line(how.format(*names, stage.array, place))
         return names
 

@@ -113,8 +113,8 @@ class Slices:
         for pair, parts in enumerate(side.words(found)):
             for part, word in enumerate(parts):
                 stage = self.stage(number_, part, buffer)
-                place = writer.index(stage.at(at[0], at[1] * side.pairs + pair))
-                writer.line(f"{self.array}[{place}] = {writer.scalar(word)};")
+                place = writer.index_text(stage.at(at[0], at[1] * side.pairs + pair))
+                writer.line(f"{self.array}[{place}] = {writer.scalar_text(word)};")
 
     # --- chunks ---
 
@@ -167,7 +167,7 @@ class Slices:
         return places, block, " && ".join(inside)
 
     def _let(self, at: Index) -> str:
-        return self.writer.let(I32, False, self.writer.index(at))
+        return self.writer.let_text(I32, False, self.writer.index_text(at))
 
     def _ask(self, chunk: Chunk, first: Index, slice: Index) -> list[list[Var]]:
         """The chunk's values in variables, zeros where there are none."""
@@ -183,19 +183,19 @@ class Slices:
             for n, (line, found) in enumerate(zip(names, units, strict=True)):
                 for inner, (one, expr) in enumerate(zip(line, found, strict=True)):
                     with writer.running(block, chunk.run * each, n * each + inner % each):
-                        writer.line(f"{one.name} = {writer.scalar(expr)};")
+                        writer.line(f"{one.name} = {writer.scalar_text(expr)};")
         return names
 
     def _copy(self, chunk: Chunk, first: Index, slice: Index, buffer: Index) -> None:
         """Begin to copy the chunk's words; zeros where there are none."""
         writer, side = self.writer, self.sides[chunk.side][1]
         places, _, inside = self._places(chunk, first, slice)
-        target = writer.index(self.stage(chunk.side, 0, buffer).at(*chunk.at))
+        target = writer.index_text(self.stage(chunk.side, 0, buffer).at(*chunk.at))
         (word,) = side.found(*places[0])
         assert isinstance(word, Load), word
         with writer.block(f"if ({inside})"):
             source = writer.buffer(word.source, U32)
-            at = writer.index(word.index)
+            at = writer.index_text(word.index)
             writer.line(self.matrices.copy.format(self.array, target, source, at))
         has_all = chunk.count >= self.team.members
         with writer.block("else" if has_all else f"else if (member < {chunk.count})"):

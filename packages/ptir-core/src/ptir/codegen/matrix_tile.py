@@ -134,7 +134,7 @@ class MatrixTile:
         self._finish(first, finish)
 
     def _named(self, at: Index, size: int) -> Index:
-        return axis(self.writer.let(I32, False, self.writer.index(at)), size)
+        return axis(self.writer.let_text(I32, False, self.writer.index_text(at)), size)
 
     # --- sums ---
 
@@ -216,8 +216,8 @@ class MatrixTile:
             return found
         for inner in dict.fromkeys(column for _, column in self.fragments.places()):
             at = first + self._origin[1] + n * self.matrices.columns + inner
-            column = writer.let(I32, False, f"min({writer.index(at)}, {most})")
-            found[inner] = writer.scalar(scale(axis(column, most + 1), slice))
+            column = writer.let_text(I32, False, f"min({writer.index_text(at)}, {most})")
+            found[inner] = writer.scalar_text(scale(axis(column, most + 1), slice))
         return found
 
     # --- results ---
@@ -234,7 +234,7 @@ class MatrixTile:
                     at = (row + m * self.matrices.rows + r) * stride
                     at = at + column + n * self.matrices.columns + c
                     bits = writer.dialect.apply("bits", U32, F32, 1, [name])
-                    writer.line(f"{self.array}[{writer.index(at)}] = {bits};")
+                    writer.line(f"{self.array}[{writer.index_text(at)}] = {bits};")
         writer.barrier()
 
         def finished(row: Index, column: Index, sum: str) -> None:
@@ -245,9 +245,9 @@ class MatrixTile:
 
     def _held(self, row: Index, column: Index) -> str:
         """A sum that was put down."""
-        at = self.writer.index(row * (self.shape.columns + PAD[False]) + column)
+        at = self.writer.index_text(row * (self.shape.columns + PAD[False]) + column)
         text = self.writer.dialect.apply("bits", F32, U32, 1, [f"{self.array}[{at}]"])
-        return self.writer.let(F32, False, text)
+        return self.writer.let_text(F32, False, text)
 
     def _checked(self, row: Index, column: Index, sum: str) -> str:
         """A sum, made anew where parts of something infinite have met zeros."""
@@ -257,12 +257,12 @@ class MatrixTile:
         name = writer.name("sum")
         writer.line(f"{writer.type(F32, False)} {name} = {sum};")
         finite = compare("le", Apply(F32, "abs", Var(F32, sum)), LARGEST)
-        with writer.block(f"if (!({writer.scalar(finite)}))"):
+        with writer.block(f"if (!({writer.scalar_text(finite)}))"):
             writer.line(f"{name} = {writer.dialect.literal(F32, 0.0)};")
             steps = Axis("again", again.steps)
             with writer.loop(steps, "0", str(again.steps), rolled=True):
                 for factors in again.factors(row, column, axis("again", again.steps)):
-                    texts = [writer.scalar(one) for one in factors]
+                    texts = [writer.scalar_text(one) for one in factors]
                     fused = writer.dialect.apply("fma", F32, F32, 1, [*texts, name])
                     writer.line(f"{name} = {fused};")
         return name

@@ -83,7 +83,7 @@ class Tile:
         """Write the tile of a number; ``finish`` gets row, column and the variable of each sum."""
         writer = self.writer
         first = (tile // self.across) * self.height, (tile % self.across) * self.width
-        zero = writer.scalar(constant(self.dtype, 0))
+        zero = writer.scalar_text(constant(self.dtype, 0))
         kind = writer.type(self.dtype, False)
         names = ", ".join(f"{one.name} = {zero}" for line in self._sums for one in line)
         writer.line(f"{kind} {names};")
@@ -116,16 +116,16 @@ class Tile:
                 line, word = own // words, own % words
             else:
                 line, word = own % size, own // size
-            targets = [writer.index((word * per + n) * size + line) for n in range(per)]
+            targets = [writer.index_text((word * per + n) * size + line) for n in range(per)]
             at = self._named(begin + line), self._named(slice // per + word)
             limits = (at[0], limit, limit % size), (at[1], self.depth // per, self.depth % DEPTH)
             inside = [f"{name} < {most}" for name, most, left in limits if left]
             with writer.block(f"if ({' && '.join(inside)})" if inside else ""):
                 found = operand.neighbours(axis(at[0], limit), axis(at[1], self.depth // per) * per)
                 for target, expr in zip(targets, found, strict=True):
-                    writer.line(f"{array}[{target}] = {writer.scalar(expr)};")
+                    writer.line(f"{array}[{target}] = {writer.scalar_text(expr)};")
             if inside:
-                zero = writer.scalar(constant(self.dtype, 0))
+                zero = writer.scalar_text(constant(self.dtype, 0))
                 with writer.block("else"):
                     for target in targets:
                         writer.line(f"{array}[{target}] = {zero};")
@@ -142,7 +142,7 @@ class Tile:
         )
         for row, line in zip(rows, self._sums, strict=True):
             for column, one in zip(columns, line, strict=True):
-                factors = [writer.scalar(row), writer.scalar(column), one.name]
+                factors = [writer.scalar_text(row), writer.scalar_text(column), one.name]
                 text = writer.dialect.apply("fma", self.dtype, self.dtype, 1, factors)
                 writer.line(f"{one.name} = {text};")
 
@@ -155,19 +155,19 @@ class Tile:
         for m, line in enumerate(self._sums):
             for n, one in enumerate(line):
                 row, column = member // SIDE + m * SIDE, member % SIDE + n * SIDE
-                writer.line(f"{held}[{writer.index(row * self.width + column)}] = {one.name};")
+                writer.line(f"{held}[{writer.index_text(row * self.width + column)}] = {one.name};")
         writer.barrier()
 
         def sum_at(row: Index, column: Index) -> str:
-            at = writer.index(row * self.width + column)
-            return writer.let(self.dtype, False, f"{held}[{at}]")
+            at = writer.index_text(row * self.width + column)
+            return writer.let_text(self.dtype, False, f"{held}[{at}]")
 
         size, limits = (self.height, self.width), (self.rows, self.columns)
         finish_tile(self.team, size, first, limits, sum_at, finish)
 
     def _named(self, at: Index) -> str:
         """A place as a variable, so that what is computed from it stays simple."""
-        return self.writer.let(I32, False, self.writer.index(at))
+        return self.writer.let_text(I32, False, self.writer.index_text(at))
 
 
 def finish_tile(
@@ -187,7 +187,7 @@ def finish_tile(
     with team.own(height * width, "e") as own:
         within = own // width, own % width
         at = [
-            writer.let(I32, False, writer.index(begin + one))
+            writer.let_text(I32, False, writer.index_text(begin + one))
             for begin, one in zip(first, within, strict=True)
         ]
         each = zip(at, limits, size, strict=True)

@@ -171,7 +171,7 @@ class _Search:
     def _time(self, number: int, tiles: Tiles) -> float:
         case = self._cases[number]
         kernel = case.kernel(tiles)
-        launched = ((each.body, each.items, each.members) for each in kernel.launches)
+        launched = ((each.code.text, each.items, each.members) for each in kernel.launches)
         key = number, *launched
         if key not in self._seconds:
             self._seconds[key] = self._timer(kernel, case)

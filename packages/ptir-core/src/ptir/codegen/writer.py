@@ -6,26 +6,27 @@ once (*wide*, while a lane axis is set). Parts that do not depend on the lane st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
 from ptir.backend.kernel import Argument, Dialect
 from ptir.codegen.expr import (
     Apply,
     Cell,
-    Const,
     Coordinate,
     Expr,
     Load,
     Var,
     substitute,
 )
-from ptir.codegen.index import Axis, Index, number, replaced, spelled
+from ptir.codegen.index import Atom, Axis, Dynamic, Index, number, replaced
+from ptir.codegen.kernel_ir.nodes import LoadWords, Prefetch, Statement, Store, StoreWords
+from ptir.codegen.kernel_ir.values import Fold, Gather, Lane, Raw, Read, Splat, Word
 from ptir.codegen.statements import Statements
-from ptir.types import F32, I32, U32, DType
+from ptir.types import F32, U32, DType
 
 WORDS: Final = 4
 """Words of 16 bytes."""
@@ -40,7 +41,7 @@ class Text:
     wide: bool
 
 
-class Writer(Statements[Text]):
+class Writer(Statements):
     """The body of one kernel under construction, and the buffers that it turned out to use."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -49,8 +50,8 @@ class Writer(Statements[Text]):
         self.arguments: dict[int, Argument] = {}
         self._ahead: dict[int, int] = {}
         self._run: tuple[Axis, int, int] | None = None
-        self._run_stores: dict[tuple[str, Index], list[str]] = {}
-        """By buffer and first element: words that wait until 16 bytes are complete."""
+        self._run_stores: dict[tuple[str, DType, Index], list[Expr]] = {}
+        """By buffer, element and first place: words that wait until 16 bytes are complete."""
 
     @contextmanager
     def lanes(self, lane: Axis | None) -> Iterator[None]:
@@ -63,10 +64,10 @@ class Writer(Statements[Text]):
         """Have wide loads of a value also fetch what lies ``nbytes`` further on; 0: they do not."""
         self._ahead[value] = nbytes
 
-    def parts(self) -> tuple[str, str]:
+    def body(self) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
         """What is the same for every item, and what each item does."""
         assert not self._run_stores, f"stores of 16 bytes left half done: {self._run_stores}"
-        return super().parts()
+        return super().body()
 
     @contextmanager
     def running(self, block: Index, size: int, place: int) -> Iterator[None]:
@@ -82,110 +83,117 @@ class Writer(Statements[Text]):
 
     # --- names of buffers ---
 
-    def buffer(self, value: int, dtype: DType, written: bool = False) -> str:
-        """The argument that holds the value numbered ``value``, as elements of ``dtype``."""
+    def memory(self, value: int, dtype: DType, written: bool = False) -> str:
+        """The name of the argument that holds the value numbered ``value``.
+
+        Who asks first says as what its elements are declared; others read them as they say.
+        """
         known = self.arguments.get(value)
-        if known is None or (written and not known.written):
-            self.arguments[value] = Argument(f"b{len(self.arguments)}", dtype, written)
-            if known is not None:
-                self.arguments[value] = Argument(known.name, known.dtype, True)
-        found = self.arguments[value]
-        if found.dtype == dtype:
-            return found.name
-        return f"(({self.dialect.pointer(Argument('', dtype, written))}){found.name})"
+        if known is None:
+            known = Argument(f"b{len(self.arguments)}", dtype, written)
+        elif not written or known.written:
+            return known.name
+        made = Argument(known.name, known.dtype, written)
+        self.arguments[value] = self._named_arguments[made.name] = made
+        return made.name
 
     # --- expressions ---
 
-    def scalar(self, expr: Expr) -> str:
+    def scalar(self, expr: Expr) -> Expr:
         """The value of an expression for one element."""
-        with self.lanes(None):
-            return self.value(expr).text
+        before, self.lane = self.lane, None
+        found = self.value(expr)
+        self.lane = before
+        return found
 
-    def wide(self, expr: Expr) -> str:
+    def wide(self, expr: Expr) -> Expr:
         """The value of an expression in every lane."""
         return self.widened(self.value(expr))
 
-    def widened(self, text: Text) -> str:
-        """``text`` in every lane."""
-        if text.wide:
-            return text.text
-        return self.dialect.splat(text.dtype, self.dialect.lanes, text.text)
+    def widened(self, value: Expr) -> Expr:
+        """``value`` in every lane."""
+        return value if value.wide else Splat(value)
 
-    def value(self, expr: Expr) -> Text:
-        """The value of an expression, per lane where it depends on the lane."""
+    def value(self, expr: Expr) -> Expr:
+        """The value of an expression, per lane where it depends on the lane.
+
+        What is computed or loaded is named, once in a block and all that are inside of it. What
+        stands in kernels only (``kernel_ir.values``) is a value already.
+        """
+        spelled = SPELLED.get(type(expr))
+        if spelled is None:
+            return expr
         lane = self.lane if self.lane in expr.axes or expr.wide else None
+        if isinstance(expr, Coordinate):
+            return spelled(self, expr, lane)
         known = self.known((expr, lane))
         if known is not None:
             return known
-        made = self._spelled(expr, lane)
-        if isinstance(expr, Apply | Load | Cell):
-            made = Text(self.let(expr.dtype, made.wide, made.text), expr.dtype, made.wide)
-        return self.remember((expr, lane), made)
+        return self.remember((expr, lane), self.let(spelled(self, expr, lane)))
 
-    def index(self, index: Index) -> str:
-        """An index as the text of an integer."""
-        return spelled(index, self.scalar)
+    def index(self, index: Index) -> Index:
+        """An index whose values known at run time only are named, or are literals."""
+        if not index.is_dynamic:
+            return index
+        values: dict[Atom, Atom] = {}
+        for atom, _ in sorted(index.terms.items(), key=lambda item: -abs(item[1])):
+            values[atom] = self._atom(atom)
+        return Index({values[atom]: factor for atom, factor in index.terms.items()}, index.constant)
 
-    def _spelled(self, expr: Expr, lane: Axis | None) -> Text:
-        match expr:
-            case Const():
-                return Text(self.dialect.literal(expr.dtype, expr.value), expr.dtype, False)
-            case Var():
-                return Text(expr.name, expr.dtype, expr.wide)
-            case Coordinate():
-                return self._coordinate(expr, lane)
-            case Load() | Cell():
-                return self._element(expr, lane)
-            case Apply():
-                return self._applied(expr)
-        raise AssertionError(expr)
+    def _atom(self, atom: Atom) -> Atom:
+        if isinstance(atom, Dynamic):
+            return Dynamic(self.scalar(atom.value), atom.low, atom.high)
+        if isinstance(atom, Axis):
+            return atom
+        return type(atom)(self.index(atom.of), atom.by)
 
-    def _applied(self, expr: Apply) -> Text:
-        found = [self.value(arg) for arg in expr.args]
-        wide = any(text.wide for text in found)
-        texts = [self.widened(text) if wide else text.text for text in found]
-        width = self.dialect.lanes if wide else 1
-        of = expr.args[1 if expr.op == "select" else 0].dtype
-        return Text(self.dialect.apply(expr.op, expr.dtype, of, width, texts), expr.dtype, wide)
+    def apply(self, op: str, dtype: DType, *args: Expr) -> Expr:
+        """A scalar op on values, computed where it stands; lane by lane where one is wide."""
+        if any(arg.wide for arg in args):
+            args = tuple(map(self.widened, args))
+        return Apply(dtype, op, *args)
 
-    def _coordinate(self, expr: Coordinate, lane: Axis | None) -> Text:
+    def _applied(self, expr: Apply, lane: Axis | None) -> Expr:
+        return self.apply(expr.op, expr.dtype, *map(self.value, expr.args))
+
+    def _coordinate(self, expr: Coordinate, lane: Axis | None) -> Expr:
         if lane is None:
-            one = self.dialect.apply("convert", expr.dtype, I32, 1, [self.index(expr.index)])
-            return Text(one, expr.dtype, False)
+            return Coordinate(expr.dtype, self.index(expr.index))
         return self._per_lane(expr, lane)
 
-    def _element(self, expr: Load | Cell, lane: Axis | None) -> Text:
+    def _element(self, expr: Load | Cell, lane: Axis | None) -> Expr:
         if lane is None:
-            return Text(self._read(expr, 1), expr.dtype, False)
+            return self._read(expr, False)
         if expr.index.coefficient(lane) != 1:
             return self._per_lane(expr, lane)
         first = replaced(expr.index, {lane: number(0)})
         at = type(expr)(expr.dtype, expr.key[2], first)
         self._prefetch(at)
-        return Text(self._read(at, self.dialect.lanes), expr.dtype, True)
+        return self._read(at, self.dialect.lanes > 1)
 
     def _prefetch(self, expr: Load | Cell) -> None:
         """Fetch what a later load will want, where that was asked for."""
         if not isinstance(expr, Load) or not (nbytes := self._ahead.get(expr.source, 0)):
             return
-        index = f"{self.index(expr.index)} + {nbytes // expr.dtype.itemsize}"
-        text = self.dialect.prefetch(self.buffer(expr.source, expr.dtype), index)
-        if text:
-            self.line(text)
+        index = self.index(expr.index)
+        memory = self.memory(expr.source, expr.dtype)
+        self.emit(Prefetch(expr.dtype, memory, index, nbytes // expr.dtype.itemsize))
 
-    def element(self, expr: Load | Cell) -> str:
-        """One element where it lies in memory: a text that can be pointed to."""
-        with self.lanes(None):
-            return self._read(expr, 1)
+    def element(self, expr: Load | Cell) -> Expr:
+        """One element where it lies in memory: read where it stands."""
+        before, self.lane = self.lane, None
+        found = self._read(expr, False)
+        self.lane = before
+        return found
 
-    def _read(self, expr: Load | Cell, width: int) -> str:
+    def _read(self, expr: Load | Cell, wide: bool) -> Expr:
         if isinstance(expr, Cell):
-            return self.dialect.private_load(width, expr.array, self.index(expr.index))
-        buffer = self.buffer(expr.source, expr.dtype)
-        found = self._of_run(expr, buffer) if self._run is not None and width == 1 else None
-        return found or self.dialect.load(expr.dtype, width, buffer, self.index(expr.index))
+            return Read(expr.dtype, expr.array, self.index(expr.index), wide)
+        memory = self.memory(expr.source, expr.dtype)
+        found = self._of_run(expr, memory) if self._run is not None and not wide else None
+        return found or Read(expr.dtype, memory, self.index(expr.index), wide)
 
-    def _of_run(self, expr: Load, buffer: str) -> str | None:
+    def _of_run(self, expr: Load, memory: str) -> Expr | None:
         """The element as a part of 16 bytes that are loaded once for its run, where it is one."""
         assert self._run is not None
         run, size, place = self._run
@@ -195,24 +203,24 @@ class Writer(Statements[Text]):
         if expr.index.coefficient(run) != size:
             return None
         first = expr.index - left.constant
-        key = "16 bytes", buffer, first
+        key = "16 bytes", memory, expr.dtype, first
         known = self.known(key)
         if known is None:
             if left.constant or place % WORDS:
                 return None  # the run does not begin where 16 bytes do
             name, at = self.name("w"), self.index(first)
-            self.line(self.together.words.format(name, buffer, at))
-            known = self.remember(key, Text(name, U32, False))
-        word = f"{known.text}.{'xyzw'[left.constant]}"
-        return self.dialect.apply("bits", expr.dtype, U32, 1, [word])
+            self.emit(LoadWords(name, expr.dtype, memory, at))
+            known = self.remember(key, Var(U32, name))
+        assert isinstance(known, Var)
+        return Apply(expr.dtype, "bits", Word(known.name, left.constant))
 
-    def _per_lane(self, expr: Expr, lane: Axis) -> Text:
+    def _per_lane(self, expr: Expr, lane: Axis) -> Expr:
         """One scalar per lane, put together."""
-        each = [
+        each = (
             self.scalar(substitute(expr, {lane: number(place)}))
             for place in range(self.dialect.lanes)
-        ]
-        return Text(self.dialect.gathered(expr.dtype, each), expr.dtype, True)
+        )
+        return Gather(*each)
 
     # --- stores ---
 
@@ -224,21 +232,22 @@ class Writer(Statements[Text]):
         Bytes may be written into wider words of type ``within``; ``index`` counts the bytes.
         """
         lane = self.lane
-        buffer = self.buffer(value, within or dtype, written=True)
-        if within is not None:
-            buffer = f"(({self.dialect.pointer(Argument('', dtype, True))}){buffer})"
-        if lane is None and not self._store_of_run(dtype, buffer, index, expr):
-            self.line(self.dialect.store(dtype, 1, buffer, self.index(index), self.scalar(expr)))
+        memory = self.memory(value, within or dtype, written=True)
         if lane is None:
+            if not self._store_of_run(dtype, memory, index, expr):
+                self.emit(Store(dtype, memory, self.index(index), self.scalar(expr)))
             return
-        text = self.wide(expr)
+        found = self.wide(expr)
         if index.coefficient(lane) == 1:
             first = self.index(replaced(index, {lane: number(0)}))
-            self.line(self.dialect.store(dtype, self.dialect.lanes, buffer, first, text))
+            self.emit(Store(dtype, memory, first, found))
             return
-        self._scatter(buffer, dtype, index, self.let(dtype, True, text), lane)
+        held = self.let(found)
+        for place in range(self.dialect.lanes):
+            at = self.index(replaced(index, {lane: number(place)}))
+            self.emit(Store(dtype, memory, at, Lane(held, place)))
 
-    def _store_of_run(self, dtype: DType, buffer: str, index: Index, expr: Expr) -> bool:
+    def _store_of_run(self, dtype: DType, memory: str, index: Index, expr: Expr) -> bool:
         """Keep an element of a run until its 16 bytes are complete; says whether it is one."""
         if self._run is None or not _is_word(dtype):
             return False
@@ -249,57 +258,98 @@ class Writer(Statements[Text]):
             return False
         if left.constant != place % WORDS:
             return False  # the run does not begin where 16 bytes do
-        words = self._run_stores.setdefault((buffer, first), [])
-        words.append(self.dialect.apply("bits", U32, dtype, 1, [self.scalar(expr)]))
+        words = self._run_stores.setdefault((memory, dtype, first), [])
+        words.append(Apply(U32, "bits", self.scalar(expr)))
         if len(words) == WORDS:
-            self.line(self.together.put.format(buffer, self.index(first), *words))
-            del self._run_stores[buffer, first]
+            self.emit(StoreWords(dtype, memory, self.index(first), tuple(words)))
+            del self._run_stores[memory, dtype, first]
         return True
 
-    def _scatter(self, buffer: str, dtype: DType, index: Index, name: str, lane: Axis) -> None:
-        for place in range(self.dialect.lanes):
-            at = self.index(replaced(index, {lane: number(place)}))
-            one = self.dialect.lane(name, place)
-            self.line(self.dialect.store(dtype, 1, buffer, at, one))
-
     def put(self, array: str, place: Index, expr: Expr, dtype: DType = F32) -> None:
-        """Write an element of a private array, or one per lane while a lane is set.
+        """Write an element of an array of the kernel, or one per lane while a lane is set.
 
         The array may hold wider words than the elements (``Dialect.private_store``).
         """
         lane = self.lane
         if lane is None:
-            at, text, width = place, self.scalar(expr), 1
+            at, found = self.index(place), self.scalar(expr)
         else:
-            at, text, width = (
-                replaced(place, {lane: number(0)}),
-                self.wide(expr),
-                self.dialect.lanes,
-            )
-        self.line(self.dialect.private_store(width, array, self.index(at), text, dtype))
+            at, found = self.index(replaced(place, {lane: number(0)})), self.wide(expr)
+        self.emit(Store(dtype, array, at, found))
 
-    def total(self, texts: Sequence[str]) -> str:
+    def total(self, values: Sequence[Expr]) -> Expr:
+        """The sum of values in this order."""
+        return reduce(lambda a, b: self.apply("add", a.dtype, a, b), values)
+
+    def folded(self, op: str, held: Var) -> Expr:
+        """All lanes of a wide variable combined with ``op``, pairwise, in a fixed order."""
+        if self.dialect.folded(op, held.dtype, held.name) is not None:
+            return self.let(Fold(op, held))
+        parts: list[Expr] = [Lane(held, place) for place in range(self.dialect.lanes)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [
+                self.let(Apply(held.dtype, op, parts[i], parts[i + half])) for i in range(half)
+            ]
+        return parts[0]
+
+    # --- text: for families that do not build nodes yet ---
+
+    def text(self, expr: Expr) -> str:
+        """A value in the dialect."""
+        return self._renderer.text(expr)
+
+    def value_text(self, expr: Expr) -> Text:
+        """``value`` as text."""
+        found = self.value(expr)
+        return Text(self.text(found), found.dtype, found.wide)
+
+    def scalar_text(self, expr: Expr) -> str:
+        """``scalar`` as text."""
+        return self.text(self.scalar(expr))
+
+    def wide_text(self, expr: Expr) -> str:
+        """``wide`` as text."""
+        return self.text(self.wide(expr))
+
+    def widened_text(self, text: Text) -> str:
+        """``text`` in every lane."""
+        if text.wide:
+            return text.text
+        return self.dialect.splat(text.dtype, self.dialect.lanes, text.text)
+
+    def index_text(self, index: Index) -> str:
+        """``index`` as text."""
+        return self._renderer.index(self.index(index))
+
+    def element_text(self, expr: Load | Cell) -> str:
+        """``element`` as text."""
+        return self.text(self.element(expr))
+
+    def buffer(self, value: int, dtype: DType, written: bool = False) -> str:
+        """An argument as text."""
+        return self._renderer.buffer(self.memory(value, dtype, written), dtype, written)
+
+    def total_text(self, texts: Sequence[str]) -> str:
         """The sum of wide f32 in this order."""
-        width = self.dialect.lanes
-        return reduce(lambda a, b: self.dialect.apply("add", F32, F32, width, [a, b]), texts)
+        return self.text(self.total([Raw(F32, text, True) for text in texts]))
 
-    def product(self, a: str, b: str) -> str:
+    def product_text(self, a: str, b: str) -> str:
         """The product of wide f32."""
         return self.dialect.apply("mul", F32, F32, self.dialect.lanes, [a, b])
 
-    def folded(self, op: str, dtype: DType, name: str) -> str:
-        """All lanes of a wide variable combined with ``op``, pairwise, in a fixed order."""
-        whole = self.dialect.folded(op, dtype, name)
-        if whole is not None:
-            return self.let(dtype, False, whole)
-        parts = [self.dialect.lane(name, place) for place in range(self.dialect.lanes)]
-        while len(parts) > 1:
-            half = len(parts) // 2
-            parts = [self._combined(op, dtype, parts[i], parts[i + half]) for i in range(half)]
-        return parts[0]
+    def folded_text(self, op: str, dtype: DType, name: str) -> str:
+        """``folded`` as text."""
+        return self.text(self.folded(op, Var(dtype, name, True)))
 
-    def _combined(self, op: str, dtype: DType, a: str, b: str) -> str:
-        return self.let(dtype, False, self.dialect.apply(op, dtype, dtype, 1, [a, b]))
+
+SPELLED: Final[Mapping[type, Callable[[Writer, Any, Axis | None], Expr]]] = {
+    Coordinate: Writer._coordinate,
+    Load: Writer._element,
+    Cell: Writer._element,
+    Apply: Writer._applied,
+}
+"""What of the scalar expressions is more than a value, and how it becomes one."""
 
 
 def _is_word(dtype: DType) -> bool:

@@ -170,7 +170,7 @@ class Attention:
     def _tiles(self, row: Index, head: Index, entry: Index, tiles: int, left: int) -> None:
         """A tile of queries; the last entry is the queries that fill no tile, one by one."""
         writer = self.writer
-        at = writer.let(I32, False, writer.index(entry))
+        at = writer.let_text(I32, False, writer.index_text(entry))
         with writer.block(f"if ({at} < {tiles})" if left else ""):
             first = axis(at, tiles) * self.lanes
             QueryTile(writer, self._parts(row, head), first).write(
@@ -223,7 +223,7 @@ class Attention:
     def _query(self, row: Index, head: Index, step: Index) -> None:
         """One query: its scores block by block, and the values weighed by them."""
         writer = self.writer
-        low, high = (writer.scalar(bound) for bound in self._seen(row, step))
+        low, high = (writer.scalar_text(bound) for bound in self._seen(row, step))
         at = (row, head, step)
         self._each(
             lambda place: self.writer.put(
@@ -292,11 +292,11 @@ class Attention:
 
         def body(place: Index) -> None:
             factors = (Cell(F32, "q", place), self._key(row, group, 1, place))
-            a, b = (writer.wide(x) if wide else writer.scalar(x) for x in factors)
+            a, b = (writer.wide_text(x) if wide else writer.scalar_text(x) for x in factors)
             writer.line(f"{name} = {writer.dialect.apply('fma', F32, F32, width, [a, b, name])};")
 
         self._each(body)
-        return writer.folded("add", F32, name) if wide else name
+        return writer.folded_text("add", F32, name) if wide else name
 
     def _weigh(self, row: Index, group: Index, names: list[str], wide: bool) -> None:
         """Turn the scores of a block into weights and add the values, rescaling what was there."""
@@ -305,18 +305,18 @@ class Attention:
             score = self._score(Cell(F32, "s", axis("lane", self.lanes)))
             inside = compare("lt", Coordinate(I32, axis("lane", self.lanes)), Var(I32, "n"))
             score = select(inside, score, constant(F32, -math.inf))
-            score_name = writer.let(F32, True, writer.wide(score))
+            score_name = writer.let_text(F32, True, writer.wide_text(score))
         greatest = self._greatest(score_name)
         writer.line(f"const float now = {greatest} > most ? {greatest} : most;")
         now = Var(F32, "now")
         less = shift(now)
         kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, "most"), less))
-        writer.line(f"const float keep = {writer.scalar(kept)};")
+        writer.line(f"const float keep = {writer.scalar_text(kept)};")
         with writer.lanes(lane):
             weights = Apply(F32, "exp", Apply(F32, "sub", Var(F32, score_name, True), less))
-            weight_name = writer.let(F32, True, writer.wide(weights))
+            weight_name = writer.let_text(F32, True, writer.wide_text(weights))
         writer.line(writer.dialect.private_store(self.lanes, "s", "0", weight_name))
-        writer.line(f"total = total * keep + {writer.folded('add', F32, weight_name)};")
+        writer.line(f"total = total * keep + {writer.folded_text('add', F32, weight_name)};")
         writer.line("most = now;")
         self._add_values(row, group, names, wide)
 
@@ -329,22 +329,22 @@ class Attention:
                 select(compare("gt", parts[i], parts[i + half]), parts[i], parts[i + half])
                 for i in range(half)
             ]
-        return self.writer.scalar(parts[0])
+        return self.writer.scalar_text(parts[0])
 
     def _add_values(self, row: Index, group: Index, names: list[str], wide: bool) -> None:
         writer = self.writer
         width = self.lanes if wide else 1
         keep = writer.dialect.splat(F32, width, "keep") if wide else "keep"
         for name in names:
-            less = writer.product(name, keep) if wide else f"{name} * {keep}"
+            less = writer.product_text(name, keep) if wide else f"{name} * {keep}"
             writer.line(f"{name} = {less};")
         with writer.block("for (int jj = 0; jj < n; ++jj)"):
-            weight = writer.let(F32, False, writer.dialect.private_load(1, "s", "jj"))
+            weight = writer.let_text(F32, False, writer.dialect.private_load(1, "s", "jj"))
             factor = writer.dialect.splat(F32, width, weight) if wide else weight
             for place, name in enumerate(names):
                 value = self._key(row, group, 2, self._place(place))
                 with writer.lanes(Axis("lane", self.lanes) if wide else None):
-                    text = writer.wide(value) if wide else writer.scalar(value)
+                    text = writer.wide_text(value) if wide else writer.scalar_text(value)
                 fma = writer.dialect.apply("fma", F32, F32, width, [factor, text, name])
                 writer.line(f"{name} = {fma};")
 

@@ -99,7 +99,7 @@ class TeamAttention(Attention):
         """A number as a variable of its own."""
         if size == 1:
             return number(0)
-        return axis(self.writer.let(I32, False, self.writer.index(at)), size)
+        return axis(self.writer.let_text(I32, False, self.writer.index_text(at)), size)
 
     def _declare(self) -> None:
         """Shared memory, by what lies in it."""
@@ -160,7 +160,7 @@ class TeamAttention(Attention):
     def _inside(self, r: Index) -> Iterator[Index]:
         """What is done for a row of the block that there is; gives its number."""
         writer, at = self.writer, self.first + r
-        with writer.block(f"if ({writer.index(at)} < {self.rows})"):
+        with writer.block(f"if ({writer.index_text(at)} < {self.rows})"):
             yield self._named(at, self.rows)
 
     def _at(self, row: Index) -> tuple[Index, Index, Index]:
@@ -170,7 +170,7 @@ class TeamAttention(Attention):
 
     def _begin(self, r: Index) -> None:
         """What is kept of a row before the first key."""
-        writer, place = self.writer, self.writer.index(r)
+        writer, place = self.writer, self.writer.index_text(r)
         infinity = writer.dialect.literal(F32, -math.inf)
         writer.line(f"{self.mosts}[{place}] = {infinity};")
         writer.line(f"{self.totals}[{place}] = {writer.dialect.literal(F32, 0.0)};")
@@ -178,21 +178,21 @@ class TeamAttention(Attention):
 
     def _begin_bounds(self, r: Index) -> None:
         """The keys that a row sees. A row that is none sees nothing."""
-        writer, place = self.writer, self.writer.index(r)
+        writer, place = self.writer, self.writer.index_text(r)
         for array in (self.lows, self.highs):
             writer.line(f"{array}[{place}] = 0;")
         with self._inside(r) as row:
             bounds = self._seen(self.row, self._named(self._at(row)[2], self.T))
             for array, bound in zip((self.lows, self.highs), bounds, strict=True):
-                writer.line(f"{array}[{place}] = {writer.scalar(bound)};")
+                writer.line(f"{array}[{place}] = {writer.scalar_text(bound)};")
 
     def _load_queries(self) -> None:
         writer = self.writer
         with self.team.own(self.block.rows * self.D, "e") as e:
-            target = f"{self.queries}[{writer.index(e)}]"
+            target = f"{self.queries}[{writer.index_text(e)}]"
             with self._inside(e // self.D) as row:
                 at = (*self._at(row), self._named(e % self.D, self.D))
-                query = writer.scalar(self.builder.at(self.made.operands[0], at))
+                query = writer.scalar_text(self.builder.at(self.made.operands[0], at))
                 writer.line(f"{target} = {query};")
             with writer.block("else"):
                 writer.line(f"{target} = {writer.dialect.literal(F32, 0.0)};")
@@ -221,13 +221,13 @@ class TeamAttention(Attention):
             jj = self._named(e // across, self.block.keys)
             d = self._named(e % across, across)
             places = [(d * run + n, n) for n in range(run)]
-            targets = [writer.index(jj * (self.D + 1) + place) for place, _ in places]
-            with writer.block(f"if (j + {writer.index(jj)} < {high})"):
-                position = axis(writer.let(I32, False, f"j + {writer.index(jj)}"), self.C)
+            targets = [writer.index_text(jj * (self.D + 1) + place) for place, _ in places]
+            with writer.block(f"if (j + {writer.index_text(jj)} < {high})"):
+                position = axis(writer.let_text(I32, False, f"j + {writer.index_text(jj)}"), self.C)
                 for (place, n), target in zip(places, targets, strict=True):
                     with writer.running(d, run, n):
                         at = (self.row, self.head, position, place)
-                        found = writer.scalar(self.builder.at(self.made.operands[operand], at))
+                        found = writer.scalar_text(self.builder.at(self.made.operands[operand], at))
                     writer.line(f"{self.entries}[{target}] = {found};")
             with writer.block("else"):
                 for target in targets:
@@ -245,22 +245,22 @@ class TeamAttention(Attention):
             own = -(-self.D // parts)
             with writer.loop(Axis("d", own), "0", str(own)):
                 d = axis("d", own) * parts + part
-                guard = f"if ({writer.index(d)} < {self.D})" if self.D % parts else ""
+                guard = f"if ({writer.index_text(d)} < {self.D})" if self.D % parts else ""
                 with writer.block(guard):
                     factors = (
-                        writer.scalar(Cell(F32, self.queries, r * self.D + d)),
-                        writer.scalar(Cell(F32, self.entries, jj * (self.D + 1) + d)),
+                        writer.scalar_text(Cell(F32, self.queries, r * self.D + d)),
+                        writer.scalar_text(Cell(F32, self.entries, jj * (self.D + 1) + d)),
                     )
                     fused = writer.dialect.apply("fma", F32, F32, 1, [*factors, "dot"])
                     writer.line(f"dot = {fused};")
             if parts > 1:
                 self.team.sum([Var(F32, "dot")], pairs)
-            here = Var(I32, writer.let(I32, False, f"j + {writer.index(jj)}"))
+            here = Var(I32, writer.let_text(I32, False, f"j + {writer.index_text(jj)}"))
             low, high = (Cell(I32, array, r) for array in (self.lows, self.highs))
             seen = Apply(BOOL, "and", compare("ge", here, low), compare("lt", here, high))
             score = select(seen, self._score(Var(F32, "dot")), constant(F32, -math.inf))
-            text = writer.scalar(score)
-            writer.line(f"{self.scores}[{writer.index(r * block.keys + jj)}] = {text};")
+            text = writer.scalar_text(score)
+            writer.line(f"{self.scores}[{writer.index_text(r * block.keys + jj)}] = {text};")
 
     @contextmanager
     def _pairs(self, pairs: int, parts: int) -> Iterator[tuple[Index, Index]]:
@@ -275,27 +275,27 @@ class TeamAttention(Attention):
 
     def _follow(self, r: Index) -> None:
         """A row's greatest score so far, and what is left of the sums before."""
-        writer, at = self.writer, self.writer.index(r)
-        most = writer.let(F32, False, f"{self.mosts}[{at}]")
+        writer, at = self.writer, self.writer.index_text(r)
+        most = writer.let_text(F32, False, f"{self.mosts}[{at}]")
         writer.line(f"float now = {most};")
         with writer.loop(Axis("jj", self.block.keys), "0", str(self.block.keys)):
             score = Cell(F32, self.scores, r * self.block.keys + axis("jj", self.block.keys))
-            found = Var(F32, writer.scalar(score))
+            found = Var(F32, writer.scalar_text(score))
             greater = select(compare("gt", found, NOW), found, NOW)
-            writer.line(f"now = {writer.scalar(greater)};")
+            writer.line(f"now = {writer.scalar_text(greater)};")
         kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, most), shift(NOW)))
-        writer.line(f"{self.keeps}[{at}] = {writer.scalar(kept)};")
+        writer.line(f"{self.keeps}[{at}] = {writer.scalar_text(kept)};")
         writer.line(f"{self.mosts}[{at}] = now;")
 
     def _weigh_all(self) -> None:
         """Scores become weights."""
         writer, block = self.writer, self.block
         with self.team.own(block.rows * block.keys, "p") as pair:
-            most = Var(F32, writer.scalar(Cell(F32, self.mosts, pair // block.keys)))
+            most = Var(F32, writer.scalar_text(Cell(F32, self.mosts, pair // block.keys)))
             score = Cell(F32, self.scores, pair)
             weight = Apply(F32, "exp", Apply(F32, "sub", score, shift(most)))
-            text = writer.scalar(weight)
-            writer.line(f"{self.scores}[{writer.index(pair)}] = {text};")
+            text = writer.scalar_text(weight)
+            writer.line(f"{self.scores}[{writer.index_text(pair)}] = {text};")
 
     # --- results ---
 
@@ -317,8 +317,8 @@ class TeamAttention(Attention):
         writer, count = self.writer, self.block.rows * self.D
         at = self.team.member + begin
         broken = begin + self.block.members > count
-        with writer.block(f"if ({writer.index(at)} < {count})" if broken else ""):
-            yield axis(writer.let(I32, False, writer.index(at)), count)
+        with writer.block(f"if ({writer.index_text(at)} < {count})" if broken else ""):
+            yield axis(writer.let_text(I32, False, writer.index_text(at)), count)
 
     def _gather(self) -> None:
         """The values, weighed, into the results; and the weights into the rows' sums."""
@@ -326,27 +326,29 @@ class TeamAttention(Attention):
         for begin, name in self._results:
             with self._own_result(begin) as at:
                 r = self._named(at // self.D, self.block.rows)
-                writer.line(f"{name} = {name} * {writer.scalar(Cell(F32, self.keeps, r))};")
+                writer.line(f"{name} = {name} * {writer.scalar_text(Cell(F32, self.keeps, r))};")
                 d = self._named(at % self.D, self.D)
                 with self._seen_keys(r) as jj:
-                    weight = writer.scalar(Cell(F32, self.scores, r * keys + jj))
-                    value = writer.scalar(Cell(F32, self.entries, jj * (self.D + 1) + d))
+                    weight = writer.scalar_text(Cell(F32, self.scores, r * keys + jj))
+                    value = writer.scalar_text(Cell(F32, self.entries, jj * (self.D + 1) + d))
                     fused = writer.dialect.apply("fma", F32, F32, 1, [weight, value, name])
                     writer.line(f"{name} = {fused};")
         with self.team.own(self.block.rows, "r") as r:
-            slot = writer.index(r)
+            slot = writer.index_text(r)
             writer.line(f"float total = {self.totals}[{slot}] * {self.keeps}[{slot}];")
             with self._seen_keys(r) as jj:
-                writer.line(f"total += {writer.scalar(Cell(F32, self.scores, r * keys + jj))};")
+                writer.line(
+                    f"total += {writer.scalar_text(Cell(F32, self.scores, r * keys + jj))};"
+                )
             writer.line(f"{self.totals}[{slot}] = total;")
 
     @contextmanager
     def _seen_keys(self, r: Index) -> Iterator[Index]:
         """A loop over the keys of the block that a row sees: others' values may be anything."""
         writer, keys = self.writer, self.block.keys
-        low, high = (writer.scalar(Cell(I32, array, r)) for array in (self.lows, self.highs))
-        first = writer.let(I32, False, f"{low} > j ? {low} - j : 0")
-        last = writer.let(I32, False, f"min({keys}, {high} - j)")
+        low, high = (writer.scalar_text(Cell(I32, array, r)) for array in (self.lows, self.highs))
+        first = writer.let_text(I32, False, f"{low} > j ? {low} - j : 0")
+        last = writer.let_text(I32, False, f"min({keys}, {high} - j)")
         name = writer.name("jj")
         with writer.loop(Axis(name, keys), first, last):
             yield axis(name, keys)
@@ -356,7 +358,7 @@ class TeamAttention(Attention):
         writer = self.writer
         for begin, name in self._results:
             with self._own_result(begin) as at, self._inside(at // self.D) as row:
-                total = Var(F32, writer.scalar(Cell(F32, self.totals, at // self.D)))
+                total = Var(F32, writer.scalar_text(Cell(F32, self.totals, at // self.D)))
                 batch, head, step = self._at(row)
                 where = (batch, self._named(head, self.H), self._named(step, self.T))
                 place = self._named(at % self.D, self.D)

@@ -89,15 +89,15 @@ class MatrixAttention(MatrixStages):
         with writer.block(f"for (int j = {low}; j < {high}; j += {KEYS})"):
             here = number(0)
             if ahead:
-                here = axis(writer.let(I32, False, f"(j - {low}) / {KEYS} % 2"), 2)
+                here = axis(writer.let_text(I32, False, f"(j - {low}) / {KEYS} % 2"), 2)
             else:
                 writer.barrier()
                 self._bring_both("j", high, here)
             writer.line(self.matrices.copied)
             writer.barrier()
             if ahead:
-                there = axis(writer.let(I32, False, f"1 - {writer.index(here)}"), 2)
-                self._bring_both(writer.let(I32, False, f"j + {KEYS}"), high, there)
+                there = axis(writer.let_text(I32, False, f"1 - {writer.index_text(here)}"), 2)
+                self._bring_both(writer.let_text(I32, False, f"j + {KEYS}"), high, there)
             scores = self._scores_of_block(here)
             self._weigh_rows(scores)
             self._add_values_of_block(scores, here)
@@ -159,26 +159,26 @@ class MatrixAttention(MatrixStages):
             writer.line(f"float now{n} = most{n};")
             now = Var(F32, f"now{n}")
             for name, column in own:
-                here = Var(I32, writer.let(I32, False, f"j + {writer.index(column)}"))
+                here = Var(I32, writer.let_text(I32, False, f"j + {writer.index_text(column)}"))
                 seen = Apply(BOOL, "and", compare("ge", here, low), compare("lt", here, high))
                 score = select(seen, self._score(Var(F32, name)), constant(F32, -math.inf))
-                writer.line(f"{name} = {writer.scalar(score)};")
+                writer.line(f"{name} = {writer.scalar_text(score)};")
                 self._raise(now.name, name)
             for step in self._steps():
                 with writer.block(""):
                     other = writer.together.exchange.format(now.name, step)
-                    self._raise(now.name, writer.let(F32, False, other))
+                    self._raise(now.name, writer.let_text(F32, False, other))
             none = f"now{n} == {writer.dialect.literal(F32, -math.inf)}"
             zero = writer.dialect.literal(F32, 0.0)
-            less = Var(F32, writer.let(F32, False, f"{none} ? {zero} : now{n}"))
+            less = Var(F32, writer.let_text(F32, False, f"{none} ? {zero} : now{n}"))
             kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, f"most{n}"), less))
-            writer.line(f"const float keep{n} = {writer.scalar(kept)};")
+            writer.line(f"const float keep{n} = {writer.scalar_text(kept)};")
             writer.line(f"most{n} = now{n};")
             writer.line(f"total{n} = total{n} * keep{n};")
             for name, _ in own:
                 with writer.block(""):
                     weight = Apply(F32, "exp", Apply(F32, "sub", Var(F32, name), less))
-                    writer.line(f"{name} = {writer.scalar(weight)};")
+                    writer.line(f"{name} = {writer.scalar_text(weight)};")
                     writer.line(f"total{n} += {name};")
 
     def _raise(self, now: str, other: str) -> None:
@@ -202,7 +202,9 @@ class MatrixAttention(MatrixStages):
             held = [names[self.matrices.sums.index((row, n))] for n in range(2)]
             (parts,) = SPLIT([Var(F32, name) for name in held])
             with self.writer.lanes(None):
-                words.append([self.writer.let(U32, False, self.writer.scalar(p)) for p in parts])
+                words.append(
+                    [self.writer.let_text(U32, False, self.writer.scalar_text(p)) for p in parts]
+                )
         return [list(part) for part in zip(*words, strict=True)]
 
     def _add_values_of_block(self, scores: list[list[str]], buffer: Index) -> None:
@@ -239,14 +241,14 @@ class MatrixAttention(MatrixStages):
             for step in self._steps():
                 with writer.block(""):
                     other = writer.together.exchange.format(f"total{n}", step)
-                    writer.line(f"total{n} += {writer.let(F32, False, other)};")
-            at = writer.index(self.own + line)
-            with writer.block(f"if ({writer.index(self.fragments.place)} == 0)"):
+                    writer.line(f"total{n} += {writer.let_text(F32, False, other)};")
+            at = writer.index_text(self.own + line)
+            with writer.block(f"if ({writer.index_text(self.fragments.place)} == 0)"):
                 writer.line(f"{self.totals}[{at}] = total{n};")
         for m, names in enumerate(self._outputs):
             for n, name in enumerate(names):
                 column = self.fragments.places()[n][1] + m * self.matrices.columns
-                at = writer.index((self.own + self.matrices.sums[n][0]) * stride + column)
+                at = writer.index_text((self.own + self.matrices.sums[n][0]) * stride + column)
                 bits = writer.dialect.apply("bits", U32, F32, 1, [name])
                 writer.line(f"{self.array}[{at}] = {bits};")
         writer.barrier()
@@ -254,19 +256,19 @@ class MatrixAttention(MatrixStages):
         with self.team.own(self.blocks.rows * self.D, "e", rolled=True) as e:
             r, d = self._named(e // self.D, self.blocks.rows), self._named(e % self.D, self.D)
             with self._inside(r) as row:
-                held = f"{self.array}[{writer.index(r * stride + d)}]"
-                total = Var(F32, writer.scalar(Cell(F32, self.totals, r)))
+                held = f"{self.array}[{writer.index_text(r * stride + d)}]"
+                total = Var(F32, writer.scalar_text(Cell(F32, self.totals, r)))
                 self._finish(r, row, d, writer.dialect.apply("bits", F32, U32, 1, [held]), total)
 
     def _finish(self, r: Index, row: Index, d: Index, sum: str, total: Var) -> None:
         """A result: a sum over the total of its row's weights."""
         writer, (batch, head, step) = self.writer, self._at(row)
         where = batch, self._named(head, self.H), self._named(step, self.T)
-        made = Apply(F32, "div", Var(F32, writer.let(F32, False, sum)), divisor(total))
+        made = Apply(F32, "div", Var(F32, writer.let_text(F32, False, sum)), divisor(total))
         name = writer.name("found")
-        writer.line(f"float {name} = {writer.scalar(made)};")
+        writer.line(f"float {name} = {writer.scalar_text(made)};")
         finite = compare("le", Apply(F32, "abs", made), LARGEST)
-        with writer.block(f"if (!({writer.scalar(finite)}))"):
+        with writer.block(f"if (!({writer.scalar_text(finite)}))"):
             self._anew(name, where, d, r)
         self._store((*where, d), Var(F32, name))
 
@@ -275,27 +277,27 @@ class MatrixAttention(MatrixStages):
         writer, most = self.writer, Var(F32, "most")
         infinity, zero = (writer.dialect.literal(F32, x) for x in (-math.inf, 0.0))
         writer.line(f"float most = {infinity}, total = {zero}, sum = {zero};")
-        low, high = (writer.scalar(Cell(I32, array, r)) for array in (self.lows, self.highs))
+        low, high = (writer.scalar_text(Cell(I32, array, r)) for array in (self.lows, self.highs))
         with writer.loop(Axis("i", self.C), low, high, rolled=True):
             key = self.row, self.head, axis("i", self.C)
             writer.line(f"float dot = {zero};")
             with writer.loop(Axis("d", self.D), "0", str(self.D), rolled=True):
                 each = self._f32(0, where, axis("d", self.D)), self._f32(1, key, axis("d", self.D))
-                texts = [writer.scalar(one) for one in each]
+                texts = [writer.scalar_text(one) for one in each]
                 writer.line(f"dot = {writer.dialect.apply('fma', F32, F32, 1, [*texts, 'dot'])};")
-            score = Var(F32, writer.scalar(self._score(Var(F32, "dot"))))
-            now = Var(F32, writer.scalar(select(compare("gt", score, most), score, most)))
-            less = Var(F32, writer.scalar(shift(now)))
+            score = Var(F32, writer.scalar_text(self._score(Var(F32, "dot"))))
+            now = Var(F32, writer.scalar_text(select(compare("gt", score, most), score, most)))
+            less = Var(F32, writer.scalar_text(shift(now)))
             keep, weight = (
-                writer.scalar(Apply(F32, "exp", Apply(F32, "sub", one, less)))
+                writer.scalar_text(Apply(F32, "exp", Apply(F32, "sub", one, less)))
                 for one in (most, score)
             )
-            given = [weight, writer.scalar(self._f32(2, key, d)), f"(sum * {keep})"]
+            given = [weight, writer.scalar_text(self._f32(2, key, d)), f"(sum * {keep})"]
             writer.line(f"sum = {writer.dialect.apply('fma', F32, F32, 1, given)};")
             writer.line(f"total = total * {keep} + {weight};")
             writer.line(f"most = {now.name};")
         by = divisor(Var(F32, "total"))
-        writer.line(f"{name} = {writer.scalar(Apply(F32, 'div', Var(F32, 'sum'), by))};")
+        writer.line(f"{name} = {writer.scalar_text(Apply(F32, 'div', Var(F32, 'sum'), by))};")
 
     def _f32(self, operand: int, at: tuple[Index, Index, Index], place: Index) -> Expr:
         return self.builder.at(self.made.operands[operand], (*at, place))

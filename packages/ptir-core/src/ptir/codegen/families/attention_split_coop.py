@@ -71,25 +71,27 @@ class SplitAttention(TeamAttention):
     def _length(self, low: str, high: str) -> str:
         """The keys of a part, of those from ``low`` to ``high``: at least a block."""
         keys = self.block.keys
-        span = self.writer.let(I32, False, f"{high} > {low} ? {high} - {low} : 1")
+        span = self.writer.let_text(I32, False, f"{high} > {low} ? {high} - {low} : 1")
         whole = self.parts * keys
-        return self.writer.let(I32, False, f"({span} + {whole - 1}) / {whole} * {keys}")
+        return self.writer.let_text(I32, False, f"({span} + {whole - 1}) / {whole} * {keys}")
 
     def _stretch(self, low: str, high: str) -> tuple[str, str]:
         """Equal stretches from the first key on; the last ones may have none."""
         writer, length = self.writer, self._length(low, high)
-        first = writer.let(I32, False, f"{low} + {writer.index(self.part)} * {length}")
-        return first, writer.let(I32, False, f"min({high}, {first} + {length})")
+        first = writer.let_text(I32, False, f"{low} + {writer.index_text(self.part)} * {length}")
+        return first, writer.let_text(I32, False, f"min({high}, {first} + {length})")
 
     @contextmanager
     def _mine(self, place: Index) -> Iterator[None]:
         """The part in whose stretch the place is; the first or last one, where that is none."""
         writer = self.writer
-        at = writer.let(I32, False, writer.index(place))
-        low, high = (writer.scalar(bound) for bound in self._seen(self.row, number(0)))
+        at = writer.let_text(I32, False, writer.index_text(place))
+        low, high = (writer.scalar_text(bound) for bound in self._seen(self.row, number(0)))
         length = self._length(low, high)
         owner = f"{at} < {low} ? 0 : min({self.parts - 1}, ({at} - {low}) / {length})"
-        with writer.block(f"if ({writer.let(I32, False, owner)} == {writer.index(self.part)})"):
+        with writer.block(
+            f"if ({writer.let_text(I32, False, owner)} == {writer.index_text(self.part)})"
+        ):
             yield
 
     def _store_results(self) -> None:
@@ -103,7 +105,7 @@ class SplitAttention(TeamAttention):
         with self.team.own(self.block.rows, "r") as r, self._inside(r) as row:
             for what, array in ((MOSTS, self.mosts), (TOTALS, self.totals)):
                 value, at = self.left(what, heads, self.part, row)
-                writer.store(value, F32, at, Var(F32, f"{array}[{writer.index(r)}]"))
+                writer.store(value, F32, at, Var(F32, f"{array}[{writer.index_text(r)}]"))
 
 
 class Combination(Attention):
@@ -121,10 +123,10 @@ class Combination(Attention):
         members = self.site.tiles.block_members
         items = -(-count // members)
         at = axis("item", items) * members + axis("member", members)
-        with writer.block(f"if ({writer.index(at)} < {count})" if count % members else ""):
-            result = axis(writer.let(I32, False, writer.index(at)), count)
+        with writer.block(f"if ({writer.index_text(at)} < {count})" if count % members else ""):
+            result = axis(writer.let_text(I32, False, writer.index_text(at)), count)
             found = digits(result, sizes)
-            names = [writer.let(I32, False, writer.index(one)) for one in found]
+            names = [writer.let_text(I32, False, writer.index_text(one)) for one in found]
             row, head, r, place = map(axis, names, sizes)
             step, within = r // split.share, r % split.share
             self._combine(row * self.G + head, r, place)
@@ -146,13 +148,13 @@ class Combination(Attention):
         with writer.loop(Axis("part", parts), "0", str(parts)):
             most = left(MOSTS, one)
             greater = select(compare("gt", most, NOW), most, NOW)
-            writer.line(f"{NOW.name} = {writer.scalar(greater)};")
+            writer.line(f"{NOW.name} = {writer.scalar_text(greater)};")
         writer.line(f"float {TOTAL.name} = {zero}, {RESULT.name} = {zero};")
         with writer.loop(Axis("part", parts), "0", str(parts)):
             weight = Apply(F32, "exp", Apply(F32, "sub", left(MOSTS, one), shift(NOW)))
             added = Apply(F32, "mul", weight, left(TOTALS, one))
-            writer.line(f"{TOTAL.name} = {writer.scalar(Apply(F32, 'add', TOTAL, added))};")
-            factors = [writer.scalar(x) for x in (weight, left(VALUES, place))]
+            writer.line(f"{TOTAL.name} = {writer.scalar_text(Apply(F32, 'add', TOTAL, added))};")
+            factors = [writer.scalar_text(x) for x in (weight, left(VALUES, place))]
             fused = dialect.apply("fma", F32, F32, 1, [*factors, RESULT.name])
             writer.line(f"{RESULT.name} = {fused};")
 

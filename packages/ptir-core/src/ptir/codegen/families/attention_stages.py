@@ -138,36 +138,38 @@ class MatrixStages(TeamAttention):
                     found = side.found(line, block * (RUN // 2) + n)
                     for inner, (one, expr) in enumerate(zip(pair, found, strict=True)):
                         with writer.running(block, RUN, n * 2 + inner):
-                            writer.line(f"{one.name} = {writer.scalar(expr)};")
+                            writer.line(f"{one.name} = {writer.scalar_text(expr)};")
             for n, pair in enumerate(names):
                 (words,) = words_of(pair)
                 for part, word in enumerate(words):
                     stage = self._place_of(0, part, blocks.rows)
-                    place = writer.index(stage.at(r, block * (RUN // 2) + n))
-                    writer.line(f"{self.array}[{place}] = {writer.scalar(word)};")
+                    place = writer.index_text(stage.at(r, block * (RUN // 2) + n))
+                    writer.line(f"{self.array}[{place}] = {writer.scalar_text(word)};")
 
     def _bring(self, operand: int, begin: str, high: str, buffer: Index) -> None:
         """A block of keys or values, zeros beyond the last that is seen."""
         writer, each = self.writer, self.D // 2 // RUN
         with self.team.own(KEYS * each, "e", rolled=True) as e:
             jj, block = self._named(e // each, KEYS), self._named(e % each, each)
-            position = writer.let(I32, False, f"{begin} + {writer.index(jj)}")
+            position = writer.let_text(I32, False, f"{begin} + {writer.index_text(jj)}")
             stages = [
                 self._place_of(operand, part, KEYS, buffer) for part in range(self.pieces[operand])
             ]
             with writer.block(f"if ({position} < {high})"):
                 words = [self._word(operand, position, block * RUN + n) for n in range(RUN)]
                 if self.pieces[operand] == 1:
-                    target, at = stages[0].at(jj, block * RUN), writer.index(words[0].index)
+                    target, at = stages[0].at(jj, block * RUN), writer.index_text(words[0].index)
                     source = writer.buffer(words[0].source, U32)
-                    text = self.matrices.copy.format(self.array, writer.index(target), source, at)
+                    text = self.matrices.copy.format(
+                        self.array, writer.index_text(target), source, at
+                    )
                     writer.line(text)
                 else:
                     self._put_halves(words, stages, jj, block)
             with writer.block("else"):
                 for stage in stages:
                     for n in range(RUN):
-                        place = writer.index(stage.at(jj, block * RUN + n))
+                        place = writer.index_text(stage.at(jj, block * RUN + n))
                         writer.line(f"{self.array}[{place}] = {writer.dialect.literal(U32, 0)};")
 
     def _word(self, operand: int, position: str, pair: Index) -> Load:
@@ -182,9 +184,9 @@ class MatrixStages(TeamAttention):
         writer = self.writer
         for n, word in enumerate(words):
             with writer.running(block, RUN, n):
-                held = Var(U32, writer.scalar(word))
+                held = Var(U32, writer.scalar_text(word))
             pair = [UNPACKED[F16](held, half) for half in range(2)]
             (parts,) = split(len(stages))(pair)
             for stage, part in zip(stages, parts, strict=True):
-                place = writer.index(stage.at(jj, block * RUN + n))
-                writer.line(f"{self.array}[{place}] = {writer.scalar(part)};")
+                place = writer.index_text(stage.at(jj, block * RUN + n))
+                writer.line(f"{self.array}[{place}] = {writer.scalar_text(part)};")

@@ -82,22 +82,22 @@ class QueryTile:
         with writer.loop(self.lane, "0", str(self.lanes)):
             step = self.first + axis("lane", self.lanes)
             with writer.loop(Axis("d", size), "0", str(size)):
-                found = writer.scalar(self.parts.query(step, axis("d", size)))
-                at = writer.index(axis("d", size) * self.lanes + axis("lane", self.lanes))
+                found = writer.scalar_text(self.parts.query(step, axis("d", size)))
+                at = writer.index_text(axis("d", size) * self.lanes + axis("lane", self.lanes))
                 writer.line(dialect.private_store(1, "qs", at, found))
         with writer.loop(Axis("d", size), "0", str(size)):
-            at = writer.index(axis("d", size) * self.lanes)
+            at = writer.index_text(axis("d", size) * self.lanes)
             writer.line(dialect.private_store(self.lanes, "os", at, self._splat(0.0)))
 
     def _ranges(self) -> tuple[tuple[str, str], tuple[str, str]]:
         """What the first and the last query see; what each sees is in ``low`` and ``high``."""
         writer = self.writer
         ends = [self.parts.seen(self.first + place) for place in (0, self.lanes - 1)]
-        texts = [[writer.scalar(bound) for bound in end] for end in ends]
+        texts = [[writer.scalar_text(bound) for bound in end] for end in ends]
         with writer.lanes(self.lane):
             bounds = self.parts.seen(self.first + axis("lane", self.lanes))
             for name, bound in zip(("low", "high"), bounds, strict=True):
-                writer.line(f"const {writer.type(I32, True)} {name} = {writer.wide(bound)};")
+                writer.line(f"const {writer.type(I32, True)} {name} = {writer.wide_text(bound)};")
         (low, high), (later, furthest) = texts
         return (low, later), (high, furthest)
 
@@ -113,20 +113,20 @@ class QueryTile:
             now, most = Var(F32, "now", True), Var(F32, "most", True)
             nothing = compare("eq", now, constant(F32, -math.inf))
             shift = select(nothing, constant(F32, 0.0), now)
-            writer.line(f"const {vector} shift = {writer.wide(shift)};")
+            writer.line(f"const {vector} shift = {writer.wide_text(shift)};")
             keep = Apply(F32, "exp", Apply(F32, "sub", most, Var(F32, "shift", True)))
-            writer.line(f"const {vector} keep = {writer.wide(keep)};")
+            writer.line(f"const {vector} keep = {writer.wide_text(keep)};")
         writer.line("most = now;")
-        writer.line(f"total = {writer.product('total', 'keep')};")
+        writer.line(f"total = {writer.product_text('total', 'keep')};")
         with writer.block(f"for (int i = 0; i < {KEYS}; ++i)"):
             at = f"i * {self.lanes}"
             score = dialect.private_load(self.lanes, "ps", at)
             writer.line(f"const {vector} score = {score};")
             with writer.lanes(self.lane):
                 shifted = Apply(F32, "sub", Var(F32, "score", True), Var(F32, "shift", True))
-                weight = writer.let(F32, True, writer.wide(Apply(F32, "exp", shifted)))
+                weight = writer.let_text(F32, True, writer.wide_text(Apply(F32, "exp", shifted)))
             writer.line(dialect.private_store(self.lanes, "ps", at, weight))
-            writer.line(f"total = {writer.total(['total', weight])};")
+            writer.line(f"total = {writer.total_text(['total', weight])};")
         for start in range(0, self.parts.size, STRIP):
             with writer.block(""):
                 self._values(range(start, min(start + STRIP, self.parts.size)), last)
@@ -152,17 +152,17 @@ class QueryTile:
             writer.line(f"const {vector} query = {query};")
             for n, name in enumerate(names):
                 key = self.parts.key(self._position(str(start + n), last), axis("d", size))
-                factor = dialect.splat(F32, self.lanes, writer.scalar(key))
+                factor = dialect.splat(F32, self.lanes, writer.scalar_text(key))
                 writer.line(f"{name} = {self._fma(factor, 'query', name)};")
         for n, name in enumerate(names):
             with writer.lanes(self.lane):
                 score = self.parts.score(Var(F32, name, True))
                 if last:
                     score = select(self._sees(str(start + n)), score, constant(F32, -math.inf))
-                text = writer.let(F32, True, writer.wide(score))
+                text = writer.let_text(F32, True, writer.wide_text(score))
                 greater = compare("gt", Var(F32, text, True), Var(F32, "now", True))
                 best = select(greater, Var(F32, text, True), Var(F32, "now", True))
-                writer.line(f"now = {writer.wide(best)};")
+                writer.line(f"now = {writer.wide_text(best)};")
             at = str((start + n) * self.lanes)
             writer.line(dialect.private_store(self.lanes, "ps", at, text))
 
@@ -172,7 +172,7 @@ class QueryTile:
         vector = writer.type(F32, True)
         for place in places:
             held = dialect.private_load(self.lanes, "os", str(place * self.lanes))
-            writer.line(f"{vector} o{place} = {writer.product(held, 'keep')};")
+            writer.line(f"{vector} o{place} = {writer.product_text(held, 'keep')};")
         with writer.block(f"for (int i = 0; i < {KEYS}; ++i)"):
             weight = dialect.private_load(self.lanes, "ps", f"i * {self.lanes}")
             writer.line(f"const {vector} weight = {weight};")
@@ -180,12 +180,14 @@ class QueryTile:
             for place in places:
                 value = self.parts.value(position, number(place))
                 name = f"o{place}"
-                factor = dialect.splat(F32, self.lanes, writer.scalar(value))
+                factor = dialect.splat(F32, self.lanes, writer.scalar_text(value))
                 text = self._fma(factor, "weight", name)
                 if last:
                     with writer.lanes(self.lane):
-                        added = Var(F32, writer.let(F32, True, text), True)
-                        text = writer.wide(select(self._sees("i"), added, Var(F32, name, True)))
+                        added = Var(F32, writer.let_text(F32, True, text), True)
+                        text = writer.wide_text(
+                            select(self._sees("i"), added, Var(F32, name, True))
+                        )
                 writer.line(f"{name} = {text};")
         for place in places:
             at = str(place * self.lanes)
@@ -200,7 +202,7 @@ class QueryTile:
         with writer.lanes(self.lane):
             total = Var(F32, "total", True)
             none = compare("eq", total, constant(F32, 0.0))
-            by = writer.wide(select(none, constant(F32, 1.0), total))
+            by = writer.wide_text(select(none, constant(F32, 1.0), total))
         writer.line(dialect.private_store(self.lanes, "by", "0", by))
         with writer.loop(self.lane, "0", str(self.lanes)):
             place = axis("lane", self.lanes)

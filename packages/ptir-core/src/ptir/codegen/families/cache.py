@@ -82,8 +82,8 @@ def written(
     first = compare("ge", start, Apply(I32, "neg", here))
     last = compare("lt", start, Coordinate(I32, number(capacity) - step))
     mask = Apply(BOOL, "and", first, Apply(BOOL, "and", last, compare("lt", here, count)))
-    with writer.block(f"if ({writer.scalar(mask)})"):
-        place = writer.let(I32, False, writer.scalar(Apply(I32, "add", start, here)))
+    with writer.block(f"if ({writer.scalar_text(mask)})"):
+        place = writer.let_text(I32, False, writer.scalar_text(Apply(I32, "add", start, here)))
         yield as_index(Var(I32, place), 0, capacity - 1)
 
 

@@ -77,7 +77,9 @@ class TeamConvolution:
                     weight = self._weight(output, k)
                 else:
                     weight = panels.weight(packed, output, k)
-                factors = [writer.scalar(one) for one in (self._seen(pixel, k, output), weight)]
+                factors = [
+                    writer.scalar_text(one) for one in (self._seen(pixel, k, output), weight)
+                ]
                 fused = writer.dialect.apply("fma", F32, F32, 1, [*factors, "sum"])
                 writer.line(f"sum = {fused};")
             self._finish(pixel, output, "sum")
@@ -87,7 +89,7 @@ class TeamConvolution:
         """A number as a variable of its own."""
         if size == 1:
             return ZERO
-        return axis(self.writer.let(I32, False, self.writer.index(at)), size)
+        return axis(self.writer.let_text(I32, False, self.writer.index_text(at)), size)
 
     def _taps(self, k: Index) -> tuple[Index, ...]:
         """The taps and the channel of a place along the depth."""

@@ -49,7 +49,7 @@ class Parts:
         """A place as a variable of its own, so that what is computed from it stays simple."""
         if index.is_constant:
             return index
-        return axis(self.writer.let(I32, False, self.writer.index(index)), size)
+        return axis(self.writer.let_text(I32, False, self.writer.index_text(index)), size)
 
     @contextmanager
     def over(self, name: str, size: int) -> Iterator[Index]:
@@ -147,7 +147,7 @@ class Parts:
             inside, found = spread(at, sizes, gaps)
             begin = (tap * cut.rows_in(shape) + row) * (columns_in(shape) * cut.pitch)
             always = isinstance(inside, Const) and inside.value
-            with writer.block("" if always else f"if ({writer.scalar(inside)})"):
+            with writer.block("" if always else f"if ({writer.scalar_text(inside)})"):
                 self._line(batch, found, begin)
             if not always:
                 with writer.block("else"):
@@ -211,7 +211,7 @@ class Parts:
                 (column - dimension.low,), (dimension.size,), (dimension.base_dilation - 1,)
             )
             begin = begin + column * self.cut.pitch
-            with self.writer.block(f"if ({self.writer.scalar(inside)})"):
+            with self.writer.block(f"if ({self.writer.scalar_text(inside)})"):
                 self.pixel_of(batch, (*found, at), begin)
             with self.writer.block("else"):
                 self._zeros(begin, 1)

@@ -46,7 +46,7 @@ class _Convolving(Parts, ABC):
             ends = "0", str(count)
         else:
             begin = self.tile_piece * cut.tiles
-            first = writer.let(I32, False, writer.index(begin))
+            first = writer.let_text(I32, False, writer.index_text(begin))
             ends = first, f"min({first} + {cut.tiles}, {count})"
         with writer.loop(Axis("p", count), *ends, rolled=True):
             group, tile = (
@@ -64,7 +64,7 @@ class _Convolving(Parts, ABC):
         writer, cut = self.writer, self.cut
         whole, left = divmod(-(-self.each // LANES), cut.panels)
         if whole:
-            guard = f"if ({writer.index(tile)} < {whole})" if left else ""
+            guard = f"if ({writer.index_text(tile)} < {whole})" if left else ""
             with writer.block(guard):
                 self._rows(group, _below(tile, whole) * cut.panels, cut.panels)
         if left:
@@ -79,7 +79,7 @@ class _Convolving(Parts, ABC):
         rows = self.row_piece * cut.rows
         end = str(cut.rows)
         if height % cut.rows:
-            end = f"min({cut.rows}, {height} - {writer.index(rows)})"
+            end = f"min({cut.rows}, {height} - {writer.index_text(rows)})"
         if cut.high == 1:
             with writer.loop(Axis("y", cut.rows), "0", end, rolled=True):
                 self._columns(group, panel, panels, axis("y", cut.rows), 1)
@@ -91,7 +91,7 @@ class _Convolving(Parts, ABC):
             ("for (; at < end; ++at)", 1),
         ):
             with writer.block(f"{writer.dialect.rolled} {header}".strip()):
-                row = axis(writer.let(I32, False, "at"), cut.rows)
+                row = axis(writer.let_text(I32, False, "at"), cut.rows)
                 self._columns(group, panel, panels, row, high)
 
     def _columns(self, group: Index, panel: Index, panels: int, row: Index, high: int) -> None:
@@ -153,7 +153,7 @@ class _Convolving(Parts, ABC):
         panel = self.named(panel, -(-own // LANES))
         is_whole, is_left = panel.low < whole, panel.high >= whole
         if is_whole:
-            guard = f"if ({writer.index(panel)} < {whole})" if is_left else ""
+            guard = f"if ({writer.index_text(panel)} < {whole})" if is_left else ""
             with writer.block(guard), writer.lanes(LANE):
                 output = group * own + _below(panel, whole) * LANES + axis("lane", LANES)
                 for pixel, name in zip(pixels, names, strict=True):
@@ -186,9 +186,9 @@ class _Convolving(Parts, ABC):
         near = Index({run: index.terms[run]} if run is not None else {}, index.constant)
         writer, far = self.writer, index - near
         if far not in known:
-            known[far] = writer.let(I32, False, writer.index(far))
+            known[far] = writer.let_text(I32, False, writer.index_text(far))
         buffer = f"({writer.buffer(expr.source, F32)} + {known[far]})"
-        return writer.dialect.load(F32, width, buffer, writer.index(near))
+        return writer.dialect.load(F32, width, buffer, writer.index_text(near))
 
     def add(self, name: str, x: str, weight: str) -> None:
         """One product more, in every lane."""
@@ -245,9 +245,9 @@ class Dense(_Convolving):
         """The innermost loop: every pixel of the tile times the weights of its panels."""
         writer = self.writer
         with self.over("k", size):
-            factors = [writer.let(F32, True, text) for text in weights]
+            factors = [writer.let_text(F32, True, text) for text in weights]
             for text, line in zip(xs, names, strict=True):
-                x = writer.dialect.splat(F32, LANES, writer.let(F32, False, text))
+                x = writer.dialect.splat(F32, LANES, writer.let_text(F32, False, text))
                 for name, factor in zip(line, factors, strict=True):
                     self.add(name, x, factor)
 
@@ -270,12 +270,12 @@ class Depthwise(_Convolving):
                 self._put(to, self.builder.at(shape.x, shape.x_at(batch, at, channel)))
 
             if panel.low < whole:
-                guard = f"if ({writer.index(panel)} < {whole})" if panel.high >= whole else ""
+                guard = f"if ({writer.index_text(panel)} < {whole})" if panel.high >= whole else ""
                 with writer.block(guard), writer.lanes(LANE):
                     lane = axis("lane", LANES)
                     one(_below(panel, whole) * LANES + lane, begin + vector * LANES + lane)
             if left and panel.high >= whole:
-                last = writer.block(f"if ({writer.index(panel)} == {whole})")
+                last = writer.block(f"if ({writer.index_text(panel)} == {whole})")
                 with last, self.over("u", left) as place:
                     one(place + whole * LANES, begin + vector * LANES + place)
 
@@ -301,7 +301,7 @@ class Depthwise(_Convolving):
             def load(expr: Expr) -> str:
                 text = self.ahead(expr, LANES, known)
                 if text not in loaded:
-                    loaded[text] = writer.let(F32, True, text)
+                    loaded[text] = writer.let_text(F32, True, text)
                 return loaded[text]
 
             for c in range(shape.taps[2]):

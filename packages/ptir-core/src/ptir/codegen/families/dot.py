@@ -155,7 +155,7 @@ class _Dot:
         self.first = number // tile.count * rows if batches > 1 else ZERO
 
         def finish(row: Index, column: Index, sum: str) -> None:
-            whole = self.writer.let(I32, False, self.writer.index(self.first + row))
+            whole = self.writer.let_text(I32, False, self.writer.index_text(self.first + row))
             self._one(axis(whole, self.rows), column, False, sum)
 
         if isinstance(tile, MatrixTile):
@@ -264,7 +264,7 @@ class _Dot:
                 self._add(wide, row, column, depth, True)
         with writer.lanes(None):
             name = writer.name("acc")
-            folded = writer.folded("add", self.dtype, wide)
+            folded = writer.folded_text("add", self.dtype, wide)
             writer.line(f"{writer.type(self.dtype, False)} {name} = {folded};")
             for place in range(whole * self.lanes, self.depth):
                 with writer.block(""):
@@ -275,14 +275,14 @@ class _Dot:
         writer = self.writer
         name = writer.name("acc")
         zero = constant(self.dtype, 0)
-        text = writer.wide(zero) if wide else writer.scalar(zero)
+        text = writer.wide_text(zero) if wide else writer.scalar_text(zero)
         writer.line(f"{writer.type(self.dtype, wide)} {name} = {text};")
         return name
 
     def _add(self, name: str, row: Index, column: Index, depth: Index, wide: bool) -> None:
         writer = self.writer
         factors = [self.element(side, row, column, depth) for side in (0, 1)]
-        spelled: Callable[[Expr], str] = writer.wide if wide else writer.scalar
+        spelled: Callable[[Expr], str] = writer.wide_text if wide else writer.scalar_text
         a, b = map(spelled, factors)
         width = self.lanes if wide else 1
         text = writer.dialect.apply("fma", self.dtype, self.dtype, width, [a, b, name])

@@ -124,7 +124,7 @@ class _Fold:
         """The place of the first NaN, else of the first greatest element."""
         dtype = self._builder.graph.type(self._operand).dtype
         names = [writer.name("best"), writer.name("place")]
-        spelled = writer.wide if wide else writer.scalar
+        spelled = writer.wide_text if wide else writer.scalar_text
         starts = (identity("max", dtype), constant(I32, 0))
         for name, start in zip(names, starts, strict=True):
             writer.line(f"{writer.type(start.dtype, wide)} {name} = {spelled(start)};")

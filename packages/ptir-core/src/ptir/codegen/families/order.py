@@ -140,7 +140,7 @@ class Lines:
         """Store the text of a number."""
         writer = self.writer
         buffer = writer.buffer(value, dtype, written=True)
-        writer.line(writer.dialect.store(dtype, 1, buffer, writer.index(at), text))
+        writer.line(writer.dialect.store(dtype, 1, buffer, writer.index_text(at), text))
 
     def write_results(self, index: Callable[[Index], Expr]) -> None:
         """Every index that is wanted, given by place, and the element it stands for."""
@@ -191,42 +191,42 @@ class Best(Lines):
             for n in range(VECTORS):
                 one = self.rank(begin + n * lanes + axis("lane", lanes))
                 least = None if best is None else select(compare("lt", one, best), one, best)
-                best = Var(of, writer.let(of, True, writer.wide(least or one)), True)
+                best = Var(of, writer.let_text(of, True, writer.wide_text(least or one)), True)
         assert isinstance(best, Var)
         parts: list[Expr] = [Var(of, writer.dialect.lane(best.name, n)) for n in range(lanes)]
         while len(parts) > 1:
             half = len(parts) // 2
             pairs = zip(parts[:half], parts[half:], strict=True)
             parts = [select(compare("lt", a, b), a, b) for a, b in pairs]
-        within = writer.block(f"if ({writer.scalar(compare('lt', parts[0], self._worst()))})")
+        within = writer.block(f"if ({writer.scalar_text(compare('lt', parts[0], self._worst()))})")
         with within, writer.loop(Axis("w", step), "0", str(step)):
             self._consider(begin + axis("w", step))
 
     def _worst(self) -> Expr:
         """The rank of the last of the best, read anew: it changes."""
         writer, of = self.writer, self.rank_type
-        at = writer.index(self.begin + (self.wanted - 1))
+        at = writer.index_text(self.begin + (self.wanted - 1))
         text = writer.dialect.load(of, 1, writer.buffer(self.ranks, of), at)
-        return Var(of, writer.let(of, False, text))
+        return Var(of, writer.let_text(of, False, text))
 
     def _consider(self, place: Index) -> None:
         """Insert an element that comes before the worst of the best."""
         mask = compare("lt", self.rank(place), self._worst())
-        with self.writer.block(f"if ({self.writer.scalar(mask)})"):
+        with self.writer.block(f"if ({self.writer.scalar_text(mask)})"):
             self._insert(place, str(self.wanted - 1))
 
     def _insert(self, place: Index, last: str) -> None:
         """Move what comes later by one, the place ``last`` being free, and put the element in."""
         writer, of = self.writer, self.rank_type
-        found = Var(of, writer.let(of, False, writer.scalar(self.rank(place))))
+        found = Var(of, writer.let_text(of, False, writer.scalar_text(self.rank(place))))
         writer.line(f"int at = {last};")
         at = self.named("at", self.wanted + 1)
         before = Load(of, self.ranks, self.begin + at - 1)
         with writer.block("for (; at > 0; --at)"):
-            with writer.block(f"if ({writer.scalar(compare('ge', found, before))})"):
+            with writer.block(f"if ({writer.scalar_text(compare('ge', found, before))})"):
                 writer.line("break;")
-            self.put(self.ranks, of, self.begin + at, writer.scalar(before))
+            self.put(self.ranks, of, self.begin + at, writer.scalar_text(before))
             index = Load(I32, self.indices, self.result(at) - self.inner)
-            self.put(self.indices, I32, self.result(at), writer.scalar(index))
+            self.put(self.indices, I32, self.result(at), writer.scalar_text(index))
         self.put(self.ranks, of, self.begin + at, found.name)
-        self.put(self.indices, I32, self.result(at), writer.index(place))
+        self.put(self.indices, I32, self.result(at), writer.index_text(place))

@@ -60,13 +60,18 @@ class TeamLines(Lines):
         for one, start in zip(before, ("0", "-1"), strict=True):
             writer.line(f"{writer.type(one.dtype, False)} {one.name} = {start};")
         with writer.block(f"for (int o = 0; o < {self.wanted}; o += 1)"):
-            for one, start in zip(pair, (writer.scalar(self.last), str(self.size)), strict=True):
+            for one, start in zip(
+                pair, (writer.scalar_text(self.last), str(self.size)), strict=True
+            ):
                 writer.line(f"{writer.type(one.dtype, False)} {one.name} = {start};")
             with self.team.own(self.size) as place:
-                found = writer.let(of, False, writer.scalar(self.rank(place)))
-                here = Var(of, found), Var(I32, writer.let(I32, False, writer.index(place)))
+                found = writer.let_text(of, False, writer.scalar_text(self.rank(place)))
+                here = (
+                    Var(of, found),
+                    Var(I32, writer.let_text(I32, False, writer.index_text(place))),
+                )
                 takes = Apply(BOOL, "and", _before(before, here), _before(here, pair))
-                with writer.block(f"if ({writer.scalar(takes)})"):
+                with writer.block(f"if ({writer.scalar_text(takes)})"):
                     writer.line(f"rank = {here[0].name}; place = {here[1].name};")
             self.team.fold(pair, earlier)
             writer.line("rank_before = rank; place_before = place;")
@@ -99,7 +104,7 @@ class TeamLines(Lines):
             self._swap(size)
         writer.barrier()
         with self.team.own(self.wanted, "o") as place:
-            name = writer.let(I32, False, f"{self.arrays[1]}[{writer.index(place)}]")
+            name = writer.let_text(I32, False, f"{self.arrays[1]}[{writer.index_text(place)}]")
             self._give(place, name)
         items, members = self.lines, self.team.members
         return finished(self.group, writer, items, self._types, members=members)
@@ -114,32 +119,32 @@ class TeamLines(Lines):
         """Every element's rank and place; what fills the line up comes last."""
         writer, (ranks, places) = self.writer, self.arrays
         with self.team.own(size) as own:
-            at = writer.index(own)
+            at = writer.index_text(own)
             writer.line(f"{places}[{at}] = {at};")
             if size == self.size:
-                writer.line(f"{ranks}[{at}] = {writer.scalar(self.rank(own))};")
+                writer.line(f"{ranks}[{at}] = {writer.scalar_text(self.rank(own))};")
                 return
             with writer.block(f"if ({at} < {self.size})"):
-                inside = axis(writer.let(I32, False, at), self.size)
-                writer.line(f"{ranks}[{at}] = {writer.scalar(self.rank(inside))};")
+                inside = axis(writer.let_text(I32, False, at), self.size)
+                writer.line(f"{ranks}[{at}] = {writer.scalar_text(self.rank(inside))};")
             with writer.block("else"):
-                writer.line(f"{ranks}[{at}] = {writer.scalar(self.last)};")
+                writer.line(f"{ranks}[{at}] = {writer.scalar_text(self.last)};")
 
     def _swap(self, size: int) -> None:
         """One step of the network: pairs ``s`` apart, in order or, every other run, reversed."""
         writer, (ranks, places) = self.writer, self.arrays
         with self.team.own(size // 2, "p") as pair:
-            own = writer.let(I32, False, writer.index(pair))
-            first = writer.let(I32, False, f"2 * {own} - ({own} & (s - 1))")
-            second = writer.let(I32, False, f"{first} + s")
+            own = writer.let_text(I32, False, writer.index_text(pair))
+            first = writer.let_text(I32, False, f"2 * {own} - ({own} & (s - 1))")
+            second = writer.let_text(I32, False, f"{first} + s")
             found = [
                 tuple(
-                    Var(of, writer.let(of, False, f"{array}[{at}]"))
+                    Var(of, writer.let_text(of, False, f"{array}[{at}]"))
                     for of, array in ((self.rank_type, ranks), (I32, places))
                 )
                 for at in (first, second)
             ]
-            swapped = writer.scalar(_before(found[1], found[0]))
+            swapped = writer.scalar_text(_before(found[1], found[0]))
             up = f"(({first} & length) == 0)"
             with writer.block(f"if (({swapped} != 0) == {up})"):
                 for at, (rank, place) in zip((first, second), reversed(found), strict=True):

@@ -133,9 +133,9 @@ class Blocked(Writing):
     def _step(self, row: Index, panel: Index, input: Index, names: list[list[str]]) -> None:
         """Multiply one input of the tile's rows with the weights of its panels."""
         writer = self.writer
-        weights = [writer.wide(self._weight(panel, p, input)) for p in range(len(names[0]))]
+        weights = [writer.wide_text(self._weight(panel, p, input)) for p in range(len(names[0]))]
         for m, line in enumerate(names):
-            factor = writer.widened(writer.value(self.activation(row + m, input)))
+            factor = writer.widened_text(writer.value_text(self.activation(row + m, input)))
             for name, weight in zip(line, weights, strict=True):
                 writer.line(f"{name} = {fma(writer, factor, weight, name)};")
 

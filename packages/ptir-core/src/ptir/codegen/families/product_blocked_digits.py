@@ -82,7 +82,7 @@ class BlockedDigits(InGroups):
         writer.share(pieces, items)
         with writer.loop(Axis("piece", pieces), "first", "last"):
             names = [
-                writer.let(I32, False, writer.index(index))
+                writer.let_text(I32, False, writer.index_text(index))
                 for index in (axis("piece", pieces) // runs, axis("piece", pieces) % runs)
             ]
             self._piece(axis(names[0], blocks), tiles, axis(names[1], runs), columns)
@@ -118,13 +118,13 @@ class BlockedDigits(InGroups):
         writer, rows, tall = self.writer, self.product.rows, self._high
         held, runs = tiles * tall, run.high + 1
         row, self._block_rows = block * held, held
-        count = f"min({held}, {rows} - {writer.index(row)})"
+        count = f"min({held}, {rows} - {writer.index_text(row)})"
         with writer.loop(Axis("s", held), "0", count):
-            at = writer.let(I32, False, writer.index(row + axis("s", held)))
+            at = writer.let_text(I32, False, writer.index_text(row + axis("s", held)))
             with writer.loop(Axis("h", self._groups), "0", str(self._groups)):
                 self._digits(axis(at, rows), axis("s", held), axis("h", self._groups))
         whole, left = divmod(self.panels.count, self._wide)
-        first, end = (writer.index((run + n) * columns // runs) for n in range(2))
+        first, end = (writer.index_text((run + n) * columns // runs) for n in range(2))
         with writer.loop(Axis("g", columns), first, end):
             if whole:
                 with writer.block(f"if (g < {whole})" if left else ""):
@@ -139,14 +139,16 @@ class BlockedDigits(InGroups):
         whole, left = divmod(rows, tall)
         first = block * tiles
         if whole:
-            count = f"min({tiles}, {whole} - {writer.index(first)})"
+            count = f"min({tiles}, {whole} - {writer.index_text(first)})"
             with writer.loop(Axis("t", tiles), "0", count):
-                at = writer.let(I32, False, writer.index((first + axis("t", tiles)) * tall))
+                at = writer.let_text(
+                    I32, False, writer.index_text((first + axis("t", tiles)) * tall)
+                )
                 row = axis(at, whole * tall - tall + 1)
                 self._tile_of(row, axis("t", tiles) * tall, tall, panel, panels)
         if left:
             last = whole // tiles
-            guard = f"if ({writer.index(block)} == {last})" if block.high else ""
+            guard = f"if ({writer.index_text(block)} == {last})" if block.high else ""
             with writer.block(guard):
                 slot = number((whole - last * tiles) * tall)
                 self._tile_of(number(whole * tall), slot, left, panel, panels)
@@ -211,10 +213,12 @@ class BlockedDigits(InGroups):
     def _group_of(self, slot: Index, rows: int, panel: Index, panels: int) -> None:
         """One group of a tile."""
         writer, quantized, group = self.writer, self.quantized, axis("h", self._groups)
-        zero = writer.wide(constant(I32, 0))
+        zero = writer.wide_text(constant(I32, 0))
         for m in range(rows):
             starts = {MIDDLE: zero}
-            starts[HIGH], starts[LOW] = (writer.wide(start) for start in self._starts(slot + m))
+            starts[HIGH], starts[LOW] = (
+                writer.wide_text(start) for start in self._starts(slot + m)
+            )
             for p in range(panels):
                 for digit, name in NAMES.items():
                     writer.line(f"{writer.type(I32, True)} {name}{m}_{p} = {starts[digit]};")
@@ -228,10 +232,10 @@ class BlockedDigits(InGroups):
         units, sums = (scratch_value(self.group, n) for n in (1, 2))
         for p in range(panels):
             output = (panel + p) * LANES + axis("lane", LANES)
-            step = writer.wide(quantized.scaled(self.builder, output, group))
+            step = writer.wide_text(quantized.scaled(self.builder, output, group))
             for m in range(rows):
                 at = (slot + m) * self._groups + group + self._item(self._groups)
-                unit = writer.wide(Load(F32, units, at))
+                unit = writer.wide_text(Load(F32, units, at))
                 whole = self._whole(*(f"{name}{m}_{p}" for name in NAMES.values()))
                 found = writer.dialect.apply("by_power", F32, F32, LANES, [whole, unit])
                 writer.line(f"y{m}_{p} = {fma(writer, found, step, f'y{m}_{p}')};")
@@ -257,7 +261,7 @@ class BlockedDigits(InGroups):
         for panel in panels:
             output = panel * LANES + axis("lane", LANES)
             raw = quantized.bytes_of(quantized.word(output, group * words + word))
-            found.append([writer.wide(part) for part in raw])
+            found.append([writer.wide_text(part) for part in raw])
         count = len(found[0])
         for n in range(count):
             for m in range(rows):
@@ -271,7 +275,7 @@ class BlockedDigits(InGroups):
         if by == 0:
             return name
         op = "shift_left" if by > 0 else "shift_right"
-        by_text = self.writer.wide(constant(I32, abs(by)))
+        by_text = self.writer.wide_text(constant(I32, abs(by)))
         return self.writer.dialect.apply(op, I32, I32, LANES, [name, by_text])
 
     def _whole(self, high: str, middle: str, low: str) -> str:

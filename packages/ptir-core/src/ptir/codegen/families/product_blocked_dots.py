@@ -108,7 +108,7 @@ class BlockedBytes(InGroups):
         words, group = quantized.group // 4, axis("h", self._groups)
         rounded = [self._of_group(row + m, group) for m in range(rows)]
         for m, (_, total) in enumerate(rounded):
-            start = writer.wide(quantized.start(total))
+            start = writer.wide_text(quantized.start(total))
             for p in range(panels):
                 writer.line(f"{writer.type(I32, True)} a{m}_{p} = {start};")
         for w in range(words):

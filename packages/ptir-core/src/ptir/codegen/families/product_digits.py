@@ -87,7 +87,7 @@ class Digits(Streamed):
             for digit in range(DIGITS):
                 at = (number(m * groups) + group) * DIGITS + digit
                 start = constant(I32, 0) if quantized.zero is None else Cell(I32, "starts", at)
-                writer.line(f"{writer.type(I32, True)} a{m}_{digit} = {writer.wide(start)};")
+                writer.line(f"{writer.type(I32, True)} a{m}_{digit} = {writer.wide_text(start)};")
         for w in range(words):
             word = quantized.word(output, group * words + w)
             for n, weights in enumerate(quantized.bytes_of(word)):
@@ -95,20 +95,20 @@ class Digits(Streamed):
                 for m in range(rows):
                     for digit in range(DIGITS):
                         self._dot(m, digit, input, weights)
-        step = writer.wide(quantized.scaled(self.builder, output, group))
+        step = writer.wide_text(quantized.scaled(self.builder, output, group))
         for m in range(rows):
-            total = writer.let(F32, True, self._total(m))
-            unit = writer.wide(Cell(F32, "unit", number(m * groups) + group))
-            writer.line(f"y{m} = {fma(writer, writer.product(total, unit), step, f'y{m}')};")
+            total = writer.let_text(F32, True, self._total(m))
+            unit = writer.wide_text(Cell(F32, "unit", number(m * groups) + group))
+            writer.line(f"y{m} = {fma(writer, writer.product_text(total, unit), step, f'y{m}')};")
             if quantized.zero is None:
-                offset = writer.wide(quantized.offset(self.builder, output, group))
-                x = writer.wide(Cell(F32, "sums", number(m * groups) + group))
+                offset = writer.wide_text(quantized.offset(self.builder, output, group))
+                x = writer.wide_text(Cell(F32, "sums", number(m * groups) + group))
                 writer.line(f"y{m} = {fma(writer, offset, x, f'y{m}')};")
 
     def _dot(self, row: int, digit: int, input: Index, weights: Expr) -> None:
         """Four weights of 16 outputs times one digit of four activations."""
         at = (self._place(number(row), digit) + input) // 4
-        weight = self.writer.wide(weights)
+        weight = self.writer.wide_text(weights)
         dot_words(self.writer, "dot_bytes", f"a{row}_{digit}", weight, Cell(U32, "q", at))
 
     def _total(self, row: int) -> str:
@@ -120,7 +120,7 @@ class Digits(Streamed):
             writer.dialect.apply("convert", F32, I32, LANES, [self._now(part)])
             for part in (upper, low)
         ]
-        return fma(writer, floats[0], writer.wide(constant(F32, 256.0)), floats[1])
+        return fma(writer, floats[0], writer.wide_text(constant(F32, 256.0)), floats[1])
 
     def _now(self, part: Expr) -> str:
         """An expression of sums that change: spelled, not remembered."""
@@ -128,6 +128,7 @@ class Digits(Streamed):
             return part.name
         assert isinstance(part, Apply)
         texts = [
-            self.writer.wide(arg) if isinstance(arg, Const) else self._now(arg) for arg in part.args
+            self.writer.wide_text(arg) if isinstance(arg, Const) else self._now(arg)
+            for arg in part.args
         ]
         return self.writer.dialect.apply(part.op, part.dtype, part.dtype, LANES, texts)

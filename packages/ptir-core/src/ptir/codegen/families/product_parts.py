@@ -134,18 +134,18 @@ class Writing:
         """Add the products of words of weights and one of activations to the sums in a variable."""
         rounded = self.product.rounded
         assert rounded is not None
-        dot_words(self.writer, rounded.dot, name, self.writer.wide(weight), x)
+        dot_words(self.writer, rounded.dot, name, self.writer.wide_text(weight), x)
 
     def scaled(self, name: str, sums: str, factor: Expr) -> None:
         """Add a group's sums of integers, times a factor, to a variable."""
         writer = self.writer
         found = writer.dialect.apply("convert", F32, I32, LANES, [sums])
-        writer.line(f"{name} = {fma(writer, found, writer.wide(factor), name)};")
+        writer.line(f"{name} = {fma(writer, found, writer.wide_text(factor), name)};")
 
     def added(self, name: str, a: Expr, b: Expr) -> None:
         """Add a product to a variable."""
         writer = self.writer
-        writer.line(f"{name} = {fma(writer, writer.wide(a), writer.wide(b), name)};")
+        writer.line(f"{name} = {fma(writer, writer.wide_text(a), writer.wide_text(b), name)};")
 
     def finish(self, row: Index, output: Index, name: str, wide: bool) -> None:
         """The epilogue and the store of one output, or one per lane."""
@@ -163,7 +163,7 @@ class Writing:
         """
         whole, left = divmod(self.panels.outputs, LANES)
         writer, lane = self.writer, Axis("lane", LANES)
-        at = [writer.let(I32, False, writer.index(index)) for index in (row, panel)]
+        at = [writer.let_text(I32, False, writer.index_text(index)) for index in (row, panel)]
         row = axis(at[0], self.product.rows)
         if whole:
             guard = f"if ({at[1]} < {whole})" if left else ""
@@ -180,7 +180,7 @@ class Writing:
 def dot_words(writer: Writer, op: str, name: str, weights: str, x: Load | Cell) -> None:
     """Add a dot product of words with one word in memory to a variable."""
     dtype = I32 if op == "dot_bytes" else F32
-    text = writer.dialect.apply(op, dtype, dtype, LANES, [name, weights, writer.element(x)])
+    text = writer.dialect.apply(op, dtype, dtype, LANES, [name, weights, writer.element_text(x)])
     writer.line(f"{name} = {text};")
 
 

@@ -105,7 +105,7 @@ class Streamed(Writing):
             for inner in range(step):
                 self._step(private, panel, axis("k", steps) * step + inner, inner, names)
         for m in range(rows):
-            total = writer.total([names[m, c] for c in range(max(chains, 1))])
+            total = writer.total_text([names[m, c] for c in range(max(chains, 1))])
             with writer.block(""):
                 writer.line(f"const {writer.type(F32, True)} acc = {total};")
                 self.finish_panel(number(m), panel, "acc")
@@ -126,22 +126,24 @@ class Streamed(Writing):
             with writer.loop(Axis("h", groups), "0", str(groups)):
                 group = axis("h", groups)
                 found = self._sum(private, row, group * size, size)
-                at = writer.index(row * groups + group)
+                at = writer.index_text(row * groups + group)
                 writer.line(writer.dialect.private_store(1, "sums", at, found))
 
     def _sum(self, private: bool, row: Index, first: Index, size: int) -> str:
         """The sum of a group of activations: its vectors, then their lanes."""
         writer, whole = self.writer, size // LANES
         parts = [self._input(private, row, first + place) for place in range(whole * LANES, size)]
-        total = [writer.scalar(part) for part in parts]
+        total = [writer.scalar_text(part) for part in parts]
         if whole:
             with writer.lanes(Axis("lane", LANES)):
                 vectors = [
-                    writer.wide(self._input(private, row, first + v * LANES + axis("lane", LANES)))
+                    writer.wide_text(
+                        self._input(private, row, first + v * LANES + axis("lane", LANES))
+                    )
                     for v in range(whole)
                 ]
-                name = writer.let(F32, True, writer.total(vectors))
-            total.append(writer.folded("add", F32, name))
+                name = writer.let_text(F32, True, writer.total_text(vectors))
+            total.append(writer.folded_text("add", F32, name))
         return " + ".join(total)
 
     def _groups(self, quantized: Quantized, private: bool, panel: Index) -> None:
@@ -165,26 +167,28 @@ class Streamed(Writing):
         sums = {m: Cell(F32, "sums", number(m * groups) + group) for m in range(rows)}
         for m in range(rows):
             start = Apply(F32, "mul", constant(F32, -raise_by), sums[m])
-            zero = writer.wide(constant(F32, 0.0))
+            zero = writer.wide_text(constant(F32, 0.0))
             for c in range(chains):
-                text = zero if c else writer.wide(start)
+                text = zero if c else writer.wide_text(start)
                 writer.line(f"{writer.type(F32, True)} a{m}_{c} = {text};")
         for w in range(words):
             word = quantized.word(output, group * words + w)
             for place in range(quantized.per):
-                value = writer.wide(quantized.raised(word, place))
+                value = writer.wide_text(quantized.raised(word, place))
                 input = group * quantized.group + (w * quantized.per + place)
                 for m in range(rows):
-                    x = writer.widened(writer.value(self._input(private, number(m), input)))
+                    x = writer.widened_text(
+                        writer.value_text(self._input(private, number(m), input))
+                    )
                     name = f"a{m}_{place % chains}"
                     writer.line(f"{name} = {fma(writer, x, value, name)};")
-        step = writer.wide(quantized.scaled(self.builder, output, group))
+        step = writer.wide_text(quantized.scaled(self.builder, output, group))
         for m in range(rows):
-            total = writer.total([f"a{m}_{c}" for c in range(chains)])
+            total = writer.total_text([f"a{m}_{c}" for c in range(chains)])
             writer.line(f"y{m} = {fma(writer, total, step, f'y{m}')};")
             if quantized.zero is None:
-                offset = writer.wide(quantized.offset(self.builder, output, group))
-                x = writer.wide(sums[m])
+                offset = writer.wide_text(quantized.offset(self.builder, output, group))
+                x = writer.wide_text(sums[m])
                 writer.line(f"y{m} = {fma(writer, offset, x, f'y{m}')};")
 
     def _step(
@@ -197,12 +201,12 @@ class Streamed(Writing):
     ) -> None:
         """Multiply one input of every row with the weights of 16 outputs."""
         writer = self.writer
-        weights = writer.wide(self.weight(self.output(panel), input))
+        weights = writer.wide_text(self.weight(self.output(panel), input))
         chains = len(names) // self.product.rows
         for m in range(self.product.rows):
             x = self._input(private, number(m), input)
             name = names[m, inner % chains]
-            factor = writer.widened(writer.value(x))
+            factor = writer.widened_text(writer.value_text(x))
             writer.line(f"{name} = {fma(writer, factor, weights, name)};")
 
 

@@ -116,12 +116,12 @@ class TeamStreamed(Writing):
                 with self.team.own(size, "k") as own:
                     place = first + own
                     whole = parts * size == self.product.inputs
-                    guard = f"if ({writer.index(place)} < {self.product.inputs})"
+                    guard = f"if ({writer.index_text(place)} < {self.product.inputs})"
                     with writer.block("" if whole else guard):
                         writer.put(x, own + m * size, activation(m, place))
             writer.barrier()
-            end = f"min({part}, {self.words} - {writer.index(axis('part', parts) * part)})"
-            end = str(part) if parts == 1 else writer.let(I32, False, end)
+            end = f"min({part}, {self.words} - {writer.index_text(axis('part', parts) * part)})"
+            end = str(part) if parts == 1 else writer.let_text(I32, False, end)
             self._multiply(first, end, lambda m, k: Cell(F32, x, k - first + m * size))
             writer.barrier()
 
@@ -145,7 +145,7 @@ class TeamStreamed(Writing):
         writer, quantized, rows = self.writer, self.product.quantized, range(self.product.rows)
         inputs = [first + place for place in range(self.per)]
         weights = [self._weights(first // self.per, inputs, c) for c in range(OUTPUTS)]
-        values = [[Var(F32, writer.scalar(x(m, k))) for k in inputs] for m in rows]
+        values = [[Var(F32, writer.scalar_text(x(m, k))) for k in inputs] for m in rows]
         for m in rows:
             if quantized is not None:
                 self._scaled(quantized, m, first // self.per, weights, values[m])
@@ -166,7 +166,7 @@ class TeamStreamed(Writing):
             else:
                 held = quantized.word(self._output(c), word)
                 found = [quantized.raised(held, place) for place in range(self.per)]
-            return [Var(F32, writer.scalar(one)) for one in found]
+            return [Var(F32, writer.scalar_text(one)) for one in found]
 
     def _scaled(
         self,
@@ -183,20 +183,20 @@ class TeamStreamed(Writing):
         for value in values[1:]:
             total = Apply(F32, "add", total, value)
         raised_by = constant(F32, (quantized.zero or 0.0) - UNIT[quantized.bits])
-        start = writer.scalar(Apply(F32, "mul", raised_by, total))
+        start = writer.scalar_text(Apply(F32, "mul", raised_by, total))
         for c in range(OUTPUTS):
             output = self._output(c)
-            step = Var(F32, writer.scalar(quantized.scaled(self.builder, output, group)))
+            step = Var(F32, writer.scalar_text(quantized.scaled(self.builder, output, group)))
             offset = None
             if quantized.zero is None:
-                offset = Var(F32, writer.scalar(quantized.offset(self.builder, output, group)))
+                offset = Var(F32, writer.scalar_text(quantized.offset(self.builder, output, group)))
             with writer.block(""):
                 writer.line(f"float t = {start};")
                 for value, weight in zip(values, weights[c], strict=True):
                     self._add("t", value, weight)
                 self._add(self.sums[m][c].name, Var(F32, "t"), step)
                 if offset is not None:
-                    self._add(self.sums[m][c].name, Var(F32, writer.scalar(total)), offset)
+                    self._add(self.sums[m][c].name, Var(F32, writer.scalar_text(total)), offset)
 
     def _add(self, name: str, a: Var, b: Var) -> None:
         """Add a product to a variable."""
@@ -212,14 +212,16 @@ class TeamStreamed(Writing):
         with writer.block(f"if (member < {ACROSS})"):
             for m, line in enumerate(self.sums):
                 for c, one in enumerate(line):
-                    place = writer.index(self.quarter * OUTPUTS + (m * LANES + c))
+                    place = writer.index_text(self.quarter * OUTPUTS + (m * LANES + c))
                     writer.line(f"{held}[{place}] = {one.name};")
         writer.barrier()
         outputs = self.panels.outputs
         with self.team.own(rows * LANES, "o") as own:
-            row = writer.let(I32, False, writer.index(own // LANES))
-            output = writer.let(I32, False, writer.index(self.panel * LANES + own % LANES))
+            row = writer.let_text(I32, False, writer.index_text(own // LANES))
+            output = writer.let_text(
+                I32, False, writer.index_text(self.panel * LANES + own % LANES)
+            )
             guard = f"if ({output} < {outputs})" if outputs % LANES else ""
             with writer.block(guard):
-                sum = writer.let(F32, False, f"{held}[{writer.index(own)}]")
+                sum = writer.let_text(F32, False, f"{held}[{writer.index_text(own)}]")
                 self.finish(axis(row, rows), axis(output, outputs), sum, False)

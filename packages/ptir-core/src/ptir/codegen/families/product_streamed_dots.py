@@ -89,7 +89,7 @@ class StreamedDots(Streamed):
                     x = found or Cell(U32, "x", number(m * words) + word)
                     self.dot(f"a{m}_{c}", weight, x)
         for m in range(rows):
-            total = writer.total([f"a{m}_{c}" for c in range(chains)])
+            total = writer.total_text([f"a{m}_{c}" for c in range(chains)])
             with writer.block(""):
                 writer.line(f"const {writer.type(F32, True)} acc = {total};")
                 self.finish_panel(number(m), panel, "acc")
@@ -128,7 +128,7 @@ class StreamedDots(Streamed):
         writer, place = self.writer, axis("e", pairs) * 2
         with writer.loop(Axis("e", pairs), "0", str(pairs)):
             a, b = (Cell(U32, "words", place + n) for n in range(2))
-            names = [writer.scalar(found) for found in parted(a, b)]
+            names = [writer.scalar_text(found) for found in parted(a, b)]
             for n, name in enumerate(names):
                 writer.put("words", place + n, Var(U32, name), U32)
 
@@ -150,7 +150,9 @@ class StreamedDots(Streamed):
         groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
         totals = [Cell(I32, "sums", number(m * groups) + group) for m in range(rows)]
         for m, total in enumerate(totals):
-            writer.line(f"{writer.type(I32, True)} a{m} = {writer.wide(quantized.start(total))};")
+            writer.line(
+                f"{writer.type(I32, True)} a{m} = {writer.wide_text(quantized.start(total))};"
+            )
         for w in range(words):
             found = quantized.bytes_of(quantized.word(output, group * words + w))
             for n, weight in enumerate(found):

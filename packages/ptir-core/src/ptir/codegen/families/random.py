@@ -82,7 +82,7 @@ class _Words:
         block = axis("block", blocks)
         with writer.block(f"if (block < {blocks})"):
             for place, word in enumerate(self._philox(block)):
-                name = Var(U32, writer.scalar(word))
+                name = Var(U32, writer.scalar_text(word))
                 guard = f"if (block < {blocks - 1})" if left and place >= left else ""
                 if left:
                     with writer.block(guard):
@@ -98,13 +98,13 @@ class _Words:
         first = axis("v", self.size // (LANES * WORDS)) * LANES
         with writer.lanes(lane):
             words = self._philox(first + axis("lane", LANES))
-            names = [writer.let(U32, True, writer.wide(word)) for word in words]
+            names = [writer.let_text(U32, True, writer.wide_text(word)) for word in words]
             for part in range(WORDS):
                 each = [
                     writer.dialect.lane(names[n % WORDS], (part * LANES + n) // WORDS)
                     for n in range(LANES)
                 ]
-                word = writer.let(U32, True, writer.dialect.gathered(U32, each))
+                word = writer.let_text(U32, True, writer.dialect.gathered(U32, each))
                 self._store(begin + part * LANES + axis("lane", LANES), Var(U32, word, True))
 
     def _block(self, begin: int) -> None:

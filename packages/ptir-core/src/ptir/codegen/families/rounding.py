@@ -93,24 +93,26 @@ def round_group(
         found = Apply(
             I32, "max", Apply(I32, "and", bits, constant(I32, 0x7FFFFFFF)), Var(I32, most, True)
         )
-        writer.line(f"{most} = {writer.wide(found)};")
-    greatest = Apply(F32, "bits", Var(I32, writer.folded("max", I32, most)))
+        writer.line(f"{most} = {writer.wide_text(found)};")
+    greatest = Apply(F32, "bits", Var(I32, writer.folded_text("max", I32, most)))
     factor = select(
         compare("gt", greatest, constant(F32, LEAST)),
         Apply(F32, "div", constant(F32, MOST), greatest),
         constant(F32, 0.0),
     )
-    scale = Var(F32, writer.let(F32, False, writer.scalar(_scale(greatest))))
-    step = Var(F32, writer.let(F32, False, writer.scalar(factor)))
+    scale = Var(F32, writer.let_text(F32, False, writer.scalar_text(_scale(greatest))))
+    step = Var(F32, writer.let_text(F32, False, writer.scalar_text(factor)))
     with writer.loop(Axis("v", vectors), "0", str(vectors)), writer.lanes(lane):
         moved = Apply(F32, "add", Apply(F32, "mul", element(place), step), constant(F32, HALVES))
         bits = Apply(I32, "bits", moved)
         put(place, Apply(I8, "convert", bits))
-        writer.line(f"{total} = {writer.wide(Apply(I32, 'add', Var(I32, total, True), bits))};")
+        writer.line(
+            f"{total} = {writer.wide_text(Apply(I32, 'add', Var(I32, total, True), bits))};"
+        )
     return scale, Apply(
         I32,
         "add",
-        Var(I32, writer.folded("add", I32, total)),
+        Var(I32, writer.folded_text("add", I32, total)),
         constant(I32, _wrapped(-size * BITS)),
     )
 

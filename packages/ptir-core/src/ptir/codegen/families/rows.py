@@ -267,7 +267,9 @@ class RowWriter:
         writer, dtype = self.writer, made.types[0].dtype
         kind = made.attributes["kind"]
         name = writer.name("r")
-        writer.line(f"{writer.type(dtype, False)} {name} = {writer.scalar(identity(kind, dtype))};")
+        writer.line(
+            f"{writer.type(dtype, False)} {name} = {writer.scalar_text(identity(kind, dtype))};"
+        )
         lanes = held(writer, kind, dtype, True) if self._whole else None
 
         def body(place: Index) -> None:
@@ -275,13 +277,13 @@ class RowWriter:
             if writer.lane and lanes:
                 lanes.add(element)
                 return
-            text = writer.scalar(COMBINE[kind](dtype, Var(dtype, name), element))
+            text = writer.scalar_text(COMBINE[kind](dtype, Var(dtype, name), element))
             writer.line(f"{name} = {text};")
 
         def fold() -> None:
             if lanes:
                 with writer.block(""):
-                    writer.line(f"{name} = {writer.scalar(lanes.folded())};")
+                    writer.line(f"{name} = {writer.scalar_text(lanes.folded())};")
 
         self._each_then_fold(body, fold)
         return self._rounded(Var(dtype, name))
@@ -290,7 +292,7 @@ class RowWriter:
         """A 16-bit total, held as f32 while it grew, rounded once."""
         if total.dtype not in NARROW:
             return total
-        return Var(total.dtype, self.writer.scalar(rounded(total.dtype, total)))
+        return Var(total.dtype, self.writer.scalar_text(rounded(total.dtype, total)))
 
     def _each_then_fold(self, body: Callable[[Index], None], fold: Callable[[], None]) -> None:
         """The vectors of the row, their lanes combined, then the elements left over."""
@@ -309,14 +311,14 @@ class RowWriter:
         best, where = writer.name("best"), writer.name("place")
         lanes = {name: f"{name}w" for name in (best, where)}
         whole = self._whole
-        least = writer.scalar(identity("max", dtype))
+        least = writer.scalar_text(identity("max", dtype))
         writer.line(f"{writer.type(dtype, False)} {best} = {least};")
         writer.line(f"{writer.type(I32, False)} {where} = 0;")
         if whole:
             wide = writer.dialect.splat(dtype, self.lanes, least)
             writer.line(f"{writer.type(dtype, True)} {lanes[best]} = {wide};")
             with writer.lanes(self.lane):
-                first = writer.wide(Coordinate(I32, axis("lane", self.lanes)))
+                first = writer.wide_text(Coordinate(I32, axis("lane", self.lanes)))
             writer.line(f"{writer.type(I32, True)} {lanes[where]} = {first};")
 
         def body(place: Index) -> None:

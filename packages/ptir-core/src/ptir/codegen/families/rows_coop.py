@@ -81,7 +81,7 @@ class TeamRows(RowWriter):
 
         def one(place: Index) -> None:
             element = self._element(operand, place)
-            found = Var(element.dtype, writer.scalar(element))
+            found = Var(element.dtype, writer.scalar_text(element))
             with writer.block(""):
                 body(found, place)
 
@@ -92,13 +92,13 @@ class TeamRows(RowWriter):
         fold = held(writer, made.attributes["kind"], dtype, False)
         self._each_element(made, lambda element, place: fold.add(element))
         total = fold.across(self._team.bring)
-        return self._rounded(Var(dtype, writer.let(dtype, False, writer.scalar(total))))
+        return self._rounded(Var(dtype, writer.let_text(dtype, False, writer.scalar_text(total))))
 
     def _arg(self, made: Instruction) -> Expr:
         """The first NaN, else the first greatest element's place."""
         writer, dtype = self.writer, self.graph.type(made.operands[0]).dtype
         best, where = Var(dtype, writer.name("best")), Var(I32, writer.name("place"))
-        least = writer.scalar(identity("max", dtype))
+        least = writer.scalar_text(identity("max", dtype))
         writer.line(f"{writer.type(dtype, False)} {best.name} = {least};")
         writer.line(f"{writer.type(I32, False)} {where.name} = {self.rows.size};")
         names = [best.name, where.name]

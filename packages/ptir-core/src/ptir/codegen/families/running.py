@@ -88,7 +88,10 @@ class _Running:
     def _held(self, start: Expr) -> str:
         """A variable that grows, one per lane while there are lanes."""
         writer, wide = self.writer, self.writer.lane is not None
-        name, text = writer.name("acc"), writer.wide(start) if wide else writer.scalar(start)
+        name, text = (
+            writer.name("acc"),
+            writer.wide_text(start) if wide else writer.scalar_text(start),
+        )
         writer.line(f"{writer.type(self.dtype, wide)} {name} = {text};")
         return name
 
@@ -99,9 +102,11 @@ class _Running:
         with writer.loop(Axis("j", left), "0", str(left)):
             flat = self._at(line, axis("j", left) + begin)
             found = self._combined(Var(self.dtype, name, wide), self._element(flat))
-            writer.line(f"{name} = {writer.wide(found) if wide else writer.scalar(found)};")
+            writer.line(
+                f"{name} = {writer.wide_text(found) if wide else writer.scalar_text(found)};"
+            )
             # a new name each turn: variables of expressions never change
-            total = Var(self.dtype, writer.let(self.dtype, wide, name), wide)
+            total = Var(self.dtype, writer.let_text(self.dtype, wide, name), wide)
             writer.store(self.group.exits[0], self.dtype, flat, rounded(self.dtype, total))
 
     def _long(self, line: Index) -> None:
@@ -113,13 +118,13 @@ class _Running:
             with writer.loop(Axis("v", whole), "0", str(whole)), writer.lanes(self.lane):
                 place = axis("v", whole) * self.lanes + axis("lane", self.lanes)
                 flat = self._at(line, place)
-                before = Var(self.dtype, writer.let(self.dtype, False, name))
-                found = self._combined(before, self._prefix(writer.wide(self._element(flat))))
-                total = writer.let(self.dtype, True, writer.wide(found))
+                before = Var(self.dtype, writer.let_text(self.dtype, False, name))
+                found = self._combined(before, self._prefix(writer.wide_text(self._element(flat))))
+                total = writer.let_text(self.dtype, True, writer.wide_text(found))
                 result = rounded(self.dtype, Var(self.dtype, total, True))
                 writer.store(self.group.exits[0], self.dtype, flat, result)
                 writer.line(f"{name} = {writer.dialect.lane(total, self.lanes - 1)};")
-            start = Var(self.dtype, writer.let(self.dtype, False, name))
+            start = Var(self.dtype, writer.let_text(self.dtype, False, name))
         if self.size % self.lanes:
             self._line(line, start, whole * self.lanes)
 
@@ -135,24 +140,24 @@ class _Running:
         array, count = writer.shared(dtype, team.members), team.members
         name, line = self._held(self.start()), axis("item", lines)
         with writer.block(f"for (int j = 0; j < {size}; j += {count})"):
-            place = axis(writer.let(I32, False, "j + member"), size)
+            place = axis(writer.let_text(I32, False, "j + member"), size)
             own = self._held(self.start())
-            with writer.block(f"if ({writer.index(place)} < {size})"):
-                writer.line(f"{own} = {writer.scalar(self._element(self._at(line, place)))};")
+            with writer.block(f"if ({writer.index_text(place)} < {size})"):
+                writer.line(f"{own} = {writer.scalar_text(self._element(self._at(line, place)))};")
             step = 1
             while step < count:
                 writer.line(f"{array}[member] = {own};")
                 writer.barrier()
                 with writer.block(f"if (member >= {step})"):
-                    before = Var(dtype, writer.let(dtype, False, f"{array}[member - {step}]"))
+                    before = Var(dtype, writer.let_text(dtype, False, f"{array}[member - {step}]"))
                     found = self._combined(before, Var(dtype, own))
-                    writer.line(f"{own} = {writer.scalar(found)};")
+                    writer.line(f"{own} = {writer.scalar_text(found)};")
                 writer.barrier()
                 step *= 2
             with writer.block(""):
                 found = self._combined(Var(dtype, name), Var(dtype, own))
-                total = Var(dtype, writer.let(dtype, False, writer.scalar(found)))
-                with writer.block(f"if ({writer.index(place)} < {size})"):
+                total = Var(dtype, writer.let_text(dtype, False, writer.scalar_text(found)))
+                with writer.block(f"if ({writer.index_text(place)} < {size})"):
                     result = rounded(dtype, total)
                     writer.store(self.group.exits[0], dtype, self._at(line, place), result)
                 writer.line(f"{array}[member] = {total.name};")
@@ -164,14 +169,14 @@ class _Running:
     def _prefix(self, text: str) -> Expr:
         """The fold of each lane with all lanes before it."""
         writer, dtype, step = self.writer, self.dtype, 1
-        name = writer.let(dtype, True, text)
+        name = writer.let_text(dtype, True, text)
         nothing = writer.dialect.literal(dtype, self.start().value)
         while step < self.lanes:
             lanes = [writer.dialect.lane(name, n) for n in range(self.lanes - step)]
             moved = writer.dialect.gathered(dtype, [*(nothing,) * step, *lanes])
-            earlier = Var(dtype, writer.let(dtype, True, moved), True)
-            found = writer.wide(self._combined(earlier, Var(dtype, name, True)))
-            name, step = writer.let(dtype, True, found), step * 2
+            earlier = Var(dtype, writer.let_text(dtype, True, moved), True)
+            found = writer.wide_text(self._combined(earlier, Var(dtype, name, True)))
+            name, step = writer.let_text(dtype, True, found), step * 2
         return Var(dtype, name, True)
 
 

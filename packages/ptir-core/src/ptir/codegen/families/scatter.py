@@ -103,7 +103,7 @@ class _Scatter:
             inside = both(inside, _inside(entry, size))
             narrowed = entry if entry.dtype == I32 else Apply(I32, "convert", entry)
             found.append(as_index(narrowed, 0, size - 1))
-        kept = writer.block(f"if ({writer.scalar(inside)})")
+        kept = writer.block(f"if ({writer.scalar_text(inside)})")
         with kept, writer.loop(Axis("c", self.columns), first, last):
             column = digits(axis("c", self.columns), self._column_shape())
             update = self.builder.at(self.made.operands[2], (*spot, *column))

@@ -35,15 +35,15 @@ class Inserting(Lines):
         writer, of = self.writer, self.rank_type
         with writer.loop(Axis("i", self.size), "0", str(self.size)):
             place = axis("i", self.size)
-            found = Var(of, writer.let(of, False, writer.scalar(self.rank(place))))
+            found = Var(of, writer.let_text(of, False, writer.scalar_text(self.rank(place))))
             writer.line("int at = i;")
             at = self.begin + self.named("at", self.size + 1)
             before = Load(of, self.ranks, at - 1)
             with writer.block("for (; at > 0; --at)"):
-                with writer.block(f"if ({writer.scalar(compare('ge', found, before))})"):
+                with writer.block(f"if ({writer.scalar_text(compare('ge', found, before))})"):
                     writer.line("break;")
-                self.put(self.ranks, of, at, writer.scalar(before))
-                self.put(self.places, I32, at, writer.scalar(Load(I32, self.places, at - 1)))
+                self.put(self.ranks, of, at, writer.scalar_text(before))
+                self.put(self.places, I32, at, writer.scalar_text(Load(I32, self.places, at - 1)))
             self.put(self.ranks, of, at, found.name)
             self.put(self.places, I32, at, "i")
         self.write_results(lambda place: Load(I32, self.places, self.begin + place))
@@ -92,7 +92,7 @@ class Radix(Lines):
             self.put(self.counts, I32, self.counted + axis("c", all), "0")
         with writer.loop(Axis("i", self.size), "0", str(self.size)):
             place = axis("i", self.size)
-            found = Var(self.rank_type, writer.scalar(self.rank(place)))
+            found = Var(self.rank_type, writer.scalar_text(self.rank(place)))
             self.put(self.ranks, self.rank_type, self.begin + place, found.name)
             self.put(self.places, I32, self.begin + place, "i")
             for turn in range(self.passes):
@@ -102,8 +102,10 @@ class Radix(Lines):
         """What a count was before it grows by one."""
         writer = self.writer
         # read as text: the same count may be read again after it has grown
-        text = writer.dialect.load(I32, 1, writer.buffer(self.counts, I32), writer.index(count))
-        name = writer.let(I32, False, text)
+        text = writer.dialect.load(
+            I32, 1, writer.buffer(self.counts, I32), writer.index_text(count)
+        )
+        name = writer.let_text(I32, False, text)
         self.put(self.counts, I32, count, f"{name} + 1")
         return name
 
@@ -114,13 +116,13 @@ class Radix(Lines):
         buffer = writer.buffer(self.counts, I32)
         first = self._digit(Load(self.rank_type, self.ranks, self.begin + source), turn)
         with writer.block(""):
-            same = writer.dialect.load(I32, 1, buffer, writer.index(first))
+            same = writer.dialect.load(I32, 1, buffer, writer.index_text(first))
             with writer.block(f"if ({same} < {size})"):
                 writer.line("int before = 0;")
                 with writer.loop(Axis("c", self.bins), "0", str(self.bins)):
                     at = self.counted + axis("c", self.bins) + turn * self.bins
-                    load = writer.dialect.load(I32, 1, buffer, writer.index(at))
-                    here = writer.let(I32, False, load)
+                    load = writer.dialect.load(I32, 1, buffer, writer.index_text(at))
+                    here = writer.let_text(I32, False, load)
                     self.put(self.counts, I32, at, "before")
                     writer.line(f"before += {here};")
                 with writer.loop(Axis("i", size), "0", str(size)):
@@ -128,8 +130,8 @@ class Radix(Lines):
                     rank = Load(self.rank_type, self.ranks, place)
                     to = self._next(self._digit(rank, turn))
                     goal = self.begin + target + as_index(Var(I32, to), 0, size - 1)
-                    self.put(self.ranks, self.rank_type, goal, writer.scalar(rank))
-                    index = writer.scalar(Load(I32, self.places, place))
+                    self.put(self.ranks, self.rank_type, goal, writer.scalar_text(rank))
+                    index = writer.scalar_text(Load(I32, self.places, place))
                     self.put(self.places, I32, goal, index)
                 writer.line(f"from = {size} - from; to = {size} - to;")
 

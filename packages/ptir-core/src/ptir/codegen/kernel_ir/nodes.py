@@ -1,0 +1,212 @@
+"""**The statements of a kernel**, every kind of them: what families build and dialects render."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from ptir.codegen.expr import Expr, Var
+from ptir.codegen.index import Index
+from ptir.types import DType
+
+
+class Let(NamedTuple):
+    """A variable that does not change: its value is what ``value`` is here."""
+
+    variable: Var
+    value: Expr
+
+
+class Declare(NamedTuple):
+    """Variables of one type that change, and what they begin with.
+
+    Without values they are written before they are read.
+    """
+
+    variables: tuple[Var, ...]
+    values: tuple[Expr, ...] = ()
+
+
+class Assign(NamedTuple):
+    """A variable takes another value."""
+
+    variable: Var
+    value: Expr
+
+
+class Array(NamedTuple):
+    """An array of ``size`` elements: of the work-item, or shared by its group."""
+
+    name: str
+    dtype: DType
+    size: int
+    shared: bool = False
+
+
+class Store(NamedTuple):
+    """An element of a memory, or one per lane from ``at`` on, takes a value.
+
+    ``memory`` is an argument or an array. An array may hold wider words than the elements: ``at``
+    counts elements of ``dtype``.
+    """
+
+    dtype: DType
+    memory: str
+    at: Index
+    value: Expr
+
+
+class LoadWords(NamedTuple):
+    """Name 16 bytes of an argument, from an element on whose address 16 divides.
+
+    ``values.Word`` is one of their four words.
+    """
+
+    name: str
+    dtype: DType
+    memory: str
+    at: Index
+
+
+class StoreWords(NamedTuple):
+    """Write four u32 to an argument, from an element on whose address 16 divides."""
+
+    dtype: DType
+    memory: str
+    at: Index
+    words: tuple[Expr, ...]
+
+
+class Prefetch(NamedTuple):
+    """Have the cache fetch what lies ``ahead`` elements behind ``at``.
+
+    That may be beyond the end of the memory.
+    """
+
+    dtype: DType
+    memory: str
+    at: Index
+    ahead: int
+
+
+class For(NamedTuple):
+    """A counted loop: ``variable`` runs from ``first`` up to ``end``, by ``step``.
+
+    ``rolled``: a compiler must leave it as it is.
+    """
+
+    variable: str
+    first: Expr
+    end: Expr
+    step: int
+    body: tuple[Statement, ...]
+    rolled: bool = False
+
+
+class While(NamedTuple):
+    """A loop as long as ``condition`` holds; after each turn ``variable`` becomes ``after``.
+
+    ``first`` is what the variable begins with where the loop declares it.
+    """
+
+    variable: Var
+    first: Expr | None
+    condition: Expr
+    after: Expr
+    body: tuple[Statement, ...]
+    rolled: bool = False
+
+
+class If(NamedTuple):
+    """Statements where a condition holds, and others where it does not."""
+
+    condition: Expr
+    body: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...] | None = None
+
+
+class Scope(NamedTuple):
+    """Statements whose variables nobody else sees."""
+
+    body: tuple[Statement, ...]
+
+
+class Break(NamedTuple):
+    """Leave the innermost loop."""
+
+
+class Barrier(NamedTuple):
+    """All members of the group arrive, and see what the others wrote."""
+
+
+class GatherMatrices(NamedTuple):
+    """Bring four 8 by 8 matrices of 16-bit elements out of a shared array, into u32 variables.
+
+    ``across``: matrices are turned over (``Matrices.gather_across``).
+    """
+
+    variables: tuple[Var, ...]
+    array: str
+    at: Index
+    across: bool
+
+
+class MultiplyMatrices(NamedTuple):
+    """Add to ``sums`` what the words of a left and of a right matrix of ``dtype`` give."""
+
+    dtype: DType
+    sums: tuple[Var, ...]
+    left: tuple[Var, ...]
+    right: tuple[Var, ...]
+
+
+class CopyWords(NamedTuple):
+    """Begin to copy 16 bytes of an argument of words to a shared array.
+
+    16 divides both addresses.
+    """
+
+    array: str
+    to: Index
+    memory: str
+    at: Index
+
+
+class WaitCopies(NamedTuple):
+    """Go on when all copies that this member began are done."""
+
+
+class Line(NamedTuple):
+    """A text: what is not a node yet."""
+
+    text: str
+
+
+class Headed(NamedTuple):
+    """Statements in braces behind a text: what is not a node yet."""
+
+    header: str
+    body: tuple[Statement, ...]
+
+
+Statement: TypeAlias = (
+    Let
+    | Declare
+    | Assign
+    | Array
+    | Store
+    | LoadWords
+    | StoreWords
+    | Prefetch
+    | For
+    | While
+    | If
+    | Scope
+    | Break
+    | Barrier
+    | GatherMatrices
+    | MultiplyMatrices
+    | CopyWords
+    | WaitCopies
+    | Line
+    | Headed
+)

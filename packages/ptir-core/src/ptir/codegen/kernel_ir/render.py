@@ -1,0 +1,250 @@
+"""From nodes to text: **tables** of how each statement and each expression is spelled.
+
+A dialect brings words for types, literals, scalar ops, memory and groups (``Dialect``); how these
+stand together is what C, OpenCL C, CUDA C and MSL have in common, and is said here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from ptir.backend.kernel import Argument, Dialect
+from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Var
+from ptir.codegen.index import Index, spelled
+from ptir.codegen.kernel_ir import nodes
+from ptir.codegen.kernel_ir.values import (
+    Exchange,
+    Fold,
+    Gather,
+    Lane,
+    Raw,
+    Read,
+    Splat,
+    Word,
+)
+from ptir.types import BOOL, I32, DType
+
+RELATIONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+JOINED: Final = {"and": "&&", "or": "||"}
+
+
+class Renderer:
+    """Spells the statements of one kernel, whose arguments are known by name."""
+
+    def __init__(self, dialect: Dialect, arguments: Mapping[str, Argument]) -> None:
+        self.dialect = dialect
+        self._arguments = arguments
+
+    def lines(self, statements: Iterable[nodes.Statement], depth: int = 1) -> str:
+        """Statements as text, indented."""
+        out: list[str] = []
+        self._lines(statements, depth, out)
+        return "\n".join(out)
+
+    def _lines(self, statements: Iterable[nodes.Statement], depth: int, out: list[str]) -> None:
+        begin = "  " * depth
+        for one in statements:
+            block = BLOCKS.get(type(one))
+            if block is None:
+                text = LINES[type(one)](self, one)
+                if text:
+                    out.append(begin + text)
+                continue
+            for header, body in block(self, one):
+                out.append(f"{begin}{header} {{")
+                self._lines(body, depth + 1, out)
+                out.append(begin + "}")
+
+    # --- expressions ---
+
+    def text(self, expr: Expr) -> str:
+        """An expression."""
+        return TEXTS[type(expr)](self, expr)
+
+    def index(self, index: Index) -> str:
+        """An index."""
+        return spelled(index, self.text)
+
+    def condition(self, expr: Expr) -> str:
+        """A mask where a language wants to know whether it holds."""
+        if isinstance(expr, Apply) and expr.dtype == BOOL and not expr.wide:
+            if expr.op in RELATIONS:
+                a, b = (self.text(one) for one in expr.args)
+                return f"{a} {RELATIONS[expr.op]} {b}"
+            if expr.op in JOINED:
+                return f" {JOINED[expr.op]} ".join(self._operand(expr, one) for one in expr.args)
+            if expr.op == "not":
+                return f"!({self.condition(expr.args[0])})"
+        return self.text(expr)
+
+    def _operand(self, outer: Apply, inner: Expr) -> str:
+        """An operand of && or ||: in parentheses where it is of the other kind."""
+        text = self.condition(inner)
+        mixed = isinstance(inner, Apply) and inner.op in JOINED and inner.op != outer.op
+        return f"({text})" if mixed else text
+
+    def applied(self, expr: Apply) -> str:
+        """A scalar op, lane by lane where it is wide."""
+        args = [self.text(one) for one in expr.args]
+        width = self.dialect.lanes if expr.wide else 1
+        if expr.op == "select":
+            if width == 1:
+                args[0] = self.condition(expr.args[0])
+            of = expr.args[1].dtype
+        else:
+            of = expr.args[0].dtype
+        return self.dialect.apply(expr.op, expr.dtype, of, width, args)
+
+    def coordinate(self, expr: Coordinate) -> str:
+        """An index as a number."""
+        return self.dialect.apply("convert", expr.dtype, I32, 1, [self.index(expr.index)])
+
+    def buffer(self, memory: str, dtype: DType, written: bool = False) -> str:
+        """An argument as a pointer to elements of a type."""
+        if self._arguments[memory].dtype == dtype:
+            return memory
+        return f"(({self.dialect.pointer(Argument('', dtype, written))}){memory})"
+
+    def read(self, expr: Read) -> str:
+        """Elements of an argument or an array."""
+        width, at = self.dialect.lanes if expr.wide else 1, self.index(expr.index)
+        if expr.memory not in self._arguments:
+            return self.dialect.private_load(width, expr.memory, at)
+        return self.dialect.load(expr.dtype, width, self.buffer(expr.memory, expr.dtype), at)
+
+    # --- statements ---
+
+    def type(self, variable: Var) -> str:
+        """The type of a variable."""
+        return self.dialect.type(variable.dtype, self.dialect.lanes if variable.wide else 1)
+
+    def declared(self, one: nodes.Declare) -> str:
+        """Variables that change."""
+        begun = zip(one.variables, one.values, strict=True) if one.values else ()
+        each = [f"{v.name} = {self.text(x)}" for v, x in begun] or [v.name for v in one.variables]
+        return f"{self.type(one.variables[0])} {', '.join(each)};"
+
+    def array(self, one: nodes.Array) -> str:
+        """An array of the work-item, or of its group."""
+        if not one.shared:
+            return self.dialect.private(one.name, one.size, one.dtype)
+        assert self.dialect.together is not None, f"{self.dialect.name} has no work-groups"
+        return self.dialect.together.shared.format(self.dialect.type(one.dtype), one.name, one.size)
+
+    def stored(self, one: nodes.Store) -> str:
+        """An element, or one per lane."""
+        width = self.dialect.lanes if one.value.wide else 1
+        at, value = self.index(one.at), self.text(one.value)
+        if one.memory not in self._arguments:
+            return self.dialect.private_store(width, one.memory, at, value, one.dtype)
+        buffer = self.buffer(one.memory, one.dtype, written=True)
+        return self.dialect.store(one.dtype, width, buffer, at, value)
+
+    def together(self, template: str, *given: object) -> str:
+        """A template of the dialect's groups."""
+        assert self.dialect.together is not None, f"{self.dialect.name} has no work-groups"
+        return str(getattr(self.dialect.together, template)).format(*given)
+
+    def matrices(self, template: str, *given: object) -> str:
+        """A template of the dialect's matrix instruction."""
+        assert self.dialect.together is not None and self.dialect.together.matrices is not None
+        return str(getattr(self.dialect.together.matrices, template)).format(*given)
+
+    def multiplied(self, one: nodes.MultiplyMatrices) -> str:
+        """A matrix instruction."""
+        assert self.dialect.together is not None and self.dialect.together.matrices is not None
+        names = (each.name for each in (*one.sums, *one.left, *one.right))
+        return self.dialect.together.matrices.multiply[one.dtype.name].format(*names)
+
+    def rolled(self, header: str, rolled: bool) -> str:
+        """The header of a loop that must stay as it is, or need not."""
+        return f"{self.dialect.rolled} {header}".strip() if rolled else header
+
+    def counted(self, one: nodes.For) -> str:
+        """The header of a counted loop."""
+        name, first, end = one.variable, self.text(one.first), self.text(one.end)
+        return self.rolled(
+            f"for (int {name} = {first}; {name} < {end}; {name} += {one.step})", one.rolled
+        )
+
+    def turned(self, one: nodes.While) -> str:
+        """The header of any other loop."""
+        name = one.variable.name
+        first = f"{self.type(one.variable)} {name} = {self.text(one.first)}" if one.first else ""
+        after = f"{name} = {self.text(one.after)}"
+        return self.rolled(f"for ({first}; {self.condition(one.condition)}; {after})", one.rolled)
+
+
+Texts = Mapping[type, Callable[[Renderer, Any], str]]
+
+TEXTS: Final[Texts] = {
+    Const: lambda r, x: r.dialect.literal(x.dtype, x.value),
+    Var: lambda r, x: str(x.name),
+    Raw: lambda r, x: str(x.text),
+    Coordinate: Renderer.coordinate,
+    Apply: Renderer.applied,
+    Read: Renderer.read,
+    Cell: lambda r, x: r.dialect.private_load(1, x.array, r.index(x.index)),
+    Splat: lambda r, x: r.dialect.splat(x.dtype, r.dialect.lanes, r.text(x.of)),
+    Gather: lambda r, x: r.dialect.gathered(x.dtype, [r.text(one) for one in x.parts]),
+    Lane: lambda r, x: r.dialect.lane(x.of.name, x.number),
+    Fold: lambda r, x: str(r.dialect.folded(x.op, x.dtype, x.of.name)),
+    Exchange: lambda r, x: r.together("exchange", x.of.name, x.bit),
+    Word: lambda r, x: f"{x.of}.{'xyzw'[x.number]}",
+}
+"""How each expression is spelled."""
+
+LINES: Final[Texts] = {
+    nodes.Let: lambda r, s: f"const {r.type(s.variable)} {s.variable.name} = {r.text(s.value)};",
+    nodes.Declare: Renderer.declared,
+    nodes.Assign: lambda r, s: f"{s.variable.name} = {r.text(s.value)};",
+    nodes.Array: Renderer.array,
+    nodes.Store: Renderer.stored,
+    nodes.LoadWords: lambda r, s: r.together(
+        "words", s.name, r.buffer(s.memory, s.dtype), r.index(s.at)
+    ),
+    nodes.StoreWords: lambda r, s: r.together(
+        "put", r.buffer(s.memory, s.dtype, True), r.index(s.at), *map(r.text, s.words)
+    ),
+    nodes.Prefetch: lambda r, s: r.dialect.prefetch(
+        r.buffer(s.memory, s.dtype), f"{r.index(s.at)} + {s.ahead}"
+    ),
+    nodes.Break: lambda r, s: "break;",
+    nodes.Barrier: lambda r, s: r.together("barrier"),
+    nodes.GatherMatrices: lambda r, s: r.matrices(
+        "gather_across" if s.across else "gather",
+        *(one.name for one in s.variables),
+        s.array,
+        r.index(s.at),
+    ),
+    nodes.MultiplyMatrices: Renderer.multiplied,
+    nodes.CopyWords: lambda r, s: r.matrices(
+        "copy", s.array, r.index(s.to), s.memory, r.index(s.at)
+    ),
+    nodes.WaitCopies: lambda r, s: r.matrices("copied"),
+    nodes.Line: lambda r, s: str(s.text),
+}
+"""How each statement without a body is spelled; nothing where a dialect has no words for a hint."""
+
+Parts = Iterable[tuple[str, tuple[nodes.Statement, ...]]]
+
+
+def _branches(r: Renderer, one: nodes.If) -> Parts:
+    yield f"if ({r.condition(one.condition)})", one.body
+    rest, word = one.otherwise, "else"
+    while rest is not None and len(rest) == 1 and isinstance(rest[0], nodes.If):
+        yield f"else if ({r.condition(rest[0].condition)})", rest[0].body
+        rest = rest[0].otherwise
+    if rest is not None:
+        yield word, rest
+
+
+BLOCKS: Final[Mapping[type, Callable[[Renderer, Any], Parts]]] = {
+    nodes.For: lambda r, s: [(r.counted(s), s.body)],
+    nodes.While: lambda r, s: [(r.turned(s), s.body)],
+    nodes.If: _branches,
+    nodes.Scope: lambda r, s: [("", s.body)],
+    nodes.Headed: lambda r, s: [(s.header, s.body)],
+}
+"""The headers of each statement with bodies, and what stands behind each."""

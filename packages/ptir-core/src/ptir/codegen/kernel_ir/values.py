@@ -1,0 +1,132 @@
+"""Expressions that stand in kernels only: memory by name, and values that hold an element per lane.
+
+They join the scalar expressions of ``codegen.expr``. In a kernel nothing depends on a lane
+implicitly: a *wide* value says so, and a scalar becomes one by ``Splat``.
+"""
+
+from __future__ import annotations
+
+from ptir.codegen.expr import NO_AXES, Expr, Var
+from ptir.codegen.index import Index
+from ptir.types import U32, DType
+
+
+class Read(Expr):
+    """Elements of a memory: the one at ``index``, or one per lane from there on.
+
+    ``memory`` is the name of an argument, or of an array of the kernel. An argument's elements are
+    read as ``dtype``, whatever the argument holds.
+    """
+
+    __slots__ = ("index", "memory")
+    memory: str
+    index: Index
+
+    def __new__(cls, dtype: DType, memory: str, index: Index, wide: bool = False) -> Read:
+        """Element ``index`` of ``memory``, and where ``wide`` those behind it."""
+        made, new = cls._interned(dtype, memory, index, wide)
+        if new:
+            made.memory, made.index, made.axes, made.wide = memory, index, NO_AXES, wide
+        return made  # type: ignore[no-any-return]
+
+
+class Splat(Expr):
+    """A scalar in every lane."""
+
+    __slots__ = ("of",)
+    of: Expr
+
+    def __new__(cls, of: Expr) -> Splat:
+        """``of``, which is not wide."""
+        made, new = cls._interned(of.dtype, of)
+        if new:
+            made.of, made.axes, made.wide = of, NO_AXES, True
+        return made  # type: ignore[no-any-return]
+
+
+class Gather(Expr):
+    """A wide value made of one scalar per lane."""
+
+    __slots__ = ("parts",)
+    parts: tuple[Expr, ...]
+
+    def __new__(cls, *parts: Expr) -> Gather:
+        """The scalars, as many as there are lanes."""
+        made, new = cls._interned(parts[0].dtype, *parts)
+        if new:
+            made.parts, made.axes, made.wide = parts, NO_AXES, True
+        return made  # type: ignore[no-any-return]
+
+
+class Lane(Expr):
+    """One lane of a wide variable."""
+
+    __slots__ = ("number", "of")
+    of: Var
+    number: int
+
+    def __new__(cls, of: Var, number: int) -> Lane:
+        """Lane ``number`` of the variable."""
+        made, new = cls._interned(of.dtype, of, number)
+        if new:
+            made.of, made.number, made.axes = of, number, NO_AXES
+        return made  # type: ignore[no-any-return]
+
+
+class Fold(Expr):
+    """All lanes of a wide variable combined: lane i with lane i + half, until one is left."""
+
+    __slots__ = ("of", "op")
+    op: str
+    of: Var
+
+    def __new__(cls, op: str, of: Var) -> Fold:
+        """The lanes of ``of`` combined by a scalar op."""
+        made, new = cls._interned(of.dtype, op, of)
+        if new:
+            made.op, made.of, made.axes = op, of, NO_AXES
+        return made  # type: ignore[no-any-return]
+
+
+class Exchange(Expr):
+    """A variable as it is in the member of the subgroup whose number differs in one bit."""
+
+    __slots__ = ("bit", "of")
+    of: Var
+    bit: int
+
+    def __new__(cls, of: Var, bit: int) -> Exchange:
+        """``of`` in the member whose number differs by ``bit``, a power of two."""
+        made, new = cls._interned(of.dtype, of, bit)
+        if new:
+            made.of, made.bit, made.axes = of, bit, NO_AXES
+        return made  # type: ignore[no-any-return]
+
+
+class Word(Expr):
+    """One of the four words of a ``LoadWords``."""
+
+    __slots__ = ("number", "of")
+    of: str
+    number: int
+
+    def __new__(cls, of: str, number: int) -> Word:
+        """Word ``number`` (0 to 3) of the 16 bytes called ``of``."""
+        made, new = cls._interned(U32, of, number)
+        if new:
+            made.of, made.number, made.axes = of, number, NO_AXES
+        return made  # type: ignore[no-any-return]
+
+
+class Raw(Expr):
+    """A text: what is not a node yet."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, dtype: DType, text: str, wide: bool = False) -> Raw:
+        """``text`` in the dialect."""
+        made, new = cls._interned(dtype, text, wide)
+        if new:
+            made.text, made.axes, made.wide = text, NO_AXES, wide
+        return made  # type: ignore[no-any-return]

@@ -1,0 +1,266 @@
+"""What the verifier of kernels finds, rule by rule, before any compiler sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from paper import compiled, optimized
+
+import ptir
+from ptir.backend.kernel import Argument
+from ptir.codegen.expr import Apply, Const, Coordinate, Expr, Var
+from ptir.codegen.index import axis, number
+from ptir.codegen.kernel_ir.nodes import (
+    Array,
+    Assign,
+    Barrier,
+    Break,
+    Declare,
+    For,
+    If,
+    Let,
+    LoadWords,
+    Scope,
+    Statement,
+    Store,
+    StoreWords,
+    While,
+)
+from ptir.codegen.kernel_ir.values import Exchange, Gather, Lane, Read, Splat, Word
+from ptir.codegen.kernel_ir.verify import illegal
+from ptir.errors import VerifyError
+from ptir.functional import softmax
+from ptir.types import BF16, BOOL, F32, I32, U32
+
+LANES = 16
+ARGUMENTS = (Argument("b0", F32, False), Argument("b1", F32, True))
+BYTES = {"b0": 4 * 64, "b1": 4 * 64}
+ZERO, ONE = Const(F32, 0.0), Const(I32, 1)
+ITEM, MEMBER = axis("item", 4), axis("member", 8)
+HERE = number(0)
+X, ACC, W = Var(F32, "x"), Var(F32, "acc"), Var(F32, "w", True)
+
+
+def read(at: Any = HERE, wide: bool = False, memory: str = "b0") -> Read:
+    return Read(F32, memory, at, wide)
+
+
+def store(value: Expr, at: Any = HERE) -> Store:
+    return Store(F32, "b1", at, value)
+
+
+def less(a: Any, b: int) -> Expr:
+    return Apply(BOOL, "lt", Coordinate(I32, a), Const(I32, b))
+
+
+FOUR = Const(I32, 4)
+
+
+def loop(*body: Statement, end: Expr = FOUR) -> For:
+    return For("i", Const(I32, 0), end, 1, body)
+
+
+GOOD: tuple[Statement, ...] = (
+    Declare((ACC,), (ZERO,)),
+    loop(
+        Let(X, read(axis("i", 4) + ITEM * 4)),
+        Assign(ACC, Apply(F32, "fma", X, X, ACC)),
+        If(less(axis("i", 4), 2), (Break(),), (store(X),)),
+    ),
+    Let(W, read(ITEM * 16, wide=True)),
+    Store(F32, "b1", ITEM * 16, Apply(F32, "mul", W, Splat(ACC))),
+    While(Var(I32, "at"), ONE, less(axis("at", 9), 3), Coordinate(I32, axis("at", 9) + 1), ()),
+)
+
+
+def found(*statements: Statement, members: int = 1) -> list[str]:
+    return illegal(statements, ARGUMENTS, members, LANES, BYTES)
+
+
+def test_a_legal_kernel_is_legal() -> None:
+    assert found(*GOOD) == []
+
+
+GROUPS: tuple[Statement, ...] = (
+    Array("room", F32, 8, shared=True),
+    Declare((ACC,), (read(MEMBER),)),
+    Store(F32, "room", MEMBER, ACC),
+    Barrier(),
+    Let(X, Exchange(ACC, 1)),
+    loop(Barrier()),
+    If(less(ITEM, 2), (Barrier(),)),
+    If(less(MEMBER, 2), (store(Read(F32, "room", MEMBER)),)),
+)
+
+
+def test_a_legal_kernel_of_groups_is_legal() -> None:
+    assert found(*GROUPS, members=8) == []
+
+
+BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
+    "no declaration": (lambda: found(store(X), store(read())), "x is read and not declared"),
+    "out of scope": (
+        lambda: found(Scope((Let(X, read()),)), store(X)),
+        "x is read and not declared",
+    ),
+    "twice": (lambda: found(Let(X, read()), Let(X, ZERO), store(X)), "x is declared twice"),
+    "other type": (
+        lambda: found(Let(Var(I32, "x"), ONE), store(X), store(read())),
+        "x is declared as i32 and read as f32",
+    ),
+    "let changes": (
+        lambda: found(Let(X, read()), Assign(X, ZERO), store(X)),
+        "x is assigned, and does not change",
+    ),
+    "assigned type": (
+        lambda: found(Declare((ACC,), (ZERO,)), Assign(ACC, ONE), store(read())),
+        "acc is f32 and is assigned i32",
+    ),
+    "assigned lanes": (
+        lambda: found(Declare((ACC,), (ZERO,)), Assign(ACC, read(wide=True)), store(ACC)),
+        "acc is f32 and is assigned f32 per lane",
+    ),
+    "unassignable": (lambda: found(Assign(ACC, read()), store(ZERO)), "acc is assigned and not"),
+    "mixed types": (
+        lambda: found(store(Apply(F32, "add", read(), ONE))),
+        r"add(f32, i32) -> f32: these types do not go together",
+    ),
+    "no mask": (
+        lambda: found(store(Apply(F32, "select", ONE, read(), ZERO))),
+        "select(i32, f32, f32) -> f32: these types",
+    ),
+    "no condition": (
+        lambda: found(If(ONE, ()), store(read())),
+        "a condition is i32; it must be bool",
+    ),
+    "operands": (lambda: found(store(Apply(F32, "fma", read(), ZERO))), "3 operands are expected"),
+    "no splat": (
+        lambda: found(Let(W, Apply(F32, "add", read(wide=True), ZERO)), store(W)),
+        "a scalar needs a splat",
+    ),
+    "splat of lanes": (lambda: found(store(Splat(read(wide=True)))), "what is put into every lane"),
+    "lane": (
+        lambda: found(Let(W, read(wide=True)), store(Lane(W, 16))),
+        "lane 16 of f32 per lane, which has 16 lanes",
+    ),
+    "gathered": (lambda: found(store(Gather(*[read()] * 15))), "15 scalars are gathered into 16"),
+    "read beyond": (
+        lambda: found(store(read(axis("item", 4) * 16 + 16))),
+        "b0 of 64 elements is read at 16 to 64",
+    ),
+    "lanes beyond": (
+        lambda: found(Store(F32, "b1", ITEM * 16 + 1, read(ITEM * 16, wide=True))),
+        "b1 of 64 elements is written at 1 to 64",
+    ),
+    "before": (lambda: found(store(read(ITEM - 1))), "is read at -1 to 2"),
+    "array beyond": (
+        lambda: found(Array("a", F32, 4), loop(Store(F32, "a", axis("i", 5), read())), store(ZERO)),
+        "a of 4 elements is written at 0 to 4",
+    ),
+    "narrow beyond": (
+        lambda: found(Array("a", U32, 4), Store(BF16, "a", number(8), read()), store(ZERO)),
+        "a of 8 elements is written at 8 to 8",
+    ),
+    "no memory": (lambda: found(store(read(memory="b7")), store(read())), "b7 is read, and is"),
+    "written operand": (
+        lambda: found(Store(F32, "b0", number(0), ZERO), store(ZERO)),
+        "argument b0 is written, and is not declared so",
+    ),
+    "unused argument": (lambda: found(store(ZERO)), "argument b0 is never read or written"),
+    "loop of floats": (
+        lambda: found(loop(store(read()), end=read())),
+        "an end of a loop is f32; it must be i32",
+    ),
+    "still": (
+        lambda: found(For("i", ONE, ONE, 0, (store(read()),))),
+        "a loop of i goes by 0",
+    ),
+    "break": (lambda: found(store(read()), Break()), "a break stands in no loop"),
+    "barrier of one": (lambda: found(store(read()), Barrier()), "not one of groups"),
+    "barrier of some": (
+        lambda: found(*GROUPS[:3], If(less(MEMBER, 4), (Barrier(),)), store(ACC), members=8),
+        "a barrier stands where only some members may come",
+    ),
+    "barrier in a loop of each": (
+        lambda: found(
+            store(read()),
+            For("i", Coordinate(I32, MEMBER), Const(I32, 9), 8, (Barrier(),)),
+            members=8,
+        ),
+        "a barrier stands where only some members may come",
+    ),
+    "barrier behind what varies later": (
+        lambda: found(
+            Declare((Var(I32, "n"),), (Const(I32, 0),)),
+            loop(
+                If(less(axis("n", 9), 3), (Barrier(),)),
+                Assign(Var(I32, "n"), Coordinate(I32, MEMBER)),
+            ),
+            store(read()),
+            members=8,
+        ),
+        "a barrier stands where only some members may come",
+    ),
+    "exchange of some": (
+        lambda: found(
+            Declare((ACC,), (read(MEMBER),)),
+            If(less(MEMBER, 4), (store(Exchange(ACC, 1)),)),
+            members=8,
+        ),
+        "an exchange of values stands where only some",
+    ),
+    "shared by one": (
+        lambda: found(Array("a", F32, 4, shared=True), store(read())),
+        "array a is shared, and the kernel is not one of groups",
+    ),
+    "words": (lambda: found(store(read()), Store(U32, "b1", ITEM, Word("w1", 0))), "w1 names no"),
+    "words beyond": (
+        lambda: found(LoadWords("w1", F32, "b0", ITEM * 16 + 13), store(ZERO)),
+        "b0 of 64 elements is read at 13 to 64",
+    ),
+    "stored words": (
+        lambda: found(StoreWords(F32, "b1", ITEM * 4, (read(),) * 4)),
+        "a word of 16 bytes is f32; it must be u32",
+    ),
+    "stored type": (lambda: found(store(ONE), store(read())), "b1: i32 is stored as f32"),
+}
+"""A kernel with one thing wrong, and what is said of it."""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_wrong_is_said(name: str) -> None:
+    build, said = BROKEN[name]
+    problems = build()
+    assert any(said in one for one in problems), problems
+    assert len(problems) == 1, problems
+
+
+def test_what_is_generated_is_verified_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTIR_VERIFY", "1")
+    program = ptir.capture(lambda x: softmax(x) + x, ptir.spec("f32", 3, 40))
+    assert compiled(program).kernels
+
+
+def test_a_fault_of_the_generator_is_found_before_a_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ptir.codegen.writer import Writer
+
+    right = Writer.memory
+
+    def memory(self: Writer, value: int, dtype: Any, written: bool = False) -> str:
+        return right(self, value, dtype)  # forgets that an argument is written
+
+    monkeypatch.setattr(Writer, "memory", memory)
+    program = optimized(ptir.capture(lambda x: x * 2.0 + x, ptir.spec("f32", 3, 40)))
+    monkeypatch.setenv("PTIR_VERIFY", "0")
+    compiled(program)
+    monkeypatch.setenv("PTIR_VERIFY", "1")
+    with pytest.raises(VerifyError, match=r"a map kernel for .* is not legal: argument b\d is wr"):
+        compiled(program)
+
+
+def test_axes_are_read_by_name() -> None:
+    assert found(store(read(axis("j", 4)))) == ["j is read and not declared"]
