@@ -1,4 +1,4 @@
-"""The kernels that this tree generates, for devices on paper: what a change of the tree changes.
+"""The kernels that this tree generates for devices on paper: what a change of it changes.
 
     python scripts/kernel_texts.py write FILE [--part K/N] [--device NAME]...
     python scripts/kernel_texts.py compare BEFORE AFTER
@@ -208,9 +208,8 @@ def compare(before: Texts, after: Texts, most: int) -> int:
     for key in changed[:most]:
         print("differs:", key)
     alone = before.keys() ^ after.keys()
-    print(
-        f"{len(both) - len(changed)} of {len(both)} programs equal, {len(alone)} in one file only"
-    )
+    equal = len(both) - len(changed)
+    print(f"{equal} of {len(both)} programs equal, {len(alone)} in one file only")
     return bool(changed or alone)
 
 
