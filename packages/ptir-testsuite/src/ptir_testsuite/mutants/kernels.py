@@ -275,14 +275,14 @@ def _(right: Any) -> Any:
 def _(right: Any) -> Any:
     def prefix(self: Any, text: str) -> Expr:
         writer, dtype, step = self.writer, self.dtype, 1
-        name = writer.let(dtype, True, text)
+        name = writer.let_text(dtype, True, text)
         nothing = writer.dialect.literal(dtype, self.start().value)
         while step < self.lanes // 2:
             lanes = [writer.dialect.lane(name, n) for n in range(self.lanes - step)]
             moved = writer.dialect.gathered(dtype, [*(nothing,) * step, *lanes])
-            earlier = Var(dtype, writer.let(dtype, True, moved), True)
-            found = writer.wide(self._combined(earlier, Var(dtype, name, True)))
-            name, step = writer.let(dtype, True, found), step * 2
+            earlier = Var(dtype, writer.let_text(dtype, True, moved), True)
+            found = writer.wide_text(self._combined(earlier, Var(dtype, name, True)))
+            name, step = writer.let_text(dtype, True, found), step * 2
         return Var(dtype, name, True)
 
     return prefix
