@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ptir.codegen.expr import Apply, Coordinate, Expr, Var, as_index, compare
+from ptir.codegen.expr import Apply, Coordinate, Expr, as_index, compare
 from ptir.codegen.graph import Builder, Graph
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
@@ -46,8 +46,7 @@ def write(group: Group, site: Site) -> Kernel:
     b, h, t, _ = site.graph.type(made.operands[1]).shape
     writer, entries = site.writer(), b * h * t
     items = site.items(entries, site.graph.type(made.operands[1]).size * 2)
-    writer.share(entries, items)
-    with writer.loop(Axis("e", entries), "first", "last"):
+    with writer.loop(Axis("e", entries), *writer.share(entries, items)):
         row, head, step = digits(axis("e", entries), (b, h, t))
         append(writer, site.builder(), made, group.exits[0], (row, head, step))
     return finished(group, writer, items)
@@ -82,9 +81,9 @@ def written(
     first = compare("ge", start, Apply(I32, "neg", here))
     last = compare("lt", start, Coordinate(I32, number(capacity) - step))
     mask = Apply(BOOL, "and", first, Apply(BOOL, "and", last, compare("lt", here, count)))
-    with writer.block(f"if ({writer.scalar_text(mask)})"):
-        place = writer.let_text(I32, False, writer.scalar_text(Apply(I32, "add", start, here)))
-        yield as_index(Var(I32, place), 0, capacity - 1)
+    with writer.when(writer.scalar(mask)):
+        place = writer.let(writer.scalar(Apply(I32, "add", start, here)))
+        yield as_index(place, 0, capacity - 1)
 
 
 def _copy(
@@ -104,8 +103,8 @@ def _copy(
         writer.store(result, dtype, flatten((*target, place), shape), found)
 
     if whole:
-        with writer.loop(Axis("v", whole), "0", str(whole)), writer.lanes(Axis("lane", lanes)):
+        with writer.loop(Axis("v", whole), 0, whole), writer.lanes(Axis("lane", lanes)):
             one(axis("v", whole) * lanes + axis("lane", lanes))
     for place in range(whole * lanes, shape[3]):
-        with writer.block(""):
+        with writer.scope():
             one(number(place))

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ptir.codegen.expr import Apply, Expr, Var, compare, constant, select
+from ptir.codegen.expr import Apply, Expr, compare, constant, select
 from ptir.codegen.families.product_parts import Product
 from ptir.codegen.index import Axis
 from ptir.codegen.kernel import Site
+from ptir.codegen.kernel_ir.values import Gather, Lane
 from ptir.codegen.panels import LANES
 from ptir.codegen.quantized import Quantized
 from ptir.codegen.writer import Writer
@@ -48,11 +49,10 @@ def fits(product: Product, site: Site) -> bool:
 def ordered(writer: Writer, quantized: Quantized, value: Expr) -> Expr:
     """A vector of activations in the order of the words' bytes (``Quantized.bytes_of``)."""
     with writer.lanes(Axis("lane", LANES)):
-        name = writer.let_text(F32, True, writer.wide_text(value))
+        held = writer.let(writer.wide(value))
         if quantized.bits == 4:
-            lanes = [writer.dialect.lane(name, place) for place in EVENS]
-            name = writer.let_text(F32, True, writer.dialect.gathered(F32, lanes))
-    return Var(F32, name, True)
+            held = writer.let(Gather(*(Lane(held, place) for place in EVENS)))
+    return held
 
 
 def digits_of(
@@ -67,14 +67,14 @@ def digits_of(
     numbers. Sizes are compared as integers, in which infinity and NaN are the largest.
     """
     with writer.lanes(Axis("lane", LANES)):
-        largest = writer.let_text(I32, True, writer.wide_text(_largest([_size(v) for v in values])))
-    most = Apply(U32, "bits", Var(I32, writer.folded_text("max", I32, largest)))
+        largest = writer.let(writer.wide(_largest([_size(v) for v in values])))
+    most = Apply(U32, "bits", writer.folded("max", largest))
     stored = Apply(U32, "shift_right", _plus(most, MARGIN), constant(U32, 23))
     field = select(compare("lt", stored, constant(U32, LEAST)), constant(U32, LEAST), stored)
     factor = _float(Apply(U32, "sub", constant(U32, 276), field))
     unit = _float(Apply(U32, "sub", field, constant(U32, 22 - dropped)))
     nan = Apply(F32, "bits", constant(U32, NAN))
-    scale = Var(F32, writer.let_text(F32, False, writer.scalar_text(factor)))
+    scale = writer.let(writer.scalar(factor))
     total: Expr | None = None
     centre = constant(U32, CENTRE)
     with writer.lanes(Axis("lane", LANES)):
@@ -87,9 +87,9 @@ def digits_of(
                 found = Apply(I32, "bits", moved if digit else raised)
                 put(v, digit, Apply(I8, "convert", found))
         assert total is not None
-        summed = writer.let_text(I32, True, writer.wide_text(total))
+        summed = writer.let(writer.wide(total))
     known = select(compare("ge", most, constant(U32, INFINITE)), nan, unit)
-    return known, Var(I32, writer.folded_text("add", I32, summed))
+    return known, writer.folded("add", summed)
 
 
 def _plus(value: Expr, by: int) -> Expr:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Final
 
-from ptir.codegen.expr import Expr, Load, walk
+from ptir.codegen.expr import Apply, Const, Expr, Load, Var, walk
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.writer import Writer
-from ptir.types import TensorType
+from ptir.types import BOOL, I32, TensorType
 
 RUN: Final = 4
 """Neighbours that a member of a group writes: 16 bytes of f32."""
@@ -38,12 +39,12 @@ def write(group: Group, site: Site) -> Kernel:
     writer = site.writer()
     pieces = element.runs if element.run else element.type.size // element.lanes
     items = site.items(pieces, element.type.size * COST)
-    writer.share(pieces, items)
+    part = writer.share(pieces, items)
     if element.run:
-        with writer.loop(Axis("o", element.runs), "first", "last"):
+        with writer.loop(Axis("o", element.runs), *part):
             element.write(writer, axis("o", element.runs) * element.run, element.run, None)
     else:
-        element.write(writer, ZERO, element.type.size, ("first", "last"))
+        element.write(writer, ZERO, element.type.size, part)
     return finished(group, writer, items, over=element.over())
 
 
@@ -98,18 +99,18 @@ class Elements:
         straight = all(node.index.coefficient(lane) in (0, 1) for node in loads)
         return 0 if straight else self.type.shape[-1]
 
-    def write(self, writer: Writer, begin: Index, size: int, part: tuple[str, str] | None) -> None:
+    def write(self, writer: Writer, begin: Index, size: int, part: tuple[Var, Var] | None) -> None:
         """Elements from ``begin`` on: whole vectors (a part of them), then what is left over."""
         vectors = size // self.lanes
-        first, last = part or ("0", str(vectors))
         if vectors:
-            with writer.loop(Axis("v", vectors), first, last):
+            with writer.loop(Axis("v", vectors), *(part or (0, vectors))):
                 flat = begin + axis("v", vectors) * self.lanes + axis("lane", self.lanes)
                 with writer.lanes(Axis("lane", self.lanes)):
                     self.store(writer, flat)
         left = range(vectors * self.lanes, size)
         if left:
-            with writer.block(f"if ({last} == {vectors})" if part else ""):
+            is_last = Apply(BOOL, "eq", part[1], Const(I32, vectors)) if part else None
+            with writer.when(is_last):
                 for place in left:
                     flat = begin + number(place)
                     self.store(writer, flat)
@@ -125,10 +126,11 @@ def coop(group: Group, site: Site) -> Kernel:
     run = RUN if size % RUN == 0 else 1
     members = min(site.tiles.run_members, site.traits.group)
     runs = size // run
-    block = axis("run", runs)
+    block = ZERO
     if runs > 1:
-        writer.line(f"const int run = item * {members} + member;")
-    with writer.block(f"if ({'run' if runs > 1 else 'member'} < {runs})"):
+        own = Index({Axis("item", -(-runs // members)): members, Axis("member", members): 1})
+        block = writer.let_index(own, runs, "run")
+    with writer.when(less(block if runs > 1 else Var(I32, "member"), runs)):
         for place in range(run):
             with writer.running(block, run, place):
                 element.store(writer, block * run + place)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ptir.codegen.expr import Apply, Expr, Load, constant
-from ptir.codegen.families.product_parts import FEW, Writing, fma
+from ptir.codegen.expr import Apply, Expr, Load, Var, constant
+from ptir.codegen.families.product_parts import FEW, Writing, add_product
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Kernel, finished, scratch_value
+from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.panels import LANES
 from ptir.codegen.quantized import UNIT, Quantized
-from ptir.types import F32, TensorType
+from ptir.types import F32, I32, TensorType
 
 
 class Blocked(Writing):
@@ -21,13 +22,12 @@ class Blocked(Writing):
         whole, left = divmod(count, wide)
         groups = whole + (left > 0)
         items = self.items(groups)
-        writer.share(groups, items)
-        with writer.loop(Axis("g", groups), "first", "last"):
+        with writer.loop(Axis("g", groups), *writer.share(groups, items)):
             if whole:
-                with writer.block(f"if (g < {whole})" if left else ""):
+                with writer.when(less(Var(I32, "g"), whole) if left else None):
                     self._group(axis("g", whole) * wide, wide)
             if left:
-                with writer.block("else" if whole else ""):
+                with writer.otherwise() if whole else writer.scope():
                     self._group(number(whole * wide), left)
         return finished(self.group, writer, items, self._scratch(items))
 
@@ -81,7 +81,7 @@ class Blocked(Writing):
         writer, source = self.writer, scratch_value(self.group, 0)
         groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
         output = panel * LANES + axis("lane", LANES)
-        with writer.loop(Axis("h", groups), "0", str(groups)), writer.lanes(Axis("lane", LANES)):
+        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
             group = axis("h", groups)
             step = quantized.scaled(self.builder, output, group)
             raised = Apply(F32, "mul", step, constant(F32, -UNIT[quantized.bits]))
@@ -97,7 +97,7 @@ class Blocked(Writing):
         """One panel of 16-bit weights as floats into the scratch memory."""
         writer, source, per = self.writer, scratch_value(self.group, 0), self.panels.per
         output, words = panel * LANES + axis("lane", LANES), self._depth // per
-        with writer.loop(Axis("k", words), "0", str(words)), writer.lanes(Axis("lane", LANES)):
+        with writer.loop(Axis("k", words), 0, words), writer.lanes(Axis("lane", LANES)):
             for inner in range(per):
                 input = axis("k", words) * per + inner
                 found = self.weight(output, input)
@@ -107,37 +107,43 @@ class Blocked(Writing):
         """Every row times one group of panels."""
         tall = self._high
         whole, left = divmod(self.product.rows, tall)
-        with self.writer.loop(Axis("t", whole), "0", str(whole)):
+        with self.writer.loop(Axis("t", whole), 0, whole):
             self._tile(axis("t", whole) * tall, tall, panel, panels)
         if left:
-            with self.writer.block(""):
+            with self.writer.scope():
                 self._tile(number(whole * tall), left, panel, panels)
 
     def _tile(self, row: Index, rows: int, panel: Index, panels: int) -> None:
         """A tile of outputs in registers, finished at once."""
         writer = self.writer
-        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
-        names = [[f"a{m}_{p}" for p in range(panels)] for m in range(rows)]
-        for name in (name for line in names for name in line):
-            writer.line(f"{writer.type(F32, True)} {name} = {zero};")
+        sums = self.begun("a", rows, panels)
         per = 1 if self.is_unpacked else self.panels.per
         steps = self._depth // per
-        with writer.loop(Axis("k", steps), "0", str(steps)), writer.lanes(Axis("lane", LANES)):
+        with writer.loop(Axis("k", steps), 0, steps), writer.lanes(Axis("lane", LANES)):
             for inner in range(per):
-                self._step(row, panel, axis("k", steps) * per + inner, names)
-        for m in range(rows):
-            for p in range(panels):
-                with writer.block(""):
-                    self.finish_panel(row + m, panel + p, names[m][p])
+                self._step(row, panel, axis("k", steps) * per + inner, sums)
+        self.finish_tile(row, panel, sums)
 
-    def _step(self, row: Index, panel: Index, input: Index, names: list[list[str]]) -> None:
+    def begun(self, name: str, rows: int, panels: int) -> list[list[Var]]:
+        """Declare the sums of a tile."""
+        each = [[f"{name}{m}_{p}" for p in range(panels)] for m in range(rows)]
+        return [[self.writer.declare(self.zero(), one) for one in line] for line in each]
+
+    def finish_tile(self, row: Index, panel: Index, sums: list[list[Var]]) -> None:
+        """Finish every panel of every row of a tile."""
+        for m, line in enumerate(sums):
+            for p, one in enumerate(line):
+                with self.writer.scope():
+                    self.finish_panel(row + m, panel + p, one)
+
+    def _step(self, row: Index, panel: Index, input: Index, sums: list[list[Var]]) -> None:
         """Multiply one input of the tile's rows with the weights of its panels."""
         writer = self.writer
-        weights = [writer.wide_text(self._weight(panel, p, input)) for p in range(len(names[0]))]
-        for m, line in enumerate(names):
-            factor = writer.widened_text(writer.value_text(self.activation(row + m, input)))
-            for name, weight in zip(line, weights, strict=True):
-                writer.line(f"{name} = {fma(writer, factor, weight, name)};")
+        weights = [writer.wide(self._weight(panel, p, input)) for p in range(len(sums[0]))]
+        for m, line in enumerate(sums):
+            factor = writer.wide(self.activation(row + m, input))
+            for one, weight in zip(line, weights, strict=True):
+                add_product(writer, one, factor, weight)
 
     def _weight(self, panel: Index, number_: int, input: Index) -> Expr:
         if self.is_unpacked:

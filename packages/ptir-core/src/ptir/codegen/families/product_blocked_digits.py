@@ -13,18 +13,20 @@ its end runs beside the products of the next, where registers are left for both.
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
-from ptir.codegen.expr import Apply, Expr, Load, constant
+from ptir.codegen.expr import Apply, Const, Coordinate, Expr, Load, Var, constant
 from ptir.codegen.families.digit_parts import DIGITS, digits_of, ordered
 from ptir.codegen.families.digit_parts import fits as digits_fit
 from ptir.codegen.families.product_blocked import InGroups
-from ptir.codegen.families.product_parts import Product, dot_words, fma
+from ptir.codegen.families.product_parts import Product, add_product, dot_words
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Kernel, Site, finished, scratch_value
+from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.panels import LANES
 from ptir.codegen.quantized import Quantized
-from ptir.types import F32, I8, I32, U32, TensorType
+from ptir.types import BOOL, F32, I8, I32, U32, TensorType
 
 HELD: Final = 1 << 19
 """Bytes of digits that a block of rows may have: they stay in a core's cache beside the weights."""
@@ -35,6 +37,8 @@ UNROLLED: Final = 8
 HIGH, MIDDLE, LOW = 2, 1, 0
 NAMES: Final = {HIGH: "a", MIDDLE: "b", LOW: "c"}
 """The variables that hold the sums of each digit."""
+Sums: TypeAlias = dict[int, Var]
+"""The variables of one row and panel, by digit."""
 STARTS: Final = 2
 """What a group's sums start at: those of the highest digits, those of the lowest."""
 
@@ -79,13 +83,10 @@ class BlockedDigits(InGroups):
         runs = min(columns, -(-wanted // blocks))
         pieces = blocks * runs
         items = self.items(pieces)
-        writer.share(pieces, items)
-        with writer.loop(Axis("piece", pieces), "first", "last"):
-            names = [
-                writer.let_text(I32, False, writer.index_text(index))
-                for index in (axis("piece", pieces) // runs, axis("piece", pieces) % runs)
-            ]
-            self._piece(axis(names[0], blocks), tiles, axis(names[1], runs), columns)
+        with writer.loop(Axis("piece", pieces), *writer.share(pieces, items)):
+            block = writer.let_index(axis("piece", pieces) // runs, blocks)
+            run = writer.let_index(axis("piece", pieces) % runs, runs)
+            self._piece(block, tiles, run, columns)
         return finished(self.group, writer, items, self._scratch_of(items, tiles * self._high))
 
     def _tiles_of_a_block(self, all_tiles: int, wanted: int) -> int:
@@ -118,19 +119,18 @@ class BlockedDigits(InGroups):
         writer, rows, tall = self.writer, self.product.rows, self._high
         held, runs = tiles * tall, run.high + 1
         row, self._block_rows = block * held, held
-        count = f"min({held}, {rows} - {writer.index_text(row)})"
-        with writer.loop(Axis("s", held), "0", count):
-            at = writer.let_text(I32, False, writer.index_text(row + axis("s", held)))
-            with writer.loop(Axis("h", self._groups), "0", str(self._groups)):
-                self._digits(axis(at, rows), axis("s", held), axis("h", self._groups))
+        with writer.loop(Axis("s", held), 0, _at_most(held, number(rows) - row)):
+            at = writer.let_index(row + axis("s", held), rows)
+            with writer.loop(Axis("h", self._groups), 0, self._groups):
+                self._digits(at, axis("s", held), axis("h", self._groups))
         whole, left = divmod(self.panels.count, self._wide)
-        first, end = (writer.index_text((run + n) * columns // runs) for n in range(2))
+        first, end = ((run + n) * columns // runs for n in range(2))
         with writer.loop(Axis("g", columns), first, end):
             if whole:
-                with writer.block(f"if (g < {whole})" if left else ""):
+                with writer.when(less(Var(I32, "g"), whole) if left else None):
                     self._column(block, tiles, axis("g", whole) * self._wide, self._wide)
             if left:
-                with writer.block("else" if whole else ""):
+                with writer.otherwise() if whole else writer.scope():
                     self._column(block, tiles, number(whole * self._wide), left)
 
     def _column(self, block: Index, tiles: int, panel: Index, panels: int) -> None:
@@ -139,17 +139,14 @@ class BlockedDigits(InGroups):
         whole, left = divmod(rows, tall)
         first = block * tiles
         if whole:
-            count = f"min({tiles}, {whole} - {writer.index_text(first)})"
-            with writer.loop(Axis("t", tiles), "0", count):
-                at = writer.let_text(
-                    I32, False, writer.index_text((first + axis("t", tiles)) * tall)
-                )
-                row = axis(at, whole * tall - tall + 1)
+            with writer.loop(Axis("t", tiles), 0, _at_most(tiles, number(whole) - first)):
+                place = (first + axis("t", tiles)) * tall
+                row = writer.let_index(place, whole * tall - tall + 1)
                 self._tile_of(row, axis("t", tiles) * tall, tall, panel, panels)
         if left:
             last = whole // tiles
-            guard = f"if ({writer.index_text(block)} == {last})" if block.high else ""
-            with writer.block(guard):
+            is_last = Apply(BOOL, "eq", Coordinate(I32, block), Const(I32, last))
+            with writer.when(is_last if block.high else None):
                 slot = number((whole - last * tiles) * tall)
                 self._tile_of(number(whole * tall), slot, left, panel, panels)
 
@@ -196,52 +193,44 @@ class BlockedDigits(InGroups):
 
     def _tile_of(self, row: Index, slot: Index, rows: int, panel: Index, panels: int) -> None:
         """A tile of outputs in registers, finished at once; its digits are those from ``slot``."""
-        writer = self.writer
-        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
-        names = [(m, p) for m in range(rows) for p in range(panels)]
-        for m, p in names:
-            writer.line(f"{writer.type(F32, True)} y{m}_{p} = {zero};")
-        with (
-            writer.loop(Axis("h", self._groups), "0", str(self._groups)),
-            writer.lanes(Axis("lane", LANES)),
-        ):
-            self._group_of(slot, rows, panel, panels)
-        for m, p in names:
-            with writer.block(""):
-                self.finish_panel(row + m, panel + p, f"y{m}_{p}")
+        writer, groups = self.writer, self._groups
+        results = self.begun("y", rows, panels)
+        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
+            self._group_of(slot, panel, results)
+        self.finish_tile(row, panel, results)
 
-    def _group_of(self, slot: Index, rows: int, panel: Index, panels: int) -> None:
+    def _group_of(self, slot: Index, panel: Index, results: list[list[Var]]) -> None:
         """One group of a tile."""
         writer, quantized, group = self.writer, self.quantized, axis("h", self._groups)
-        zero = writer.wide_text(constant(I32, 0))
-        for m in range(rows):
-            starts = {MIDDLE: zero}
-            starts[HIGH], starts[LOW] = (
-                writer.wide_text(start) for start in self._starts(slot + m)
-            )
-            for p in range(panels):
-                for digit, name in NAMES.items():
-                    writer.line(f"{writer.type(I32, True)} {name}{m}_{p} = {starts[digit]};")
+        panels, sums = range(len(results[0])), list[list[Sums]]()
+        for m in range(len(results)):
+            starts: dict[int, Expr] = {MIDDLE: writer.wide(constant(I32, 0))}
+            starts[HIGH], starts[LOW] = (writer.wide(one) for one in self._starts(slot + m))
+            sums.append([self._begun(starts, f"{m}_{p}") for p in panels])
         words = quantized.group // quantized.per
         each = math.gcd(words, UNROLLED * 4 // quantized.per)
-        with writer.loop(Axis("w", words // each), "0", str(words // each)):
+        with writer.loop(Axis("w", words // each), 0, words // each):
             for n in range(each):
                 word = axis("w", words // each) * each + n
-                with writer.block(""):
-                    self._word(slot, rows, [panel + p for p in range(panels)], word)
-        units, sums = (scratch_value(self.group, n) for n in (1, 2))
-        for p in range(panels):
+                with writer.scope():
+                    self._word(slot, sums, [panel + p for p in panels], word)
+        units, totals = (scratch_value(self.group, n) for n in (1, 2))
+        for p in panels:
             output = (panel + p) * LANES + axis("lane", LANES)
-            step = writer.wide_text(quantized.scaled(self.builder, output, group))
-            for m in range(rows):
+            step = writer.wide(quantized.scaled(self.builder, output, group))
+            for m, line in enumerate(results):
                 at = (slot + m) * self._groups + group + self._item(self._groups)
-                unit = writer.wide_text(Load(F32, units, at))
-                whole = self._whole(*(f"{name}{m}_{p}" for name in NAMES.values()))
-                found = writer.dialect.apply("by_power", F32, F32, LANES, [whole, unit])
-                writer.line(f"y{m}_{p} = {fma(writer, found, step, f'y{m}_{p}')};")
+                unit = writer.wide(Load(F32, units, at))
+                found = writer.apply("by_power", F32, self._whole(sums[m][p]), unit)
+                add_product(writer, line[p], found, step)
                 if quantized.zero is None:
                     offset = quantized.offset(self.builder, output, group)
-                    self.added(f"y{m}_{p}", Load(F32, sums, at), offset)
+                    self.added(line[p], Load(F32, totals, at), offset)
+
+    def _begun(self, starts: Mapping[int, Expr], place: str) -> Sums:
+        """Declare the sums of one row and panel."""
+        declare = self.writer.declare
+        return {digit: declare(starts[digit], f"{name}{place}") for digit, name in NAMES.items()}
 
     def _starts(self, slot: Index) -> tuple[Expr, Expr]:
         """What the sums of a row's group start at."""
@@ -253,7 +242,7 @@ class BlockedDigits(InGroups):
         starts = scratch_value(self.group, 2)
         return Load(I32, starts, at), Load(I32, starts, at + 1)
 
-    def _word(self, slot: Index, rows: int, panels: list[Index], word: Index) -> None:
+    def _word(self, slot: Index, sums: list[list[Sums]], panels: list[Index], word: Index) -> None:
         """One word of every panel times the digits of as many activations of every row."""
         writer, quantized, group = self.writer, self.quantized, axis("h", self._groups)
         source, words = scratch_value(self.group, 0), quantized.group // quantized.per
@@ -261,30 +250,28 @@ class BlockedDigits(InGroups):
         for panel in panels:
             output = panel * LANES + axis("lane", LANES)
             raw = quantized.bytes_of(quantized.word(output, group * words + word))
-            found.append([writer.wide_text(part) for part in raw])
+            found.append([writer.wide(part) for part in raw])
         count = len(found[0])
         for n in range(count):
-            for m in range(rows):
-                for digit, name in NAMES.items():
+            for m, line in enumerate(sums):
+                for digit in NAMES:
                     x = Load(U32, source, self._digit(slot + m, group, digit, word * count + n))
-                    for p, weights in enumerate(found):
-                        dot_words(writer, "dot_bytes", f"{name}{m}_{p}", weights[n], x)
+                    for one, weights in zip(line, found, strict=True):
+                        dot_words(writer, "dot_bytes", one[digit], weights[n], x)
 
-    def _moved(self, name: str, by: int) -> str:
-        """A variable moved up, or down where ``by`` is negative."""
-        if by == 0:
-            return name
+    def _moved(self, sum: Expr, by: int) -> Expr:
+        """A sum moved up, or down where ``by`` is negative."""
         op = "shift_left" if by > 0 else "shift_right"
-        by_text = self.writer.wide_text(constant(I32, abs(by)))
-        return self.writer.dialect.apply(op, I32, I32, LANES, [name, by_text])
+        return self.writer.apply(op, I32, sum, constant(I32, abs(by))) if by else sum
 
-    def _whole(self, high: str, middle: str, low: str) -> str:
+    def _whole(self, sums: Sums) -> Expr:
         """The sums of a group as one float, in its unit."""
-        drop, dialect = dropped(self.quantized), self.writer.dialect
+        drop = dropped(self.quantized)
+        upper = Apply(I32, "add", self._moved(sums[HIGH], 8), sums[MIDDLE])
+        total = Apply(I32, "add", self._moved(upper, 8 - drop), self._moved(sums[LOW], -drop))
+        return Apply(F32, "convert", total)
 
-        def added(a: str, b: str) -> str:
-            return dialect.apply("add", I32, I32, LANES, [a, b])
 
-        upper = added(self._moved(high, 8), middle)
-        total = added(self._moved(upper, 8 - drop), self._moved(low, -drop))
-        return dialect.apply("convert", F32, I32, LANES, [total])
+def _at_most(most: int, left: Index) -> Expr:
+    """What is left, or ``most`` where that is less."""
+    return Apply(I32, "min", Const(I32, most), Coordinate(I32, left))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ptir.codegen.elementwise import cast
-from ptir.codegen.expr import Apply, Expr, Load
+from ptir.codegen.expr import Apply, Expr, Load, Var
 from ptir.codegen.families.product_blocked import Blocked, InGroups
 from ptir.codegen.index import Axis, Index, axis, digits
 from ptir.codegen.kernel import scratch_value
 from ptir.codegen.panels import LANES
-from ptir.types import F32, I32, U32, TensorType
+from ptir.types import F32, U32, TensorType
 
 
 class BlockedPairs(Blocked):
@@ -22,20 +22,14 @@ class BlockedPairs(Blocked):
     def _tile(self, row: Index, rows: int, panel: Index, panels: int) -> None:
         """A tile of outputs in registers, finished at once."""
         writer, words = self.writer, self.product.inputs // 2
-        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
-        names = [[f"a{m}_{p}" for p in range(panels)] for m in range(rows)]
-        for name in (name for line in names for name in line):
-            writer.line(f"{writer.type(F32, True)} {name} = {zero};")
-        with writer.loop(Axis("k", words), "0", str(words)), writer.lanes(Axis("lane", LANES)):
+        sums = self.begun("a", rows, panels)
+        with writer.loop(Axis("k", words), 0, words), writer.lanes(Axis("lane", LANES)):
             weights = [self._pair(panel + p, axis("k", words)) for p in range(panels)]
-            for m, line in enumerate(names):
+            for m, line in enumerate(sums):
                 x = self.stored_word(row + m, axis("k", words))
-                for name, weight in zip(line, weights, strict=True):
-                    self.dot(name, weight, x)
-        for m in range(rows):
-            for p in range(panels):
-                with writer.block(""):
-                    self.finish_panel(row + m, panel + p, names[m][p])
+                for one, weight in zip(line, weights, strict=True):
+                    self.dot(one, weight, x)
+        self.finish_tile(row, panel, sums)
 
     def _pair(self, panel: Index, word: Index) -> Expr:
         output = panel * LANES + axis("lane", LANES)
@@ -67,7 +61,7 @@ class BlockedBytes(InGroups):
         for p in range(panels):
             output = (panel + p) * LANES + axis("lane", LANES)
             with (
-                writer.loop(Axis("h", self._groups), "0", str(self._groups)),
+                writer.loop(Axis("h", self._groups), 0, self._groups),
                 writer.lanes(Axis("lane", LANES)),
             ):
                 group = axis("h", self._groups)
@@ -88,44 +82,36 @@ class BlockedBytes(InGroups):
 
     def _tile(self, row: Index, rows: int, panel: Index, panels: int) -> None:
         """A tile of outputs in registers: sums of bytes by group, then scaled."""
-        writer = self.writer
-        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
-        names = [(m, p) for m in range(rows) for p in range(panels)]
-        for m, p in names:
-            writer.line(f"{writer.type(F32, True)} y{m}_{p} = {zero};")
-        with (
-            writer.loop(Axis("h", self._groups), "0", str(self._groups)),
-            writer.lanes(Axis("lane", LANES)),
-        ):
-            self._bytes(row, rows, panel, panels)
-        for m, p in names:
-            with writer.block(""):
-                self.finish_panel(row + m, panel + p, f"y{m}_{p}")
+        writer, groups = self.writer, self._groups
+        results = self.begun("y", rows, panels)
+        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
+            self._bytes(row, panel, results)
+        self.finish_tile(row, panel, results)
 
-    def _bytes(self, row: Index, rows: int, panel: Index, panels: int) -> None:
+    def _bytes(self, row: Index, panel: Index, results: list[list[Var]]) -> None:
         """One group of a tile."""
         writer, quantized = self.writer, self.quantized
         words, group = quantized.group // 4, axis("h", self._groups)
-        rounded = [self._of_group(row + m, group) for m in range(rows)]
+        panels, sums = range(len(results[0])), list[list[Var]]()
+        rounded = [self._of_group(row + m, group) for m in range(len(results))]
         for m, (_, total) in enumerate(rounded):
-            start = writer.wide_text(quantized.start(total))
-            for p in range(panels):
-                writer.line(f"{writer.type(I32, True)} a{m}_{p} = {start};")
+            start = writer.wide(quantized.start(total))
+            sums.append([writer.declare(start, f"a{m}_{p}") for p in panels])
         for w in range(words):
             place = group * words + w
-            weights = [self._word(panel + p, p, place) for p in range(panels)]
-            for m in range(rows):
+            weights = [self._word(panel + p, p, place) for p in panels]
+            for m, line in enumerate(sums):
                 x = self.stored_word(row + m, place)
-                for p, weight in enumerate(weights):
-                    self.dot(f"a{m}_{p}", weight, x)
-        for p in range(panels):
+                for one, weight in zip(line, weights, strict=True):
+                    self.dot(one, weight, x)
+        for p in panels:
             step = Load(F32, scratch_value(self.group, 0), self._placed(p, group, self._groups))
             for m, (scale, total) in enumerate(rounded):
-                self.scaled(f"y{m}_{p}", f"a{m}_{p}", Apply(F32, "mul", step, scale))
+                self.scaled(results[m][p], sums[m][p], Apply(F32, "mul", step, scale))
                 if quantized.whole_zero is None:
                     output = (panel + p) * LANES + axis("lane", LANES)
                     offset = quantized.offset(self.builder, output, group)
-                    self.added(f"y{m}_{p}", Apply(F32, "mul", scale, cast(F32, total)), offset)
+                    self.added(results[m][p], Apply(F32, "mul", scale, cast(F32, total)), offset)
 
     def _of_group(self, row: Index, group: Index) -> tuple[Expr, Expr]:
         """The scale of a row's group, and the sum of its values."""

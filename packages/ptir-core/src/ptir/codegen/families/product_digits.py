@@ -7,10 +7,10 @@ once per worker, in the kernel's head.
 
 from __future__ import annotations
 
-from ptir.codegen.expr import Apply, Cell, Const, Expr, Var, constant
+from ptir.codegen.expr import Apply, Cell, Expr, Var, constant
 from ptir.codegen.families.digit_parts import DIGITS, digits_of, ordered
 from ptir.codegen.families.digit_parts import fits as digits_fit
-from ptir.codegen.families.product_parts import Product, dot_words, fma
+from ptir.codegen.families.product_parts import Product, add_product, dot_words
 from ptir.codegen.families.product_streamed import Streamed
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Site
@@ -37,10 +37,10 @@ class Digits(Streamed):
         )
         for name, size in sized.items():
             dtype = {"q": U32, "starts": I32}.get(name, F32)
-            writer.line(writer.dialect.private(name, size, dtype))
-        with writer.loop(Axis("m", rows), "0", str(rows)):
+            writer.array(name, size, dtype)
+        with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
-            with writer.loop(Axis("h", groups), "0", str(groups)):
+            with writer.loop(Axis("h", groups), 0, groups):
                 self._digits(quantized, private, row, axis("h", groups))
 
     def _digits(self, quantized: Quantized, private: bool, row: Index, group: Index) -> None:
@@ -79,56 +79,40 @@ class Digits(Streamed):
         """Where a row's digits of one kind begin, in bytes."""
         return row * self.product.inputs + digit * self.product.rows * self.product.inputs
 
-    def _group(self, quantized: Quantized, private: bool, panel: Index, group: Index) -> None:
+    def _group(
+        self, quantized: Quantized, private: bool, panel: Index, group: Index, results: list[Var]
+    ) -> None:
+        """Add one group's products to the result of every row."""
         writer, rows = self.writer, self.product.rows
         output = self.output(panel)
         groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
-        for m in range(rows):
+        sums: list[list[Var]] = [[] for _ in results]
+        for m, line in enumerate(sums):
             for digit in range(DIGITS):
                 at = (number(m * groups) + group) * DIGITS + digit
                 start = constant(I32, 0) if quantized.zero is None else Cell(I32, "starts", at)
-                writer.line(f"{writer.type(I32, True)} a{m}_{digit} = {writer.wide_text(start)};")
+                line.append(writer.declare(writer.wide(start), f"a{m}_{digit}"))
         for w in range(words):
             word = quantized.word(output, group * words + w)
             for n, weights in enumerate(quantized.bytes_of(word)):
                 input = group * quantized.group + (w * quantized.per + 4 * n)
                 for m in range(rows):
                     for digit in range(DIGITS):
-                        self._dot(m, digit, input, weights)
-        step = writer.wide_text(quantized.scaled(self.builder, output, group))
-        for m in range(rows):
-            total = writer.let_text(F32, True, self._total(m))
-            unit = writer.wide_text(Cell(F32, "unit", number(m * groups) + group))
-            writer.line(f"y{m} = {fma(writer, writer.product_text(total, unit), step, f'y{m}')};")
+                        at = (self._place(number(m), digit) + input) // 4
+                        weight, x = writer.wide(weights), Cell(U32, "q", at)
+                        dot_words(writer, "dot_bytes", sums[m][digit], weight, x)
+        step = writer.wide(quantized.scaled(self.builder, output, group))
+        for m, result in enumerate(results):
+            total = writer.let(self._total(*sums[m]))
+            unit = writer.wide(Cell(F32, "unit", number(m * groups) + group))
+            add_product(writer, result, Apply(F32, "mul", total, unit), step)
             if quantized.zero is None:
-                offset = writer.wide_text(quantized.offset(self.builder, output, group))
-                x = writer.wide_text(Cell(F32, "sums", number(m * groups) + group))
-                writer.line(f"y{m} = {fma(writer, offset, x, f'y{m}')};")
+                x = Cell(F32, "sums", number(m * groups) + group)
+                self.added(result, quantized.offset(self.builder, output, group), x)
 
-    def _dot(self, row: int, digit: int, input: Index, weights: Expr) -> None:
-        """Four weights of 16 outputs times one digit of four activations."""
-        at = (self._place(number(row), digit) + input) // 4
-        weight = self.writer.wide_text(weights)
-        dot_words(self.writer, "dot_bytes", f"a{row}_{digit}", weight, Cell(U32, "q", at))
-
-    def _total(self, row: int) -> str:
+    def _total(self, low: Var, middle: Var, high: Var) -> Expr:
         """The three sums of a group as one float, in its unit."""
-        low, middle, high = (Var(I32, f"a{row}_{digit}", True) for digit in range(DIGITS))
-        upper = Apply(I32, "add", Apply(I32, "shift_left", high, constant(I32, 8)), middle)
-        writer = self.writer
-        floats = [
-            writer.dialect.apply("convert", F32, I32, LANES, [self._now(part)])
-            for part in (upper, low)
-        ]
-        return fma(writer, floats[0], writer.wide_text(constant(F32, 256.0)), floats[1])
-
-    def _now(self, part: Expr) -> str:
-        """An expression of sums that change: spelled, not remembered."""
-        if isinstance(part, Var):
-            return part.name
-        assert isinstance(part, Apply)
-        texts = [
-            self.writer.wide_text(arg) if isinstance(arg, Const) else self._now(arg)
-            for arg in part.args
-        ]
-        return self.writer.dialect.apply(part.op, part.dtype, part.dtype, LANES, texts)
+        apply = self.writer.apply  # of sums that change: not remembered
+        upper = apply("add", I32, apply("shift_left", I32, high, constant(I32, 8)), middle)
+        floats = [Apply(F32, "convert", part) for part in (upper, low)]
+        return apply("fma", F32, floats[0], constant(F32, 256.0), floats[1])

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expr import Cell, Expr, Load, Var
+from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Load, Var
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Group, Site
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.panels import LANES, Panels
 from ptir.codegen.quantized import Quantized
 from ptir.codegen.writer import Writer
@@ -130,60 +132,61 @@ class Writing:
         whole = (found.index % per).bounds == (0, 0) and next_.index == found.index + 1
         return Load(U32, found.source, found.index // per) if whole else None
 
-    def dot(self, name: str, weight: Expr, x: Load | Cell) -> None:
+    def zero(self) -> Expr:
+        """What sums of f32 begin with."""
+        return self.writer.widened(Const(F32, 0.0))
+
+    def dot(self, sum: Var, weight: Expr, x: Load | Cell) -> None:
         """Add the products of words of weights and one of activations to the sums in a variable."""
         rounded = self.product.rounded
         assert rounded is not None
-        dot_words(self.writer, rounded.dot, name, self.writer.wide_text(weight), x)
+        dot_words(self.writer, rounded.dot, sum, self.writer.wide(weight), x)
 
-    def scaled(self, name: str, sums: str, factor: Expr) -> None:
+    def scaled(self, sum: Var, sums: Var, factor: Expr) -> None:
         """Add a group's sums of integers, times a factor, to a variable."""
-        writer = self.writer
-        found = writer.dialect.apply("convert", F32, I32, LANES, [sums])
-        writer.line(f"{name} = {fma(writer, found, writer.wide_text(factor), name)};")
+        add_product(self.writer, sum, Apply(F32, "convert", sums), self.writer.wide(factor))
 
-    def added(self, name: str, a: Expr, b: Expr) -> None:
+    def added(self, sum: Var, a: Expr, b: Expr) -> None:
         """Add a product to a variable."""
-        writer = self.writer
-        writer.line(f"{name} = {fma(writer, writer.wide_text(a), writer.wide_text(b), name)};")
+        add_product(self.writer, sum, self.writer.wide(a), self.writer.wide(b))
 
     def finish(self, row: Index, output: Index, name: str, wide: bool) -> None:
+        """``finish_sum`` of a variable by name."""
+        self.finish_sum(row, output, Var(F32, name, wide))
+
+    def finish_sum(self, row: Index, output: Index, sum: Expr) -> None:
         """The epilogue and the store of one output, or one per lane."""
         (exit,) = self.group.exits
         flat = row * self.panels.outputs + output
-        held = (digits(flat, self.graph.type(self.hero).shape), Var(F32, name, wide))
+        held = (digits(flat, self.graph.type(self.hero).shape), sum)
         type = self.graph.type(exit)
         expr = self.builder.holding({self.hero: held}).at(exit, digits(flat, type.shape))
         self.writer.store(exit, type.dtype, flat, expr)
 
-    def finish_panel(self, row: Index, panel: Index, name: str) -> None:
+    def finish_panel(self, row: Index, panel: Index, sum: Var) -> None:
         """The epilogue of a panel's 16 outputs; the last panel may have fewer.
 
         Row and panel become variables, so that the epilogue's places are simple to compare.
         """
         whole, left = divmod(self.panels.outputs, LANES)
         writer, lane = self.writer, Axis("lane", LANES)
-        at = [writer.let_text(I32, False, writer.index_text(index)) for index in (row, panel)]
-        row = axis(at[0], self.product.rows)
+        row = writer.let_index(row, self.product.rows)
+        at = writer.let(Coordinate(I32, panel))
         if whole:
-            guard = f"if ({at[1]} < {whole})" if left else ""
-            with writer.block(guard), writer.lanes(lane):
-                output = axis(at[1], whole) * LANES + axis("lane", LANES)
-                self.finish(row, output, name, True)
+            with writer.when(less(at, whole) if left else None), writer.lanes(lane):
+                output = axis(at.name, whole) * LANES + axis("lane", LANES)
+                self.finish_sum(row, output, sum)
         if left:
-            with writer.block("else" if whole else ""):
+            with writer.otherwise() if whole else writer.scope():
                 for place in range(left):
-                    one = writer.dialect.lane(name, place)
-                    self.finish(row, number(whole * LANES + place), one, False)
+                    self.finish_sum(row, number(whole * LANES + place), Lane(sum, place))
 
 
-def dot_words(writer: Writer, op: str, name: str, weights: str, x: Load | Cell) -> None:
+def dot_words(writer: Writer, op: str, sum: Var, weights: Expr, x: Load | Cell) -> None:
     """Add a dot product of words with one word in memory to a variable."""
-    dtype = I32 if op == "dot_bytes" else F32
-    text = writer.dialect.apply(op, dtype, dtype, LANES, [name, weights, writer.element_text(x)])
-    writer.line(f"{name} = {text};")
+    writer.assign(sum, Apply(sum.dtype, op, sum, weights, writer.element(x)))
 
 
-def fma(writer: Writer, a: str, b: str, c: str) -> str:
-    """One fused multiply-add of vectors."""
-    return writer.dialect.apply("fma", F32, F32, LANES, [a, b, c])
+def add_product(writer: Writer, sum: Var, a: Expr, b: Expr) -> None:
+    """Add a product of wide values to a variable."""
+    writer.assign(sum, Apply(F32, "fma", a, b, sum))

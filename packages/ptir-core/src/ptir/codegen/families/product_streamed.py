@@ -6,15 +6,18 @@ the other.
 
 from __future__ import annotations
 
-from ptir.codegen.expr import Apply, Cell, Expr, Load, constant
-from ptir.codegen.families.product_parts import Writing, fma
+from collections.abc import Callable
+
+from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Load, Var, as_index, constant
+from ptir.codegen.families.product_parts import Writing, add_product
 from ptir.codegen.families.rows import Rows, RowWriter
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Group, Kernel, finished
+from ptir.codegen.kernel_ir.nodes import Store
 from ptir.codegen.panels import LANES
 from ptir.codegen.quantized import UNIT, Quantized
 from ptir.codegen.writer import Writer
-from ptir.types import F32
+from ptir.types import BOOL, F32, I32
 
 
 class Streamed(Writing):
@@ -28,8 +31,7 @@ class Streamed(Writing):
         read = self._activations()
         if self.product.quantized is not None:
             self._sums(self.product.quantized, read)
-        writer.share(panels.count, items)
-        with writer.loop(Axis("p", panels.count), "first", "last"):
+        with writer.loop(Axis("p", panels.count), *writer.share(panels.count, items)):
             self._find_panel()
             if self.product.quantized is None:
                 self._panel(read, axis("p", panels.count))
@@ -39,15 +41,17 @@ class Streamed(Writing):
 
     def _find_panel(self) -> None:
         """Declare where panel ``p`` lies in memory, where panels lie in several runs."""
-        begin, moves = 0, list[str]()
+        begin, place = 0, Index({Axis("p", self.panels.count): 1})
         for (start, end), (_, before) in zip(
             self.panels.runs, ((0, 0), *self.panels.runs), strict=False
         ):
             if start != before:
-                moves.append(f" + (p >= {begin} ? {start - before} : 0)")
+                behind = Apply(BOOL, "ge", Var(I32, "p"), Const(I32, begin))
+                move = Apply(I32, "select", behind, Const(I32, start - before), Const(I32, 0))
+                place += as_index(move, min(0, start - before), max(0, start - before))
             begin += end - start
         if self.panels.runs:
-            self.writer.line(f"const int stored = p{''.join(moves)};")
+            self.writer.let(Coordinate(I32, place), "stored")
 
     def output(self, panel: Index) -> Index:
         """Where the 16 outputs of a panel lie in memory."""
@@ -60,8 +64,8 @@ class Streamed(Writing):
         if self.product.prologue is None and self._is_stored():
             return False
         writer = self.writer
-        writer.line(writer.dialect.private("x", rows * size))
-        with writer.loop(Axis("m", rows), "0", str(rows)):
+        writer.array("x", rows * size, F32)
+        with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
             prologue = self.product.prologue
             if prologue is not None:
@@ -97,18 +101,23 @@ class Streamed(Writing):
             chains //= 2
         step = max(chains, 1) * self.panels.per
         steps = self.panels.inputs // step
-        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
-        names = {(m, c): f"a{m}_{c}" for m in range(rows) for c in range(max(chains, 1))}
-        for name in names.values():
-            writer.line(f"{writer.type(F32, True)} {name} = {zero};")
-        with writer.loop(Axis("k", steps), "0", str(steps)), writer.lanes(Axis("lane", LANES)):
+        sums = self.chained(max(chains, 1))
+        with writer.loop(Axis("k", steps), 0, steps), writer.lanes(Axis("lane", LANES)):
             for inner in range(step):
-                self._step(private, panel, axis("k", steps) * step + inner, inner, names)
-        for m in range(rows):
-            total = writer.total_text([names[m, c] for c in range(max(chains, 1))])
-            with writer.block(""):
-                writer.line(f"const {writer.type(F32, True)} acc = {total};")
-                self.finish_panel(number(m), panel, "acc")
+                self._step(private, panel, axis("k", steps) * step + inner, inner, sums)
+        self.finish_chained(panel, sums)
+
+    def chained(self, chains: int) -> list[list[Var]]:
+        """Declare a row's sums that are kept apart, for every row."""
+        names = [[f"a{m}_{c}" for c in range(chains)] for m in range(self.product.rows)]
+        return [[self.writer.declare(self.zero(), name) for name in line] for line in names]
+
+    def finish_chained(self, panel: Index, sums: list[list[Var]]) -> None:
+        """Bring sums together and finish a panel of every row."""
+        for m, line in enumerate(sums):
+            with self.writer.scope():
+                total = self.writer.let(self.writer.total(line), "acc")
+                self.finish_panel(number(m), panel, total)
 
     def _input(self, private: bool, row: Index, input: Index) -> Expr:
         """One activation where the item has it."""
@@ -120,76 +129,67 @@ class Streamed(Writing):
         """The sum of every group of activations into the private array ``sums``."""
         writer, rows, size = self.writer, self.product.rows, quantized.group
         groups = quantized.inputs // size
-        writer.line(writer.dialect.private("sums", rows * groups))
-        with writer.loop(Axis("m", rows), "0", str(rows)):
+        writer.array("sums", rows * groups, F32)
+        with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
-            with writer.loop(Axis("h", groups), "0", str(groups)):
+            with writer.loop(Axis("h", groups), 0, groups):
                 group = axis("h", groups)
                 found = self._sum(private, row, group * size, size)
-                at = writer.index_text(row * groups + group)
-                writer.line(writer.dialect.private_store(1, "sums", at, found))
+                writer.emit(Store(F32, "sums", row * groups + group, found))
 
-    def _sum(self, private: bool, row: Index, first: Index, size: int) -> str:
+    def _sum(self, private: bool, row: Index, first: Index, size: int) -> Expr:
         """The sum of a group of activations: its vectors, then their lanes."""
         writer, whole = self.writer, size // LANES
         parts = [self._input(private, row, first + place) for place in range(whole * LANES, size)]
-        total = [writer.scalar_text(part) for part in parts]
+        total = [writer.scalar(part) for part in parts]
         if whole:
             with writer.lanes(Axis("lane", LANES)):
                 vectors = [
-                    writer.wide_text(
-                        self._input(private, row, first + v * LANES + axis("lane", LANES))
-                    )
+                    writer.wide(self._input(private, row, first + v * LANES + axis("lane", LANES)))
                     for v in range(whole)
                 ]
-                name = writer.let_text(F32, True, writer.total_text(vectors))
-            total.append(writer.folded_text("add", F32, name))
-        return " + ".join(total)
+                held = writer.let(writer.total(vectors))
+            total.append(writer.folded("add", held))
+        return writer.total(total)
 
     def _groups(self, quantized: Quantized, private: bool, panel: Index) -> None:
         """A panel group by group: words times activations, scaled once."""
         writer, rows = self.writer, self.product.rows
         groups = quantized.inputs // quantized.group
-        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
-        for m in range(rows):
-            writer.line(f"{writer.type(F32, True)} y{m} = {zero};")
-        with writer.loop(Axis("h", groups), "0", str(groups)), writer.lanes(Axis("lane", LANES)):
-            self._group(quantized, private, panel, axis("h", groups))
-        for m in range(rows):
-            self.finish_panel(number(m), panel, f"y{m}")
+        results = [writer.declare(self.zero(), f"y{m}") for m in range(rows)]
+        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
+            self._group(quantized, private, panel, axis("h", groups), results)
+        for m, result in enumerate(results):
+            self.finish_panel(number(m), panel, result)
 
-    def _group(self, quantized: Quantized, private: bool, panel: Index, group: Index) -> None:
+    def _group(
+        self, quantized: Quantized, private: bool, panel: Index, group: Index, results: list[Var]
+    ) -> None:
+        """Add one group's products to the result of every row."""
         writer, rows = self.writer, self.product.rows
         output = self.output(panel)
         groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
         chains = max(1, self.tiles.chains // rows)
         raise_by = UNIT[quantized.bits] - (quantized.zero or 0.0)
-        sums = {m: Cell(F32, "sums", number(m * groups) + group) for m in range(rows)}
-        for m in range(rows):
-            start = Apply(F32, "mul", constant(F32, -raise_by), sums[m])
-            zero = writer.wide_text(constant(F32, 0.0))
-            for c in range(chains):
-                text = zero if c else writer.wide_text(start)
-                writer.line(f"{writer.type(F32, True)} a{m}_{c} = {text};")
+        totals = [Cell(F32, "sums", number(m * groups) + group) for m in range(rows)]
+        sums = list[list[Var]]()
+        for m, total in enumerate(totals):
+            start = writer.wide(Apply(F32, "mul", constant(F32, -raise_by), total))
+            begun = [self.zero() if c else start for c in range(chains)]
+            sums.append([writer.declare(one, f"a{m}_{c}") for c, one in enumerate(begun)])
         for w in range(words):
             word = quantized.word(output, group * words + w)
             for place in range(quantized.per):
-                value = writer.wide_text(quantized.raised(word, place))
+                value = writer.wide(quantized.raised(word, place))
                 input = group * quantized.group + (w * quantized.per + place)
                 for m in range(rows):
-                    x = writer.widened_text(
-                        writer.value_text(self._input(private, number(m), input))
-                    )
-                    name = f"a{m}_{place % chains}"
-                    writer.line(f"{name} = {fma(writer, x, value, name)};")
-        step = writer.wide_text(quantized.scaled(self.builder, output, group))
-        for m in range(rows):
-            total = writer.total_text([f"a{m}_{c}" for c in range(chains)])
-            writer.line(f"y{m} = {fma(writer, total, step, f'y{m}')};")
+                    x = writer.wide(self._input(private, number(m), input))
+                    add_product(writer, sums[m][place % chains], x, value)
+        step = writer.wide(quantized.scaled(self.builder, output, group))
+        for m, result in enumerate(results):
+            add_product(writer, result, writer.total(sums[m]), step)
             if quantized.zero is None:
-                offset = writer.wide_text(quantized.offset(self.builder, output, group))
-                x = writer.wide_text(sums[m])
-                writer.line(f"y{m} = {fma(writer, offset, x, f'y{m}')};")
+                self.added(result, quantized.offset(self.builder, output, group), totals[m])
 
     def _step(
         self,
@@ -197,25 +197,22 @@ class Streamed(Writing):
         panel: Index,
         input: Index,
         inner: int,
-        names: dict[tuple[int, int], str],
+        sums: list[list[Var]],
     ) -> None:
         """Multiply one input of every row with the weights of 16 outputs."""
         writer = self.writer
-        weights = writer.wide_text(self.weight(self.output(panel), input))
-        chains = len(names) // self.product.rows
-        for m in range(self.product.rows):
-            x = self._input(private, number(m), input)
-            name = names[m, inner % chains]
-            factor = writer.widened_text(writer.value_text(x))
-            writer.line(f"{name} = {fma(writer, factor, weights, name)};")
+        weights = writer.wide(self.weight(self.output(panel), input))
+        for m, line in enumerate(sums):
+            x = writer.wide(self._input(private, number(m), input))
+            add_product(writer, line[inner % len(line)], x, weights)
 
 
-def each(writer: Writer, size: int, body: object) -> None:
+def each(writer: Writer, size: int, body: Callable[[Index], None]) -> None:
     """Call ``body`` with every place below ``size``: whole vectors, then single elements."""
     whole = size // LANES
     if whole:
-        with writer.loop(Axis("v", whole), "0", str(whole)), writer.lanes(Axis("lane", LANES)):
-            body(axis("v", whole) * LANES + axis("lane", LANES))  # type: ignore[operator]
+        with writer.loop(Axis("v", whole), 0, whole), writer.lanes(Axis("lane", LANES)):
+            body(axis("v", whole) * LANES + axis("lane", LANES))
     for place in range(whole * LANES, size):
-        with writer.block(""):
-            body(number(place))  # type: ignore[operator]
+        with writer.scope():
+            body(number(place))

@@ -30,8 +30,7 @@ class StreamedDots(Streamed):
         stored = quantized is None and self._words_of_bf16()
         if quantized is not None:
             self._words_of_bytes(quantized)
-        writer.share(panels.count, items)
-        with writer.loop(Axis("p", panels.count), "first", "last"):
+        with writer.loop(Axis("p", panels.count), *writer.share(panels.count, items)):
             if quantized is None:
                 self._panel_of_pairs(stored, axis("p", panels.count))
             else:
@@ -52,8 +51,8 @@ class StreamedDots(Streamed):
         if self.product.prologue is None and self._are_words_in_memory():
             return True
         writer = self.writer
-        writer.line(writer.dialect.private("x", rows * size // 2, U32))
-        with writer.loop(Axis("m", rows), "0", str(rows)):
+        writer.array("x", rows * size // 2, U32)
+        with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
             prologue = self.product.prologue
             if prologue is not None:
@@ -76,23 +75,17 @@ class StreamedDots(Streamed):
         chains = max(1, self.tiles.chains // rows)
         while words % chains:
             chains //= 2
-        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
-        for name in (f"a{m}_{c}" for m in range(rows) for c in range(chains)):
-            writer.line(f"{writer.type(F32, True)} {name} = {zero};")
+        sums = self.chained(chains)
         steps, output = words // chains, panel * LANES + axis("lane", LANES)
-        with writer.loop(Axis("k", steps), "0", str(steps)), writer.lanes(Axis("lane", LANES)):
+        with writer.loop(Axis("k", steps), 0, steps), writer.lanes(Axis("lane", LANES)):
             for c in range(chains):
                 word = axis("k", steps) * chains + c
                 weight = Load(U32, self.product.packed, self.panels.word(output, word * 2))
                 for m in range(rows):
                     found = self.word_in_memory(number(m), word) if stored else None
                     x = found or Cell(U32, "x", number(m * words) + word)
-                    self.dot(f"a{m}_{c}", weight, x)
-        for m in range(rows):
-            total = writer.total_text([f"a{m}_{c}" for c in range(chains)])
-            with writer.block(""):
-                writer.line(f"const {writer.type(F32, True)} acc = {total};")
-                self.finish_panel(number(m), panel, "acc")
+                    self.dot(sums[m][c], weight, x)
+        self.finish_chained(panel, sums)
 
     # --- bytes ---
 
@@ -100,12 +93,12 @@ class StreamedDots(Streamed):
         """Private ``words`` of rounded activations, with the scale and the start of each group."""
         writer, rows, size = self.writer, self.product.rows, quantized.group
         private, groups = self._activations(), quantized.inputs // size
-        writer.line(writer.dialect.private("words", rows * quantized.inputs // 4, U32))
-        writer.line(writer.dialect.private("scales", rows * groups))
-        writer.line(writer.dialect.private("sums", rows * groups, I32))
-        with writer.loop(Axis("m", rows), "0", str(rows)):
+        writer.array("words", rows * quantized.inputs // 4, U32)
+        writer.array("scales", rows * groups, F32)
+        writer.array("sums", rows * groups, I32)
+        with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
-            with writer.loop(Axis("h", groups), "0", str(groups)):
+            with writer.loop(Axis("h", groups), 0, groups):
                 first = axis("h", groups) * size
                 start = row * quantized.inputs + first
                 scale, total = round_group(
@@ -126,44 +119,44 @@ class StreamedDots(Streamed):
         So a word of eight 4-bit values is two words of bytes with one shift.
         """
         writer, place = self.writer, axis("e", pairs) * 2
-        with writer.loop(Axis("e", pairs), "0", str(pairs)):
+        with writer.loop(Axis("e", pairs), 0, pairs):
             a, b = (Cell(U32, "words", place + n) for n in range(2))
-            names = [writer.scalar_text(found) for found in parted(a, b)]
-            for n, name in enumerate(names):
-                writer.put("words", place + n, Var(U32, name), U32)
+            for n, found in enumerate([writer.scalar(one) for one in parted(a, b)]):
+                writer.put("words", place + n, found, U32)
 
     def _panel_of_bytes(self, quantized: Quantized, panel: Index) -> None:
         """A panel group by group: sums of products of bytes, scaled once."""
         writer, rows = self.writer, self.product.rows
         groups = quantized.inputs // quantized.group
-        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
-        for m in range(rows):
-            writer.line(f"{writer.type(F32, True)} y{m} = {zero};")
-        with writer.loop(Axis("h", groups), "0", str(groups)), writer.lanes(Axis("lane", LANES)):
-            self._group_of_bytes(quantized, panel, axis("h", groups))
-        for m in range(rows):
-            self.finish_panel(number(m), panel, f"y{m}")
+        results = [writer.declare(self.zero(), f"y{m}") for m in range(rows)]
+        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
+            self._group_of_bytes(quantized, panel, axis("h", groups), results)
+        for m, result in enumerate(results):
+            self.finish_panel(number(m), panel, result)
 
-    def _group_of_bytes(self, quantized: Quantized, panel: Index, group: Index) -> None:
+    def _group_of_bytes(
+        self, quantized: Quantized, panel: Index, group: Index, results: list[Var]
+    ) -> None:
+        """Add one group's products to the result of every row."""
         writer, rows = self.writer, self.product.rows
         output = panel * LANES + axis("lane", LANES)
         groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
         totals = [Cell(I32, "sums", number(m * groups) + group) for m in range(rows)]
-        for m, total in enumerate(totals):
-            writer.line(
-                f"{writer.type(I32, True)} a{m} = {writer.wide_text(quantized.start(total))};"
-            )
+        sums = [
+            writer.declare(writer.wide(quantized.start(total)), f"a{m}")
+            for m, total in enumerate(totals)
+        ]
         for w in range(words):
             found = quantized.bytes_of(quantized.word(output, group * words + w))
             for n, weight in enumerate(found):
                 place = group * (quantized.group // 4) + (w * len(found) + n)
                 for m in range(rows):
                     x = Cell(U32, "words", number(m * quantized.inputs // 4) + place)
-                    self.dot(f"a{m}", weight, x)
+                    self.dot(sums[m], weight, x)
         step = quantized.scaled(self.builder, output, group)
         for m, total in enumerate(totals):
             scale = Cell(F32, "scales", number(m * groups) + group)
-            self.scaled(f"y{m}", f"a{m}", Apply(F32, "mul", step, scale))
+            self.scaled(results[m], sums[m], Apply(F32, "mul", step, scale))
             if quantized.whole_zero is None:
                 offset = quantized.offset(self.builder, output, group)
-                self.added(f"y{m}", Apply(F32, "mul", scale, cast(F32, total)), offset)
+                self.added(results[m], Apply(F32, "mul", scale, cast(F32, total)), offset)

@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from ptir.codegen.epilogue import builder_of, epilogue, store
-from ptir.codegen.expr import Apply, Coordinate, Expr, Var, constant
+from ptir.codegen.expr import Apply, Const, Coordinate, Expr, Var, constant
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.values import Gather, Lane
 from ptir.codegen.panels import LANES
 from ptir.codegen.writer import Writer
 from ptir.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS
-from ptir.types import I32, U32, U64
+from ptir.types import BOOL, I32, U32, U64
 
 WORDS: Final = 4
 """Words of a block."""
@@ -63,12 +65,12 @@ class _Words:
         writer, step = self.writer, LANES * WORDS
         whole, left = divmod(self.size, step)
         items = self.site.items(whole, self.size * COST)
-        writer.share(whole, items)
+        first, last = writer.share(whole, items)
         if whole:
-            with writer.loop(Axis("v", whole), "first", "last"):
+            with writer.loop(Axis("v", whole), first, last):
                 self._run(axis("v", whole) * step)
         if left:
-            with writer.block(f"if (last == {whole})"):
+            with writer.when(Apply(BOOL, "eq", last, Const(I32, whole))):
                 for block in range(whole * step, self.size, WORDS):
                     self._block(block)
         return finished(self.group, writer, items)
@@ -78,18 +80,17 @@ class _Words:
         writer, left = self.writer, self.size % WORDS
         blocks = -(-self.size // WORDS)
         members = min(self.site.tiles.threads, self.site.traits.group)
-        writer.line(f"const int block = item * {members} + member;")
-        block = axis("block", blocks)
-        with writer.block(f"if (block < {blocks})"):
-            for place, word in enumerate(self._philox(block)):
-                name = Var(U32, writer.scalar_text(word))
-                guard = f"if (block < {blocks - 1})" if left and place >= left else ""
+        place = Index({Axis("item", -(-blocks // members)): members, Axis("member", members): 1})
+        block, held = writer.let_index(place, blocks, "block"), Var(I32, "block")
+        with writer.when(less(held, blocks)):
+            for n, word in enumerate(self._philox(block)):
+                found = writer.scalar(word)
                 if left:
-                    with writer.block(guard):
-                        self._store(block * WORDS + place, name)
+                    with writer.when(less(held, blocks - 1) if n >= left else None):
+                        self._store(block * WORDS + n, found)
                     continue
-                with writer.running(block, WORDS, place):
-                    self._store(block * WORDS + place, name)
+                with writer.running(block, WORDS, n):
+                    self._store(block * WORDS + n, found)
         return finished(self.group, writer, -(-blocks // members), members=members)
 
     def _run(self, begin: Index) -> None:
@@ -98,18 +99,15 @@ class _Words:
         first = axis("v", self.size // (LANES * WORDS)) * LANES
         with writer.lanes(lane):
             words = self._philox(first + axis("lane", LANES))
-            names = [writer.let_text(U32, True, writer.wide_text(word)) for word in words]
+            held = [writer.let(writer.wide(word)) for word in words]
             for part in range(WORDS):
-                each = [
-                    writer.dialect.lane(names[n % WORDS], (part * LANES + n) // WORDS)
-                    for n in range(LANES)
-                ]
-                word = writer.let_text(U32, True, writer.dialect.gathered(U32, each))
-                self._store(begin + part * LANES + axis("lane", LANES), Var(U32, word, True))
+                places = range(part * LANES, (part + 1) * LANES)
+                word = writer.let(Gather(*(Lane(held[n % WORDS], n // WORDS) for n in places)))
+                self._store(begin + part * LANES + axis("lane", LANES), word)
 
     def _block(self, begin: int) -> None:
         """The words of one block, as many as there are."""
-        with self.writer.block(""):
+        with self.writer.scope():
             words = self._philox(number(begin // WORDS))
             for place, word in enumerate(words[: self.size - begin]):
                 self._store(number(begin + place), word)

@@ -58,8 +58,7 @@ def write(group: Group, site: Site) -> Kernel:
     writer, builder, pieces = site.writer(), site.builder(), site.graph.type(scales).size
     shape = site.graph.type(made.operands[0]).shape
     items = site.items(pieces, pieces * size * WORK)
-    writer.share(pieces, items)
-    with writer.loop(Axis("g", pieces), "first", "last"):
+    with writer.loop(Axis("g", pieces), *writer.share(pieces, items)):
         first = axis("g", pieces) * size
         scale, total = round_group(
             writer,
@@ -85,36 +84,27 @@ def round_group(
     """
     lane, vectors = Axis("lane", LANES), size // LANES
     place = axis("v", vectors) * LANES + axis("lane", LANES)
-    zero = writer.dialect.splat(I32, LANES, writer.dialect.literal(I32, 0))
-    most, total = writer.name("most"), writer.name("total")
-    writer.line(f"{writer.type(I32, True)} {most} = {zero}, {total} = {zero};")
-    with writer.loop(Axis("v", vectors), "0", str(vectors)), writer.lanes(lane):
-        bits = Apply(I32, "bits", element(place))
-        found = Apply(
-            I32, "max", Apply(I32, "and", bits, constant(I32, 0x7FFFFFFF)), Var(I32, most, True)
-        )
-        writer.line(f"{most} = {writer.wide_text(found)};")
-    greatest = Apply(F32, "bits", Var(I32, writer.folded_text("max", I32, most)))
+    zero = writer.widened(constant(I32, 0))
+    most, total = (Var(I32, writer.name(name), True) for name in ("most", "total"))
+    writer.declare_all((most, zero), (total, zero))
+    with writer.loop(Axis("v", vectors), 0, vectors), writer.lanes(lane):
+        size_of = Apply(I32, "and", Apply(I32, "bits", element(place)), constant(I32, 0x7FFFFFFF))
+        writer.assign(most, writer.wide(Apply(I32, "max", size_of, most)))
+    greatest = Apply(F32, "bits", writer.folded("max", most))
     factor = select(
         compare("gt", greatest, constant(F32, LEAST)),
         Apply(F32, "div", constant(F32, MOST), greatest),
         constant(F32, 0.0),
     )
-    scale = Var(F32, writer.let_text(F32, False, writer.scalar_text(_scale(greatest))))
-    step = Var(F32, writer.let_text(F32, False, writer.scalar_text(factor)))
-    with writer.loop(Axis("v", vectors), "0", str(vectors)), writer.lanes(lane):
+    scale = writer.let(writer.scalar(_scale(greatest)))
+    step = writer.let(writer.scalar(factor))
+    with writer.loop(Axis("v", vectors), 0, vectors), writer.lanes(lane):
         moved = Apply(F32, "add", Apply(F32, "mul", element(place), step), constant(F32, HALVES))
         bits = Apply(I32, "bits", moved)
         put(place, Apply(I8, "convert", bits))
-        writer.line(
-            f"{total} = {writer.wide_text(Apply(I32, 'add', Var(I32, total, True), bits))};"
-        )
-    return scale, Apply(
-        I32,
-        "add",
-        Var(I32, writer.folded_text("add", I32, total)),
-        constant(I32, _wrapped(-size * BITS)),
-    )
+        writer.assign(total, writer.wide(Apply(I32, "add", total, bits)))
+    below = constant(I32, _wrapped(-size * BITS))
+    return scale, Apply(I32, "add", writer.folded("add", total), below)
 
 
 def _scale(greatest: Expr) -> Expr:
