@@ -149,7 +149,7 @@ class Attention:
         self.keys = site.tiles.keys
         self.whole = self.D // self.lanes if self.D % self.lanes == 0 else 0
         self.lane = Axis("lane", self.lanes)
-        self.j = axis("j", self.C)
+        self.j = Index({Axis("j", self.C): 1})
 
     def __getitem__(self, name: str) -> Any:
         return self.made.attributes[name]

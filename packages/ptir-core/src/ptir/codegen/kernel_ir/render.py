@@ -24,7 +24,7 @@ from ptir.codegen.kernel_ir.values import (
     Splat,
     Word,
 )
-from ptir.types import BOOL, I32, DType
+from ptir.types import BOOL, I32, U32, DType
 
 RELATIONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 JOINED: Final = {"and": "&&", "or": "||"}
@@ -222,7 +222,7 @@ LINES: Final[Texts] = {
     ),
     nodes.MultiplyMatrices: Renderer.multiplied,
     nodes.CopyWords: lambda r, s: r.matrices(
-        "copy", s.array, r.index(s.to), s.memory, r.index(s.at)
+        "copy", s.array, r.index(s.to), r.buffer(s.memory, U32), r.index(s.at)
     ),
     nodes.WaitCopies: lambda r, s: r.matrices("copied"),
     nodes.Line: lambda r, s: str(s.text),
