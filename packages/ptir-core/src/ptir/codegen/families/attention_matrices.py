@@ -262,9 +262,9 @@ class MatrixAttention(MatrixStages):
         with self.team.own(self.blocks.rows * self.D, "e", rolled=True) as e:
             r, d = self._named(e // self.D, self.blocks.rows), self._named(e % self.D, self.D)
             with self._inside(r) as row:
-                held = Read(U32, self.array, r * stride + d)
-                total = writer.scalar(Cell(F32, self.totals, r))
-                self._finish(r, row, d, Apply(F32, "bits", held), total)
+                word = Read(U32, self.array, r * stride + d)
+                weights = writer.scalar(Cell(F32, self.totals, r))
+                self._finish(r, row, d, Apply(F32, "bits", word), weights)
 
     def _finish(self, r: Index, row: Index, d: Index, sum: Expr, total: Expr) -> None:
         """A result: a sum over the total of its row's weights."""
