@@ -23,12 +23,13 @@ from test_opencl_families import (  # noqa: F401  collected here
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Target
-from ptir.capture.creation import tensor
+from ptir.capture.lazy import tensor
 from ptir.capture.plan import PLANS
 from ptir.codegen import tiles, tuned
+from ptir.codegen.expr import Apply, Coordinate, Var, constant
 from ptir.codegen.families import attention_split_coop
 from ptir.codegen.kernel import Kernel, Site
-from ptir.types import spec
+from ptir.types import BOOL, I32, spec
 
 UNITS = 64
 
@@ -151,12 +152,13 @@ def test_both_kernels_are_explained_and_timed(opencl: Target) -> None:
     np.testing.assert_array_equal(opencl.backend.download(found, opencl.device), result)
 
 
-def dropped(self: Any, low: str, high: str) -> tuple[str, str]:
+def dropped(self: Any, low: Var, high: Var) -> tuple[Var, Var]:
     first, last = SPLIT(self, low, high)
-    return first, f"({self.writer.index_text(self.part)} == 1 ? {first} : {last})"
+    lost = Apply(BOOL, "eq", Coordinate(I32, self.part), constant(I32, 1))
+    return first, self.writer.let(Apply(I32, "select", lost, first, last))
 
 
-def twice(self: Any, low: str, high: str) -> tuple[str, str]:
+def twice(self: Any, low: Var, high: Var) -> tuple[Var, Var]:
     """Parts 2 and 3 do the keys of parts 1 and 2, and so on."""
     before, self.part = self.part, self._named(self.part - self.part // 2 % 2, self.parts)
     found = SPLIT(self, low, high)

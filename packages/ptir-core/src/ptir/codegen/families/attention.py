@@ -28,11 +28,16 @@ from ptir.codegen.families.cache import append, is_update
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.nodes import Store
+from ptir.codegen.kernel_ir.values import Lane, Read
 from ptir.codegen.writer import Writer
 from ptir.types import F32, I32, I64
 
 NEARER: Final = 4
 """How much nearer than those of products keys and values are fetched: a head's are few."""
+MOST, TOTAL, NOW = (Var(F32, name) for name in ("most", "total", "now"))
+"""The greatest score so far, the sum of weights, and the greatest score with those at hand."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,16 @@ def shift(now: Expr) -> Expr:
     return select(none, constant(F32, 0.0), now)
 
 
+def divisor(total: Expr) -> Expr:
+    """What results are divided by: the sum of weights, where a key was seen."""
+    return select(compare("eq", total, constant(F32, 0.0)), constant(F32, 1.0), total)
+
+
+def greater(a: Expr, b: Expr) -> Expr:
+    """``a`` where it is above ``b``, else ``b``, which a NaN in ``a`` leaves alone."""
+    return select(compare("gt", a, b), a, b)
+
+
 class Attention:
     """One attention call while its kernel is written."""
 
@@ -133,6 +148,8 @@ class Attention:
         self.lanes = site.dialect.lanes
         self.keys = site.tiles.keys
         self.whole = self.D // self.lanes if self.D % self.lanes == 0 else 0
+        self.lane = Axis("lane", self.lanes)
+        self.j = Index({Axis("j", self.C): 1})
 
     def __getitem__(self, name: str) -> Any:
         return self.made.attributes[name]
@@ -151,13 +168,13 @@ class Attention:
             for operand in self.made.operands[1:3]:
                 stored = self.graph.behind_views(operand)
                 writer.fetch_ahead(stored, self.site.tiles.ahead // NEARER)
-        writer.share(outer, items)
+        first, last = writer.share(outer, items)
         if left:
-            writer.line(writer.dialect.private("s", self.keys))
-            writer.line(writer.dialect.private("q", self.D))
+            writer.array("s", self.keys, F32)
+            writer.array("q", self.D, F32)
         if tiles:
             QueryTile.declare(writer, self.D)
-        with writer.loop(Axis("e", outer), "first", "last"):
+        with writer.loop(Axis("e", outer), first, last):
             row, head, entry = digits(axis("e", outer), (self.B, heads, entries))
             if self.updates:
                 self._owned(axis("e", outer))
@@ -170,14 +187,14 @@ class Attention:
     def _tiles(self, row: Index, head: Index, entry: Index, tiles: int, left: int) -> None:
         """A tile of queries; the last entry is the queries that fill no tile, one by one."""
         writer = self.writer
-        at = writer.let_text(I32, False, writer.index_text(entry))
-        with writer.block(f"if ({at} < {tiles})" if left else ""):
-            first = axis(at, tiles) * self.lanes
+        at = writer.let(Coordinate(I32, entry))
+        with writer.when(less(at, tiles) if left else None):
+            first = axis(at.name, tiles) * self.lanes
             QueryTile(writer, self._parts(row, head), first).write(
                 lambda step, place, found: self._store((row, head, step, place), found)
             )
         if left:
-            with writer.block("else"), writer.loop(Axis("t", left), "0", str(left)):
+            with writer.otherwise(), writer.loop(Axis("t", left), 0, left):
                 self._query(row, head, axis("t", left) + tiles * self.lanes)
 
     def _parts(self, row: Index, head: Index) -> Parts:
@@ -214,38 +231,45 @@ class Attention:
         row, head = digits(entry, (self.B, self.G))
         for position, result in zip(self.updates, self.group.exits[1:], strict=True):
             made = self.graph.block.instructions[position]
-            with self.writer.block(""):
+            with self.writer.scope():
                 append(self.writer, self.builder, made, result, (row, head, number(0)))
         share = self.H // self.G
-        with self.writer.loop(Axis("g", share), "0", str(share)):
+        with self.writer.loop(Axis("g", share), 0, share):
             self._query(row, head * share + axis("g", share), number(0))
 
     def _query(self, row: Index, head: Index, step: Index) -> None:
         """One query: its scores block by block, and the values weighed by them."""
         writer = self.writer
-        low, high = (writer.scalar_text(bound) for bound in self._seen(row, step))
+        low, high = (writer.scalar(bound) for bound in self._seen(row, step))
         at = (row, head, step)
         self._each(
             lambda place: self.writer.put(
                 "q", place, self.builder.at(self.made.operands[0], (*at, place))
             )
         )
-        names = [writer.name("o") for _ in range(self.whole or self.D)]
-        wide = bool(self.whole)
-        zero = writer.dialect.literal(F32, 0.0)
-        start = writer.dialect.splat(F32, self.lanes, zero) if wide else zero
-        for name in names:
-            writer.line(f"{writer.type(F32, wide)} {name} = {start};")
-        writer.line(f"float most = {writer.dialect.literal(F32, -math.inf)}, total = {zero};")
+        wide, zero = bool(self.whole), constant(F32, 0.0)
+        held = [Var(F32, writer.name("o"), wide) for _ in range(self.whole or self.D)]
+        writer.declare_all(*((one, self._zero()) for one in held))
+        writer.declare_all((MOST, constant(F32, -math.inf)), (TOTAL, zero))
         group = head // (self.H // self.G)
-        with writer.block(f"for (int j = {low}; j < {high}; j += {self.keys})"):
-            writer.line(f"const int n = {high} - j < {self.keys} ? {high} - j : {self.keys};")
-            self._scores(row, group)
-            self._weigh(row, group, names, wide)
-        writer.line(
-            f"const float by = total == {zero} ? {writer.dialect.literal(F32, 1.0)} : total;"
-        )
-        self._result(at, names, wide)
+        with writer.loop(Axis("j", self.C), low, high, self.keys):
+            left = Coordinate(I32, self._beyond(high))
+            count = writer.let(Apply(I32, "min", left, constant(I32, self.keys)), "n")
+            self._scores(row, group, count)
+            self._weigh(row, group, count, held)
+        by = writer.let(divisor(TOTAL), "by")
+        for place, one in enumerate(held):
+            with writer.lanes(self.lane if wide else None):
+                self._store((*at, self._place(place)), Apply(F32, "div", one, by))
+
+    def _zero(self) -> Expr:
+        """What a sum begins with, per lane where heads are whole vectors."""
+        zero = constant(F32, 0.0)
+        return self.writer.widened(zero) if self.whole else zero
+
+    def _beyond(self, one: Expr) -> Index:
+        """How far a position, or the end, lies behind the block at hand."""
+        return as_index(one, 0, self.C) - self.j
 
     def _seen(self, row: Index, step: Index) -> tuple[Expr, Expr]:
         """The first key that a query sees and the one after the last."""
@@ -267,97 +291,74 @@ class Attention:
 
     def _key(self, row: Index, group: Index, operand: int, place: Index) -> Expr:
         """Element ``place`` of the key or value at position ``j + jj``."""
-        position = as_index(Var(I32, "(j + jj)"), 0, self.C - 1)
+        here = Coordinate(I32, self.j + axis("jj", self.keys))
+        position = as_index(here, 0, self.C - 1)
         return self.builder.at(self.made.operands[operand], (row, group, position, place))
 
-    def _scores(self, row: Index, group: Index) -> None:
-        """The scores of ``n`` keys into ``s``; what is left of the block is -inf."""
-        writer = self.writer
-        infinity = writer.dialect.literal(F32, -math.inf)
-        with writer.block(f"for (int jj = 0; jj < {self.keys}; ++jj)"):
-            with writer.block("if (jj < n)"):
-                found = self._dot(row, group)
-                writer.line(writer.dialect.private_store(1, "s", "jj", found))
-            with writer.block("else"):
-                writer.line(writer.dialect.private_store(1, "s", "jj", infinity))
+    def _scores(self, row: Index, group: Index, count: Var) -> None:
+        """The scores of ``count`` keys into ``s``; what is left of the block is -inf."""
+        writer, jj = self.writer, axis("jj", self.keys)
+        with writer.loop(Axis("jj", self.keys), 0, self.keys):
+            with writer.when(less(jj, count)):
+                writer.put("s", jj, self._dot(row, group))
+            with writer.otherwise():
+                writer.put("s", jj, constant(F32, -math.inf))
 
-    def _dot(self, row: Index, group: Index) -> str:
+    def _dot(self, row: Index, group: Index) -> Expr:
         """The query times one key."""
-        writer, wide = self.writer, bool(self.whole)
-        zero = writer.dialect.literal(F32, 0.0)
-        width = self.lanes if wide else 1
-        start = writer.dialect.splat(F32, width, zero) if wide else zero
-        name = writer.name("d")
-        writer.line(f"{writer.type(F32, wide)} {name} = {start};")
+        writer = self.writer
+        held = writer.declare(self._zero(), writer.name("d"))
 
         def body(place: Index) -> None:
             factors = (Cell(F32, "q", place), self._key(row, group, 1, place))
-            a, b = (writer.wide_text(x) if wide else writer.scalar_text(x) for x in factors)
-            writer.line(f"{name} = {writer.dialect.apply('fma', F32, F32, width, [a, b, name])};")
+            writer.assign(held, writer.apply("fma", F32, *map(writer.value, factors), held))
 
         self._each(body)
-        return writer.folded_text("add", F32, name) if wide else name
+        return writer.folded("add", held) if self.whole else held
 
-    def _weigh(self, row: Index, group: Index, names: list[str], wide: bool) -> None:
+    def _weigh(self, row: Index, group: Index, count: Var, held: list[Var]) -> None:
         """Turn the scores of a block into weights and add the values, rescaling what was there."""
-        writer, lane = self.writer, Axis("lane", self.lanes)
-        with writer.lanes(lane):
-            score = self._score(Cell(F32, "s", axis("lane", self.lanes)))
-            inside = compare("lt", Coordinate(I32, axis("lane", self.lanes)), Var(I32, "n"))
-            score = select(inside, score, constant(F32, -math.inf))
-            score_name = writer.let_text(F32, True, writer.wide_text(score))
-        greatest = self._greatest(score_name)
-        writer.line(f"const float now = {greatest} > most ? {greatest} : most;")
-        now = Var(F32, "now")
-        less = shift(now)
-        kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, "most"), less))
-        writer.line(f"const float keep = {writer.scalar_text(kept)};")
-        with writer.lanes(lane):
-            weights = Apply(F32, "exp", Apply(F32, "sub", Var(F32, score_name, True), less))
-            weight_name = writer.let_text(F32, True, writer.wide_text(weights))
-        writer.line(writer.dialect.private_store(self.lanes, "s", "0", weight_name))
-        writer.line(f"total = total * keep + {writer.folded_text('add', F32, weight_name)};")
-        writer.line("most = now;")
-        self._add_values(row, group, names, wide)
+        writer, lane = self.writer, axis("lane", self.lanes)
+        with writer.lanes(self.lane):
+            inside = compare("lt", Coordinate(I32, lane), count)
+            score = select(inside, self._score(Cell(F32, "s", lane)), constant(F32, -math.inf))
+            scores = writer.let(writer.wide(score))
+        writer.let(greater(self._greatest(scores), MOST), NOW.name)
+        less_by = shift(NOW)
+        kept = writer.scalar(Apply(F32, "exp", Apply(F32, "sub", MOST, less_by)))
+        keep = writer.let(kept, "keep")
+        with writer.lanes(self.lane):
+            weight = Apply(F32, "exp", Apply(F32, "sub", scores, less_by))
+            weights = writer.let(writer.wide(weight))
+        writer.emit(Store(F32, "s", number(0), weights))
+        added = writer.folded("add", weights)
+        writer.assign(TOTAL, writer.total([writer.apply("mul", F32, TOTAL, keep), added]))
+        writer.assign(MOST, NOW)
+        self._add_values(row, group, count, held, keep)
 
-    def _greatest(self, name: str) -> str:
+    def _greatest(self, scores: Var) -> Expr:
         """The greatest score of a block; NaN shows up in the sum instead."""
-        parts: list[Expr] = [Var(F32, self.writer.dialect.lane(name, i)) for i in range(self.lanes)]
+        parts: list[Expr] = [Lane(scores, i) for i in range(self.lanes)]
         while len(parts) > 1:
             half = len(parts) // 2
-            parts = [
-                select(compare("gt", parts[i], parts[i + half]), parts[i], parts[i + half])
-                for i in range(half)
-            ]
-        return self.writer.scalar_text(parts[0])
+            parts = [greater(parts[i], parts[i + half]) for i in range(half)]
+        return self.writer.scalar(parts[0])
 
-    def _add_values(self, row: Index, group: Index, names: list[str], wide: bool) -> None:
+    def _add_values(self, row: Index, group: Index, count: Var, held: list[Var], keep: Var) -> None:
         writer = self.writer
-        width = self.lanes if wide else 1
-        keep = writer.dialect.splat(F32, width, "keep") if wide else "keep"
-        for name in names:
-            less = writer.product_text(name, keep) if wide else f"{name} * {keep}"
-            writer.line(f"{name} = {less};")
-        with writer.block("for (int jj = 0; jj < n; ++jj)"):
-            weight = writer.let_text(F32, False, writer.dialect.private_load(1, "s", "jj"))
-            factor = writer.dialect.splat(F32, width, weight) if wide else weight
-            for place, name in enumerate(names):
-                value = self._key(row, group, 2, self._place(place))
-                with writer.lanes(Axis("lane", self.lanes) if wide else None):
-                    text = writer.wide_text(value) if wide else writer.scalar_text(value)
-                fma = writer.dialect.apply("fma", F32, F32, width, [factor, text, name])
-                writer.line(f"{name} = {fma};")
+        for one in held:
+            writer.assign(one, writer.apply("mul", F32, one, keep))
+        with writer.loop(Axis("jj", self.keys), 0, count):
+            weight = writer.let(Read(F32, "s", axis("jj", self.keys)))
+            for place, one in enumerate(held):
+                with writer.lanes(self.lane if self.whole else None):
+                    value = writer.value(self._key(row, group, 2, self._place(place)))
+                writer.assign(one, writer.apply("fma", F32, weight, value, one))
 
     def _place(self, number_: int) -> Index:
         if not self.whole:
             return number(number_)
         return axis("lane", self.lanes) + number_ * self.lanes
-
-    def _result(self, at: tuple[Index, ...], names: list[str], wide: bool) -> None:
-        for place, name in enumerate(names):
-            found = Apply(F32, "div", Var(F32, name, wide), Var(F32, "by"))
-            with self.writer.lanes(Axis("lane", self.lanes) if wide else None):
-                self._store((*at, self._place(place)), found)
 
     def _store(self, at: tuple[Index, ...], found: Expr) -> None:
         """Write one element, or one per lane, where the views behind the call put it."""
@@ -371,9 +372,8 @@ class Attention:
         """Call ``body`` with every place of a head: whole vectors, or single elements."""
         writer = self.writer
         if self.whole:
-            lane = Axis("lane", self.lanes)
-            with writer.loop(Axis("v", self.whole), "0", str(self.whole)), writer.lanes(lane):
+            with writer.loop(Axis("v", self.whole), 0, self.whole), writer.lanes(self.lane):
                 body(axis("v", self.whole) * self.lanes + axis("lane", self.lanes))
             return
-        with writer.loop(Axis("u", self.D), "0", str(self.D)):
+        with writer.loop(Axis("u", self.D), 0, self.D):
             body(axis("u", self.D))

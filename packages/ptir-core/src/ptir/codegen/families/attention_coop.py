@@ -14,15 +14,19 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from ptir.codegen.expr import Apply, Cell, Expr, Var, compare, constant, select
-from ptir.codegen.families.attention import Attention, shift
+from ptir.codegen.expr import Apply, Cell, Coordinate, Var, compare, constant, select
+from ptir.codegen.families.attention import NOW, TOTAL, Attention, divisor, greater, shift
 from ptir.codegen.families.cache import written
 from ptir.codegen.groups import Team, power_of_two
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.values import Read
 from ptir.types import BOOL, F32, I32
 
 RUN = 4
+DOT = Var(F32, "dot")
+ZERO = constant(F32, 0.0)
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,6 @@ def block_of(rows: int, depth: int, site: Site) -> Block | None:
     return next((block for block in found if block.nbytes <= traits.shared), None)
 
 
-def divisor(total: Expr) -> Expr:
-    """What results are divided by: the sum of weights, where a key was seen."""
-    return select(compare("eq", total, constant(F32, 0.0)), constant(F32, 1.0), total)
-
-
 class TeamAttention(Attention):
     """One attention call while its kernel of groups is written.
 
@@ -88,7 +87,7 @@ class TeamAttention(Attention):
         self._declare()
         if self.updates:
             self._append()
-            with writer.loop(Axis("blocks", blocks), "0", str(blocks), rolled=True):
+            with writer.loop(Axis("blocks", blocks), 0, blocks, rolled=True):
                 self._rows_from(axis("blocks", blocks) * block.rows)
                 writer.barrier()
         else:
@@ -97,9 +96,7 @@ class TeamAttention(Attention):
 
     def _named(self, at: Index, size: int) -> Index:
         """A number as a variable of its own."""
-        if size == 1:
-            return number(0)
-        return axis(self.writer.let_text(I32, False, self.writer.index_text(at)), size)
+        return number(0) if size == 1 else self.writer.let_index(self.writer.index(at), size)
 
     def _declare(self) -> None:
         """Shared memory, by what lies in it."""
@@ -117,7 +114,7 @@ class TeamAttention(Attention):
             _, new, start, count = self.graph.block.instructions[position].operands
             shape, type = self.graph.type(result).shape, self.graph.type(result).dtype
             bounds, step = (start, count), number(0)
-            with writer.block(""):
+            with writer.scope():
                 at = (writer, self.builder, bounds, self.row, step, shape[2])
                 with written(*at) as place, self._mine(place), self.team.own(self.D, "d") as d:
                     found = self.builder.at(new, (self.row, self.head, step, d))
@@ -141,7 +138,7 @@ class TeamAttention(Attention):
         writer.barrier()
         low, high = self._stretch(*self._range(self.block.rows))
         self._start_results()
-        with writer.block(f"for (int j = {low}; j < {high}; j += {block.keys})"):
+        with writer.loop(Axis("j", self.C), low, high, block.keys):
             self._stage(1, high)
             writer.barrier()
             self._score_all()
@@ -160,7 +157,7 @@ class TeamAttention(Attention):
     def _inside(self, r: Index) -> Iterator[Index]:
         """What is done for a row of the block that there is; gives its number."""
         writer, at = self.writer, self.first + r
-        with writer.block(f"if ({writer.index_text(at)} < {self.rows})"):
+        with writer.when(less(writer.index(at), self.rows)):
             yield self._named(at, self.rows)
 
     def _at(self, row: Index) -> tuple[Index, Index, Index]:
@@ -170,49 +167,46 @@ class TeamAttention(Attention):
 
     def _begin(self, r: Index) -> None:
         """What is kept of a row before the first key."""
-        writer, place = self.writer, self.writer.index_text(r)
-        infinity = writer.dialect.literal(F32, -math.inf)
-        writer.line(f"{self.mosts}[{place}] = {infinity};")
-        writer.line(f"{self.totals}[{place}] = {writer.dialect.literal(F32, 0.0)};")
+        self.writer.put(self.mosts, r, constant(F32, -math.inf))
+        self.writer.put(self.totals, r, ZERO)
         self._begin_bounds(r)
 
     def _begin_bounds(self, r: Index) -> None:
         """The keys that a row sees. A row that is none sees nothing."""
-        writer, place = self.writer, self.writer.index_text(r)
         for array in (self.lows, self.highs):
-            writer.line(f"{array}[{place}] = 0;")
+            self.writer.put(array, r, constant(I32, 0), I32)
         with self._inside(r) as row:
             bounds = self._seen(self.row, self._named(self._at(row)[2], self.T))
             for array, bound in zip((self.lows, self.highs), bounds, strict=True):
-                writer.line(f"{array}[{place}] = {writer.scalar_text(bound)};")
+                self.writer.put(array, r, bound, I32)
 
     def _load_queries(self) -> None:
         writer = self.writer
         with self.team.own(self.block.rows * self.D, "e") as e:
-            target = f"{self.queries}[{writer.index_text(e)}]"
             with self._inside(e // self.D) as row:
                 at = (*self._at(row), self._named(e % self.D, self.D))
-                query = writer.scalar_text(self.builder.at(self.made.operands[0], at))
-                writer.line(f"{target} = {query};")
-            with writer.block("else"):
-                writer.line(f"{target} = {writer.dialect.literal(F32, 0.0)};")
+                writer.put(self.queries, e, self.builder.at(self.made.operands[0], at))
+            with writer.otherwise():
+                writer.put(self.queries, e, ZERO)
 
-    def _range(self, rows: int) -> tuple[str, str]:
+    def _range(self, rows: int) -> tuple[Var, Var]:
         """The first key that any of so many rows sees, and the one after the last."""
         writer = self.writer
-        low, high = writer.name("low"), writer.name("high")
-        writer.line(f"int {low} = {self.C}, {high} = 0;")
-        with writer.block(f"for (int r = 0; r < {rows}; r += 1)"):
-            writer.line(f"const int a = {self.lows}[r], b = {self.highs}[r];")
-            with writer.block("if (a < b)"):
-                writer.line(f"{low} = min({low}, a); {high} = b > {high} ? b : {high};")
+        low, high = (Var(I32, writer.name(end)) for end in ("low", "high"))
+        writer.declare_all((low, constant(I32, self.C)), (high, constant(I32, 0)))
+        with writer.loop(Axis("r", rows), 0, rows):
+            ends = zip((self.lows, self.highs), "ab", strict=True)
+            a, b = (writer.let(Read(I32, array, axis("r", rows)), name) for array, name in ends)
+            with writer.when(less(a, b)):
+                writer.assign(low, Apply(I32, "min", low, a))
+                writer.assign(high, Apply(I32, "max", b, high))
         return low, high
 
-    def _stretch(self, low: str, high: str) -> tuple[str, str]:
+    def _stretch(self, low: Var, high: Var) -> tuple[Var, Var]:
         """The keys of the part, of those that any row sees."""
         return low, high
 
-    def _stage(self, operand: int, high: str) -> None:
+    def _stage(self, operand: int, high: Var) -> None:
         """A block of keys or values into shared memory; zeros beyond the last that is seen."""
         writer = self.writer
         run = RUN if self.D % RUN == 0 else 1
@@ -220,18 +214,18 @@ class TeamAttention(Attention):
         with self.team.own(self.block.keys * across, "e") as e:
             jj = self._named(e // across, self.block.keys)
             d = self._named(e % across, across)
-            places = [(d * run + n, n) for n in range(run)]
-            targets = [writer.index_text(jj * (self.D + 1) + place) for place, _ in places]
-            with writer.block(f"if (j + {writer.index_text(jj)} < {high})"):
-                position = axis(writer.let_text(I32, False, f"j + {writer.index_text(jj)}"), self.C)
-                for (place, n), target in zip(places, targets, strict=True):
+            places = [d * run + n for n in range(run)]
+            targets = [jj * (self.D + 1) + place for place in places]
+            with writer.when(less(self.j + jj, high)):
+                position = writer.let_index(self.j + jj, self.C)
+                for n, (place, target) in enumerate(zip(places, targets, strict=True)):
                     with writer.running(d, run, n):
                         at = (self.row, self.head, position, place)
-                        found = writer.scalar_text(self.builder.at(self.made.operands[operand], at))
-                    writer.line(f"{self.entries}[{target}] = {found};")
-            with writer.block("else"):
+                        found = self.builder.at(self.made.operands[operand], at)
+                        writer.put(self.entries, target, found)
+            with writer.otherwise():
                 for target in targets:
-                    writer.line(f"{self.entries}[{target}] = {writer.dialect.literal(F32, 0.0)};")
+                    writer.put(self.entries, target, ZERO)
 
     def _score_all(self) -> None:
         """Every row times every key of the block, masked; several members along a head if idle."""
@@ -241,32 +235,27 @@ class TeamAttention(Attention):
         with self._pairs(pairs, parts) as (pair, part):
             r, jj = self._named(pair // block.keys, block.rows), pair % block.keys
             jj = self._named(jj, block.keys)
-            writer.line(f"float dot = {writer.dialect.literal(F32, 0.0)};")
+            writer.declare(ZERO, DOT.name)
             own = -(-self.D // parts)
-            with writer.loop(Axis("d", own), "0", str(own)):
+            with writer.loop(Axis("d", own), 0, own):
                 d = axis("d", own) * parts + part
-                guard = f"if ({writer.index_text(d)} < {self.D})" if self.D % parts else ""
-                with writer.block(guard):
-                    factors = (
-                        writer.scalar_text(Cell(F32, self.queries, r * self.D + d)),
-                        writer.scalar_text(Cell(F32, self.entries, jj * (self.D + 1) + d)),
-                    )
-                    fused = writer.dialect.apply("fma", F32, F32, 1, [*factors, "dot"])
-                    writer.line(f"dot = {fused};")
+                with writer.when(less(d, self.D) if self.D % parts else None):
+                    query = writer.scalar(Cell(F32, self.queries, r * self.D + d))
+                    key = writer.scalar(Cell(F32, self.entries, jj * (self.D + 1) + d))
+                    writer.assign(DOT, writer.apply("fma", F32, query, key, DOT))
             if parts > 1:
-                self.team.sum([Var(F32, "dot")], pairs)
-            here = Var(I32, writer.let_text(I32, False, f"j + {writer.index_text(jj)}"))
+                self.team.sum([DOT], pairs)
+            here = writer.let(Coordinate(I32, self.j + jj))
             low, high = (Cell(I32, array, r) for array in (self.lows, self.highs))
             seen = Apply(BOOL, "and", compare("ge", here, low), compare("lt", here, high))
-            score = select(seen, self._score(Var(F32, "dot")), constant(F32, -math.inf))
-            text = writer.scalar_text(score)
-            writer.line(f"{self.scores}[{writer.index_text(r * block.keys + jj)}] = {text};")
+            score = select(seen, self._score(DOT), constant(F32, -math.inf))
+            writer.put(self.scores, r * block.keys + jj, score)
 
     @contextmanager
     def _pairs(self, pairs: int, parts: int) -> Iterator[tuple[Index, Index]]:
         """A block for each pair of a row and a key; all members are there if they have parts."""
         if parts > 1:
-            with self.writer.block(""):
+            with self.writer.scope():
                 pair = self._named(self.team.member % pairs, pairs)
                 yield pair, self._named(self.team.member // pairs, parts)
         else:
@@ -275,94 +264,84 @@ class TeamAttention(Attention):
 
     def _follow(self, r: Index) -> None:
         """A row's greatest score so far, and what is left of the sums before."""
-        writer, at = self.writer, self.writer.index_text(r)
-        most = writer.let_text(F32, False, f"{self.mosts}[{at}]")
-        writer.line(f"float now = {most};")
-        with writer.loop(Axis("jj", self.block.keys), "0", str(self.block.keys)):
-            score = Cell(F32, self.scores, r * self.block.keys + axis("jj", self.block.keys))
-            found = Var(F32, writer.scalar_text(score))
-            greater = select(compare("gt", found, NOW), found, NOW)
-            writer.line(f"now = {writer.scalar_text(greater)};")
-        kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, most), shift(NOW)))
-        writer.line(f"{self.keeps}[{at}] = {writer.scalar_text(kept)};")
-        writer.line(f"{self.mosts}[{at}] = now;")
+        writer, keys = self.writer, self.block.keys
+        most = writer.let(Read(F32, self.mosts, r))
+        writer.declare(most, NOW.name)
+        with writer.loop(Axis("jj", keys), 0, keys):
+            found = writer.scalar(Cell(F32, self.scores, r * keys + axis("jj", keys)))
+            writer.assign(NOW, writer.scalar(greater(found, NOW)))
+        writer.put(self.keeps, r, Apply(F32, "exp", Apply(F32, "sub", most, shift(NOW))))
+        writer.put(self.mosts, r, NOW)
 
     def _weigh_all(self) -> None:
         """Scores become weights."""
         writer, block = self.writer, self.block
         with self.team.own(block.rows * block.keys, "p") as pair:
-            most = Var(F32, writer.scalar_text(Cell(F32, self.mosts, pair // block.keys)))
+            most = writer.scalar(Cell(F32, self.mosts, pair // block.keys))
             score = Cell(F32, self.scores, pair)
             weight = Apply(F32, "exp", Apply(F32, "sub", score, shift(most)))
-            text = writer.scalar_text(weight)
-            writer.line(f"{self.scores}[{writer.index_text(pair)}] = {text};")
+            writer.put(self.scores, pair, weight)
 
     # --- results ---
 
     @property
-    def _results(self) -> list[tuple[int, str]]:
+    def _results(self) -> list[tuple[int, Var]]:
         """The member's results: the number of the first member's, and the variable."""
         members = self.block.members
         each = -(-self.block.rows * self.D // members)
-        return [(n * members, f"o{n}") for n in range(each)]
+        return [(n * members, Var(F32, f"o{n}")) for n in range(each)]
 
     def _start_results(self) -> None:
-        zero = self.writer.dialect.literal(F32, 0.0)
-        names = ", ".join(f"{name} = {zero}" for _, name in self._results)
-        self.writer.line(f"float {names};")
+        self.writer.declare_all(*((one, ZERO) for _, one in self._results))
 
     @contextmanager
     def _own_result(self, begin: int) -> Iterator[Index]:
         """What is done for a result of the member, where it has one."""
-        writer, count = self.writer, self.block.rows * self.D
-        at = self.team.member + begin
+        count, at = self.block.rows * self.D, self.team.member + begin
         broken = begin + self.block.members > count
-        with writer.block(f"if ({writer.index_text(at)} < {count})" if broken else ""):
-            yield axis(writer.let_text(I32, False, writer.index_text(at)), count)
+        with self.writer.when(less(at, count) if broken else None):
+            yield self.writer.let_index(at, count)
 
     def _gather(self) -> None:
         """The values, weighed, into the results; and the weights into the rows' sums."""
         writer, keys = self.writer, self.block.keys
-        for begin, name in self._results:
+        for begin, one in self._results:
             with self._own_result(begin) as at:
                 r = self._named(at // self.D, self.block.rows)
-                writer.line(f"{name} = {name} * {writer.scalar_text(Cell(F32, self.keeps, r))};")
+                keep = writer.scalar(Cell(F32, self.keeps, r))
+                writer.assign(one, writer.apply("mul", F32, one, keep))
                 d = self._named(at % self.D, self.D)
                 with self._seen_keys(r) as jj:
-                    weight = writer.scalar_text(Cell(F32, self.scores, r * keys + jj))
-                    value = writer.scalar_text(Cell(F32, self.entries, jj * (self.D + 1) + d))
-                    fused = writer.dialect.apply("fma", F32, F32, 1, [weight, value, name])
-                    writer.line(f"{name} = {fused};")
+                    weight = writer.scalar(Cell(F32, self.scores, r * keys + jj))
+                    value = writer.scalar(Cell(F32, self.entries, jj * (self.D + 1) + d))
+                    writer.assign(one, writer.apply("fma", F32, weight, value, one))
         with self.team.own(self.block.rows, "r") as r:
-            slot = writer.index_text(r)
-            writer.line(f"float total = {self.totals}[{slot}] * {self.keeps}[{slot}];")
+            before, keep = (Read(F32, array, r) for array in (self.totals, self.keeps))
+            writer.declare(writer.apply("mul", F32, before, keep), TOTAL.name)
             with self._seen_keys(r) as jj:
-                writer.line(
-                    f"total += {writer.scalar_text(Cell(F32, self.scores, r * keys + jj))};"
-                )
-            writer.line(f"{self.totals}[{slot}] = total;")
+                weight = writer.scalar(Cell(F32, self.scores, r * keys + jj))
+                writer.assign(TOTAL, writer.total([TOTAL, weight]))
+            writer.put(self.totals, r, TOTAL)
 
     @contextmanager
     def _seen_keys(self, r: Index) -> Iterator[Index]:
         """A loop over the keys of the block that a row sees: others' values may be anything."""
         writer, keys = self.writer, self.block.keys
-        low, high = (writer.scalar_text(Cell(I32, array, r)) for array in (self.lows, self.highs))
-        first = writer.let_text(I32, False, f"{low} > j ? {low} - j : 0")
-        last = writer.let_text(I32, False, f"min({keys}, {high} - j)")
+        low, high = (writer.scalar(Cell(I32, array, r)) for array in (self.lows, self.highs))
+        after, left = (Coordinate(I32, self._beyond(end)) for end in (low, high))
+        later = Apply(BOOL, "gt", low, Coordinate(I32, self.j))
+        first = writer.let(Apply(I32, "select", later, after, constant(I32, 0)))
+        last = writer.let(Apply(I32, "min", constant(I32, keys), left))
         name = writer.name("jj")
         with writer.loop(Axis(name, keys), first, last):
             yield axis(name, keys)
 
     def _store_results(self) -> None:
         """Every result over the sum of its row's weights."""
-        writer = self.writer
-        for begin, name in self._results:
+        for begin, one in self._results:
             with self._own_result(begin) as at, self._inside(at // self.D) as row:
-                total = Var(F32, writer.scalar_text(Cell(F32, self.totals, at // self.D)))
+                total = self.writer.scalar(Cell(F32, self.totals, at // self.D))
                 batch, head, step = self._at(row)
                 where = (batch, self._named(head, self.H), self._named(step, self.T))
                 place = self._named(at % self.D, self.D)
-                self._store((*where, place), Apply(F32, "div", Var(F32, name), divisor(total)))
-
-
-NOW = Var(F32, "now")
+                self._store((*where, place), Apply(F32, "div", one, divisor(total)))

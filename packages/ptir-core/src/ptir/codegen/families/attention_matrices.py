@@ -10,14 +10,26 @@ from __future__ import annotations
 
 import math
 
-from ptir.codegen.expr import Apply, Cell, Expr, Var, compare, constant, select
+from ptir.codegen.expr import (
+    Apply,
+    Cell,
+    Coordinate,
+    Expr,
+    Var,
+    as_index,
+    compare,
+    constant,
+    select,
+)
 from ptir.codegen.families import attention_split_coop
-from ptir.codegen.families.attention import shift
-from ptir.codegen.families.attention_coop import divisor
+from ptir.codegen.families.attention import MOST, TOTAL, divisor, greater, shift
+from ptir.codegen.families.attention_coop import DOT, ZERO
 from ptir.codegen.families.attention_stages import KEYS, SPLIT, Blocks, MatrixStages
 from ptir.codegen.groups import Team
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.kernel_ir.nodes import Store, WaitCopies
+from ptir.codegen.kernel_ir.values import Exchange, Read
 from ptir.codegen.matrix_fragments import Fragments, Stage
 from ptir.codegen.matrix_slices import PAD
 from ptir.codegen.matrix_tile import LARGEST
@@ -66,58 +78,65 @@ class MatrixAttention(MatrixStages):
         return sorted({row for row, _ in self.matrices.sums})
 
     def _start(self) -> None:
-        writer, zero = self.writer, self.writer.dialect.literal(F32, 0.0)
+        writer = self.writer
         self.fragments = Fragments(writer, self.matrices, self.team.member)
         self.own = self.fragments.subgroup * self.matrices.rows + self.fragments.line
-        for n, _ in enumerate(self._lines):
-            infinity = writer.dialect.literal(F32, -math.inf)
-            writer.line(f"float most{n} = {infinity}, total{n} = {zero};")
-        names = [name for names in self._outputs for name in names]
-        writer.line(f"float {', '.join(f'{name} = {zero}' for name in names)};")
+        lines = range(len(self._lines))
+        self.mosts_of, self.totals_of, self.keeps_of = (
+            [Var(F32, f"{name}{n}") for n in lines] for name in ("most", "total", "keep")
+        )
+        for most, total in zip(self.mosts_of, self.totals_of, strict=True):
+            writer.declare_all((most, constant(F32, -math.inf)), (total, ZERO))
+        writer.declare_all(*((one, ZERO) for sums in self._outputs for one in sums))
 
     @property
-    def _outputs(self) -> list[list[str]]:
+    def _outputs(self) -> list[list[Var]]:
         """The variables of the member's results, by matrix."""
         each = range(len(self.matrices.sums))
-        return [[f"o{n}_{r}" for r in each] for n in range(self.D // self.matrices.columns)]
+        matrices = range(self.D // self.matrices.columns)
+        return [[Var(F32, f"o{n}_{r}") for r in each] for n in matrices]
 
-    def _visit(self, low: str, high: str, blocks: Blocks) -> None:
+    def _visit(self, low: Var, high: Var, blocks: Blocks) -> None:
         """All blocks of keys that a row sees."""
         writer, ahead = self.writer, blocks.buffers == 2
         if ahead:
-            self._bring_both(low, high, number(0))
-        with writer.block(f"for (int j = {low}; j < {high}; j += {KEYS})"):
+            self._bring_both(as_index(low, 0, self.C), high, number(0))
+        with writer.loop(Axis("j", self.C), low, high, KEYS):
             here = number(0)
             if ahead:
-                here = axis(writer.let_text(I32, False, f"(j - {low}) / {KEYS} % 2"), 2)
+                since = Coordinate(I32, self.j - as_index(low, 0, self.C))
+                here = writer.let_index(as_index(since, 0, self.C) // KEYS % 2, 2)
             else:
                 writer.barrier()
-                self._bring_both("j", high, here)
-            writer.line(self.matrices.copied)
+                self._bring_both(self.j, high, here)
+            writer.emit(WaitCopies())
             writer.barrier()
             if ahead:
-                there = axis(writer.let_text(I32, False, f"1 - {writer.index_text(here)}"), 2)
-                self._bring_both(writer.let_text(I32, False, f"j + {KEYS}"), high, there)
+                there = writer.let_index(number(1) - here, 2)
+                self._bring_both(writer.let_index(self.j + KEYS, self.C + KEYS), high, there)
             scores = self._scores_of_block(here)
             self._weigh_rows(scores)
             self._add_values_of_block(scores, here)
 
-    def _bring_both(self, begin: str, high: str, buffer: Index) -> None:
+    def _bring_both(self, begin: Index, high: Var, buffer: Index) -> None:
         for operand in (1, 2):
             self._bring(operand, begin, high, buffer)
 
     # --- scores ---
 
-    def _zeros(self, prefix: str, matrices: int) -> list[list[str]]:
+    def _zeros(self, prefix: str, matrices: int) -> list[list[Var]]:
         """New sums, which are zero."""
-        writer, zero = self.writer, self.writer.dialect.literal(F32, 0.0)
-        each = range(len(self.matrices.sums))
-        made = [[f"{writer.name(prefix)}_{r}" for r in each] for _ in range(matrices)]
-        names = ", ".join(f"{name} = {zero}" for names in made for name in names)
-        writer.line(f"float {names};")
+        writer, each = self.writer, range(len(self.matrices.sums))
+        made = [[Var(F32, f"{writer.name(prefix)}_{r}") for r in each] for _ in range(matrices)]
+        writer.declare_all(*((one, ZERO) for sums in made for one in sums))
         return made
 
-    def _scores_of_block(self, buffer: Index) -> list[list[str]]:
+    def _multiply(self, sums: list[list[Var]], left: list[str], right: list[list[str]]) -> None:
+        """Add a left matrix times right ones beside each other."""
+        for held, words in zip(sums, right, strict=True):
+            self.fragments.multiply(BF16, [one.name for one in held], left, words)
+
+    def _scores_of_block(self, buffer: Index) -> list[list[Var]]:
         """The products of the subgroup's rows with the keys of a block."""
         sums = self._zeros("c", KEYS // self.matrices.columns)
         blocks = self.blocks
@@ -134,8 +153,7 @@ class MatrixAttention(MatrixStages):
                 stage = self._place_of(0, part, blocks.rows)
                 left = self.fragments.left(stage, row, at)
                 for found in keys:
-                    for one, right in zip(sums, found, strict=True):
-                        self.fragments.multiply(BF16, one, left, right)
+                    self._multiply(sums, left, found)
         return sums
 
     def _columns(self, stage: Stage, pair: Index, count: int) -> list[list[str]]:
@@ -145,44 +163,38 @@ class MatrixAttention(MatrixStages):
             found += self.fragments.right(stage, number(n * self.matrices.columns), pair)
         return found
 
-    def _weigh_rows(self, scores: list[list[str]]) -> None:
+    def _weigh_rows(self, scores: list[list[Var]]) -> None:
         """Mask the scores, follow the greatest of each row, and make weights of them."""
         writer = self.writer
         for n, line in enumerate(self._lines):
             own = [
-                (name, self.fragments.places()[r][1] + m * self.matrices.columns)
-                for m, names in enumerate(scores)
-                for r, name in enumerate(names)
+                (one, self.fragments.places()[r][1] + m * self.matrices.columns)
+                for m, sums in enumerate(scores)
+                for r, one in enumerate(sums)
                 if self.matrices.sums[r][0] == line
             ]
             low, high = (Cell(I32, array, self.own + line) for array in (self.lows, self.highs))
-            writer.line(f"float now{n} = most{n};")
-            now = Var(F32, f"now{n}")
-            for name, column in own:
-                here = Var(I32, writer.let_text(I32, False, f"j + {writer.index_text(column)}"))
+            most, total = self.mosts_of[n], self.totals_of[n]
+            now = writer.declare(most, f"now{n}")
+            for one, column in own:
+                here = writer.let(Coordinate(I32, self.j + column))
                 seen = Apply(BOOL, "and", compare("ge", here, low), compare("lt", here, high))
-                score = select(seen, self._score(Var(F32, name)), constant(F32, -math.inf))
-                writer.line(f"{name} = {writer.scalar_text(score)};")
-                self._raise(now.name, name)
+                score = select(seen, self._score(one), constant(F32, -math.inf))
+                writer.assign(one, writer.scalar(score))
+                writer.assign(now, greater(one, now))
             for step in self._steps():
-                with writer.block(""):
-                    other = writer.together.exchange.format(now.name, step)
-                    self._raise(now.name, writer.let_text(F32, False, other))
-            none = f"now{n} == {writer.dialect.literal(F32, -math.inf)}"
-            zero = writer.dialect.literal(F32, 0.0)
-            less = Var(F32, writer.let_text(F32, False, f"{none} ? {zero} : now{n}"))
-            kept = Apply(F32, "exp", Apply(F32, "sub", Var(F32, f"most{n}"), less))
-            writer.line(f"const float keep{n} = {writer.scalar_text(kept)};")
-            writer.line(f"most{n} = now{n};")
-            writer.line(f"total{n} = total{n} * keep{n};")
-            for name, _ in own:
-                with writer.block(""):
-                    weight = Apply(F32, "exp", Apply(F32, "sub", Var(F32, name), less))
-                    writer.line(f"{name} = {writer.scalar_text(weight)};")
-                    writer.line(f"total{n} += {name};")
-
-    def _raise(self, now: str, other: str) -> None:
-        self.writer.line(f"{now} = {other} > {now} ? {other} : {now};")
+                with writer.scope():
+                    writer.assign(now, greater(writer.let(Exchange(now, step)), now))
+            less = writer.let(shift(now))
+            kept = writer.scalar(Apply(F32, "exp", Apply(F32, "sub", most, less)))
+            keep = writer.let(kept, self.keeps_of[n].name)
+            writer.assign(most, now)
+            writer.assign(total, writer.apply("mul", F32, total, keep))
+            for one, _ in own:
+                with writer.scope():
+                    weight = Apply(F32, "exp", Apply(F32, "sub", one, less))
+                    writer.assign(one, writer.scalar(weight))
+                    writer.assign(total, writer.total([total, one]))
 
     def _steps(self) -> list[int]:
         """The distances of the members that share a row."""
@@ -194,20 +206,16 @@ class MatrixAttention(MatrixStages):
 
     # --- values ---
 
-    def _weights(self, scores: list[list[str]], step: int) -> list[list[str]]:
+    def _weights(self, scores: list[list[Var]], step: int) -> list[list[str]]:
         """The left matrix of a step along the keys, by part: what the member holds already."""
         columns, words = self.matrices.columns, []
         for row, pair in self.matrices.left:
-            names = scores[(step + 2 * pair) // columns]
-            held = [names[self.matrices.sums.index((row, n))] for n in range(2)]
-            (parts,) = SPLIT([Var(F32, name) for name in held])
-            with self.writer.lanes(None):
-                words.append(
-                    [self.writer.let_text(U32, False, self.writer.scalar_text(p)) for p in parts]
-                )
+            sums = scores[(step + 2 * pair) // columns]
+            (parts,) = SPLIT([sums[self.matrices.sums.index((row, n))] for n in range(2)])
+            words.append([self.writer.let(self.writer.scalar(part)).name for part in parts])
         return [list(part) for part in zip(*words, strict=True)]
 
-    def _add_values_of_block(self, scores: list[list[str]], buffer: Index) -> None:
+    def _add_values_of_block(self, scores: list[list[Var]], buffer: Index) -> None:
         """The values, weighed, into the results."""
         writer, columns = self.writer, self.matrices.columns
         steps = range(0, KEYS, self.matrices.depth)
@@ -216,20 +224,18 @@ class MatrixAttention(MatrixStages):
             self._place_of(2, part, KEYS, buffer) for part in reversed(range(self.pieces[2]))
         ]
         for n in range(0, len(self._outputs), 2):
-            with writer.block(""):
+            with writer.scope():
                 sums = self._zeros("d", 2)
                 for step, left in zip(steps, weights, strict=True):
                     for stage in value_parts:
                         at = number(n * columns), number(step)
                         held = self.fragments.right_across(stage, *at)
                         for words in reversed(left):
-                            for one, right in zip(sums, held, strict=True):
-                                self.fragments.multiply(BF16, one, words, right)
-                for results, names in zip(self._outputs[n : n + 2], sums, strict=True):
-                    for r, (total, name) in enumerate(zip(results, names, strict=True)):
-                        keep = f"keep{self._lines.index(self.matrices.sums[r][0])}"
-                        fused = writer.dialect.apply("fma", F32, F32, 1, [total, keep, name])
-                        writer.line(f"{total} = {fused};")
+                            self._multiply(sums, words, held)
+                for results, added in zip(self._outputs[n : n + 2], sums, strict=True):
+                    for r, (total, one) in enumerate(zip(results, added, strict=True)):
+                        keep = self.keeps_of[self._lines.index(self.matrices.sums[r][0])]
+                        writer.assign(total, writer.apply("fma", F32, total, keep, one))
 
     # --- results ---
 
@@ -238,66 +244,64 @@ class MatrixAttention(MatrixStages):
         writer, stride = self.writer, self.D + PAD[False]
         writer.barrier()
         for n, line in enumerate(self._lines):
+            total = self.totals_of[n]
             for step in self._steps():
-                with writer.block(""):
-                    other = writer.together.exchange.format(f"total{n}", step)
-                    writer.line(f"total{n} += {writer.let_text(F32, False, other)};")
-            at = writer.index_text(self.own + line)
-            with writer.block(f"if ({writer.index_text(self.fragments.place)} == 0)"):
-                writer.line(f"{self.totals}[{at}] = total{n};")
-        for m, names in enumerate(self._outputs):
-            for n, name in enumerate(names):
+                with writer.scope():
+                    other = writer.let(Exchange(total, step))
+                    writer.assign(total, writer.total([total, other]))
+            first = Apply(BOOL, "eq", Coordinate(I32, self.fragments.place), constant(I32, 0))
+            with writer.when(first):
+                writer.put(self.totals, self.own + line, total)
+        for m, sums in enumerate(self._outputs):
+            for n, one in enumerate(sums):
                 column = self.fragments.places()[n][1] + m * self.matrices.columns
-                at = writer.index_text((self.own + self.matrices.sums[n][0]) * stride + column)
-                bits = writer.dialect.apply("bits", U32, F32, 1, [name])
-                writer.line(f"{self.array}[{at}] = {bits};")
+                at = (self.own + self.matrices.sums[n][0]) * stride + column
+                writer.emit(Store(U32, self.array, at, Apply(U32, "bits", one)))
         writer.barrier()
         assert self.blocks is not None
         with self.team.own(self.blocks.rows * self.D, "e", rolled=True) as e:
             r, d = self._named(e // self.D, self.blocks.rows), self._named(e % self.D, self.D)
             with self._inside(r) as row:
-                held = f"{self.array}[{writer.index_text(r * stride + d)}]"
-                total = Var(F32, writer.scalar_text(Cell(F32, self.totals, r)))
-                self._finish(r, row, d, writer.dialect.apply("bits", F32, U32, 1, [held]), total)
+                word = Read(U32, self.array, r * stride + d)
+                weights = writer.scalar(Cell(F32, self.totals, r))
+                self._finish(r, row, d, Apply(F32, "bits", word), weights)
 
-    def _finish(self, r: Index, row: Index, d: Index, sum: str, total: Var) -> None:
+    def _finish(self, r: Index, row: Index, d: Index, sum: Expr, total: Expr) -> None:
         """A result: a sum over the total of its row's weights."""
         writer, (batch, head, step) = self.writer, self._at(row)
         where = batch, self._named(head, self.H), self._named(step, self.T)
-        made = Apply(F32, "div", Var(F32, writer.let_text(F32, False, sum)), divisor(total))
-        name = writer.name("found")
-        writer.line(f"float {name} = {writer.scalar_text(made)};")
+        made = Apply(F32, "div", writer.let(sum), divisor(total))
+        found = writer.declare(writer.scalar(made), writer.name("found"))
         finite = compare("le", Apply(F32, "abs", made), LARGEST)
-        with writer.block(f"if (!({writer.scalar_text(finite)}))"):
-            self._anew(name, where, d, r)
-        self._store((*where, d), Var(F32, name))
+        with writer.when(Apply(BOOL, "not", writer.scalar(finite))):
+            self._anew(found, where, d, r)
+        self._store((*where, d), found)
 
-    def _anew(self, name: str, where: tuple[Index, Index, Index], d: Index, r: Index) -> None:
+    def _anew(self, result: Var, where: tuple[Index, Index, Index], d: Index, r: Index) -> None:
         """A result in f32: key after key, with the greatest score so far."""
-        writer, most = self.writer, Var(F32, "most")
-        infinity, zero = (writer.dialect.literal(F32, x) for x in (-math.inf, 0.0))
-        writer.line(f"float most = {infinity}, total = {zero}, sum = {zero};")
-        low, high = (writer.scalar_text(Cell(I32, array, r)) for array in (self.lows, self.highs))
+        writer, sum = self.writer, Var(F32, "sum")
+        writer.declare_all((MOST, constant(F32, -math.inf)), (TOTAL, ZERO), (sum, ZERO))
+        low, high = (writer.scalar(Cell(I32, array, r)) for array in (self.lows, self.highs))
         with writer.loop(Axis("i", self.C), low, high, rolled=True):
             key = self.row, self.head, axis("i", self.C)
-            writer.line(f"float dot = {zero};")
-            with writer.loop(Axis("d", self.D), "0", str(self.D), rolled=True):
+            writer.declare(ZERO, DOT.name)
+            with writer.loop(Axis("d", self.D), 0, self.D, rolled=True):
                 each = self._f32(0, where, axis("d", self.D)), self._f32(1, key, axis("d", self.D))
-                texts = [writer.scalar_text(one) for one in each]
-                writer.line(f"dot = {writer.dialect.apply('fma', F32, F32, 1, [*texts, 'dot'])};")
-            score = Var(F32, writer.scalar_text(self._score(Var(F32, "dot"))))
-            now = Var(F32, writer.scalar_text(select(compare("gt", score, most), score, most)))
-            less = Var(F32, writer.scalar_text(shift(now)))
+                writer.assign(DOT, writer.apply("fma", F32, *map(writer.scalar, each), DOT))
+            score = writer.scalar(self._score(DOT))
+            now = writer.scalar(greater(score, MOST))
+            less = writer.scalar(shift(now))
             keep, weight = (
-                writer.scalar_text(Apply(F32, "exp", Apply(F32, "sub", one, less)))
-                for one in (most, score)
+                writer.scalar(Apply(F32, "exp", Apply(F32, "sub", one, less)))
+                for one in (MOST, score)
             )
-            given = [weight, writer.scalar_text(self._f32(2, key, d)), f"(sum * {keep})"]
-            writer.line(f"sum = {writer.dialect.apply('fma', F32, F32, 1, given)};")
-            writer.line(f"total = total * {keep} + {weight};")
-            writer.line(f"most = {now.name};")
-        by = divisor(Var(F32, "total"))
-        writer.line(f"{name} = {writer.scalar_text(Apply(F32, 'div', Var(F32, 'sum'), by))};")
+            value = writer.scalar(self._f32(2, key, d))
+            before = writer.apply("mul", F32, sum, keep)
+            writer.assign(sum, writer.apply("fma", F32, weight, value, before))
+            kept = writer.apply("mul", F32, TOTAL, keep)
+            writer.assign(TOTAL, writer.total([kept, weight]))
+            writer.assign(MOST, now)
+        writer.assign(result, writer.scalar(Apply(F32, "div", sum, divisor(TOTAL))))
 
     def _f32(self, operand: int, at: tuple[Index, Index, Index], place: Index) -> Expr:
         return self.builder.at(self.made.operands[operand], (*at, place))

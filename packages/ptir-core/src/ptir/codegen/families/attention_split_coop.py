@@ -15,12 +15,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ptir.codegen.expr import Apply, Expr, Load, Var, compare, select
-from ptir.codegen.families.attention import Attention, shift
-from ptir.codegen.families.attention_coop import NOW, TeamAttention, block_of, divisor
+from ptir.codegen.expr import (
+    Apply,
+    Coordinate,
+    Expr,
+    Load,
+    Var,
+    as_index,
+    constant,
+)
+from ptir.codegen.families.attention import NOW, TOTAL, Attention, divisor, greater, shift
+from ptir.codegen.families.attention_coop import ZERO, TeamAttention, block_of
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished, scratch_value
-from ptir.types import F32, I32, TensorType
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.values import Read
+from ptir.types import BOOL, F32, I32, TensorType
 
 MOSTS, TOTALS, VALUES = range(3)
 """The scratch memories: ``[part, row]`` of each key head, and ``[part, row, place]``."""
@@ -68,44 +78,53 @@ class SplitAttention(TeamAttention):
         at = flatten((heads, part, row), sizes)
         return scratch_value(self.group, what), at * self.D if what == VALUES else at
 
-    def _length(self, low: str, high: str) -> str:
-        """The keys of a part, of those from ``low`` to ``high``: at least a block."""
-        keys = self.block.keys
-        span = self.writer.let_text(I32, False, f"{high} > {low} ? {high} - {low} : 1")
-        whole = self.parts * keys
-        return self.writer.let_text(I32, False, f"({span} + {whole - 1}) / {whole} * {keys}")
+    def _bound(self, one: Expr) -> Index:
+        """A position, an end or a number of keys."""
+        return as_index(one, 0, self.C)
 
-    def _stretch(self, low: str, high: str) -> tuple[str, str]:
+    def _length(self, low: Expr, high: Expr) -> Var:
+        """The keys of a part, of those from ``low`` to ``high``: at least a block."""
+        writer, keys = self.writer, self.block.keys
+        seen = Coordinate(I32, self._bound(high) - self._bound(low))
+        some = Apply(BOOL, "gt", high, low)
+        span = writer.let(Apply(I32, "select", some, seen, constant(I32, 1)))
+        whole = self.parts * keys
+        return writer.let(Coordinate(I32, (self._bound(span) + (whole - 1)) // whole * keys))
+
+    def _stretch(self, low: Var, high: Var) -> tuple[Var, Var]:
         """Equal stretches from the first key on; the last ones may have none."""
         writer, length = self.writer, self._length(low, high)
-        first = writer.let_text(I32, False, f"{low} + {writer.index_text(self.part)} * {length}")
-        return first, writer.let_text(I32, False, f"min({high}, {first} + {length})")
+        before = Apply(I32, "mul", Coordinate(I32, self.part), length)
+        first = writer.let(Apply(I32, "add", low, before))
+        end = Coordinate(I32, self._bound(first) + self._bound(length))
+        return first, writer.let(Apply(I32, "min", high, end))
 
     @contextmanager
     def _mine(self, place: Index) -> Iterator[None]:
         """The part in whose stretch the place is; the first or last one, where that is none."""
         writer = self.writer
-        at = writer.let_text(I32, False, writer.index_text(place))
-        low, high = (writer.scalar_text(bound) for bound in self._seen(self.row, number(0)))
+        at = writer.let(Coordinate(I32, writer.index(place)))
+        low, high = (writer.scalar(bound) for bound in self._seen(self.row, number(0)))
         length = self._length(low, high)
-        owner = f"{at} < {low} ? 0 : min({self.parts - 1}, ({at} - {low}) / {length})"
-        with writer.block(
-            f"if ({writer.let_text(I32, False, owner)} == {writer.index_text(self.part)})"
-        ):
+        after = Coordinate(I32, self._bound(at) - self._bound(low))
+        last = constant(I32, self.parts - 1)
+        part = Apply(I32, "min", last, Apply(I32, "div", after, length))
+        owner = writer.let(Apply(I32, "select", less(at, low), constant(I32, 0), part))
+        with writer.when(Apply(BOOL, "eq", owner, Coordinate(I32, self.part))):
             yield
 
     def _store_results(self) -> None:
         """What the part came to, for each row."""
         writer, heads = self.writer, self.row * self.G + self.head
-        for begin, name in self._results:
+        for begin, one in self._results:
             with self._own_result(begin) as at, self._inside(at // self.D) as row:
                 value, first = self.left(VALUES, heads, self.part, row)
                 place = self._named(at % self.D, self.D)
-                writer.store(value, F32, first + place, Var(F32, name))
+                writer.store(value, F32, first + place, one)
         with self.team.own(self.block.rows, "r") as r, self._inside(r) as row:
             for what, array in ((MOSTS, self.mosts), (TOTALS, self.totals)):
                 value, at = self.left(what, heads, self.part, row)
-                writer.store(value, F32, at, Var(F32, f"{array}[{writer.index_text(r)}]"))
+                writer.store(value, F32, at, Read(F32, array, r))
 
 
 class Combination(Attention):
@@ -123,11 +142,9 @@ class Combination(Attention):
         members = self.site.tiles.block_members
         items = -(-count // members)
         at = axis("item", items) * members + axis("member", members)
-        with writer.block(f"if ({writer.index_text(at)} < {count})" if count % members else ""):
-            result = axis(writer.let_text(I32, False, writer.index_text(at)), count)
-            found = digits(result, sizes)
-            names = [writer.let_text(I32, False, writer.index_text(one)) for one in found]
-            row, head, r, place = map(axis, names, sizes)
+        with writer.when(less(at, count) if count % members else None):
+            found = digits(writer.let_index(at, count), sizes)
+            row, head, r, place = map(writer.let_index, found, sizes)
             step, within = r // split.share, r % split.share
             self._combine(row * self.G + head, r, place)
             where = row, head * split.share + within, step, place
@@ -136,27 +153,24 @@ class Combination(Attention):
 
     def _combine(self, heads: Index, r: Index, place: Index) -> None:
         """The greatest maximum, then sums and values scaled to it and added part after part."""
-        writer, dialect, parts = self.writer, self.writer.dialect, self.split.parts
+        writer, parts = self.writer, self.split.parts
         part = axis("part", parts)
 
         def left(what: int, further: Index) -> Expr:
             value, at = self.split.left(what, heads, part, r)
             return Load(F32, value, at + further)
 
-        zero, one = dialect.literal(F32, 0.0), number(0)
-        writer.line(f"float {NOW.name} = {dialect.literal(F32, -math.inf)};")
-        with writer.loop(Axis("part", parts), "0", str(parts)):
-            most = left(MOSTS, one)
-            greater = select(compare("gt", most, NOW), most, NOW)
-            writer.line(f"{NOW.name} = {writer.scalar_text(greater)};")
-        writer.line(f"float {TOTAL.name} = {zero}, {RESULT.name} = {zero};")
-        with writer.loop(Axis("part", parts), "0", str(parts)):
+        one = number(0)
+        writer.declare(constant(F32, -math.inf), NOW.name)
+        with writer.loop(Axis("part", parts), 0, parts):
+            writer.assign(NOW, writer.scalar(greater(left(MOSTS, one), NOW)))
+        writer.declare(ZERO, TOTAL.name, RESULT.name)
+        with writer.loop(Axis("part", parts), 0, parts):
             weight = Apply(F32, "exp", Apply(F32, "sub", left(MOSTS, one), shift(NOW)))
             added = Apply(F32, "mul", weight, left(TOTALS, one))
-            writer.line(f"{TOTAL.name} = {writer.scalar_text(Apply(F32, 'add', TOTAL, added))};")
-            factors = [writer.scalar_text(x) for x in (weight, left(VALUES, place))]
-            fused = dialect.apply("fma", F32, F32, 1, [*factors, RESULT.name])
-            writer.line(f"{RESULT.name} = {fused};")
+            writer.assign(TOTAL, writer.scalar(Apply(F32, "add", TOTAL, added)))
+            factors = [writer.scalar(x) for x in (weight, left(VALUES, place))]
+            writer.assign(RESULT, writer.apply("fma", F32, *factors, RESULT))
 
 
-TOTAL, RESULT = Var(F32, "total"), Var(F32, "result")
+RESULT = Var(F32, "result")

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from ptir.backend.matrices import Matrices
-from ptir.codegen.expr import Expr, Load, Var
+from ptir.codegen.expr import Coordinate, Expr, Load, Var, constant
 from ptir.codegen.families.attention_coop import TeamAttention
 from ptir.codegen.families.product_parts import FEW
 from ptir.codegen.index import Index, axis, number
 from ptir.codegen.kernel import Group, Site
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.nodes import CopyWords
 from ptir.codegen.matrix_fragments import Stage
 from ptir.codegen.matrix_sides import EXACT, RUN, narrowed, side_of, split, word_of
 from ptir.codegen.matrix_slices import PAD
@@ -131,49 +133,43 @@ class MatrixStages(TeamAttention):
             r, block = self._named(e // each, blocks.rows), self._named(e % each, each)
             kind = BF16 if self.kinds[0] == BF16 else F32
             names = [[Var(kind, writer.name("q")) for _ in range(2)] for _ in range(RUN // 2)]
-            for one in (one for pair in names for one in pair):
-                writer.line(f"float {one.name} = {writer.dialect.literal(F32, 0.0)};")
+            writer.declare_all(*((one, constant(kind, 0.0)) for pair in names for one in pair))
             with self._inside(r) as line:
                 for n, pair in enumerate(names):
                     found = side.found(line, block * (RUN // 2) + n)
                     for inner, (one, expr) in enumerate(zip(pair, found, strict=True)):
                         with writer.running(block, RUN, n * 2 + inner):
-                            writer.line(f"{one.name} = {writer.scalar_text(expr)};")
+                            writer.assign(one, writer.scalar(expr))
             for n, pair in enumerate(names):
                 (words,) = words_of(pair)
                 for part, word in enumerate(words):
                     stage = self._place_of(0, part, blocks.rows)
-                    place = writer.index_text(stage.at(r, block * (RUN // 2) + n))
-                    writer.line(f"{self.array}[{place}] = {writer.scalar_text(word)};")
+                    writer.put(self.array, stage.at(r, block * (RUN // 2) + n), word, U32)
 
-    def _bring(self, operand: int, begin: str, high: str, buffer: Index) -> None:
+    def _bring(self, operand: int, begin: Index, high: Var, buffer: Index) -> None:
         """A block of keys or values, zeros beyond the last that is seen."""
         writer, each = self.writer, self.D // 2 // RUN
         with self.team.own(KEYS * each, "e", rolled=True) as e:
             jj, block = self._named(e // each, KEYS), self._named(e % each, each)
-            position = writer.let_text(I32, False, f"{begin} + {writer.index_text(jj)}")
+            position = writer.let(Coordinate(I32, begin + jj))
             stages = [
                 self._place_of(operand, part, KEYS, buffer) for part in range(self.pieces[operand])
             ]
-            with writer.block(f"if ({position} < {high})"):
+            with writer.when(less(position, high)):
                 words = [self._word(operand, position, block * RUN + n) for n in range(RUN)]
                 if self.pieces[operand] == 1:
-                    target, at = stages[0].at(jj, block * RUN), writer.index_text(words[0].index)
-                    source = writer.buffer(words[0].source, U32)
-                    text = self.matrices.copy.format(
-                        self.array, writer.index_text(target), source, at
-                    )
-                    writer.line(text)
+                    to, at = stages[0].at(jj, block * RUN), writer.index(words[0].index)
+                    source = writer.memory(words[0].source, U32)
+                    writer.emit(CopyWords(self.array, to, source, at))
                 else:
                     self._put_halves(words, stages, jj, block)
-            with writer.block("else"):
+            with writer.otherwise():
                 for stage in stages:
                     for n in range(RUN):
-                        place = writer.index_text(stage.at(jj, block * RUN + n))
-                        writer.line(f"{self.array}[{place}] = {writer.dialect.literal(U32, 0)};")
+                        writer.put(self.array, stage.at(jj, block * RUN + n), constant(U32, 0), U32)
 
-    def _word(self, operand: int, position: str, pair: Index) -> Load:
-        found = word_of(self._pair(operand, axis(position, self.C), pair))
+    def _word(self, operand: int, position: Var, pair: Index) -> Load:
+        found = word_of(self._pair(operand, axis(position.name, self.C), pair))
         assert found is not None
         return found
 
@@ -184,9 +180,8 @@ class MatrixStages(TeamAttention):
         writer = self.writer
         for n, word in enumerate(words):
             with writer.running(block, RUN, n):
-                held = Var(U32, writer.scalar_text(word))
+                held = writer.scalar(word)
             pair = [UNPACKED[F16](held, half) for half in range(2)]
             (parts,) = split(len(stages))(pair)
             for stage, part in zip(stages, parts, strict=True):
-                place = writer.index_text(stage.at(jj, block * RUN + n))
-                writer.line(f"{self.array}[{place}] = {writer.scalar_text(part)};")
+                writer.put(self.array, stage.at(jj, block * RUN + n), part, U32)

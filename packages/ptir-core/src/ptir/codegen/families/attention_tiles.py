@@ -13,8 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expr import Apply, Cell, Expr, Var, compare, constant, select
+from ptir.codegen.expr import (
+    Apply,
+    Cell,
+    Coordinate,
+    Expr,
+    Var,
+    as_index,
+    compare,
+    constant,
+    select,
+)
 from ptir.codegen.index import Axis, Index, axis, number
+from ptir.codegen.kernel_ir.conditions import all_of
+from ptir.codegen.kernel_ir.nodes import Store
+from ptir.codegen.kernel_ir.values import Here, Read
 from ptir.codegen.writer import Writer
 from ptir.types import BOOL, F32, I32
 
@@ -22,6 +35,10 @@ KEYS: Final = 32
 """Keys of a block: results are rescaled once per block."""
 STRIP: Final = 8
 """Scores, or results, that grow in registers at once."""
+J: Final = axis("j", 1 << 30)
+"""Where a block begins; ``Parts`` know the range of positions."""
+MOST, TOTAL, NOW, KEEP = (Var(F32, name, True) for name in ("most", "total", "now", "keep"))
+LOW, HIGH = (Var(I32, name, True) for name in ("low", "high"))
 
 
 @dataclass(frozen=True)
@@ -54,159 +71,136 @@ class QueryTile:
         """The private arrays of tiles of heads of ``size`` elements."""
         lanes = writer.dialect.lanes
         for name, count in (("qs", size), ("os", size), ("ps", KEYS), ("by", 1)):
-            writer.line(writer.dialect.private(name, count * lanes))
+            writer.array(name, count * lanes, F32)
 
     def write(self, store: Callable[[Index, Index, Expr], None]) -> None:
         """The whole tile; ``store(step, place, result)`` is called for single elements."""
         writer = self.writer
         self._load_queries()
         low, high = self._ranges()
-        splat = self._splat
-        writer.line(f"{writer.type(F32, True)} most = {splat(-math.inf)}, total = {splat(0.0)};")
-        with writer.block(f"for (int j = {low[0]}; j < {high[1]}; j += {KEYS})"):
-            whole = f"j >= {low[1]} && j + {KEYS} <= {high[0]}"
-            with writer.block(f"if ({whole})"):
-                self._block("")
-            with writer.block("else"):
-                writer.line(f"const int last = {high[1]} - 1;")
-                self._block("last")
+        writer.declare_all((MOST, self._splat(-math.inf)), (TOTAL, self._splat(0.0)))
+        with writer.loop(Axis("j", 1 << 30), low[0], high[1], KEYS):
+            after = Apply(BOOL, "ge", Coordinate(I32, J), low[1])
+            before = Apply(BOOL, "le", Coordinate(I32, J + KEYS), high[0])
+            with writer.when(all_of([after, before])):
+                self._block(None)
+            with writer.otherwise():
+                furthest = as_index(high[1], 0, J.high) - 1
+                self._block(writer.let(Coordinate(I32, furthest), "last"))
         self._finish(store)
 
-    def _splat(self, value: float) -> str:
-        dialect = self.writer.dialect
-        return dialect.splat(F32, self.lanes, dialect.literal(F32, value))
+    def _splat(self, value: float) -> Expr:
+        return self.writer.widened(constant(F32, value))
 
     def _load_queries(self) -> None:
         """Queries transposed: a vector of queries for each place; results start at zero."""
-        writer, dialect, size = self.writer, self.writer.dialect, self.parts.size
-        with writer.loop(self.lane, "0", str(self.lanes)):
-            step = self.first + axis("lane", self.lanes)
-            with writer.loop(Axis("d", size), "0", str(size)):
-                found = writer.scalar_text(self.parts.query(step, axis("d", size)))
-                at = writer.index_text(axis("d", size) * self.lanes + axis("lane", self.lanes))
-                writer.line(dialect.private_store(1, "qs", at, found))
-        with writer.loop(Axis("d", size), "0", str(size)):
-            at = writer.index_text(axis("d", size) * self.lanes)
-            writer.line(dialect.private_store(self.lanes, "os", at, self._splat(0.0)))
+        writer, size, lane = self.writer, self.parts.size, axis("lane", self.lanes)
+        d = axis("d", size)
+        with writer.loop(self.lane, 0, self.lanes), writer.loop(Axis("d", size), 0, size):
+            writer.put("qs", d * self.lanes + lane, self.parts.query(self.first + lane, d))
+        with writer.loop(Axis("d", size), 0, size):
+            writer.emit(Store(F32, "os", d * self.lanes, self._splat(0.0)))
 
-    def _ranges(self) -> tuple[tuple[str, str], tuple[str, str]]:
+    def _ranges(self) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
         """What the first and the last query see; what each sees is in ``low`` and ``high``."""
         writer = self.writer
         ends = [self.parts.seen(self.first + place) for place in (0, self.lanes - 1)]
-        texts = [[writer.scalar_text(bound) for bound in end] for end in ends]
+        (low, high), (later, furthest) = [[writer.scalar(bound) for bound in end] for end in ends]
         with writer.lanes(self.lane):
             bounds = self.parts.seen(self.first + axis("lane", self.lanes))
-            for name, bound in zip(("low", "high"), bounds, strict=True):
-                writer.line(f"const {writer.type(I32, True)} {name} = {writer.wide_text(bound)};")
-        (low, high), (later, furthest) = texts
+            for variable, bound in zip((LOW, HIGH), bounds, strict=True):
+                writer.let(writer.wide(bound), variable.name)
         return (low, later), (high, furthest)
 
-    def _block(self, last: str) -> None:
-        """A block of keys; with ``last`` the furthest key of all, lanes see some of them only."""
-        writer, dialect = self.writer, self.writer.dialect
-        vector = writer.type(F32, True)
-        writer.line(f"{vector} now = most;")
+    def _block(self, last: Var | None) -> None:
+        """A block of keys; with ``last``, the furthest key of all, lanes see some of them only."""
+        writer = self.writer
+        writer.declare(MOST, NOW.name)
         for start in range(0, KEYS, STRIP):
-            with writer.block(""):
+            with writer.scope():
                 self._scores(start, last)
         with writer.lanes(self.lane):
-            now, most = Var(F32, "now", True), Var(F32, "most", True)
-            nothing = compare("eq", now, constant(F32, -math.inf))
-            shift = select(nothing, constant(F32, 0.0), now)
-            writer.line(f"const {vector} shift = {writer.wide_text(shift)};")
-            keep = Apply(F32, "exp", Apply(F32, "sub", most, Var(F32, "shift", True)))
-            writer.line(f"const {vector} keep = {writer.wide_text(keep)};")
-        writer.line("most = now;")
-        writer.line(f"total = {writer.product_text('total', 'keep')};")
-        with writer.block(f"for (int i = 0; i < {KEYS}; ++i)"):
-            at = f"i * {self.lanes}"
-            score = dialect.private_load(self.lanes, "ps", at)
-            writer.line(f"const {vector} score = {score};")
+            nothing = compare("eq", NOW, constant(F32, -math.inf))
+            shifted = writer.wide(select(nothing, constant(F32, 0.0), NOW))
+            shift = writer.let(shifted, "shift")
+            keep = writer.wide(Apply(F32, "exp", Apply(F32, "sub", MOST, shift)))
+            writer.let(keep, KEEP.name)
+        writer.assign(MOST, NOW)
+        writer.assign(TOTAL, writer.apply("mul", F32, TOTAL, KEEP))
+        with writer.loop(Axis("i", KEYS), 0, KEYS):
+            at = axis("i", KEYS) * self.lanes
+            score = writer.let(Read(F32, "ps", at, True), "score")
             with writer.lanes(self.lane):
-                shifted = Apply(F32, "sub", Var(F32, "score", True), Var(F32, "shift", True))
-                weight = writer.let_text(F32, True, writer.wide_text(Apply(F32, "exp", shifted)))
-            writer.line(dialect.private_store(self.lanes, "ps", at, weight))
-            writer.line(f"total = {writer.total_text(['total', weight])};")
+                weight = writer.wide(Apply(F32, "exp", Apply(F32, "sub", score, shift)))
+                held = writer.let(weight)
+            writer.emit(Store(F32, "ps", at, held))
+            writer.assign(TOTAL, writer.total([TOTAL, held]))
         for start in range(0, self.parts.size, STRIP):
-            with writer.block(""):
+            with writer.scope():
                 self._values(range(start, min(start + STRIP, self.parts.size)), last)
 
-    def _position(self, offset: str, last: str) -> Expr:
+    def _position(self, offset: Index, last: Var | None) -> Expr:
         """A position of the block; none that no query sees."""
-        return Var(I32, f"min(j + {offset}, {last})" if last else f"(j + {offset})")
+        here = Coordinate(I32, J + offset)
+        return here if last is None else Here(Apply(I32, "min", here, last))
 
-    def _sees(self, offset: str) -> Expr:
+    def _sees(self, offset: Index) -> Expr:
         """Whether a lane's query sees a key of the block."""
-        at = Var(I32, f"(j + {offset})")
-        after = compare("ge", at, Var(I32, "low", True))
-        return Apply(BOOL, "and", after, compare("lt", at, Var(I32, "high", True)))
+        at = Coordinate(I32, J + offset)
+        return Apply(BOOL, "and", compare("ge", at, LOW), compare("lt", at, HIGH))
 
-    def _scores(self, start: int, last: str) -> None:
+    def _scores(self, start: int, last: Var | None) -> None:
         """The scores of ``STRIP`` keys, put into ``ps``; ``now`` becomes their maximum."""
-        writer, dialect, size = self.writer, self.writer.dialect, self.parts.size
-        names = [f"s{n}" for n in range(STRIP)]
-        vector = writer.type(F32, True)
-        writer.line(f"{vector} {', '.join(f'{name} = {self._splat(0.0)}' for name in names)};")
-        with writer.loop(Axis("d", size), "0", str(size)):
-            query = dialect.private_load(self.lanes, "qs", f"d * {self.lanes}")
-            writer.line(f"const {vector} query = {query};")
-            for n, name in enumerate(names):
-                key = self.parts.key(self._position(str(start + n), last), axis("d", size))
-                factor = dialect.splat(F32, self.lanes, writer.scalar_text(key))
-                writer.line(f"{name} = {self._fma(factor, 'query', name)};")
-        for n, name in enumerate(names):
+        writer, size = self.writer, self.parts.size
+        sums = [Var(F32, f"s{n}", True) for n in range(STRIP)]
+        writer.declare_all(*((one, self._splat(0.0)) for one in sums))
+        with writer.loop(Axis("d", size), 0, size):
+            d = axis("d", size)
+            query = writer.let(Read(F32, "qs", d * self.lanes, True), "query")
+            for n, one in enumerate(sums):
+                key = writer.scalar(self.parts.key(self._position(number(start + n), last), d))
+                writer.assign(one, writer.apply("fma", F32, key, query, one))
+        for n, one in enumerate(sums):
             with writer.lanes(self.lane):
-                score = self.parts.score(Var(F32, name, True))
-                if last:
-                    score = select(self._sees(str(start + n)), score, constant(F32, -math.inf))
-                text = writer.let_text(F32, True, writer.wide_text(score))
-                greater = compare("gt", Var(F32, text, True), Var(F32, "now", True))
-                best = select(greater, Var(F32, text, True), Var(F32, "now", True))
-                writer.line(f"now = {writer.wide_text(best)};")
-            at = str((start + n) * self.lanes)
-            writer.line(dialect.private_store(self.lanes, "ps", at, text))
+                score = self.parts.score(one)
+                if last is not None:
+                    seen = self._sees(number(start + n))
+                    score = select(seen, score, constant(F32, -math.inf))
+                held = writer.let(writer.wide(score))
+                best = select(compare("gt", held, NOW), held, NOW)
+                writer.assign(NOW, writer.wide(best))
+            writer.emit(Store(F32, "ps", number((start + n) * self.lanes), held))
 
-    def _values(self, places: range, last: str) -> None:
+    def _values(self, places: range, last: Var | None) -> None:
         """Rescale a strip of results and add the block's values, weighed."""
-        writer, dialect = self.writer, self.writer.dialect
-        vector = writer.type(F32, True)
-        for place in places:
-            held = dialect.private_load(self.lanes, "os", str(place * self.lanes))
-            writer.line(f"{vector} o{place} = {writer.product_text(held, 'keep')};")
-        with writer.block(f"for (int i = 0; i < {KEYS}; ++i)"):
-            weight = dialect.private_load(self.lanes, "ps", f"i * {self.lanes}")
-            writer.line(f"const {vector} weight = {weight};")
-            position = self._position("i", last)
-            for place in places:
-                value = self.parts.value(position, number(place))
-                name = f"o{place}"
-                factor = dialect.splat(F32, self.lanes, writer.scalar_text(value))
-                text = self._fma(factor, "weight", name)
-                if last:
+        writer = self.writer
+        sums = [Var(F32, f"o{place}", True) for place in places]
+        for place, one in zip(places, sums, strict=True):
+            held = Read(F32, "os", number(place * self.lanes), True)
+            writer.declare(writer.apply("mul", F32, held, KEEP), one.name)
+        with writer.loop(Axis("i", KEYS), 0, KEYS):
+            i = axis("i", KEYS)
+            weight = writer.let(Read(F32, "ps", i * self.lanes, True), "weight")
+            for place, one in zip(places, sums, strict=True):
+                value = writer.scalar(self.parts.value(self._position(i, last), number(place)))
+                made = writer.apply("fma", F32, value, weight, one)
+                if last is not None:
                     with writer.lanes(self.lane):
-                        added = Var(F32, writer.let_text(F32, True, text), True)
-                        text = writer.wide_text(
-                            select(self._sees("i"), added, Var(F32, name, True))
-                        )
-                writer.line(f"{name} = {text};")
-        for place in places:
-            at = str(place * self.lanes)
-            writer.line(dialect.private_store(self.lanes, "os", at, f"o{place}"))
-
-    def _fma(self, a: str, b: str, c: str) -> str:
-        return self.writer.dialect.apply("fma", F32, F32, self.lanes, [a, b, c])
+                        made = writer.wide(select(self._sees(i), writer.let(made), one))
+                writer.assign(one, made)
+        for place, one in zip(places, sums, strict=True):
+            writer.emit(Store(F32, "os", number(place * self.lanes), one))
 
     def _finish(self, store: Callable[[Index, Index, Expr], None]) -> None:
         """Results divided by the sums of their weights; a query that sees nothing gives zero."""
-        writer, dialect, size = self.writer, self.writer.dialect, self.parts.size
+        writer, size = self.writer, self.parts.size
         with writer.lanes(self.lane):
-            total = Var(F32, "total", True)
-            none = compare("eq", total, constant(F32, 0.0))
-            by = writer.wide_text(select(none, constant(F32, 1.0), total))
-        writer.line(dialect.private_store(self.lanes, "by", "0", by))
-        with writer.loop(self.lane, "0", str(self.lanes)):
-            place = axis("lane", self.lanes)
-            with writer.loop(Axis("d", size), "0", str(size)):
-                held = Cell(F32, "os", axis("d", size) * self.lanes + place)
+            none = compare("eq", TOTAL, constant(F32, 0.0))
+            by = writer.wide(select(none, constant(F32, 1.0), TOTAL))
+        writer.emit(Store(F32, "by", number(0), by))
+        with writer.loop(self.lane, 0, self.lanes):
+            place, d = axis("lane", self.lanes), axis("d", size)
+            with writer.loop(Axis("d", size), 0, size):
+                held = Cell(F32, "os", d * self.lanes + place)
                 found = Apply(F32, "div", held, Cell(F32, "by", place))
-                store(self.first + place, axis("d", size), found)
+                store(self.first + place, d, found)

@@ -17,13 +17,14 @@ from ptir.codegen.kernel_ir.values import (
     Exchange,
     Fold,
     Gather,
+    Here,
     Lane,
     Raw,
     Read,
     Splat,
     Word,
 )
-from ptir.types import BOOL, I32, DType
+from ptir.types import BOOL, I32, U32, DType
 
 RELATIONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 JOINED: Final = {"and": "&&", "or": "||"}
@@ -182,6 +183,7 @@ TEXTS: Final[Texts] = {
     Const: lambda r, x: r.dialect.literal(x.dtype, x.value),
     Var: lambda r, x: str(x.name),
     Raw: lambda r, x: str(x.text),
+    Here: lambda r, x: r.text(x.of),
     Coordinate: Renderer.coordinate,
     Apply: Renderer.applied,
     Read: Renderer.read,
@@ -220,7 +222,7 @@ LINES: Final[Texts] = {
     ),
     nodes.MultiplyMatrices: Renderer.multiplied,
     nodes.CopyWords: lambda r, s: r.matrices(
-        "copy", s.array, r.index(s.to), s.memory, r.index(s.at)
+        "copy", s.array, r.index(s.to), r.buffer(s.memory, U32), r.index(s.at)
     ),
     nodes.WaitCopies: lambda r, s: r.matrices("copied"),
     nodes.Line: lambda r, s: str(s.text),

@@ -118,6 +118,20 @@ class Word(Expr):
         return made  # type: ignore[no-any-return]
 
 
+class Here(Expr):
+    """A scalar that is computed where it stands, inside an index too, and gets no name."""
+
+    __slots__ = ("of",)
+    of: Expr
+
+    def __new__(cls, of: Expr) -> Here:
+        """``of``, made of values."""
+        made, new = cls._interned(of.dtype, of)
+        if new:
+            made.of, made.axes = of, NO_AXES
+        return made  # type: ignore[no-any-return]
+
+
 class Raw(Expr):
     """A text: what is not a node yet."""
 
