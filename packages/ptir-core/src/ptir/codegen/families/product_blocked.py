@@ -22,6 +22,7 @@ class Blocked(Writing):
         whole, left = divmod(count, wide)
         groups = whole + (left > 0)
         items = self.items(groups)
+        self.item = Index({Axis("item", items): 1})
         with writer.loop(Axis("g", groups), *writer.share(groups, items)):
             if whole:
                 with writer.when(less(Var(I32, "g"), whole) if left else None):
@@ -72,8 +73,7 @@ class Blocked(Writing):
 
     def _held(self, panel: int, input: Index) -> Index:
         """Where a weight of the item's group is in the scratch memory."""
-        item = Index({Axis("item", 1 << 16): 1})
-        place = item * (self.tiles.panels * self._depth) + (panel * self._depth)
+        place = self.item * (self.tiles.panels * self._depth) + (panel * self._depth)
         return (place + input) * LANES + axis("lane", LANES)
 
     def _dequantize(self, quantized: Quantized, panel: Index, number_: int) -> None:

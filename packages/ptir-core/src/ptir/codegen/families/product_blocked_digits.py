@@ -83,6 +83,7 @@ class BlockedDigits(InGroups):
         runs = min(columns, -(-wanted // blocks))
         pieces = blocks * runs
         items = self.items(pieces)
+        self.item = Index({Axis("item", items): 1})
         with writer.loop(Axis("piece", pieces), *writer.share(pieces, items)):
             block = writer.let_index(axis("piece", pieces) // runs, blocks)
             run = writer.let_index(axis("piece", pieces) % runs, runs)
@@ -182,7 +183,7 @@ class BlockedDigits(InGroups):
 
     def _item(self, size: int) -> Index:
         """Where the item's part of a scratch memory begins, which has ``size`` for every row."""
-        return Index({Axis("item", 1 << 16): 1}) * (self._block_rows * size)
+        return self.item * (self._block_rows * size)
 
     def _digit(self, slot: Index, group: Index, digit: int, word: Index) -> Index:
         """Where a word of digits is."""

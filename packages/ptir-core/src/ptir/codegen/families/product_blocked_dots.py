@@ -76,8 +76,7 @@ class BlockedBytes(InGroups):
 
     def _placed(self, panel: int, place: Index, depth: int) -> Index:
         """Where a vector of the item's group of panels is in scratch memory."""
-        item = Index({Axis("item", 1 << 16): 1})
-        first = item * (self._wide * depth) + panel * depth
+        first = self.item * (self._wide * depth) + panel * depth
         return (first + place) * LANES + axis("lane", LANES)
 
     def _tile(self, row: Index, rows: int, panel: Index, panels: int) -> None:
