@@ -23,7 +23,7 @@ from test_opencl_families import (  # noqa: F401  collected here
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Target
-from ptir.capture.lazy import tensor
+from ptir.capture.creation import tensor
 from ptir.capture.plan import PLANS
 from ptir.codegen import tiles, tuned
 from ptir.codegen.expr import Apply, Coordinate, Var, constant
