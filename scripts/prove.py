@@ -4,6 +4,8 @@
 named (default: all), one after the other, says how far it is and about how long the rest takes, and
 goes on with what was interrupted. What each stage ended with goes into ``FOLDER/proof.json`` with
 the commit; ``--publish`` puts that into the page of the matrix, and into ``proof.json`` beside it.
+A stage that passed before, there or in the folder, is not run again as long as nothing that it
+reads has changed since (``Stage.reads``): so a proof may take several days and machines.
 It needs what ``.ci/run`` installs from the system, and hours.
 """
 
@@ -46,6 +48,11 @@ ONCE: Final = {"PTIR_REBUILD_KERNELS": "1", "POCL_KERNEL_CACHE": "0", "PYOPENCL_
 
 DIRTY: Final = "-dirty"
 
+ALL: Final = (".", ":!docs/results")
+"""Whatever is kept in the repository but what the proof itself writes."""
+CODE: Final = ("packages", "requirements")
+"""What a conformance run reads."""
+
 SUITE: Final = ("-m", "ptir_testsuite")
 PYTEST: Final = ("-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
 
@@ -55,7 +62,8 @@ class Stage:
     """A command of Python's, and about how many minutes it takes on two cores.
 
     ``report`` is a conformance run: its rows are kept in the folder, and an unfinished one goes on.
-    ``packages`` are installed in the folder for this stage alone.
+    ``packages`` are installed in the folder for this stage alone. ``reads`` are the files, as git
+    names them, on which the result depends.
     """
 
     minutes: float
@@ -63,14 +71,20 @@ class Stage:
     environment: dict[str, str] = field(default_factory=dict[str, str])
     report: bool = False
     packages: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ALL
 
 
 def whole(
-    minutes: float, backend: str, *more: str, packages: tuple[str, ...] = (), **environment: str
+    minutes: float,
+    backend: str,
+    *more: str,
+    packages: tuple[str, ...] = (),
+    reads: tuple[str, ...] = CODE,
+    **environment: str,
 ) -> Stage:
     """A whole conformance run: each case compiled by itself, as users' programs are."""
     command = (*SUITE, "run", "--backend", backend, "--jobs", str(os.cpu_count()), *more)
-    return Stage(minutes, command, ONCE | environment, report=True, packages=packages)
+    return Stage(minutes, command, ONCE | environment, True, packages, reads)
 
 
 def intel() -> tuple[str, ...]:
@@ -85,14 +99,14 @@ PATIENT: Final = ("--timeout", "300")
 
 STAGES: Final = {
     "tests": Stage(45, PYTEST, REQUIRED),
-    "mutants": Stage(10, (*SUITE, "mutants")),
+    "mutants": Stage(10, (*SUITE, "mutants"), reads=CODE),
     "ref": whole(1, "ref"),
     "c": whole(8, "c"),
     "pocl": whole(25, "opencl:portable"),
     "intel": whole(20, "opencl:intel", *PATIENT, packages=intel()),
     "coop-pocl": whole(40, "opencl:portable", **COOP),
     "coop-intel": whole(22, "opencl:intel", *PATIENT, packages=intel(), **COOP),
-    "cuda-host": whole(28, "cuda-host", **HOST),
+    "cuda-host": whole(28, "cuda-host", reads=(*CODE, "tests/cupy/host"), **HOST),
     "fuzz": Stage(30, (*SUITE, "fuzz", "--count", "4000", "--seed", "1", "--jobs", "2"), ONCE),
     "fuzz-text": Stage(30, (*SUITE, "fuzz-text", "--count", "20000", "--jobs", "2"), ONCE),
     "umath": Stage(3, ("-m", "ptir_testsuite.witnesses", "umath", "--backend", "c")),
@@ -154,13 +168,14 @@ def table(results: Sequence[Result]) -> str:
 
 
 def _run(folder: Path, chosen: Sequence[str], commit: str) -> Iterator[Result]:
-    before = [] if commit.endswith(DIRTY) else _kept(folder)  # two trees may be called so
-    kept = {r.stage: r for r in before if r.commit == commit and r.code == 0}
+    known = [] if commit.endswith(DIRTY) else [*read(PUBLISHED), *_kept(folder)]
+    kept = {r.stage: r for r in known if r.stage in chosen and r.code == 0 and _holds(r, commit)}
     for number, name in enumerate(chosen, 1):
         left = sum(STAGES[n].minutes for n in chosen[number - 1 :] if n not in kept)
         place = f"[{number}/{len(chosen)}] {name}"
         if name in kept:
             print(f"{place}: {kept[name].headline} (before)", flush=True)
+            _stored(folder, [kept[name]])
             yield kept[name]
             continue
         print(f"{place}: about {STAGES[name].minutes:g} min, all about {left:g} min", flush=True)
@@ -168,6 +183,14 @@ def _run(folder: Path, chosen: Sequence[str], commit: str) -> Iterator[Result]:
         print(f"{place}: {result.headline} ({result.seconds} s)", flush=True)
         _stored(folder, [result])
         yield result
+
+
+def _holds(result: Result, commit: str) -> bool:
+    """Whether nothing that the stage reads has changed since its result."""
+    if result.commit == commit:
+        return True
+    call = ("git", "diff", "--quiet", result.commit, "HEAD", "--", *STAGES[result.stage].reads)
+    return subprocess.run(call, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 
 def _stage(folder: Path, name: str, commit: str) -> Result:

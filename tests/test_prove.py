@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +152,48 @@ def test_what_passed_on_the_same_commit_is_not_run_again_and_what_failed_is(
     assert prove.main(tmp_path, [], publish=False) == 1
     out = capsys.readouterr().out
     assert "[1/2] good: 2 passed (before)" in out and "[2/2] bad: about 1 min, all about 1" in out
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Commits a change of a file; what comes back is the commit."""
+    git = ("git", "-c", "user.name=ptir", "-c", "user.email=ptir@example.org", "-C", str(tmp_path))
+    subprocess.run((*git, "init", "-q"), check=True)
+
+    def changed(name: str) -> str:
+        with (tmp_path / name).open("a") as file:
+            file.write("line\n")
+        subprocess.run((*git, "add", name), check=True)
+        subprocess.run((*git, "commit", "-q", "-m", name), check=True)
+        return prove._commit()
+
+    monkeypatch.setattr(prove, "ROOT", tmp_path)
+    monkeypatch.setattr(prove, "PUBLISHED", tmp_path / "published.json")
+    return changed
+
+
+def test_what_reads_nothing_that_changed_is_not_run_again(
+    repository: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(1, ("-c", "print('ran')"), reads=("code",))
+    monkeypatch.setattr(prove, "STAGES", {"it": stage})
+    repository("code")
+    first = repository("page")
+
+    def commit_of_the_result(folder: str) -> str:
+        assert prove.main(tmp_path / folder, [], publish=False) == 0
+        (result,) = prove.read(tmp_path / folder / "proof.json")
+        return result.commit
+
+    assert commit_of_the_result("one") == first
+    second = repository("page")
+    assert commit_of_the_result("one") == first  # no code has changed
+    assert commit_of_the_result("two") == second  # another folder knows of nothing
+    (tmp_path / "published.json").write_text((tmp_path / "one/proof.json").read_text())
+    assert commit_of_the_result("three") == first  # it is published
+    assert repository("code") == commit_of_the_result("one")
+    monkeypatch.setattr(prove, "_commit", lambda: "abcd-dirty")
+    assert commit_of_the_result("one") == "abcd-dirty"
 
 
 def test_a_stage_imports_its_packages_and_what_was_on_the_path_before(
