@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from paper import compiled, optimized
@@ -12,6 +12,7 @@ import ptir
 from ptir.backend.kernel import Argument
 from ptir.codegen.expr import Apply, Const, Coordinate, Expr, Var
 from ptir.codegen.index import axis, number
+from ptir.codegen.kernel_ir import nodes, render, values, verify
 from ptir.codegen.kernel_ir.nodes import (
     Array,
     Assign,
@@ -260,6 +261,16 @@ def test_a_fault_of_the_generator_is_found_before_a_compiler(
     monkeypatch.setenv("PTIR_VERIFY", "1")
     with pytest.raises(VerifyError, match=r"a map kernel for .* is not legal: argument b\d is wr"):
         compiled(program)
+
+
+def test_every_kind_of_node_is_rendered_and_verified() -> None:
+    statements = set(get_args(nodes.Statement))
+    text = {nodes.Line, nodes.Headed}
+    assert render.LINES.keys() | render.BLOCKS.keys() == statements
+    assert verify.CHECKS.keys() == statements - text
+    made = {kind for kind in vars(values).values() if isinstance(kind, type)}
+    made = {kind for kind in made if issubclass(kind, Expr) and kind is not Expr}
+    assert made - render.TEXTS.keys() == set() == made - verify.VALUES.keys()
 
 
 def test_axes_are_read_by_name() -> None:

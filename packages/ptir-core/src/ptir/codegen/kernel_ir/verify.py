@@ -22,6 +22,7 @@ from ptir.codegen.kernel_ir.values import (
     Exchange,
     Fold,
     Gather,
+    Here,
     Lane,
     Raw,
     Read,
@@ -390,6 +391,7 @@ VALUES: Final[Mapping[type, Callable[[_Verifier, Any], bool]]] = {
     Read: lambda v, x: v.place(
         x.memory, x.dtype, x.index, v._lanes if x.wide else 1, written=False
     ),
+    Here: lambda v, x: v.scalar(x.of, x.dtype, "what is computed in place"),
     Splat: lambda v, x: v.scalar(x.of, x.dtype, "what is put into every lane"),
     Gather: _Verifier.gathered,
     Lane: _Verifier.lane,
