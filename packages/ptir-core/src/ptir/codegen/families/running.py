@@ -11,14 +11,16 @@ import math
 from typing import Final
 
 from ptir.codegen.elementwise import rounded
-from ptir.codegen.expr import Const, Expr, Var, constant
+from ptir.codegen.expr import Const, Coordinate, Expr, Var, as_index, compare, constant
 from ptir.codegen.folds import COMBINE, identity
 from ptir.codegen.graph import Graph
 from ptir.codegen.groups import Team, threads
-from ptir.codegen.index import Axis, Index, axis, digits
+from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.values import Gather, Lane, Read
 from ptir.codegen.writer import Writer
-from ptir.types import I32
+from ptir.types import F32, I32
 
 ALONE: Final = 128
 """Elements up to which a line belongs to one member of a group."""
@@ -57,8 +59,7 @@ class _Running:
         beside = self.inner % self.lanes == 0  # a vector of lines must not cross into the next
         pieces = lines // self.lanes if beside else lines
         items = self.site.items(pieces, math.prod(self.shape) * 4)
-        writer.share(pieces, items)
-        with writer.loop(Axis("p", pieces), "first", "last"):
+        with writer.loop(Axis("p", pieces), *writer.share(pieces, items)):
             if beside:
                 with writer.lanes(self.lane):
                     lane = axis("lane", self.lanes)
@@ -85,28 +86,18 @@ class _Running:
     def _combined(self, a: Expr, b: Expr) -> Expr:
         return COMBINE[self.kind](self.dtype, a, b)
 
-    def _held(self, start: Expr) -> str:
+    def _held(self, start: Expr) -> Var:
         """A variable that grows, one per lane while there are lanes."""
-        writer, wide = self.writer, self.writer.lane is not None
-        name, text = (
-            writer.name("acc"),
-            writer.wide_text(start) if wide else writer.scalar_text(start),
-        )
-        writer.line(f"{writer.type(self.dtype, wide)} {name} = {text};")
-        return name
+        writer = self.writer
+        return writer.declare(writer.widened(start) if writer.lane else start)
 
     def _line(self, line: Index, start: Expr, begin: int) -> None:
         """One line, or one per lane, element by element from ``begin`` on."""
-        writer, wide = self.writer, self.writer.lane is not None
-        name, left = self._held(start), self.size - begin
-        with writer.loop(Axis("j", left), "0", str(left)):
+        writer, held, left = self.writer, self._held(start), self.size - begin
+        with writer.loop(Axis("j", left), 0, left):
             flat = self._at(line, axis("j", left) + begin)
-            found = self._combined(Var(self.dtype, name, wide), self._element(flat))
-            writer.line(
-                f"{name} = {writer.wide_text(found) if wide else writer.scalar_text(found)};"
-            )
-            # a new name each turn: variables of expressions never change
-            total = Var(self.dtype, writer.let_text(self.dtype, wide, name), wide)
+            writer.assign(held, writer.value(self._combined(held, self._element(flat))))
+            total = writer.let(held)  # a new one each turn: what expressions hold never changes
             writer.store(self.group.exits[0], self.dtype, flat, rounded(self.dtype, total))
 
     def _long(self, line: Index) -> None:
@@ -114,17 +105,16 @@ class _Running:
         writer, whole = self.writer, self.size // self.lanes
         start: Expr = self.start()
         if whole:
-            name = self._held(start)
-            with writer.loop(Axis("v", whole), "0", str(whole)), writer.lanes(self.lane):
+            held = self._held(start)
+            with writer.loop(Axis("v", whole), 0, whole), writer.lanes(self.lane):
                 place = axis("v", whole) * self.lanes + axis("lane", self.lanes)
                 flat = self._at(line, place)
-                before = Var(self.dtype, writer.let_text(self.dtype, False, name))
-                found = self._combined(before, self._prefix(writer.wide_text(self._element(flat))))
-                total = writer.let_text(self.dtype, True, writer.wide_text(found))
-                result = rounded(self.dtype, Var(self.dtype, total, True))
-                writer.store(self.group.exits[0], self.dtype, flat, result)
-                writer.line(f"{name} = {writer.dialect.lane(total, self.lanes - 1)};")
-            start = Var(self.dtype, writer.let_text(self.dtype, False, name))
+                before = writer.let(held)
+                found = self._combined(before, self._prefix(writer.wide(self._element(flat))))
+                total = writer.let(writer.wide(found))
+                writer.store(self.group.exits[0], self.dtype, flat, rounded(self.dtype, total))
+                writer.assign(held, Lane(total, self.lanes - 1))
+            start = writer.let(held)
         if self.size % self.lanes:
             self._line(line, start, whole * self.lanes)
 
@@ -138,46 +128,43 @@ class _Running:
         members = min(self.site.tiles.line_members, self.site.traits.group)
         team = Team(writer, members)
         array, count = writer.shared(dtype, team.members), team.members
-        name, line = self._held(self.start()), axis("item", lines)
-        with writer.block(f"for (int j = 0; j < {size}; j += {count})"):
-            place = axis(writer.let_text(I32, False, "j + member"), size)
+        word = dtype if dtype.bits >= I32.bits else F32 if dtype.is_float else I32  # as carried
+        held, line, member = self._held(self.start()), axis("item", lines), team.member
+        with writer.loop(Axis("j", size), 0, size, count):
+            place = writer.let_index(axis("j", size) + member, size)
             own = self._held(self.start())
-            with writer.block(f"if ({writer.index_text(place)} < {size})"):
-                writer.line(f"{own} = {writer.scalar_text(self._element(self._at(line, place)))};")
+            with writer.when(less(place, size)):
+                writer.assign(own, writer.scalar(self._element(self._at(line, place))))
             step = 1
             while step < count:
-                writer.line(f"{array}[member] = {own};")
+                writer.put(array, member, own, word)
                 writer.barrier()
-                with writer.block(f"if (member >= {step})"):
-                    before = Var(dtype, writer.let_text(dtype, False, f"{array}[member - {step}]"))
-                    found = self._combined(before, Var(dtype, own))
-                    writer.line(f"{own} = {writer.scalar_text(found)};")
+                with writer.when(compare("ge", Coordinate(I32, member), constant(I32, step))):
+                    other = as_index(Coordinate(I32, member - step), 0, count - step - 1)
+                    before = writer.let(Read(dtype, array, other))
+                    writer.assign(own, writer.scalar(self._combined(before, own)))
                 writer.barrier()
                 step *= 2
-            with writer.block(""):
-                found = self._combined(Var(dtype, name), Var(dtype, own))
-                total = Var(dtype, writer.let_text(dtype, False, writer.scalar_text(found)))
-                with writer.block(f"if ({writer.index_text(place)} < {size})"):
+            with writer.scope():
+                total = writer.let(writer.scalar(self._combined(held, own)))
+                with writer.when(less(place, size)):
                     result = rounded(dtype, total)
                     writer.store(self.group.exits[0], dtype, self._at(line, place), result)
-                writer.line(f"{array}[member] = {total.name};")
+                writer.put(array, member, total, word)
             writer.barrier()
-            writer.line(f"{name} = {array}[{count - 1}];")
+            writer.assign(held, Read(dtype, array, number(count - 1)))
             writer.barrier()
         return finished(self.group, writer, lines, members=count)
 
-    def _prefix(self, text: str) -> Expr:
+    def _prefix(self, found: Expr) -> Expr:
         """The fold of each lane with all lanes before it."""
-        writer, dtype, step = self.writer, self.dtype, 1
-        name = writer.let_text(dtype, True, text)
-        nothing = writer.dialect.literal(dtype, self.start().value)
+        writer, step = self.writer, 1
         while step < self.lanes:
-            lanes = [writer.dialect.lane(name, n) for n in range(self.lanes - step)]
-            moved = writer.dialect.gathered(dtype, [*(nothing,) * step, *lanes])
-            earlier = Var(dtype, writer.let_text(dtype, True, moved), True)
-            found = writer.wide_text(self._combined(earlier, Var(dtype, name, True)))
-            name, step = writer.let_text(dtype, True, found), step * 2
-        return Var(dtype, name, True)
+            held = writer.let(found)
+            lanes = [Lane(held, n) for n in range(self.lanes - step)]
+            earlier = writer.let(Gather(*(self.start(),) * step, *lanes))
+            found, step = writer.wide(self._combined(earlier, held)), step * 2
+        return writer.let(found)
 
 
 def coop(group: Group, site: Site) -> Kernel:

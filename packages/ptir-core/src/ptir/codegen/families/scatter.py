@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from ptir.codegen.elementwise import NARROW, cast, maximum, minimum
 from ptir.codegen.expr import Apply, Expr, Load, as_index, compare, constant
@@ -17,6 +17,7 @@ from ptir.codegen.graph import Graph
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits, flatten
 from ptir.codegen.kernel import Group, Kernel, Site, finished, scratch_value
 from ptir.codegen.movement import Coordinates, both
+from ptir.codegen.statements import Whole
 from ptir.codegen.writer import Writer
 from ptir.types import BOOL, F32, I32, DType
 
@@ -27,6 +28,9 @@ FOLD: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
     "min": minimum,
     "replace": lambda dtype, a, b: b,
 }
+
+Range: TypeAlias = tuple[Whole, Whole]
+"""Where a loop begins and ends."""
 
 
 def match(graph: Graph, position: int) -> Group | None:
@@ -77,22 +81,20 @@ class _Scatter:
         pieces = self.batches if by_batch else self.columns
         work = self.batches * self.places * self.columns * 4
         items = self.site.items(pieces, work)
-        writer.share(pieces, items)
-        ranges = (("first", "last"), ("0", str(self.columns)))
-        if not by_batch:
-            ranges = (("0", "1"), ("first", "last"))
+        part = writer.share(pieces, items)
+        ranges: tuple[Range, Range] = (part, (0, self.columns)) if by_batch else ((0, 1), part)
         if self.grows:
             self._each(*ranges, self._widen)
         if self.places:
             batches = writer.loop(Axis("b", self.batches), *ranges[0])
-            with batches, writer.loop(Axis("p", self.places), "0", str(self.places)):
+            with batches, writer.loop(Axis("p", self.places), 0, self.places):
                 self._place(*ranges[1])
         if self.grows:
             self._each(*ranges, self._narrow)
         scratch = (self.type.with_dtype(F32),) if self.grows else ()
         return finished(self.group, writer, items, scratch)
 
-    def _place(self, first: str, last: str) -> None:
+    def _place(self, first: Whole, last: Whole) -> None:
         """Fold the update of one place into its columns, if it lies inside."""
         writer, batch = self.writer, self._batch()
         spot = (*batch, *digits(axis("p", self.places), self.lead))
@@ -103,7 +105,7 @@ class _Scatter:
             inside = both(inside, _inside(entry, size))
             narrowed = entry if entry.dtype == I32 else Apply(I32, "convert", entry)
             found.append(as_index(narrowed, 0, size - 1))
-        kept = writer.block(f"if ({writer.scalar_text(inside)})")
+        kept = writer.when(writer.scalar(inside))
         with kept, writer.loop(Axis("c", self.columns), first, last):
             column = digits(axis("c", self.columns), self._column_shape())
             update = self.builder.at(self.made.operands[2], (*spot, *column))
@@ -116,14 +118,12 @@ class _Scatter:
         before = Load(dtype, self.held, flat)
         self.writer.store(self.held, dtype, flat, FOLD[self.kind](dtype, before, update))
 
-    def _each(
-        self, batches: tuple[str, str], columns: tuple[str, str], body: Callable[[Index], None]
-    ) -> None:
+    def _each(self, batches: Range, columns: Range, body: Callable[[Index], None]) -> None:
         """Call ``body`` with the place of every element of the item's part."""
         rows = [self.type.shape[a] for a in self.axes]
         writer, count = self.writer, math.prod(rows)
         outer = writer.loop(Axis("b", self.batches), *batches)
-        middle = writer.loop(Axis("row", count), "0", str(count))
+        middle = writer.loop(Axis("row", count), 0, count)
         with outer, middle, writer.loop(Axis("c", self.columns), *columns):
             found = digits(axis("row", count), rows)
             column = digits(axis("c", self.columns), self._column_shape())
