@@ -14,8 +14,9 @@ from typing import Final
 
 from ptir.codegen.elementwise import maximum, minimum
 from ptir.codegen.expr import Apply, Const, Expr, Var, carrier, compare, constant, select
+from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.writer import Writer
-from ptir.types import BOOL, DTYPES, I32, DType
+from ptir.types import BOOL, DTYPES, DType
 
 COMBINE: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
     "sum": lambda dtype, a, b: Apply(dtype, "add", a, b),
@@ -45,15 +46,13 @@ def held(writer: Writer, kind: str, dtype: DType, wide: bool) -> Held | Bounds:
     )
 
 
-def take_better(
-    writer: Writer, names: list[str], dtype: DType, wide: bool, found: Expr, index: Expr
-) -> None:
+def take_better(writer: Writer, best: Var, where: Var, found: Expr, index: Expr) -> None:
     """Replace the best element so far, and its place, where ``found`` comes before it."""
-    best, where = Var(dtype, names[0], wide), Var(I32, names[1], wide)
     beats = is_better(best, where, found, index)
-    spelled = writer.wide_text if wide else writer.scalar_text
-    texts = [spelled(select(beats, a, b)) for a, b in ((found, best), (index, where))]
-    writer.line(f"{names[0]} = {texts[0]}; {names[1]} = {texts[1]};")
+    pairs = (found, best), (index, where)
+    after = [_valued(writer, select(beats, new, old), old.wide) for new, old in pairs]
+    for held, value in zip((best, where), after, strict=True):
+        writer.assign(held, value)
 
 
 def is_better(best: Expr, where: Expr, found: Expr, index: Expr) -> Expr:
@@ -76,32 +75,27 @@ class Held:
     """A fold in one variable."""
 
     def __init__(self, writer: Writer, kind: str, dtype: DType, wide: bool) -> None:
-        self._writer, self._kind, self._dtype, self._wide = writer, kind, dtype, wide
-        self._name = _declared(writer, identity(kind, dtype), wide)
+        self._writer, self._kind = writer, kind
+        self._now = writer.declare(_valued(writer, identity(kind, dtype), wide))
 
     def add(self, element: Expr) -> None:
         """Fold another element in."""
-        now = Var(self._dtype, self._name, self._wide)
-        _assign(
-            self._writer, self._name, COMBINE[self._kind](self._dtype, now, element), self._wide
-        )
+        _assign(self._writer, self._now, self._combined(self._now, element))
 
     def result(self) -> Expr:
         """What the elements so far come to: a new variable."""
-        return Var(
-            self._dtype, self._writer.let_text(self._dtype, self._wide, self._name), self._wide
-        )
+        return self._writer.let(self._now)
 
     def folded(self) -> Expr:
         """What all lanes come to."""
-        return _pairwise(self._writer, self._dtype, self._name, self._combined)
+        return _pairwise(self._writer, self._now, self._combined)
 
     def across(self, bring: Bring) -> Expr:
         """What all members of a group come to."""
-        return bring(Var(self._dtype, self._name), self._combined)
+        return bring(self._now, self._combined)
 
     def _combined(self, a: Expr, b: Expr) -> Expr:
-        return COMBINE[self._kind](self._dtype, a, b)
+        return COMBINE[self._kind](self._now.dtype, a, b)
 
 
 @dataclass(frozen=True)
@@ -132,29 +126,26 @@ class Bounds:
     """
 
     def __init__(self, writer: Writer, kind: str, dtype: DType, wide: bool) -> None:
-        self._writer, self._kind, self._dtype, self._wide = writer, kind, dtype, wide
+        self._writer, self._kind, self._dtype = writer, kind, dtype
         self._of = of = _bits(dtype)
         first = of.infinity | (of.sign if kind == "max" else 0)
         signed = first - 2 * of.sign if kind == "max" else first
         starts = (("max", of.signed, signed), ("min", of.plain, first), ("max", of.plain, first))
-        self._names = [
-            (op, Var(of_type, _declared(writer, constant(of_type, start), wide), wide))
+        self._bounds = [
+            (op, writer.declare(_valued(writer, constant(of_type, start), wide)))
             for op, of_type, start in starts
         ]
 
     def add(self, element: Expr) -> None:
         """Fold another element in."""
-        for op, bound in self._names:
+        for op, bound in self._bounds:
             bits = Apply(bound.dtype, "bits", element)
-            _assign(self._writer, bound.name, Apply(bound.dtype, op, bound, bits), self._wide)
+            _assign(self._writer, bound, Apply(bound.dtype, op, bound, bits))
 
     def _rank(self) -> Expr:
         """The result's place in the order of all floats, NaN at the end that is looked for."""
         of = self._of
-        top, low, high = (
-            Var(b.dtype, self._writer.let_text(b.dtype, self._wide, b.name), self._wide)
-            for _, b in self._names
-        )
+        top, low, high = (self._writer.let(bound) for _, bound in self._bounds)
         rest = constant(of.plain, of.sign - 1)
         nan = compare("gt", high, constant(of.plain, of.sign + of.infinity))
         if self._kind == "max":
@@ -182,41 +173,30 @@ class Bounds:
 
     def folded(self) -> Expr:
         """What all lanes come to."""
-        of, writer = self._of, self._writer
-        name = writer.let_text(of.signed, True, writer.wide_text(self._rank()))
-        return self._float(_pairwise(writer, of.signed, name, self._combined))
+        writer = self._writer
+        rank = writer.let(writer.wide(self._rank()))
+        return self._float(_pairwise(writer, rank, self._combined))
 
     def across(self, bring: Bring) -> Expr:
         """What all members of a group come to."""
-        writer, of = self._writer, self._of
-        name, rank = writer.name("acc"), writer.scalar_text(self._rank())
-        writer.line(f"{writer.type(of.signed, False)} {name} = {rank};")
-        return self._float(bring(Var(of.signed, name), self._combined))
+        name, rank = self._writer.name("acc"), self._writer.scalar(self._rank())
+        return self._float(bring(self._writer.declare(rank, name), self._combined))
 
     def _combined(self, a: Expr, b: Expr) -> Expr:
         return Apply(self._of.signed, self._kind, a, b)
 
 
-def _declared(writer: Writer, start: Const, wide: bool) -> str:
-    name = writer.name("acc")
-    text = writer.scalar_text(start)
-    if wide:
-        text = writer.dialect.splat(start.dtype, writer.dialect.lanes, text)
-    writer.line(f"{writer.type(start.dtype, wide)} {name} = {text};")
-    return name
+def _valued(writer: Writer, found: Expr, wide: bool) -> Expr:
+    return writer.wide(found) if wide else writer.scalar(found)
 
 
-def _assign(writer: Writer, name: str, found: Expr, wide: bool) -> None:
-    writer.line(f"{name} = {writer.wide_text(found) if wide else writer.scalar_text(found)};")
+def _assign(writer: Writer, held: Var, found: Expr) -> None:
+    writer.assign(held, _valued(writer, found, held.wide))
 
 
-def _pairwise(
-    writer: Writer, dtype: DType, name: str, combined: Callable[[Expr, Expr], Expr]
-) -> Expr:
+def _pairwise(writer: Writer, held: Var, combined: Callable[[Expr, Expr], Expr]) -> Expr:
     """The lanes of a variable combined, each of the first half with one of the second."""
-    parts: list[Expr] = [
-        Var(dtype, writer.dialect.lane(name, place)) for place in range(writer.dialect.lanes)
-    ]
+    parts: list[Expr] = [Lane(held, place) for place in range(writer.dialect.lanes)]
     while len(parts) > 1:
         half = len(parts) // 2
         parts = [combined(parts[i], parts[i + half]) for i in range(half)]

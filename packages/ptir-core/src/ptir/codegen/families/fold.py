@@ -13,7 +13,7 @@ from typing import Any
 
 from ptir.codegen.elementwise import rounded
 from ptir.codegen.epilogue import builder_of, epilogue, store
-from ptir.codegen.expr import Coordinate, Expr, Var, constant, select
+from ptir.codegen.expr import Coordinate, Expr, compare, constant, select
 from ptir.codegen.families.rows import WIDEST
 from ptir.codegen.folds import held, identity, take_better
 from ptir.codegen.graph import Graph
@@ -51,14 +51,14 @@ def write(group: Group, site: Site) -> Kernel:
     lanes = site.dialect.lanes
     vectors = fold.outputs // lanes
     items = site.items(vectors, fold.outputs * fold.length * 4)
-    writer.share(vectors, items)
+    first, last = writer.share(vectors, items)
     if vectors:
-        with writer.loop(Axis("v", vectors), "first", "last"), writer.lanes(Axis("lane", lanes)):
+        with writer.loop(Axis("v", vectors), first, last), writer.lanes(Axis("lane", lanes)):
             fold.write(writer, axis("v", vectors) * lanes + axis("lane", lanes))
     if fold.outputs % lanes:
-        with writer.block(f"if (last == {vectors})"):
+        with writer.when(compare("eq", last, constant(I32, vectors))):
             for place in range(vectors * lanes, fold.outputs):
-                with writer.block(""):
+                with writer.scope():
                     fold.write(writer, number(place))
     return finished(group, writer, items)
 
@@ -113,7 +113,7 @@ class _Fold:
         dtype, kind = self._type.dtype, self._made.attributes["kind"]
         fold = held(writer, kind, dtype, wide)
         if self.length:
-            with writer.loop(Axis("j", self.length), "0", str(self.length)):
+            with writer.loop(Axis("j", self.length), 0, self.length):
                 fold.add(self._element(flat))
         self._store(writer, flat, rounded(dtype, fold.result()))
 
@@ -123,15 +123,13 @@ class _Fold:
     def _write_arg(self, writer: Writer, flat: Index, wide: bool) -> None:
         """The place of the first NaN, else of the first greatest element."""
         dtype = self._builder.graph.type(self._operand).dtype
-        names = [writer.name("best"), writer.name("place")]
-        spelled = writer.wide_text if wide else writer.scalar_text
-        starts = (identity("max", dtype), constant(I32, 0))
-        for name, start in zip(names, starts, strict=True):
-            writer.line(f"{writer.type(start.dtype, wide)} {name} = {spelled(start)};")
-        with writer.loop(Axis("j", self.length), "0", str(self.length)):
+        begun = writer.wide if wide else writer.scalar
+        best = writer.declare(begun(identity("max", dtype)), writer.name("best"))
+        where = writer.declare(begun(constant(I32, 0)), writer.name("place"))
+        with writer.loop(Axis("j", self.length), 0, self.length):
             index = Coordinate(I32, axis("j", self.length))
-            take_better(writer, names, dtype, wide, self._element(flat), index)
-        self._store(writer, flat, Var(I32, names[1], wide))
+            take_better(writer, best, where, self._element(flat), index)
+        self._store(writer, flat, where)
 
 
 def _axes(made: Instruction) -> tuple[int, ...]:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ptir.codegen.elementwise import NARROW, rounded
-from ptir.codegen.expr import Cell, Coordinate, Expr, Var
+from ptir.codegen.expr import Cell, Coordinate, Expr, Var, constant
 from ptir.codegen.folds import COMBINE, held, identity, take_better
 from ptir.codegen.graph import CHEAP, Builder, Graph, Register, Unfusible, follows, is_map, weight
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.regions import exits
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
@@ -222,8 +223,7 @@ class RowWriter:
 
     def _array(self, name: str) -> str:
         """Declare an array for the elements of a row; gives its name."""
-        self.writer.line(self.writer.dialect.private(name, self.rows.size))
-        return name
+        return self.writer.array(name, self.rows.size, F32)
 
     def exit(self, value: int, place: Index) -> Expr:
         """An exit's element at a place of the row."""
@@ -236,11 +236,11 @@ class RowWriter:
         """Call ``body`` with every place of the row: whole vectors, then single elements."""
         whole = self.rows.size // self.lanes
         if whole:
-            with self.writer.loop(Axis("v", whole), "0", str(whole)), self.writer.lanes(self.lane):
+            with self.writer.loop(Axis("v", whole), 0, whole), self.writer.lanes(self.lane):
                 body(axis("v", whole) * self.lanes + axis("lane", self.lanes))
         left = self.rows.size - whole * self.lanes
         if left:
-            with self.writer.loop(Axis("u", left), "0", str(left)):
+            with self.writer.loop(Axis("u", left), 0, left):
                 body(axis("u", left) + whole * self.lanes)
 
     def _ready(self, operand: int) -> dict[int, str]:
@@ -266,10 +266,7 @@ class RowWriter:
     def _reduce(self, made: Instruction) -> Expr:
         writer, dtype = self.writer, made.types[0].dtype
         kind = made.attributes["kind"]
-        name = writer.name("r")
-        writer.line(
-            f"{writer.type(dtype, False)} {name} = {writer.scalar_text(identity(kind, dtype))};"
-        )
+        total = writer.declare(identity(kind, dtype), writer.name("r"))
         lanes = held(writer, kind, dtype, True) if self._whole else None
 
         def body(place: Index) -> None:
@@ -277,68 +274,63 @@ class RowWriter:
             if writer.lane and lanes:
                 lanes.add(element)
                 return
-            text = writer.scalar_text(COMBINE[kind](dtype, Var(dtype, name), element))
-            writer.line(f"{name} = {text};")
+            writer.assign(total, writer.scalar(COMBINE[kind](dtype, total, element)))
 
         def fold() -> None:
             if lanes:
-                with writer.block(""):
-                    writer.line(f"{name} = {writer.scalar_text(lanes.folded())};")
+                with writer.scope():
+                    writer.assign(total, writer.scalar(lanes.folded()))
 
         self._each_then_fold(body, fold)
-        return self._rounded(Var(dtype, name))
+        return self._rounded(total)
 
     def _rounded(self, total: Expr) -> Expr:
         """A 16-bit total, held as f32 while it grew, rounded once."""
         if total.dtype not in NARROW:
             return total
-        return Var(total.dtype, self.writer.scalar_text(rounded(total.dtype, total)))
+        return self.writer.scalar(rounded(total.dtype, total))
 
     def _each_then_fold(self, body: Callable[[Index], None], fold: Callable[[], None]) -> None:
         """The vectors of the row, their lanes combined, then the elements left over."""
         whole = self._whole
         if whole:
-            with self.writer.loop(Axis("v", whole), "0", str(whole)), self.writer.lanes(self.lane):
+            with self.writer.loop(Axis("v", whole), 0, whole), self.writer.lanes(self.lane):
                 body(axis("v", whole) * self.lanes + axis("lane", self.lanes))
             fold()
         for place in range(whole * self.lanes, self.rows.size):
-            with self.writer.block(""):
+            with self.writer.scope():
                 body(number(place))
 
     def _arg(self, made: Instruction) -> Expr:
         """The first NaN, else the first greatest element's place."""
         writer, dtype = self.writer, self.graph.type(made.operands[0]).dtype
-        best, where = writer.name("best"), writer.name("place")
-        lanes = {name: f"{name}w" for name in (best, where)}
-        whole = self._whole
-        least = writer.scalar_text(identity("max", dtype))
-        writer.line(f"{writer.type(dtype, False)} {best} = {least};")
-        writer.line(f"{writer.type(I32, False)} {where} = 0;")
-        if whole:
-            wide = writer.dialect.splat(dtype, self.lanes, least)
-            writer.line(f"{writer.type(dtype, True)} {lanes[best]} = {wide};")
+        least = identity("max", dtype)
+        best = writer.declare(least, writer.name("best"))
+        where = writer.declare(constant(I32, 0), writer.name("place"))
+        lanes: tuple[Var, ...] = ()
+        if self._whole:
             with writer.lanes(self.lane):
-                first = writer.wide_text(Coordinate(I32, axis("lane", self.lanes)))
-            writer.line(f"{writer.type(I32, True)} {lanes[where]} = {first};")
+                places = writer.wide(Coordinate(I32, axis("lane", self.lanes)))
+            starts = (best, writer.widened(least)), (where, places)
+            lanes = tuple(writer.declare(start, f"{one.name}w") for one, start in starts)
 
         def body(place: Index) -> None:
-            wide = writer.lane is not None
-            names = [lanes[n] if wide else n for n in (best, where)]
+            held = lanes if writer.lane else (best, where)
             found = self._element(made.operands[0], place)
-            take_better(writer, names, dtype, wide, found, Coordinate(I32, place))
+            take_better(writer, *held, found, Coordinate(I32, place))
 
         def fold() -> None:
             for place in range(self.lanes):
-                one = [writer.dialect.lane(lanes[n], place) for n in (best, where)]
-                with writer.block(""):
+                found, index = (Lane(one, place) for one in lanes)
+                with writer.scope():
                     if place == 0:
-                        writer.line(f"{best} = {one[0]}; {where} = {one[1]};")
+                        writer.assign(best, found)
+                        writer.assign(where, index)
                     else:
-                        found, index = Var(dtype, one[0]), Var(I32, one[1])
-                        take_better(writer, [best, where], dtype, False, found, index)
+                        take_better(writer, best, where, found, index)
 
         self._each_then_fold(body, fold)
-        return Var(I32, where)
+        return where
 
 
 def _reaches(graph: Graph, root: int, value: int, members: set[int]) -> bool:
@@ -364,8 +356,7 @@ def write(group: Group, site: Site) -> Kernel:
     builder = site.builder()
     inside = {v for p in group.members for v in site.graph.results[p]}
     builder.stored = lambda v: v not in inside and site.stored(v)
-    writer.share(rows.count, items)
-    with writer.loop(Axis("r", rows.count), "first", "last"):
+    with writer.loop(Axis("r", rows.count), *writer.share(rows.count, items)):
         row = axis("r", rows.count)
         body = RowWriter(writer, builder, rows, row)
         body.stages()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ptir.codegen.expr import Coordinate, Expr, Var, select
+from ptir.codegen.expr import Coordinate, Expr, compare, constant, select
 from ptir.codegen.families.rows import Rows, RowWriter, write
 from ptir.codegen.folds import held, identity, is_better, take_better
 from ptir.codegen.graph import Builder
@@ -65,7 +65,7 @@ class TeamRows(RowWriter):
         self, writer: Writer, builder: Builder, rows: Rows, row: Index, team: Team
     ) -> None:
         super().__init__(writer, builder, rows, row)
-        self._team = team
+        self.team = team
 
     def _array(self, name: str) -> str:
         """Shared memory; every member uses the places that are its own."""
@@ -73,42 +73,37 @@ class TeamRows(RowWriter):
 
     def each(self, body: Callable[[Index], None]) -> None:
         """Call ``body`` with every place of the row that is the member's own."""
-        self._team.each(self.rows.size, body, RUN)
+        self.team.each(self.rows.size, body, RUN)
 
     def _each_element(self, made: Instruction, body: Callable[[Expr, Index], None]) -> None:
         """Call ``body`` with every element in a variable, in a block of its own."""
         writer, operand = self.writer, made.operands[0]
 
         def one(place: Index) -> None:
-            element = self._element(operand, place)
-            found = Var(element.dtype, writer.scalar_text(element))
-            with writer.block(""):
+            found = writer.scalar(self._element(operand, place))
+            with writer.scope():
                 body(found, place)
 
         self.each(one)
 
     def _reduce(self, made: Instruction) -> Expr:
-        writer, dtype = self.writer, made.types[0].dtype
-        fold = held(writer, made.attributes["kind"], dtype, False)
+        writer = self.writer
+        fold = held(writer, made.attributes["kind"], made.types[0].dtype, False)
         self._each_element(made, lambda element, place: fold.add(element))
-        total = fold.across(self._team.bring)
-        return self._rounded(Var(dtype, writer.let_text(dtype, False, writer.scalar_text(total))))
+        total = fold.across(self.team.bring)
+        return self._rounded(writer.let(writer.scalar(total)))
 
     def _arg(self, made: Instruction) -> Expr:
         """The first NaN, else the first greatest element's place."""
         writer, dtype = self.writer, self.graph.type(made.operands[0]).dtype
-        best, where = Var(dtype, writer.name("best")), Var(I32, writer.name("place"))
-        least = writer.scalar_text(identity("max", dtype))
-        writer.line(f"{writer.type(dtype, False)} {best.name} = {least};")
-        writer.line(f"{writer.type(I32, False)} {where.name} = {self.rows.size};")
-        names = [best.name, where.name]
-        self._each_element(
-            made,
-            lambda element, place: take_better(
-                writer, names, dtype, False, element, Coordinate(I32, place)
-            ),
-        )
-        self._team.fold([best, where], better)
+        best = writer.declare(identity("max", dtype), writer.name("best"))
+        where = writer.declare(constant(I32, self.rows.size), writer.name("place"))
+
+        def body(element: Expr, place: Index) -> None:
+            take_better(writer, best, where, element, Coordinate(I32, place))
+
+        self._each_element(made, body)
+        self.team.fold([best, where], better)
         return where
 
 
@@ -122,7 +117,7 @@ def _store(body: TeamRows, value: int, row: Index) -> None:
     """Store an exit: one element a row, by the first member, or all of them."""
     writer, type = body.writer, body.graph.type(value)
     if type.size == body.rows.count:
-        with writer.block("if (member == 0)"):
+        with writer.when(compare("eq", Coordinate(I32, body.team.member), constant(I32, 0))):
             writer.store(value, type.dtype, row, body.exit(value, number(0)))
         return
     body.each(
