@@ -315,9 +315,9 @@ class RowWriter:
             lanes = tuple(writer.declare(start, f"{one.name}w") for one, start in starts)
 
         def body(place: Index) -> None:
-            held = lanes if writer.lane else (best, where)
+            held, its_place = lanes if writer.lane else (best, where)
             found = self._element(made.operands[0], place)
-            take_better(writer, *held, found, Coordinate(I32, place))
+            take_better(writer, held, its_place, found, Coordinate(I32, place))
 
         def fold() -> None:
             for place in range(self.lanes):
