@@ -12,10 +12,22 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from ptir.codegen.expr import Apply, Expr, Load, Var, as_index, compare, constant, select
+from ptir.codegen.expr import (
+    Apply,
+    Const,
+    Coordinate,
+    Expr,
+    Load,
+    Var,
+    as_index,
+    compare,
+    constant,
+    select,
+)
 from ptir.codegen.graph import Graph
 from ptir.codegen.index import Axis, Index, axis, digits
 from ptir.codegen.kernel import Group, Kernel, Site, finished, scratch_value
+from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
 from ptir.types import F32, F64, I32, I64, U32, U64, DType, TensorType
@@ -84,6 +96,12 @@ def _carried(x: Expr, carried: DType) -> Expr:
 class Lines:
     """The lines of one sort or choice while their kernel is written."""
 
+    items: int
+    ranks: int
+    places: int
+    begin: Index
+    """Where the item's part of ranks begins."""
+
     def __init__(self, group: Group, site: Site) -> None:
         self.group, self.site = group, site
         self.made = site.graph.block.instructions[group.detail]
@@ -102,14 +120,13 @@ class Lines:
         self.builder = site.builder()
         self.line = axis("line", self.lines)
 
-    def finish(self, work: int, body: Callable[[], None], *scratch: tuple[DType, int]) -> Kernel:
+    def finish(self, body: Callable[[], None], *scratch: tuple[DType, int]) -> Kernel:
         """The kernel that runs ``body`` for every line; scratch is given for one item."""
-        items = self.site.items(self.lines, work)
-        self.writer.share(self.lines, items)
-        with self.writer.loop(Axis("line", self.lines), "first", "last"):
+        part = self.writer.share(self.lines, self.items)
+        with self.writer.loop(Axis("line", self.lines), *part):
             body()
-        types = tuple(TensorType(dtype, (items * size,)) for dtype, size in scratch)
-        return finished(self.group, self.writer, items, types)
+        types = tuple(TensorType(dtype, (self.items * size,)) for dtype, size in scratch)
+        return finished(self.group, self.writer, self.items, types)
 
     def element(self, place: Index) -> Expr:
         """The element at a place of the line."""
@@ -124,28 +141,36 @@ class Lines:
         """The rank of the element at a place of the line."""
         return rank(self.dtype, self.element(place), self.descending)
 
-    def named(self, name: str, size: int | None = None) -> Index:
-        """A place that a variable holds."""
-        return as_index(Var(I32, name), 0, (self.size if size is None else size) - 1)
-
     def result(self, place: Index) -> Index:
         """Where the element that comes at ``place`` is in the results."""
         return self._at(place, self.wanted)
 
     def own(self, number: int, size: int) -> tuple[int, Index]:
         """A scratch memory of the kernel, and where the item's part of it begins."""
-        return scratch_value(self.group, number), Index({Axis("item", self.lines): 1}) * size
+        return scratch_value(self.group, number), Index({Axis("item", self.items): 1}) * size
 
-    def put(self, value: int, dtype: DType, at: Index, text: str) -> None:
-        """Store the text of a number."""
-        writer = self.writer
-        buffer = writer.buffer(value, dtype, written=True)
-        writer.line(writer.dialect.store(dtype, 1, buffer, writer.index_text(at), text))
+    def insert(self, place: Index, last: Expr, to: Callable[[Index], Index]) -> None:
+        """Move what comes later by one, the place ``last`` being free, and put the element in.
+
+        ``to`` says where a place of the order is in ``places``.
+        """
+        writer, of = self.writer, self.rank_type
+        found = writer.let(writer.scalar(self.rank(place)))
+        held, at = writer.declare(last, "at"), Index({Axis("at", self.wanted): 1})
+        earlier = as_index(Coordinate(I32, at - 1), 0, self.wanted - 1)
+        before = Load(of, self.ranks, self.begin + earlier)
+        with writer.repeat(held, compare("gt", held, constant(I32, 0)), Coordinate(I32, at - 1)):
+            with writer.when(writer.scalar(compare("ge", found, before))):
+                writer.leave()
+            writer.store(self.ranks, of, self.begin + at, before)
+            writer.store(self.places, I32, to(at), Load(I32, self.places, to(earlier)))
+        writer.store(self.ranks, of, self.begin + at, found)
+        writer.store(self.places, I32, to(at), Coordinate(I32, place))
 
     def write_results(self, index: Callable[[Index], Expr]) -> None:
         """Every index that is wanted, given by place, and the element it stands for."""
         writer = self.writer
-        with writer.loop(Axis("o", self.wanted), "0", str(self.wanted)):
+        with writer.loop(Axis("o", self.wanted), 0, self.wanted):
             place = axis("o", self.wanted)
             found = index(place)
             writer.store(self.indices, I32, self.result(place), found)
@@ -158,24 +183,25 @@ class Best(Lines):
 
     def kernel(self) -> Kernel:
         """A loop over lines."""
-        self.ranks, self.begin = self.own(0, self.wanted)
         work = self.lines * (self.size // 4 + self.wanted * self.wanted)
-        return self.finish(work, self._line, (self.rank_type, self.wanted))
+        self.items = self.site.items(self.lines, work)
+        (self.ranks, self.begin), self.places = self.own(0, self.wanted), self.indices
+        return self.finish(self._line, (self.rank_type, self.wanted))
 
     def _line(self) -> None:
         writer, lanes, k = self.writer, self.site.dialect.lanes, self.wanted
-        with writer.loop(Axis("i", k), "0", str(k)):
-            self._insert(axis("i", k), "i")
+        with writer.loop(Axis("i", k), 0, k):
+            self._insert(axis("i", k), Var(I32, "i"))
         step = lanes * VECTORS
         blocks = (self.size - k) // step
         if blocks:
-            with writer.loop(Axis("v", blocks), "0", str(blocks)):
+            with writer.loop(Axis("v", blocks), 0, blocks):
                 self._block(axis("v", blocks) * step + k, step)
         left = self.size - k - blocks * step
         if left:
-            with writer.loop(Axis("u", left), "0", str(left)):
+            with writer.loop(Axis("u", left), 0, left):
                 self._consider(axis("u", left) + (k + blocks * step))
-        with writer.loop(Axis("o", k), "0", str(k)):
+        with writer.loop(Axis("o", k), 0, k):
             place = axis("o", k)
             found = self.element(
                 as_index(Load(I32, self.indices, self.result(place)), 0, self.size - 1)
@@ -184,49 +210,33 @@ class Best(Lines):
 
     def _block(self, begin: Index, step: int) -> None:
         """Some vectors: only if their best belongs among the best are they looked at singly."""
-        writer, lanes, of = self.writer, self.site.dialect.lanes, self.rank_type
-        lane = Axis("lane", lanes)
-        best: Expr | None = None
-        with writer.lanes(lane):
+        writer, lanes = self.writer, self.site.dialect.lanes
+        best: Var | None = None
+        with writer.lanes(Axis("lane", lanes)):
             for n in range(VECTORS):
                 one = self.rank(begin + n * lanes + axis("lane", lanes))
                 least = None if best is None else select(compare("lt", one, best), one, best)
-                best = Var(of, writer.let_text(of, True, writer.wide_text(least or one)), True)
-        assert isinstance(best, Var)
-        parts: list[Expr] = [Var(of, writer.dialect.lane(best.name, n)) for n in range(lanes)]
+                best = writer.let(writer.wide(least or one))
+        assert best is not None
+        parts: list[Expr] = [Lane(best, n) for n in range(lanes)]
         while len(parts) > 1:
             half = len(parts) // 2
             pairs = zip(parts[:half], parts[half:], strict=True)
             parts = [select(compare("lt", a, b), a, b) for a, b in pairs]
-        within = writer.block(f"if ({writer.scalar_text(compare('lt', parts[0], self._worst()))})")
-        with within, writer.loop(Axis("w", step), "0", str(step)):
+        within = writer.when(writer.scalar(compare("lt", parts[0], self._worst())))
+        with within, writer.loop(Axis("w", step), 0, step):
             self._consider(begin + axis("w", step))
 
     def _worst(self) -> Expr:
         """The rank of the last of the best, read anew: it changes."""
-        writer, of = self.writer, self.rank_type
-        at = writer.index_text(self.begin + (self.wanted - 1))
-        text = writer.dialect.load(of, 1, writer.buffer(self.ranks, of), at)
-        return Var(of, writer.let_text(of, False, text))
+        last = Load(self.rank_type, self.ranks, self.begin + (self.wanted - 1))
+        return self.writer.let(self.writer.element(last))
 
     def _consider(self, place: Index) -> None:
         """Insert an element that comes before the worst of the best."""
         mask = compare("lt", self.rank(place), self._worst())
-        with self.writer.block(f"if ({self.writer.scalar_text(mask)})"):
-            self._insert(place, str(self.wanted - 1))
+        with self.writer.when(self.writer.scalar(mask)):
+            self._insert(place, Const(I32, self.wanted - 1))
 
-    def _insert(self, place: Index, last: str) -> None:
-        """Move what comes later by one, the place ``last`` being free, and put the element in."""
-        writer, of = self.writer, self.rank_type
-        found = Var(of, writer.let_text(of, False, writer.scalar_text(self.rank(place))))
-        writer.line(f"int at = {last};")
-        at = self.named("at", self.wanted + 1)
-        before = Load(of, self.ranks, self.begin + at - 1)
-        with writer.block("for (; at > 0; --at)"):
-            with writer.block(f"if ({writer.scalar_text(compare('ge', found, before))})"):
-                writer.line("break;")
-            self.put(self.ranks, of, self.begin + at, writer.scalar_text(before))
-            index = Load(I32, self.indices, self.result(at) - self.inner)
-            self.put(self.indices, I32, self.result(at), writer.scalar_text(index))
-        self.put(self.ranks, of, self.begin + at, found.name)
-        self.put(self.indices, I32, self.result(at), writer.index_text(place))
+    def _insert(self, place: Index, last: Expr) -> None:
+        self.insert(place, last, self.result)

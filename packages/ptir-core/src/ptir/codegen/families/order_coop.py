@@ -9,18 +9,34 @@ else in scratch memory; so the order is that of a stable sort. Short lines belon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from ptir.codegen.expr import Apply, Const, Expr, Var, as_index, compare, constant, select
+from ptir.codegen.expr import (
+    Apply,
+    Const,
+    Coordinate,
+    Expr,
+    Var,
+    as_index,
+    compare,
+    constant,
+    select,
+)
 from ptir.codegen.families.order import Lines, is_few
 from ptir.codegen.families.sorting import write
 from ptir.codegen.groups import Team, power_of_two, threads
-from ptir.codegen.index import Index, axis
+from ptir.codegen.index import ZERO, Axis, Index, axis
 from ptir.codegen.kernel import Group, Kernel, Site, finished, scratch_value
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.nodes import Store
+from ptir.codegen.kernel_ir.values import Read
+from ptir.codegen.writer import Writer
 from ptir.types import BOOL, I32, DType, TensorType
 
 ALONE: Final = 32
 """Elements up to which a line belongs to one member."""
+LENGTH, S = Var(I32, "length"), Var(I32, "s")
+"""How long the runs are that a step of the network merges, and how far apart it compares."""
 
 
 def coop(group: Group, site: Site) -> Kernel:
@@ -43,6 +59,23 @@ def _before(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
     return Apply(BOOL, "or", compare("lt", a[0], b[0]), equal)
 
 
+class Strip(NamedTuple):
+    """Where the ranks of a line, or its places, lie while they are sorted."""
+
+    writer: Writer
+    dtype: DType
+    memory: str
+    begin: Index
+
+    def read(self, at: Index) -> Var:
+        """An element, read anew."""
+        return self.writer.let(Read(self.dtype, self.memory, self.begin + at))
+
+    def put(self, at: Index, value: Expr) -> None:
+        """Write an element."""
+        self.writer.emit(Store(self.dtype, self.memory, self.begin + at, value))
+
+
 class TeamLines(Lines):
     """The lines of one sort or choice while their kernel of groups is written."""
 
@@ -54,36 +87,36 @@ class TeamLines(Lines):
 
     def best(self) -> Kernel:
         """One element after the other, the best first."""
-        writer, of = self.writer, self.rank_type
-        pair = Var(of, "rank"), Var(I32, "place")
-        before = Var(of, "rank_before"), Var(I32, "place_before")
-        for one, start in zip(before, ("0", "-1"), strict=True):
-            writer.line(f"{writer.type(one.dtype, False)} {one.name} = {start};")
-        with writer.block(f"for (int o = 0; o < {self.wanted}; o += 1)"):
-            for one, start in zip(
-                pair, (writer.scalar_text(self.last), str(self.size)), strict=True
-            ):
-                writer.line(f"{writer.type(one.dtype, False)} {one.name} = {start};")
+        writer = self.writer
+        before = self._pair(constant(self.rank_type, 0), -1, "_before")
+        with writer.loop(Axis("o", self.wanted), 0, self.wanted):
+            pair = self._pair(self.last, self.size)
             with self.team.own(self.size) as place:
-                found = writer.let_text(of, False, writer.scalar_text(self.rank(place)))
-                here = (
-                    Var(of, found),
-                    Var(I32, writer.let_text(I32, False, writer.index_text(place))),
-                )
+                found = writer.let(writer.scalar(self.rank(place)))
+                here = found, writer.let(Coordinate(I32, place))
                 takes = Apply(BOOL, "and", _before(before, here), _before(here, pair))
-                with writer.block(f"if ({writer.scalar_text(takes)})"):
-                    writer.line(f"rank = {here[0].name}; place = {here[1].name};")
+                with writer.when(writer.scalar(takes)):
+                    self._assign(pair, here)
             self.team.fold(pair, earlier)
-            writer.line("rank_before = rank; place_before = place;")
-            with writer.block("if (member == 0)"):
-                self._give(axis("o", self.wanted), "place")
+            self._assign(before, pair)
+            with writer.when(compare("eq", Coordinate(I32, self.team.member), constant(I32, 0))):
+                self._give(axis("o", self.wanted), pair[1])
         return finished(self.group, writer, self.lines, members=self.team.members)
 
-    def _give(self, place: Index, name: str) -> None:
-        """The element that comes at ``place``, whose number in the line a variable holds."""
+    def _pair(self, rank: Expr, place: int, behind: str = "") -> tuple[Var, Var]:
+        """Declare a rank and a place that change."""
+        held = self.writer.declare(rank, f"rank{behind}")
+        return held, self.writer.declare(constant(I32, place), f"place{behind}")
+
+    def _assign(self, pair: Sequence[Var], found: Sequence[Expr]) -> None:
+        for one, value in zip(pair, found, strict=True):
+            self.writer.assign(one, value)
+
+    def _give(self, place: Index, found: Var) -> None:
+        """The element that comes at ``place``, whose number in the line is ``found``."""
         writer = self.writer
-        writer.store(self.indices, I32, self.result(place), Var(I32, name))
-        element = self.element(as_index(Var(I32, name), 0, self.size - 1))
+        writer.store(self.indices, I32, self.result(place), found)
+        element = self.element(as_index(found, 0, self.size - 1))
         writer.store(self.values, self.dtype, self.result(place), element)
 
     # --- whole lines ---
@@ -94,58 +127,57 @@ class TeamLines(Lines):
         nbytes = size * (self.rank_type.itemsize + I32.itemsize)
         self._types: tuple[TensorType, ...] = ()
         if nbytes <= self.site.traits.shared // 2:
-            self.arrays = tuple(writer.shared(of, size) for of in (self.rank_type, I32))
+            self.strips = [
+                Strip(writer, of, writer.shared(of, size), ZERO) for of in (self.rank_type, I32)
+            ]
         else:
-            self.arrays = tuple(map(self._scratch, (0, 1), (self.rank_type, I32), (size, size)))
+            self.strips = [self._scratch(n, of, size) for n, of in enumerate((self.rank_type, I32))]
         self._rank_all(size)
-        lengths = f"for (int length = 2; length <= {size}; length *= 2)"
-        with writer.block(lengths), writer.block("for (int s = length / 2; s > 0; s /= 2)"):
+        length, s = axis("length", size + 1), axis("s", size // 2 + 1)
+        most, none = constant(I32, size), constant(I32, 0)
+        half, twice, next_s = (Coordinate(I32, x) for x in (length // 2, length * 2, s // 2))
+        lengths = writer.repeat(LENGTH, compare("le", LENGTH, most), twice, constant(I32, 2))
+        with lengths, writer.repeat(S, compare("gt", S, none), next_s, half):
             writer.barrier()
-            self._swap(size)
+            self._swap(size, s)
         writer.barrier()
         with self.team.own(self.wanted, "o") as place:
-            name = writer.let_text(I32, False, f"{self.arrays[1]}[{writer.index_text(place)}]")
-            self._give(place, name)
+            self._give(place, self.strips[1].read(place))
         items, members = self.lines, self.team.members
         return finished(self.group, writer, items, self._types, members=members)
 
-    def _scratch(self, number: int, dtype: DType, size: int) -> str:
-        """The line's part of a scratch memory, as the text of a pointer."""
-        buffer = self.writer.buffer(scratch_value(self.group, number), dtype, written=True)
+    def _scratch(self, number: int, dtype: DType, size: int) -> Strip:
+        """The line's part of a scratch memory."""
+        memory = self.writer.memory(scratch_value(self.group, number), dtype, written=True)
         self._types += (TensorType(dtype, (self.lines * size,)),)
-        return f"({buffer} + item * {size})"
+        return Strip(self.writer, dtype, memory, self.line * size)
 
     def _rank_all(self, size: int) -> None:
         """Every element's rank and place; what fills the line up comes last."""
-        writer, (ranks, places) = self.writer, self.arrays
+        writer, (ranks, places) = self.writer, self.strips
         with self.team.own(size) as own:
-            at = writer.index_text(own)
-            writer.line(f"{places}[{at}] = {at};")
+            places.put(own, Coordinate(I32, own))
             if size == self.size:
-                writer.line(f"{ranks}[{at}] = {writer.scalar_text(self.rank(own))};")
+                ranks.put(own, writer.scalar(self.rank(own)))
                 return
-            with writer.block(f"if ({at} < {self.size})"):
-                inside = axis(writer.let_text(I32, False, at), self.size)
-                writer.line(f"{ranks}[{at}] = {writer.scalar_text(self.rank(inside))};")
-            with writer.block("else"):
-                writer.line(f"{ranks}[{at}] = {writer.scalar_text(self.last)};")
+            with writer.when(less(own, self.size)):
+                inside = writer.let_index(own, self.size)
+                ranks.put(own, writer.scalar(self.rank(inside)))
+            with writer.otherwise():
+                ranks.put(own, self.last)
 
-    def _swap(self, size: int) -> None:
+    def _swap(self, size: int, s: Index) -> None:
         """One step of the network: pairs ``s`` apart, in order or, every other run, reversed."""
-        writer, (ranks, places) = self.writer, self.arrays
+        writer = self.writer
         with self.team.own(size // 2, "p") as pair:
-            own = writer.let_text(I32, False, writer.index_text(pair))
-            first = writer.let_text(I32, False, f"2 * {own} - ({own} & (s - 1))")
-            second = writer.let_text(I32, False, f"{first} + s")
-            found = [
-                tuple(
-                    Var(of, writer.let_text(of, False, f"{array}[{at}]"))
-                    for of, array in ((self.rank_type, ranks), (I32, places))
-                )
-                for at in (first, second)
-            ]
-            swapped = writer.scalar_text(_before(found[1], found[0]))
-            up = f"(({first} & length) == 0)"
-            with writer.block(f"if (({swapped} != 0) == {up})"):
-                for at, (rank, place) in zip((first, second), reversed(found), strict=True):
-                    writer.line(f"{ranks}[{at}] = {rank.name}; {places}[{at}] = {place.name};")
+            own = writer.let_index(pair, size // 2)
+            low = Apply(I32, "and", Coordinate(I32, own), Coordinate(I32, s - 1))
+            first = writer.let_index(own * 2 - as_index(low, 0, size // 2 - 1), size)
+            second = writer.let_index(first + s, size)
+            found = [[strip.read(at) for strip in self.strips] for at in (first, second)]
+            swapped = writer.scalar(_before(found[1], found[0]))
+            run = Apply(I32, "and", Coordinate(I32, first), LENGTH)
+            with writer.when(compare("eq", swapped, compare("eq", run, constant(I32, 0)))):
+                for at, values in zip((first, second), reversed(found), strict=True):
+                    for strip, value in zip(self.strips, values, strict=True):
+                        strip.put(at, value)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from ptir.codegen.expr import Apply, Expr, Load, Var, as_index, compare, constant
+from ptir.codegen.expr import Apply, Coordinate, Expr, Load, Var, as_index, constant
 from ptir.codegen.families.order import Best, Lines, is_few
-from ptir.codegen.index import Axis, Index, axis
+from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Group, Kernel, Site
+from ptir.codegen.kernel_ir.conditions import less
 from ptir.types import F32, F64, I32
 
 LONG: Final = 4096
@@ -26,26 +27,14 @@ class Inserting(Lines):
 
     def kernel(self) -> Kernel:
         """A loop over lines."""
+        self.items = self.site.items(self.lines, self.lines * self.size * (self.size + 4))
         self.ranks, self.begin = self.own(0, self.size)
         self.places, _ = self.own(1, self.size)
-        work = self.lines * self.size * (self.size + 4)
-        return self.finish(work, self._line, (self.rank_type, self.size), (I32, self.size))
+        return self.finish(self._line, (self.rank_type, self.size), (I32, self.size))
 
     def _line(self) -> None:
-        writer, of = self.writer, self.rank_type
-        with writer.loop(Axis("i", self.size), "0", str(self.size)):
-            place = axis("i", self.size)
-            found = Var(of, writer.let_text(of, False, writer.scalar_text(self.rank(place))))
-            writer.line("int at = i;")
-            at = self.begin + self.named("at", self.size + 1)
-            before = Load(of, self.ranks, at - 1)
-            with writer.block("for (; at > 0; --at)"):
-                with writer.block(f"if ({writer.scalar_text(compare('ge', found, before))})"):
-                    writer.line("break;")
-                self.put(self.ranks, of, at, writer.scalar_text(before))
-                self.put(self.places, I32, at, writer.scalar_text(Load(I32, self.places, at - 1)))
-            self.put(self.ranks, of, at, found.name)
-            self.put(self.places, I32, at, "i")
+        with self.writer.loop(Axis("i", self.size), 0, self.size):
+            self.insert(axis("i", self.size), Var(I32, "i"), lambda at: self.begin + at)
         self.write_results(lambda place: Load(I32, self.places, self.begin + place))
 
 
@@ -60,22 +49,22 @@ class Radix(Lines):
             bits = F64.bits if self.dtype == F64 else F32.bits
         self.passes = -(-bits // self.digit)
         self.bins = 1 << self.digit
+        work = self.lines * (self.size * 8 * (self.passes + 1) + self.passes * self.bins * 4)
+        self.items = self.site.items(self.lines, work)
         self.ranks, self.begin = self.own(0, 2 * self.size)
         self.places, _ = self.own(1, 2 * self.size)
         self.counts, self.counted = self.own(2, self.passes * self.bins)
-        work = self.lines * (self.size * 8 * (self.passes + 1) + self.passes * self.bins * 4)
+        self.source, self.target = (axis(name, self.size + 1) for name in ("from", "to"))
         scratch = (self.rank_type, 2 * self.size), (I32, 2 * self.size)
-        return self.finish(work, self._line, *scratch, (I32, self.passes * self.bins))
+        return self.finish(self._line, *scratch, (I32, self.passes * self.bins))
 
     def _line(self) -> None:
-        writer, size = self.writer, self.size
         self._count()
-        writer.line("int from = 0;")
-        writer.line(f"int to = {size};")
+        self.writer.declare(constant(I32, 0), "from")
+        self.writer.declare(constant(I32, self.size), "to")
         for turn in range(self.passes):
             self._pass(turn)
-        source = as_index(Var(I32, "from"), 0, size)
-        self.write_results(lambda place: Load(I32, self.places, self.begin + source + place))
+        self.write_results(lambda place: Load(I32, self.places, self.begin + self.source + place))
 
     def _digit(self, rank: Expr, turn: int) -> Index:
         """A digit of a rank, as a place among the counts of its pass."""
@@ -88,52 +77,45 @@ class Radix(Lines):
     def _count(self) -> None:
         """Rank every element and count every digit."""
         writer, all = self.writer, self.passes * self.bins
-        with writer.loop(Axis("c", all), "0", str(all)):
-            self.put(self.counts, I32, self.counted + axis("c", all), "0")
-        with writer.loop(Axis("i", self.size), "0", str(self.size)):
+        with writer.loop(Axis("c", all), 0, all):
+            writer.store(self.counts, I32, self.counted + axis("c", all), constant(I32, 0))
+        with writer.loop(Axis("i", self.size), 0, self.size):
             place = axis("i", self.size)
-            found = Var(self.rank_type, writer.scalar_text(self.rank(place)))
-            self.put(self.ranks, self.rank_type, self.begin + place, found.name)
-            self.put(self.places, I32, self.begin + place, "i")
+            found = writer.scalar(self.rank(place))
+            writer.store(self.ranks, self.rank_type, self.begin + place, found)
+            writer.store(self.places, I32, self.begin + place, Coordinate(I32, place))
             for turn in range(self.passes):
                 self._next(self._digit(found, turn))
 
-    def _next(self, count: Index) -> str:
+    def _next(self, count: Index) -> Index:
         """What a count was before it grows by one."""
-        writer = self.writer
-        # read as text: the same count may be read again after it has grown
-        text = writer.dialect.load(
-            I32, 1, writer.buffer(self.counts, I32), writer.index_text(count)
-        )
-        name = writer.let_text(I32, False, text)
-        self.put(self.counts, I32, count, f"{name} + 1")
-        return name
+        # read where it stands: the same count may be read again after it has grown
+        found = self.writer.let(self.writer.element(Load(I32, self.counts, count)))
+        before = as_index(found, 0, self.size - 1)
+        self.writer.store(self.counts, I32, count, Coordinate(I32, before + 1))
+        return before
 
     def _pass(self, turn: int) -> None:
         """Move everything in the order of one digit, unless all have the same."""
         writer, size = self.writer, self.size
-        source, target = (as_index(Var(I32, name), 0, size) for name in ("from", "to"))
-        buffer = writer.buffer(self.counts, I32)
-        first = self._digit(Load(self.rank_type, self.ranks, self.begin + source), turn)
-        with writer.block(""):
-            same = writer.dialect.load(I32, 1, buffer, writer.index_text(first))
-            with writer.block(f"if ({same} < {size})"):
-                writer.line("int before = 0;")
-                with writer.loop(Axis("c", self.bins), "0", str(self.bins)):
+        first = self._digit(Load(self.rank_type, self.ranks, self.begin + self.source), turn)
+        with writer.scope():
+            same = writer.element(Load(I32, self.counts, first))
+            with writer.when(less(same, size)):
+                before = writer.declare(constant(I32, 0), "before")
+                with writer.loop(Axis("c", self.bins), 0, self.bins):
                     at = self.counted + axis("c", self.bins) + turn * self.bins
-                    load = writer.dialect.load(I32, 1, buffer, writer.index_text(at))
-                    here = writer.let_text(I32, False, load)
-                    self.put(self.counts, I32, at, "before")
-                    writer.line(f"before += {here};")
-                with writer.loop(Axis("i", size), "0", str(size)):
-                    place = self.begin + source + axis("i", size)
+                    here = writer.let(writer.element(Load(I32, self.counts, at)))
+                    writer.store(self.counts, I32, at, before)
+                    writer.assign(before, writer.apply("add", I32, before, here))
+                with writer.loop(Axis("i", size), 0, size):
+                    place = self.begin + self.source + axis("i", size)
                     rank = Load(self.rank_type, self.ranks, place)
-                    to = self._next(self._digit(rank, turn))
-                    goal = self.begin + target + as_index(Var(I32, to), 0, size - 1)
-                    self.put(self.ranks, self.rank_type, goal, writer.scalar_text(rank))
-                    index = writer.scalar_text(Load(I32, self.places, place))
-                    self.put(self.places, I32, goal, index)
-                writer.line(f"from = {size} - from; to = {size} - to;")
+                    goal = self.begin + self.target + self._next(self._digit(rank, turn))
+                    writer.store(self.ranks, self.rank_type, goal, rank)
+                    writer.store(self.places, I32, goal, Load(I32, self.places, place))
+                for name, half in (("from", self.source), ("to", self.target)):
+                    writer.assign(Var(I32, name), Coordinate(I32, number(size) - half))
 
 
 def write(group: Group, site: Site) -> Kernel:
