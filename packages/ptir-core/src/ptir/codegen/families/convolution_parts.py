@@ -16,7 +16,7 @@ from ptir.codegen.kernel import Group, Site, scratch_value
 from ptir.codegen.movement import limited, spread
 from ptir.codegen.panels import LANES, Panels
 from ptir.codegen.writer import Writer
-from ptir.types import F32, I32
+from ptir.types import F32
 
 LANE = Axis("lane", LANES)
 SHARED = 1 << 16
@@ -49,14 +49,14 @@ class Parts:
         """A place as a variable of its own, so that what is computed from it stays simple."""
         if index.is_constant:
             return index
-        return axis(self.writer.let_text(I32, False, self.writer.index_text(index)), size)
+        return self.writer.let_index(self.writer.index(index), size)
 
     @contextmanager
     def over(self, name: str, size: int) -> Iterator[Index]:
         """A loop, or nothing but its only value."""
         with ExitStack() as loops:
             if size > 1:
-                loops.enter_context(self.writer.loop(Axis(name, size), "0", str(size), rolled=True))
+                loops.enter_context(self.writer.loop(Axis(name, size), 0, size, rolled=True))
             yield axis(name, size)
 
     @property
@@ -109,9 +109,21 @@ class Parts:
         return self.builder.at(shape.x, shape.x_at(batch, at, channel))
 
     @property
+    def beyond(self) -> int:
+        """By how much the range of an element's place is too large.
+
+        It does not know that the last piece may have fewer rows.
+        """
+        if not self.direct:
+            return 0
+        _, rows, columns = self.shape.dimensions
+        missing = self.cut.row_pieces * self.cut.rows - rows.count
+        return missing * rows.stride * columns.size * self.shape.channels
+
+    @property
     def item(self) -> Index:
         """The item's number."""
-        return Index({Axis("item", SHARED): 1})
+        return Index({Axis("item", self.items): 1})
 
     def local(self, channel: Index) -> Index:
         """A channel's number in the copy."""
@@ -147,10 +159,10 @@ class Parts:
             inside, found = spread(at, sizes, gaps)
             begin = (tap * cut.rows_in(shape) + row) * (columns_in(shape) * cut.pitch)
             always = isinstance(inside, Const) and inside.value
-            with writer.block("" if always else f"if ({writer.scalar_text(inside)})"):
+            with writer.when(None if always else writer.scalar(inside)):
                 self._line(batch, found, begin)
             if not always:
-                with writer.block("else"):
+                with writer.otherwise():
                     self._zeros(begin, columns_in(shape))
 
     def _zeros(self, begin: Index, columns: int) -> None:
@@ -168,10 +180,10 @@ class Parts:
             return
         for start, stop in ((0, first), (end, wide)):
             if start < stop:
-                with self.writer.block(""):
+                with self.writer.scope():
                     self._zeros(begin + start * pitch, stop - start)
         if end > first:
-            with self.writer.block(""):
+            with self.writer.scope():
                 self._elements(
                     batch, found, begin + first * pitch, (first - dimension.low, end - first)
                 )
@@ -211,9 +223,9 @@ class Parts:
                 (column - dimension.low,), (dimension.size,), (dimension.base_dilation - 1,)
             )
             begin = begin + column * self.cut.pitch
-            with self.writer.block(f"if ({self.writer.scalar_text(inside)})"):
+            with self.writer.when(self.writer.scalar(inside)):
                 self.pixel_of(batch, (*found, at), begin)
-            with self.writer.block("else"):
+            with self.writer.otherwise():
                 self._zeros(begin, 1)
 
     # --- the weights ---
@@ -242,7 +254,7 @@ class Parts:
         """The panels of a tile as floats into scratch memory, once for all pixels."""
         for p in range(panels):
             output = group * self.each + (panel + p) * LANES + axis("lane", LANES)
-            with self.writer.block(""), self.writer.lanes(LANE):
+            with self.writer.scope(), self.writer.lanes(LANE):
                 if self.detail.panels is None:
                     self._gather(p, output)
                 else:

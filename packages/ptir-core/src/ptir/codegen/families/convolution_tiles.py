@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from ptir.codegen.epilogue import store
-from ptir.codegen.expr import Apply, Expr, Load, Var
+from ptir.codegen.expr import Apply, Const, Coordinate, Expr, Load, Var, compare, constant
 from ptir.codegen.families.convolution import Detail
 from ptir.codegen.families.convolution_parts import LANE, Parts
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits, flatten, number, replaced
 from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.values import Lane, Read, Splat
 from ptir.codegen.panels import LANES
-from ptir.types import F32, I32, TensorType
+from ptir.codegen.statements import Whole
+from ptir.types import BOOL, F32, I32, TensorType
 
 
 class _Convolving(Parts, ABC):
@@ -21,8 +24,8 @@ class _Convolving(Parts, ABC):
     def kernel(self) -> Kernel:
         """A loop over pieces."""
         writer, cut = self.writer, self.cut
-        writer.share(self.pieces, self.items)
-        with writer.loop(Axis("q", self.pieces), "first", "last", rolled=True):
+        part = writer.share(self.pieces, self.items)
+        with writer.loop(Axis("q", self.pieces), *part, rolled=True):
             split = digits(axis("q", self.pieces), (self.slabs, cut.row_pieces, cut.tile_pieces))
             self.slab, self.row_piece, self.tile_piece = (
                 self.named(index, size)
@@ -42,12 +45,10 @@ class _Convolving(Parts, ABC):
         """Every tile of panels of the piece, and for each every tile of pixels."""
         writer, cut = self.writer, self.cut
         count = cut.groups * cut.across
-        if cut.tile_pieces == 1:
-            ends = "0", str(count)
-        else:
-            begin = self.tile_piece * cut.tiles
-            first = writer.let_text(I32, False, writer.index_text(begin))
-            ends = first, f"min({first} + {cut.tiles}, {count})"
+        ends: tuple[Whole, Whole] = 0, count
+        if cut.tile_pieces > 1:
+            first = self.named(self.tile_piece * cut.tiles, count)
+            ends = first, _least(first + cut.tiles, count)
         with writer.loop(Axis("p", count), *ends, rolled=True):
             group, tile = (
                 self.named(index, size)
@@ -64,11 +65,10 @@ class _Convolving(Parts, ABC):
         writer, cut = self.writer, self.cut
         whole, left = divmod(-(-self.each // LANES), cut.panels)
         if whole:
-            guard = f"if ({writer.index_text(tile)} < {whole})" if left else ""
-            with writer.block(guard):
+            with writer.when(less(tile, whole) if left else None):
                 self._rows(group, _below(tile, whole) * cut.panels, cut.panels)
         if left:
-            with writer.block("else" if whole else ""):
+            with writer.otherwise() if whole else writer.scope():
                 self._rows(group, number(whole * cut.panels), left)
 
     def _rows(self, group: Index, panel: Index, panels: int) -> None:
@@ -76,22 +76,19 @@ class _Convolving(Parts, ABC):
         if self.keeps:
             self.keep(group, panel, panels)
         writer, cut, height = self.writer, self.cut, self.shape.places[1]
-        rows = self.row_piece * cut.rows
-        end = str(cut.rows)
+        end: Expr = Const(I32, cut.rows)
         if height % cut.rows:
-            end = f"min({cut.rows}, {height} - {writer.index_text(rows)})"
+            end = _least(number(cut.rows), number(height) - self.row_piece * cut.rows)
         if cut.high == 1:
-            with writer.loop(Axis("y", cut.rows), "0", end, rolled=True):
+            with writer.loop(Axis("y", cut.rows), 0, end, rolled=True):
                 self._columns(group, panel, panels, axis("y", cut.rows), 1)
             return
-        writer.line(f"const int end = {end};")
-        writer.line("int at = 0;")
-        for header, high in (
-            (f"for (; at + {cut.high} <= end; at += {cut.high})", cut.high),
-            ("for (; at < end; ++at)", 1),
-        ):
-            with writer.block(f"{writer.dialect.rolled} {header}".strip()):
-                row = axis(writer.let_text(I32, False, "at"), cut.rows)
+        until, at = writer.let(end, "end"), writer.declare(Const(I32, 0), "at")
+        for high in (cut.high, 1):
+            after = Coordinate(I32, axis("at", cut.rows) + high)
+            within = less(at, until) if high == 1 else Apply(BOOL, "le", after, until)
+            with writer.repeat(at, within, after, rolled=True):
+                row = _variable(writer.let(at), cut.rows - high + 1)
                 self._columns(group, panel, panels, row, high)
 
     def _columns(self, group: Index, panel: Index, panels: int, row: Index, high: int) -> None:
@@ -99,7 +96,7 @@ class _Convolving(Parts, ABC):
         with self.over("x", whole) as column:
             self._tile(group, panel, panels, (row, column * self.cut.wide), (high, self.cut.wide))
         if left:
-            with self.writer.block(""):
+            with self.writer.scope():
                 begin = number(whole * self.cut.wide)
                 self._tile(group, panel, panels, (row, begin), (high, left))
 
@@ -114,24 +111,22 @@ class _Convolving(Parts, ABC):
         """Sums in registers, and the epilogue of each panel's pixels."""
         writer = self.writer
         places = [(i, j) for i in range(size[0]) for j in range(size[1])]
-        zero = writer.dialect.splat(F32, LANES, writer.dialect.literal(F32, 0.0))
-        names = [[writer.name("a") for _ in range(panels)] for _ in places]
-        with writer.block(""):
-            for name in (name for line in names for name in line):
-                writer.line(f"{writer.type(F32, True)} {name} = {zero};")
-            self.sums(group, panel, names, [(at[0] + i, at[1] + j) for i, j in places])
+        zero = Splat(constant(F32, 0.0))
+        with writer.scope():
+            sums = [[writer.declare(zero, writer.name("a")) for _ in range(panels)] for _ in places]
+            self.sums(group, panel, sums, [(at[0] + i, at[1] + j) for i, j in places])
             row = self.row_piece * self.cut.rows + at[0]
             pixels = [self.pixel(row + i, at[1] + j) for i, j in places]
             for p in range(panels):
-                with writer.block(""):
-                    self._finish(group, panel + p, pixels, [line[p] for line in names])
+                with writer.scope():
+                    self._finish(group, panel + p, pixels, [line[p] for line in sums])
 
     @abstractmethod
     def sums(
         self,
         group: Index,
         panel: Index,
-        names: Sequence[Sequence[str]],
+        sums: Sequence[Sequence[Var]],
         places: Sequence[tuple[Index, Index]],
     ) -> None:
         """Add every product to the tile's sums."""
@@ -145,7 +140,7 @@ class _Convolving(Parts, ABC):
         return self.named(flat, self.slabs * height * width)
 
     def _finish(
-        self, group: Index, panel: Index, pixels: Sequence[Index], names: Sequence[str]
+        self, group: Index, panel: Index, pixels: Sequence[Index], sums: Sequence[Var]
     ) -> None:
         """The epilogue and the store of 16 outputs of every pixel; the last panel may have less."""
         writer, own = self.writer, self.each
@@ -153,27 +148,25 @@ class _Convolving(Parts, ABC):
         panel = self.named(panel, -(-own // LANES))
         is_whole, is_left = panel.low < whole, panel.high >= whole
         if is_whole:
-            guard = f"if ({writer.index_text(panel)} < {whole})" if is_left else ""
-            with writer.block(guard), writer.lanes(LANE):
+            with writer.when(less(panel, whole) if is_left else None), writer.lanes(LANE):
                 output = group * own + _below(panel, whole) * LANES + axis("lane", LANES)
-                for pixel, name in zip(pixels, names, strict=True):
-                    self._store(pixel, output, name, True)
+                for pixel, total in zip(pixels, sums, strict=True):
+                    self._store(pixel, output, total)
         if is_left:
-            with writer.block("else" if is_whole else ""):
+            with writer.otherwise() if is_whole else writer.scope():
                 for place in range(left):
                     output = group * own + (whole * LANES + place)
-                    for pixel, name in zip(pixels, names, strict=True):
-                        self._store(pixel, output, writer.dialect.lane(name, place), False)
+                    for pixel, total in zip(pixels, sums, strict=True):
+                        self._store(pixel, output, Lane(total, place))
 
-    def _store(self, pixel: Index, output: Index, name: str, wide: bool) -> None:
+    def _store(self, pixel: Index, output: Index, total: Expr) -> None:
         (exit,) = self.group.exits
-        total: Expr = Var(F32, name, wide)
         if self.shape.bias is not None:
             total = Apply(F32, "add", total, self.builder.at(self.shape.bias, (output,)))
         flat = pixel * self.shape.outputs + output
         store(self.writer, self.builder, (self.hero, total), exit, flat)
 
-    def ahead(self, expr: Expr, width: int, known: dict[Index, str]) -> str:
+    def ahead(self, expr: Expr, wide: bool, known: dict[Index, Var], beyond: int = 0) -> Read:
         """A load, in a loop over ``k`` or not, a short distance from a place that is known before.
 
         Compilers do not find that out by themselves where places are sums of many variables.
@@ -186,14 +179,24 @@ class _Convolving(Parts, ABC):
         near = Index({run: index.terms[run]} if run is not None else {}, index.constant)
         writer, far = self.writer, index - near
         if far not in known:
-            known[far] = writer.let_text(I32, False, writer.index_text(far))
-        buffer = f"({writer.buffer(expr.source, F32)} + {known[far]})"
-        return writer.dialect.load(F32, width, buffer, writer.index_text(near))
+            known[far] = writer.let(Coordinate(I32, writer.index(far)))
+        base = _variable(known[far], far.high + 1 - beyond)
+        return Read(F32, writer.memory(expr.source, F32), near, wide, base)
 
-    def add(self, name: str, x: str, weight: str) -> None:
+    def add(self, total: Var, x: Expr, weight: Expr) -> None:
         """One product more, in every lane."""
-        text = self.writer.dialect.apply("fma", F32, F32, LANES, [x, weight, name])
-        self.writer.line(f"{name} = {text};")
+        self.writer.assign(total, self.writer.apply("fma", F32, x, weight, total))
+
+
+def _variable(held: Var, size: int) -> Index:
+    """A variable that is below ``size``, by its name even where it can only be 0."""
+    return Index({Axis(held.name, size): 1})
+
+
+def _least(a: Index, b: Index | int) -> Expr:
+    """The lesser of two whole numbers."""
+    least = Const(I32, b) if isinstance(b, int) else Coordinate(I32, b)
+    return Apply(I32, "min", Coordinate(I32, a), least)
 
 
 def _below(named: Index, size: int) -> Index:
@@ -212,7 +215,7 @@ class Dense(_Convolving):
         self,
         group: Index,
         panel: Index,
-        names: Sequence[Sequence[str]],
+        sums: Sequence[Sequence[Var]],
         places: Sequence[tuple[Index, Index]],
     ) -> None:
         """Taps and channels, in the order of the weights."""
@@ -230,26 +233,26 @@ class Dense(_Convolving):
             channel = group * channels + k
             input = flatten((a, b, c, k), (*shape.taps[:2], lines, run))
             xs = [self.element(*place, (a, b, c), channel) for place in places]
-            weights = [self.weight(group, panel, p, input) for p in range(len(names[0]))]
-            known: dict[Index, str] = {}
+            weights = [self.weight(group, panel, p, input) for p in range(len(sums[0]))]
+            known: dict[Index, Var] = {}
             self._run(
                 run,
-                names,
-                [self.ahead(x, 1, known) for x in xs],
-                [self.ahead(weight, LANES, known) for weight in weights],
+                sums,
+                [self.ahead(x, False, known, self.beyond) for x in xs],
+                [self.ahead(weight, True, known) for weight in weights],
             )
 
     def _run(
-        self, size: int, names: Sequence[Sequence[str]], xs: Sequence[str], weights: Sequence[str]
+        self, size: int, sums: Sequence[Sequence[Var]], xs: Sequence[Read], weights: Sequence[Read]
     ) -> None:
         """The innermost loop: every pixel of the tile times the weights of its panels."""
         writer = self.writer
         with self.over("k", size):
-            factors = [writer.let_text(F32, True, text) for text in weights]
-            for text, line in zip(xs, names, strict=True):
-                x = writer.dialect.splat(F32, LANES, writer.let_text(F32, False, text))
-                for name, factor in zip(line, factors, strict=True):
-                    self.add(name, x, factor)
+            factors = [writer.let(weight) for weight in weights]
+            for x, line in zip(xs, sums, strict=True):
+                held = writer.let(x)
+                for total, factor in zip(line, factors, strict=True):
+                    self.add(total, held, factor)
 
 
 class Depthwise(_Convolving):
@@ -258,6 +261,11 @@ class Depthwise(_Convolving):
     def local(self, channel: Index) -> Index:
         """Only the piece's own channels are copied."""
         return channel - self.tile_piece * (self.cut.tiles * LANES)
+
+    @property
+    def beyond(self) -> int:
+        """Nor that the copy has the piece's own channels only."""
+        return super().beyond if self.direct else (self.cut.across - self.cut.tiles) * LANES
 
     def pixel_of(self, batch: Index, at: Sequence[Index], begin: Index) -> None:
         """The piece's channels of one pixel."""
@@ -270,20 +278,20 @@ class Depthwise(_Convolving):
                 self._put(to, self.builder.at(shape.x, shape.x_at(batch, at, channel)))
 
             if panel.low < whole:
-                guard = f"if ({writer.index_text(panel)} < {whole})" if panel.high >= whole else ""
-                with writer.block(guard), writer.lanes(LANE):
+                guard = less(panel, whole) if panel.high >= whole else None
+                with writer.when(guard), writer.lanes(LANE):
                     lane = axis("lane", LANES)
                     one(_below(panel, whole) * LANES + lane, begin + vector * LANES + lane)
             if left and panel.high >= whole:
-                last = writer.block(f"if ({writer.index_text(panel)} == {whole})")
-                with last, self.over("u", left) as place:
+                last = compare("eq", Coordinate(I32, panel), constant(I32, whole))
+                with writer.when(last), self.over("u", left) as place:
                     one(place + whole * LANES, begin + vector * LANES + place)
 
     def sums(
         self,
         group: Index,
         panel: Index,
-        names: Sequence[Sequence[str]],
+        sums: Sequence[Sequence[Var]],
         places: Sequence[tuple[Index, Index]],
     ) -> None:
         """Tap by tap; those of a row are written out, so that pixels share what they load."""
@@ -292,23 +300,25 @@ class Depthwise(_Convolving):
         with (
             self.over("k0", shape.taps[0]) as a,
             self.over("k1", shape.taps[1]) as b,
-            writer.block(""),
+            writer.scope(),
             writer.lanes(LANE),
         ):
-            known: dict[Index, str] = {}
-            loaded: dict[str, str] = {}
+            known: dict[Index, Var] = {}
+            loaded: dict[Read, Var] = {}
 
-            def load(expr: Expr) -> str:
-                text = self.ahead(expr, LANES, known)
-                if text not in loaded:
-                    loaded[text] = writer.let_text(F32, True, text)
-                return loaded[text]
+            def load(expr: Expr, beyond: int = 0) -> Var:
+                read = self.ahead(expr, True, known, beyond)
+                if read not in loaded:
+                    loaded[read] = writer.let(read)
+                return loaded[read]
 
             for c in range(shape.taps[2]):
                 taps = (a, b, number(c))
                 weight = load(self.weight(group, panel, 0, flatten(taps, shape.taps)))
-                for (row, column), (name,) in zip(places, names, strict=True):
-                    self.add(name, load(self.element(row, column, taps, channel)), weight)
+                for (row, column), (total,) in zip(places, sums, strict=True):
+                    self.add(
+                        total, load(self.element(row, column, taps, channel), self.beyond), weight
+                    )
 
 
 def write(group: Group, site: Site) -> Kernel:

@@ -112,7 +112,10 @@ class Renderer:
         width, at = self.dialect.lanes if expr.wide else 1, self.index(expr.index)
         if expr.memory not in self._arguments:
             return self.dialect.private_load(width, expr.memory, at)
-        return self.dialect.load(expr.dtype, width, self.buffer(expr.memory, expr.dtype), at)
+        buffer = self.buffer(expr.memory, expr.dtype)
+        if expr.base is not None:
+            buffer = f"({buffer} + {self.index(expr.base)})"
+        return self.dialect.load(expr.dtype, width, buffer, at)
 
     # --- statements ---
 

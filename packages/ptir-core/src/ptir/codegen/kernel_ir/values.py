@@ -15,19 +15,29 @@ class Read(Expr):
     """Elements of a memory: the one at ``index``, or one per lane from there on.
 
     ``memory`` is the name of an argument, or of an array of the kernel. An argument's elements are
-    read as ``dtype``, whatever the argument holds.
+    read as ``dtype``, whatever the argument holds. The index of an argument may be given in two
+    parts: an address in a variable, ``base``, from which it is only a short way.
     """
 
-    __slots__ = ("index", "memory")
+    __slots__ = ("base", "index", "memory")
     memory: str
     index: Index
+    base: Index | None
 
-    def __new__(cls, dtype: DType, memory: str, index: Index, wide: bool = False) -> Read:
-        """Element ``index`` of ``memory``, and where ``wide`` those behind it."""
-        made, new = cls._interned(dtype, memory, index, wide)
+    def __new__(
+        cls, dtype: DType, memory: str, index: Index, wide: bool = False, base: Index | None = None
+    ) -> Read:
+        """Element ``index`` of ``memory``, counted from ``base``; where ``wide`` those behind."""
+        made, new = cls._interned(dtype, memory, index, wide, base)
         if new:
             made.memory, made.index, made.axes, made.wide = memory, index, NO_AXES, wide
+            made.base = base
         return made  # type: ignore[no-any-return]
+
+    @property
+    def place(self) -> Index:
+        """The whole index."""
+        return self.index if self.base is None else self.base + self.index
 
 
 class Splat(Expr):

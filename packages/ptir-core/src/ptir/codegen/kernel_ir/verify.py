@@ -389,7 +389,7 @@ VALUES: Final[Mapping[type, Callable[[_Verifier, Any], bool]]] = {
     Coordinate: lambda v, x: v.index(x.index),
     Apply: _Verifier.applied,
     Read: lambda v, x: v.place(
-        x.memory, x.dtype, x.index, v._lanes if x.wide else 1, written=False
+        x.memory, x.dtype, x.place, v._lanes if x.wide else 1, written=False
     ),
     Here: lambda v, x: v.scalar(x.of, x.dtype, "what is computed in place"),
     Splat: lambda v, x: v.scalar(x.of, x.dtype, "what is put into every lane"),
