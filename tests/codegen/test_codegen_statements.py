@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ptir.backend.kernel import Argument
+from ptir.codegen.index import axis
+from ptir.codegen.kernel_ir.render import Renderer
+from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.statements import Statements
 from ptir.types import BF16, F32, F64, DType
 from ptir_backend_cupy.dialect import CudaC
@@ -26,3 +30,11 @@ def test_shared_arrays_begin_at_multiples_of_16(
     for dtype, size in arrays:
         made.shared(dtype, size)
     assert made.shared_bytes == nbytes
+
+
+def test_a_base_stays_an_address_of_its_own() -> None:
+    rendered = Renderer(CudaC(), {"b0": Argument("b0", F32, False)})
+    near, base = axis("k", 4) + 32, axis("t1", 100)
+    assert rendered.text(Read(F32, "b0", near, base=base)) == "(b0 + t1)[(k+32)]"
+    assert rendered.text(Read(F32, "b0", near)) == "b0[(k+32)]"
+    assert rendered.text(Read(F32, "array", near, base=base)) == "array[(t1+k+32)]"

@@ -109,13 +109,13 @@ class Renderer:
 
     def read(self, expr: Read) -> str:
         """Elements of an argument or an array."""
-        width, at = self.dialect.lanes if expr.wide else 1, self.index(expr.index)
+        width = self.dialect.lanes if expr.wide else 1
         if expr.memory not in self._arguments:
-            return self.dialect.private_load(width, expr.memory, at)
+            return self.dialect.private_load(width, expr.memory, self.index(expr.place))
         buffer = self.buffer(expr.memory, expr.dtype)
         if expr.base is not None:
             buffer = f"({buffer} + {self.index(expr.base)})"
-        return self.dialect.load(expr.dtype, width, buffer, at)
+        return self.dialect.load(expr.dtype, width, buffer, self.index(expr.index))
 
     # --- statements ---
 
