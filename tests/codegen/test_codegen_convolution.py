@@ -40,6 +40,23 @@ def test_grouped_and_depthwise_convolutions_are_one_kernel(groups: int) -> None:
     assert made == ["convolution"]
 
 
+@pytest.mark.parametrize(
+    ("image", "filters"),
+    [
+        ((1, 31, 5, 48), (1, 1, 48, 72)),  # read where it is, pieces of 8 rows
+        ((1, 9, 3, 16), (3, 3, 16, 40)),  # pieces of a tile of rows
+        ((1, 50, 50, 40), (3, 3, 1, 40)),  # copied, pieces of two panels of channels
+    ],
+)
+def test_pieces_that_are_not_whole_stay_inside_of_their_memories(
+    image: tuple[int, ...], filters: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTIR_VERIFY", "1")
+    groups = image[3] // filters[2]
+    types = spec("f32", *image), spec("f32", *filters)
+    assert kernels(lambda x, w: F.conv2d(x, w, groups=groups), *types) == ["convolution"]
+
+
 @pytest.mark.parametrize("spatial", [1, 2, 3])
 def test_patches_times_weights_are_one_kernel(spatial: int) -> None:
     def body(x: Any, weight: Any) -> Any:
