@@ -16,7 +16,11 @@ from ptir.ops import numerics
 
 @pytest.mark.slice(3)
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((2, 1), 1), ((3, 16), 1), ((2, 47), 1), ((40, 32), 0), ((2, 33, 3), 1)]
+    ("shape", "axis"),
+    [
+        *(((2, 1), 1), ((3, 16), 1), ((2, 47), 1), ((40, 32), 0), ((2, 33, 3), 1)),
+        ((2, 300), 1),  # longer than a group of members
+    ],
 )
 def test_running_sums_and_maxima(opencl: Target, shape: tuple[int, ...], axis: int) -> None:
     x = normal(*shape)
@@ -27,11 +31,12 @@ def test_running_sums_and_maxima(opencl: Target, shape: tuple[int, ...], axis: i
     assert np.array_equal(found, np.maximum.accumulate(x, axis), equal_nan=True)
 
 
-def test_running_sums_of_integers_wrap_and_negative_zeros_stay(opencl: Target) -> None:
-    x = np.random.default_rng(0).integers(-128, 127, (2, 100), np.int8, endpoint=True)
+@pytest.mark.parametrize("size", [100, 300])
+def test_running_sums_of_integers_wrap_and_negative_zeros_stay(opencl: Target, size: int) -> None:
+    x = np.random.default_rng(0).integers(-128, 127, (2, size), np.int8, endpoint=True)
     found = run(opencl, lambda x: call("cumulative", x, axis=1, kind="sum"), x)
     assert np.array_equal(found, np.cumsum(x, 1, dtype=np.int8))
-    zeros = np.full((1, 40), -0.0, np.float32)
+    zeros = np.full((1, size), -0.0, np.float32)
     assert np.signbit(run(opencl, lambda x: call("cumulative", x, axis=1, kind="sum"), zeros)).all()
 
 
