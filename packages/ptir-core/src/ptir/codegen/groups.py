@@ -154,7 +154,8 @@ class Team:
         step = self.members // 2
         while step >= apart:
             with writer.when(less(self.member, step)):
-                self._assign(held, combined(held, self._read(rooms, self.member + step)))
+                other = Index({Axis("member", step): 1}) + step
+                self._assign(held, combined(held, self._read(rooms, other)))
                 self._put(rooms, self.member)
             writer.barrier()
             step //= 2
