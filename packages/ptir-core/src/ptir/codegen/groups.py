@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeAlias
 
-from ptir.codegen.expr import Apply, Expr, Var, carrier
+from ptir.codegen.expr import Apply, Cell, Expr, Var, carrier
 from ptir.codegen.index import Axis, Index, axis
 from ptir.codegen.kernel import Group, Kernel, Site
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.values import Exchange
 from ptir.codegen.writer import Writer
 from ptir.types import BOOL, I32, DType
 
 Combined = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
 """What two members' values come to, value by value; the order of the two must not matter."""
+Rooms: TypeAlias = list[tuple[Var, str, int]]
+"""Variables, the shared array for each, and where it begins there."""
 
 
 def threads(write: Callable[[Group, Site], Kernel]) -> Callable[[Group, Site], Kernel]:
@@ -58,11 +63,11 @@ class Team:
         """A block for each of ``size`` places, shared out: member n has n, n + members, ..."""
         name = self.writer.name(name)
         if size < self.members:
-            with self.writer.block(f"if (member < {size})"):
+            with self.writer.when(less(self.member, size)):
                 yield axis("member", size)
             return
         # A loop of one turn too: PoCL 3.1 computes a bare block between barriers wrongly.
-        with self.writer.loop(Axis(name, size), "member", str(size), self.members, rolled):
+        with self.writer.loop(Axis(name, size), self.member, size, self.members, rolled):
             yield axis(name, size)
 
     def each(self, size: int, body: Callable[[Index], None], run: int = 1) -> None:
@@ -105,83 +110,73 @@ class Team:
         self.fold(held, lambda a, b: [_add(x, y) for x, y in zip(a, b, strict=True)], apart)
 
     def _exchange(self, held: Sequence[Var], combined: Combined, step: int) -> None:
-        writer = self.writer
-        with writer.block(""):
-            others = [
-                Var(one.dtype, writer.let_text(one.dtype, False, self._from(one, step)))
-                for one in held
-            ]
+        with self.writer.scope():
+            others = [self.writer.let(Exchange(one, step)) for one in held]
             self._assign(held, combined(held, others))
-
-    def _from(self, one: Var, step: int) -> str:
-        return self.writer.together.exchange.format(one.name, step)
 
     def _assign(self, held: Sequence[Var], found: Sequence[Expr]) -> None:
         writer = self.writer
-        texts = [writer.let_text(one.dtype, False, writer.scalar_text(one)) for one in found]
-        for one, text in zip(held, texts, strict=True):
-            writer.line(f"{one.name} = {text};")
+        values = [writer.let(writer.scalar(one)) for one in found]
+        for one, value in zip(held, values, strict=True):
+            writer.assign(one, value)
 
-    def _rooms(self, held: Sequence[Var], size: int) -> list[tuple[str, int]]:
+    def _rooms(self, held: Sequence[Var], size: int) -> Rooms:
         """An array for each value, and where it begins there."""
         used: dict[DType, int] = {}
-        found: list[tuple[str, int]] = []
+        found: Rooms = []
         for one in held:
             kind = carrier(one.dtype)
             begin = used.get(kind, 0)
             used[kind] = begin + size
-            found.append((self.writer.room(kind, begin + size), begin))
+            found.append((one, self.writer.room(kind, begin + size), begin))
         return found
 
     def _in_order(self, held: Sequence[Var], combined: Combined, apart: int, reach: int) -> None:
         """Subgroups put down what they came to, and every member goes through it in order."""
         writer, subgroups = self.writer, self.members // reach
         rooms = self._rooms(held, subgroups * apart)
-        slot = (self.member // reach) * apart + self.member % apart
-        with writer.block(f"if ({writer.index_text(self.member % reach)} < {apart})"):
-            for one, (room, begin) in zip(held, rooms, strict=True):
-                writer.line(f"{room}[{writer.index_text(slot + begin)}] = {one.name};")
+        with writer.when(less(self.member % reach, apart)):
+            self._put(rooms, (self.member // reach) * apart + self.member % apart)
         writer.barrier()
         own = self.member % apart
-        for one, (room, begin) in zip(held, rooms, strict=True):
-            writer.line(f"{one.name} = {room}[{writer.index_text(own + begin)}];")
+        self._take(rooms, own)
         for number in range(1, subgroups):
-            with writer.block(""):
-                others = self._read(held, rooms, own + number * apart)
-                self._assign(held, combined(held, others))
+            with writer.scope():
+                self._assign(held, combined(held, self._read(rooms, own + number * apart)))
         writer.barrier()
 
     def _tree(self, held: Sequence[Var], combined: Combined, apart: int) -> None:
         """Halves are brought together until ``apart`` members are left."""
         writer = self.writer
         rooms = self._rooms(held, self.members)
-        for one, (room, begin) in zip(held, rooms, strict=True):
-            writer.line(f"{room}[{writer.index_text(self.member + begin)}] = {one.name};")
+        self._put(rooms, self.member)
         writer.barrier()
         step = self.members // 2
         while step >= apart:
-            with writer.block(f"if (member < {step})"):
-                others = self._read(held, rooms, self.member + step)
-                self._assign(held, combined(held, others))
-                for one, (room, begin) in zip(held, rooms, strict=True):
-                    writer.line(f"{room}[{writer.index_text(self.member + begin)}] = {one.name};")
+            with writer.when(less(self.member, step)):
+                other = Index({Axis("member", step): 1}) + step
+                self._assign(held, combined(held, self._read(rooms, other)))
+                self._put(rooms, self.member)
             writer.barrier()
             step //= 2
-        for one, (room, begin) in zip(held, rooms, strict=True):
-            text = f"{room}[{writer.index_text(self.member % apart + begin)}]"
-            writer.line(f"{one.name} = {text};")
+        self._take(rooms, self.member % apart)
         writer.barrier()
 
-    def _read(
-        self, held: Sequence[Var], rooms: Sequence[tuple[str, int]], slot: Index
-    ) -> list[Var]:
-        writer = self.writer
+    def _put(self, rooms: Rooms, slot: Index) -> None:
+        """What the member holds, into the rooms."""
+        for one, room, begin in rooms:
+            self.writer.put(room, slot + begin, one, whole_word(one.dtype))
+
+    def _take(self, rooms: Rooms, slot: Index) -> None:
+        """What a slot of the rooms holds, into the member's variables."""
+        for one, room, begin in rooms:
+            self.writer.assign(one, self.writer.element(Cell(one.dtype, room, slot + begin)))
+
+    def _read(self, rooms: Rooms, slot: Index) -> list[Var]:
+        """What a slot of the rooms holds, in new variables."""
         return [
-            Var(
-                one.dtype,
-                writer.let_text(one.dtype, False, f"{room}[{writer.index_text(slot + begin)}]"),
-            )
-            for one, (room, begin) in zip(held, rooms, strict=True)
+            self.writer.let(self.writer.element(Cell(one.dtype, room, slot + begin)))
+            for one, room, begin in rooms
         ]
 
 
@@ -192,3 +187,8 @@ def exchanged(dtype: DType) -> bool:
 
 def _add(a: Expr, b: Expr) -> Expr:
     return Apply(a.dtype, "add", a, b)
+
+
+def whole_word(dtype: DType) -> DType:
+    """As what a value of ``dtype`` is put into an array that has a place of its own for each."""
+    return max(carrier(dtype), I32, key=lambda one: one.bits)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptir.backend.matrices import Matrices
-from ptir.codegen.index import Index, axis
+from ptir.codegen.expr import Cell, Var
+from ptir.codegen.index import Index
+from ptir.codegen.kernel_ir.nodes import Declare, GatherMatrices, MultiplyMatrices
 from ptir.codegen.writer import Writer
-from ptir.types import I32, U32, DType
+from ptir.types import U32, DType
 
 EIGHT = 8
 """Rows of the matrices that members gather."""
@@ -37,15 +39,13 @@ class Fragments:
 
     def __init__(self, writer: Writer, matrices: Matrices, member: Index) -> None:
         self.writer, self.matrices = writer, matrices
-        self.subgroup = self._named(member // matrices.width, 1 << 5)
-        self._lane = self._named(member % matrices.width, matrices.width)
-        self.line = self._named(self._lane // matrices.across, matrices.width // matrices.across)
-        self.place = self._named(self._lane % matrices.across, matrices.across)
+        self.subgroup = writer.let_index(member // matrices.width, 1 << 5)
+        self._lane = writer.let_index(member % matrices.width, matrices.width)
+        lines = matrices.width // matrices.across
+        self.line = writer.let_index(self._lane // matrices.across, lines)
+        self.place = writer.let_index(self._lane % matrices.across, matrices.across)
 
-    def _named(self, at: Index, size: int) -> Index:
-        return axis(self.writer.let_text(I32, False, self.writer.index_text(at)), size)
-
-    def left(self, stage: Stage, row: Index, pair: Index) -> list[str]:
+    def left(self, stage: Stage, row: Index, pair: Index) -> list[Var]:
         """The words of the left matrix that begins at a row and a pair."""
         found = self.matrices.left
         if not stage.deep:
@@ -54,9 +54,9 @@ class Fragments:
         assert found == ((0, 0), (down, 0), (0, along), (down, along)), found
         one, quarter = self._lane % EIGHT, self._lane // EIGHT
         at = row + quarter % 2 * down + one, pair + quarter // 2 * along
-        return self._gathered(self.matrices.gather, stage, *at)
+        return self._gathered(stage, *at)
 
-    def right(self, stage: Stage, column: Index, pair: Index) -> list[list[str]]:
+    def right(self, stage: Stage, column: Index, pair: Index) -> list[list[Var]]:
         """The words of the right matrix that begins at a column and a pair, and of the next one."""
         found, width = self.matrices.right, self.matrices.columns
         if not stage.deep:
@@ -68,37 +68,34 @@ class Fragments:
         assert found == ((0, 0), (0, along)) and width == EIGHT, found
         one, quarter = self._lane % EIGHT, self._lane // EIGHT
         at = column + quarter // 2 * width + one, pair + quarter % 2 * along
-        words = self._gathered(self.matrices.gather, stage, *at)
+        words = self._gathered(stage, *at)
         return [words[:2], words[2:]]
 
-    def right_across(self, stage: Stage, column: Index, line: Index) -> list[list[str]]:
+    def right_across(self, stage: Stage, column: Index, line: Index) -> list[list[Var]]:
         """The same where the depth runs along a deep stage's lines, and columns along its pairs."""
         found, width = self.matrices.right, self.matrices.columns
         along = found[1][1] * 2
         assert found == ((0, 0), (0, along // 2)) and width == EIGHT and stage.deep, found
         one, quarter = self._lane % EIGHT, self._lane // EIGHT
         at = line + quarter % 2 * along + one, column // 2 + quarter // 2 * (width // 2)
-        words = self._gathered(self.matrices.gather_across, stage, *at)
+        words = self._gathered(stage, *at, across=True)
         return [words[:2], words[2:]]
 
-    def _word(self, stage: Stage, line: Index, pair: Index) -> str:
+    def _word(self, stage: Stage, line: Index, pair: Index) -> Var:
         at = stage.at(line + self.line, pair + self.place)
-        return self.writer.let_text(U32, False, f"{stage.array}[{self.writer.index_text(at)}]")
+        return self.writer.let(self.writer.element(Cell(U32, stage.array, at)))
 
-    def _gathered(self, how: str, stage: Stage, line: Index, pair: Index) -> list[str]:
-        writer = self.writer
-        names = [writer.name("f") for _ in range(4)]
-        writer.line(f"{writer.type(U32, False)} {', '.join(names)};")
-        place = writer.index_text(stage.at(line, pair))
-        writer.line(how.format(*names, stage.array, place))
-        return names
+    def _gathered(self, stage: Stage, line: Index, pair: Index, across: bool = False) -> list[Var]:
+        found = tuple(Var(U32, self.writer.name("f")) for _ in range(4))
+        self.writer.emit(Declare(found))
+        self.writer.emit(GatherMatrices(found, stage.array, stage.at(line, pair), across))
+        return list(found)
 
     def multiply(
-        self, kind: DType, sums: Sequence[str], left: Sequence[str], right: Sequence[str]
+        self, kind: DType, sums: Sequence[Var], left: Sequence[Var], right: Sequence[Var]
     ) -> None:
         """Add a product to the variables of sums."""
-        text = self.matrices.multiply[kind.name]
-        self.writer.line(text.format(*sums, *left, *right))
+        self.writer.emit(MultiplyMatrices(kind, tuple(sums), tuple(left), tuple(right)))
 
     def places(self) -> list[tuple[Index, Index]]:
         """Row and column of each sum within its matrix."""

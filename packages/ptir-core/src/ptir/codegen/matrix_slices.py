@@ -12,9 +12,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expr import Load, Var
+from ptir.codegen.expr import Coordinate, Expr, Load, Var, constant
 from ptir.codegen.groups import Team
 from ptir.codegen.index import Index, axis, number
+from ptir.codegen.kernel_ir.conditions import all_of, less
+from ptir.codegen.kernel_ir.nodes import CopyWords, WaitCopies
 from ptir.codegen.matrix_fragments import Stage
 from ptir.codegen.matrix_sides import RUN, Side
 from ptir.types import I32, U32
@@ -70,9 +72,6 @@ class Slices:
         """``sides`` come with the lines of a slice; ``array`` is shared and holds u32."""
         self.team, self.writer, self.array = team, team.writer, array
         self.sides, self.pairs = sides, depth // 2
-        matrices = self.writer.together.matrices
-        assert matrices is not None
-        self.matrices = matrices
 
     def stage(self, side: int, part: int, buffer: Index) -> Stage:
         """Where a part of a side's slice lies in one of the two buffers."""
@@ -96,7 +95,7 @@ class Slices:
     def wait(self) -> None:
         """Go on when the member's copies are done, and all members are here."""
         if any(side.lies for _, side in self.sides):
-            self.writer.line(self.matrices.copied)
+            self.writer.emit(WaitCopies())
         self.writer.barrier()
 
     def put(self, pending: Sequence[Pending], buffer: Index) -> None:
@@ -113,8 +112,7 @@ class Slices:
         for pair, parts in enumerate(side.words(found)):
             for part, word in enumerate(parts):
                 stage = self.stage(number_, part, buffer)
-                place = writer.index_text(stage.at(at[0], at[1] * side.pairs + pair))
-                writer.line(f"{self.array}[{place}] = {writer.scalar_text(word)};")
+                writer.put(self.array, stage.at(at[0], at[1] * side.pairs + pair), word, U32)
 
     # --- chunks ---
 
@@ -141,33 +139,33 @@ class Slices:
     def _owned(self, chunk: Chunk) -> AbstractContextManager[None]:
         """What is done where the member has the chunk."""
         has_all = chunk.count >= self.team.members
-        return nullcontext() if has_all else self.writer.block(f"if (member < {chunk.count})")
+        return nullcontext() if has_all else self.writer.when(less(self.team.member, chunk.count))
 
     def _places(
         self, chunk: Chunk, first: Index, slice: Index
-    ) -> tuple[list[tuple[Index, Index]], Index, str]:
+    ) -> tuple[list[tuple[Index, Index]], Index, Expr | None]:
         """Lines and units of a chunk, what they are a run along, and whether they are there."""
         size, side = self.sides[chunk.side]
         units, step = self.pairs // side.pairs, PAIRS // side.pairs
         line = self._let(first + chunk.at[0])
         unit = self._let(slice * step + chunk.at[1])
-        inside = [f"{unit} < {units}"] + ([f"{line} < {side.lines}"] if side.lines % size else [])
+        inside = [less(unit, units)] + ([less(line, side.lines)] if side.lines % size else [])
         if chunk.count < self.team.members:
-            inside.append(f"member < {chunk.count}")
+            inside.append(less(self.team.member, chunk.count))
         if side.deep:
-            block = axis(self._let(axis(unit, 1 << 20) // chunk.run), units // chunk.run)
-            at = axis(line, side.lines)
+            block = self.writer.let_index(axis(unit.name, 1 << 20) // chunk.run, units // chunk.run)
+            at = axis(line.name, side.lines)
             places = [(at, block * chunk.run + n) for n in range(chunk.run)]
         else:
-            outer = self._let(axis(line, 1 << 24) // BLOCK)
-            inner = self._let(axis(line, 1 << 24) % BLOCK // chunk.run)
-            block = axis(inner, BLOCK // chunk.run)
-            begin = axis(outer, -(-side.lines // BLOCK)) * BLOCK + block * chunk.run
-            places = [(begin + n, axis(unit, units)) for n in range(chunk.run)]
-        return places, block, " && ".join(inside)
+            along = axis(line.name, 1 << 24)
+            outer = self.writer.let_index(along // BLOCK, -(-side.lines // BLOCK))
+            block = self.writer.let_index(along % BLOCK // chunk.run, BLOCK // chunk.run)
+            begin = outer * BLOCK + block * chunk.run
+            places = [(begin + n, axis(unit.name, units)) for n in range(chunk.run)]
+        return places, block, all_of(inside)
 
-    def _let(self, at: Index) -> str:
-        return self.writer.let_text(I32, False, self.writer.index_text(at))
+    def _let(self, at: Index) -> Var:
+        return self.writer.let(Coordinate(I32, at))
 
     def _ask(self, chunk: Chunk, first: Index, slice: Index) -> list[list[Var]]:
         """The chunk's values in variables, zeros where there are none."""
@@ -176,29 +174,26 @@ class Slices:
         units = [side.found(*place) for place in places]
         names = [[Var(one.dtype, writer.name("v")) for one in found] for found in units]
         for one in (one for line in names for one in line):
-            zero = writer.dialect.literal(one.dtype, 0)
-            writer.line(f"{writer.type(one.dtype, False)} {one.name} = {zero};")
+            writer.declare(constant(one.dtype, 0), one.name)
         each = len(units[0]) if side.deep else 1
-        with writer.block(f"if ({inside})"):
+        with writer.when(inside):
             for n, (line, found) in enumerate(zip(names, units, strict=True)):
                 for inner, (one, expr) in enumerate(zip(line, found, strict=True)):
                     with writer.running(block, chunk.run * each, n * each + inner % each):
-                        writer.line(f"{one.name} = {writer.scalar_text(expr)};")
+                        writer.assign(one, writer.scalar(expr))
         return names
 
     def _copy(self, chunk: Chunk, first: Index, slice: Index, buffer: Index) -> None:
         """Begin to copy the chunk's words; zeros where there are none."""
         writer, side = self.writer, self.sides[chunk.side][1]
         places, _, inside = self._places(chunk, first, slice)
-        target = writer.index_text(self.stage(chunk.side, 0, buffer).at(*chunk.at))
+        target = self.stage(chunk.side, 0, buffer).at(*chunk.at)
         (word,) = side.found(*places[0])
         assert isinstance(word, Load), word
-        with writer.block(f"if ({inside})"):
-            source = writer.buffer(word.source, U32)
-            at = writer.index_text(word.index)
-            writer.line(self.matrices.copy.format(self.array, target, source, at))
+        with writer.when(inside):
+            source = writer.memory(word.source, U32)
+            writer.emit(CopyWords(self.array, target, source, writer.index(word.index)))
         has_all = chunk.count >= self.team.members
-        with writer.block("else" if has_all else f"else if (member < {chunk.count})"):
+        with writer.otherwise(None if has_all else less(self.team.member, chunk.count)):
             for n in range(RUN):
-                zero = writer.dialect.literal(U32, 0)
-                writer.line(f"{self.array}[{target} + {n}] = {zero};")
+                writer.put(self.array, target + n, constant(U32, 0), U32)

@@ -12,19 +12,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expr import Apply, Expr, Var, compare, constant
+from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Var, compare, constant
 from ptir.codegen.groups import Team
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Site
+from ptir.codegen.kernel_ir.nodes import Store
 from ptir.codegen.matrix_fragments import Fragments
 from ptir.codegen.matrix_sides import Side
 from ptir.codegen.matrix_slices import DEPTH, PAD, PAIRS, Slices, slices_words
-from ptir.codegen.tile import finish_tile
+from ptir.codegen.tile import Finish, finish_tile
 from ptir.codegen.writer import Writer
-from ptir.types import F32, I32, U32, DType
+from ptir.types import BOOL, F32, I32, U32, DType
 
 MEMBERS: Final = 128
 LARGEST: Final = constant(F32, 3.4028234663852886e38)
+ZERO: Final = constant(F32, 0.0)
 
 
 @dataclass(frozen=True)
@@ -109,50 +111,45 @@ class MatrixTile:
         """Tiles: groups, for each batch."""
         return self.down * self.across
 
-    def write(self, tile: Index, finish: Callable[[Index, Index, str], None]) -> None:
+    def write(self, tile: Index, finish: Finish) -> None:
         """Write the tile of a number; ``finish`` gets row, column and the variable of each sum."""
         writer, made = self.writer, self.made
         self.array = writer.shared(U32, self.room)
         self.slices = Slices(self.team, self.array, _sides(self.shape, made), made.depth)
         self.fragments = Fragments(writer, self.matrices, self.team.member)
         first = [
-            self._named(tile // self.across, self.down) * self.shape.rows,
-            self._named(tile % self.across, self.across) * self.shape.columns,
+            writer.let_index(tile // self.across, self.down) * self.shape.rows,
+            writer.let_index(tile % self.across, self.across) * self.shape.columns,
         ]
         self._declare("s")
         count = -(-made.depth // DEPTH)
         self.slices.put(self.slices.load(first, number(0), number(0)), number(0))
-        with writer.loop(Axis("slice", count), "0", str(count), rolled=True):
+        with writer.loop(Axis("slice", count), 0, count, rolled=True):
             self.slices.wait()
-            here = self._named(axis("slice", max(2, count)) % 2, 2)
-            there = self._named((axis("slice", max(2, count)) + 1) % 2, 2)
-            ahead = self._named(axis("slice", max(2, count)) + 1, count + 1)
+            here = writer.let_index(axis("slice", max(2, count)) % 2, 2)
+            there = writer.let_index((axis("slice", max(2, count)) + 1) % 2, 2)
+            ahead = writer.let_index(axis("slice", max(2, count)) + 1, count + 1)
             pending = self.slices.load(first, ahead, there)
             self._multiply(here)
             self._add(first[1], axis("slice", count))
             self.slices.put(pending, there)
         self._finish(first, finish)
 
-    def _named(self, at: Index, size: int) -> Index:
-        return axis(self.writer.let_text(I32, False, self.writer.index_text(at)), size)
-
     # --- sums ---
 
-    def _sums(self, prefix: str) -> list[list[list[str]]]:
+    def _sums(self, prefix: str) -> list[list[list[Var]]]:
         """The variables of the member's sums, by matrix."""
         each = range(len(self.matrices.sums))
         return [
-            [[f"{prefix}{m}_{n}_{r}" for r in each] for n in range(self.wide)]
+            [[Var(F32, f"{prefix}{m}_{n}_{r}") for r in each] for n in range(self.wide)]
             for m in range(self.high)
         ]
 
-    def _all(self, prefix: str) -> list[str]:
-        return [one for line in self._sums(prefix) for names in line for one in names]
+    def _all(self, prefix: str) -> list[Var]:
+        return [one for line in self._sums(prefix) for sums in line for one in sums]
 
     def _declare(self, prefix: str) -> None:
-        zero = self.writer.dialect.literal(F32, 0.0)
-        names = ", ".join(f"{name} = {zero}" for name in self._all(prefix))
-        self.writer.line(f"{self.writer.type(F32, False)} {names};")
+        self.writer.declare_all(*((one, ZERO) for one in self._all(prefix)))
 
     # --- products ---
 
@@ -184,12 +181,11 @@ class MatrixTile:
                         for sums, words in zip(line, right[at], strict=True):
                             self.fragments.multiply(made.kind, sums, left, words)
             if part and made.left.raised:
-                for name in self._all("c"):
-                    lower = writer.dialect.literal(F32, 2.0**-made.left.raised)
-                    text = writer.dialect.apply("mul", F32, F32, 1, [name, lower])
-                    writer.line(f"{name} = {text};")
+                lower = constant(F32, 2.0**-made.left.raised)
+                for one in self._all("c"):
+                    writer.assign(one, writer.apply("mul", F32, one, lower))
 
-    def _right(self, part: int, column: Index, step: Index, buffer: Index) -> list[list[str]]:
+    def _right(self, part: int, column: Index, step: Index, buffer: Index) -> list[list[Var]]:
         """The words of the subgroup's right matrices at a step."""
         stage, found = self.slices.stage(1, part, buffer), []
         for n in range(0, self.wide, 2):
@@ -206,63 +202,59 @@ class MatrixTile:
                 for total, one, (_, inner) in each:
                     given = [one, factors[inner], total] if factors else [total, one]
                     op = "fma" if factors else "add"
-                    writer.line(f"{total} = {writer.dialect.apply(op, F32, F32, 1, given)};")
+                    writer.assign(total, writer.apply(op, F32, *given))
 
-    def _factors(self, first: Index, n: int, slice: Index) -> dict[Index, str]:
+    def _factors(self, first: Index, n: int, slice: Index) -> dict[Index, Expr]:
         """The factors of a slice's sums in a member's matrices, by column; none are 1."""
         writer, scale, most = self.writer, self.made.scale, self.made.columns - 1
-        found: dict[Index, str] = {}
+        found: dict[Index, Expr] = {}
         if scale is None:
             return found
         for inner in dict.fromkeys(column for _, column in self.fragments.places()):
             at = first + self._origin[1] + n * self.matrices.columns + inner
-            column = writer.let_text(I32, False, f"min({writer.index_text(at)}, {most})")
-            found[inner] = writer.scalar_text(scale(axis(column, most + 1), slice))
+            column = writer.let(Apply(I32, "min", Coordinate(I32, at), Const(I32, most)))
+            found[inner] = writer.scalar(scale(axis(column.name, most + 1), slice))
         return found
 
     # --- results ---
 
-    def _finish(self, first: list[Index], finish: Callable[[Index, Index, str], None]) -> None:
+    def _finish(self, first: list[Index], finish: Finish) -> None:
         """Put the sums down where the operands were, and go through them as results lie."""
         writer, shape = self.writer, self.shape
         stride = shape.columns + PAD[False]
         row, column = self._origin
         writer.barrier()
         for m, line in enumerate(self._sums("s")):
-            for n, names in enumerate(line):
-                for name, (r, c) in zip(names, self.fragments.places(), strict=True):
+            for n, sums in enumerate(line):
+                for one, (r, c) in zip(sums, self.fragments.places(), strict=True):
                     at = (row + m * self.matrices.rows + r) * stride
                     at = at + column + n * self.matrices.columns + c
-                    bits = writer.dialect.apply("bits", U32, F32, 1, [name])
-                    writer.line(f"{self.array}[{writer.index_text(at)}] = {bits};")
+                    writer.emit(Store(U32, self.array, at, Apply(U32, "bits", one)))
         writer.barrier()
 
-        def finished(row: Index, column: Index, sum: str) -> None:
+        def finished(row: Index, column: Index, sum: Var) -> None:
             finish(row, column, self._checked(row, column, sum))
 
         limits = self.made.left.lines, self.made.columns
         finish_tile(self.team, (shape.rows, shape.columns), first, limits, self._held, finished)
 
-    def _held(self, row: Index, column: Index) -> str:
+    def _held(self, row: Index, column: Index) -> Var:
         """A sum that was put down."""
-        at = self.writer.index_text(row * (self.shape.columns + PAD[False]) + column)
-        text = self.writer.dialect.apply("bits", F32, U32, 1, [f"{self.array}[{at}]"])
-        return self.writer.let_text(F32, False, text)
+        place = Cell(U32, self.array, row * (self.shape.columns + PAD[False]) + column)
+        return self.writer.let(Apply(F32, "bits", self.writer.element(place)))
 
-    def _checked(self, row: Index, column: Index, sum: str) -> str:
+    def _checked(self, row: Index, column: Index, sum: Var) -> Var:
         """A sum, made anew where parts of something infinite have met zeros."""
         writer, again = self.writer, self.made.again
         if again is None:
             return sum
-        name = writer.name("sum")
-        writer.line(f"{writer.type(F32, False)} {name} = {sum};")
-        finite = compare("le", Apply(F32, "abs", Var(F32, sum)), LARGEST)
-        with writer.block(f"if (!({writer.scalar_text(finite)}))"):
-            writer.line(f"{name} = {writer.dialect.literal(F32, 0.0)};")
+        made = writer.declare(sum, writer.name("sum"))
+        finite = compare("le", Apply(F32, "abs", sum), LARGEST)
+        with writer.when(Apply(BOOL, "not", writer.scalar(finite))):
+            writer.assign(made, ZERO)
             steps = Axis("again", again.steps)
-            with writer.loop(steps, "0", str(again.steps), rolled=True):
+            with writer.loop(steps, 0, again.steps, rolled=True):
                 for factors in again.factors(row, column, axis("again", again.steps)):
-                    texts = [writer.scalar_text(one) for one in factors]
-                    fused = writer.dialect.apply("fma", F32, F32, 1, [*texts, name])
-                    writer.line(f"{name} = {fused};")
-        return name
+                    given = map(writer.scalar, factors)
+                    writer.assign(made, writer.apply("fma", F32, *given, made))
+        return made

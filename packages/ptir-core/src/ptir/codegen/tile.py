@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expr import Cell, Expr, Var, carrier, constant
-from ptir.codegen.groups import Team
+from ptir.codegen.expr import Cell, Coordinate, Expr, Var, carrier, constant
+from ptir.codegen.groups import Team, whole_word
 from ptir.codegen.index import Axis, Index, axis
 from ptir.codegen.kernel import Site
+from ptir.codegen.kernel_ir.conditions import all_of, less
 from ptir.codegen.writer import Writer
 from ptir.types import I32, DType
 
@@ -25,6 +26,10 @@ MOST: Final = (4, 2, 1)
 """Rows and columns of a member, at most: the first with which a tile fits."""
 DEPTH: Final = 16
 """Slices along the depth."""
+
+
+Finish = Callable[[Index, Index, Var], None]
+"""What is done with the variable of a sum, by row and column."""
 
 
 @dataclass(frozen=True)
@@ -77,29 +82,28 @@ class Tile:
         """Tiles of the contraction: groups, for each batch."""
         return self.down * self.across
 
-    def write(
-        self, tile: Index, a: Operand, b: Operand, finish: Callable[[Index, Index, str], None]
-    ) -> None:
+    def write(self, tile: Index, a: Operand, b: Operand, finish: Finish) -> None:
         """Write the tile of a number; ``finish`` gets row, column and the variable of each sum."""
         writer = self.writer
         first = (tile // self.across) * self.height, (tile % self.across) * self.width
-        zero = writer.scalar_text(constant(self.dtype, 0))
-        kind = writer.type(self.dtype, False)
-        names = ", ".join(f"{one.name} = {zero}" for line in self._sums for one in line)
-        writer.line(f"{kind} {names};")
+        writer.declare_all(*((one, self._zero) for line in self._sums for one in line))
         sides = (
             (a, first[0], self.height, self.rows, writer.shared(self._held, self.height * DEPTH)),
             (b, first[1], self.width, self.columns, writer.shared(self._held, self.width * DEPTH)),
         )
         slices = -(-self.depth // DEPTH)
-        with writer.loop(Axis("slice", slices), "0", str(slices), rolled=True):
+        with writer.loop(Axis("slice", slices), 0, slices, rolled=True):
             for operand, begin, size, limit, array in sides:
                 self._bring(operand, axis("slice", slices) * DEPTH, begin, size, limit, array)
             writer.barrier()
-            with writer.loop(Axis("k", DEPTH), "0", str(DEPTH)):
+            with writer.loop(Axis("k", DEPTH), 0, DEPTH):
                 self._multiply(sides[0][-1], sides[1][-1])
             writer.barrier()
         self._finish(first, finish)
+
+    @property
+    def _zero(self) -> Expr:
+        return constant(self.dtype, 0)
 
     @property
     def _held(self) -> DType:
@@ -116,19 +120,18 @@ class Tile:
                 line, word = own // words, own % words
             else:
                 line, word = own % size, own // size
-            targets = [writer.index_text((word * per + n) * size + line) for n in range(per)]
-            at = self._named(begin + line), self._named(slice // per + word)
+            targets = [(word * per + n) * size + line for n in range(per)]
+            at = [writer.let(Coordinate(I32, one)) for one in (begin + line, slice // per + word)]
             limits = (at[0], limit, limit % size), (at[1], self.depth // per, self.depth % DEPTH)
-            inside = [f"{name} < {most}" for name, most, left in limits if left]
-            with writer.block(f"if ({' && '.join(inside)})" if inside else ""):
-                found = operand.neighbours(axis(at[0], limit), axis(at[1], self.depth // per) * per)
-                for target, expr in zip(targets, found, strict=True):
-                    writer.line(f"{array}[{target}] = {writer.scalar_text(expr)};")
+            inside = [less(one, most) for one, most, left in limits if left]
+            with writer.when(all_of(inside)):
+                place = axis(at[0].name, limit), axis(at[1].name, self.depth // per) * per
+                for target, expr in zip(targets, operand.neighbours(*place), strict=True):
+                    writer.put(array, target, expr, whole_word(self.dtype))
             if inside:
-                zero = writer.scalar_text(constant(self.dtype, 0))
-                with writer.block("else"):
+                with writer.otherwise():
                     for target in targets:
-                        writer.line(f"{array}[{target}] = {zero};")
+                        writer.put(array, target, self._zero, whole_word(self.dtype))
 
     def _multiply(self, a: str, b: str) -> None:
         """One step along the depth."""
@@ -142,32 +145,24 @@ class Tile:
         )
         for row, line in zip(rows, self._sums, strict=True):
             for column, one in zip(columns, line, strict=True):
-                factors = [writer.scalar_text(row), writer.scalar_text(column), one.name]
-                text = writer.dialect.apply("fma", self.dtype, self.dtype, 1, factors)
-                writer.line(f"{one.name} = {text};")
+                factors = writer.scalar(row), writer.scalar(column)
+                writer.assign(one, writer.apply("fma", self.dtype, *factors, one))
 
-    def _finish(
-        self, first: tuple[Index, Index], finish: Callable[[Index, Index, str], None]
-    ) -> None:
+    def _finish(self, first: tuple[Index, Index], finish: Finish) -> None:
         """Put the sums down, and go through them as results lie in memory."""
         writer, member = self.writer, self.team.member
         held = writer.shared(self._held, self.height * self.width)
         for m, line in enumerate(self._sums):
             for n, one in enumerate(line):
                 row, column = member // SIDE + m * SIDE, member % SIDE + n * SIDE
-                writer.line(f"{held}[{writer.index_text(row * self.width + column)}] = {one.name};")
+                writer.put(held, row * self.width + column, one, whole_word(self.dtype))
         writer.barrier()
 
-        def sum_at(row: Index, column: Index) -> str:
-            at = writer.index_text(row * self.width + column)
-            return writer.let_text(self.dtype, False, f"{held}[{at}]")
+        def sum_at(row: Index, column: Index) -> Var:
+            return writer.let(writer.element(Cell(self.dtype, held, row * self.width + column)))
 
         size, limits = (self.height, self.width), (self.rows, self.columns)
         finish_tile(self.team, size, first, limits, sum_at, finish)
-
-    def _named(self, at: Index) -> str:
-        """A place as a variable, so that what is computed from it stays simple."""
-        return self.writer.let_text(I32, False, self.writer.index_text(at))
 
 
 def finish_tile(
@@ -175,8 +170,8 @@ def finish_tile(
     size: tuple[int, int],
     first: Sequence[Index],
     limits: tuple[int, int],
-    sum_at: Callable[[Index, Index], str],
-    finish: Callable[[Index, Index, str], None],
+    sum_at: Callable[[Index, Index], Var],
+    finish: Finish,
 ) -> None:
     """Go through a tile's sums, which all members see, in the order in which results lie.
 
@@ -187,11 +182,10 @@ def finish_tile(
     with team.own(height * width, "e") as own:
         within = own // width, own % width
         at = [
-            writer.let_text(I32, False, writer.index_text(begin + one))
+            writer.let(Coordinate(I32, begin + one))
             for begin, one in zip(first, within, strict=True)
         ]
         each = zip(at, limits, size, strict=True)
-        inside = [f"{name} < {limit}" for name, limit, step in each if limit % step]
-        with writer.block(f"if ({' && '.join(inside)})" if inside else ""):
+        with writer.when(all_of([less(one, limit) for one, limit, step in each if limit % step])):
             sum = sum_at(*within)
-            finish(axis(at[0], limits[0]), axis(at[1], limits[1]), sum)
+            finish(axis(at[0].name, limits[0]), axis(at[1].name, limits[1]), sum)

@@ -131,10 +131,10 @@ class MatrixAttention(MatrixStages):
         writer.declare_all(*((one, ZERO) for sums in made for one in sums))
         return made
 
-    def _multiply(self, sums: list[list[Var]], left: list[str], right: list[list[str]]) -> None:
+    def _multiply(self, sums: list[list[Var]], left: list[Var], right: list[list[Var]]) -> None:
         """Add a left matrix times right ones beside each other."""
         for held, words in zip(sums, right, strict=True):
-            self.fragments.multiply(BF16, [one.name for one in held], left, words)
+            self.fragments.multiply(BF16, held, left, words)
 
     def _scores_of_block(self, buffer: Index) -> list[list[Var]]:
         """The products of the subgroup's rows with the keys of a block."""
@@ -156,9 +156,9 @@ class MatrixAttention(MatrixStages):
                     self._multiply(sums, left, found)
         return sums
 
-    def _columns(self, stage: Stage, pair: Index, count: int) -> list[list[str]]:
+    def _columns(self, stage: Stage, pair: Index, count: int) -> list[list[Var]]:
         """The words of so many right matrices beside each other."""
-        found: list[list[str]] = []
+        found: list[list[Var]] = []
         for n in range(0, count, 2):
             found += self.fragments.right(stage, number(n * self.matrices.columns), pair)
         return found
@@ -206,13 +206,13 @@ class MatrixAttention(MatrixStages):
 
     # --- values ---
 
-    def _weights(self, scores: list[list[Var]], step: int) -> list[list[str]]:
+    def _weights(self, scores: list[list[Var]], step: int) -> list[list[Var]]:
         """The left matrix of a step along the keys, by part: what the member holds already."""
         columns, words = self.matrices.columns, []
         for row, pair in self.matrices.left:
             sums = scores[(step + 2 * pair) // columns]
             (parts,) = SPLIT([sums[self.matrices.sums.index((row, n))] for n in range(2)])
-            words.append([self.writer.let(self.writer.scalar(part)).name for part in parts])
+            words.append([self.writer.let(self.writer.scalar(part)) for part in parts])
         return [list(part) for part in zip(*words, strict=True)]
 
     def _add_values_of_block(self, scores: list[list[Var]], buffer: Index) -> None:

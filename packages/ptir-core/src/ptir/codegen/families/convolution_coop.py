@@ -11,10 +11,11 @@ import math
 
 from ptir.codegen.elementwise import cast
 from ptir.codegen.epilogue import builder_of, store
-from ptir.codegen.expr import Apply, Expr, Var, constant, select
+from ptir.codegen.expr import Apply, Coordinate, Expr, Var, constant, select
 from ptir.codegen.families.convolution import Detail
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits
 from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.movement import spread
 from ptir.codegen.tile import Operand, Tile
 from ptir.types import F32, I32
@@ -64,32 +65,29 @@ class TeamConvolution:
         """A result for each member."""
         shape, writer, count = self.shape, self.writer, self.pixels * self.shape.outputs
         members = min(self.site.tiles.threads, self.site.traits.group)
-        writer.line(f"const int result = item * {members} + member;")
-        with writer.block(f"if (result < {count})"):
-            result = axis("result", count)
+        groups = -(-count // members)
+        place = Index({Axis("item", groups): members}) + axis("member", members)
+        own = writer.let(Coordinate(I32, place), "result")
+        with writer.when(less(own, count)):
+            result = axis(own.name, count)
             pixel = self._named(result // shape.outputs, self.pixels)
             output = self._named(result % shape.outputs, shape.outputs)
-            writer.line(f"float sum = {writer.dialect.literal(F32, 0.0)};")
-            with writer.loop(Axis("k", shape.inputs), "0", str(shape.inputs)):
+            sum = writer.declare(constant(F32, 0.0), "sum")
+            with writer.loop(Axis("k", shape.inputs), 0, shape.inputs):
                 k = axis("k", shape.inputs)
                 panels, packed = self.detail.panels, self.detail.packed
                 if panels is None or packed is None or panels.per > 1:
                     weight = self._weight(output, k)
                 else:
                     weight = panels.weight(packed, output, k)
-                factors = [
-                    writer.scalar_text(one) for one in (self._seen(pixel, k, output), weight)
-                ]
-                fused = writer.dialect.apply("fma", F32, F32, 1, [*factors, "sum"])
-                writer.line(f"sum = {fused};")
-            self._finish(pixel, output, "sum")
-        return finished(self.group, writer, -(-count // members), members=members)
+                factors = map(writer.scalar, (self._seen(pixel, k, output), weight))
+                writer.assign(sum, writer.apply("fma", F32, *factors, sum))
+            self._finish(pixel, output, sum)
+        return finished(self.group, writer, groups, members=members)
 
     def _named(self, at: Index, size: int) -> Index:
         """A number as a variable of its own."""
-        if size == 1:
-            return ZERO
-        return axis(self.writer.let_text(I32, False, self.writer.index_text(at)), size)
+        return ZERO if size == 1 else self.writer.let_index(at, size)
 
     def _taps(self, k: Index) -> tuple[Index, ...]:
         """The taps and the channel of a place along the depth."""
@@ -116,9 +114,9 @@ class TeamConvolution:
         at = self.shape.weight_at(output, taps, channel)
         return cast(F32, self.builder.at(self.shape.weight, at))
 
-    def _finish(self, pixel: Index, output: Index, name: str) -> None:
+    def _finish(self, pixel: Index, output: Index, sum: Var) -> None:
         (exit,) = self.group.exits
-        total: Expr = Var(F32, name)
+        total: Expr = sum
         if self.shape.bias is not None:
             total = Apply(F32, "add", total, self.builder.at(self.shape.bias, (output,)))
         flat = pixel * self.shape.outputs + output

@@ -7,7 +7,6 @@ where its neighbours lie side by side, else along the contracted axis, else noth
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from ptir.codegen.elementwise import cast, rounded
 from ptir.codegen.expr import Expr, Load, Var, constant, walk
@@ -21,7 +20,7 @@ from ptir.codegen.regions import exits
 from ptir.codegen.tile import Operand, Tile
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
-from ptir.types import BF16, F16, F32, I32, DType
+from ptir.types import BF16, F16, F32, DType
 
 
 def match(graph: Graph, position: int) -> Group | None:
@@ -130,8 +129,7 @@ class _Dot:
         """Lanes along columns, along the contraction, or not at all."""
         writer = self.writer
         items = self.site.items(self.rows, self.rows * self.columns * self.depth)
-        writer.share(self.rows, items)
-        with writer.loop(Axis("r", self.rows), "first", "last"):
+        with writer.loop(Axis("r", self.rows), *writer.share(self.rows, items)):
             row = axis("r", self.rows)
             if self._straight(1, along_columns=True):
                 self._wide_columns(row)
@@ -154,9 +152,8 @@ class _Dot:
         number = axis("item", batches * tile.count)
         self.first = number // tile.count * rows if batches > 1 else ZERO
 
-        def finish(row: Index, column: Index, sum: str) -> None:
-            whole = self.writer.let_text(I32, False, self.writer.index_text(self.first + row))
-            self._one(axis(whole, self.rows), column, False, sum)
+        def finish(row: Index, column: Index, sum: Var) -> None:
+            self._one(self.writer.let_index(self.first + row, self.rows), column, sum)
 
         if isinstance(tile, MatrixTile):
             tile.write(number % tile.count, finish)
@@ -219,74 +216,64 @@ class _Dot:
 
     def _wide_columns(self, row: Index) -> None:
         writer, whole = self.writer, self.columns // self.lanes
-        with writer.loop(Axis("v", whole), "0", str(whole)), writer.lanes(self.lane):
+        with writer.loop(Axis("v", whole), 0, whole), writer.lanes(self.lane):
             column = axis("v", whole) * self.lanes + axis("lane", self.lanes)
-            self._one(row, column, True, self._sum(row, column, True))
+            self._one(row, column, self._sum(row, column, True))
         left = self.columns - whole * self.lanes
         if left:
-            with writer.loop(Axis("n", left), "0", str(left)):
+            with writer.loop(Axis("n", left), 0, left):
                 column = axis("n", left) + whole * self.lanes
-                self._one(row, column, False, self._sum(row, column, False))
+                self._one(row, column, self._sum(row, column, False))
 
     def _single_columns(self, row: Index) -> None:
-        writer = self.writer
         deep = all(self._straight(side, along_columns=False) for side in (0, 1))
-        with writer.loop(Axis("n", self.columns), "0", str(self.columns)):
+        with self.writer.loop(Axis("n", self.columns), 0, self.columns):
             column = axis("n", self.columns)
-            found = self._deep_sum if deep else lambda r, c: self._sum(r, c, False)
-            self._one(row, column, False, found(row, column))
+            sum = self._deep_sum(row, column) if deep else self._sum(row, column, False)
+            self._one(row, column, sum)
 
-    def _one(self, row: Index, column: Index, wide: bool, name: str) -> None:
+    def _one(self, row: Index, column: Index, sum: Var) -> None:
         """The epilogue and the store of one result, or one per lane."""
         (exit,) = self.group.exits
         flat = row * self.columns + column
-        total = rounded(self.dtype, Var(self.dtype, name, wide))
-        held = (digits(flat, self.graph.type(self.hero).shape), total)
+        held = (digits(flat, self.graph.type(self.hero).shape), rounded(self.dtype, sum))
         type = self.graph.type(exit)
         expr = self.builder.holding({self.hero: held}).at(exit, digits(flat, type.shape))
         self.writer.store(exit, type.dtype, flat, expr)
 
-    def _sum(self, row: Index, column: Index, wide: bool) -> str:
+    def _sum(self, row: Index, column: Index, wide: bool) -> Var:
         """The sum over the depth in one variable, lanes along columns if ``wide``."""
-        name = self._start(wide)
+        sum = self._start(wide)
         if self.depth:
-            with self.writer.loop(Axis("k", self.depth), "0", str(self.depth)):
-                self._add(name, row, column, axis("k", self.depth), wide)
-        return name
+            with self.writer.loop(Axis("k", self.depth), 0, self.depth):
+                self._add(sum, row, column, axis("k", self.depth))
+        return sum
 
-    def _deep_sum(self, row: Index, column: Index) -> str:
+    def _deep_sum(self, row: Index, column: Index) -> Var:
         """The sum over the depth a vector at a time, its lanes combined at the end."""
         writer, whole = self.writer, self.depth // self.lanes
         with writer.lanes(self.lane):
             wide = self._start(True)
-            with writer.loop(Axis("k", whole), "0", str(whole)):
+            with writer.loop(Axis("k", whole), 0, whole):
                 depth = axis("k", whole) * self.lanes + axis("lane", self.lanes)
-                self._add(wide, row, column, depth, True)
+                self._add(wide, row, column, depth)
         with writer.lanes(None):
             name = writer.name("acc")
-            folded = writer.folded_text("add", self.dtype, wide)
-            writer.line(f"{writer.type(self.dtype, False)} {name} = {folded};")
+            sum = writer.declare(writer.folded("add", wide), name)
             for place in range(whole * self.lanes, self.depth):
-                with writer.block(""):
-                    self._add(name, row, column, number(place), False)
-        return name
+                with writer.scope():
+                    self._add(sum, row, column, number(place))
+        return sum
 
-    def _start(self, wide: bool) -> str:
-        writer = self.writer
-        name = writer.name("acc")
+    def _start(self, wide: bool) -> Var:
         zero = constant(self.dtype, 0)
-        text = writer.wide_text(zero) if wide else writer.scalar_text(zero)
-        writer.line(f"{writer.type(self.dtype, wide)} {name} = {text};")
-        return name
+        return self.writer.declare(self.writer.widened(zero) if wide else zero)
 
-    def _add(self, name: str, row: Index, column: Index, depth: Index, wide: bool) -> None:
+    def _add(self, sum: Var, row: Index, column: Index, depth: Index) -> None:
         writer = self.writer
-        factors = [self.element(side, row, column, depth) for side in (0, 1)]
-        spelled: Callable[[Expr], str] = writer.wide_text if wide else writer.scalar_text
-        a, b = map(spelled, factors)
-        width = self.lanes if wide else 1
-        text = writer.dialect.apply("fma", self.dtype, self.dtype, width, [a, b, name])
-        writer.line(f"{name} = {text};")
+        valued = writer.wide if sum.wide else writer.scalar
+        factors = [valued(self.element(side, row, column, depth)) for side in (0, 1)]
+        writer.assign(sum, writer.apply("fma", self.dtype, *factors, sum))
 
 
 def coop(group: Group, site: Site) -> Kernel:

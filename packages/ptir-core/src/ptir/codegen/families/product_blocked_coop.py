@@ -26,7 +26,7 @@ class TeamBlocked(Writing):
             axis("item", tile.count),
             Operand(lambda row, k: [self.activation(row, k)], deep=True),
             Operand(self._weights, deep=False, per=per),
-            lambda row, output, sum: self.finish(row, output, sum, False),
+            self.finish_sum,
         )
         return finished(self.group, self.writer, tile.count, members=tile.members)
 

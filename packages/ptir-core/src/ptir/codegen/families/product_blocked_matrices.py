@@ -43,9 +43,7 @@ class TeamMatrices(TeamBlocked):
         """A group per tile."""
         assert self.made is not None and self.shape is not None
         tile = MatrixTile(self.site, self.writer, self.made, self.shape)
-        tile.write(
-            axis("item", tile.count), lambda row, output, sum: self.finish(row, output, sum, False)
-        )
+        tile.write(axis("item", tile.count), self.finish_sum)
         return finished(self.group, self.writer, tile.count, members=tile.members)
 
     def _contraction(self) -> Contraction | None:

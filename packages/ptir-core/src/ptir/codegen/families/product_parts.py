@@ -150,10 +150,6 @@ class Writing:
         """Add a product to a variable."""
         add_product(self.writer, sum, self.writer.wide(a), self.writer.wide(b))
 
-    def finish(self, row: Index, output: Index, name: str, wide: bool) -> None:
-        """``finish_sum`` of a variable by name."""
-        self.finish_sum(row, output, Var(F32, name, wide))
-
     def finish_sum(self, row: Index, output: Index, sum: Expr) -> None:
         """The epilogue and the store of one output, or one per lane."""
         (exit,) = self.group.exits

@@ -10,15 +10,17 @@ inputs at a time as fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Final
 
-from ptir.codegen.expr import Apply, Cell, Expr, Load, Var, constant
+from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Load, Var, constant
 from ptir.codegen.families.product_parts import Writing
 from ptir.codegen.families.rows import Rows
 from ptir.codegen.families.rows_coop import TeamRows, fitting
 from ptir.codegen.groups import Team, power_of_two
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
+from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.panels import LANES
 from ptir.codegen.quantized import UNIT, Quantized
 from ptir.types import F32, I32
@@ -60,11 +62,10 @@ class TeamStreamed(Writing):
     def kernel(self) -> Kernel:
         """A group per panel."""
         writer, every = self.writer, [one for line in self.sums for one in line]
-        zero = writer.dialect.literal(F32, 0.0)
-        writer.line(f"float {', '.join(f'{one.name} = {zero}' for one in every)};")
-        writer.line(f"const int quarter = member % {ACROSS};")
+        writer.declare_all(*((one, constant(F32, 0.0)) for one in every))
+        writer.let_index(self.team.member % ACROSS, ACROSS, "quarter")
         if self._is_stored():
-            self._multiply(number(0), str(self.words), lambda m, k: self.activation(number(m), k))
+            self._multiply(number(0), self.words, lambda m, k: self.activation(number(m), k))
         else:
             self._in_parts(self._activations())
         self.team.sum(every, ACROSS)
@@ -110,54 +111,53 @@ class TeamStreamed(Writing):
         writer, part, rows = self.writer, self._part, self.product.rows
         size, parts = part * self.per, -(-self.words // part)
         x = writer.shared(F32, rows * size)
-        with writer.loop(Axis("part", parts), "0", str(parts), rolled=True):
+        with writer.loop(Axis("part", parts), 0, parts, rolled=True):
             first = axis("part", parts) * size
             for m in range(rows):
                 with self.team.own(size, "k") as own:
                     place = first + own
                     whole = parts * size == self.product.inputs
-                    guard = f"if ({writer.index_text(place)} < {self.product.inputs})"
-                    with writer.block("" if whole else guard):
+                    with writer.when(None if whole else less(place, self.product.inputs)):
                         writer.put(x, own + m * size, activation(m, place))
             writer.barrier()
-            end = f"min({part}, {self.words} - {writer.index_text(axis('part', parts) * part)})"
-            end = str(part) if parts == 1 else writer.let_text(I32, False, end)
+            left = Coordinate(I32, number(self.words) - axis("part", parts) * part)
+            end = part if parts == 1 else writer.let(Apply(I32, "min", Const(I32, part), left))
             self._multiply(first, end, lambda m, k: Cell(F32, x, k - first + m * size))
             writer.barrier()
 
     # --- products ---
 
-    def _multiply(self, first: Index, end: str, x: Activation) -> None:
+    def _multiply(self, first: Index, end: int | Var, x: Activation) -> None:
         """Multiply the member's words from input ``first`` on, several at a time."""
         writer = self.writer
         flight = FLIGHT // (self.per * self.product.rows)
         flight = max(1, min(flight, self.words // self.along, OUTPUTS))
-        w = writer.name("w")
-        writer.line(f"int {w} = member / {ACROSS};")
+        w = writer.declare(Coordinate(I32, self.team.member // ACROSS), writer.name("w"))
+        at = Index({Axis(w.name, self.words): 1})
         for several in sorted({flight, 1}, reverse=True):
-            ahead = f"{w} + {(several - 1) * self.along}" if several > 1 else w
-            with writer.block(f"for (; {ahead} < {end}; {w} += {several * self.along})"):
+            inside = less(at + (several - 1) * self.along, end)
+            with writer.repeat(w, inside, Coordinate(I32, at + several * self.along)):
                 for n in range(several):
-                    self._word(first + (axis(w, self.words) + n * self.along) * self.per, x)
+                    self._word(first + (axis(w.name, self.words) + n * self.along) * self.per, x)
 
     def _word(self, first: Index, x: Activation) -> None:
         """Multiply one word of each output of the member: the inputs from ``first`` on."""
         writer, quantized, rows = self.writer, self.product.quantized, range(self.product.rows)
         inputs = [first + place for place in range(self.per)]
         weights = [self._weights(first // self.per, inputs, c) for c in range(OUTPUTS)]
-        values = [[Var(F32, writer.scalar_text(x(m, k))) for k in inputs] for m in rows]
+        values = [[writer.scalar(x(m, k)) for k in inputs] for m in rows]
         for m in rows:
             if quantized is not None:
                 self._scaled(quantized, m, first // self.per, weights, values[m])
                 continue
             for c in range(OUTPUTS):
                 for value, weight in zip(values[m], weights[c], strict=True):
-                    self._add(self.sums[m][c].name, value, weight)
+                    self._add(self.sums[m][c], value, weight)
 
     def _output(self, c: int) -> Index:
         return self.panel * LANES + self.quarter * OUTPUTS + c
 
-    def _weights(self, word: Index, inputs: Sequence[Index], c: int) -> list[Var]:
+    def _weights(self, word: Index, inputs: Sequence[Index], c: int) -> list[Expr]:
         """The weights in one word, of quantized ones raised."""
         writer, quantized = self.writer, self.product.quantized
         with writer.running(self.quarter, OUTPUTS, c):
@@ -166,42 +166,39 @@ class TeamStreamed(Writing):
             else:
                 held = quantized.word(self._output(c), word)
                 found = [quantized.raised(held, place) for place in range(self.per)]
-            return [Var(F32, writer.scalar_text(one)) for one in found]
+            return [writer.scalar(one) for one in found]
 
     def _scaled(
         self,
         quantized: Quantized,
         m: int,
         word: Index,
-        weights: Sequence[Sequence[Var]],
-        values: Sequence[Var],
+        weights: Sequence[Sequence[Expr]],
+        values: Sequence[Expr],
     ) -> None:
         """Add the products of a word of each output, scaled."""
         writer = self.writer
         group = word // (quantized.group // self.per)
-        total: Expr = values[0]
-        for value in values[1:]:
-            total = Apply(F32, "add", total, value)
+        total = reduce(lambda a, b: Apply(F32, "add", a, b), values)
         raised_by = constant(F32, (quantized.zero or 0.0) - UNIT[quantized.bits])
-        start = writer.scalar_text(Apply(F32, "mul", raised_by, total))
+        start = writer.scalar(Apply(F32, "mul", raised_by, total))
         for c in range(OUTPUTS):
             output = self._output(c)
-            step = Var(F32, writer.scalar_text(quantized.scaled(self.builder, output, group)))
+            step = writer.scalar(quantized.scaled(self.builder, output, group))
             offset = None
             if quantized.zero is None:
-                offset = Var(F32, writer.scalar_text(quantized.offset(self.builder, output, group)))
-            with writer.block(""):
-                writer.line(f"float t = {start};")
+                offset = writer.scalar(quantized.offset(self.builder, output, group))
+            with writer.scope():
+                t = writer.declare(start, "t")
                 for value, weight in zip(values, weights[c], strict=True):
-                    self._add("t", value, weight)
-                self._add(self.sums[m][c].name, Var(F32, "t"), step)
+                    self._add(t, value, weight)
+                self._add(self.sums[m][c], t, step)
                 if offset is not None:
-                    self._add(self.sums[m][c].name, Var(F32, writer.scalar_text(total)), offset)
+                    self._add(self.sums[m][c], writer.scalar(total), offset)
 
-    def _add(self, name: str, a: Var, b: Var) -> None:
+    def _add(self, sum: Var, a: Expr, b: Expr) -> None:
         """Add a product to a variable."""
-        fused = self.writer.dialect.apply("fma", F32, F32, 1, [a.name, b.name, name])
-        self.writer.line(f"{name} = {fused};")
+        self.writer.assign(sum, self.writer.apply("fma", F32, a, b, sum))
 
     # --- results ---
 
@@ -209,19 +206,15 @@ class TeamStreamed(Writing):
         """The first members put the sums down; an output of a row is finished by one member."""
         writer, rows = self.writer, self.product.rows
         held = writer.shared(F32, rows * LANES)
-        with writer.block(f"if (member < {ACROSS})"):
+        with writer.when(less(self.team.member, ACROSS)):
             for m, line in enumerate(self.sums):
                 for c, one in enumerate(line):
-                    place = writer.index_text(self.quarter * OUTPUTS + (m * LANES + c))
-                    writer.line(f"{held}[{place}] = {one.name};")
+                    writer.put(held, self.quarter * OUTPUTS + (m * LANES + c), one)
         writer.barrier()
         outputs = self.panels.outputs
         with self.team.own(rows * LANES, "o") as own:
-            row = writer.let_text(I32, False, writer.index_text(own // LANES))
-            output = writer.let_text(
-                I32, False, writer.index_text(self.panel * LANES + own % LANES)
-            )
-            guard = f"if ({output} < {outputs})" if outputs % LANES else ""
-            with writer.block(guard):
-                sum = writer.let_text(F32, False, f"{held}[{writer.index_text(own)}]")
-                self.finish(axis(row, rows), axis(output, outputs), sum, False)
+            row = writer.let_index(own // LANES, rows)
+            output = writer.let(Coordinate(I32, self.panel * LANES + own % LANES))
+            with writer.when(less(output, outputs) if outputs % LANES else None):
+                sum = writer.let(writer.element(Cell(F32, held, own)))
+                self.finish_sum(row, axis(output.name, outputs), sum)
