@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ptir.codegen.elementwise import rounded
-from ptir.codegen.expr import Apply, Expr, Load, Var, compare, constant, select
+from ptir.codegen.expr import Apply, Expr, Load, compare, constant, select
 from ptir.codegen.index import ZERO
+from ptir.codegen.kernel_ir.values import Gather, Lane
 from ptir.types import BOOL, F32, DType
 from ptir_testsuite.mutants.planting import planted
 
@@ -273,17 +274,14 @@ def _(right: Any) -> Any:
     "families.running:_Running._prefix",
 )
 def _(right: Any) -> Any:
-    def prefix(self: Any, text: str) -> Expr:
-        writer, dtype, step = self.writer, self.dtype, 1
-        name = writer.let_text(dtype, True, text)
-        nothing = writer.dialect.literal(dtype, self.start().value)
+    def prefix(self: Any, found: Expr) -> Expr:
+        writer, _dtype, step = self.writer, self.dtype, 1
+        held: Expr = writer.let(found)
         while step < self.lanes // 2:
-            lanes = [writer.dialect.lane(name, n) for n in range(self.lanes - step)]
-            moved = writer.dialect.gathered(dtype, [*(nothing,) * step, *lanes])
-            earlier = Var(dtype, writer.let_text(dtype, True, moved), True)
-            found = writer.wide_text(self._combined(earlier, Var(dtype, name, True)))
-            name, step = writer.let_text(dtype, True, found), step * 2
-        return Var(dtype, name, True)
+            lanes = (Lane(held, n) for n in range(self.lanes - step))
+            earlier = writer.let(Gather(*(self.start(),) * step, *lanes))
+            held, step = writer.let(writer.wide(self._combined(earlier, held))), step * 2
+        return held
 
     return prefix
 
