@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ptir.codegen.elementwise import rounded
-from ptir.codegen.expr import Apply, Expr, Load, compare, constant, select
+from ptir.codegen.expr import Apply, Expr, Load, Var, compare, constant, select
 from ptir.codegen.index import ZERO
 from ptir.codegen.kernel_ir.values import Gather, Lane
 from ptir.types import BOOL, F32, DType
@@ -275,8 +275,8 @@ def _(right: Any) -> Any:
 )
 def _(right: Any) -> Any:
     def prefix(self: Any, found: Expr) -> Expr:
-        writer, _dtype, step = self.writer, self.dtype, 1
-        held: Expr = writer.let(found)
+        writer, step = self.writer, 1
+        held: Var = writer.let(found)
         while step < self.lanes // 2:
             lanes = (Lane(held, n) for n in range(self.lanes - step))
             earlier = writer.let(Gather(*(self.start(),) * step, *lanes))
@@ -286,7 +286,7 @@ def _(right: Any) -> Any:
     return prefix
 
 
-@planted("equal elements of a sort change places", "sort", "families.sorting:compare")
+@planted("equal elements of a sort change places", "sort", "families.order:compare")
 def _(right: Any) -> Any:
     return lambda op, a, b: right("gt" if op == "ge" else op, a, b)
 
