@@ -161,7 +161,11 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "before": (lambda: found(store(read(ITEM - 1))), "is read at -1 to 2"),
     "array beyond": (
-        lambda: found(Array("a", F32, 4), loop(Store(F32, "a", axis("i", 5), read())), store(ZERO)),
+        lambda: found(
+            Array("a", F32, 4),
+            loop(Store(F32, "a", axis("i", 5), read()), end=Const(I32, 5)),
+            store(ZERO),
+        ),
         "a of 4 elements is written at 0 to 4",
     ),
     "narrow beyond": (
@@ -265,6 +269,45 @@ def test_a_fault_of_the_generator_is_found_before_a_compiler(
     monkeypatch.setenv("PTIR_VERIFY", "1")
     with pytest.raises(VerifyError, match=r"a map kernel for .* is not legal: argument b\d is wr"):
         compiled(program)
+
+
+N, AT = Var(I32, "n"), axis("n", 99)
+
+
+def guarded(*body: Statement, otherwise: tuple[Statement, ...] = ()) -> list[str]:
+    """What is said of statements where n is below 64."""
+    begun = Declare((N,), (Coordinate(I32, MEMBER),))
+    return found(begun, store(read()), If(less(AT, 64), body, otherwise), members=8)
+
+
+def test_a_condition_says_where_an_index_lies() -> None:
+    assert guarded(store(read(AT))) == []
+    assert guarded(store(read(AT + 1))) != []
+    assert guarded(Let(X, read(AT)), Assign(N, ONE), store(X), store(read(AT))) != []
+    assert guarded(store(read()), otherwise=(store(read(AT)),)) != []
+    assert guarded(loop(If(less(AT + 3, 64), (store(read(AT + 3)),)))) == []
+
+
+def test_loops_and_what_does_not_change_say_where_an_index_lies() -> None:
+    up_to = For("n", Const(I32, 0), Const(I32, 64), 1, (store(read(AT)),))
+    assert found(up_to) == []
+    assert found(up_to._replace(end=Const(I32, 65))) != []
+    assert found(Let(N, Coordinate(I32, ITEM * 21)), store(read(AT))) == []
+    assert found(Let(N, Coordinate(I32, ITEM * 22)), store(read(AT))) != []
+    down = While(N, Const(I32, 1), less(AT, 63), Coordinate(I32, AT + 1), (store(read(AT + 1)),))
+    assert found(down) == []
+    assert found(down._replace(condition=less(AT, 64))) != []
+
+
+def test_what_varies_under_a_condition_on_itself_varies_behind_it() -> None:
+    problems = found(
+        Declare((N,), (ONE,)),
+        store(read()),
+        If(less(AT, 64), (Assign(N, Coordinate(I32, MEMBER)),)),
+        If(less(AT, 3), (Barrier(),)),
+        members=8,
+    )
+    assert problems == ["a barrier stands where only some members may come"]
 
 
 def test_every_kind_of_node_is_rendered_and_verified() -> None:

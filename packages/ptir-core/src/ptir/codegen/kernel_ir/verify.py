@@ -2,6 +2,8 @@
 
 ``illegal`` goes through a kernel's statements once and gives every rule that is broken. ``TYPED``
 says what the operands and the result of each scalar op may be; ``CHECKS`` has a row per statement.
+Where an index lies follows from the ranges of its loop variables (``Axis``), narrowed by what the
+kernel itself says: ends of loops, values of variables that do not change, conditions around it.
 What is computed from a member's number is *varying*: a barrier, an exchange of values or a matrix
 instruction under a condition or in a loop of that kind would wait for members that never come.
 """
@@ -10,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
 
 from ptir.backend.kernel import Argument
 from ptir.codegen.expr import Apply, Const, Coordinate, Expr, Var, carrier
-from ptir.codegen.index import Atom, Axis, Dynamic, Index
+from ptir.codegen.index import Atom, Axis, Dynamic, Index, Quotient
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.render import RELATIONS
 from ptir.codegen.kernel_ir.values import (
@@ -60,8 +62,14 @@ UNARY: Final = frozenset(
         *("tanh", "erf", "floor", "ceil", "round", "convert", "bits", "narrow", "nearest"),
     )
 )
+HUGE: Final = 1 << 62
+"""Beyond every number of an index."""
 MIXED: Final = frozenset(("dot_bytes", "dot_bf16"))
 """Ops that take a scalar beside wide operands."""
+
+
+Range = tuple[int, int]
+"""The least and the greatest value of a whole number."""
 
 
 @dataclass
@@ -71,6 +79,8 @@ class _Known:
     variable: Var
     changes: bool
     varying: bool
+    range: Range | None = None
+    """Where a whole number is known to lie."""
 
 
 class _Verifier:
@@ -144,6 +154,72 @@ class _Verifier:
             self.wrong(f"{variable.name} is declared as {was} and read as {now}")
         return known.varying
 
+    # --- ranges ---
+
+    def bounds(self, index: Index) -> Range:
+        """Where an index lies here."""
+        low = high = index.constant
+        for atom, factor in index.terms.items():
+            least, most = (factor * end for end in self._range(atom))
+            low, high = low + min(least, most), high + max(least, most)
+        return low, high
+
+    def _range(self, atom: Atom) -> Range:
+        if isinstance(atom, Axis | Dynamic):
+            name = atom.name if isinstance(atom, Axis) else None
+            found = self._named(name) if name else self.number(cast(Dynamic, atom).value)
+            return _both(atom.bounds, found)
+        low, high = self.bounds(atom.of)
+        if isinstance(atom, Quotient):
+            return low // atom.by, high // atom.by
+        return (low, high) if low >= 0 and high < atom.by else (0, atom.by - 1)
+
+    def _named(self, name: str) -> Range | None:
+        known = self.known(name)
+        return None if known is None else known.range
+
+    def number(self, expr: Expr | None) -> Range | None:
+        """Where a whole number lies; None where that is not known."""
+        match expr:
+            case Const() if not expr.dtype.is_float:
+                return int(expr.value), int(expr.value)
+            case Coordinate():
+                return self.bounds(expr.index)
+            case Var():
+                return self._named(expr.name)
+            case Here():
+                return self.number(expr.of)
+            case Apply() if expr.op in ("min", "max"):
+                return self._extreme(expr)
+        return None
+
+    def _extreme(self, expr: Apply) -> Range | None:
+        ends = [self.number(one) for one in expr.args]
+        known = [one for one in ends if one is not None]
+        if len(known) < 2:
+            return None
+        take = min if expr.op == "min" else max
+        return take(one[0] for one in known), take(one[1] for one in known)
+
+    def narrow(self, condition: Expr) -> None:
+        """In the innermost block a condition holds: names that are below something are."""
+        if not isinstance(condition, Apply):
+            return
+        if condition.op == "and":
+            for one in condition.args:
+                self.narrow(one)
+        if condition.op not in ("lt", "le"):
+            return
+        below, limit = condition.args
+        end = self.number(limit)
+        name, moved = _place(below)
+        known = self.known(name) if name else None
+        if end is None or known is None:
+            return
+        most = end[1] - (condition.op == "lt") - moved
+        least, before = known.range or (-HUGE, HUGE)
+        self._scopes[-1][name] = replace(known, range=(least, min(before, most)))
+
     # --- expressions: each says whether it varies ---
 
     def value(self, expr: Expr) -> bool:
@@ -182,8 +258,9 @@ class _Verifier:
         if array is not None:
             nbytes = array.size * max(4, array.dtype.itemsize)
         size = None if nbytes is None else nbytes // dtype.itemsize
-        if at.low < 0 or (size is not None and at.high + count > size):
-            span = f"{at.low} to {at.high + count - 1}"
+        low, high = self.bounds(at)
+        if low < 0 or (size is not None and high + count > size):
+            span = f"{low} to {high + count - 1}"
             of = "" if size is None else f" of {size} elements"
             self.wrong(f"{memory}{of} is {verb} at {span} ({at!r})")
         return self.index(at)
@@ -242,8 +319,15 @@ class _Verifier:
         if known.variable != one.variable or not _fits(one.variable, one.value):
             was, now = _shown(known.variable), _shown(one.value)
             self.wrong(f"{one.variable.name} is {was} and is assigned {now}")
-        known.varying = known.varying or varying or self._diverged
+        self._changed(one.variable.name, varying or self._diverged)
         return None
+
+    def _changed(self, name: str, varying: bool) -> None:
+        """A variable has another value: what conditions said of it holds no more."""
+        for scope in self._scopes:
+            if name in scope:
+                scope[name].range = None
+                scope[name].varying = scope[name].varying or varying
 
     def declared(self, one: nodes.Declare) -> None:
         """Variables that change."""
@@ -261,6 +345,7 @@ class _Verifier:
             shown = _shown(one.variable), _shown(one.value)
             self.wrong(f"{one.variable.name} is {shown[0]} and holds {shown[1]}")
         self.declare(one.variable, False, self.value(one.value))
+        self._scopes[-1][one.variable.name].range = self.number(one.value)
 
     def array(self, one: nodes.Array) -> None:
         """An array of the kernel."""
@@ -294,7 +379,9 @@ class _Verifier:
         ends = [self.scalar(end, I32, "an end of a loop") for end in (one.first, one.end)]
         if one.step < 1:
             self.wrong(f"a loop of {one.variable} goes by {one.step}")
-        self._loop(Var(I32, one.variable), any(ends), one.body, changes=False)
+        first, end = self.number(one.first), self.number(one.end)
+        within = (first[0], end[1] - 1) if first and end else None
+        self._loop(Var(I32, one.variable), any(ends), one.body, within=within)
 
     def turned(self, one: nodes.While) -> None:
         """Any other loop."""
@@ -306,10 +393,15 @@ class _Verifier:
                 self.declare(one.variable, True, varying)
             varying |= self.scalar(one.condition, BOOL, "the condition of a loop")
             varying |= self.value(one.after)
-            self._loop(None, varying, one.body, changes=True)
+            self._loop(None, varying, one.body, holds=one.condition)
 
     def _loop(
-        self, variable: Var | None, varying: bool, body: Sequence[nodes.Statement], changes: bool
+        self,
+        variable: Var | None,
+        varying: bool,
+        body: Sequence[nodes.Statement],
+        within: Range | None = None,
+        holds: Expr | None = None,
     ) -> None:
         """A body is done several times: what its end makes varying is so when it begins again."""
         arrays = dict(self._arrays)
@@ -317,15 +409,20 @@ class _Verifier:
             self._arrays = dict(arrays)
             with self.nested(varying, loop=True):
                 if variable is not None:
-                    self.declare(variable, changes, varying)
+                    self.declare(variable, False, varying)
+                    self._scopes[-1][variable.name].range = within
+                if holds is not None:
+                    self.narrow(holds)
                 self.block(body)
 
     def branched(self, one: nodes.If) -> None:
         """A condition."""
         varying = self.scalar(one.condition, BOOL, "a condition")
-        for body in (one.body, one.otherwise or ()):
-            with self.nested(varying):
-                self.block(body)
+        with self.nested(varying):
+            self.narrow(one.condition)
+            self.block(one.body)
+        with self.nested(varying):
+            self.block(one.otherwise or ())
 
     def scoped(self, one: nodes.Scope) -> None:
         """A block."""
@@ -364,12 +461,30 @@ class _Verifier:
         if known is None or not known.changes:
             self.wrong(f"{variable.name} is written, and is no variable that changes")
         else:
-            known.varying = True
+            self._changed(variable.name, varying=True)
 
     def copied(self, one: nodes.CopyWords) -> None:
         """16 bytes to shared memory."""
         self.place(one.array, U32, one.to, 4, written=True)
         self.place(one.memory, U32, one.at, 4, written=False)
+
+
+def _both(a: Range, b: Range | None) -> Range:
+    """What lies in both ranges."""
+    return a if b is None else (max(a[0], b[0]), min(a[1], b[1]))
+
+
+def _place(expr: Expr) -> tuple[str, int]:
+    """The name whose value this is, and what is added to it; no name where it is no such thing."""
+    if isinstance(expr, Var):
+        return expr.name, 0
+    if isinstance(expr, Coordinate) and len(expr.index.terms) == 1:
+        ((atom, factor),) = expr.index.terms.items()
+        if factor == 1 and isinstance(atom, Axis):
+            return atom.name, expr.index.constant
+        if factor == 1 and isinstance(atom, Dynamic) and isinstance(atom.value, Var):
+            return atom.value.name, expr.index.constant
+    return "", 0
 
 
 def _fits(variable: Var, value: Expr) -> bool:
