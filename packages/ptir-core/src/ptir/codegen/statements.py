@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from ptir.backend.kernel import Argument, Dialect, Together
+from ptir.backend.kernel import Dialect, Together
 from ptir.codegen.expr import Apply, Const, Coordinate, Expr, Var, as_index
 from ptir.codegen.index import Axis, Index, axis
 from ptir.codegen.kernel_ir.nodes import (
@@ -16,19 +16,15 @@ from ptir.codegen.kernel_ir.nodes import (
     Break,
     Declare,
     For,
-    Headed,
     If,
     Let,
-    Line,
     Scope,
     Statement,
     While,
 )
-from ptir.codegen.kernel_ir.render import Renderer
-from ptir.codegen.kernel_ir.values import Raw
 from ptir.types import I32, DType
 
-Whole: TypeAlias = "int | Index | Expr | str"
+Whole: TypeAlias = "int | Index | Expr"
 """A whole number as it is given to a loop: known, computed from loop variables, or a value."""
 
 FIRST, LAST = Var(I32, "first"), Var(I32, "last")
@@ -41,8 +37,6 @@ def whole(value: Whole) -> Expr:
         return Const(I32, value)
     if isinstance(value, Index):
         return Coordinate(I32, value)
-    if isinstance(value, str):
-        return Var(I32, value) if value.isidentifier() else Raw(I32, value)
     return value
 
 
@@ -56,8 +50,6 @@ class Statements:
         self._names = 0
         self._head = 0
         self._arrays: dict[str, tuple[DType, int]] = {}
-        self._named_arguments: dict[str, Argument] = {}
-        self._renderer = Renderer(dialect, self._named_arguments)
 
     def emit(self, statement: Statement) -> None:
         """Add one statement."""
@@ -237,27 +229,6 @@ class Statements:
     def barrier(self) -> None:
         """All members arrive, and see what the others wrote. Every member must come here."""
         self.emit(Barrier())
-
-    # --- text: for families that do not build nodes yet ---
-
-    def line(self, text: str) -> None:
-        """Add one statement as text."""
-        self.emit(Line(text))
-
-    @contextmanager
-    def block(self, header: str) -> Iterator[None]:
-        """Statements in braces behind a text."""
-        with self._nested() as body:
-            yield
-        self.emit(Headed(header, tuple(body)))
-
-    def let_text(self, dtype: DType, wide: bool, text: str) -> str:
-        """Declare a variable that holds ``text``; returns its name."""
-        return self.let(Raw(dtype, text, wide)).name
-
-    def type(self, dtype: DType, wide: bool) -> str:
-        """The type of a variable."""
-        return self.dialect.type(dtype, self.dialect.lanes if wide else 1)
 
 
 def _with_otherwise(before: If, rest: tuple[Statement, ...]) -> If:

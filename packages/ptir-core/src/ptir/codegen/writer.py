@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
@@ -24,21 +23,12 @@ from ptir.codegen.expr import (
 )
 from ptir.codegen.index import Atom, Axis, Dynamic, Index, number, replaced
 from ptir.codegen.kernel_ir.nodes import LoadWords, Prefetch, Statement, Store, StoreWords
-from ptir.codegen.kernel_ir.values import Fold, Gather, Lane, Raw, Read, Splat, Word
+from ptir.codegen.kernel_ir.values import Fold, Gather, Lane, Read, Splat, Word
 from ptir.codegen.statements import Statements
 from ptir.types import F32, U32, DType
 
 WORDS: Final = 4
 """Words of 16 bytes."""
-
-
-@dataclass(frozen=True)
-class Text:
-    """An expression in the dialect, and whether it holds a value per lane."""
-
-    text: str
-    dtype: DType
-    wide: bool
 
 
 class Writer(Statements):
@@ -94,7 +84,7 @@ class Writer(Statements):
         elif not written or known.written:
             return known.name
         made = Argument(known.name, known.dtype, written)
-        self.arguments[value] = self._named_arguments[made.name] = made
+        self.arguments[value] = made
         return made.name
 
     # --- expressions ---
@@ -292,55 +282,6 @@ class Writer(Statements):
                 self.let(Apply(held.dtype, op, parts[i], parts[i + half])) for i in range(half)
             ]
         return parts[0]
-
-    # --- text: for families that do not build nodes yet ---
-
-    def text(self, expr: Expr) -> str:
-        """A value in the dialect."""
-        return self._renderer.text(expr)
-
-    def value_text(self, expr: Expr) -> Text:
-        """``value`` as text."""
-        found = self.value(expr)
-        return Text(self.text(found), found.dtype, found.wide)
-
-    def scalar_text(self, expr: Expr) -> str:
-        """``scalar`` as text."""
-        return self.text(self.scalar(expr))
-
-    def wide_text(self, expr: Expr) -> str:
-        """``wide`` as text."""
-        return self.text(self.wide(expr))
-
-    def widened_text(self, text: Text) -> str:
-        """``text`` in every lane."""
-        if text.wide:
-            return text.text
-        return self.dialect.splat(text.dtype, self.dialect.lanes, text.text)
-
-    def index_text(self, index: Index) -> str:
-        """``index`` as text."""
-        return self._renderer.index(self.index(index))
-
-    def element_text(self, expr: Load | Cell) -> str:
-        """``element`` as text."""
-        return self.text(self.element(expr))
-
-    def buffer(self, value: int, dtype: DType, written: bool = False) -> str:
-        """An argument as text."""
-        return self._renderer.buffer(self.memory(value, dtype, written), dtype, written)
-
-    def total_text(self, texts: Sequence[str]) -> str:
-        """The sum of wide f32 in this order."""
-        return self.text(self.total([Raw(F32, text, True) for text in texts]))
-
-    def product_text(self, a: str, b: str) -> str:
-        """The product of wide f32."""
-        return self.dialect.apply("mul", F32, F32, self.dialect.lanes, [a, b])
-
-    def folded_text(self, op: str, dtype: DType, name: str) -> str:
-        """``folded`` as text."""
-        return self.text(self.folded(op, Var(dtype, name, True)))
 
 
 SPELLED: Final[Mapping[type, Callable[[Writer, Any, Axis | None], Expr]]] = {

@@ -175,19 +175,6 @@ class WaitCopies(NamedTuple):
     """Go on when all copies that this member began are done."""
 
 
-class Line(NamedTuple):
-    """A text: what is not a node yet."""
-
-    text: str
-
-
-class Headed(NamedTuple):
-    """Statements in braces behind a text: what is not a node yet."""
-
-    header: str
-    body: tuple[Statement, ...]
-
-
 Statement: TypeAlias = (
     Let
     | Declare
@@ -207,6 +194,4 @@ Statement: TypeAlias = (
     | MultiplyMatrices
     | CopyWords
     | WaitCopies
-    | Line
-    | Headed
 )

@@ -19,7 +19,6 @@ from ptir.codegen.kernel_ir.values import (
     Gather,
     Here,
     Lane,
-    Raw,
     Read,
     Splat,
     Word,
@@ -185,7 +184,6 @@ Texts = Mapping[type, Callable[[Renderer, Any], str]]
 TEXTS: Final[Texts] = {
     Const: lambda r, x: r.dialect.literal(x.dtype, x.value),
     Var: lambda r, x: str(x.name),
-    Raw: lambda r, x: str(x.text),
     Here: lambda r, x: r.text(x.of),
     Coordinate: Renderer.coordinate,
     Apply: Renderer.applied,
@@ -228,7 +226,6 @@ LINES: Final[Texts] = {
         "copy", s.array, r.index(s.to), r.buffer(s.memory, U32), r.index(s.at)
     ),
     nodes.WaitCopies: lambda r, s: r.matrices("copied"),
-    nodes.Line: lambda r, s: str(s.text),
 }
 """How each statement without a body is spelled; nothing where a dialect has no words for a hint."""
 
@@ -250,6 +247,5 @@ BLOCKS: Final[Mapping[type, Callable[[Renderer, Any], Parts]]] = {
     nodes.While: lambda r, s: [(r.turned(s), s.body)],
     nodes.If: _branches,
     nodes.Scope: lambda r, s: [("", s.body)],
-    nodes.Headed: lambda r, s: [(s.header, s.body)],
 }
 """The headers of each statement with bodies, and what stands behind each."""

@@ -140,17 +140,3 @@ class Here(Expr):
         if new:
             made.of, made.axes = of, NO_AXES
         return made  # type: ignore[no-any-return]
-
-
-class Raw(Expr):
-    """A text: what is not a node yet."""
-
-    __slots__ = ("text",)
-    text: str
-
-    def __new__(cls, dtype: DType, text: str, wide: bool = False) -> Raw:
-        """``text`` in the dialect."""
-        made, new = cls._interned(dtype, text, wide)
-        if new:
-            made.text, made.axes, made.wide = text, NO_AXES, wide
-        return made  # type: ignore[no-any-return]

@@ -26,7 +26,6 @@ from ptir.codegen.kernel_ir.values import (
     Gather,
     Here,
     Lane,
-    Raw,
     Read,
     Splat,
     Word,
@@ -500,7 +499,6 @@ def _shown(expr: Expr) -> str:
 VALUES: Final[Mapping[type, Callable[[_Verifier, Any], bool]]] = {
     Const: lambda v, x: False,
     Var: _Verifier.read,
-    Raw: lambda v, x: False,
     Coordinate: lambda v, x: v.index(x.index),
     Apply: _Verifier.applied,
     Read: lambda v, x: v.place(
@@ -547,20 +545,8 @@ def illegal(
 ) -> list[str]:
     """Every rule that a kernel breaks, each as a sentence; nothing where it is legal.
 
-    ``nbytes`` are the bytes behind each argument, where they are known. Kernels of which a part is
-    text (``nodes.Line``) cannot be judged: ``ValueError``.
+    ``nbytes`` are the bytes behind each argument, where they are known.
     """
-    if is_text(statements):
-        raise ValueError("a part of this kernel is text; only nodes can be verified")
     verifier = _Verifier(arguments, members, lanes, nbytes)
     verifier.kernel(statements)
     return verifier.found
-
-
-def is_text(statements: Sequence[Any]) -> bool:
-    """Whether a statement is text, or holds some."""
-    return any(
-        isinstance(one, nodes.Line | nodes.Headed | Raw)
-        or (isinstance(one, tuple) and is_text(one))
-        for one in statements
-    )
