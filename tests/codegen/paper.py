@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ptir.backend.contract import Device, Options, Target
@@ -13,6 +14,7 @@ from ptir.ir.program import Program
 from ptir.ops.implementations import active_overrides
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
+from ptir_backend_cupy.dialect import CudaC
 from ptir_backend_opencl.dialect import OpenCLC
 
 DEVICE = Device(0, "paper", "cpu")
@@ -59,16 +61,35 @@ class PaperDevice(KernelDevice):
         """Nothing was queued."""
 
 
+class GroupsDevice(PaperDevice):
+    """One whose kernels are work-groups with matrix instructions."""
+
+    traits = replace(
+        PaperDevice.traits,
+        **{"units": 132, "device_class": "gpu", "group": 1024, "shared": 48 << 10},
+        identity="paper-groups",
+    )
+    dialect = CudaC()
+
+
 class PaperBackend(KernelBackend):
     """One paper device."""
 
     name = "paper"
+    kind: type[PaperDevice] = PaperDevice
 
     def devices(self) -> Sequence[Device]:
         return (DEVICE,)
 
     def open(self, device: Device) -> KernelDevice:
-        return PaperDevice()
+        return self.kind()
+
+
+class GroupsBackend(PaperBackend):
+    """One paper device of work-groups."""
+
+    name = "paper-groups"
+    kind = GroupsDevice
 
 
 BACKEND = PaperBackend()

@@ -30,7 +30,7 @@ from ptir.codegen.kernel_ir.nodes import (
     While,
 )
 from ptir.codegen.kernel_ir.values import Exchange, Gather, Lane, Read, Splat, Word
-from ptir.codegen.kernel_ir.verify import illegal
+from ptir.codegen.kernel_ir.verify import faults, illegal
 from ptir.errors import VerifyError
 from ptir.functional import softmax
 from ptir.types import BF16, BOOL, F32, I32, U32
@@ -246,6 +246,18 @@ def test_what_is_wrong_is_said(name: str) -> None:
     assert len(problems) == 1, problems
 
 
+def test_a_fault_names_the_innermost_statement() -> None:
+    wrong = Assign(W, ZERO)
+    first, second = faults(
+        (loop(If(less(axis("i", 4), 2), (wrong,)), store(read())),), ARGUMENTS[1:], 1, LANES, {}
+    )
+    assert first.statement == wrong
+    assert str(first) == "w is assigned and not declared, in `assign w:f32 wide, 0.0:f32`"
+    assert str(second).endswith(", in `store f32, b1, [0], read(f32, b0, [0])`")
+    (unused,) = faults((), ARGUMENTS[:1], 1, LANES, {})
+    assert str(unused) == "argument b0 is never read or written"
+
+
 def test_what_is_generated_is_verified_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PTIR_VERIFY", "1")
     program = ptir.capture(lambda x: softmax(x) + x, ptir.spec("f32", 3, 40))
@@ -267,7 +279,8 @@ def test_a_fault_of_the_generator_is_found_before_a_compiler(
     monkeypatch.setenv("PTIR_VERIFY", "0")
     compiled(program)
     monkeypatch.setenv("PTIR_VERIFY", "1")
-    with pytest.raises(VerifyError, match=r"a map kernel for .* is not legal: argument b\d is wr"):
+    said = r"a map kernel for .* is not legal: argument b\d is written, .*, in `store f32, b\d, \["
+    with pytest.raises(VerifyError, match=said):
         compiled(program)
 
 

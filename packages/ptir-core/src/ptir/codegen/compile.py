@@ -149,7 +149,7 @@ def _verify(fused: Fused, kernels: Sequence[Kernel | None]) -> None:
         scratch = {scratch_value(kernel.group, n): t for n, t in enumerate(kernel.scratch)}
         types = (scratch.get(v) or fused.graph.type(v) for v in kernel.values if v >= 0 or scratch)
         nbytes = {a.name: t.nbytes for a, t in zip(kernel.arguments, types, strict=False)}
-        if problems := kernel.code.illegal(kernel.members, nbytes):
+        if problems := kernel.code.faults(kernel.members, nbytes):
             more = f"; and {len(problems) - 1} more" if problems[1:] else ""
             raise VerifyError(
                 f"a {kernel.family} kernel for {_named(_first(fused, kernel))} is not legal:"

@@ -11,9 +11,10 @@ from ptir.backend.kernel import Argument, Dialect, Traits
 from ptir.codegen.expr import Apply, Const, Coordinate, Var
 from ptir.codegen.graph import Builder, Graph
 from ptir.codegen.index import Axis, Index, axis
-from ptir.codegen.kernel_ir.nodes import If, Let
+from ptir.codegen.kernel_ir.nodes import If, Let, Statement
 from ptir.codegen.kernel_ir.render import Renderer
-from ptir.codegen.kernel_ir.verify import illegal
+from ptir.codegen.kernel_ir.text import Body, printed
+from ptir.codegen.kernel_ir.verify import Fault, faults
 from ptir.codegen.tiles import Tiles
 from ptir.codegen.writer import Writer
 from ptir.types import BOOL, I32, TensorType
@@ -51,26 +52,43 @@ def scratch_value(group: Group, number: int) -> int:
     return -1 - (group.position * SCRATCH_MOST + number)
 
 
+@dataclass(frozen=True, eq=False)
 class Code:
-    """The statements of a kernel and its arguments, and their text in the dialect they are for."""
+    """The statements of a kernel and its arguments, and their text in the dialect they are for.
 
-    def __init__(self, writer: Writer) -> None:
-        self.head, self.each = writer.body()
-        """What every item would do in the same way, and what is done by every item."""
-        self.arguments = tuple(writer.arguments.values())
-        self.dialect = writer.dialect
-        self._renderer = Renderer(writer.dialect, {a.name: a for a in self.arguments})
+    Two of one compilation are equal where all that they say is, whatever they are rendered to.
+    """
+
+    head: tuple[Statement, ...]
+    """What every item would do in the same way."""
+    each: tuple[Statement, ...]
+    """What is done by every item."""
+    arguments: tuple[Argument, ...]
+    dialect: Dialect
+
+    @staticmethod
+    def of(writer: Writer) -> Code:
+        """What ``writer`` holds."""
+        return Code(*writer.body(), tuple(writer.arguments.values()), writer.dialect)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Code) and self._facts == other._facts)
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def _facts(self) -> tuple[Hashable, ...]:
+        # How many lanes a wide value has stands in no statement.
+        return self.head, self.each, self.arguments, self.dialect.lanes
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(self._facts)
 
     @cached_property
-    def _facts(self) -> Hashable:
-        """What makes two of one compilation the same, whatever they are rendered to."""
-        return self.head, self.each, self.arguments
+    def _renderer(self) -> Renderer:
+        return Renderer(self.dialect, {a.name: a for a in self.arguments})
 
     @cached_property
     def head_text(self) -> str:
@@ -87,22 +105,25 @@ class Code:
         """All that one item does as text."""
         return f"{self.head_text}\n{self.each_text}" if self.head else self.each_text
 
-    def illegal(self, members: int, nbytes: Mapping[str, int]) -> list[str]:
-        """Every rule of a legal kernel that is broken."""
+    @property
+    def printed(self) -> str:
+        """The code in the text form of the kernel IR, which is no language's."""
+        return printed(Body(self.arguments, self.head, self.each))
+
+    def faults(self, members: int, nbytes: Mapping[str, int]) -> list[Fault]:
+        """Every rule of a legal kernel that is broken, and where."""
         all = (*self.head, *self.each)
-        return illegal(all, self.arguments, members, self.dialect.lanes, nbytes)
+        return faults(all, self.arguments, members, self.dialect.lanes, nbytes)
 
     def guarded(self, items: int, members: int) -> Code:
         """The same where members of groups are the items, of which the last group may lack some."""
-        made = object.__new__(Code)
-        made.__dict__ |= {k: v for k, v in self.__dict__.items() if not k.endswith("_text")}
         thread, group = Var(I32, "thread"), Axis("item", -(-items // members))
         place = Index({group: members}) + axis("member", members)
         item = Let(Var(I32, "item"), thread)
         inside = Apply(BOOL, "lt", thread, Const(I32, items))
         body = (item, *self.head, *self.each)
-        made.head, made.each = (), (Let(thread, Coordinate(I32, place)), If(inside, body))
-        return made
+        each = Let(thread, Coordinate(I32, place)), If(inside, body)
+        return replace(self, head=(), each=each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +223,7 @@ def finished(
     """The kernel that ``writer`` holds; of groups, where it has several ``members``."""
     values = tuple(writer.arguments)
     groups = members, writer.shared_bytes
-    return Kernel(group.family, Code(writer), values, items, group, scratch, over, *groups)
+    return Kernel(group.family, Code.of(writer), values, items, group, scratch, over, *groups)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from ptir.errors import PtirError, VerifyError
 from ptir.ir.location import Location
@@ -55,7 +55,12 @@ class Token:
 
 
 class Reader:
-    """Reads tokens one after the other; ``token`` is the next one."""
+    """Reads tokens one after the other; ``token`` is the next one.
+
+    ``table`` has a named group for each kind of token; of kind ``space`` nothing comes of.
+    """
+
+    table: ClassVar[re.Pattern[str]] = _TOKENS
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -67,7 +72,7 @@ class Reader:
         """All tokens, then one of kind ``end``; raises ``VerifyError`` where none starts."""
         offset = 0
         while offset < len(self.text):
-            match = _TOKENS.match(self.text, offset)
+            match = self.table.match(self.text, offset)
             if match is None:
                 found = self.text[offset : offset + 1]
                 raise self.error(offset, f"no token starts with {found!r}")

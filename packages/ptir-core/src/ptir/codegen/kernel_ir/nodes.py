@@ -1,8 +1,11 @@
-"""**The statements of a kernel**, every kind of them: what families build and dialects render."""
+"""**The statements of a kernel**, every kind of them: what families build and dialects render.
+
+They are equal where they are of one kind and say the same.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, get_args
 
 from ptir.codegen.expr import Expr, Var
 from ptir.codegen.index import Index
@@ -195,3 +198,20 @@ Statement: TypeAlias = (
     | CopyWords
     | WaitCopies
 )
+
+
+def _is(one: tuple[object, ...], other: object) -> bool:
+    return type(one) is type(other) and tuple.__eq__(one, other)
+
+
+def _is_not(one: tuple[object, ...], other: object) -> bool:
+    return not _is(one, other)
+
+
+def _hash(one: tuple[object, ...]) -> int:
+    return hash((type(one), tuple.__hash__(one)))
+
+
+# To a tuple only what it holds counts: a break would be a barrier.
+for _kind in get_args(Statement):
+    _kind.__eq__, _kind.__ne__, _kind.__hash__ = _is, _is_not, _hash

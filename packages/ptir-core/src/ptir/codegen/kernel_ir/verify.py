@@ -1,6 +1,6 @@
 """**What a legal kernel is**: types, scopes, memories, bounds, barriers, said before any compiler.
 
-``illegal`` goes through a kernel's statements once and gives every rule that is broken. ``TYPED``
+``faults`` goes through a kernel's statements once and gives every rule that is broken. ``TYPED``
 says what the operands and the result of each scalar op may be; ``CHECKS`` has a row per statement.
 Where an index lies follows from the ranges of its loop variables (``Axis``), narrowed by what the
 kernel itself says: ends of loops, values of variables that do not change, conditions around it.
@@ -20,6 +20,7 @@ from ptir.codegen.expr import Apply, Const, Coordinate, Expr, Var, carrier
 from ptir.codegen.index import Atom, Axis, Dynamic, Index, Quotient
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.render import RELATIONS
+from ptir.codegen.kernel_ir.text import line
 from ptir.codegen.kernel_ir.values import (
     Exchange,
     Fold,
@@ -71,6 +72,18 @@ Range = tuple[int, int]
 """The least and the greatest value of a whole number."""
 
 
+@dataclass(frozen=True)
+class Fault:
+    """A rule that a kernel breaks, as a sentence, and the innermost statement that does."""
+
+    rule: str
+    statement: nodes.Statement | None = None
+    """None where it is none alone."""
+
+    def __str__(self) -> str:
+        return self.rule + (f", in `{line(self.statement)}`" if self.statement else "")
+
+
 @dataclass
 class _Known:
     """A name in scope: its variable, whether it may change, and whether members differ in it."""
@@ -97,22 +110,24 @@ class _Verifier:
         self._used: set[str] = set()
         self._loops = 0
         self._diverged = False
-        self.found: list[str] = []
+        self._statement: nodes.Statement | None = None
+        self.found: dict[str, Fault] = {}
 
     def wrong(self, said: str) -> None:
         """Note a rule that is broken, once."""
-        if said not in self.found:
-            self.found.append(said)
+        self.found.setdefault(said, Fault(said, self._statement))
 
     def kernel(self, statements: Iterable[nodes.Statement]) -> None:
         """All of it."""
         self.block(statements)
+        self._statement = None
         for name in self._arguments.keys() - self._used:
             self.wrong(f"argument {name} is never read or written")
 
     def block(self, statements: Iterable[nodes.Statement]) -> None:
         """Statements in order."""
         for one in statements:
+            self._statement = one
             CHECKS[type(one)](self, one)
 
     # --- scopes ---
@@ -536,6 +551,22 @@ CHECKS: Final[Mapping[type, Callable[[_Verifier, Any], object]]] = {
 """What is asked of each statement."""
 
 
+def faults(
+    statements: Sequence[nodes.Statement],
+    arguments: Sequence[Argument],
+    members: int,
+    lanes: int,
+    nbytes: Mapping[str, int],
+) -> list[Fault]:
+    """Every rule that a kernel breaks, and where it does first; nothing where it is legal.
+
+    ``nbytes`` are the bytes behind each argument, where they are known.
+    """
+    verifier = _Verifier(arguments, members, lanes, nbytes)
+    verifier.kernel(statements)
+    return list(verifier.found.values())
+
+
 def illegal(
     statements: Sequence[nodes.Statement],
     arguments: Sequence[Argument],
@@ -543,10 +574,5 @@ def illegal(
     lanes: int,
     nbytes: Mapping[str, int],
 ) -> list[str]:
-    """Every rule that a kernel breaks, each as a sentence; nothing where it is legal.
-
-    ``nbytes`` are the bytes behind each argument, where they are known.
-    """
-    verifier = _Verifier(arguments, members, lanes, nbytes)
-    verifier.kernel(statements)
-    return verifier.found
+    """The rules that ``faults`` finds to be broken, as sentences."""
+    return [fault.rule for fault in faults(statements, arguments, members, lanes, nbytes)]
