@@ -1,13 +1,14 @@
 """Runs every fenced block of a Markdown page in the current folder: `python run_page.py PAGE`.
 
 Python blocks share one namespace; in console and sh blocks, lines after `$ ` are commands and the
-lines below a command, if any, are the stdout it must print (`...` stands for any text). Fences of
-other languages are data.
+lines below a command, if any, are the stdout it must print (`...` stands for any text). A `text output`
+fence is what the Python block in front of it must print. Fences of other languages are data.
 """
 
 from __future__ import annotations
 
 import doctest
+import io
 import linecache
 import os
 import re
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from markdown_it import MarkdownIt
 
 PYTHON = "python"
 CONSOLE = ("console", "sh")
+OUTPUT = "text output"
 MISSPELT = ("py", "python3", "pycon", "bash", "shell", "zsh")
 PROGRAMS = ("ptir", "ptir-conformance", "python", "cat", "echo", "ls", "printf")
 
@@ -34,10 +37,15 @@ def main(page: str) -> None:
     """Run the blocks of one page in order, stopping at the first that fails."""
     path = Path(page).resolve()
     namespace: dict[str, Any] = {"__name__": "__main__"}
+    printed: str | None = None
     for info, line, source in fences(path.read_text(encoding="utf-8")):
         where = f"{path.name}:{line}"
         if info == PYTHON:
-            run_python(source, f"<{path.name} line {line}>", line, namespace)
+            printed = run_python(source, f"<{path.name} line {line}>", line, namespace)
+        elif info == OUTPUT:
+            if printed is None:
+                raise PageError(f"{where}: no `python` fence comes before this `{OUTPUT}` fence")
+            compare("the block before it", source, printed, where)
         elif info in CONSOLE:
             run_console(source, where)
         else:
@@ -60,11 +68,13 @@ def require_data(info: str, where: str) -> None:
         )
 
 
-def run_python(source: str, name: str, line: int, namespace: dict[str, Any]) -> None:
-    """Execute one block so that tracebacks show the page's own line numbers and text."""
+def run_python(source: str, name: str, line: int, namespace: dict[str, Any]) -> str:
+    """What a block prints, executed so that tracebacks show the page's line numbers and text."""
     padded = "\n" * line + source
     linecache.cache[name] = (len(padded), None, padded.splitlines(keepends=True), name)
-    exec(compile(padded, name, "exec"), namespace)
+    with redirect_stdout(io.StringIO()) as printed:
+        exec(compile(padded, name, "exec"), namespace)
+    return printed.getvalue()
 
 
 def run_console(source: str, where: str) -> None:
@@ -75,7 +85,7 @@ def run_console(source: str, where: str) -> None:
                 f"{where}: {program!r} is not run from a page ({', '.join(PROGRAMS)} are); "
                 "put the command in a `text` fence"
             )
-        compare(command, expected, output_of(command, where), where)
+        compare(f"`{command}`", expected, output_of(command, where), where)
 
 
 def commands(source: str, where: str) -> Iterator[tuple[str, str]]:
@@ -99,12 +109,12 @@ def output_of(command: str, where: str) -> str:
     return done.stdout
 
 
-def compare(command: str, expected: str, printed: str, where: str) -> None:
+def compare(what: str, expected: str, printed: str, where: str) -> None:
     checker, flags = doctest.OutputChecker(), doctest.ELLIPSIS
     wanted, got = expected.strip("\n") + "\n", printed.strip("\n") + "\n"
     if expected.strip() and not checker.check_output(wanted, got, flags):
         raise PageError(
-            f"{where}: `{command}` printed\n{got}and the page says\n{wanted}: correct the page"
+            f"{where}: {what} printed\n{got}and the page says\n{wanted}: correct the page"
         )
 
 

@@ -41,6 +41,7 @@ RIGHT = {
     "files of one page": "```python\nopen_ = __import__('pathlib').Path\n"
     "open_('a').write_text('hi')\n```\n```console\n$ cat a\nhi\n```\n",
     "several commands": "```sh\n$ echo a\na\n$ echo b\n```\n",
+    "what Python prints": "```python\nprint(1)\nprint(2)\n```\n```text output\n1\n...\n```\n",
     "ellipsis": "```console\n$ printf 'a\\nb\\nc\\n'\na\n...\nc\n```\n",
     "data": "```toml\nx = [\n```\n```text\n$ false\n```\n",
 }
@@ -48,6 +49,8 @@ WRONG = {
     "exception": ("```python\n1 / 0\n```\n", "line 2"),
     "exit status": ("```console\n$ cat missing\n```\n", "ended with 1"),
     "output": ("```console\n$ echo a\nb\n```\n", "the page says\nb"),
+    "printed": ("```python\nprint(1)\n```\n```text output\n2\n```\n", "the page says\n2"),
+    "nothing printed": ("```text output\n2\n```\n", "no `python` fence comes before"),
     "not allowed": ("```console\n$ pip list\n```\n", "'pip' is not run"),
     "no command": ("```sh\necho a\n```\n", "starts with a `$ ` line"),
     "marked noexec": ("```python noexec\nx = 1\n```\n", "would not run"),
