@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ptir.backend.contract import Options
@@ -11,9 +11,9 @@ from ptir.codegen import noted
 from ptir.codegen.alike import written
 from ptir.codegen.chains import Chain, Phase, chained, function, phases
 from ptir.codegen.chains import kernel as chain_text
-from ptir.codegen.expr import forget_nodes
+from ptir.codegen.expr import Nodes, interned
 from ptir.codegen.fuse import Fused, fuse
-from ptir.codegen.kernel import Kernel, Site, scratch_value
+from ptir.codegen.kernel import Code, Kernel, Site, scratch_value
 from ptir.codegen.plan import MemoryPlan, plan_memory
 from ptir.codegen.recipe import Call, Part, Place, Recipe
 from ptir.codegen.schedules import schedule_of
@@ -104,8 +104,19 @@ def compile_block(
     ``apart`` launches every kernel by itself, also where the device has chains. ``traits`` stand
     in for the device's; ``into`` takes the kernels of several blocks.
     """
-    forget_nodes()
-    traits = traits or device.traits
+    into = into or SourceFile(device)
+    with interned(into.nodes):
+        return _compiled(block, device, options, into, traits or device.traits, apart)
+
+
+def _compiled(
+    block: Block,
+    device: KernelDevice,
+    options: Options,
+    into: SourceFile,
+    traits: Traits,
+    apart: bool,
+) -> Compiled:
     fused = fuse(block)
     noted.notice(device, fused)
     coop = schedule_of(device) == "coop"
@@ -120,7 +131,6 @@ def compile_block(
     plan = plan_memory(fused, reads, scratch, over, options, traits)
     most = 0 if apart else traits.memories
     chains = chained(kernels, plan, device.dialect, traits.piece, most)
-    into = into or SourceFile(device)
     names = _named_in(into, kernels, chains, plan)
     return Compiled(
         fused, kernels, plan, chains, into.text, names, device.traits.units, device.traits.piece
@@ -200,16 +210,23 @@ def _named_in(
 
 
 class SourceFile:
-    """A source file under construction."""
+    """A source file under construction.
+
+    Kernels of equal code stand in it once, and so do those whose text is: what a loop variable is
+    known to be below stands in no text. Its expressions are *interned* in ``nodes``.
+    """
 
     def __init__(self, device: KernelDevice) -> None:
+        self.nodes: Nodes = {}
         self.dialect, self.workers = device.dialect, device.traits.units
         self.piece = device.traits.piece
         self.texts = [device.dialect.prelude()]
         self._chains = 0
-        self._known: dict[str, str] = {}
+        self._names: dict[Hashable, str] = {}
+        self._known: dict[Hashable, str] = {}
         self._functions: list[tuple[str, Sequence[Argument]]] = []
-        self._numbers: dict[str, int] = {}
+        self._phases: dict[Code, int] = {}
+        self._numbers: dict[Hashable, int] = {}
 
     @property
     def text(self) -> str:
@@ -218,23 +235,33 @@ class SourceFile:
 
     def kernel(self, kernel: Kernel) -> str:
         """The name of a kernel that is launched alone."""
-        text = kernel.text(self.dialect, "NAME")
-        if text not in self._known:
-            self._known[text] = f"{kernel.family}_{len(self._known)}"
-            self.texts.append(kernel.text(self.dialect, self._known[text]))
-        return self._known[text]
+        key = kernel.code, kernel.members
+        if key not in self._names:
+            self._names[key] = self._named(kernel)
+        return self._names[key]
+
+    def _named(self, kernel: Kernel) -> str:
+        said = kernel.members, *_said(kernel.code)
+        if said not in self._known:
+            self._known[said] = f"{kernel.family}_{len(self._known)}"
+            self.texts.append(kernel.text(self.dialect, self._known[said]))
+        return self._known[said]
 
     def function(self, kernel: Kernel) -> int:
         """The number of the function that a kernel is in a chain."""
-        staying = self.dialect.staying
+        if kernel.code not in self._phases:
+            self._phases[kernel.code] = self._numbered(kernel)
+        return self._phases[kernel.code]
+
+    def _numbered(self, kernel: Kernel) -> int:
+        said, staying = _said(kernel.code), self.dialect.staying
         assert staying is not None
-        text = function(self.dialect, staying, "NAME", kernel)
-        if text not in self._numbers:
+        if said not in self._numbers:
             name = f"{kernel.family}_phase_{len(self._numbers)}"
-            self._numbers[text] = len(self._functions)
+            self._numbers[said] = len(self._functions)
             self._functions.append((name, kernel.arguments))
             self.texts.append(function(self.dialect, staying, name, kernel))
-        return self._numbers[text]
+        return self._numbers[said]
 
     def chain(self, chain: Chain, made: Sequence[Phase]) -> str:
         """The name of a chain that is one kernel."""
@@ -244,3 +271,8 @@ class SourceFile:
         self.texts.append(text)
         self._chains += 1
         return name
+
+
+def _said(code: Code) -> tuple[Hashable, ...]:
+    """What stands in the text of a code."""
+    return code.arguments, code.head_text, code.each_text
