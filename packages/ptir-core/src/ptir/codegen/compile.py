@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ptir.backend.contract import Options
-from ptir.backend.kernel import Argument, KernelDevice, Traits
-from ptir.codegen import noted
 from ptir.codegen.alike import written
-from ptir.codegen.chains import Chain, Phase, chained, function, phases
-from ptir.codegen.chains import kernel as chain_text
-from ptir.codegen.expr import Nodes, interned
+from ptir.codegen.chains import Chain, chained, phases
+from ptir.codegen.context import Context
+from ptir.codegen.expr import interned
 from ptir.codegen.fuse import Fused, fuse
-from ptir.codegen.kernel import Code, Kernel, Site, scratch_value
+from ptir.codegen.kernel import Kernel, scratch_value
 from ptir.codegen.plan import MemoryPlan, plan_memory
 from ptir.codegen.recipe import Call, Part, Place, Recipe
-from ptir.codegen.schedules import schedule_of
-from ptir.codegen.tuned import chosen
+from ptir.codegen.source import SourceFile
 from ptir.errors import UnsupportedError, VerifyError
 from ptir.ir.program import Block, Instruction
 from ptir.switches import switched_on
@@ -90,38 +87,18 @@ class Compiled:
         return max(1, type.nbytes)
 
 
-def compile_block(
-    block: Block,
-    device: KernelDevice,
-    options: Options,
-    *,
-    apart: bool = False,
-    traits: Traits | None = None,
-    into: SourceFile | None = None,
-) -> Compiled:
-    """Fuse ``block``, write its kernels and plan its memory; raises ``UnsupportedError``.
-
-    ``apart`` launches every kernel by itself, also where the device has chains. ``traits`` stand
-    in for the device's; ``into`` takes the kernels of several blocks.
-    """
-    into = into or SourceFile(device)
-    with interned(into.nodes):
-        return _compiled(block, device, options, into, traits or device.traits, apart)
+def compile_block(block: Block, context: Context, options: Options) -> Compiled:
+    """Fuse ``block``, write its kernels and plan its memory; raises ``UnsupportedError``."""
+    with interned(context.source.nodes):
+        return _compiled(block, context, options)
 
 
-def _compiled(
-    block: Block,
-    device: KernelDevice,
-    options: Options,
-    into: SourceFile,
-    traits: Traits,
-    apart: bool,
-) -> Compiled:
+def _compiled(block: Block, context: Context, options: Options) -> Compiled:
+    traits, source = context.traits, context.source
     fused = fuse(block)
-    noted.notice(device, fused)
-    coop = schedule_of(device) == "coop"
-    site = Site(fused.graph, fused.is_stored, device.dialect, traits, chosen(device), coop)
-    kernels = written(fused, site)
+    if context.recorder is not None:
+        context.recorder(fused)
+    kernels = written(fused, context.site(fused))
     if switched_on("PTIR_VERIFY"):
         _verify(fused, kernels)
     _check_sizes(fused, kernels, traits.piece)
@@ -129,12 +106,10 @@ def _compiled(
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
     over = [kernel.over if kernel else frozenset[int]() for kernel in kernels]
     plan = plan_memory(fused, reads, scratch, over, options, traits)
-    most = 0 if apart else traits.memories
-    chains = chained(kernels, plan, device.dialect, traits.piece, most)
-    names = _named_in(into, kernels, chains, plan)
-    return Compiled(
-        fused, kernels, plan, chains, into.text, names, device.traits.units, device.traits.piece
-    )
+    most = 0 if context.apart else traits.memories
+    chains = chained(kernels, plan, source.dialect, traits.piece, most)
+    names = _named_in(source, kernels, chains, plan)
+    return Compiled(fused, kernels, plan, chains, source.text, names, source.workers, source.piece)
 
 
 def _check_sizes(fused: Fused, kernels: Sequence[Kernel | None], largest: int) -> None:
@@ -207,72 +182,3 @@ def _named_in(
             made = phases(chain, kernels, plan, source.piece, functions)
             names.append((source.chain(chain, made),))
     return tuple(names)
-
-
-class SourceFile:
-    """A source file under construction.
-
-    Kernels of equal code stand in it once, and so do those whose text is: what a loop variable is
-    known to be below stands in no text. Its expressions are *interned* in ``nodes``.
-    """
-
-    def __init__(self, device: KernelDevice) -> None:
-        self.nodes: Nodes = {}
-        self.dialect, self.workers = device.dialect, device.traits.units
-        self.piece = device.traits.piece
-        self.texts = [device.dialect.prelude()]
-        self._chains = 0
-        self._names: dict[Hashable, str] = {}
-        self._known: dict[Hashable, str] = {}
-        self._functions: list[tuple[str, Sequence[Argument]]] = []
-        self._phases: dict[Code, int] = {}
-        self._numbers: dict[Hashable, int] = {}
-
-    @property
-    def text(self) -> str:
-        """The file as it is now."""
-        return "\n\n".join(self.texts)
-
-    def kernel(self, kernel: Kernel) -> str:
-        """The name of a kernel that is launched alone."""
-        key = kernel.code, kernel.members
-        if key not in self._names:
-            self._names[key] = self._named(kernel)
-        return self._names[key]
-
-    def _named(self, kernel: Kernel) -> str:
-        said = kernel.members, *_said(kernel.code)
-        if said not in self._known:
-            self._known[said] = f"{kernel.family}_{len(self._known)}"
-            self.texts.append(kernel.text(self.dialect, self._known[said]))
-        return self._known[said]
-
-    def function(self, kernel: Kernel) -> int:
-        """The number of the function that a kernel is in a chain."""
-        if kernel.code not in self._phases:
-            self._phases[kernel.code] = self._numbered(kernel)
-        return self._phases[kernel.code]
-
-    def _numbered(self, kernel: Kernel) -> int:
-        said, staying = _said(kernel.code), self.dialect.staying
-        assert staying is not None
-        if said not in self._numbers:
-            name = f"{kernel.family}_phase_{len(self._numbers)}"
-            self._numbers[said] = len(self._functions)
-            self._functions.append((name, kernel.arguments))
-            self.texts.append(function(self.dialect, staying, name, kernel))
-        return self._numbers[said]
-
-    def chain(self, chain: Chain, made: Sequence[Phase]) -> str:
-        """The name of a chain that is one kernel."""
-        staying, name = self.dialect.staying, f"chain_{self._chains}"
-        assert staying is not None
-        text = chain_text(self.dialect, staying, name, chain, made, self._functions, self.workers)
-        self.texts.append(text)
-        self._chains += 1
-        return name
-
-
-def _said(code: Code) -> tuple[Hashable, ...]:
-    """What stands in the text of a code."""
-    return code.arguments, code.head_text, code.each_text

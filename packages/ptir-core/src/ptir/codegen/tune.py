@@ -1,8 +1,8 @@
 """Measures tiles on a device: the kernels of a model's own programs, written with other sizes.
 
-While ``tuning`` lasts, programs that are compiled are noted. At its end their products, and where
-kernels are groups their attention and row programs, are timed with the device's tiles and with
-candidates, one change after another, and what was fastest is kept for every later process
+While ``tuning`` lasts, programs that are compiled are recorded. At its end their products, and
+where kernels are groups their attention and row programs, are timed with the device's tiles and
+with candidates, one change after another, and what was fastest is kept for every later process
 (``ptir.codegen.tuned``).
 """
 
@@ -23,7 +23,7 @@ from ptir.codegen.expr import interned
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused
 from ptir.codegen.kernel import Group, Kernel, Site, scratch_value
-from ptir.codegen.noted import NOTED
+from ptir.codegen.recorder import Recorded
 from ptir.codegen.schedules import schedule_of
 from ptir.codegen.tiles import Tiles
 
@@ -69,7 +69,7 @@ Timer = Callable[[Kernel, "Case"], float]
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel of a noted program."""
+    """A kernel of a recorded program."""
 
     fused: Fused
     group: Group
@@ -105,19 +105,21 @@ class Outcome:
 
 
 @contextmanager
-def tuning(device: KernelDevice, timer: Timer | None = None) -> Iterator[Outcome]:
-    """While it lasts programs are noted; then their kernels are measured and the tiles chosen."""
-    noted: list[Fused] = []
-    before = tuned.chosen(device)
-    outcome = Outcome(before, before)
-    NOTED[id(device)] = noted
+def tuning(opened: Recorded, timer: Timer | None = None) -> Iterator[Outcome]:
+    """While it lasts programs are recorded; then their kernels are measured, the tiles chosen."""
+    recorded: list[Fused] = []
+    device, before = opened.device, tuned.chosen(opened.device)
+    outcome, around = Outcome(before, before), opened.recorder
+    opened.recorder = recorded.append
     try:
         yield outcome
     finally:
-        del NOTED[id(device)]
+        opened.recorder = around
     families, changes = MEASURED[schedule_of(device)]
     with interned({}):
-        cases = [case for family in families for case in _distinct(device, family, noted, before)]
+        cases = [
+            case for family in families for case in _distinct(device, family, recorded, before)
+        ]
         outcome.kernels = len(cases)
         if cases:
             search = _Search(cases, changes, timer or run_time)
@@ -127,11 +129,11 @@ def tuning(device: KernelDevice, timer: Timer | None = None) -> Iterator[Outcome
 
 
 def _distinct(
-    device: KernelDevice, family: str, noted: Sequence[Fused], tiles: Tiles
+    device: KernelDevice, family: str, recorded: Sequence[Fused], tiles: Tiles
 ) -> list[Case]:
     """Different kernels of a family, those with most bytes first."""
     found: dict[Hashable, tuple[int, Case]] = {}
-    for fused in noted:
+    for fused in recorded:
         for group in fused.groups:
             if group.family == family:
                 case = Case(fused, group, device)
