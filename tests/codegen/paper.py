@@ -10,6 +10,7 @@ from ptir.backend.contract import Device, Options, Target
 from ptir.backend.kernel import KernelDevice, Traits
 from ptir.codegen import KernelBackend
 from ptir.codegen.compile import Compiled, compile_block
+from ptir.codegen.context import Context
 from ptir.ir.program import Program
 from ptir.ops.implementations import active_overrides
 from ptir.passes.context import PassContext
@@ -103,7 +104,8 @@ def optimized(program: Program) -> Program:
 
 def compiled(program: Program, options: Options | None = None) -> Compiled:
     """What the generator makes of ``program``."""
-    return compile_block(optimized(program).main, PaperDevice(), options or Options())
+    context = Context.of(PaperDevice())
+    return compile_block(optimized(program).main, context, options or Options())
 
 
 def families(made: Compiled) -> list[str]:

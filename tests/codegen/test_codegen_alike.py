@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,10 +17,13 @@ from ptir.capture.plan import PLANS
 from ptir.codegen import alike
 from ptir.codegen.alike import form_of, written
 from ptir.codegen.families import FAMILIES
+from ptir.codegen.families.product_parts import Rounded
 from ptir.codegen.fuse import Fused, fuse
 from ptir.codegen.kernel import Family, Kernel, Site
+from ptir.codegen.renumber import Position, Value, renumbered
 from ptir.codegen.tiles import Tiles
-from ptir.ir.program import Block
+from ptir.errors import VerifyError
+from ptir.ir.program import Block, Port, Program
 from ptir.types import spec
 from random_programs import random_program
 from together import together
@@ -135,3 +140,95 @@ def test_what_is_written_differently_has_another_form() -> None:
         return F.exp(x - y), F.exp(y - z), F.exp(z - x)
 
     assert len(set(forms(same, x, y, x))) == 1
+
+
+def alike_layers() -> Fused:
+    """A program whose layers are alike, and read packed weights."""
+
+    def layers(x: Any, *ws: Any) -> Any:
+        for w in ws:
+            x = F.gelu(F.linear(F.softmax(x), w, layout="io"))
+        return x
+
+    made = ptir.capture(layers, spec("f32", 32, 64), *[spec("f32", 64, 64)] * 4)
+    ports = Port("x"), *(Port(f"w{n}", "parameter") for n in range(4))
+    return fuse(optimized(Program(made.main, ports, made.version)).main)
+
+
+def test_reused_kernels_are_written_anew_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = alike_layers()
+    monkeypatch.setenv("PTIR_VERIFY", "1")
+    written(fused, site_of(fused))
+
+    def without_types(fused: Fused, group: Any) -> Any:
+        (family, instructions, *_), values = form_of(fused, group)
+        return (family, tuple((i[0], *i[4:]) for i in instructions)), values
+
+    def rows(x: Any, y: Any) -> Any:
+        return F.softmax(x) + 1.0, F.softmax(y) + 1.0
+
+    fused = fuse(optimized(ptir.capture(rows, spec("f32", 3, 40), spec("f32", 3, 48))).main)
+    written(fused, site_of(fused))
+    monkeypatch.setattr(alike, "form_of", without_types)
+    said = (
+        r"a rows kernel was reused .*: it says `array kept0, f32, 40` instead of `.*, 48`; the form"
+    )
+    with pytest.raises(VerifyError, match=said):
+        written(fused, site_of(fused))
+    monkeypatch.setenv("PTIR_VERIFY", "0")
+    written(fused, site_of(fused))
+
+
+def test_a_form_holds_all_of_a_detail() -> None:
+    fused = alike_layers()
+    products = [group for group in fused.groups if group.family == "product"]
+    assert len({form_of(fused, group)[0] for group in products}) < len(products) == 4
+    group = products[1]
+    form, detail, other = form_of(fused, group)[0], group.detail, products[2]
+    changed = {
+        "position": other.detail.position,
+        "lhs": other.detail.lhs,
+        "packed": other.detail.packed,
+        "panels": replace(detail.panels, stride=99),
+        "rows": detail.rows + 1,
+        "prologue": other,
+        "rounded": Rounded("dot_bytes"),
+    }
+    assert changed.keys() | {"quantized"} == {field.name for field in dataclasses.fields(detail)}
+    for name, value in changed.items():
+        one = replace(group, detail=replace(detail, **{name: value}))
+        assert form_of(fused, one)[0] != form, name
+
+
+@dataclass(frozen=True)
+class Detail:
+    """A record of a family."""
+
+    value: Value
+    position: Position
+    size: int
+    scale: float = 0.0
+    several: tuple[Value, ...] = ()
+    pairs: Mapping[Value, Value] = dataclasses.field(default_factory=dict)
+    inner: Detail | None = None
+
+
+def test_values_and_instructions_are_renumbered_and_nothing_else() -> None:
+    one = Detail(3, 3, 3, -0.0, (3, -1), {}, Detail(4, 4, 4))
+    found: Any = renumbered(one, lambda role, n: (role, n + 1))
+    assert found[1:] == (
+        ("value", 4),
+        ("position", 4),
+        3,
+        "-0x0.0p+0",
+        (("value", 4), -1),
+        frozenset(),
+        (Detail, ("value", 5), ("position", 5), 4, "0x0.0p+0", (), frozenset(), None),
+    )
+
+    @dataclass(frozen=True)
+    class Both:
+        both: tuple[Value, Position]
+
+    with pytest.raises(AssertionError, match="holds values and instructions"):
+        renumbered(Both((1, 2)), lambda role, n: n)

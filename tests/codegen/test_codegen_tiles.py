@@ -15,6 +15,7 @@ from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.codegen import tuned
 from ptir.codegen.compile import compile_block
+from ptir.codegen.context import Context
 from ptir.codegen.tiles import TILES, Tiles, tiles_of
 from ptir.errors import PluginError
 from ptir.ir.program import Port, Program
@@ -111,7 +112,9 @@ def test_kernels_are_written_with_the_tiles_of_their_device(rows: int, changed: 
     plain, other = PaperDevice(), PaperDevice()
     other.traits = replace(other.traits, identity="other")
     tuned.choose(other, changed)
-    first, second = (compile_block(program, device, Options()) for device in (plain, other))
+    first, second = (
+        compile_block(program, Context.of(device), Options()) for device in (plain, other)
+    )
     assert [k.family for k in first.kernels if k] == ["product"]
     launches = [(made.source, [k.items for k in made.kernels if k]) for made in (first, second)]
     assert launches[0] != launches[1]
@@ -126,7 +129,7 @@ def test_streams_are_fetched_so_many_bytes_ahead() -> None:
         device = PaperDevice()
         device.traits = replace(device.traits, identity=f"{ahead} bytes ahead")
         tuned.choose(device, Tiles(ahead=ahead))
-        sources[ahead] = compile_block(program, device, Options()).source
+        sources[ahead] = compile_block(program, Context.of(device), Options()).source
     asked = re.findall(r"FETCH_AHEAD\((b\d+) \+ (.*)\);", sources[4096].partition("__kernel")[2])
     loads = re.findall(r"= vload16\(0, (b\d+) \+ (.*)\);", sources[4096])
     assert asked

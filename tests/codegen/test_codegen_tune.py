@@ -12,9 +12,11 @@ from paper import DEVICE, PaperBackend, PaperDevice, compiled, optimized
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options
-from ptir.codegen import noted, tune, tuned
+from ptir.codegen import tune, tuned
 from ptir.codegen.compile import compile_block
+from ptir.codegen.context import Context
 from ptir.codegen.kernel import Kernel
+from ptir.codegen.recorder import Recorded
 from ptir.codegen.tiles import Tiles
 from ptir.codegen.tune import Case, tuning
 from ptir.ir.program import Port, Program
@@ -48,9 +50,11 @@ class Clock:
 
 
 def tune_with(clock: Clock, device: PaperDevice, *programs: Program) -> tune.Outcome:
-    with tuning(device, clock) as outcome:
+    opened = Recorded(device)
+    with tuning(opened, clock) as outcome:
         for program in programs:
-            compile_block(optimized(program).main, device, Options())
+            context = Context.of(device, recorder=opened.recorder)
+            compile_block(optimized(program).main, context, Options())
     return outcome
 
 
@@ -99,18 +103,19 @@ def test_programs_without_products_choose_nothing(file: Path) -> None:
 
 
 def test_tuning_that_fails_chooses_nothing_and_is_over(file: Path) -> None:
-    device = PaperDevice()
-    with pytest.raises(KeyError), tuning(device, Clock(Tiles(rows=12, panels=2))):
-        compile_block(optimized(product(48)).main, device, Options())
+    backend = PaperBackend()
+    opened = backend.opened(DEVICE)
+    with pytest.raises(KeyError), tuning(opened, Clock(Tiles(rows=12, panels=2))):
+        backend.compile(optimized(product(48)), DEVICE, Options())
         raise KeyError
-    assert not noted.is_on(device) and not file.exists()
+    assert opened.recorder is None and not file.exists()
 
 
-def test_programs_are_noted_although_their_recipes_are_kept() -> None:
+def test_programs_are_recorded_although_their_recipes_are_kept() -> None:
     program = optimized(product(48))
     PaperBackend().compile(program, DEVICE, Options())
     backend = PaperBackend()
-    with tuning(backend.opened(DEVICE).device, Clock(Tiles())) as outcome:
+    with tuning(backend.opened(DEVICE), Clock(Tiles())) as outcome:
         backend.compile(program, DEVICE, Options())
     assert outcome.kernels == 1
 

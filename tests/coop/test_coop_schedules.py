@@ -19,6 +19,7 @@ from ptir.capture.plan import PLANS
 from ptir.cli.main import main
 from ptir.codegen import recipe
 from ptir.codegen.compile import compile_block
+from ptir.codegen.context import Context
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.kernel import Kernel
 from ptir.codegen.schedules import schedule_of
@@ -38,7 +39,9 @@ def kernels(target: Target, function: Callable[..., Any], *types: TensorType) ->
     backend: Any = target.backend
     context = PassContext(backend, target.device)
     device = backend.opened(target.device).device
-    found = compile_block(optimize(program, context).main, device, Options(), apart=True)
+    found = compile_block(
+        optimize(program, context).main, Context.of(device, apart=True), Options()
+    )
     return [kernel for kernel in found.kernels if kernel is not None]
 
 
@@ -128,7 +131,7 @@ def test_recipes_of_both_schedules_lie_side_by_side(
 def test_a_recipe_keeps_the_members_of_its_launches(opencl: Target) -> None:
     device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
     program = ptir.capture(lambda x: x + 1.0, spec("f32", 300))
-    made = compile_block(program.main, device, Options()).recipe()
+    made = compile_block(program.main, Context.of(device), Options()).recipe()
     assert [each.members > 1 for each in made.calls] == [True]
     assert recipe.Recipe.decoded(made.encoded()) == made
 

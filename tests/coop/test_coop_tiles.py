@@ -19,6 +19,8 @@ from ptir.backend.contract import Options, Target
 from ptir.capture.plan import PLANS
 from ptir.codegen import tiles, tune, tuned
 from ptir.codegen.compile import compile_block
+from ptir.codegen.context import Context
+from ptir.codegen.recorder import Recorded
 from ptir.codegen.tune import Case, run_time, tuning
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
@@ -82,7 +84,7 @@ def test_results_do_not_depend_on_the_sizes(
     close(found, attention(q, k, k, *rows), 1e-4)
 
 
-def step(target: Target, device: Any) -> None:
+def step(target: Target, opened: Recorded) -> None:
     """Compile a norm, and attention of one query over many keys."""
     cache, rows = spec("f32", 1, 2, 600, 16), spec("i32", 1)
 
@@ -91,8 +93,8 @@ def step(target: Target, device: Any) -> None:
 
     types = spec("f32", 1, 4, 1, 16), cache, rows, rows, spec("f32", 3, 400)
     program = ptir.capture(body, *types)
-    context = PassContext(target.backend, target.device)
-    compile_block(optimize(program, context).main, device, Options())
+    block = optimize(program, PassContext(target.backend, target.device)).main
+    compile_block(block, Context.of(opened.device, recorder=opened.recorder), Options())
 
 
 def test_tuning_measures_kernels_of_groups_and_keeps_the_fastest_sizes(
@@ -109,8 +111,9 @@ def test_tuning_measures_kernels_of_groups_and_keeps_the_fastest_sizes(
         texts = [[(k.body, k.items, k.members) for k in one.launches] for one in (kernel, right)]
         return 1.0 if texts[0] == texts[1] else 2.0
 
-    with tuning(own_tiles, clock) as outcome:
-        step(opencl, own_tiles)
+    opened = Recorded(own_tiles)
+    with tuning(opened, clock) as outcome:
+        step(opencl, opened)
     assert {("attention", 2), ("rows", 1)} <= set(seen)
     assert outcome.kernels == 2 and outcome.speedup > 1
     assert (outcome.tiles.stretch, outcome.tiles.row_elements) == (128, 4)
@@ -135,8 +138,9 @@ def test_both_launches_of_a_kernel_are_timed(
         timed.append(([(each.items, each.members) for each in kernel.launches], launched.copy()))
         return seconds
 
-    with tuning(own_tiles, timer):
-        step(opencl, own_tiles)
+    opened = Recorded(own_tiles)
+    with tuning(opened, timer):
+        step(opencl, opened)
     assert [len(sizes) for sizes, _ in timed[:2]] == [2, 2]
     assert timed[0][0] != timed[1][0]
     for sizes, ran in timed:

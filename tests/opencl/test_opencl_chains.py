@@ -17,6 +17,7 @@ from ptir.backend.contract import Options, Target
 from ptir.capture.run import run_program
 from ptir.codegen.chains import Chain
 from ptir.codegen.compile import compile_block
+from ptir.codegen.context import Context
 from ptir.ir.program import Program
 from ptir.types import spec
 from ptir_backend_opencl import OpenCLBackend
@@ -64,7 +65,7 @@ def program() -> tuple[Program, dict[str, np.ndarray]]:
 
 def chains(target: Target, made: Program) -> tuple[Chain, ...]:
     device = target.backend.opened(target.device).device  # type: ignore[attr-defined]
-    return compile_block(made.main, device, Options()).chains
+    return compile_block(made.main, Context.of(device), Options()).chains
 
 
 def test_a_chain_gives_to_the_bit_what_its_kernels_give_one_by_one(

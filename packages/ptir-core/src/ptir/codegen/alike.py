@@ -1,24 +1,32 @@
 """Groups that are alike: a kernel is written once, and serves every group of the same form.
 
 The layers of a model differ in nothing but which values they read and write. The form of a group is
-all that its family looks at: the instructions that it computes and those that are inlined into it,
-with values numbered as a walk from its results meets them. Groups of one form get one text.
+all that its family can look at: the instructions that it computes and those that are inlined into
+it, and what the group holds, its detail among that. Values and instructions go by where a walk from
+the group's results meets them. Groups of one form get one kernel; ``PTIR_VERIFY=1`` has it written
+for each of them and compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from itertools import zip_longest
 
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused
+from ptir.codegen.graph import Graph
 from ptir.codegen.kernel import Group, Kernel, Site, scratch_value
+from ptir.codegen.renumber import Role, renumbered
+from ptir.errors import VerifyError
+from ptir.switches import switched_on
 
 
 def written(fused: Fused, site: Site) -> tuple[Kernel | None, ...]:
     """The kernel of every group; None where there is nothing to store."""
     known: dict[Hashable, tuple[Kernel, tuple[int, ...]]] = {}
     kernels: list[Kernel | None] = []
+    checked = switched_on("PTIR_VERIFY")
     for group in fused.groups:
         if not any(fused.graph.type(value).size for value in group.exits):
             kernels.append(None)
@@ -29,8 +37,10 @@ def written(fused: Fused, site: Site) -> tuple[Kernel | None, ...]:
             kernels.append(known[form][0])
         else:
             kernel, others = known[form]
-            names = dict(zip(others, values, strict=True))
-            kernels.append(_renamed(kernel, group, names))
+            reused = _renamed(kernel, group, dict(zip(others, values, strict=True)))
+            if checked:
+                _check(reused, FAMILIES[group.family].kernel(group, site))
+            kernels.append(reused)
     return tuple(kernels)
 
 
@@ -39,10 +49,13 @@ def form_of(fused: Fused, group: Group) -> tuple[Hashable, tuple[int, ...]]:
     graph = fused.graph
     inside = _inside(group)
     values, seen = _seen(fused, group, inside)
-    number = {value: place for place, value in enumerate(values)}
+    place_of = {value: place for place, value in enumerate(values)}
+
+    def number(role: Role, found: int) -> int:
+        return place_of[found if role == "value" else graph.results[found][0]]
 
     def numbers(found: Iterable[int]) -> tuple[int, ...]:
-        return tuple(number[value] for value in found)
+        return tuple(place_of[value] for value in found)
 
     instructions = []
     for position in seen:
@@ -54,10 +67,7 @@ def form_of(fused: Fused, group: Group) -> tuple[Hashable, tuple[int, ...]]:
         group.family,
         tuple(instructions),
         tuple((graph.type(value), fused.is_stored(value)) for value in values),
-        numbers(group.exits),
-        frozenset(numbers(group.reads)),
-        numbers(group.exact),
-        frozenset((number[one], number[other]) for one, other in group.shares.items()),
+        renumbered(group, number),
     )
     return form, values
 
@@ -75,7 +85,8 @@ def _seen(
     graph = fused.graph
     values, positions = dict[int, None](), dict[int, None]()
     own = (value for position in sorted(inside) for value in graph.results[position])
-    pending = [*group.exits, *group.exact, *group.shares.values(), *own, *group.reads]
+    held = _values_in(graph, group)
+    pending = [*group.exits, *group.exact, *group.shares.values(), *own, *group.reads, *held]
     pending.reverse()
     while pending:
         value = pending.pop()
@@ -91,6 +102,17 @@ def _seen(
     return tuple(values), tuple(positions)
 
 
+def _values_in(graph: Graph, group: Group) -> list[int]:
+    """The values that a group's detail holds, and those that the instructions in it make."""
+    found: list[int] = []
+
+    def note(role: Role, number: int) -> None:
+        found.extend((number,) if role == "value" else graph.results[number])
+
+    renumbered(group.detail, note, "position")
+    return found
+
+
 def _renamed(kernel: Kernel, group: Group, names: Mapping[int, int]) -> Kernel:
     """The kernel for another group of its form."""
     scratch = range(len(kernel.scratch))
@@ -102,3 +124,29 @@ def _renamed(kernel: Kernel, group: Group, names: Mapping[int, int]) -> Kernel:
     over = frozenset(names[value] for value in kernel.over)
     then = _renamed(kernel.then, group, names) if kernel.then else None
     return replace(kernel, values=values, group=group, over=over, then=then)
+
+
+def _check(reused: Kernel, anew: Kernel) -> None:
+    """Raise ``VerifyError`` where a kernel is not what is written for its own group."""
+    for one, other in zip_longest(reused.launches, anew.launches):
+        if differing := _differing(one, other):
+            raise VerifyError(
+                f"a {reused.family} kernel was reused for a group that it is not written for:"
+                f" {differing}; the form of a group (`codegen.alike.form_of`) leaves out what its"
+                " family looks at: report the program (`ptir dump`)"
+            )
+
+
+def _differing(one: Kernel | None, other: Kernel | None) -> str:
+    """What is not the same in two launches, or nothing."""
+    if one is None or other is None:
+        return "it has another number of launches"
+    if one.code != other.code:
+        lines = zip_longest(one.code.printed.splitlines(), other.code.printed.splitlines())
+        pairs = ((a or "nothing", b or "nothing") for a, b in lines if a != b)
+        a, b = next(pairs, ("other lanes", "these"))
+        return f"it says `{a.strip()}` instead of `{b.strip()}`"
+    for name in (field.name for field in fields(Kernel) if field.name not in ("code", "then")):
+        if getattr(one, name) != getattr(other, name):
+            return f"its {name} are {getattr(one, name)} instead of {getattr(other, name)}"
+    return ""

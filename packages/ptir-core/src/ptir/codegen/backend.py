@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ptir.backend.contract import (
@@ -29,16 +29,16 @@ from ptir.backend.control import CONTROL
 from ptir.backend.explanation import Explanation
 from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
-from ptir.codegen import noted
 from ptir.codegen import recipe as recipes
 from ptir.codegen.binaries import built
 from ptir.codegen.control import Host, HostProgram, is_cut
-from ptir.codegen.launches import KernelProgram
+from ptir.codegen.launches import Apart, KernelProgram
 from ptir.codegen.memory import Pool, Resident
 from ptir.codegen.pack import pack
 from ptir.codegen.panels import UNPACK
 from ptir.codegen.parts import InPieces, in_pieces
 from ptir.codegen.recipe import Part, Recipe
+from ptir.codegen.recorder import Recorded
 from ptir.codegen.rounded import settled
 from ptir.codegen.steps import Step, step_of
 from ptir.codegen.support import refusal
@@ -50,15 +50,14 @@ from ptir.types import U8, TensorType, dtype_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from ptir.codegen.compile import SourceFile
-    from ptir.codegen.one_file import OneFile
+    from ptir.codegen.batched_build import BatchedBuild
+    from ptir.codegen.source import SourceFile
 
 
-@dataclass(eq=False)
-class _Opened:
+@dataclass(eq=False, kw_only=True)
+class _Opened(Recorded):
     """A device in use: its memory and its counters."""
 
-    device: KernelDevice
     pool: Pool
     stats: RunStats
     generation: int = 0
@@ -73,7 +72,6 @@ class KernelBackend(Backend):
     def __init__(self) -> None:
         self._opened: dict[int, _Opened] = {}
         self._opening = threading.RLock()
-        self._one_file: OneFile | None = None
 
     @abstractmethod
     def open(self, device: Device) -> KernelDevice:
@@ -87,9 +85,15 @@ class KernelBackend(Backend):
                 return known
             made = self.open(device)
             if known is None:
-                found = _Opened(made, Pool(made), RunStats())
+                found = _Opened(made, pool=Pool(made), stats=RunStats())
             else:
-                found = _Opened(made, Pool(made, True), known.stats, known.generation + 1)
+                found = _Opened(
+                    made,
+                    known.recorder,
+                    pool=Pool(made, True),
+                    stats=known.stats,
+                    generation=known.generation + 1,
+                )
             self._opened[device.index] = found
             return found
 
@@ -111,7 +115,7 @@ class KernelBackend(Backend):
         """Measures the products of what is compiled in it, and keeps the tiles that are best."""
         from ptir.codegen.tune import tuning
 
-        return tuning(self.opened(device).device)
+        return tuning(self.opened(device))
 
     def prepack(self, program: Program, device: Device) -> tuple[Program, Mapping[str, Derivation]]:
         """Weights of contractions go into panels, and what is too large into parts."""
@@ -120,62 +124,68 @@ class KernelBackend(Backend):
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Fuse, write, build and plan ``program``; raises ``VerifyError`` or ``CompileError``."""
+        return self._compile(program, device, options, None)
+
+    def _compile(
+        self, program: Program, device: Device, options: Options, batch: BatchedBuild | None
+    ) -> Executable:
+        """A program, alone or in a batch."""
         verify(program)
         divided = in_pieces(program, self.opened(device).device.traits.piece)
         if divided is not None and options == Options():
             inner, whats = divided
-            made = self.compile(inner, device, options)
+            made = self._compile(inner, device, options, batch)
             return InPieces(program, made, whats, lambda a: self.upload(a, device, borrow=True))
         if any(is_cut(i, options.check_indices) for i in program.main.instructions):
             self._check(program.main, device)
-            return HostProgram(program, self._host(device, options))
-        return self._straight(program, device, options, lambda: self._check(program.main, device))
+            return HostProgram(program, self._host(device, options, batch))
+        check = partial(self._check, program.main, device)
+        return self._straight(program, device, options, batch, check)
 
     def compile_all(
         self, programs: Sequence[tuple[Program, Options]], device: Device
     ) -> list[Executable]:
-        """Compile programs into one source file; see ``ptir.codegen.one_file``."""
-        from ptir.codegen.one_file import OneFile
+        """Compile programs into one source file; see ``ptir.codegen.batched_build``."""
+        from ptir.codegen.batched_build import BatchedBuild
 
         with self._opening:
-            self._one_file = OneFile(self.opened(device).device)
-            try:
-                super().compile_all(programs, device)
-                self._one_file.written()
-                return super().compile_all(programs, device)
-            finally:
-                self._one_file = None
+            batch = BatchedBuild(self.opened(device).device)
+            for program, options in programs:
+                self._compile(program, device, options, batch)
+            batch.close()
+            return [self._compile(program, device, options, batch) for program, options in programs]
 
     def _straight(
         self,
         given: Program,
         device: Device,
         options: Options,
+        batch: BatchedBuild | None,
         check: Callable[[], None] | None = None,
     ) -> Executable:
         """A program without control flow; one that was compiled before need not be checked."""
         program = settled(given)
         opened = self.opened(device)
         with self._opening:
-            recipe = self._recipe(program, device, options, check)
-            if self._one_file is not None and self._one_file.writing:
-                return self._one_file.unbound
-            made = self._bound(program, recipe, opened)
+            recipe = self._recipe(program, device, options, batch, check)
+            if batch is not None and batch.writing:
+                return batch.unbound
 
-        @cache
-        def apart() -> tuple[KernelProgram, Explanation]:
-            """The program with every kernel launched by itself, and what is in it."""
-            from ptir.codegen.compile import compile_block
-            from ptir.codegen.explain import explain
+            @cache
+            def apart() -> tuple[KernelProgram, Explanation]:
+                """The program with every kernel launched by itself, and what is in it."""
+                from ptir.codegen.compile import compile_block
+                from ptir.codegen.context import Context
+                from ptir.codegen.explain import explain
 
-            with self._opening:
-                found = compile_block(program.main, opened.device, options, apart=True)
-                return self._bound(program, found.recipe(), opened), explain(found)
+                with self._opening:
+                    context = Context.of(opened.device, recorder=opened.recorder, apart=True)
+                    found = compile_block(program.main, context, options)
+                    return self._bound(program, found.recipe(), opened), explain(found)
 
-        made.apart = apart
-        return made
+            return self._bound(program, recipe, opened, apart)
 
-    def _host(self, device: Device, options: Options) -> Host:
+    def _host(self, device: Device, options: Options, batch: BatchedBuild | None) -> Host:
         """What control flow needs; the pieces of a program have nothing donated to them."""
 
         def read(handle: Handle) -> Any:
@@ -183,7 +193,7 @@ class KernelBackend(Backend):
             return self.download(handle, device)
 
         return Host(
-            lambda piece: self._straight(piece, device, Options()),
+            lambda piece: self._straight(piece, device, Options(), batch),
             read,
             lambda handle: self.copy(handle, device),
             options.check_indices,
@@ -198,7 +208,9 @@ class KernelBackend(Backend):
             for region in instruction.regions if instruction.op in CONTROL else ():
                 self._check(region, device)
 
-    def _bound(self, program: Program, recipe: Recipe, opened: _Opened) -> KernelProgram:
+    def _bound(
+        self, program: Program, recipe: Recipe, opened: _Opened, apart: Apart | None = None
+    ) -> KernelProgram:
         """The compiled program with its fixed memories in place; raises ``CompileError``."""
         import numpy as np
 
@@ -231,37 +243,48 @@ class KernelBackend(Backend):
                     step.bind(position, counters[-1].memory)
             steps.append(step)
         held = (*arenas, *constants, *counters, *parts.values())
-        outputs = recipe.outputs
-        counts = recipe.counts
-        made = KernelProgram(
-            program, device, opened.pool, opened.stats, steps, outputs, held, counts
+        return KernelProgram(
+            program,
+            device,
+            opened.pool,
+            opened.stats,
+            steps,
+            recipe.outputs,
+            held,
+            recipe.counts,
+            recipe.sharing,
+            apart,
         )
-        made.sharing = recipe.sharing
-        made.workers = device.traits.units if recipe.sharing else 1
-        return made
 
     def _recipe(
-        self, program: Program, device: Device, options: Options, check: Callable[[], None] | None
+        self,
+        program: Program,
+        device: Device,
+        options: Options,
+        batch: BatchedBuild | None,
+        check: Callable[[], None] | None,
     ) -> Recipe:
         """What ``program`` comes down to: kept by an earlier process, or made now."""
-        opened = self.opened(device).device
+        recorder, opened = self.opened(device).recorder, self.opened(device).device
 
-        def make(into: SourceFile | None = None) -> Recipe:
+        def make(source: SourceFile | None = None) -> Recipe:
             # A process that finds all never needs these.
             from ptir.codegen.compile import compile_block
+            from ptir.codegen.context import Context
             from ptir.codegen.shared.rule import shared
 
             if check is not None:
                 check()
-            found = shared(program, self, device, opened, options)
+            found = shared(program, self, device, opened, options, recorder)
             if isinstance(found, str):
-                made = compile_block(program.main, opened, options, into=into).recipe()
+                context = Context.of(opened, source, recorder)
+                made = compile_block(program.main, context, options).recipe()
                 return replace(made, sharing=found)
             return found.recipe
 
-        if self._one_file is not None:
-            return self._one_file.recipe(program, options, make)
-        key = None if noted.is_on(opened) else recipes.key_of(program, opened, options)
+        if batch is not None:
+            return batch.recipe(program, options, make)
+        key = None if recorder is not None else recipes.key_of(program, opened, options)
         recipe = recipes.found(key) if key else None
         if recipe is None:
             recipe = make()

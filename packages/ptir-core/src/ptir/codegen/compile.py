@@ -6,18 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ptir.backend.contract import Options
-from ptir.backend.kernel import Argument, KernelDevice, Traits
-from ptir.codegen import noted
 from ptir.codegen.alike import written
-from ptir.codegen.chains import Chain, Phase, chained, function, phases
-from ptir.codegen.chains import kernel as chain_text
-from ptir.codegen.expr import forget_nodes
+from ptir.codegen.chains import Chain, chained, phases
+from ptir.codegen.context import Context
+from ptir.codegen.expr import interned
 from ptir.codegen.fuse import Fused, fuse
-from ptir.codegen.kernel import Kernel, Site, scratch_value
+from ptir.codegen.kernel import Kernel, scratch_value
 from ptir.codegen.plan import MemoryPlan, plan_memory
 from ptir.codegen.recipe import Call, Part, Place, Recipe
-from ptir.codegen.schedules import schedule_of
-from ptir.codegen.tuned import chosen
+from ptir.codegen.source import SourceFile
 from ptir.errors import UnsupportedError, VerifyError
 from ptir.ir.program import Block, Instruction
 from ptir.switches import switched_on
@@ -90,27 +87,18 @@ class Compiled:
         return max(1, type.nbytes)
 
 
-def compile_block(
-    block: Block,
-    device: KernelDevice,
-    options: Options,
-    *,
-    apart: bool = False,
-    traits: Traits | None = None,
-    into: SourceFile | None = None,
-) -> Compiled:
-    """Fuse ``block``, write its kernels and plan its memory; raises ``UnsupportedError``.
+def compile_block(block: Block, context: Context, options: Options) -> Compiled:
+    """Fuse ``block``, write its kernels and plan its memory; raises ``UnsupportedError``."""
+    with interned(context.source.nodes):
+        return _compiled(block, context, options)
 
-    ``apart`` launches every kernel by itself, also where the device has chains. ``traits`` stand
-    in for the device's; ``into`` takes the kernels of several blocks.
-    """
-    forget_nodes()
-    traits = traits or device.traits
+
+def _compiled(block: Block, context: Context, options: Options) -> Compiled:
+    traits, source = context.traits, context.source
     fused = fuse(block)
-    noted.notice(device, fused)
-    coop = schedule_of(device) == "coop"
-    site = Site(fused.graph, fused.is_stored, device.dialect, traits, chosen(device), coop)
-    kernels = written(fused, site)
+    if context.recorder is not None:
+        context.recorder(fused)
+    kernels = written(fused, context.site(fused))
     if switched_on("PTIR_VERIFY"):
         _verify(fused, kernels)
     _check_sizes(fused, kernels, traits.piece)
@@ -118,13 +106,10 @@ def compile_block(
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
     over = [kernel.over if kernel else frozenset[int]() for kernel in kernels]
     plan = plan_memory(fused, reads, scratch, over, options, traits)
-    most = 0 if apart else traits.memories
-    chains = chained(kernels, plan, device.dialect, traits.piece, most)
-    into = into or SourceFile(device)
-    names = _named_in(into, kernels, chains, plan)
-    return Compiled(
-        fused, kernels, plan, chains, into.text, names, device.traits.units, device.traits.piece
-    )
+    most = 0 if context.apart else traits.memories
+    chains = chained(kernels, plan, source.dialect, traits.piece, most)
+    names = _named_in(source, kernels, chains, plan)
+    return Compiled(fused, kernels, plan, chains, source.text, names, source.workers, source.piece)
 
 
 def _check_sizes(fused: Fused, kernels: Sequence[Kernel | None], largest: int) -> None:
@@ -197,50 +182,3 @@ def _named_in(
             made = phases(chain, kernels, plan, source.piece, functions)
             names.append((source.chain(chain, made),))
     return tuple(names)
-
-
-class SourceFile:
-    """A source file under construction."""
-
-    def __init__(self, device: KernelDevice) -> None:
-        self.dialect, self.workers = device.dialect, device.traits.units
-        self.piece = device.traits.piece
-        self.texts = [device.dialect.prelude()]
-        self._chains = 0
-        self._known: dict[str, str] = {}
-        self._functions: list[tuple[str, Sequence[Argument]]] = []
-        self._numbers: dict[str, int] = {}
-
-    @property
-    def text(self) -> str:
-        """The file as it is now."""
-        return "\n\n".join(self.texts)
-
-    def kernel(self, kernel: Kernel) -> str:
-        """The name of a kernel that is launched alone."""
-        text = kernel.text(self.dialect, "NAME")
-        if text not in self._known:
-            self._known[text] = f"{kernel.family}_{len(self._known)}"
-            self.texts.append(kernel.text(self.dialect, self._known[text]))
-        return self._known[text]
-
-    def function(self, kernel: Kernel) -> int:
-        """The number of the function that a kernel is in a chain."""
-        staying = self.dialect.staying
-        assert staying is not None
-        text = function(self.dialect, staying, "NAME", kernel)
-        if text not in self._numbers:
-            name = f"{kernel.family}_phase_{len(self._numbers)}"
-            self._numbers[text] = len(self._functions)
-            self._functions.append((name, kernel.arguments))
-            self.texts.append(function(self.dialect, staying, name, kernel))
-        return self._numbers[text]
-
-    def chain(self, chain: Chain, made: Sequence[Phase]) -> str:
-        """The name of a chain that is one kernel."""
-        staying, name = self.dialect.staying, f"chain_{self._chains}"
-        assert staying is not None
-        text = chain_text(self.dialect, staying, name, chain, made, self._functions, self.workers)
-        self.texts.append(text)
-        self._chains += 1
-        return name

@@ -11,7 +11,8 @@ import math
 import struct
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
 
 from ptir.codegen.index import Axis, Index, axes_of, number, replaced
 from ptir.types import BF16, BOOL, F16, F32, DType
@@ -43,25 +44,40 @@ finite or does not fit.
 NO_AXES: Final[frozenset[Axis]] = frozenset()
 
 
-class _Nodes(threading.local):
-    """The nodes that a thread has made since it last began to compile, by what they are."""
+Nodes: TypeAlias = "dict[tuple[Any, ...], Expr]"
+"""Nodes by what they are."""
+
+
+class _Current(threading.local):
+    """The nodes among which a thread looks for equal ones."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[Any, ...], Expr] = {}
+        self.known: Nodes = {}
+        self.around: list[Nodes] = []
 
 
-_NODES: Final = _Nodes()
+_CURRENT: Final = _Current()
 
 
-def forget_nodes() -> None:
-    """Begin anew: equal expressions are one object from here on, and none of those before."""
-    _NODES.known = {}
+@contextmanager
+def interned(nodes: Nodes) -> Iterator[None]:
+    """While it lasts equal expressions are one object; ``nodes`` are those that there are.
+
+    What a thread makes outside of any such context is known until it enters one.
+    """
+    current = _CURRENT
+    current.around.append(current.known if current.around else {})
+    current.known = nodes
+    try:
+        yield
+    finally:
+        current.known = current.around.pop()
 
 
 class Expr:
     """Base of the expression nodes; ``dtype`` is the element type that the value stands for.
 
-    Nodes are immutable and *interned*: within one compilation equal ones are one object, so that
+    Nodes are immutable and *interned*: within one source file equal ones are one object, so that
     they are compared and hashed by identity. Literals and variables are compared by what they say.
     """
 
@@ -75,7 +91,7 @@ class Expr:
     @classmethod
     def _interned(cls, dtype: DType, *key: Any) -> tuple[Any, bool]:
         """The node with this key and whether it is new."""
-        known = _NODES.known
+        known = _CURRENT.known
         full = (cls, dtype, *key)
         found = known.get(full)
         if found is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ptir.codegen.index import Index
 from ptir.codegen.panels import LANES, Panels
+from ptir.codegen.renumber import Value
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, freeze, source
 from ptir.ir.program import Block, Instruction
@@ -42,9 +43,9 @@ class Convolution:
     each axis of the weight is.
     """
 
-    x: int
-    weight: int
-    bias: int | None
+    x: Value
+    weight: Value
+    bias: Value | None
     batch: int
     channels: int
     outputs: int

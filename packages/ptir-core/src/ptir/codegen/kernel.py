@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from ptir.backend.kernel import Argument, Dialect, Traits
 from ptir.codegen.expr import Apply, Const, Coordinate, Var
@@ -15,6 +15,7 @@ from ptir.codegen.kernel_ir.nodes import If, Let, Statement
 from ptir.codegen.kernel_ir.render import Renderer
 from ptir.codegen.kernel_ir.text import Body, printed
 from ptir.codegen.kernel_ir.verify import Fault, faults
+from ptir.codegen.renumber import Position, Unordered, Value
 from ptir.codegen.tiles import Tiles
 from ptir.codegen.writer import Writer
 from ptir.types import BOOL, I32, TensorType
@@ -26,16 +27,17 @@ class Group:
 
     ``reads`` are the values whose expressions it evaluates, ``exits`` the values that it stores.
     ``exact`` operands must lie in memory as they are, but for views. ``shares`` maps an exit to
-    the operand whose memory it is written into. ``detail`` belongs to the family.
+    the operand whose memory it is written into. ``detail`` belongs to the family: a record whose
+    fields say which of their numbers are values and instructions, or the position of the hero.
     """
 
     family: str
-    members: frozenset[int]
-    reads: tuple[int, ...]
-    exits: tuple[int, ...]
-    detail: Any = None
-    exact: tuple[int, ...] = ()
-    shares: Mapping[int, int] = field(default_factory=dict[int, int])
+    members: frozenset[Position]
+    reads: Unordered
+    exits: tuple[Value, ...]
+    detail: Annotated[Any, "position"] = None
+    exact: tuple[Value, ...] = ()
+    shares: Mapping[Value, Value] = field(default_factory=dict[int, int])
 
     @property
     def position(self) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 from ptir.backend.contract import Executable, Feeds, Handle, RunStats, repeat_by_runs
 from ptir.backend.explanation import Explanation
@@ -27,6 +27,10 @@ from ptir.types import TensorType
 
 COMPARED: Final = 16
 """Inputs whose handles are compared with those of the last run at once."""
+
+
+Apart: TypeAlias = "Callable[[], tuple[KernelProgram, Explanation]]"
+"""What gives a program whose kernels are launched one by one, and what is in it."""
 
 
 class KernelProgram(Executable):
@@ -42,8 +46,14 @@ class KernelProgram(Executable):
         outputs: Sequence[Place],
         fixed: Sequence[Memory],
         counts: Sequence[Sequence[int]] = (),
+        sharing: str = "",
+        apart: Apart | None = None,
     ) -> None:
-        """``counts`` say how many steps each worker does in each phase of a shared program."""
+        """``counts`` say how many steps each worker does in each phase of a shared program.
+
+        ``sharing`` says how workers share it, or why they do not; ``apart`` gives the same program
+        with every kernel launched by itself, and what is in it.
+        """
         self.program = program
         self._device, self._pool, self._stats = device, pool, stats
         self._steps = tuple(steps)
@@ -66,10 +76,8 @@ class KernelProgram(Executable):
             if step.holds
         ]
         self._lock = threading.Lock()
-        self.workers, self.sharing = 1, ""
-        """How workers share it, or why they do not."""
-        self.apart: Callable[[], tuple[KernelProgram, Explanation]] | None = None
-        """The same program with every kernel launched by itself, and what is in it."""
+        self.sharing, self.apart = sharing, apart
+        self.workers = device.traits.units if sharing else 1
 
     def _users(self, kind: str) -> dict[int, list[tuple[Step, int]]]:
         """The steps and argument positions where each input or output is used."""

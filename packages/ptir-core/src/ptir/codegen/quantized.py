@@ -17,6 +17,7 @@ from ptir.codegen.expr import Apply, Coordinate, Expr, Load, as_index, constant
 from ptir.codegen.graph import Builder, Graph, splat
 from ptir.codegen.index import Index
 from ptir.codegen.panels import UNPACK, Panels, panels_of
+from ptir.codegen.renumber import Value
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, U32
 
@@ -34,10 +35,10 @@ class Quantized:
     ``zero`` is the bias over the scale where that is one number, else None.
     """
 
-    words: int
+    words: Value
     panels: Panels
-    scale: int
-    bias: int
+    scale: Value
+    bias: Value
     bits: int
     group: int
     zero: float | None

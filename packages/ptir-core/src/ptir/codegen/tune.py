@@ -1,8 +1,8 @@
 """Measures tiles on a device: the kernels of a model's own programs, written with other sizes.
 
-While ``tuning`` lasts, programs that are compiled are noted. At its end their products, and where
-kernels are groups their attention and row programs, are timed with the device's tiles and with
-candidates, one change after another, and what was fastest is kept for every later process
+While ``tuning`` lasts, programs that are compiled are recorded. At its end their products, and
+where kernels are groups their attention and row programs, are timed with the device's tiles and
+with candidates, one change after another, and what was fastest is kept for every later process
 (``ptir.codegen.tuned``).
 """
 
@@ -19,10 +19,11 @@ from typing import Any, Final
 from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen import tuned
 from ptir.codegen.binaries import built
+from ptir.codegen.expr import interned
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.fuse import Fused
 from ptir.codegen.kernel import Group, Kernel, Site, scratch_value
-from ptir.codegen.noted import NOTED
+from ptir.codegen.recorder import Recorded
 from ptir.codegen.schedules import schedule_of
 from ptir.codegen.tiles import Tiles
 
@@ -68,7 +69,7 @@ Timer = Callable[[Kernel, "Case"], float]
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel of a noted program."""
+    """A kernel of a recorded program."""
 
     fused: Fused
     group: Group
@@ -104,44 +105,47 @@ class Outcome:
 
 
 @contextmanager
-def tuning(device: KernelDevice, timer: Timer | None = None) -> Iterator[Outcome]:
-    """While it lasts programs are noted; then their kernels are measured and the tiles chosen."""
-    noted: list[Fused] = []
-    before = tuned.chosen(device)
-    outcome = Outcome(before, before)
-    NOTED[id(device)] = noted
+def tuning(opened: Recorded, timer: Timer | None = None) -> Iterator[Outcome]:
+    """While it lasts programs are recorded; then their kernels are measured, the tiles chosen."""
+    recorded: list[Fused] = []
+    device, before = opened.device, tuned.chosen(opened.device)
+    outcome, around = Outcome(before, before), opened.recorder
+    opened.recorder = recorded.append
     try:
         yield outcome
     finally:
-        del NOTED[id(device)]
+        opened.recorder = around
     families, changes = MEASURED[schedule_of(device)]
-    cases = [case for family in families for case in _distinct(device, family, noted, before)]
-    outcome.kernels = len(cases)
-    if cases:
-        search = _Search(cases, changes, timer or run_time)
-        outcome.tiles = search.best(before)
-        outcome.speedup = 1 / search.relative(outcome.tiles, before)
-        tuned.choose(device, outcome.tiles)
+    with interned({}):
+        cases = [
+            case for family in families for case in _distinct(device, family, recorded, before)
+        ]
+        outcome.kernels = len(cases)
+        if cases:
+            search = _Search(cases, changes, timer or run_time)
+            outcome.tiles = search.best(before)
+            outcome.speedup = 1 / search.relative(outcome.tiles, before)
+            tuned.choose(device, outcome.tiles)
 
 
 def _distinct(
-    device: KernelDevice, family: str, noted: Sequence[Fused], tiles: Tiles
+    device: KernelDevice, family: str, recorded: Sequence[Fused], tiles: Tiles
 ) -> list[Case]:
-    """Kernels of a family of different text, those with most bytes first."""
-    found: dict[str, tuple[int, Case]] = {}
-    for fused in noted:
+    """Different kernels of a family, those with most bytes first."""
+    found: dict[Hashable, tuple[int, Case]] = {}
+    for fused in recorded:
         for group in fused.groups:
             if group.family == family:
                 case = Case(fused, group, device)
                 kernel = case.kernel(tiles)
                 nbytes = sum(case.nbytes(kernel).values())
-                found.setdefault(kernel.text(device.dialect, "k"), (nbytes, case))
+                found.setdefault((kernel.code, kernel.members), (nbytes, case))
     ordered = sorted(found.values(), key=lambda each: -each[0])
     return [case for _, case in ordered[:MOST]]
 
 
 class _Search:
-    """Tries changes one after the other; kernels of equal text and items are not timed again."""
+    """Tries changes one after the other; kernels of equal code and items are not timed again."""
 
     def __init__(self, cases: Sequence[Case], changes: Changes, timer: Timer) -> None:
         self._cases, self._changes, self._timer = cases, changes, timer
@@ -171,7 +175,7 @@ class _Search:
     def _time(self, number: int, tiles: Tiles) -> float:
         case = self._cases[number]
         kernel = case.kernel(tiles)
-        launched = ((each.code.text, each.items, each.members) for each in kernel.launches)
+        launched = ((each.code, each.items, each.members) for each in kernel.launches)
         key = number, *launched
         if key not in self._seconds:
             self._seconds[key] = self._timer(kernel, case)

@@ -123,8 +123,8 @@ SLOW = r"\1 for (volatile int slow = 0; slow < 4000000; slow += 1) {}"
 @planted(
     "workers do not wait between the phases of a chain",
     "programs",
-    "compile:chain_text",
-    "compile:function",
+    "source:chain_text",
+    "source:function",
     on=("opencl",),
 )
 def _(right: Any) -> Any:

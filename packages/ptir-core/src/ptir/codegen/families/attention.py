@@ -31,6 +31,7 @@ from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.nodes import Store
 from ptir.codegen.kernel_ir.values import Lane, Read
+from ptir.codegen.renumber import Position
 from ptir.codegen.writer import Writer
 from ptir.types import F32, I32, I64
 
@@ -44,8 +45,8 @@ MOST, TOTAL, NOW = (Var(F32, name) for name in ("most", "total", "now"))
 class Attending:
     """One attention call and the cache updates that run in its kernel, by result."""
 
-    position: int
-    updates: tuple[int, ...] = ()
+    position: Position
+    updates: tuple[Position, ...] = ()
 
 
 def match(graph: Graph, position: int) -> Group | None:

@@ -21,6 +21,7 @@ from ptir.codegen.graph import Builder, Graph
 from ptir.codegen.index import Index, axis, flatten
 from ptir.codegen.kernel import Group
 from ptir.codegen.panels import LANES, UNPACK, Panels, panels_of
+from ptir.codegen.renumber import Position, Value
 
 PIXELS: Final = 14
 """Pixels of a tile: with two panels, 28 sums stay in registers."""
@@ -34,9 +35,9 @@ NEAR: Final = 96 * 1024
 class Detail:
     """One convolution, where in the block it is, and its packed weight where there is one."""
 
-    position: int
+    position: Position
     shape: Convolution
-    packed: int | None
+    packed: Value | None
     panels: Panels | None
 
 

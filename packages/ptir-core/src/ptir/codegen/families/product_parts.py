@@ -12,6 +12,7 @@ from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.panels import LANES, Panels
 from ptir.codegen.quantized import Quantized
+from ptir.codegen.renumber import Position, Value
 from ptir.codegen.writer import Writer
 from ptir.types import F32, I32, U32
 
@@ -35,8 +36,8 @@ class Rounded:
     """
 
     dot: str
-    scales: int = -1
-    sums: int = -1
+    scales: Value = -1
+    sums: Value = -1
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class Product:
     ``prologue`` is the row program that computes the activations, where it runs in every item.
     """
 
-    position: int
-    lhs: int
-    packed: int
+    position: Position
+    lhs: Value
+    packed: Value
     panels: Panels
     rows: int
     prologue: Group | None = None

@@ -20,6 +20,7 @@ from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.regions import exits
+from ptir.codegen.renumber import Position, Value
 from ptir.codegen.writer import Writer
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, TensorType
@@ -37,9 +38,9 @@ class Rows:
 
     count: int
     size: int
-    stages: tuple[int, ...]
-    exits: tuple[int, ...]
-    kept: tuple[int, ...] = field(default=())
+    stages: tuple[Position, ...]
+    exits: tuple[Value, ...]
+    kept: tuple[Value, ...] = field(default=())
 
 
 def match(graph: Graph, position: int) -> Group | None:

@@ -13,12 +13,15 @@ from itertools import accumulate
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen.compile import SourceFile, compile_block
+from ptir.codegen.compile import compile_block
+from ptir.codegen.context import Context
 from ptir.codegen.fuse import Fused
 from ptir.codegen.graph import is_map
 from ptir.codegen.recipe import Call, Part, Place, Recipe
+from ptir.codegen.recorder import Recorder
 from ptir.codegen.shared.program import Bound, FromInput, Joined, LocalProgram
 from ptir.codegen.shared.windows import Unshared, is_unpacking
+from ptir.codegen.source import SourceFile
 from ptir.ir.attributes import Literal
 from ptir.ir.program import Block
 from ptir.partition.phases import Partition, PhaseOutput, ProgramOutput
@@ -57,6 +60,7 @@ class Linker:
     device: KernelDevice
     programs: Sequence[Sequence[LocalProgram]]
     outputs: Sequence[ProgramOutput]
+    recorder: Recorder | None = None
     source: SourceFile = field(init=False)
     worked: list[list[Worked]] = field(init=False)
     places: dict[tuple[int, int, int], Location] = field(init=False)
@@ -64,7 +68,8 @@ class Linker:
 
     def __post_init__(self) -> None:
         self.source = SourceFile(self.device)
-        traits = replace(self.device.traits, units=1, memories=0)
+        context = Context.of(self.device, self.source, self.recorder)
+        context = replace(context, traits=replace(context.traits, units=1, memories=0))
         known: dict[tuple[Block, frozenset[int]], Recipe] = {}
         self.worked = []
         self.places = {}
@@ -74,9 +79,7 @@ class Linker:
                 key = (program.block, program.donated)
                 if key not in known:
                     options = Options(program.donated)
-                    made = compile_block(
-                        program.block, self.device, options, traits=traits, into=self.source
-                    )
+                    made = compile_block(program.block, context, options)
                     _check(made.fused)
                     known[key] = made.recipe()
                 self.worked[-1].append(Worked(program, known[key]))

@@ -16,10 +16,11 @@ from ptir.backend.kernel import KernelDevice
 from ptir.codegen.families.product_parts import FEW
 from ptir.codegen.fuse import fuse
 from ptir.codegen.recipe import Recipe
+from ptir.codegen.recorder import Recorder
 from ptir.codegen.shared.link import Linker
 from ptir.codegen.shared.outputs import gathered
 from ptir.codegen.shared.program import Localizer
-from ptir.codegen.shared.windows import Plain, Unshared, plain
+from ptir.codegen.shared.windows import Unshared, plain
 from ptir.ir.program import Block, Program
 from ptir.ops.rounded import BYTES, PAIRS
 from ptir.partition.build import partition
@@ -44,7 +45,12 @@ class SharedProgram:
 
 
 def shared(
-    program: Program, backend: Backend, device: Device, opened: KernelDevice, options: Options
+    program: Program,
+    backend: Backend,
+    device: Device,
+    opened: KernelDevice,
+    options: Options,
+    recorder: Recorder | None = None,
 ) -> SharedProgram | str:
     """The program shared by the units of ``opened``, or why it is not."""
     workers, always = opened.traits.units, opened.sharing == "always"
@@ -65,27 +71,26 @@ def shared(
         figures += f" {1e3 * apart:.3f} ms"
         if together >= apart and not always:
             return figures
-        return SharedProgram(made, _linked(whole, made, backend, device, opened, options, figures))
+        localizer = Localizer(made, whole.packed, backend, device, options.donated)
+        return SharedProgram(made, _linked(made, localizer, opened, recorder, figures))
     except Unshared as reason:
         return str(reason)
 
 
 def _linked(
-    whole: Plain,
     made: Partition,
-    backend: Backend,
-    device: Device,
+    localizer: Localizer,
     opened: KernelDevice,
-    options: Options,
+    recorder: Recorder | None,
     figures: str,
 ) -> Recipe:
-    localizer = Localizer(made, whole.packed, backend, device, options.donated)
     programs = [
         [localizer.program(phase, worker) for worker in range(made.workers)]
         for phase in range(len(made.phases))
     ]
     phases, outputs = gathered(made, programs)
-    return Linker(made, opened, phases, outputs).recipe(f"shared by {made.workers}: {figures}")
+    linker = Linker(made, opened, phases, outputs, recorder)
+    return linker.recipe(f"shared by {made.workers}: {figures}")
 
 
 def _refused(program: Program, always: bool) -> str:

@@ -1,4 +1,4 @@
-"""Programs compiled together: their kernels stand in one source file, which is built once.
+"""Programs built together: their kernels stand in one source file, which is built once.
 
 A compiler takes a good part of its time to start and to read what stands in front of every file.
 The programs are compiled twice: the first time only writes their kernels into the file, the second
@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from ptir.backend.contract import Executable, Handle, Options
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen.compile import SourceFile
 from ptir.codegen.recipe import Recipe
+from ptir.codegen.source import SourceFile
 from ptir.ir.program import Program
 
 
@@ -25,11 +25,11 @@ class Unbound(Executable):
         raise AssertionError("this program was written, not built")
 
 
-class OneFile:
-    """The source file, and the recipes of the programs in it."""
+class BatchedBuild:
+    """The source file of a batch, and the recipes of the programs in it."""
 
     def __init__(self, device: KernelDevice) -> None:
-        self._file = SourceFile(device)
+        self._source = SourceFile(device)
         self._recipes: dict[Hashable, Recipe] = {}
         self.writing = True
         self.unbound = Unbound()
@@ -40,16 +40,16 @@ class OneFile:
         """The recipe of a program, which ``make`` writes the first time."""
         key = program.main.digest, tuple(port.kind for port in program.ports), options
         if key not in self._recipes:
-            self._recipes[key] = make(self._file)
+            self._recipes[key] = make(self._source)
         return self._recipes[key]
 
-    def written(self) -> None:
+    def close(self) -> None:
         """Every kernel is in the file: from now on recipes have all of it as their source.
 
         Programs that workers share are linked by themselves and keep a file of their own.
         """
         self.writing = False
-        whole = self._file.text
+        whole = self._source.text
         for key, recipe in self._recipes.items():
             if not recipe.counts:
                 self._recipes[key] = replace(recipe, source=whole)

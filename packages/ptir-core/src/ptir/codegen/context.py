@@ -1,0 +1,46 @@
+"""What a block is compiled with: all that is looked at beside the block and its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ptir.backend.kernel import KernelDevice, Traits
+from ptir.codegen.fuse import Fused
+from ptir.codegen.kernel import Site
+from ptir.codegen.recorder import Recorder
+from ptir.codegen.schedules import schedule_of
+from ptir.codegen.source import SourceFile
+from ptir.codegen.tiles import Tiles
+from ptir.codegen.tuned import chosen
+
+
+@dataclass(frozen=True)
+class Context:
+    """The device as schedules see it, and where kernels go."""
+
+    source: SourceFile
+    """The file that the kernels are written into; several blocks may share one."""
+    traits: Traits
+    tiles: Tiles
+    schedule: str
+    apart: bool = False
+    """Whether every kernel is launched by itself, also where the device has chains."""
+    recorder: Recorder | None = None
+    """What is told of every program that is fused."""
+
+    @staticmethod
+    def of(
+        device: KernelDevice,
+        source: SourceFile | None = None,
+        recorder: Recorder | None = None,
+        apart: bool = False,
+    ) -> Context:
+        """The context of a device as it is; without ``source`` a file of its own."""
+        into = source or SourceFile(device)
+        return Context(into, device.traits, chosen(device), schedule_of(device), apart, recorder)
+
+    def site(self, fused: Fused) -> Site:
+        """What families may look at while they write kernels of a program."""
+        coop = self.schedule == "coop"
+        dialect = self.source.dialect
+        return Site(fused.graph, fused.is_stored, dialect, self.traits, self.tiles, coop)
