@@ -18,16 +18,13 @@ from ptir.codegen.expr import Apply, Coordinate, Expr, Load, as_index, constant
 from ptir.codegen.graph import Builder, Graph, splat
 from ptir.codegen.index import Index
 from ptir.codegen.panels import UNPACK, Panels, panels_of
+from ptir.codegen.weights.bits import BIAS, FRACTION
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, U32
 from ptir.weights import PACKED_BITS, WeightFormat, affine
 from ptir.weights.record import PANELS
 from ptir.weights.words import WORD, fills_words, greatest, per_word, repeated
 
-FRACTION: Final = 23
-"""Bits of the fraction of an f32."""
-BIAS: Final = 127
-"""What its exponent is raised by."""
 BYTE: Final = 8
 
 

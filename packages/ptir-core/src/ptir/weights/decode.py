@@ -12,7 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ptir.types import F32
 from ptir.weights.record import (
+    FLOATS,
     Codebook,
     FusedFormat,
     Integer,
@@ -83,17 +85,18 @@ def _quantity(format: WeightFormat, quantity: Quantity, bits: Mapping[str, Array
 
 def _numbers(numbers: Numbers, bits: Mapping[str, Array]) -> Array:
     """The numbers [outputs, blocks, numbers] of every block."""
-    codes, shift = 0, 0
+    codes, shift = np.zeros((), np.int64), 0
     for plane in numbers.planes:
         codes = codes + (_plane(plane, bits[plane.array]) << shift)
         shift += plane.bits
     return READINGS[type(numbers.reading)](numbers.reading, codes, numbers.bits)
 
 
-def _plane(plane: Plane, bits: Array) -> Any:
+def _plane(plane: Plane, bits: Array) -> Array:
     """The bits of a plane as whole numbers."""
     places = np.array(list(plane.places()))[:, None] + np.arange(plane.bits)
-    return (bits[..., places].astype(np.int64) << np.arange(plane.bits)).sum(axis=-1)
+    values: Array = (bits[..., places].astype(np.int64) << np.arange(plane.bits)).sum(axis=-1)
+    return values
 
 
 def _integer(reading: Integer, codes: Array, bits: int) -> Array:
@@ -104,7 +107,8 @@ def _integer(reading: Integer, codes: Array, bits: int) -> Array:
 
 
 def _codebook(reading: Codebook, codes: Array, bits: int) -> Array:
-    return np.array(reading.values, np.float32)[codes]
+    values: Array = np.array(reading.values, np.float32)[codes]
+    return values
 
 
 def _small_float(reading: SmallFloat, codes: Array, bits: int) -> Array:
@@ -120,12 +124,14 @@ def _small_float(reading: SmallFloat, codes: Array, bits: int) -> Array:
     elif reading.top is not Top.NUMBERS:
         size = np.where(ones, np.nan if reading.top is Top.NAN else 0.0, size)
     negative = (codes >> (reading.exponent + reading.fraction)) & reading.signed
-    return np.where(negative == 1, -size, size).astype(np.float32)
+    values: Array = np.where(negative == 1, -size, size).astype(np.float32)
+    return values
 
 
 def _power(reading: PowerOfTwo, codes: Array, bits: int) -> Array:
     power = codes - reading.bias
-    return np.where(power > 127, np.nan, np.ldexp(1.0, power)).astype(np.float32)
+    largest = FLOATS[F32].bias
+    return np.where(power > largest, np.nan, np.ldexp(1.0, power)).astype(np.float32)
 
 
 READINGS: Final[dict[type, Callable[[Any, Array, int], Array]]] = {

@@ -44,7 +44,7 @@ class StoredArray:
 class Digit(NamedTuple):
     """One digit of a number's place: how many values it has, and the bits that each is further."""
 
-    count: int
+    size: int
     step: int
 
 
@@ -65,13 +65,13 @@ class Plane:
     @property
     def count(self) -> int:
         """Numbers of a block."""
-        return math.prod(digit.count for digit in self.order)
+        return math.prod(digit.size for digit in self.order)
 
     def place(self, number: int) -> int:
         """The lowest bit of one number."""
         found = self.first
         for digit in reversed(self.order):
-            number, value = divmod(number, digit.count)
+            number, value = divmod(number, digit.size)
             found += value * digit.step
         return found
 
@@ -82,7 +82,7 @@ class Plane:
     @property
     def bounds(self) -> tuple[int, int]:
         """The first and the last bit of all."""
-        moves = [(digit.count - 1) * digit.step for digit in self.order]
+        moves = [(digit.size - 1) * digit.step for digit in self.order]
         low, high = (sum(of(0, move) for move in moves) for of in (min, max))
         return self.first + low, self.first + high + self.bits - 1
 
@@ -274,7 +274,7 @@ class WeightFormat:
     def _check_float(self, plane: Plane, numbers: Numbers) -> None:
         dtype = self.array(plane.array).dtype
         if dtype.is_float:
-            steps = (plane.first, *(digit.step for digit in plane.order if digit.count > 1))
+            steps = (plane.first, *(digit.step for digit in plane.order if digit.size > 1))
             whole = plane.bits == dtype.bits and all(step % dtype.bits == 0 for step in steps)
             message = f"{plane.array!r} is {dtype}; its elements are read whole, as such"
             self._require(whole and numbers.reading == FLOATS[dtype], message)

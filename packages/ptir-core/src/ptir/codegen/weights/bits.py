@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ptir.codegen.expr import Apply, Coordinate, Expr, constant
 from ptir.codegen.index import Index
-from ptir.types import I32, U32
+from ptir.types import F32, I32, U32
+from ptir.weights.record import FLOATS
 from ptir.weights.words import WORD, greatest
+
+EXPONENT: Final = FLOATS[F32].exponent
+FRACTION: Final = FLOATS[F32].fraction
+BIAS: Final = FLOATS[F32].bias
+"""Of an f32: the bits of its exponent and its fraction, and what the exponent is raised by."""
 
 
 def taken(word: Expr, shift: Index, bits: int) -> Expr:

@@ -13,7 +13,7 @@ from ptir.codegen.elementwise import cast
 from ptir.codegen.expr import Apply, Coordinate, Expr, compare, constant, select
 from ptir.codegen.index import Index, digits, number
 from ptir.codegen.movement import limited
-from ptir.codegen.weights.bits import joined, moved_up, spanning, taken
+from ptir.codegen.weights.bits import BIAS, EXPONENT, FRACTION, joined, moved_up, spanning, taken
 from ptir.errors import UnsupportedError
 from ptir.types import F32, I32, U32
 from ptir.weights.record import (
@@ -34,10 +34,9 @@ from ptir.weights.words import WORD, greatest
 Read: TypeAlias = Callable[[StoredArray, Index, Index], Expr]
 """The element at a line and a column of a stored array, in the array's type."""
 SIGN: Final = 31
-FRACTION: Final = 23
-BIAS: Final = 127
-"""The sign's bit of an f32, the bits of its fraction, what its exponent is raised by."""
-INFINITE: Final = 0x7F800000
+"""The sign's bit of an f32."""
+INFINITE: Final = greatest(EXPONENT) << FRACTION
+NAN: Final = INFINITE | 1 << (FRACTION - 1)
 
 
 def value_at(format: WeightFormat, read: Read, output: Index, input: Index) -> Expr:
@@ -74,12 +73,9 @@ class _Place:
     def quantity(self, quantity: Quantity) -> Expr:
         """Numbers times a scale plus a minimum."""
         numbers, scale = quantity.numbers, quantity.scale
-        factor = None if scale is None else self.quantity(scale)
-        if isinstance(numbers, float):
-            found = _times(numbers, factor)
-        else:
-            found = self.number(numbers)
-            found = found if factor is None else Apply(F32, "mul", found, factor)
+        found = constant(F32, numbers) if isinstance(numbers, float) else self.number(numbers)
+        if scale is not None:
+            found = Apply(F32, "mul", found, self.quantity(scale))
         if quantity.minimum is None:
             return found
         return Apply(F32, "add", found, self.quantity(quantity.minimum))
@@ -103,7 +99,7 @@ class _Place:
         """The bit of a block where a number begins."""
         found = number(plane.first)
         for value, digit in zip(
-            digits(place, [d.count for d in plane.order]), plane.order, strict=True
+            digits(place, [d.size for d in plane.order]), plane.order, strict=True
         ):
             found = found + value * digit.step
         return found
@@ -137,12 +133,6 @@ class _Place:
         return self._read(stored, line, (self._block // stored.blocks) * stored.count + inside)
 
 
-def _times(factor: float, of: Expr | None) -> Expr:
-    if of is None:
-        return constant(F32, factor)
-    return Apply(F32, "neg", of) if factor == -1 else Apply(F32, "mul", constant(F32, factor), of)
-
-
 def _integer(reading: Integer, code: Expr, bits: int) -> Expr:
     found = Apply(I32, "bits", code)
     if reading.signed:
@@ -174,7 +164,7 @@ def _small_float(reading: SmallFloat, code: Expr, bits: int) -> Expr:
     size = Apply(U32, "and", code, constant(U32, greatest(reading.exponent + reading.fraction)))
     moved = moved_up(size, FRACTION - reading.fraction)
     ones = greatest(reading.exponent) << reading.fraction
-    if reading.exponent == FLOAT32_EXPONENT and reading.top is Top.IEEE:
+    if reading.exponent == EXPONENT and reading.top is Top.IEEE:
         found = moved
     else:
         raised = Apply(U32, "add", moved, constant(U32, (BIAS - reading.bias) << FRACTION))
@@ -189,9 +179,6 @@ def _small_float(reading: SmallFloat, code: Expr, bits: int) -> Expr:
     return Apply(F32, "bits", found)
 
 
-FLOAT32_EXPONENT: Final = 8
-
-
 def _topped(reading: SmallFloat, size: Expr, moved: Expr, found: Expr, ones: int) -> Expr:
     """The bits of a number, or what stands for a code at the top."""
     if reading.top is Top.IEEE:
@@ -199,9 +186,8 @@ def _topped(reading: SmallFloat, size: Expr, moved: Expr, found: Expr, ones: int
         return select(compare("ge", size, constant(U32, ones)), special, found)
     if reading.top is Top.NUMBERS:
         return found
-    last = constant(U32, ones | greatest(reading.fraction))
-    special = constant(U32, 0x7FC00000 if reading.top is Top.NAN else 0)
-    return select(compare("eq", size, last), special, found)
+    last = compare("eq", size, constant(U32, ones | greatest(reading.fraction)))
+    return select(last, constant(U32, NAN if reading.top is Top.NAN else 0), found)
 
 
 def _power(reading: PowerOfTwo, code: Expr, bits: int) -> Expr:
@@ -217,9 +203,9 @@ def _power(reading: PowerOfTwo, code: Expr, bits: int) -> Expr:
         )
         normal = compare("gt", code, constant(U32, -raised))
         found = select(normal, found, tiny)
-    if greatest(bits) + raised > greatest(FLOAT32_EXPONENT) - 1:
-        most = constant(U32, greatest(FLOAT32_EXPONENT) - 1 - raised)
-        found = select(compare("gt", code, most), constant(U32, 0x7FC00000), found)
+    if greatest(bits) + raised > greatest(EXPONENT) - 1:
+        most = constant(U32, greatest(EXPONENT) - 1 - raised)
+        found = select(compare("gt", code, most), constant(U32, NAN), found)
     return Apply(F32, "bits", found)
 
 
