@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from ptir.codegen.expr import Expr, Load, walk
+from ptir.codegen.expr import Apply, Const, Expr, Load, walk
 from ptir.codegen.index import Index, axis, number
 from ptir.codegen.panels import Panels
-from ptir.codegen.quantized import Quantized
+from ptir.codegen.quantized import Quantized, parted
 from ptir.codegen.weights.values import fused_value_at, value_at
 from ptir.errors import UnsupportedError
 from ptir.types import F32, U8, U32, U64
-from ptir.weights import FORMATS, FusedFormat, StoredArray, WeightFormat, affine
+from ptir.weights import FORMATS, PACKED_BITS, FusedFormat, StoredArray, WeightFormat, affine
 from ptir.weights.record import EVERY, Digit, Integer, Numbers, Plane, Quantity, Run
 
 N, K = axis("n", 64), axis("k", 512)
@@ -81,3 +83,43 @@ def test_words_become_bytes_in_an_order_that_activations_take(
     assert (made.unit, made.parts, made.order_of_bytes(16)) == (unit, parts, order)
     assert (made.per, made.inputs, made.group, made.zero) == (32 // bits, 512, 32, -5.0)
     assert Quantized(0, panels, 1, 2, affine("any", bits, 32)).zero is None
+
+
+WORDS = {
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "shift_left": lambda a, b: a << b & 0xFFFFFFFF,
+    "shift_right": lambda a, b: a >> b,
+    "bits": lambda a: struct.unpack("<f", struct.pack("<I", a))[0],
+}
+"""Scalar ops on words, in Python."""
+
+
+def evaluated(expr: Expr, word: int) -> Any:
+    """An expression in which every load is ``word``."""
+    if isinstance(expr, Apply):
+        return WORDS[expr.op](*(evaluated(arg, word) for arg in expr.args))
+    return expr.value if isinstance(expr, Const) else word
+
+
+@pytest.mark.parametrize("word", [0x76543210, 0xFEDCBA98, 0x80FF017F])
+@pytest.mark.parametrize("bits", PACKED_BITS)
+def test_a_word_becomes_its_values(bits: int, word: int) -> None:
+    values = [word >> at & (2**bits - 1) for at in range(0, 32, bits)]
+    panels = Panels(U32, 32, 16, "oi", 1)
+    made = Quantized(0, panels, 1, 2, affine("any", bits, 32))
+    held = made.word(number(3), number(5))
+    raised = [evaluated(made.raised(held, place), word) for place in range(made.per)]
+    assert raised == [value + 2.0**bits for value in values]
+    found = [evaluated(one, word) for one in made.bytes_of(held)]
+    parts = b"".join(one.to_bytes(4, "little") for one in found)
+    assert list(parts) == [values[at] for at in made.order_of_bytes(made.per)]
+    if bits == 4:
+        ordered = [evaluated(one, word).to_bytes(4, "little") for one in made.in_order(held)]
+        assert list(b"".join(ordered)) == values
+
+
+def test_words_of_bytes_are_parted_as_words_of_halves_are() -> None:
+    a, b = (Const(U32, int.from_bytes(of, "little")) for of in (b"\xf0\xe1\xd2\xc3", b"4567"))
+    found = [evaluated(one, 0).to_bytes(4, "little") for one in parted(a, b)]
+    assert found == [b"\xf0\xd246", b"\xe1\xc357"]
