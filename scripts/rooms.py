@@ -17,6 +17,8 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "(1, 0 or unset; anything else is an error)",
         "events": "records that capture, passes and executables emit",
         "types": "element types, tensor types",
+        "weights": "one record per format of weights; the table of formats; see "
+        "[weights.md](weights.md)",
         "ir": "attributes, blocks, programs; printer, parser, JSON, digests",
         "ops": "one record per op; numerics; the verifier; the table of implementations",
         "params": "parameter ids, sources, the store that loads on first use",

@@ -14,8 +14,9 @@ from ptir.backend.contract import Target
 from ptir.functional.linear import QuantizedWeight
 from ptir.functional.rounded import internal_composite
 from ptir.ops.rounded import ROUND
-from ptir.params.quantized import Format, round_to_nearest
+from ptir.params.quantized import round_to_nearest
 from ptir.types import BF16
+from ptir.weights.formats import symmetric
 
 pytestmark = pytest.mark.turns(2)
 
@@ -29,7 +30,7 @@ SHAPES = [(1, 64, 32, 32), (3, 96, 50, 48), (8, 256, 192, 32), (9, 64, 48, 16), 
 
 def quantized(weight: Array, bits: int, group: int, layout: str) -> tuple[Array, Array]:
     """Words and scales of a weight [outputs, inputs], as a layout wants them."""
-    words, scale = round_to_nearest(weight, 1, Format("x", bits, group))
+    words, scale = round_to_nearest(weight, 1, symmetric("x", bits, group))
     return (words, scale) if layout == "oi" else (words.T.copy(), scale.T.copy())
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from evaluation import evaluate
 from ptir.ir.graph import freeze, source
 from ptir.ops import numerics as xp
-from ptir.ops.packing import words_for
 from ptir.ops.record import OPS
 from ptir.types import BF16, F16, F32, TensorType, dtype_of
+from ptir.weights.words import words_for
 
 fast = settings(max_examples=100, deadline=None)
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16)

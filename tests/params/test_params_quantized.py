@@ -9,7 +9,6 @@ import pytest
 
 from ptir.errors import QuantizationError
 from ptir.params.quantized import (
-    FORMATS,
     QuantizedSource,
     quantization,
     quantized_names,
@@ -17,9 +16,12 @@ from ptir.params.quantized import (
 )
 from ptir.params.source import ArraySource
 from ptir.types import BF16, U32
+from ptir.weights import FORMATS, QUANTIZERS
 
 Array = np.ndarray[Any, Any]
-each_format = pytest.mark.parametrize("format", FORMATS.values(), ids=list(FORMATS))
+each_format = pytest.mark.parametrize(
+    "format", [FORMATS[name] for name in QUANTIZERS], ids=QUANTIZERS
+)
 
 
 def weight(*shape: int) -> Array:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ptir.weights import QUANTIZERS
+
 if TYPE_CHECKING:
     from ptir.cli.common import CommonOptions
     from ptir.runtime import Model
@@ -27,7 +29,7 @@ OPTIONS: Final = (
     ),
     click.option(
         "--quant",
-        type=click.Choice(["int8", "int4"]),
+        type=click.Choice(list(QUANTIZERS)),
         help="Quantize the weights while they load, groups of 32 rounded to nearest.",
     ),
     click.option(

@@ -14,9 +14,11 @@ from typing import Any, Final
 from ptir.codegen.elementwise import cast
 from ptir.codegen.expr import Apply, Const, Coordinate, Expr, as_index, compare, constant, select
 from ptir.codegen.index import ZERO, Index, digits, flatten
+from ptir.codegen.weights.bits import taken
 from ptir.ir.program import Instruction
 from ptir.ops.sliding import window_dimensions
-from ptir.types import BOOL, F32, I32, U32, TensorType
+from ptir.types import BOOL, F32, I32, TensorType
+from ptir.weights.words import WORD
 
 Coordinates = tuple[Index, ...]
 
@@ -228,10 +230,9 @@ def _iota(op: Operands, at: Coordinates) -> Expr:
 def _dequantize(op: Operands, at: Coordinates) -> Expr:
     """Values of 2, 4 or 8 bits: a word, shifted and masked, times its scale plus its bias."""
     axis, bits, group = op["axis"], op["bits"], op["group"]
-    per, place = 32 // bits, at[axis]
-    word = op.at(0, (*at[:axis], place // per, *at[axis + 1 :]))
-    amount = Apply(U32, "convert", Coordinate(I32, (place % per) * bits))
-    value = Apply(U32, "and", Apply(U32, "shift_right", word, amount), constant(U32, 2**bits - 1))
+    begin = at[axis] * bits
+    word = op.at(0, (*at[:axis], begin // WORD, *at[axis + 1 :]))
+    value = taken(word, begin % WORD, bits)
     scales = [_wide_scale(op, number, at, axis, group) for number in (1, 2)]
     product = Apply(F32, "mul", Apply(F32, "convert", value), scales[0])
     return cast(op.type.dtype, Apply(F32, "add", product, scales[1]))

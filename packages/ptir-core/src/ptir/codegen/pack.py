@@ -19,6 +19,8 @@ from ptir.ir.graph import Ref, freeze, inline, source
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.rounded import BYTES, PAIRS
 from ptir.types import BF16, F16, F32, TensorType
+from ptir.weights import PACKED_BITS
+from ptir.weights.words import per_word
 
 PACKED: Final = (F32, F16, BF16)
 
@@ -165,14 +167,14 @@ def _panels(
     """The values behind a weight that may be packed: itself, or its words, scales and biases."""
     made = makers.get(weight)
     if made is not None and made.op == "dequantize":
-        if made.attributes["axis"] == contract and made.attributes["bits"] in (4, 8):
+        if made.attributes["axis"] == contract and made.attributes["bits"] in PACKED_BITS:
             for value in made.operands:
                 yield from _one(block, value, contract, 1)
         return
     if made is not None and made.op == "cast":
         weight = made.operands[0]
     if block.types[weight].dtype in PACKED:
-        yield from _one(block, weight, contract, 32 // block.types[weight].dtype.bits)
+        yield from _one(block, weight, contract, per_word(block.types[weight].dtype.bits))
 
 
 def _one(block: Block, value: int, contract: int, per: int) -> Iterator[tuple[int, Panels]]:

@@ -21,8 +21,9 @@ from ptir.ir.graph import Ref, emit, freeze, source
 from ptir.ir.program import Block
 from ptir.ops.record import literal, op
 from ptir.types import BF16, F16, F32, U32, DType, TensorType
+from ptir.weights.record import PANELS
 
-LANES: Final = 16
+LANES: Final = PANELS.lanes
 LEAST: Final = 2 * LANES
 """Outputs from which packing pays."""
 VERSION: Final = 1
@@ -49,7 +50,7 @@ class Panels:
     @staticmethod
     def words_of(dtype: DType, outputs: int, inputs: int, layout: str) -> Panels:
         """Panels of 32-bit words."""
-        return Panels(dtype, outputs, inputs, layout, 32 // dtype.bits)
+        return Panels(dtype, outputs, inputs, layout, PANELS.word // dtype.bits)
 
     @property
     def count(self) -> int:

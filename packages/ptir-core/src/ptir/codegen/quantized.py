@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from ptir.codegen.columns import panels_behind
@@ -18,35 +19,56 @@ from ptir.codegen.graph import Builder, Graph, splat
 from ptir.codegen.index import Index
 from ptir.codegen.panels import UNPACK, Panels, panels_of
 from ptir.codegen.renumber import Value
+from ptir.codegen.weights.bits import BIAS, FRACTION
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, U32
+from ptir.weights import PACKED_BITS, WeightFormat, affine
+from ptir.weights.record import PANELS
+from ptir.weights.words import WORD, fills_words, greatest, per_word, repeated
 
-EXPONENT: Final = {4: 0x41800000, 8: 0x43800000}
-"""The bits of the floats 16 and 256."""
-UNIT: Final = {4: 16.0, 8: 256.0}
-SHIFT: Final = {4: 19, 8: 15}
-"""Where the lowest bit of a value lies in the fraction of such a float."""
+BYTE: Final = 8
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A dequantized weight [outputs, inputs]: packed words, and scale and bias by group.
-
-    ``zero`` is the bias over the scale where that is one number, else None.
-    """
+    """A dequantized weight [outputs, inputs]: packed words, and scale and bias by group."""
 
     words: Value
     panels: Panels
     scale: Value
     bias: Value
-    bits: int
-    group: int
-    zero: float | None
+    format: WeightFormat
+
+    @property
+    def bits(self) -> int:
+        """Bits of a value."""
+        return self.format.bits
+
+    @property
+    def group(self) -> int:
+        """Inputs that share a scale and a bias."""
+        return self.format.group
+
+    @property
+    def zero(self) -> float | None:
+        """The bias over the scale where that is one number, else None."""
+        zero = self.format.zero
+        return None if zero is None else -zero
+
+    @property
+    def unit(self) -> float:
+        """The float whose fraction takes a value: the power of two above all values."""
+        return float(1 << self.bits)
 
     @property
     def per(self) -> int:
         """Values in a word."""
-        return 32 // self.bits
+        return per_word(self.bits)
+
+    @property
+    def parts(self) -> int:
+        """Words of bytes that a word of values becomes."""
+        return BYTE // self.bits
 
     @property
     def inputs(self) -> int:
@@ -58,21 +80,36 @@ class Quantized:
         return Load(U32, self.words, self.panels.word(output, word))
 
     def raised(self, word: Expr, place: int) -> Expr:
-        """The value at a place of a word, plus ``UNIT``."""
-        shift = SHIFT[self.bits] - place * self.bits
+        """The value at a place of a word, plus ``unit``."""
+        begin = self.format.codes.planes[0].place(place)
+        lowest = FRACTION - self.bits  # where a value's lowest bit lies in the fraction
+        shift = lowest - begin
         op = "shift_left" if shift >= 0 else "shift_right"
         moved = Apply(U32, op, word, constant(U32, abs(shift))) if shift else word
-        mask = constant(U32, (2**self.bits - 1) << SHIFT[self.bits])
-        bits = Apply(U32, "or", Apply(U32, "and", moved, mask), constant(U32, EXPONENT[self.bits]))
-        return Apply(F32, "bits", bits)
+        mask = constant(U32, greatest(self.bits) << lowest)
+        unit = constant(U32, (BIAS + self.bits) << FRACTION)
+        return Apply(F32, "bits", Apply(U32, "or", Apply(U32, "and", moved, mask), unit))
 
     def bytes_of(self, word: Expr) -> tuple[Expr, ...]:
         """A word as words of bytes; 4-bit values at even places first, then those at odd ones."""
-        if self.bits == 8:
+        if self.parts == 1:
             return (word,)
-        mask = constant(U32, 0x0F0F0F0F)
-        high = Apply(U32, "shift_right", word, constant(U32, 4))
-        return Apply(U32, "and", word, mask), Apply(U32, "and", high, mask)
+        mask = constant(U32, repeated(self.bits, BYTE))
+        moved = (
+            Apply(U32, "shift_right", word, constant(U32, n * self.bits)) if n else word
+            for n in range(self.parts)
+        )
+        return tuple(Apply(U32, "and", one, mask) for one in moved)
+
+    def order_of_bytes(self, count: int) -> tuple[int, ...]:
+        """The inputs whose values are in the bytes of ``count`` values, byte by byte."""
+        each = range(self.per // self.parts)
+        return tuple(
+            first + n + self.parts * place
+            for first in range(0, count, self.per)
+            for n in range(self.parts)
+            for place in each
+        )
 
     def in_order(self, word: Expr) -> tuple[Expr, Expr]:
         """A word of 4-bit values as two words of bytes in the same order."""
@@ -112,11 +149,11 @@ class Quantized:
 
 
 def _spread(word: Expr) -> Expr:
-    """The four lowest 4-bit values, a byte each."""
-    for shift, mask in ((None, 0xFFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F)):
-        if shift is not None:
-            word = Apply(U32, "or", word, Apply(U32, "shift_left", word, constant(U32, shift)))
-        word = Apply(U32, "and", word, constant(U32, mask))
+    """The four lowest 4-bit values, a byte each: halves are moved apart, and halves of these."""
+    word = Apply(U32, "and", word, constant(U32, repeated(16, WORD)))
+    for bits in (8, 4):
+        word = Apply(U32, "or", word, Apply(U32, "shift_left", word, constant(U32, bits)))
+        word = Apply(U32, "and", word, constant(U32, repeated(bits, 2 * bits)))
     return word
 
 
@@ -133,9 +170,9 @@ def _even(a: Expr, b: Expr) -> Expr:
     """The bytes at even places of ``a``, then those of ``b``."""
 
     def halved(word: Expr) -> Expr:
-        low = Apply(U32, "and", word, constant(U32, 0x00FF00FF))
+        low = Apply(U32, "and", word, constant(U32, repeated(BYTE, 2 * BYTE)))
         both = Apply(U32, "or", low, Apply(U32, "shift_right", low, constant(U32, 8)))
-        return Apply(U32, "and", both, constant(U32, 0xFFFF))
+        return Apply(U32, "and", both, constant(U32, greatest(2 * BYTE)))
 
     return Apply(U32, "or", halved(a), Apply(U32, "shift_left", halved(b), constant(U32, 16)))
 
@@ -170,7 +207,9 @@ def _of_words(
     words, panels = found
     _, scale, bias = operands
     unpack = graph.instruction(words)
-    if bits not in UNIT or group * bits % 32 or panels.per != 1 or unpack is None:
+    if bits not in PACKED_BITS or not fills_words(group, bits):
+        return None
+    if panels.per != 1 or unpack is None:
         return None
     zero = _zero(graph, scale, bias)
     if panels.runs:  # scales lie like words, biases do not
@@ -178,7 +217,16 @@ def _of_words(
         if scales is None or scales[1].runs != panels.runs or zero is None:
             return None
         scale = scales[0]
-    return Quantized(unpack.operands[0], panels, scale, bias, bits, group, zero)
+    return Quantized(unpack.operands[0], panels, scale, bias, _format(bits, group, zero))
+
+
+@cache
+def _format(bits: int, group: int, zero: float | None) -> WeightFormat:
+    """Words, scales and biases of a program: what ``dequantize`` says they are."""
+    name = f"{bits} bits by {group}"
+    if zero is None:
+        return affine(name, bits, group, packed=PANELS)
+    return affine(name, bits, group, bias=None, zero=-zero, packed=PANELS)
 
 
 def _zero(graph: Graph, scale: int, bias: int) -> float | None:

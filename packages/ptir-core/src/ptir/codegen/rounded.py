@@ -18,6 +18,7 @@ from ptir.ir.graph import Ref, expand, rebuild, repeat
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.rounded import BYTES, PAIRS, ROUND
 from ptir.types import BF16, F32
+from ptir.weights import PACKED_BITS
 
 DOTS: Final = {ROUND: "dot_bytes", BYTES: "dot_bytes", PAIRS: "dot_bf16"}
 """The scalar op that each composite needs as an instruction."""
@@ -47,7 +48,7 @@ def refusal(query: OpQuery, dots: Collection[str]) -> str | None:
         return f"{name}: groups of {group} are no multiple of {LANES} up to {LARGEST}"
     if name == ROUND:
         return None if query.operands[0].dtype == F32 else f"{name} is taken whole for f32 only"
-    if query.results[0].shape[-1] < LEAST or query.attributes["bits"] not in (4, 8):
+    if query.results[0].shape[-1] < LEAST or query.attributes["bits"] not in PACKED_BITS:
         return f"{name}: the weight is not packed"
     return None
 

@@ -13,6 +13,7 @@ from ptir.codegen.elementwise import ELEMENTWISE
 from ptir.codegen.filters import NAME, STORED
 from ptir.codegen.movement import MOVEMENT
 from ptir.types import F32, F64
+from ptir.weights.words import spans_words
 
 COMPOSITES: Final = frozenset(("attention", "cache_update", NAME, *rounded.DOTS))
 """Composites that are taken whole; every other one is fused from its lowering."""
@@ -54,6 +55,6 @@ def _op(query: OpQuery, traits: Traits) -> str | None:
         return None
     if query.op not in ELEMENTWISE and query.op not in MOVEMENT and query.op not in HEROES:
         return f"{query.op} has no kernel family yet"
-    if query.op == "dequantize" and query.attributes["bits"] == 3:
-        return "values of 3 bits may span two words; they are decomposed"
+    if query.op == "dequantize" and spans_words(query.attributes["bits"]):
+        return f"values of {query.attributes['bits']} bits may span two words; they are decomposed"
     return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ptir.capture import Tensor, call
 from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
-from ptir.ops.packing import words_for
 from ptir.ops.record import type_error
 from ptir.types import F32, DType
 from ptir.types import dtype as dtype_named
+from ptir.weights.words import BITS, BITS_IN_WORDS, greatest, words_for
 
 
 def affine_range(x: Tensor, *, bits: int, group: int, axis: int = -1) -> tuple[Tensor, Tensor]:
@@ -20,13 +20,13 @@ def affine_range(x: Tensor, *, bits: int, group: int, axis: int = -1) -> tuple[T
     """
     checked = Checked("affine_range", f"x:{STORAGE}[...]", x=x)
     at = _axis("affine_range", x, axis)
-    checked.require(bits in (2, 3, 4, 8), "", f"bits is {bits!r}; it must be 2, 3, 4 or 8")
+    checked.require(bits in BITS, "", f"bits is {bits!r}; it must be {BITS_IN_WORDS}")
     group, size = checked.integer("group", group, 1), x.shape[at]
     message = f"group {group} does not divide axis {at} of {size}"
     checked.require(size % group == 0, "x", message)
     split = x.astype(F32).reshape(*x.shape[:at], size // group, group, *x.shape[at + 1 :])
-    least, greatest = split.min(axis=at + 1), split.max(axis=at + 1)
-    return (greatest - least) / float(2**bits - 1), least
+    least, most = split.min(axis=at + 1), split.max(axis=at + 1)
+    return (most - least) / float(greatest(bits)), least
 
 
 def quantize(
@@ -108,7 +108,7 @@ def quantized_linear(
     checked = Checked("quantized_linear", signature, **operands)
     checked.choice("layout", layout, ("io", "oi"))
     group = checked.integer("group", group, 1)
-    checked.require(bits in (2, 3, 4, 8), "", f"bits is {bits!r}; it must be 2, 3, 4 or 8")
+    checked.require(bits in BITS, "", f"bits is {bits!r}; it must be {BITS_IN_WORDS}")
     inputs, groups, found = checked["K"], checked["G"], checked["W"]
     message = f"K {inputs} is not G {groups} x group {group}"
     checked.require(inputs == groups * group, "x scale", message)

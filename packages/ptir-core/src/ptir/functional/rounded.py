@@ -21,11 +21,11 @@ from ptir.ir.attributes import Attributes
 from ptir.ops.implementations import INTERNAL_COMPOSITES
 from ptir.ops.rounded import BYTES, LEAST, MOST, PAIRS, ROUND
 from ptir.types import BF16, F32, I8, I32, TensorType
+from ptir.weights import PACKED_BITS, QUANTIZERS
 
 FAST: Final[Mapping[str, tuple[str, str]]] = {
     "bf16": ("linear", "bf16"),
-    "int8": ("quantized_linear", "int8"),
-    "int4": ("quantized_linear", "int8"),
+    **dict.fromkeys(QUANTIZERS, ("quantized_linear", "int8")),
 }
 """What ``--fast`` chooses by the format of the weights: a functional and its implementation."""
 
@@ -48,7 +48,8 @@ def _pairs(x: Tensor, weight: Tensor, *, layout: str) -> Tensor:
 
 def _words_of_bytes(types: Sequence[TensorType], attributes: Attributes) -> str | None:
     bits = attributes["bits"]
-    return None if bits in (4, 8) else f"the weight has {bits} bits; int8 takes 4 and 8"
+    taken = " and ".join(map(str, PACKED_BITS))
+    return None if bits in PACKED_BITS else f"the weight has {bits} bits; int8 takes {taken}"
 
 
 @implementation("quantized_linear", "int8", supports=_words_of_bytes)

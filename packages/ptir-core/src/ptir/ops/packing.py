@@ -6,7 +6,6 @@ i * bits on, and word w is the bits from 32 * w on.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from ptir.ir.graph import Ref
@@ -17,11 +16,7 @@ from ptir.ops.movement import slice as slice_op
 from ptir.ops.record import literal, op
 from ptir.ops.reduction import reduce
 from ptir.types import U32
-
-
-def words_for(size: int, bits: int) -> int:
-    """How many u32 words hold ``size`` values of ``bits`` bits."""
-    return -(-size * bits // 32)
+from ptir.weights.words import WORD, greatest, period, words_for
 
 
 def with_axis(shape: tuple[int, ...], axis: int, *sizes: int) -> tuple[int, ...]:
@@ -31,22 +26,16 @@ def with_axis(shape: tuple[int, ...], axis: int, *sizes: int) -> tuple[int, ...]
 
 def packed(values: Ref, axis: int, bits: int) -> Ref:
     """The words of u32 values that fit ``bits`` bits; the last word is filled up with zeros."""
-    parts = _moved(values, axis, *_period(bits), lambda word, value: value * bits - word * 32)
+    parts = _moved(values, axis, *period(bits), lambda word, value: value * bits - word * WORD)
     return _joined(parts, axis, words_for(values.type.shape[axis], bits))
 
 
 def unpacked(words: Ref, axis: int, bits: int, size: int) -> Ref:
     """The first ``size`` values along ``axis``, as u32."""
-    count, width = _period(bits)
-    parts = _moved(words, axis, width, count, lambda value, word: word * 32 - value * bits)
-    mask = full(2**bits - 1, parts.type.shape, U32)
+    count, width = period(bits)
+    parts = _moved(words, axis, width, count, lambda value, word: word * WORD - value * bits)
+    mask = full(greatest(bits), parts.type.shape, U32)
     return _joined(op("and")(parts, mask), axis, size)
-
-
-def _period(bits: int) -> tuple[int, int]:
-    """The least number of values that fill whole words, and how many words those are."""
-    together = math.lcm(bits, 32)
-    return together // bits, together // 32
 
 
 def _moved(x: Ref, axis: int, period: int, pieces: int, amount: Callable[[int, int], int]) -> Ref:

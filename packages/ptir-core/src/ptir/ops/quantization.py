@@ -9,21 +9,21 @@ from ptir.ir.graph import Ref
 from ptir.ops.classes import dtypes
 from ptir.ops.fill import full
 from ptir.ops.layout import broadcast_to, reshape
-from ptir.ops.packing import packed, unpacked, with_axis, words_for
+from ptir.ops.packing import packed, unpacked, with_axis
 from ptir.ops.record import Array, Attribute, BadCall, Call, bad, define, op, refusals, sample
 from ptir.types import BF16, F16, F32, U32, DType, TensorType
+from ptir.weights.words import BITS, BITS_IN_WORDS, greatest, words_for
 
 _f32, _u32 = partial(Array, "f32"), partial(Array, "u32")
 _f16, _bf16 = partial(Array, "f16"), partial(Array, "bf16")
 _NAN, _INF = float("nan"), float("inf")
 
-BITS_CHOICES: Final = (2, 3, 4, 8)
 _FLOATS: Final = dtypes("f16", "bf16", "f32")
 _RESULTS: Final = (F16, BF16, F32)
 
 _AXIS = Attribute("axis", "the axis that is packed, and along which groups lie")
 _GROUP = Attribute("group", "neighbours along the axis that share a scale and a bias")
-_BITS = Attribute("bits", "bits of a value: 2, 3, 4 or 8")
+_BITS = Attribute("bits", f"bits of a value: {BITS_IN_WORDS}")
 
 
 # --- types ---
@@ -34,8 +34,8 @@ def _layout(call: Call, rank: int) -> tuple[int, int, int]:
     axis, group, bits = call.axis(call["axis"], rank), call["group"], call["bits"]
     whole = type(group) is int and 1 <= group < 2**31
     call.require(whole, "group", f"group is {group!r}; it must be an integer in 1 <= group < 2**31")
-    known = type(bits) is int and bits in BITS_CHOICES
-    call.require(known, "bits", f"bits is {bits!r}; it must be 2, 3, 4 or 8")
+    known = type(bits) is int and bits in BITS
+    call.require(known, "bits", f"bits is {bits!r}; it must be {BITS_IN_WORDS}")
     return axis, group, bits
 
 
@@ -105,7 +105,7 @@ def _quantize_decomposition(
     shape = operand.type.shape
     step, start = (_per_value(x, shape, axis, group) for x in (scale, bias))
     ratio = op("div")(op("sub")(_wide(operand), start), step)
-    top = full(2**bits - 1, shape, F32)
+    top = full(greatest(bits), shape, F32)
     values = op("cast")(op("minimum")(op("round")(ratio), top), dtype=U32)
     flat = op("compare")(step, full(0, shape, F32), direction="eq")
     return packed(op("select")(flat, full(0, shape, U32), values), axis, bits)

@@ -8,37 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from ptir.errors import QuantizationError, unknown_name
 from ptir.params.source import Array, Counters, ParamSource
 from ptir.types import BF16, U32, TensorType
+from ptir.weights import FORMATS, QUANTIZERS, WeightFormat
+from ptir.weights.words import greatest, per_word, words_for
 
 
-@dataclass(frozen=True)
-class Format:
-    """How weights are quantized: bits of a value, values that share a scale, and the zero point."""
-
-    name: str
-    bits: int
-    group: int
-
-    @property
-    def zero(self) -> int:
-        """The value that stands for 0: the bias is the scale times its negative."""
-        return int(2 ** (self.bits - 1))
-
-
-FORMATS: Final[dict[str, Format]] = {
-    one.name: one for one in (Format("int8", 8, 32), Format("int4", 4, 32))
-}
-
-
-def quantization(name: str) -> Format:
+def quantization(name: str) -> WeightFormat:
     """The format called ``name``; raises ``QuantizationError`` with the nearest names."""
-    if name not in FORMATS:
-        raise QuantizationError(unknown_name("quantization", name, FORMATS))
+    if name not in QUANTIZERS:
+        raise QuantizationError(unknown_name("quantization", name, QUANTIZERS))
     return FORMATS[name]
+
+
+def zero_point(format: WeightFormat) -> int:
+    """The value that stands for 0: a group's bias is its scale times the negative of it.
+
+    Raises ``QuantizationError`` for a format whose bias is stored, or that has no such value.
+    """
+    zero = format.zero
+    if zero is None or zero != int(zero):
+        raise QuantizationError(
+            f"{format.name} has no value for 0; choose one of {', '.join(QUANTIZERS)}"
+        )
+    return int(zero)
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ class QuantizedNames:
     scale: str
 
 
-def quantized_names(name: str, format: Format) -> QuantizedNames:
+def quantized_names(name: str, format: WeightFormat) -> QuantizedNames:
     """The names behind the weight called ``name``."""
     return QuantizedNames(f"{name}:{format.name}.words", f"{name}:{format.name}.scale")
 
@@ -60,7 +55,7 @@ class QuantizedSource:
     ``axes`` maps the weights to quantize to the axis of their inputs, which the group must divide.
     """
 
-    def __init__(self, source: ParamSource, format: Format, axes: Mapping[str, int]) -> None:
+    def __init__(self, source: ParamSource, format: WeightFormat, axes: Mapping[str, int]) -> None:
         self.counters = Counters()
         self._source, self._format = source, format
         self._of: dict[str, tuple[str, int, str]] = {}
@@ -94,7 +89,7 @@ class QuantizedSource:
         base, axis, part = self._of[name]
         shape = list(self._source.type(base).shape)
         if part == "words":
-            shape[axis] = shape[axis] * self._format.bits // 32
+            shape[axis] = words_for(shape[axis], self._format.bits)
             return TensorType(U32, tuple(shape))
         shape[axis] //= self._format.group
         return TensorType(BF16, tuple(shape))
@@ -121,7 +116,7 @@ class QuantizedSource:
         self._source.release(self._of[name][0] if name in self._of else name)
 
 
-def round_to_nearest(weight: Array, axis: int, format: Format) -> tuple[Array, Array]:
+def round_to_nearest(weight: Array, axis: int, format: WeightFormat) -> tuple[Array, Array]:
     """Words and bf16 scales of a matrix, its inputs along ``axis``.
 
     The scale makes the entry of greatest size exact: at the lower end for 4 bits, where there is
@@ -136,20 +131,19 @@ def round_to_nearest(weight: Array, axis: int, format: Format) -> tuple[Array, A
     scale = _scales(groups, format).astype(BF16.numpy)
     step = scale.astype(np.float32)[..., None]
     ratio = np.divide(groups, step, out=np.zeros_like(groups), where=step != 0)
-    zero = format.zero
-    values = np.clip(np.rint(ratio) + zero, 0, 2 * zero - 1).astype(np.uint32)
-    per = 32 // format.bits
+    zero, per = zero_point(format), per_word(format.bits)
+    values = np.clip(np.rint(ratio) + zero, 0, greatest(format.bits)).astype(np.uint32)
     lines = values.reshape(*rows.shape[:-1], rows.shape[-1] // per, per)
     shifts = (np.arange(per) * format.bits).astype(np.uint32)
     words = np.bitwise_or.reduce(lines << shifts, axis=-1)
     return tuple(np.ascontiguousarray(np.moveaxis(x, -1, axis)) for x in (words, scale))  # type: ignore[return-value]
 
 
-def _scales(groups: Array, format: Format) -> Array:
+def _scales(groups: Array, format: WeightFormat) -> Array:
     import numpy as np
 
     place = np.abs(groups).argmax(-1)[..., None]
-    greatest: Array = np.take_along_axis(groups, place, -1)[..., 0]
+    largest: Array = np.take_along_axis(groups, place, -1)[..., 0]
     if format.bits == 8:
-        return np.abs(greatest) / 127
-    return greatest / -format.zero
+        return np.abs(largest) / 127
+    return largest / -zero_point(format)

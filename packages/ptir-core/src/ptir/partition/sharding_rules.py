@@ -26,6 +26,7 @@ from ptir.partition.placement import (
     units_of_ranges,
 )
 from ptir.types import BF16, F16, TensorType
+from ptir.weights.words import fills_words, words_for
 
 
 @dataclass(frozen=True)
@@ -316,9 +317,9 @@ def _affine(instruction: Instruction, types: Sequence[TensorType]) -> list[Facto
             count = result.shape[axis]
             scales = (FactorAxis(axis) if t.shape[axis] == count else None for t in types[1:])
             found.append(Factor(count, (FactorAxis(axis), *scales), (FactorAxis(axis),)))
-        elif group * bits % 32 == 0:
+        elif fills_words(group, bits):
             words, values = (
-                FactorAxis(axis, inner=group * bits // 32),
+                FactorAxis(axis, inner=words_for(group, bits)),
                 FactorAxis(axis, inner=group),
             )
             first, last = (values, words) if instruction.op == "quantize" else (words, values)

@@ -10,6 +10,7 @@ from ptir.ir.attributes import Attributes
 from ptir.ops.implementations import functional
 from ptir.params.quantized import quantization
 from ptir.types import BF16, F32, U32, DType, TensorType
+from ptir.weights.words import words_for
 
 
 def fast_policies(storage: DType, quant: str | None, target: Target) -> dict[str, str]:
@@ -45,7 +46,7 @@ def _small_call(quant: str | None) -> tuple[tuple[TensorType, ...], Attributes]:
     if quant is None:
         return (x, TensorType(BF16, (64, 64))), Attributes({"layout": "oi"})
     how = quantization(quant)
-    words = TensorType(U32, (64, 64 * how.bits // 32))
+    words = TensorType(U32, (64, words_for(64, how.bits)))
     groups = TensorType(BF16, (64, 64 // how.group))
     attributes = {"bits": how.bits, "group": how.group, "layout": "oi"}
     return (x, words, groups, groups), Attributes(attributes)

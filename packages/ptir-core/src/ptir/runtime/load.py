@@ -27,7 +27,7 @@ from ptir.errors import CheckpointError, UsageError, short, unknown_name
 from ptir.functional.linear import QuantizedWeight
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
-from ptir.params.quantized import QuantizedSource, quantization, quantized_names
+from ptir.params.quantized import QuantizedSource, quantization, quantized_names, zero_point
 from ptir.params.source import ParamSource, RenamedSource
 from ptir.params.store import ParamStore
 from ptir.runtime.fast import fast_policies
@@ -137,7 +137,7 @@ def _bound(
             return parameter(packed, name)
         both = quantized_names(name, how)
         words, scale = parameter(packed, both.words), parameter(packed, both.scale)
-        return QuantizedWeight(words, scale, weights[name], how.bits, how.group, how.zero)
+        return QuantizedWeight(words, scale, weights[name], how.bits, how.group, zero_point(how))
 
     return packed, module.bind(resolve)
 

@@ -33,8 +33,6 @@ LEAST: Final = 24
 SIZE: Final = 0x7FFFFFFF
 INFINITE: Final = 0x7F800000
 NAN: Final = 0x7FC00000
-EVENS: Final = (*range(0, 8, 2), *range(1, 8, 2), *range(8, 16, 2), *range(9, 16, 2))
-"""Lanes in the order in which the bytes of masked words of 4 bits hold them."""
 
 
 def fits(product: Product, site: Site) -> bool:
@@ -50,8 +48,9 @@ def ordered(writer: Writer, quantized: Quantized, value: Expr) -> Expr:
     """A vector of activations in the order of the words' bytes (``Quantized.bytes_of``)."""
     with writer.lanes(Axis("lane", LANES)):
         held = writer.let(writer.wide(value))
-        if quantized.bits == 4:
-            held = writer.let(Gather(*(Lane(held, place) for place in EVENS)))
+        if quantized.parts > 1:
+            order = quantized.order_of_bytes(LANES)
+            held = writer.let(Gather(*(Lane(held, place) for place in order)))
     return held
 
 

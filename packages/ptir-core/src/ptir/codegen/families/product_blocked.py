@@ -8,7 +8,7 @@ from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Kernel, finished, scratch_value
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.panels import LANES
-from ptir.codegen.quantized import UNIT, Quantized
+from ptir.codegen.quantized import Quantized
 from ptir.types import F32, I32, TensorType
 
 
@@ -84,7 +84,7 @@ class Blocked(Writing):
         with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
             group = axis("h", groups)
             step = quantized.scaled(self.builder, output, group)
-            raised = Apply(F32, "mul", step, constant(F32, -UNIT[quantized.bits]))
+            raised = Apply(F32, "mul", step, constant(F32, -quantized.unit))
             start = Apply(F32, "add", raised, quantized.offset(self.builder, output, group))
             for w in range(words):
                 word = quantized.word(output, group * words + w)

@@ -8,7 +8,7 @@ from ptir.codegen.expr import Apply, Expr, constant
 from ptir.codegen.families.product_parts import Writing
 from ptir.codegen.index import Index, axis
 from ptir.codegen.kernel import Kernel, finished
-from ptir.codegen.quantized import UNIT, Quantized
+from ptir.codegen.quantized import Quantized
 from ptir.codegen.tile import Operand, Tile
 from ptir.types import F32
 
@@ -42,7 +42,7 @@ class TeamBlocked(Writing):
         word = input // quantized.per
         group = word // (quantized.group // quantized.per)
         step = quantized.scaled(self.builder, output, group)
-        raised = Apply(F32, "mul", step, constant(F32, -UNIT[quantized.bits]))
+        raised = Apply(F32, "mul", step, constant(F32, -quantized.unit))
         start = Apply(F32, "add", raised, quantized.offset(self.builder, output, group))
         held = quantized.word(output, word)
         return [

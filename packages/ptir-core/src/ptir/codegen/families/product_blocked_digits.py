@@ -27,6 +27,7 @@ from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.panels import LANES
 from ptir.codegen.quantized import Quantized
 from ptir.types import BOOL, F32, I8, I32, U32, TensorType
+from ptir.weights.words import greatest
 
 HELD: Final = 1 << 19
 """Bytes of digits that a block of rows may have: they stay in a core's cache beside the weights."""
@@ -53,7 +54,7 @@ def fits(product: Product, site: Site) -> bool:
 
 def dropped(quantized: Quantized) -> int:
     """The lowest bits of a group's sum that do not fit 32 bits beside the highest."""
-    last, zero = 2**quantized.bits - 1, quantized.zero or 0.0
+    last, zero = greatest(quantized.bits), quantized.zero or 0.0
     largest = max(abs(zero), abs(last + zero))
     return max(0, math.ceil(math.log2(max(1.0, largest) * quantized.group)) - 8)
 
@@ -209,7 +210,7 @@ class BlockedDigits(InGroups):
             starts[HIGH], starts[LOW] = (writer.wide(one) for one in self._starts(slot + m))
             sums.append([self._begun(starts, f"{m}_{p}") for p in panels])
         words = quantized.group // quantized.per
-        each = math.gcd(words, UNROLLED * 4 // quantized.per)
+        each = math.gcd(words, UNROLLED // quantized.parts)
         with writer.loop(Axis("w", words // each), 0, words // each):
             for n in range(each):
                 word = axis("w", words // each) * each + n

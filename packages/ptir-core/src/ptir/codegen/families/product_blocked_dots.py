@@ -51,7 +51,7 @@ class BlockedBytes(InGroups):
         """Scales as floats, and bytes where weights are narrower."""
         scales = TensorType(F32, (items * self._wide * self._groups * LANES,))
         words = TensorType(U32, (items * self._wide * self.quantized.inputs // 4 * LANES,))
-        return (scales, words) if self.quantized.bits == 4 else (scales,)
+        return (scales, words) if self.quantized.parts > 1 else (scales,)
 
     def _prepare(self, panel: Index, panels: int) -> None:
         """Scales and bytes of a group of panels into scratch memory."""
@@ -67,10 +67,10 @@ class BlockedBytes(InGroups):
                 group = axis("h", self._groups)
                 scale = quantized.scaled(self.builder, output, group)
                 writer.store(scales, F32, self._placed(p, group, self._groups), scale)
-                for w in range(raw if quantized.bits == 4 else 0):
+                for w in range(raw if quantized.parts > 1 else 0):
                     found = quantized.in_order(quantized.word(output, group * raw + w))
                     for n, word in enumerate(found):
-                        place = (group * raw + w) * 2 + n
+                        place = (group * raw + w) * quantized.parts + n
                         at = self._placed(p, place, quantized.inputs // 4)
                         writer.store(words, U32, at, word)
 
@@ -123,7 +123,7 @@ class BlockedBytes(InGroups):
         return found[0], found[1]
 
     def _word(self, panel: Index, number_: int, place: Index) -> Expr:
-        if self.quantized.bits == 8:
+        if self.quantized.parts == 1:
             return self.quantized.word(panel * LANES + axis("lane", LANES), place)
         at = self._placed(number_, place, self.quantized.inputs // 4)
         return Load(U32, scratch_value(self.group, 1), at)

@@ -27,7 +27,7 @@ from ptir.codegen.matrix_sides import (
 from ptir.codegen.matrix_slices import DEPTH
 from ptir.codegen.matrix_tile import Again, Contraction, MatrixTile, shape_for
 from ptir.codegen.panels import LANES, UNPACKED
-from ptir.codegen.quantized import UNIT, Quantized
+from ptir.codegen.quantized import Quantized
 from ptir.types import BF16, F16, F32, U32
 
 
@@ -122,7 +122,7 @@ class TeamMatrices(TeamBlocked):
     def _whole(self, found: Sequence[Expr]) -> Words:
         """The values of a word above their zero point: small whole numbers, exact in bf16."""
         quantized, (word,) = self._quantized, found
-        below = constant(F32, UNIT[quantized.bits] - (quantized.whole_zero or 0))
+        below = constant(F32, quantized.unit - (quantized.whole_zero or 0))
         values = [Apply(F32, "sub", quantized.raised(word, n), below) for n in range(quantized.per)]
         return [[paired(*pair)] for pair in zip(values[::2], values[1::2], strict=True)]
 

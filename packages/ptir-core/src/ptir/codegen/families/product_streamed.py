@@ -15,7 +15,7 @@ from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Group, Kernel, finished
 from ptir.codegen.kernel_ir.nodes import Store
 from ptir.codegen.panels import LANES
-from ptir.codegen.quantized import UNIT, Quantized
+from ptir.codegen.quantized import Quantized
 from ptir.codegen.writer import Writer
 from ptir.types import BOOL, F32, I32
 
@@ -170,7 +170,7 @@ class Streamed(Writing):
         output = self.output(panel)
         groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
         chains = max(1, self.tiles.chains // rows)
-        raise_by = UNIT[quantized.bits] - (quantized.zero or 0.0)
+        raise_by = quantized.unit - (quantized.zero or 0.0)
         totals = [Cell(F32, "sums", number(m * groups) + group) for m in range(rows)]
         sums = list[list[Var]]()
         for m, total in enumerate(totals):

@@ -22,7 +22,7 @@ from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.panels import LANES
-from ptir.codegen.quantized import UNIT, Quantized
+from ptir.codegen.quantized import Quantized
 from ptir.types import F32, I32
 
 OUTPUTS: Final = 4
@@ -180,7 +180,7 @@ class TeamStreamed(Writing):
         writer = self.writer
         group = word // (quantized.group // self.per)
         total = reduce(lambda a, b: Apply(F32, "add", a, b), values)
-        raised_by = constant(F32, (quantized.zero or 0.0) - UNIT[quantized.bits])
+        raised_by = constant(F32, (quantized.zero or 0.0) - quantized.unit)
         start = writer.scalar(Apply(F32, "mul", raised_by, total))
         for c in range(OUTPUTS):
             output = self._output(c)

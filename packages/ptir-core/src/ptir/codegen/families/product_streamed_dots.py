@@ -110,7 +110,7 @@ class StreamedDots(Streamed):
                 at = row * groups + axis("h", groups)
                 writer.put("scales", at, scale)
                 writer.put("sums", at, total, I32)
-        if quantized.bits == 4:
+        if quantized.parts > 1:
             self._part(rows * quantized.inputs // 8)
 
     def _part(self, pairs: int) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ptir.ops.numerics.casts import cast
 from ptir.ops.numerics.rounding import numeric
 from ptir.types import F32, U32, DType
+from ptir.weights.words import greatest, period, words_for
 
 Array = NDArray[Any]
 
@@ -25,7 +26,7 @@ def quantize(x: Array, scale: Array, bias: Array, *, axis: int, group: int, bits
     grouped = lines.reshape(*lines.shape[:-1], steps.shape[-1], group)
     ratio = (grouped - starts[..., None]) / steps[..., None]
     values = np.rint(np.where(steps[..., None] == 0, np.float32(0), ratio))
-    whole = cast(np.minimum(values, np.float32(2**bits - 1)), dtype=U32)
+    whole = cast(np.minimum(values, np.float32(greatest(bits))), dtype=U32)
     return np.moveaxis(_packed(whole.reshape(lines.shape), bits), -1, axis)
 
 
@@ -56,15 +57,15 @@ def _pack(bits: int) -> tuple[int, int, np.dtype[Any]]:
 def _packed(values: Array, bits: int) -> Array:
     """Values of the last axis as words; bits behind the last value are 0."""
     count, width, holder = _pack(bits)
-    size, period = values.shape[-1], math.lcm(bits, 32) // bits
-    padded = np.zeros((*values.shape[:-1], -(-size // period) * period), holder)
+    size, whole = values.shape[-1], period(bits)[0]
+    padded = np.zeros((*values.shape[:-1], -(-size // whole) * whole), holder)
     padded[..., :size] = values
     packs = padded.reshape(*padded.shape[:-1], padded.shape[-1] // count, count)
     held = np.bitwise_or.reduce(packs << _shifts(count, bits, holder), axis=-1)
     cut = held[..., None] >> _shifts(width, 8, holder)
     stream = (cut & holder.type(255)).astype(np.uint8)
     stream = stream.reshape(*held.shape[:-1], held.shape[-1] * width)
-    used = -(-size * bits // 32) * 4
+    used = words_for(size, bits) * 4
     return np.ascontiguousarray(stream[..., :used]).view("<u4").astype(np.uint32)
 
 
@@ -79,7 +80,7 @@ def _unpacked(words: Array, size: int, bits: int) -> Array:
         joined[..., : part.shape[-1]] |= part << holder.type(8 * at)
     values = np.empty((*words.shape[:-1], packs * count), np.float32)
     for at in range(count):
-        values[..., at::count] = (joined >> holder.type(at * bits)) & holder.type(2**bits - 1)
+        values[..., at::count] = (joined >> holder.type(at * bits)) & holder.type(greatest(bits))
     return values[..., :size]
 
 

@@ -1,0 +1,47 @@
+"""Runs of bits taken out of what lies in memory, as unsigned numbers of 32 bits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ptir.codegen.expr import Apply, Coordinate, Expr, constant
+from ptir.codegen.index import Index
+from ptir.types import F32, I32, U32
+from ptir.weights.record import FLOATS
+from ptir.weights.words import WORD, greatest
+
+EXPONENT: Final = FLOATS[F32].exponent
+FRACTION: Final = FLOATS[F32].fraction
+BIAS: Final = FLOATS[F32].bias
+"""Of an f32: the bits of its exponent and its fraction, and what the exponent is raised by."""
+
+
+def taken(word: Expr, shift: Index, bits: int) -> Expr:
+    """The ``bits`` bits of a word from bit ``shift`` on."""
+    amount = Apply(U32, "convert", Coordinate(I32, shift))
+    return Apply(U32, "and", Apply(U32, "shift_right", word, amount), constant(U32, greatest(bits)))
+
+
+def spanning(low: Expr, high: Expr, shift: Index, bits: int) -> Expr:
+    """The same where they may reach into the word above.
+
+    A shift by 32 bits is none in most languages, so two bring the word above down.
+    """
+    amount = Apply(U32, "convert", Coordinate(I32, shift))
+    rest = Apply(U32, "convert", Coordinate(I32, shift * -1 + (WORD - 1)))
+    above = Apply(U32, "shift_left", Apply(U32, "shift_left", high, constant(U32, 1)), rest)
+    both = Apply(U32, "or", Apply(U32, "shift_right", low, amount), above)
+    return Apply(U32, "and", both, constant(U32, greatest(bits)))
+
+
+def joined(units: list[Expr], bits: int) -> Expr:
+    """Neighbours of ``bits`` bits, lowest first, as one number."""
+    found = units[0]
+    for place, unit in enumerate(units[1:], 1):
+        found = Apply(U32, "or", found, moved_up(unit, place * bits))
+    return found
+
+
+def moved_up(value: Expr, by: int) -> Expr:
+    """A number shifted to the left."""
+    return Apply(U32, "shift_left", value, constant(U32, by)) if by else value
