@@ -123,11 +123,8 @@ class Collected(SimpleNamespace):
 
 
 def collected(name: str, place: int = 0, **marks: int) -> Any:
-    """An item that can be marked."""
-    made: Any = Collected(**vars(item(name, place, **marks)), groups=[])
-    made.add_marker = lambda mark: made.groups.append(mark.args[0])
-    made._fixtureinfo = SimpleNamespace(name2fixturedefs={})
-    return made
+    """An item in a list of them."""
+    return Collected(**vars(item(name, place, **marks)))
 
 
 def test_what_a_slice_does_not_hold_is_left_out_and_counted(
@@ -139,21 +136,6 @@ def test_what_a_slice_does_not_hold_is_left_out_and_counted(
     gate.pytest_collection_modifyitems(config, items)  # type: ignore[arg-type]
     assert len(items) == 2 and len(config.left_out) == 4
     assert {id(one) for one in (*items, *config.left_out)} == {id(one) for one in every}
-
-
-def test_the_longest_units_come_first_and_long_tests_are_units_of_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv(gate.SLICE, raising=False)
-    items = [collected(name) for name in ("a.py::test_a", "b.py::test_b", "b.py::test_long")]
-    seconds = {
-        gate._function(one): n for one, n in zip(items, (3.0, 1.0, gate.ALONE + 3.0), strict=True)
-    }
-    monkeypatch.setattr(gate, "timings", lambda: seconds)
-    gate.pytest_collection_modifyitems(Config(), items)  # type: ignore[arg-type]
-    order = [one.nodeid.partition("[")[0] for one in items]
-    assert order == ["tests/b.py::test_long", "tests/a.py::test_a", "tests/b.py::test_b"]
-    assert [one.groups for one in items] == [["0"], ["1"], ["2"]]
 
 
 TESTS = Path(__file__).parent

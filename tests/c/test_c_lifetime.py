@@ -21,6 +21,8 @@ from ptir_backend_c.device import Launches
 from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
 from ptir_testsuite.running.outcomes import Outcome
 
+pytestmark = pytest.mark.usefixtures("frozen_heap")
+
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 

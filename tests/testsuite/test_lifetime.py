@@ -21,7 +21,7 @@ from ptir_testsuite.running.items import described, items, profiles, run_item
 from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
 from ptir_testsuite.running.outcomes import Outcome
 
-pytestmark = [pytest.mark.usefixtures("few_ops"), pytest.mark.turns(2)]
+pytestmark = [pytest.mark.usefixtures("few_ops", "frozen_heap"), pytest.mark.turns(2)]
 
 
 def one(kind, number=0):

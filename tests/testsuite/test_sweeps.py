@@ -198,6 +198,7 @@ def test_a_failure_names_the_value_and_the_sweep():
     assert failed.message.endswith(f"case {failed.case}")
 
 
+@pytest.mark.usefixtures("frozen_heap")
 @pytest.mark.parametrize(
     ("backend", "item", "text"),
     [
