@@ -19,7 +19,6 @@ from test_opencl_conformance import (
 )
 
 from corpus_slices import ByOp, outcomes, spread
-from ptir.backend import clike
 from ptir.backend.contract import Target
 from ptir_backend_c import CBackend, compiler, dialect, prelude
 from ptir_backend_c.dialect import PlainC
@@ -47,8 +46,8 @@ def _replaced(old: str, new: str) -> Plant:
 
 def _negated_zero_lost(patch: pytest.MonkeyPatch) -> None:
     """A number is negated by subtracting it from zero."""
-    patch.setitem(clike.SPELLED, "neg", lambda d, dtype, of, args: f"(0 - {args[0]})")
-    patch.setitem(dialect.WIDE, "neg", lambda d, dtype, of, width, args: f"(0 - {args[0]})")
+    for rows in (dialect.SCALAR, dialect.WIDE):
+        patch.setitem(rows, "neg", "(0 - {0})")
 
 
 def _lanes_turned(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from test_opencl_conformance import (
 )
 
 from corpus_slices import ByOp, outcomes, spread
-from ptir.backend import clike
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
 from ptir.switches import SCHEDULE
@@ -63,7 +62,7 @@ def _replaced(old: str, new: str) -> Plant:
 
 
 def _negated_zero_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(clike.SPELLED, "neg", lambda d, dtype, of, args: f"(0 - {args[0]})")
+    patch.setitem(dialect.SCALAR, "neg", "(0 - {0})")
 
 
 def _together(**wrong: str) -> Plant:

@@ -26,8 +26,7 @@ import numpy as np
 from ptx import emulated
 
 from ptir.backend import Device
-from ptir.backend.kernel import KernelDevice, Traits
-from ptir.codegen import KernelBackend
+from ptir.codegen.api import KernelBackend, KernelDevice, Traits
 from ptir.errors import BackendUnavailable, CompileError, DeviceError
 from ptir_backend_cupy.dialect import CudaC
 from ptir_backend_cupy.launching import grid

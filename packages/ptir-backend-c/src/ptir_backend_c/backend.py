@@ -9,8 +9,7 @@ from typing import Any
 
 from ptir.backend import Device
 from ptir.backend.contract import Finding
-from ptir.backend.kernel import KernelDevice
-from ptir.codegen import KernelBackend
+from ptir.codegen.api import KernelBackend, KernelDevice
 from ptir.errors import BackendUnavailable, CompileError
 from ptir_backend_c import compiler, processors
 from ptir_backend_c.compiler import Compiler

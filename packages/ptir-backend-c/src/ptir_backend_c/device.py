@@ -12,8 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.backend.kernel import KernelDevice, Traits, Walk
-from ptir.codegen import binaries, processor
+from ptir.codegen.api import KernelDevice, Traits, Walk, built, processor
 from ptir.errors import CompileError, DeviceError, OutOfMemory
 from ptir_backend_c import processors
 from ptir_backend_c.compiler import Compiler
@@ -185,7 +184,7 @@ class CDevice(KernelDevice):
         )
         self.sharing = processors.sharing()
         self.unshared = f"off; {processors.SHARED}=cheaper or always turns it on"
-        self._runtime = Runtime(binaries.built(self, source("pool.c")), threads)
+        self._runtime = Runtime(built(self, source("pool.c")), threads)
 
     def allocate(self, nbytes: int) -> Memory:
         """Aligned memory in an array of bytes.

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from ptir.codegen.exponentials import exponentials, read_with
+from ptir.codegen.api import exponentials, read_with
 
 SOURCES: Final = Path(__file__).with_name("csource")
 

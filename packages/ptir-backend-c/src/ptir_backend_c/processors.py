@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
+from ptir.codegen.api import THREADS
 from ptir.errors import UsageError
-from ptir.switches import THREADS
 
 SHARED: Final = "PTIR_C_SHARED"
 

@@ -8,9 +8,7 @@ from typing import Any
 
 from ptir.backend import Device
 from ptir.backend.contract import Finding, Handle
-from ptir.backend.kernel import KernelDevice
-from ptir.codegen import KernelBackend
-from ptir.codegen.memory import Resident
+from ptir.codegen.api import KernelBackend, KernelDevice, Resident
 from ptir.errors import BackendUnavailable, UnsupportedError
 from ptir.types import TensorType
 from ptir_backend_cupy import dlpack, nvrtc, platforms

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.backend.kernel import KernelDevice, Traits
+from ptir.codegen.api import KernelDevice, Traits
 from ptir.errors import DeviceError, DeviceLost, OutOfMemory
 from ptir.types import TensorType
 from ptir_backend_cupy import matrices

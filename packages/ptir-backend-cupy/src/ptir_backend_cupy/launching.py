@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.backend.kernel import Walk
+from ptir.codegen.api import Walk
 from ptir_backend_cupy.dialect import THREADS
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ptir.backend.matrices import Matrices
+from ptir.codegen.api import Matrices
 
 ARCHITECTURE: Final = 80
 """The first with bf16 operands and copies that are not waited for."""

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ptir.backend import Device
 from ptir.backend.contract import Target
-from ptir.backend.kernel import KernelDevice, Traits
-from ptir.codegen import KernelBackend
+from ptir.codegen.api import KernelBackend, KernelDevice, Traits
 from ptir_backend_cupy.dialect import CudaC
 from ptir_backend_cupy.nvrtc import Cubin, Nvrtc, Resources, find
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from ptir.backend import Device
 from ptir.backend.contract import Finding
-from ptir.backend.kernel import KernelDevice
-from ptir.codegen import KernelBackend
+from ptir.codegen.api import KernelBackend, KernelDevice
 from ptir_backend_opencl import drivers, platforms
 
 REMEDIES = (

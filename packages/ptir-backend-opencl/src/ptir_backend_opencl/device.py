@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyopencl as cl
 
-from ptir.backend.kernel import KernelDevice, Traits
+from ptir.codegen.api import KernelDevice, Traits
 from ptir.errors import DeviceError, DeviceLost, OutOfMemory
 from ptir_backend_opencl import dots
 from ptir_backend_opencl.dialect import OpenCLC

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Final
 
-from ptir.backend import clike
-from ptir.backend.clike import BINARY, RELATIONS, CLike
-from ptir.backend.kernel import Staying
-from ptir.codegen.exponentials import EXPONENTIALS
-from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
+from ptir.codegen.api import EXPONENTIALS, CLike, Spelling, Staying, clike
+from ptir.types import DTYPES, F16, F32, F64, I32, DType
 from ptir_backend_opencl import dots
 from ptir_backend_opencl.functions import DOUBLES, NARROW, UNALIGNED, functions
 from ptir_backend_opencl.groups import SUBGROUPS, together
 
-TYPES: Final = clike.TYPES | {
+WORDS: Final = clike.WORDS | {
     "i8": "char",
     "i64": "long",
     "u8": "uchar",
     "u16": "ushort",
     "u32": "uint",
     "u64": "ulong",
-    "f8e4m3fn": "uchar",
-    "f8e5m2": "uchar",
 }
 
 ONE_BY_ONE: Final = frozenset(("sin", "cos"))
@@ -33,13 +27,6 @@ DOUBLES_ONE_BY_ONE: Final = ONE_BY_ONE | {"pow", "rem"}
 """The same for f64: PoCL's ``pow`` mixes its lanes up there, and its ``fmod`` may not return."""
 OWN_OF_DOUBLES: Final = frozenset(("exp",))
 """What is ours for f64 where ``own`` functions are taken."""
-
-WRAPPING: Final = frozenset(("add", "sub", "mul", "neg"))
-"""What may overflow: a compiler takes for granted that it does not where numbers have signs."""
-FORMS: Final = {"neg": "-{}", "not": "~{}", "rem": "{} % {}"} | {
-    op: f"{{}} {sign} {{}}" for op, sign in BINARY.items()
-}
-"""Operators of vectors."""
 
 ONES: Final = "-(get_work_dim() > 0)"
 """Minus one, which no compiler sees."""
@@ -132,6 +119,67 @@ YIELD: Final = '__asm__ volatile("syscall" : : "a"(24L) : "rcx", "r11", "memory"
 """``sched_yield`` of Linux on x86-64, for drivers that compile assembly for the host's threads."""
 
 
+def _hidden(op: str) -> Spelling:
+    """``~x``, or ``-x`` as ``~x + 1``, of wide enough integers without telling the compiler."""
+
+    def spelled(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+        if not dtype.is_integer or dtype.bits < 32:
+            plain = f"({'~' if op == 'not' else '-'}{args[0]})"
+            return plain if width > 1 else d.filled(clike.SCALAR[op], op, dtype, of, 1, args)
+        turned = f"({args[0]} ^ ({d.type(dtype, width)})({ONES}))"
+        return turned if op == "not" else as_unsigned("{} + 1", d, dtype, width, [turned])
+
+    return spelled
+
+
+def as_unsigned(form: str, d: CLike, dtype: DType, width: int, args: Sequence[str]) -> str:
+    """Numbers with signs are computed without, where overflow is defined."""
+    if dtype.kind != "int" or dtype.bits < 32:
+        return f"({form.format(*args)})"
+    unsigned = d.type(DTYPES[f"u{dtype.bits}"], width)
+    text = form.format(*(f"as_{unsigned}({arg})" for arg in args))
+    return f"as_{d.type(dtype, width)}({text})"
+
+
+def _select(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    mask, on_true, on_false = args
+    bits = DTYPES[clike.CARRIERS[dtype.name]].bits
+    kind = {8: "char", 16: "short", 32: "int", 64: "long"}[bits]
+    wide = mask if bits == 32 else f"convert_{kind}{width}({mask})"
+    return f"select({on_false}, {on_true}, {wide})"
+
+
+BOTH: Final[dict[str, Spelling]] = {
+    "neg": _hidden("neg"),
+    "not": _hidden("not"),
+    "bits": clike.recast_bits,
+    "recast": "as_{type}({0})",
+    "cast": "convert_{type}({0})",
+    "saturate": "convert_{type}_sat({0})",
+    "narrow": "to_{name}{n}({0})",
+    "load_bool": "(-convert_int{n}({0}))",
+    "load_f16": "bits_f16{n}({0})",
+    "load_bf16": "as_float{n}(convert_uint{n}({0}) << 16)",
+    "store_bool": "convert_uchar{n}({0} & 1)",
+    "store_f16": "f16_bits{n}({0})",
+    "store_bf16": "convert_ushort{n}(as_uint{n}({0}) >> 16)",
+}
+SCALAR: Final[dict[str, Spelling]] = clike.SCALAR | BOTH
+WIDE: Final[dict[str, Spelling]] = {
+    **clike.WIDE,
+    **BOTH,
+    **dict.fromkeys(("max", "min"), "{op}({args})"),
+    **dict.fromkeys(dots.STORES, "{op}_v({args})"),
+    "shift_left": "({0} << {1})",
+    "select": _select,
+    "mask": "convert_int{n}({0})",
+    "splat": "({type})({0})",
+    "gathered": "({type})({args})",
+    "load": "vload{n}(0, {0} + {1})",
+    "store": "vstore{n}({2}, 0, ({0} + {1}));",
+}
+
+
 class OpenCLC(CLike):
     """OpenCL C 1.2.
 
@@ -143,12 +191,19 @@ class OpenCLC(CLike):
 
     name = "opencl-c"
     lanes = 16
-    types = TYPES
-    stored: ClassVar = {"bool": "uchar", "f16": "half", "bf16": "ushort"}
+    types = clike.worded(WORDS)
+    stored = clike.worded(WORDS, clike.STORED) | {"f16": "half"}
     suffixes: ClassVar = {"u32": "u", "i64": "l", "u64": "ul"}
+    special: ClassVar = {
+        "f32": ("(float)NAN", "(INFINITY)", "(-INFINITY)"),
+        "f64": ("(double)NAN", "((double)INFINITY)", "((double)-INFINITY)"),
+    }
     space = "__global "
+    vector = "{type}{n}"
+    component = "{0}.s{1:x}"
+    scalar_rows = SCALAR
+    wide_rows = WIDE
     entry = KERNEL
-    functions = clike.FUNCTIONS | {"max": "max", "min": "min"}
     staying = STAYING
     rolled = "__attribute__((opencl_unroll_hint(1)))"
     spelled = False
@@ -163,86 +218,22 @@ class OpenCLC(CLike):
         if yields:
             self.staying = replace(STAYING, pause=YIELD)
 
-    def vector(self, dtype: DType, width: int) -> str:
-        """``float16``, ``int16``, ..."""
-        return f"{TYPES[dtype.name]}{width}"
-
-    def special(self, value: float, dtype: DType) -> str:
-        """A macro."""
-        if math.isnan(value):
-            return f"({'double' if dtype == F64 else 'float'})NAN"
-        sign = "-" if value < 0 else ""
-        return f"((double){sign}INFINITY)" if dtype == F64 else f"({sign}INFINITY)"
-
-    def recast(self, dtype: DType, text: str) -> str:
-        """A built-in function."""
-        return f"as_{TYPES[dtype.name]}({text})"
-
-    def half_bits(self, text: str) -> str:
-        """A function of the prelude."""
-        return f"f16_bits({text})"
-
-    def half_value(self, bits: str) -> str:
-        """A function of the prelude."""
-        return f"bits_f16({bits})"
-
-    def splat(self, dtype: DType, width: int, text: str) -> str:
-        """A cast of the scalar to the vector type."""
-        return text if width == 1 else f"({self.type(dtype, width)})({text})"
-
-    def gathered(self, dtype: DType, texts: Sequence[str]) -> str:
-        """A vector literal."""
-        if len(texts) == 1:
-            return texts[0]
-        return f"({self.type(dtype, len(texts))})({', '.join(texts)})"
-
-    def lane(self, text: str, number: int) -> str:
-        """A component."""
-        return text if self.lanes == 1 else f"{text}.s{number:x}"
-
-    def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-        """Operators, built-in functions, and the conversions between masks and numbers."""
-        if width > 1 and op in (DOUBLES_ONE_BY_ONE if dtype == F64 else ONE_BY_ONE):
-            return self.lanewise(
-                dtype, width, lambda _, *lane: self.scalar(op, dtype, of, lane), *args
-            )
-        if op in SPECIAL:
-            return SPECIAL[op](self, dtype, of, width, args)
-        if op in HIDDEN and dtype.is_integer and dtype.bits >= 32:
-            return self._turned(op, dtype, args[0], width)
-        if op == "rem" and dtype.is_float and dtype != F64:
+    def function(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
+        """Built-in ones, but where a device's are slow, wrong, or wrong in lanes."""
+        double = dtype == F64
+        if width > 1 and op in (DOUBLES_ONE_BY_ONE if double else ONE_BY_ONE):
+            return self.by_lanes(op, dtype, dtype, width, args)
+        if op == "rem" and not double:
             return f"rem{_n(width)}({', '.join(args)})"
-        if self._own and op in (OWN_OF_DOUBLES if dtype == F64 else EXPONENTIALS):
-            kind = "f64" if dtype == F64 else "f32"
-            return f"{op}_{'v' if width > 1 else ''}{kind}({args[0]})"
-        return super().apply(op, dtype, of, width, args)
+        if self._own and op in (OWN_OF_DOUBLES if double else EXPONENTIALS):
+            return f"{op}_{'v' if width > 1 else ''}{'f64' if double else 'f32'}({args[0]})"
+        return super().function(op, dtype, width, args)
 
-    def wide(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-        """As a single one; masks are 32 bits wide, whatever was compared."""
-        if op in RELATIONS:
-            bits = 32 if of in (F16, BF16, BOOL) else of.bits
-            text = f"({args[0]} {RELATIONS[op]} {args[1]})"
-            return text if bits == 32 else f"convert_int{width}{text}"
-        if op not in FORMS or (dtype.is_float and op == "rem"):
-            return self.function(op, dtype, args)
-        if op in WRAPPING:
-            return self.wrapped(FORMS[op], dtype, args, width)
-        return f"({FORMS[op].format(*args)})"
-
-    def wrapped(self, form: str, dtype: DType, args: Sequence[str], width: int = 1) -> str:
-        """Numbers with signs are computed without, where overflow is defined."""
+    def wrapped(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
+        """Single narrow numbers were promoted."""
         if width == 1 and dtype.bits < 32:
-            return super().wrapped(form, dtype, args)
-        if dtype.kind != "int" or dtype.bits < 32:
-            return f"({form.format(*args)})"
-        plain = self.type(DTYPES[f"u{dtype.bits}"], width)
-        bits = (f"as_{plain}({arg})" for arg in args)
-        return f"as_{self.type(dtype, width)}({form.format(*bits)})"
-
-    def _turned(self, op: str, dtype: DType, text: str, width: int) -> str:
-        """``~x``, or ``-x`` as ``~x + 1``, made without telling the compiler."""
-        turned = f"({text} ^ ({self.type(dtype, width)})({ONES}))"
-        return turned if op == "not" else self.wrapped("{} + 1", dtype, [turned], width)
+            return super().wrapped(op, dtype, width, args)
+        return as_unsigned(clike.FORMS[op], self, dtype, width, args)
 
     def folded(self, op: str, dtype: DType, text: str) -> str | None:
         """A function of the prelude, beside dot products."""
@@ -252,22 +243,14 @@ class OpenCLC(CLike):
         return f"fold_max_v({text})" if op == "max" else f"as_int(fold_add_v(as_uint16({text})))"
 
     def load(self, dtype: DType, width: int, buffer: str, index: str) -> str:
-        """A load, widened to what carries it."""
+        """Halves have a function; vectors of narrow types may be ours."""
         if dtype == F16:
             return f"vload_half{_n(width)}(0, {buffer} + {index})"
-        at = self._wide(dtype, width, buffer, index) if width > 1 else f"{buffer}[{index}]"
-        if dtype == BF16:
-            return f"as_float{_n(width)}(convert_uint{_n(width)}({at}) << 16)"
-        if dtype == BOOL:
-            return f"(-convert_int{_n(width)}({at}))"
-        return at
-
-    def _wide(self, dtype: DType, width: int, buffer: str, index: str) -> str:
-        """Neighbours as they are stored."""
         kind = self.storage(dtype)
-        if self._own and kind in NARROW:
-            return f"(*(const __global {kind}{width}_at *)({buffer} + {index}))"
-        return f"vload{width}(0, {buffer} + {index})"
+        if width > 1 and self._own and kind in NARROW:
+            at = f"(*(const __global {kind}{width}_at *)({buffer} + {index}))"
+            return self.carried(dtype, width, at)
+        return super().load(dtype, width, buffer, index)
 
     def store(
         self,
@@ -278,22 +261,17 @@ class OpenCLC(CLike):
         text: str,
         space: str = "__global ",
     ) -> str:
-        """A store of what carries the value, narrowed."""
-        n, kind = _n(width), self.storage(dtype)
-        if dtype == F16:  # PoCL's wide vstore_half faults where lines are not aligned
-            text, kind = f"f16_bits{n}({text})", "ushort"
-        if dtype == F16 and width == 1:
-            return f"*({space}ushort{'_at' if self._own else ''} *)({buffer} + {index}) = {text};"
-        if dtype == BF16:
-            text = f"convert_ushort{n}(as_uint{n}({text}) >> 16)"
-        if dtype == BOOL:
-            text = f"convert_uchar{n}({text} & 1)"
-        if width > 1 and self._own and kind in NARROW:
-            return f"*({space}{kind}{width}_at *)({buffer} + {index}) = {text};"
-        if width > 1:
-            cast = f"({space}ushort *)" if dtype == F16 else ""
-            return f"vstore{width}({text}, 0, {cast}({buffer} + {index}));"
-        return f"{buffer}[{index}] = {text};"
+        """Halves are stored as words; vectors of narrow types may be ours."""
+        half = dtype == F16  # PoCL's wide vstore_half faults where lines are not aligned
+        kind = "ushort" if half else self.storage(dtype)
+        own = "_at" if self._own else ""
+        if (width > 1 and own and kind in NARROW) or (width == 1 and half):
+            to = f"({space}{kind}{_n(width)}{own} *)({buffer} + {index})"
+            return f"*{to} = {self.narrowed(dtype, width, text)};"
+        if half:
+            to = f"({space}ushort *)({buffer} + {index})"
+            return f"vstore{width}({self.narrowed(dtype, width, text)}, 0, {to});"
+        return super().store(dtype, width, buffer, index, text)
 
     def private_store(
         self, width: int, array: str, index: str, text: str, dtype: DType = F32
@@ -318,68 +296,3 @@ class OpenCLC(CLike):
 
 def _n(width: int) -> str:
     return str(width) if width > 1 else ""
-
-
-Spelling = Callable[[OpenCLC, DType, DType, int, Sequence[str]], str]
-
-
-def _select(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    if width == 1:
-        return d.scalar("select", dtype, of, args)
-    mask, on_true, on_false = args
-    bits = 32 if dtype in (F16, BF16, BOOL) else dtype.bits
-    kind = {8: "char", 16: "short", 32: "int", 64: "long"}[bits]
-    wide = mask if bits == 32 else f"convert_{kind}{width}({mask})"
-    return f"select({on_false}, {on_true}, {wide})"
-
-
-def _convert(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    if TYPES[dtype.name] == TYPES[of.name]:
-        return args[0]
-    saturate = "_sat" if of.is_float and not dtype.is_float else ""
-    return f"convert_{d.type(dtype, width)}{saturate}({args[0]})"
-
-
-def _bits(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    """The carrier's bits, or between 16-bit types those of the stored value."""
-    text, n = args[0], _n(width)
-    if dtype.bits != 16 or of.bits != 16:
-        return f"as_{d.type(dtype, width)}({text})"
-    if of == F16:
-        text = f"f16_bits{n}({text})"
-    elif of == BF16:
-        text = f"convert_ushort{n}(as_uint{n}({text}) >> 16)"
-    else:
-        text = f"as_ushort{n}({text})"
-    if dtype == F16:
-        return f"bits_f16{n}({text})"
-    if dtype == BF16:
-        return f"as_float{n}(convert_uint{n}({text}) << 16)"
-    return f"as_{d.type(dtype, width)}({text})"
-
-
-def _fma(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    """Contracted for floats; integers wrap."""
-    if dtype.is_float:
-        return d.function("fma", dtype, args)
-    product = d.apply("mul", dtype, of, width, args[:2])
-    return d.apply("add", dtype, of, width, [product, args[2]])
-
-
-def _narrow(d: OpenCLC, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    return f"{'to_f16' if dtype == F16 else 'to_bf16'}{_n(width)}({args[0]})"
-
-
-def _beside(name: str) -> Spelling:
-    """A function of wide values that stands in the prelude where there are dot products."""
-    return lambda d, dtype, of, width, args: f"{name}_v({', '.join(args)})"
-
-
-SPECIAL: Final[dict[str, Spelling]] = {
-    "fma": _fma,
-    "select": _select,
-    "convert": _convert,
-    "bits": _bits,
-    "narrow": _narrow,
-    **{name: _beside(name) for name in dots.STORES},
-}

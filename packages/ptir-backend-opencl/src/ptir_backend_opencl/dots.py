@@ -10,9 +10,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.backend.kernel import KernelDevice
-from ptir.codegen import processor
-from ptir.codegen.binaries import built
+from ptir.codegen.api import KernelDevice, built, processor
 from ptir.errors import CompileError, DeviceError
 from ptir_backend_opencl.platforms import WITHOUT, lacking, runs_here
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from ptir.codegen.exponentials import EXPONENTIALS, exponentials, read_with
+from ptir.codegen.api import EXPONENTIALS, exponentials, read_with
 
 ONE_LANE: Final = """\
 #define F float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ptir.backend.kernel import Together
+from ptir.codegen.api import Together
 
 SUBGROUPS: Final = "#pragma OPENCL EXTENSION cl_intel_subgroups : enable\n"
 """What the prelude needs for exchanges."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ptir.backend import Device
 from ptir.backend.contract import DeviceKind
-from ptir.codegen import processor
+from ptir.codegen.api import processor
 from ptir.errors import BackendUnavailable, UsageError, unknown_name
 from ptir_backend_opencl import drivers
 

@@ -1,22 +1,41 @@
-"""A dialect with what most C-like languages share: names, operators, every scalar op spelled.
+"""A dialect with what most C-like languages share: tables of names and of **rows**.
 
-A language made of ``CLike`` says how its wide values and kernels are written, how bits change their
-type, and what of the tables here is called otherwise. A wide op that it has no words for is written
-lane by lane. Its prelude has ``min`` of two ``int``.
+A row says how one scalar op, or one step of a load or store, is spelled: a template, or a function
+where a template cannot tell. ``scalar_rows`` are those of scalars, ``wide_rows`` those of wide
+values; an op without a row is an operator or a function of floats. A language brings the rows in
+which it differs. One without any wide rows has wide ops written lane by lane. Its prelude has
+``min`` of two ``int``.
+
+Templates hold ``{0}``, ``{1}``, ... (the operands), ``{args}`` (all of them), ``{op}`` and
+``{function}`` (what the table calls it), ``{type}`` (of the result, as wide as it is), ``{result}``
+and ``{operand}`` (the names of what carries them), ``{stored}`` (the name of what lies in memory),
+``{name}`` (of the element type), ``{n}`` (the lanes of a wide value, else nothing) and ``{v}``
+(``v`` for a wide value).
 """
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from ptir.backend.kernel import Argument, Dialect
 from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, U32, DType
 
-TYPES: Final = {
-    "bool": "int",  # carried as a mask
+U16: Final = DTYPES["u16"]
+
+CARRIERS: Final = {name: name for name in DTYPES} | {
+    "bool": "i32",  # as a mask
+    "f16": "f32",
+    "bf16": "f32",
+    "f8e4m3fn": "u8",  # only moved
+    "f8e5m2": "u8",
+}
+"""The type that carries each element type."""
+STORED: Final = CARRIERS | {"bool": "u8", "f16": "u16", "bf16": "u16"}
+"""The type that lies in memory."""
+
+WORDS: Final = {
     "i8": "signed char",
     "i16": "short",
     "i32": "int",
@@ -25,23 +44,25 @@ TYPES: Final = {
     "u16": "unsigned short",
     "u32": "unsigned",
     "u64": "unsigned long long",
-    "f16": "float",  # carried as f32
-    "bf16": "float",
     "f32": "float",
     "f64": "double",
-    "f8e4m3fn": "unsigned char",  # only moved
-    "f8e5m2": "unsigned char",
 }
-
-STORED: Final = {"bool": "unsigned char", "f16": "unsigned short", "bf16": "unsigned short"}
-"""What lies in memory where that is not what carries the value."""
+"""What C calls the carriers."""
 
 SUFFIXES: Final = {"u32": "u", "i64": "ll", "u64": "ull"}
+
+SPECIAL: Final = {
+    "f32": ('__builtin_nanf("")', "(__builtin_inff())", "(-__builtin_inff())"),
+    "f64": ('__builtin_nan("")', "(__builtin_inf())", "(-__builtin_inf())"),
+}
+"""NaN and the infinities of each carrier."""
 
 WRAPPING: Final = {"add": "+", "sub": "-", "mul": "*", "shift_left": "<<"}
 """Operators that overflow: signed numbers go through unsigned ones, which may."""
 BINARY: Final = WRAPPING | {"div": "/", "and": "&", "or": "|", "xor": "^", "shift_right": ">>"}
 RELATIONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+FORMS: Final = {op: f"{{}} {sign} {{}}" for op, sign in BINARY.items()} | {"neg": "0 - {}"}
+"""Operators as templates of their operands; integers are negated so that they wrap."""
 
 FUNCTIONS: Final = {
     "abs": "fabs",
@@ -58,54 +79,63 @@ FUNCTIONS: Final = {
 """What the op is called for floats, as in C's ``math.h``."""
 
 
-class CLike(Dialect):
-    """A C-like language: tables, and methods that read them. What is abstract has no common form.
+def worded(words: Mapping[str, str], names: Mapping[str, str] = CARRIERS) -> dict[str, str]:
+    """What a language calls the type behind each element type, from its words for carriers."""
+    return {name: words[behind] for name, behind in names.items()}
 
-    Wide values have ``lanes`` lanes. ``width`` 1 is what the tables and ``scalar`` spell.
+
+class CLike(Dialect):
+    """A C-like language: tables, and methods that read them.
+
+    Wide values have ``lanes`` lanes; those of one lane are scalars. ``scalar_rows`` needs rows for
+    ``recast`` (the bits of a scalar as the type of the result, which is as wide), ``half_bits`` (an
+    f32 rounded to f16, half to even, as the integer that is stored) and ``half_value`` (the f32
+    that is the f16 of an integer's low 16 bits), or rows for what is made of these.
     """
 
-    types: ClassVar[Mapping[str, str]] = TYPES
+    types: ClassVar[Mapping[str, str]] = worded(WORDS)
     """What carries each element type."""
-    stored: ClassVar[Mapping[str, str]] = STORED
-    """What lies in memory, where that is something else."""
+    stored: ClassVar[Mapping[str, str]] = worded(WORDS, STORED)
+    """What lies in memory."""
     suffixes: ClassVar[Mapping[str, str]] = SUFFIXES
     """What follows the digits of an integer."""
+    special: ClassVar[Mapping[str, tuple[str, str, str]]] = SPECIAL
+    """NaN, infinity and its negative, by carrier."""
     functions: ClassVar[Mapping[str, str]] = FUNCTIONS
     """What the functions of floats are called."""
+    call: ClassVar[str] = "{function}({args})"
+    """A row: a call of one of ``functions``."""
     space: ClassVar[str] = ""
     """What a pointer to the device's memory begins with."""
-    entry: str
+    vector: ClassVar[str]
+    """The type of a wide value: a template of ``{type}`` (of a lane), its name ``{carrier}``, and
+    ``{n}``."""
+    component: ClassVar[str] = "{0}[{1}]"
+    """A lane of a wide variable."""
+    array: ClassVar[str] = "{type} {name}[{size}] __attribute__((aligned(64)));"
+    """A private array."""
+    scalar_rows: ClassVar[Mapping[str, Spelling]]
+    """Rows of scalars: ``SCALAR`` and what is spelled otherwise."""
+    wide_rows: ClassVar[Mapping[str, Spelling]] = {}
+    """Rows of wide values: ``WIDE`` and what differs. Nothing: all is done lane by lane. ``mask``
+    is how a relation of lanes of other than 32 bits becomes masks of 32."""
+    entry: ClassVar[str]
     """A kernel: a template of ``{name}``, ``{arguments}`` and ``{comma}`` (which follows them where
     there are any), ``{head}`` (the same for every item) and ``{each}``, which finds its number in
     ``item``."""
-
-    # --- what has no common form ---
-
-    @abstractmethod
-    def vector(self, dtype: DType, width: int) -> str:
-        """The type of a wide value."""
-
-    @abstractmethod
-    def recast(self, dtype: DType, text: str) -> str:
-        """The bits of a scalar as ``dtype``, which is u32, u64, f32 or f64 and as wide."""
-
-    @abstractmethod
-    def half_bits(self, text: str) -> str:
-        """The bits of an f32 rounded to f16, half to even, as the integer that is stored."""
-
-    @abstractmethod
-    def half_value(self, bits: str) -> str:
-        """The f32 that is the f16 of these bits, which are an integer of 16 bits or more."""
 
     # --- names ---
 
     def type(self, dtype: DType, width: int = 1) -> str:
         """From the table, or the vector's."""
-        return self.types[dtype.name] if width == 1 else self.vector(dtype, width)
+        word = self.types[dtype.name]
+        if width == 1:
+            return word
+        return self.vector.format(type=word, carrier=CARRIERS[dtype.name], n=width)
 
     def storage(self, dtype: DType) -> str:
         """What elements are in memory."""
-        return self.stored.get(dtype.name, self.types[dtype.name])
+        return self.stored[dtype.name]
 
     def literal(self, dtype: DType, value: float | int) -> str:
         """Exact: floats in hexadecimal."""
@@ -120,16 +150,10 @@ class CLike(Dialect):
 
     def _float(self, value: float, dtype: DType) -> str:
         if not math.isfinite(value):
-            return self.special(value, dtype)
+            nan, infinity, negative = self.special[CARRIERS[dtype.name]]
+            return nan if math.isnan(value) else negative if value < 0 else infinity
         text = value.hex() + ("" if dtype == F64 else "f")
         return f"({text})" if text.startswith("-") else text
-
-    def special(self, value: float, dtype: DType) -> str:
-        """An infinity or NaN."""
-        suffix = "" if dtype == F64 else "f"
-        if math.isnan(value):
-            return f'__builtin_nan{suffix}("")'
-        return f"({'-' if value < 0 else ''}__builtin_inf{suffix}())"
 
     def pointer(self, argument: Argument) -> str:
         """A pointer."""
@@ -149,15 +173,53 @@ class CLike(Dialect):
 
     # --- ops ---
 
-    def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-        """One of ``scalar`` and ``wide``."""
-        if width == 1:
-            return self.scalar(op, dtype, of, args)
-        return self.wide(op, dtype, of, width, args)
+    def spell(self, row: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+        """A row for these types and operands; raises ``LookupError`` where there is none."""
+        rows = self._rows(width)
+        if row not in rows:
+            kind = "scalar_rows" if width == 1 else "wide_rows"
+            raise LookupError(f"{self.name}: {kind} has no {row!r}: add how it is spelled")
+        return self.filled(rows[row], row, dtype, of, width, args)
 
-    def wide(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-        """Lane by lane."""
-        return self.lanewise(dtype, width, lambda _, *one: self.scalar(op, dtype, of, one), *args)
+    def _rows(self, width: int) -> Mapping[str, Spelling]:
+        return self.scalar_rows if width == 1 else self.wide_rows
+
+    def filled(
+        self, spelling: Spelling, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]
+    ) -> str:
+        """A template filled in, or what a function says."""
+        if not isinstance(spelling, str):
+            return spelling(self, dtype, of, width, args)
+        return spelling.format(
+            *args,
+            args=", ".join(args),
+            op=op,
+            function=self.functions.get(op, op),
+            type=self.type(dtype, width),
+            result=CARRIERS[dtype.name],
+            operand=CARRIERS[of.name],
+            stored=STORED[dtype.name],
+            name=dtype.name,
+            n=width if width > 1 else "",
+            v="v" if width > 1 else "",
+        )
+
+    def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+        """Its row, or an operator, or a function of floats."""
+        rows = self._rows(width)
+        if not rows:
+            return self.by_lanes(op, dtype, of, width, args)
+        if op in rows:
+            return self.filled(rows[op], op, dtype, of, width, args)
+        if op in RELATIONS:
+            return self._relation(f"{args[0]} {RELATIONS[op]} {args[1]}", of, width)
+        if op in self.functions and dtype.is_float:
+            return self.function(op, dtype, width, args)
+        return self.operator(op, dtype, width, args)
+
+    def by_lanes(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+        """The op of each lane, put together."""
+        return self.lanewise(dtype, width, lambda _, *one: self.apply(op, dtype, of, 1, one), *args)
 
     def lanewise(self, dtype: DType, width: int, one: Callable[..., str], *args: str) -> str:
         """A wide value: in each lane ``one`` of the lane's number and of this lane of ``args``."""
@@ -167,97 +229,91 @@ class CLike(Dialect):
         )
         return self.gathered(dtype, [*each])
 
-    def scalar(self, op: str, dtype: DType, of: DType, args: Sequence[str]) -> str:
-        """Operators, functions, and what is spelled in ``SPELLED``."""
-        if op in SPELLED:
-            return SPELLED[op](self, dtype, of, args)
-        if op in RELATIONS:
-            return f"(-({args[0]} {RELATIONS[op]} {args[1]}))"
-        if op in self.functions and dtype.is_float:
-            return self.function(op, dtype, args)
-        if op in WRAPPING and not dtype.is_float:
-            return self.wrapped(f"{{}} {WRAPPING[op]} {{}}", dtype, args)
-        return self.whole(dtype, f"{args[0]} {BINARY[op]} {args[1]}")
+    def _relation(self, text: str, of: DType, width: int) -> str:
+        """A comparison as a mask; between wide values it is one, as wide as what was compared."""
+        if width == 1:
+            return f"(-({text}))"
+        same = DTYPES[CARRIERS[of.name]].bits == 32
+        return f"({text})" if same else self.spell("mask", BOOL, of, width, [text])
 
-    def function(self, op: str, dtype: DType, args: Sequence[str]) -> str:
+    def function(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
         """A call of what the table says."""
-        return f"{self.functions[op]}({', '.join(args)})"
+        return self.filled(self.call, op, dtype, dtype, width, args)
 
-    def wrapped(self, form: str, dtype: DType, args: Sequence[str]) -> str:
-        """``form`` of integers as unsigned ones, brought back."""
-        unsigned = self.types["u64" if dtype.bits == 64 else "u32"]
-        text = form.format(*(f"({unsigned}){arg}" for arg in args))
-        return f"({self.types[dtype.name]})({text})"
+    def operator(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
+        """An operator between numbers; integers wrap where they overflow."""
+        if dtype.is_float or op not in WRAPPING:
+            return self.whole(dtype, width, FORMS[op].format(*args))
+        return self.wrapped(op, dtype, width, args)
 
-    def whole(self, dtype: DType, text: str) -> str:
-        """An integer narrower than ``int`` was promoted: bring it back."""
-        narrow = dtype.bits < 32 and not dtype.is_float and dtype != BOOL
+    def wrapped(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
+        """One of ``FORMS`` of integers as unsigned ones, brought back."""
+        bits = dtype.bits if width > 1 else max(32, dtype.bits)
+        unsigned = self.type(DTYPES[f"u{bits}"], width)
+        text = FORMS[op].format(*(f"({unsigned}){arg}" for arg in args))
+        return f"({self.type(dtype, width)})({text})"
+
+    def whole(self, dtype: DType, width: int, text: str) -> str:
+        """A single integer narrower than ``int`` was promoted: bring it back."""
+        narrow = width == 1 and dtype.bits < 32 and not dtype.is_float and dtype != BOOL
         return f"({self.types[dtype.name]})({text})" if narrow else f"({text})"
 
-    def converted(self, dtype: DType, of: DType, text: str) -> str:
-        """A cast. Floats outside an integer's range become its ends; of NaN nothing is asked."""
-        if of.is_float and of.bits > 8 and not dtype.is_float:
-            least, most = (self.literal(dtype, end) for end in ends(dtype))
-            low, high = (self.literal(of, float(end)) for end in ends(dtype))
-            text = f"{text} >= {high} ? {most} : {text} >= {low} ? ({self.type(dtype)}){text} : "
-            return self.whole(dtype, text + least)
-        return f"(({self.type(dtype)}){text})"
+    # --- wide values ---
 
-    # --- 16 bits: carried as f32 ---
+    def splat(self, dtype: DType, width: int, text: str) -> str:
+        """Its row."""
+        return text if width == 1 else self.spell("splat", dtype, dtype, width, [text])
 
-    def words(self, dtype: DType, text: str) -> str:
-        """The bits that are stored of an f16 or bf16, given as what carries it."""
-        if dtype == F16:
-            return self.half_bits(text)
-        return f"({self.types['u16']})({self.recast(U32, text)} >> 16)"
+    def gathered(self, dtype: DType, texts: Sequence[str]) -> str:
+        """Its row."""
+        if len(texts) == 1:
+            return texts[0]
+        return self.spell("gathered", dtype, dtype, len(texts), texts)
 
-    def widened(self, dtype: DType, text: str) -> str:
-        """The f32 behind the stored bits of an f16 or bf16."""
-        bits = f"({self.types['u32']}){text}"
-        return self.half_value(bits) if dtype == F16 else self.recast(F32, f"{bits} << 16")
-
-    def narrowed(self, dtype: DType, text: str) -> str:
-        """An f32 rounded to f16 or bf16, half to even."""
-        if dtype == F16:
-            return self.half_value(self.half_bits(text))
-        bits = self.recast(U32, text)
-        rounded = (
-            f"{text} == {text} ? {bits} + 0x7fffu + (({bits} >> 16) & 1u) : {bits} | 0x400000u"
-        )
-        return self.recast(F32, f"({rounded}) & 0xffff0000u")
+    def lane(self, text: str, number: int) -> str:
+        """The template."""
+        return text if self.lanes == 1 else self.component.format(text, number)
 
     # --- memory ---
 
     def load(self, dtype: DType, width: int, buffer: str, index: str) -> str:
-        """An element widened to what carries it, or one per lane."""
-        if width > 1:
+        """Elements as they lie there, and as what carries them; without a row lane by lane."""
+        if "load" not in self._rows(width):
             return self.lanewise(
                 dtype, width, lambda lane: self.load(dtype, 1, buffer, f"{index} + {lane}")
             )
-        at = f"{buffer}[{index}]"
-        if dtype == BOOL:
-            return f"(-(int){at})"
-        return self.widened(dtype, at) if dtype in (F16, BF16) else at
+        return self.carried(dtype, width, self.spell("load", dtype, dtype, width, [buffer, index]))
 
     def store(self, dtype: DType, width: int, buffer: str, index: str, text: str) -> str:
-        """What carries the value, narrowed."""
-        if width > 1:
+        """What carries the elements, narrowed; without a row lane by lane."""
+        if "store" not in self._rows(width):
             each = (
                 self.store(dtype, 1, buffer, f"{index} + {n}", self.lane("lanes", n))
                 for n in range(width)
             )
             return f"{{ const {self.type(dtype, width)} lanes = {text}; {' '.join(each)} }}"
-        if dtype in (F16, BF16):
-            text = self.words(dtype, text)
-        return f"{buffer}[{index}] = {text}{' & 1' if dtype == BOOL else ''};"
+        text = self.narrowed(dtype, width, text)
+        return self.spell("store", dtype, dtype, width, [buffer, index, text])
+
+    def carried(self, dtype: DType, width: int, text: str) -> str:
+        """What carries an element, from what lies in memory."""
+        if STORED[dtype.name] == CARRIERS[dtype.name]:
+            return text
+        return self.spell(f"load_{dtype.name}", dtype, dtype, width, [text])
+
+    def narrowed(self, dtype: DType, width: int, text: str) -> str:
+        """What lies in memory, from what carries an element."""
+        if STORED[dtype.name] == CARRIERS[dtype.name]:
+            return text
+        return self.spell(f"store_{dtype.name}", dtype, dtype, width, [text])
 
     def private(self, array: str, size: int, dtype: DType = F32) -> str:
-        """An array on the stack."""
-        return f"{self.types[dtype.name]} {array}[{size}] __attribute__((aligned(64)));"
+        """The template."""
+        return self.array.format(type=self.types[dtype.name], name=array, size=size)
 
     def private_load(self, width: int, array: str, index: str) -> str:
         """Like a load from a buffer."""
-        return self.load(F32, width, array, index) if width > 1 else f"{array}[{index}]"
+        return self.load(F32, width, array, index)
 
     def private_store(
         self, width: int, array: str, index: str, text: str, dtype: DType = F32
@@ -268,6 +324,11 @@ class CLike(Dialect):
         return self.store(F32 if width > 1 else I32, width, array, index, text)
 
 
+Spelling = str | Callable[[CLike, DType, DType, int, Sequence[str]], str]
+"""A row: a template, or a function of the dialect, the types of the result and of the first
+operand, the width, and the operands."""
+
+
 def ends(dtype: DType) -> tuple[int, int]:
     """The least and the greatest number of an integer type."""
     signed = dtype.name.startswith("i")
@@ -275,77 +336,139 @@ def ends(dtype: DType) -> tuple[int, int]:
     return (-most if signed else 0), most - 1
 
 
-Spelling = Callable[[CLike, DType, DType, Sequence[str]], str]
+def _neg(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    return f"(-{args[0]})" if dtype.is_float else d.wrapped("neg", dtype, width, args)
 
 
-def _neg(d: CLike, dtype: DType, of: DType, args: Sequence[str]) -> str:
-    return f"(-{args[0]})" if dtype.is_float else d.wrapped("0 - {}", dtype, args)
+def _not(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    return d.whole(dtype, width, f"~{args[0]}")
 
 
-def _not(d: CLike, dtype: DType, of: DType, args: Sequence[str]) -> str:
-    return d.whole(dtype, f"~{args[0]}")
-
-
-def _rem(d: CLike, dtype: DType, of: DType, args: Sequence[str]) -> str:
+def _rem(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
     if dtype.is_float:
-        return d.function("rem", dtype, args)
-    return d.whole(dtype, f"{args[0]} % {args[1]}")
+        return d.function("rem", dtype, width, args)
+    return d.whole(dtype, width, f"{args[0]} % {args[1]}")
 
 
-def _fma(d: CLike, dtype: DType, of: DType, args: Sequence[str]) -> str:
+def _fma(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
     """Contracted for floats; integers wrap."""
     if dtype.is_float:
-        return d.function("fma", dtype, args)
-    product = d.scalar("mul", dtype, of, args[:2])
-    return d.scalar("add", dtype, of, [product, args[2]])
+        return d.function("fma", dtype, width, args)
+    product = d.apply("mul", dtype, of, width, args[:2])
+    return d.apply("add", dtype, of, width, [product, args[2]])
 
 
-def _select(d: CLike, dtype: DType, of: DType, args: Sequence[str]) -> str:
-    return f"({args[0]} ? {args[1]} : {args[2]})"
+def _convert(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    """Nothing between types of one carrier; floats that become integers have a row of their own."""
+    if CARRIERS[dtype.name] == CARRIERS[of.name]:
+        return args[0]
+    saturates = of.is_float and of.bits > 8 and not dtype.is_float
+    return d.spell("saturate" if saturates else "cast", dtype, of, width, args)
 
 
-def _convert(d: CLike, dtype: DType, of: DType, args: Sequence[str]) -> str:
-    same = d.types[dtype.name] == d.types[of.name]
-    return args[0] if same else d.converted(dtype, of, args[0])
+def _saturate(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    """Floats outside an integer's range become its ends; of NaN nothing is asked."""
+    least, most = (d.literal(dtype, end) for end in ends(dtype))
+    low, high = (d.literal(of, float(end)) for end in ends(dtype))
+    text = f"{args[0]} >= {high} ? {most} : {args[0]} >= {low} ? ({d.type(dtype)}){args[0]} : "
+    return d.whole(dtype, width, text + least)
 
 
-def _narrow(d: CLike, dtype: DType, of: DType, args: Sequence[str]) -> str:
-    return d.narrowed(dtype, args[0])
+def _bits(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    """The carrier's bits, or between 16-bit types those of the stored value; by casts of integers.
 
-
-def _bits(d: CLike, dtype: DType, of: DType, args: Sequence[str]) -> str:
-    """The carrier's bits, or between 16-bit types those of the stored value."""
-    text, target = args[0], d.type(dtype)
+    Wide casts keep the bits of floats, too.
+    """
+    text, target = args[0], d.type(dtype, width)
     if dtype.bits == of.bits == 16:
-        if of.is_float:
-            text = d.words(of, text)
+        text = d.narrowed(of, width, text)
         if dtype.is_float:
-            return d.widened(dtype, f"({d.types['u16']})({text})")
-        return f"({target})({text})"
-    if of.is_float and of.bits > 8:
-        return f"(({target}){d.recast(DTYPES[f'u{max(32, of.bits)}'], text)})"
-    if dtype.is_float and dtype.bits > 8:
-        return d.recast(F64 if dtype == F64 else F32, text)
-    return f"(({target})({text}))"
+            return d.carried(dtype, width, f"({d.type(U16, width)})({text})")
+    elif width == 1 and of.is_float and of.bits > 8:
+        text = d.spell("recast", DTYPES[f"u{max(32, of.bits)}"], of, 1, [text])
+        return f"(({target}){text})"
+    elif width == 1 and dtype.is_float and dtype.bits > 8:
+        return d.spell("recast", F64 if dtype == F64 else F32, of, 1, [text])
+    elif width == 1:
+        return f"(({target})({text}))"
+    return f"({target})({text})"
+
+
+def recast_bits(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    """The same where ``recast`` takes every type."""
+    text = args[0]
+    if dtype.bits == of.bits == 16:
+        text = (
+            d.narrowed(of, width, text)
+            if of.is_float
+            else d.spell("recast", U16, of, width, [text])
+        )
+        if dtype.is_float:
+            return d.carried(dtype, width, text)
+    return d.spell("recast", dtype, of, width, [text])
+
+
+def _recast(d: CLike, dtype: DType, text: str) -> str:
+    return d.spell("recast", dtype, F32 if dtype == U32 else U32, 1, [text])
+
+
+def _load_half(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    bits = f"({d.types['u32']}){args[0]}"
+    if dtype == BF16:
+        return _recast(d, F32, f"{bits} << 16")
+    return d.spell("half_value", dtype, of, width, [bits])
+
+
+def _store_half(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    if dtype == BF16:
+        return f"({d.types['u16']})({_recast(d, U32, args[0])} >> 16)"
+    return d.spell("half_bits", dtype, of, width, args)
+
+
+def _narrow(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    """An f32 rounded to f16 or bf16, half to even."""
+    text = args[0]
+    if dtype == F16:
+        bits = d.spell("half_bits", dtype, of, width, args)
+        return d.spell("half_value", dtype, of, width, [bits])
+    bits = _recast(d, U32, text)
+    rounded = f"{text} == {text} ? {bits} + 0x7fffu + (({bits} >> 16) & 1u) : {bits} | 0x400000u"
+    return _recast(d, F32, f"({rounded}) & 0xffff0000u")
 
 
 def _extreme(relation: str) -> Spelling:
     """One of two integers: compared, because narrow literals have no type."""
-    return lambda d, dtype, of, args: d.whole(
-        dtype, f"{args[0]} {relation} {args[1]} ? {args[0]} : {args[1]}"
+    return lambda d, dtype, of, width, args: d.whole(
+        dtype, width, f"{args[0]} {relation} {args[1]} ? {args[0]} : {args[1]}"
     )
 
 
-SPELLED: Final[dict[str, Spelling]] = {
+WIDE: Final[dict[str, Spelling]] = {
     "neg": _neg,
     "not": _not,
     "rem": _rem,
     "fma": _fma,
-    "select": _select,
     "convert": _convert,
-    "narrow": _narrow,
     "bits": _bits,
+    "mask": "({0})",
+}
+"""What wide values of languages with operators between vectors have in common."""
+
+SCALAR: Final[dict[str, Spelling]] = {
+    **WIDE,
+    "select": "({0} ? {1} : {2})",
     "max": _extreme(">"),
     "min": _extreme("<"),
+    "narrow": _narrow,
+    "cast": "(({type}){0})",
+    "saturate": _saturate,
+    "load": "{0}[{1}]",
+    "load_bool": "(-(int){0})",
+    "load_f16": _load_half,
+    "load_bf16": _load_half,
+    "store": "{0}[{1}] = {2};",
+    "store_bool": "{0} & 1",
+    "store_f16": _store_half,
+    "store_bf16": _store_half,
 }
-"""Scalar ops that are neither an operator nor a function of floats."""
+"""Scalars: ops that are neither an operator nor a function, and what loads and stores are of."""

@@ -1,0 +1,57 @@
+"""What a kernel-level backend imports: **every name** of level 2, and nothing else of it.
+
+Beside this module stand the contract of every level (``ptir.backend``, ``ptir.backend.contract``),
+``ptir.errors`` and ``ptir.types``. All other modules of the generator change without notice.
+
+- To spell a language: ``Dialect``, or ``CLike`` with the tables of ``clike``; ``Spelling`` is a row
+  of them, ``Argument`` what a kernel takes. ``Together``, ``Matrices`` and ``Staying`` say how
+  groups, matrix instructions and chains of kernels are written.
+- To run kernels: ``KernelDevice`` with its ``Traits`` and ``Walk``; ``built`` builds a source file
+  once, ``cache_folder`` and ``replace_file`` keep others, ``processor`` tells of the one at hand.
+- To be found: ``KernelBackend``; ``Resident`` is a handle over a device's memory.
+- For preludes: ``exponentials``, ``read_with`` and the names in ``EXPONENTIALS``.
+"""
+
+from ptir.backend import clike
+from ptir.backend.clike import CLike, Spelling
+from ptir.backend.folders import cache_folder, replace_file
+from ptir.backend.kernel import (
+    Argument,
+    Dialect,
+    KernelDevice,
+    Staying,
+    Together,
+    Traits,
+    Walk,
+)
+from ptir.backend.matrices import Matrices
+from ptir.codegen import processor
+from ptir.codegen.backend import KernelBackend
+from ptir.codegen.binaries import built
+from ptir.codegen.exponentials import EXPONENTIALS, exponentials, read_with
+from ptir.codegen.memory import Resident
+from ptir.switches import THREADS
+
+__all__ = [
+    "EXPONENTIALS",
+    "THREADS",
+    "Argument",
+    "CLike",
+    "Dialect",
+    "KernelBackend",
+    "KernelDevice",
+    "Matrices",
+    "Resident",
+    "Spelling",
+    "Staying",
+    "Together",
+    "Traits",
+    "Walk",
+    "built",
+    "cache_folder",
+    "clike",
+    "exponentials",
+    "processor",
+    "read_with",
+    "replace_file",
+]
