@@ -1,8 +1,8 @@
 """Runs every fenced block of a Markdown page in the current folder: `python run_page.py PAGE`.
 
 Python blocks share one namespace; in console and sh blocks, lines after `$ ` are commands and the
-lines below a command, if any, are the stdout it must print (`...` stands for any text). A `text output`
-fence is what the Python block in front of it must print. Fences of other languages are data.
+lines below a command, if any, are the stdout it must print (`...` stands for any text). A fence of
+`text output` is what the Python block in front of it must print. Other languages are data.
 """
 
 from __future__ import annotations

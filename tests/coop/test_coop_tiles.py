@@ -20,6 +20,7 @@ from ptir.capture.plan import PLANS
 from ptir.codegen import tiles, tune, tuned
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
+from ptir.codegen.families import FAMILIES
 from ptir.codegen.recorder import Recorded
 from ptir.codegen.tune import Case, run_time, tuning
 from ptir.passes.context import PassContext
@@ -129,7 +130,8 @@ def test_both_launches_of_a_kernel_are_timed(
     monkeypatch.setattr(
         own_tiles, "launch", lambda k, *sizes: (launched.append(sizes), launch(k, *sizes))
     )
-    monkeypatch.setattr(tune, "MEASURED", {"coop": (("attention",), (({"stretch": 200},),))})
+    monkeypatch.setattr(tune, "MEASURED", {"coop": (({"stretch": 200},),)})
+    monkeypatch.setattr(tune, "FAMILIES", {"attention": FAMILIES["attention"]})
     timed: list[tuple[list[tuple[int, int]], list[tuple[int, int]]]] = []
 
     def timer(kernel: Any, case: Case) -> float:

@@ -47,7 +47,7 @@ def written(fused: Fused, site: Site) -> tuple[Kernel | None, ...]:
 def form_of(fused: Fused, group: Group) -> tuple[Hashable, tuple[int, ...]]:
     """What is written for a group depends on this and the device; and the values that it is of."""
     graph = fused.graph
-    inside = _inside(group)
+    inside = group.inside
     values, seen = _seen(fused, group, inside)
     place_of = {value: place for place, value in enumerate(values)}
 
@@ -70,12 +70,6 @@ def form_of(fused: Fused, group: Group) -> tuple[Hashable, tuple[int, ...]]:
         renumbered(group, number),
     )
     return form, values
-
-
-def _inside(group: Group) -> frozenset[int]:
-    """The instructions that the kernel computes as its own, those of a row program in front too."""
-    prologue: Group | None = getattr(group.detail, "prologue", None)
-    return group.members | (prologue.members if prologue is not None else frozenset())
 
 
 def _seen(

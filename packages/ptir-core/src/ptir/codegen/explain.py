@@ -39,7 +39,7 @@ def _launched(fused: Fused, kernel: Kernel) -> Iterator[Part]:
     """A kernel, and what follows it, which reads nothing that others may: it writes exits."""
     group, *others = kernel.group, *kernel.launches[1:]
     needed, inlined = _needed(fused, group)
-    members = {*group.members, *_absorbed(group), *inlined}
+    members = {*group.inside, *inlined}
     members |= _passed(fused, group, members)
     types = fused.graph.block.types
     reads = tuple(
@@ -55,12 +55,6 @@ def _launched(fused: Fused, kernel: Kernel) -> Iterator[Part]:
         own = (value for value in group.exits if value in other.values)
         writes = tuple(_written(fused, group, value) for value in own)
         yield Part("kernel", other.family, (), (), writes, other.items, other.members)
-
-
-def _absorbed(group: Group) -> frozenset[int]:
-    """The instructions of a row program that runs inside a product."""
-    prologue: Group | None = getattr(group.detail, "prologue", None)
-    return prologue.members if prologue is not None else frozenset()
 
 
 def _needed(fused: Fused, group: Group) -> tuple[dict[int, int], set[int]]:

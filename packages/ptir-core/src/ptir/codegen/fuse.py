@@ -8,15 +8,13 @@ would cost more than writing and reading it: the rule saves bytes first, then op
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from ptir.codegen.elementwise import ELEMENTWISE
-from ptir.codegen.families import FAMILIES, elements
-from ptir.codegen.families.product import rows_in_memory
-from ptir.codegen.families.product_parts import HELD, Product
-from ptir.codegen.families.rounding import is_absorbed
-from ptir.codegen.families.rows import Rows
-from ptir.codegen.graph import CHEAP, Graph, is_free, is_map, weight
+from ptir.codegen.families import FAMILIES
+from ptir.codegen.families import stored as group_that_stores
+from ptir.codegen.graph import CHEAP, Graph, is_free, is_map, splat, weight
 from ptir.codegen.kernel import Group
 from ptir.ir.program import Block
 
@@ -44,7 +42,7 @@ def fuse(block: Block) -> Fused:
     stored = _stored(graph, heroes)
     made = {value for group in heroes for value in group.exits}
     maps = [
-        elements.group(graph, value)
+        group_that_stores(graph, value)
         for value in sorted(stored - made)
         if not _is_constant(graph, value)
     ]
@@ -71,46 +69,26 @@ def _heroes(graph: Graph) -> list[Group]:
 
 
 def _absorbed(graph: Graph, heroes: list[Group]) -> list[Group]:
-    """Row programs that only feed products of few rows move into those products."""
-    by_exit = {value: group for group in heroes for value in group.exits}
-    products = [g for g in heroes if isinstance(g.detail, Product)]
-    prologues = {g: p for g in products if (p := _prologue(graph, g, by_exit)) is not None}
-    wanted: dict[int, int] = {}
-    for group in prologues.values():
-        wanted[group.exits[0]] = wanted.get(group.exits[0], 0) + 1
+    """Groups whose results only others read that can compute them themselves move into those."""
+    made = {value: group for group in heroes for value in group.exits}
+    fronts = {
+        group: front
+        for group in heroes
+        if (front := FAMILIES[group.family].prologue_of(graph, group, made)) is not None
+    }
+    wanted = Counter(prologue.exits[0] for _, prologue in fronts.values())
     gone = {v for v, n in wanted.items() if n == len(_kernels_reading(graph, v))}
     gone -= graph.outputs
     kept: list[Group] = []
     for group in heroes:
-        prologue = prologues.get(group)
+        operand, prologue = fronts.get(group, (None, None))
         if prologue is not None and prologue.exits[0] in gone:
-            kept.append(_with_prologue(group, prologue))
+            own = (value for value in group.reads if value != operand)
+            reads = tuple(dict.fromkeys((*own, *prologue.reads)))
+            kept.append(replace(group, prologue=prologue, reads=reads))
         elif not set(group.exits) <= gone or not group.exits:
             kept.append(group)
     return kept
-
-
-def _prologue(graph: Graph, product: Group, by_exit: dict[int, Group]) -> Group | None:
-    """The row program whose rows are the activations of a product of few rows."""
-    detail: Product = product.detail
-    source = graph.behind_views(detail.lhs, by_exit)
-    group = by_exit.get(source)
-    if group is None or not isinstance(group.detail, Rows) or not detail.is_streamed:
-        return None
-    rows = group.detail
-    same = (rows.count, rows.size) == (detail.rows, detail.inputs)
-    fits = rows.count * rows.size <= HELD
-    return group if same and fits and _unmoved(graph, detail.lhs, source) else None
-
-
-def _unmoved(graph: Graph, value: int, source: int) -> bool:
-    """Whether the views between two values keep every element where it is in memory."""
-    while value != source:
-        made = graph.instruction(value)
-        if made is None or made.op not in ("reshape", "stop_gradient"):
-            return False
-        value = made.operands[0]
-    return True
 
 
 def _kernels_reading(graph: Graph, value: int) -> set[int]:
@@ -119,18 +97,16 @@ def _kernels_reading(graph: Graph, value: int) -> set[int]:
     pending = [value]
     while pending:
         for position in graph.readers.get(pending.pop(), ()):
-            if is_free(graph.block.instructions[position]) or is_absorbed(graph, position):
+            if is_free(graph.block.instructions[position]) or _is_inlined(graph, position):
                 pending.extend(graph.results[position])
             else:
                 found.add(position)
     return found
 
 
-def _with_prologue(group: Group, prologue: Group) -> Group:
-    detail = replace(group.detail, prologue=prologue)
-    own = tuple(v for v in group.reads if v != detail.lhs)
-    reads = tuple(dict.fromkeys((*own, *prologue.reads)))
-    return replace(group, detail=detail, reads=reads)
+def _is_inlined(graph: Graph, position: int) -> bool:
+    """Whether readers compute an instruction themselves that could be a kernel's anchor."""
+    return any(family.is_inlined(graph, position) for family in FAMILIES.values())
 
 
 # --- what is stored ---
@@ -147,13 +123,7 @@ def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
     for number, group in enumerate(heroes):
         for value in group.reads:
             consumers.setdefault(value, set()).add(-1 - number)
-    claimed = {p for group in heroes for p in group.members}
-    claimed |= {
-        p
-        for group in heroes
-        if isinstance(group.detail, Product) and group.detail.prologue is not None
-        for p in group.detail.prologue.members
-    }
+    claimed = {position for group in heroes for position in group.inside}
     stored |= _deep(graph, stored, claimed)
     for position in reversed(range(len(graph.block.instructions))):
         if position not in claimed:
@@ -166,8 +136,7 @@ def _exact(graph: Graph, group: Group, made: frozenset[int]) -> set[int]:
     shared = set(group.shares.values())
     plain = (value for value in group.exact if value not in shared)
     found = shared | {graph.behind_views(value, made) for value in plain}
-    if isinstance(group.detail, Product) and not group.detail.is_held:
-        found.add(rows_in_memory(graph, group.detail, made))
+    found.update(FAMILIES[group.family].in_memory(graph, group, made))
     return {value for value in found if value in graph.maker}
 
 
@@ -215,8 +184,6 @@ def _is_shared(graph: Graph, value: int, readers: set[int], claimed: set[int]) -
     made = graph.instruction(value)
     assert made is not None
     if made.op == "constant":
-        from ptir.codegen.graph import splat
-
         return bool(readers) and splat(made) is None
     if not readers:  # no kernel needs it
         return False

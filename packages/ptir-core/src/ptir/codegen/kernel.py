@@ -29,6 +29,7 @@ class Group:
     ``exact`` operands must lie in memory as they are, but for views. ``shares`` maps an exit to
     the operand whose memory it is written into. ``detail`` belongs to the family: a record whose
     fields say which of their numbers are values and instructions, or the position of the hero.
+    ``prologue`` is a group that would store an operand; it runs inside this kernel instead.
     """
 
     family: str
@@ -38,6 +39,12 @@ class Group:
     detail: Annotated[Any, "position"] = None
     exact: tuple[Value, ...] = ()
     shares: Mapping[Value, Value] = field(default_factory=dict[int, int])
+    prologue: Group | None = None
+
+    @property
+    def inside(self) -> frozenset[int]:
+        """The instructions that the kernel computes as its own, its prologue's among them."""
+        return self.members | (self.prologue.inside if self.prologue else frozenset())
 
     @property
     def position(self) -> int:
@@ -226,30 +233,3 @@ def finished(
     values = tuple(writer.arguments)
     groups = members, writer.shared_bytes
     return Kernel(group.family, Code.of(writer), values, items, group, scratch, over, *groups)
-
-
-@dataclass(frozen=True)
-class Family:
-    """One row of the table of families.
-
-    ``match(graph, position)`` gives the group around a hero, or None; ``write(group, site)``
-    gives the serial kernel, ``coop(group, site)`` the one of work-groups, or None where that has
-    no such form. Only ``match`` says what is in a kernel: it is the same in both schedules.
-    """
-
-    name: str
-    match: Callable[[Graph, int], Group | None]
-    write: Callable[[Group, Site], Kernel]
-    coop: Callable[[Group, Site], Kernel | None] = lambda group, site: None
-
-    def kernel(self, group: Group, site: Site) -> Kernel:
-        """The kernel of a group in the site's schedule.
-
-        A family without a coop form is written as for a CPU: one work-item per item.
-        """
-        made = self.coop(group, site.single()) if site.coop else None
-        if made is None:
-            return self.write(group, replace(site, coop=False))
-        fits = made.shared <= site.traits.shared and made.members <= site.traits.group
-        assert fits, f"{self.name}: {made.members} members share {made.shared} bytes"
-        return made

@@ -11,6 +11,9 @@ from typing import Final
 
 from ptir.errors import PluginError, unknown_name
 
+FEW: Final = 8
+"""Most rows of a product that is streamed rather than blocked: its tiles are panels alone."""
+
 
 @dataclass(frozen=True)
 class Tiles:

@@ -49,11 +49,8 @@ COOP_CHANGES: Final[Changes] = (
     tuple({"row_elements": n} for n in (4, 8, 16)),
 )
 """What is tried where kernels are groups."""
-MEASURED: Final[Mapping[str, tuple[tuple[str, ...], Changes]]] = {
-    "serial": (("product",), CHANGES),
-    "coop": (("product", "attention", "rows"), COOP_CHANGES),
-}
-"""By schedule: the families that nearly all time of a model goes into, and what is tried."""
+MEASURED: Final[Mapping[str, Changes]] = {"serial": CHANGES, "coop": COOP_CHANGES}
+"""What is tried by schedule, on the kernels of families with that in ``Family.measured``."""
 MARGIN: Final = 0.03
 """How much faster a change must be to be taken."""
 REPEATS: Final = 5
@@ -115,7 +112,9 @@ def tuning(opened: Recorded, timer: Timer | None = None) -> Iterator[Outcome]:
         yield outcome
     finally:
         opened.recorder = around
-    families, changes = MEASURED[schedule_of(device)]
+    schedule = schedule_of(device)
+    changes = MEASURED[schedule]
+    families = [family.name for family in FAMILIES.values() if schedule in family.measured]
     with interned({}):
         cases = [
             case for family in families for case in _distinct(device, family, recorded, before)

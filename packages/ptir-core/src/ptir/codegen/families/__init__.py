@@ -1,47 +1,61 @@
-"""The kernel families, in the order in which they are asked for a hero: one row each."""
+"""**The kernel families**, in the order in which they are asked for an anchor: one row each."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ptir.codegen.families import (
-    attention,
-    attention_matrices,
-    cache,
-    convolution,
-    convolution_coop,
-    convolution_tiles,
-    dot,
-    elements,
-    fold,
-    order,
-    order_coop,
-    product,
-    random,
-    rounding,
-    rows,
-    rows_coop,
-    running,
-    scatter,
-    sorting,
-)
-from ptir.codegen.groups import threads
-from ptir.codegen.kernel import Family
+from ptir.codegen import rounded
+from ptir.codegen.family import Family, whole
+from ptir.codegen.filters import NAME, STORED
+from ptir.ops.rounded import BYTES, PAIRS, ROUND
+from ptir.types import F32
+
+if TYPE_CHECKING:
+    from ptir.codegen.graph import Graph
+    from ptir.codegen.kernel import Group
 
 _ROWS: Final = (
-    Family("attention", attention.match, attention.write, attention_matrices.coop),
-    Family("cache", cache.match, cache.write, threads(cache.write)),
-    Family("convolution", convolution.match, convolution_tiles.write, convolution_coop.coop),
-    Family("product", product.match, product.write, product.coop),
-    Family("rounding", rounding.match, rounding.write),
-    Family("dot", dot.match, dot.write, dot.coop),
-    Family("random", random.match, random.write, random.coop),
-    Family("rows", rows.match, rows.write, rows_coop.coop),
-    Family("fold", fold.match, fold.write, threads(fold.write)),
-    Family("order", order.match, sorting.write, order_coop.coop),
-    Family("running", running.match, running.write, running.coop),
-    Family("scatter", scatter.match, scatter.write, threads(scatter.write)),
-    Family("map", elements.match, elements.write, elements.coop),
+    Family(
+        "attention",
+        "attention",
+        composites={"attention": whole(F32)},
+        coop="attention_matrices",
+        measured=("coop",),
+    ),
+    Family("cache", "cache", composites={"cache_update": whole(*STORED)}, coop="cache"),
+    Family(
+        "convolution",
+        "convolution",
+        composites={NAME: whole(*STORED)},
+        written="convolution_tiles",
+        coop="convolution_coop",
+    ),
+    Family(
+        "product",
+        "product",
+        ops=("dot_general",),
+        composites={BYTES: rounded.refusal, PAIRS: rounded.refusal},
+        coop="product",
+        prologue="product",
+        materialized="product",
+        measured=("serial", "coop"),
+    ),
+    Family("rounding", "rounding", composites={ROUND: rounded.refusal}, inlined="rounding"),
+    Family("dot", "dot", ops=("dot_general",), coop="dot"),
+    Family("random", "random", ops=("rng_bits",), coop="random"),
+    Family("rows", "rows", ops=("reduce", "arg_max"), coop="rows_coop", measured=("coop",)),
+    Family("fold", "fold", ops=("reduce", "arg_max", "reduce_window"), coop="fold"),
+    Family("order", "order", ops=("sort", "top_k"), written="sorting", coop="order_coop"),
+    Family("running", "running", ops=("cumulative",), coop="running"),
+    Family("scatter", "scatter", ops=("scatter_reduce",), coop="scatter"),
+    Family("map", "elements", ops=("constant",), coop="elements"),
 )
 
 FAMILIES: Final[dict[str, Family]] = {family.name: family for family in _ROWS}
+
+
+def stored(graph: Graph, value: int) -> Group:
+    """The group that stores a value which no anchor makes."""
+    from ptir.codegen.families.elements import group
+
+    return group(graph, value)

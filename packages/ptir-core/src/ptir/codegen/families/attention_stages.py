@@ -13,7 +13,6 @@ from typing import Final
 from ptir.backend.matrices import Matrices
 from ptir.codegen.expr import Coordinate, Expr, Load, Var, constant
 from ptir.codegen.families.attention_coop import TeamAttention
-from ptir.codegen.families.product_parts import FEW
 from ptir.codegen.index import Index, axis, number
 from ptir.codegen.kernel import Group, Site
 from ptir.codegen.kernel_ir.conditions import less
@@ -22,6 +21,7 @@ from ptir.codegen.matrix_fragments import Stage
 from ptir.codegen.matrix_sides import EXACT, RUN, narrowed, side_of, split, word_of
 from ptir.codegen.matrix_slices import PAD
 from ptir.codegen.panels import UNPACKED
+from ptir.codegen.tiles import FEW
 from ptir.types import BF16, F16, F32, I32, U32
 
 KEYS: Final = 32

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from ptir.codegen.expr import Apply, Coordinate, Expr, as_index, compare
 from ptir.codegen.graph import Builder, Graph
+from ptir.codegen.groups import threads
 from ptir.codegen.index import Axis, Index, axis, digits, flatten, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.writer import Writer
@@ -108,3 +109,6 @@ def _copy(
     for place in range(whole * lanes, shape[3]):
         with writer.scope():
             one(number(place))
+
+
+coop = threads(write)

@@ -17,6 +17,7 @@ from ptir.codegen.expr import Coordinate, Expr, compare, constant, select
 from ptir.codegen.families.rows import WIDEST
 from ptir.codegen.folds import held, identity, take_better
 from ptir.codegen.graph import Graph
+from ptir.codegen.groups import threads
 from ptir.codegen.index import Axis, Index, axis, digits, number
 from ptir.codegen.kernel import Group, Kernel, Site, finished
 from ptir.codegen.movement import spread
@@ -138,3 +139,6 @@ def _axes(made: Instruction) -> tuple[int, ...]:
     if made.op == "arg_max":
         return (made.attributes["axis"],)
     return tuple(made.attributes["axes"])
+
+
+coop = threads(write)

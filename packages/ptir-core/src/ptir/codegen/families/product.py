@@ -8,6 +8,7 @@ owns tiles of rows and panels and keeps them in registers.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 
 from ptir.codegen.columns import panels_behind
 from ptir.codegen.expr import Load, Var
@@ -19,10 +20,11 @@ from ptir.codegen.families.product_blocked_dots import BlockedBytes, BlockedPair
 from ptir.codegen.families.product_blocked_matrices import TeamMatrices
 from ptir.codegen.families.product_digits import Digits
 from ptir.codegen.families.product_digits import fits as digits_fit
-from ptir.codegen.families.product_parts import Product, Rounded, rounds_itself
+from ptir.codegen.families.product_parts import HELD, Product, Rounded, rounds_itself
 from ptir.codegen.families.product_streamed import Streamed
 from ptir.codegen.families.product_streamed_coop import TeamStreamed
 from ptir.codegen.families.product_streamed_dots import StreamedDots
+from ptir.codegen.families.rows import Rows
 from ptir.codegen.graph import Builder, Graph, Unfusible, follows
 from ptir.codegen.index import Axis, axis, digits, number
 from ptir.codegen.kernel import Group, Kernel, Site
@@ -146,7 +148,36 @@ def _aligned(
     return True
 
 
-def rows_in_memory(graph: Graph, product: Product, made: frozenset[int]) -> int:
+def prologue(graph: Graph, group: Group, made: Mapping[int, Group]) -> tuple[int, Group] | None:
+    """The row program whose rows are the activations of a product of few rows."""
+    product: Product = group.detail
+    source = graph.behind_views(product.lhs, made)
+    found = made.get(source)
+    if found is None or not isinstance(found.detail, Rows) or not product.is_streamed:
+        return None
+    rows = found.detail
+    same = (rows.count, rows.size) == (product.rows, product.inputs)
+    fits = rows.count * rows.size <= HELD
+    return (product.lhs, found) if same and fits and _unmoved(graph, product.lhs, source) else None
+
+
+def _unmoved(graph: Graph, value: int, source: int) -> bool:
+    """Whether the views between two values keep every element where it is in memory."""
+    while value != source:
+        made = graph.instruction(value)
+        if made is None or made.op not in ("reshape", "stop_gradient"):
+            return False
+        value = made.operands[0]
+    return True
+
+
+def materialized(graph: Graph, group: Group, made: frozenset[int]) -> Collection[int]:
+    """Activations that an item does not keep to itself: each row lies in memory without gaps."""
+    product: Product = group.detail
+    return () if product.is_held else (_rows_in_memory(graph, product, made),)
+
+
+def _rows_in_memory(graph: Graph, product: Product, made: frozenset[int]) -> int:
     """The value to store so that each row of activations lies in memory without gaps.
 
     ``made`` are the values that kernels store anyway.

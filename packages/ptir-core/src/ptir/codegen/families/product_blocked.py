@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ptir.codegen.expr import Apply, Expr, Load, Var, constant
-from ptir.codegen.families.product_parts import FEW, Writing, add_product
+from ptir.codegen.families.product_parts import Writing, add_product
 from ptir.codegen.index import Axis, Index, axis, number
 from ptir.codegen.kernel import Kernel, finished, scratch_value
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.panels import LANES
 from ptir.codegen.quantized import Quantized
+from ptir.codegen.tiles import FEW
 from ptir.types import F32, I32, TensorType
 
 

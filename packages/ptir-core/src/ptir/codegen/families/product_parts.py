@@ -13,11 +13,10 @@ from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.panels import LANES, Panels
 from ptir.codegen.quantized import Quantized
 from ptir.codegen.renumber import Position, Value
+from ptir.codegen.tiles import FEW
 from ptir.codegen.writer import Writer
 from ptir.types import F32, I32, U32
 
-FEW: Final = 8
-"""Most rows that are streamed rather than blocked."""
 HELD: Final = 16384
 """Most activations that an item keeps to itself."""
 
@@ -42,17 +41,13 @@ class Rounded:
 
 @dataclass(frozen=True)
 class Product:
-    """One product: activations ``lhs`` [rows, inputs], packed weights, and what comes after it.
-
-    ``prologue`` is the row program that computes the activations, where it runs in every item.
-    """
+    """One product: activations ``lhs`` [rows, inputs], packed weights, and what comes after it."""
 
     position: Position
     lhs: Value
     packed: Value
     panels: Panels
     rows: int
-    prologue: Group | None = None
     quantized: Quantized | None = None
     rounded: Rounded | None = None
 
@@ -73,7 +68,7 @@ class Product:
 
     @property
     def own(self) -> frozenset[int]:
-        """What the product itself reads, without its prologue."""
+        """What the product itself reads."""
         found = [self.lhs, self.packed]
         if self.quantized is not None:
             found.append(self.quantized.scale)

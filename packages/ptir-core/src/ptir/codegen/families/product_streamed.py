@@ -61,13 +61,13 @@ class Streamed(Writing):
     def _activations(self) -> bool:
         """Compute what is not simply stored into a private array; says whether there is one."""
         rows, size = self.product.rows, self.product.inputs
-        if self.product.prologue is None and self._is_stored():
+        if self.group.prologue is None and self._is_stored():
             return False
         writer = self.writer
         writer.array("x", rows * size, F32)
         with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
-            prologue = self.product.prologue
+            prologue = self.group.prologue
             if prologue is not None:
                 self._run(prologue, row)
             else:

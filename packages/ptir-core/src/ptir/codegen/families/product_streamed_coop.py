@@ -76,7 +76,7 @@ class TeamStreamed(Writing):
 
     def _is_stored(self) -> bool:
         """Whether the activations are a matrix in memory."""
-        if self.product.prologue is not None:
+        if self.group.prologue is not None:
             return False
         expr = self.activation(axis("m", self.product.rows), axis("k", self.product.inputs))
         inputs = Axis("k", self.product.inputs)
@@ -84,7 +84,7 @@ class TeamStreamed(Writing):
 
     def _activations(self) -> Activation:
         """What gives an activation, once the row programs in front have run."""
-        prologue = self.product.prologue
+        prologue = self.group.prologue
         if prologue is None:
             return lambda m, place: self.activation(number(m), place)
         rows: Rows = prologue.detail

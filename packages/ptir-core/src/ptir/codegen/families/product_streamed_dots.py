@@ -48,13 +48,13 @@ class StreamedDots(Streamed):
     def _words_of_bf16(self) -> bool:
         """Rows of bf16 into private words, unless they lie in memory as such: then True."""
         rows, size = self.product.rows, self.product.inputs
-        if self.product.prologue is None and self._are_words_in_memory():
+        if self.group.prologue is None and self._are_words_in_memory():
             return True
         writer = self.writer
         writer.array("x", rows * size // 2, U32)
         with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
-            prologue = self.product.prologue
+            prologue = self.group.prologue
             if prologue is not None:
                 self._run(prologue, row)
             else:

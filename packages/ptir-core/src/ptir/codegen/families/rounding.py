@@ -30,7 +30,7 @@ BITS: Final = 0x4B400000
 NAN: Final = constant(F32, math.nan)
 
 
-def is_absorbed(graph: Graph, position: int) -> bool:
+def inlined(graph: Graph, position: int) -> bool:
     """Whether only products of few rows read what an instruction rounds: they do it themselves."""
     made = graph.block.instructions[position]
     if not is_rounding(made) or graph.outputs & set(graph.results[position]):
@@ -43,7 +43,7 @@ def is_absorbed(graph: Graph, position: int) -> bool:
 def match(graph: Graph, position: int) -> Group | None:
     """The group of one rounding."""
     made = graph.block.instructions[position]
-    if not is_rounding(made) or is_absorbed(graph, position):
+    if not is_rounding(made) or inlined(graph, position):
         return None
     members = frozenset((position,))
     return Group("rounding", members, made.operands, graph.results[position], exact=made.operands)

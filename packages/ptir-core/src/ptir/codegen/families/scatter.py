@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from ptir.codegen.elementwise import NARROW, cast, maximum, minimum
 from ptir.codegen.expr import Apply, Expr, Load, as_index, compare, constant
 from ptir.codegen.graph import Graph
+from ptir.codegen.groups import threads
 from ptir.codegen.index import ZERO, Axis, Index, axis, digits, flatten
 from ptir.codegen.kernel import Group, Kernel, Site, finished, scratch_value
 from ptir.codegen.movement import Coordinates, both
@@ -166,3 +167,6 @@ def _inside(entry: Expr, size: int) -> Expr:
     if entry.dtype.kind == "uint":
         return last
     return both(compare("ge", entry, constant(entry.dtype, 0)), last)
+
+
+coop = threads(write)
