@@ -155,14 +155,28 @@ def test_both_schedules_of_a_product_with_a_norm_in_front(
     close(coop, np.tanh(shares / shares.sum(-1, keepdims=True) @ weight * 9), 1e-4)
 
 
+def _softmax(x: Any) -> Any:
+    shares = np.exp(x - x.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize(("rows", "inputs"), [(2, 4100), (2, 4099), (8, 1024), (3, 5000)])
+@pytest.mark.parametrize(("before", "expected"), [(F.exp, np.exp), (F.softmax, _softmax)])
 def test_activations_that_do_not_fit_into_shared_memory_come_in_parts(
-    opencl: Target, monkeypatch: pytest.MonkeyPatch
+    opencl: Target,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    inputs: int,
+    before: Any,
+    expected: Any,
 ) -> None:
+    """Behind a row program too, which has a part of the memory."""
     device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
     monkeypatch.setattr(device, "traits", replace(device.traits, shared=32768))
-    x, weight = normal(2, 4100), normal(4100, 40, seed=1)
-    found = with_parameters(opencl, lambda x, w: F.linear(F.exp(x), w, layout="io"), x, weight)
-    close(found, np.exp(x.astype(np.float64)) @ weight, 2e-4)
+    monkeypatch.setenv("PTIR_VERIFY", "1")
+    x, weight = normal(rows, inputs), normal(inputs, 40, seed=1)
+    found = with_parameters(opencl, lambda x, w: F.linear(before(x), w, layout="io"), x, weight)
+    close(found, expected(x.astype(np.float64)) @ weight, 2e-4)
 
 
 def test_little_shared_memory_makes_tiles_smaller(

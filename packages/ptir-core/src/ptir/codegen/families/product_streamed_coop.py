@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final
 
-from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Load, Var, constant
+from ptir.codegen.expr import Apply, Cell, Coordinate, Expr, Load, Var, constant
 from ptir.codegen.families.product_parts import Writing
 from ptir.codegen.families.rows import Rows
 from ptir.codegen.families.rows_coop import TeamRows, fitting
@@ -98,47 +98,43 @@ class TeamStreamed(Writing):
             bodies.append(body)
         return lambda m, place: bodies[m].exit(rows.exits[0], place)
 
-    @property
-    def _part(self) -> int:
-        """Words along the inputs whose activations fit into shared memory at once."""
-        rows = self.product.rows
-        folds = (self.team.members * OUTPUTS + LANES) * rows
-        room = self.site.traits.shared // F32.itemsize - folds
-        return min(self.words, max(self.along, room // (rows * self.per)))
-
     def _in_parts(self, activation: Activation) -> None:
         """Compute activations into shared memory, as many as fit, and multiply them."""
-        writer, part, rows = self.writer, self._part, self.product.rows
-        size, parts = part * self.per, -(-self.words // part)
-        x = writer.shared(F32, rows * size)
+        writer, rows = self.writer, self.product.rows
+        folds = (self.team.members * OUTPUTS + LANES) * rows
+        left = (self.site.traits.shared - writer.shared_bytes) // F32.itemsize - folds
+        part = min(self.words, max(self.along, left // (rows * self.per)))
+        x = writer.shared(F32, rows * part * self.per)
+        parts, rest = divmod(self.words, part)
         with writer.loop(Axis("part", parts), 0, parts, rolled=True):
-            first = axis("part", parts) * size
-            for m in range(rows):
-                with self.team.own(size, "k") as own:
-                    place = first + own
-                    whole = parts * size == self.product.inputs
-                    with writer.when(None if whole else less(place, self.product.inputs)):
-                        writer.put(x, own + m * size, activation(m, place))
-            writer.barrier()
-            left = Coordinate(I32, number(self.words) - axis("part", parts) * part)
-            end = part if parts == 1 else writer.let(Apply(I32, "min", Const(I32, part), left))
-            self._multiply(first, end, lambda m, k: Cell(F32, x, k - first + m * size))
-            writer.barrier()
+            self._one_part(x, activation, axis("part", parts) * part, part)
+        if rest:
+            self._one_part(x, activation, number(parts * part), rest)
+
+    def _one_part(self, x: str, activation: Activation, first: Index, words: int) -> None:
+        """The activations of so many words from ``first`` on, and the products with them."""
+        writer, begin, size = self.writer, first * self.per, words * self.per
+        for m in range(self.product.rows):
+            with self.team.own(size, "k") as own:
+                writer.put(x, own + m * size, activation(m, begin + own))
+        writer.barrier()
+        self._multiply(begin, words, lambda m, k: Cell(F32, x, k - begin + m * size))
+        writer.barrier()
 
     # --- products ---
 
-    def _multiply(self, first: Index, end: int | Var, x: Activation) -> None:
-        """Multiply the member's words from input ``first`` on, several at a time."""
+    def _multiply(self, first: Index, words: int, x: Activation) -> None:
+        """Multiply the member's words of those from input ``first`` on, several at a time."""
         writer = self.writer
         flight = FLIGHT // (self.per * self.product.rows)
-        flight = max(1, min(flight, self.words // self.along, OUTPUTS))
+        flight = max(1, min(flight, words // self.along, OUTPUTS))
         w = writer.declare(Coordinate(I32, self.team.member // ACROSS), writer.name("w"))
-        at = Index({Axis(w.name, self.words): 1})
+        at = Index({Axis(w.name, words): 1})
         for several in sorted({flight, 1}, reverse=True):
-            inside = less(at + (several - 1) * self.along, end)
+            inside = less(at + (several - 1) * self.along, words)
             with writer.repeat(w, inside, Coordinate(I32, at + several * self.along)):
                 for n in range(several):
-                    self._word(first + (axis(w.name, self.words) + n * self.along) * self.per, x)
+                    self._word(first + (axis(w.name, words) + n * self.along) * self.per, x)
 
     def _word(self, first: Index, x: Activation) -> None:
         """Multiply one word of each output of the member: the inputs from ``first`` on."""
