@@ -263,10 +263,6 @@ def _is_not(one: tuple[object, ...], other: object) -> bool:
     return not _is(one, other)
 
 
-def _hash(one: tuple[object, ...]) -> int:
-    return hash((type(one), tuple.__hash__(one)))
-
-
 # To a tuple only what it holds counts: a break would be a barrier.
 for _kind in get_args(Statement):
-    _kind.__eq__, _kind.__ne__, _kind.__hash__ = _is, _is_not, _hash
+    _kind.__eq__, _kind.__ne__, _kind.__hash__ = _is, _is_not, tuple.__hash__
