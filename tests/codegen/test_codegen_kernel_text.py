@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
-from paper import DEVICE, GroupsBackend, PaperBackend
+from paper import DEVICE, GroupsBackend, PaperBackend, PaperDevice, optimized
 
 import ptir
 from corpus_slices import ByOp
-from ptir.backend.contract import Target
+from ptir.backend.contract import Options, Target
+from ptir.backend.kernel import Argument
 from ptir.capture.plan import PLANS
-from ptir.codegen import compile
+from ptir.codegen import chains, compile
 from ptir.codegen.alike import written
-from ptir.codegen.expr import Apply, Const, Coordinate, Var
+from ptir.codegen.context import Context
+from ptir.codegen.expr import Apply, Const, Coordinate, Var, interned
 from ptir.codegen.index import Dynamic, Index, Quotient, Remainder, axis
 from ptir.codegen.kernel import Code, Kernel
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.nodes import Assign, Barrier, Break, If, Let, Statement, Store
 from ptir.codegen.kernel_ir.text import STATEMENTS, Body, fields_of, line, parsed, printed
-from ptir.codegen.kernel_ir.values import Gather, Read
+from ptir.codegen.kernel_ir.values import Claim, Gather, Read
 from ptir.errors import PtirError, VerifyError
+from ptir.functional import softmax
 from ptir.ops.implementations import active_overrides
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
-from ptir.types import BOOL, F32, I32
+from ptir.types import BOOL, F32, I8, I32
 from ptir_testsuite.running.execute import options_of
 
 BACKENDS = {"serial": PaperBackend, "groups": GroupsBackend}
@@ -100,6 +104,12 @@ TEXTS: dict[str, Callable[[], Statement]] = {
         F32, "b1", Index({Quotient(AT + 1, 2): 1, Remainder(AT, 3): 1}), X
     ),
     "barrier": Barrier,
+    "announce turn, [16], claim(turn, [i:4*2])": lambda: nodes.Announce(
+        "turn", Index({}, 16), Claim("turn", AT * 2)
+    ),
+    "call f, turns, [0], 3:i32, uses, [i:4], (f32, i8), (true, false)": lambda: nodes.Call(
+        "f", "turns", Index({}), Const(I32, 3), "uses", AT, (F32, I8), (True, False)
+    ),
     "prefetch f32, b0, [i:4], 64": lambda: nodes.Prefetch(F32, "b0", AT, 64),
     "copywords shared1, [i:4], b0, [i:4*4]": lambda: nodes.CopyWords("shared1", AT, "b0", AT * 4),
 }
@@ -152,6 +162,41 @@ def test_bad_text_is_named_with_what_was_expected(text: str) -> None:
     assert re.search(said, str(found.value)), str(found.value)
     with pytest.raises(VerifyError, match="line 2, column 1: expected the end of the text"):
         parsed("head {} each {}\nhead")
+
+
+def test_phases_and_chains_are_code_that_is_legal_and_read_back() -> None:
+    device = PaperDevice()
+    device.traits = replace(device.traits, memories=8)
+    x = ptir.spec("f32", 6, 40)
+    program = ptir.capture(lambda x: softmax(softmax(x).sum(axis=1, keepdims=True) + x, axis=0), x)
+    context = Context.of(device)
+    with interned(context.source.nodes):
+        made = compile.compile_block(optimized(program).main, context, Options())
+        assert "chain_0_phases" in made.source
+        codes = [chains.phase(kernel.code) for kernel in made.kernels if kernel]
+        (chain,) = made.chains
+        numbers = range(len(codes))
+        phases = chains.phases(chain, made.kernels, made.plan, made.piece, numbers)
+        functions = [(f"f{n}", code.arguments) for n, code in enumerate(codes)]
+        whole = chains.staying_code(device.dialect, "table", chain, phases, functions, 2)
+        for code in (*codes, whole):
+            check(code)
+        table, nbytes = Argument("table", I32, False), {"table": len(codes) * 12}
+        turns = chain.counters.nbytes
+        assert problems(whole, table, nbytes | {"turns": turns}) == []
+        assert problems(whole, table, nbytes | {"turns": turns - 4 * chains.LINE}) != []
+        given = Let(chains.ITEMS, Const(I32, 9))
+        counters = Argument(chains.COUNTERS, I32, True)
+        for code in codes:
+            whole = replace(code, head=(given, *code.head))
+            assert problems(whole, counters, {chains.COUNTERS: 8 * chains.LINE}) == []
+            assert problems(whole, counters, {chains.COUNTERS: 4 * chains.LINE}) != []
+
+
+def problems(code: Code, more: Argument, nbytes: dict[str, int]) -> list[str]:
+    """What is wrong with code that takes one thing more."""
+    faults = replace(code, arguments=(*code.arguments, more)).faults(1, nbytes)
+    return [str(fault) for fault in faults]
 
 
 def test_statements_of_other_kinds_are_not_equal() -> None:

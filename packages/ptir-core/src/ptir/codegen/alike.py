@@ -32,11 +32,13 @@ def written(fused: Fused, site: Site) -> tuple[Kernel | None, ...]:
             kernels.append(None)
             continue
         form, values = form_of(fused, group)
-        if form not in known:
-            known[form] = FAMILIES[group.family].kernel(group, site), values
-            kernels.append(known[form][0])
+        before = known.get(form)
+        if before is None:
+            made = FAMILIES[group.family].kernel(group, site)
+            known[form] = made, values
+            kernels.append(made)
         else:
-            kernel, others = known[form]
+            kernel, others = before
             reused = _renamed(kernel, group, dict(zip(others, values, strict=True)))
             if checked:
                 _check(reused, FAMILIES[group.family].kernel(group, site))

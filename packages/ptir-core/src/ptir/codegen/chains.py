@@ -14,14 +14,33 @@ last worker to leave sets them all to zero for the next run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 from ptir.backend.kernel import Argument, Dialect, Staying
-from ptir.codegen.kernel import Kernel
+from ptir.codegen.expr import Apply, Const, Expr, Var
+from ptir.codegen.index import ZERO, Index, axis, dynamic
+from ptir.codegen.kernel import Code, Kernel
+from ptir.codegen.kernel_ir.nodes import (
+    Addresses,
+    Announce,
+    Assign,
+    Call,
+    Declare,
+    Fence,
+    For,
+    If,
+    Let,
+    Pause,
+    Statement,
+    Store,
+    Switch,
+    While,
+)
+from ptir.codegen.kernel_ir.values import Claim, Read, Seen
 from ptir.codegen.plan import MemoryPlan
 from ptir.codegen.recipe import Place
-from ptir.types import I32, U8, TensorType
+from ptir.types import BOOL, I32, U8, TensorType
 
 LINE: Final = 16
 """Counters in a cache line."""
@@ -120,26 +139,90 @@ def phases(
     return tuple(found)
 
 
-# --- text ---
+# --- kernels ---
+
+ITEM, ITEMS, DONE, LOOKS = (Var(I32, name) for name in ("item", "items", "done", "looks"))
+KIND, FIRST = Var(I32, "kind"), Var(I32, "first")
+COUNTERS, USES = "turn", "uses"
+"""The counters of a phase, and the addresses of what all phases use."""
 
 
-def function(dialect: Dialect, staying: Staying, name: str, kernel: Kernel) -> str:
-    """A kernel as a function that claims items as long as there are some."""
-    listed = "".join(f", {dialect.pointer(a)}{a.name}" for a in kernel.arguments)
-    turn = dialect.pointer(Argument("turn", I32, True))
-    claim = staying.claim.format("turn")
-    lines = (
-        f"{staying.function} {name}({turn}turn, const int items{listed}) {{",
-        *((kernel.code.head_text,) if kernel.code.head else ()),
-        "  int done = 0;",
-        f"  for (int item = {claim}; item < items; item = {claim}) {{",
-        kernel.code.each_text,
-        "    done += 1;",
-        "  }",
-        f"  {staying.announce.format(f'turn + {LINE}', 'done')}",
-        "}",
+def phase(code: Code) -> Code:
+    """What a worker does in a phase: items that it claims, as long as there are some."""
+    claim = Claim(COUNTERS, ZERO)
+    each = *code.each, Assign(DONE, _next(DONE))
+    claimed = While(ITEM, claim, Apply(BOOL, "lt", ITEM, ITEMS), claim, each)
+    announced = Announce(COUNTERS, Index({}, LINE), DONE)
+    return replace(code, each=(Declare((DONE,), (Const(I32, 0),)), claimed, announced))
+
+
+def _next(variable: Var) -> Expr:
+    return Apply(I32, "add", variable, Const(I32, 1))
+
+
+def function(dialect: Dialect, staying: Staying, name: str, code: Code) -> str:
+    """The code of a phase as a function that takes counters, items and buffers."""
+    listed = "".join(f", {dialect.pointer(a)}{a.name}" for a in code.arguments)
+    turn = dialect.pointer(Argument(COUNTERS, I32, True))
+    head = f"{staying.function} {name}({turn}{COUNTERS}, const int {ITEMS.name}{listed})"
+    return f"{head} {{\n{code.text}\n}}"
+
+
+Functions: TypeAlias = Sequence[tuple[str, Sequence[Argument]]]
+"""The names and arguments of functions, by number."""
+
+
+def staying_code(
+    dialect: Dialect,
+    table: str,
+    chain: Chain,
+    made: Sequence[Phase],
+    functions: Functions,
+    workers: int,
+) -> Code:
+    """What a worker does in a chain. ``table`` has a row for each phase (``_rows``)."""
+    buffers = [Argument(f"m{n}", U8, True) for n in range(len(chain.memories))]
+    uses = [use for each in made for use in each.uses]
+    row, turn = axis("n", len(made)) * 3, axis("n", len(made)) * STRIDE
+    kind, items, first = (Read(I32, table, row + n) for n in range(3))
+    claimed = (
+        Let(KIND, kind),
+        Let(FIRST, first),
+        _called(made, functions, turn, dynamic(FIRST, 0, len(uses))),
     )
-    return "\n".join(lines)
+    waiting = Apply(BOOL, "lt", Seen(TURNS, turn + LINE), ITEMS)
+    impatient = If(Apply(BOOL, "gt", LOOKS, Const(I32, PATIENCE)), (Pause(),))
+    each_phase = (
+        Let(ITEMS, items),
+        If(Apply(BOOL, "lt", Seen(TURNS, turn), ITEMS), claimed),
+        While(LOOKS, Const(I32, 0), waiting, _next(LOOKS), (impatient,)),
+        Fence(),
+    )
+    left = Claim(TURNS, Index({}, len(made) * STRIDE))
+    is_last = Apply(BOOL, "eq", left, Const(I32, workers - 1))
+    count = len(made) * 2 + 1
+    cleared = Store(I32, TURNS, axis("n", count) * LINE, Const(I32, 0))
+    statements = (
+        Addresses(USES, tuple(f"m{memory}" for memory, _ in uses), tuple(at for _, at in uses)),
+        _counted(len(made), each_phase),
+        If(is_last, (_counted(count, (cleared,)),)),
+    )
+    return Code((), statements, (*buffers, Argument(TURNS, I32, True)), dialect)
+
+
+def _counted(end: int, body: tuple[Statement, ...]) -> For:
+    return For("n", Const(I32, 0), Const(I32, end), 1, body)
+
+
+def _called(made: Sequence[Phase], functions: Functions, turn: Index, first: Index) -> Switch:
+    """The function of the phase at hand."""
+    numbers = sorted({phase.function for phase in made})
+    bodies: list[tuple[Statement, ...]] = []
+    for one in numbers:
+        name, arguments = functions[one]
+        dtypes, written = tuple(a.dtype for a in arguments), tuple(a.written for a in arguments)
+        bodies.append((Call(name, TURNS, turn, ITEMS, USES, first, dtypes, written),))
+    return Switch(KIND, tuple(numbers), tuple(bodies))
 
 
 def kernel(
@@ -148,40 +231,14 @@ def kernel(
     name: str,
     chain: Chain,
     made: Sequence[Phase],
-    functions: Sequence[tuple[str, Sequence[Argument]]],
+    functions: Functions,
     workers: int,
 ) -> str:
-    """The kernel of a chain. ``functions`` are the names and arguments of its functions."""
-    buffers = [Argument(f"m{n}", U8, True) for n in range(len(chain.memories))]
-    arguments = (*buffers, Argument(TURNS, I32, True))
-    uses = [use for phase in made for use in phase.uses]
-    bytes_at, turn = (dialect.pointer(Argument("", dtype, True)) for dtype in (U8, I32))
-    listed = ", ".join(
-        f"m{memory} + {offset}" if offset else f"m{memory}" for memory, offset in uses
-    )
-    last = f"{TURNS} + {len(made) * STRIDE}"
-    table = staying.table.format(f"{name}_phases", ", ".join(map(str, _rows(made))))
-    lines = (
-        f"  {bytes_at}const uses[] = {{{listed}}};",
-        f"  for (int n = 0; n < {len(made)}; n += 1) {{",
-        f"    {turn}turn = {TURNS} + n * {STRIDE};",
-        f"    const int items = {name}_phases[n * 3 + 1];",
-        f"    if ({staying.seen.format('turn')} < items) {{",
-        f"      {bytes_at}const *use = uses + {name}_phases[n * 3 + 2];",
-        f"      switch ({name}_phases[n * 3]) {{",
-        *_cases(dialect, made, functions),
-        "      }",
-        "    }",
-        f"    for (int looks = 0; {staying.seen.format(f'turn + {LINE}')} < items; looks += 1) {{",
-        f"      if (looks > {PATIENCE}) {{ {staying.pause} }}",
-        "    }",
-        f"    {staying.fence}",
-        "  }",
-        f"  if ({staying.claim.format(last)} == {workers - 1}) {{",
-        f"    for (int n = 0; n < {len(made) * 2 + 1}; n += 1) {TURNS}[n * {LINE}] = 0;",
-        "  }",
-    )
-    return f"{table}\n{dialect.kernel(name, arguments, chr(10).join(lines))}"
+    """The kernel of a chain."""
+    table = f"{name}_phases"
+    code = staying_code(dialect, table, chain, made, functions, workers)
+    rows = staying.table.format(table, ", ".join(map(str, _rows(made))))
+    return f"{rows}\n{dialect.kernel(name, code.arguments, code.text)}"
 
 
 def _rows(made: Sequence[Phase]) -> Iterator[int]:
@@ -190,12 +247,3 @@ def _rows(made: Sequence[Phase]) -> Iterator[int]:
     for phase in made:
         yield from (phase.function, phase.items, first)
         first += len(phase.uses)
-
-
-def _cases(
-    dialect: Dialect, made: Sequence[Phase], functions: Sequence[tuple[str, Sequence[Argument]]]
-) -> Iterator[str]:
-    for number in sorted({phase.function for phase in made}):
-        name, arguments = functions[number]
-        given = "".join(f", ({dialect.pointer(a)})use[{n}]" for n, a in enumerate(arguments))
-        yield f"        case {number}: {name}(turn, items{given}); break;"

@@ -11,6 +11,8 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
+from ptir.types import DType
+
 Value: TypeAlias = Annotated[int, "value"]
 """A value of the block; below zero where there is none."""
 Position: TypeAlias = Annotated[int, "position"]
@@ -24,10 +26,25 @@ Numbering = Callable[[Role, int], Hashable]
 
 
 @cache
-def _roles(kind: type) -> tuple[tuple[str, Role], ...]:
-    """The fields of a record, and what the numbers in each stand for."""
+def _roles(kind: type) -> tuple[tuple[str, Role], ...] | None:
+    """The fields of a record, and what the numbers in each stand for.
+
+    None where it is no record, or one that says the same wherever it stands.
+    """
+    if not is_dataclass(kind):
+        return None
     hints = get_type_hints(kind, include_extras=True)
+    if all(_is_plain(hint) for hint in hints.values()):
+        return None
     return tuple((one.name, _role(hints[one.name])) for one in fields(kind))
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether what a field holds is equal to itself alone, and holds no value or instruction."""
+    inner = get_args(hint)
+    if get_origin(hint) is Annotated or not inner:
+        return hint in (int, str, bool, DType, type(None), Ellipsis)
+    return all(_is_plain(one) for one in inner)
 
 
 def _role(hint: Any) -> Role:
@@ -42,19 +59,21 @@ def _role(hint: Any) -> Role:
 
 def renumbered(found: Any, number: Numbering, role: Role = "itself") -> Hashable:
     """A record, or what one holds, with other numbers for values and instructions."""
-    if is_dataclass(found) and not isinstance(found, type):
-        held = (renumbered(getattr(found, name), number, own) for name, own in _roles(type(found)))
-        return type(found), *held
+    kind: Any = type(found)
+    roles = _roles(kind)
+    if roles is not None:
+        return kind, *[renumbered(getattr(found, name), number, own) for name, own in roles]
     if role == "values":
         return frozenset(number("value", one) for one in found)
+    if kind is int:
+        return found if role == "itself" or found < 0 else number(role, found)
     if isinstance(found, tuple):
-        return tuple(renumbered(one, number, role) for one in found)
+        return tuple([renumbered(one, number, role) for one in found])
     if isinstance(found, frozenset):
-        return frozenset(renumbered(one, number, role) for one in found)
+        return frozenset([renumbered(one, number, role) for one in found])
     if isinstance(found, Mapping):
         return frozenset(renumbered(pair, number, role) for pair in found.items())
     if isinstance(found, float):
         return found.hex()  # zeros of either sign are equal
-    if role == "itself" or found is None or found < 0:
-        return found  # type: ignore[no-any-return]
-    return number(role, found)
+    held: Hashable = found
+    return held

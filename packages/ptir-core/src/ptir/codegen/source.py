@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from ptir.backend.kernel import Argument, KernelDevice
-from ptir.codegen.chains import Chain, Phase, function
+from ptir.codegen.chains import Chain, Phase, function, phase
 from ptir.codegen.chains import kernel as chain_text
 from ptir.codegen.expr import Nodes
 from ptir.codegen.kernel import Code, Kernel
@@ -56,13 +56,14 @@ class SourceFile:
         return self._phases[kernel.code]
 
     def _numbered(self, kernel: Kernel) -> int:
-        said, staying = _said(kernel.code), self.dialect.staying
+        code, staying = phase(kernel.code), self.dialect.staying
+        said = _said(code)
         assert staying is not None
         if said not in self._numbers:
             name = f"{kernel.family}_phase_{len(self._numbers)}"
             self._numbers[said] = len(self._functions)
             self._functions.append((name, kernel.arguments))
-            self.texts.append(function(self.dialect, staying, name, kernel))
+            self.texts.append(function(self.dialect, staying, name, code))
         return self._numbers[said]
 
     def chain(self, chain: Chain, made: Sequence[Phase]) -> str:

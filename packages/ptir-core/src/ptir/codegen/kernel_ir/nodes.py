@@ -174,6 +174,55 @@ class CopyWords(NamedTuple):
     at: Index
 
 
+class Announce(NamedTuple):
+    """Add ``by`` to a counter: who sees it sees all that this worker wrote before."""
+
+    memory: str
+    at: Index
+    by: Expr
+
+
+class Fence(NamedTuple):
+    """See, from here on, what others wrote before they announced what was seen."""
+
+
+class Pause(NamedTuple):
+    """Give way to other threads, where a language can say so."""
+
+
+class Switch(NamedTuple):
+    """The body whose number a value is."""
+
+    value: Expr
+    numbers: tuple[int, ...]
+    bodies: tuple[tuple[Statement, ...], ...]
+
+
+class Addresses(NamedTuple):
+    """An array of addresses: each the begin of a memory and bytes behind it."""
+
+    name: str
+    memories: tuple[str, ...]
+    offsets: tuple[int, ...]
+
+
+class Call(NamedTuple):
+    """Call the function of a phase, given its counters, its items and its buffers.
+
+    The counters lie in ``memory`` from ``at`` on; the addresses of the buffers, of types ``dtypes``
+    and perhaps ``written``, in the array ``addresses`` from ``first`` on.
+    """
+
+    function: str
+    memory: str
+    at: Index
+    items: Expr
+    addresses: str
+    first: Index
+    dtypes: tuple[DType, ...]
+    written: tuple[bool, ...]
+
+
 class WaitCopies(NamedTuple):
     """Go on when all copies that this member began are done."""
 
@@ -197,6 +246,12 @@ Statement: TypeAlias = (
     | MultiplyMatrices
     | CopyWords
     | WaitCopies
+    | Announce
+    | Fence
+    | Pause
+    | Switch
+    | Addresses
+    | Call
 )
 
 
@@ -208,10 +263,6 @@ def _is_not(one: tuple[object, ...], other: object) -> bool:
     return not _is(one, other)
 
 
-def _hash(one: tuple[object, ...]) -> int:
-    return hash((type(one), tuple.__hash__(one)))
-
-
 # To a tuple only what it holds counts: a break would be a barrier.
 for _kind in get_args(Statement):
-    _kind.__eq__, _kind.__ne__, _kind.__hash__ = _is, _is_not, _hash
+    _kind.__eq__, _kind.__ne__, _kind.__hash__ = _is, _is_not, tuple.__hash__

@@ -11,19 +11,21 @@ from typing import Any, Final
 
 from ptir.backend.kernel import Argument, Dialect
 from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Var
-from ptir.codegen.index import Index, spelled
+from ptir.codegen.index import ZERO, Index, spelled
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import (
+    Claim,
     Exchange,
     Fold,
     Gather,
     Here,
     Lane,
     Read,
+    Seen,
     Splat,
     Word,
 )
-from ptir.types import BOOL, I32, U32, DType
+from ptir.types import BOOL, I32, U8, U32, DType
 
 RELATIONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 JOINED: Final = {"and": "&&", "or": "||"}
@@ -160,6 +162,35 @@ class Renderer:
         names = (each.name for each in (*one.sums, *one.left, *one.right))
         return self.dialect.together.matrices.multiply[one.dtype.name].format(*names)
 
+    def staying(self, template: str, *given: object) -> str:
+        """A template of the dialect's workers that stay."""
+        assert self.dialect.staying is not None, f"{self.dialect.name} has no chains"
+        return str(getattr(self.dialect.staying, template)).format(*given)
+
+    def address(self, memory: str, at: Index) -> str:
+        """The address of a counter."""
+        return f"{memory} + {self.index(at)}" if at != ZERO else memory
+
+    def called(self, one: nodes.Call) -> str:
+        """A call of a phase."""
+        pointers = (
+            self.dialect.pointer(Argument("", dtype, written))
+            for dtype, written in zip(one.dtypes, one.written, strict=True)
+        )
+        buffers = (
+            f"({pointer}){one.addresses}[{self.index(one.first + n)}]"
+            for n, pointer in enumerate(pointers)
+        )
+        given = self.address(one.memory, one.at), self.text(one.items), *buffers
+        return f"{one.function}({', '.join(given)});"
+
+    def addresses(self, one: nodes.Addresses) -> str:
+        """An array of addresses."""
+        pointer = self.dialect.pointer(Argument("", U8, True))
+        places = zip(one.memories, one.offsets, strict=True)
+        each = (f"{memory} + {offset}" if offset else memory for memory, offset in places)
+        return f"{pointer}const {one.name}[] = {{{', '.join(each)}}};"
+
     def rolled(self, header: str, rolled: bool) -> str:
         """The header of a loop that must stay as it is, or need not."""
         return f"{self.dialect.rolled} {header}".strip() if rolled else header
@@ -194,6 +225,8 @@ TEXTS: Final[Texts] = {
     Lane: lambda r, x: r.dialect.lane(x.of.name, x.number),
     Fold: lambda r, x: str(r.dialect.folded(x.op, x.dtype, x.of.name)),
     Exchange: lambda r, x: r.together("exchange", x.of.name, x.bit),
+    Claim: lambda r, x: r.staying("claim", r.address(x.memory, x.index)),
+    Seen: lambda r, x: r.staying("seen", r.address(x.memory, x.index)),
     Word: lambda r, x: f"{x.of}.{'xyzw'[x.number]}",
 }
 """How each expression is spelled."""
@@ -226,6 +259,11 @@ LINES: Final[Texts] = {
         "copy", s.array, r.index(s.to), r.buffer(s.memory, U32), r.index(s.at)
     ),
     nodes.WaitCopies: lambda r, s: r.matrices("copied"),
+    nodes.Announce: lambda r, s: r.staying("announce", r.address(s.memory, s.at), r.text(s.by)),
+    nodes.Fence: lambda r, s: r.staying("fence"),
+    nodes.Pause: lambda r, s: r.staying("pause"),
+    nodes.Addresses: Renderer.addresses,
+    nodes.Call: Renderer.called,
 }
 """How each statement without a body is spelled; nothing where a dialect has no words for a hint."""
 
@@ -242,10 +280,18 @@ def _branches(r: Renderer, one: nodes.If) -> Parts:
         yield word, rest
 
 
+def _cases(r: Renderer, one: nodes.Switch) -> Parts:
+    word, value = "if", r.text(one.value)
+    for number, body in zip(one.numbers, one.bodies, strict=True):
+        yield f"{word} ({value} == {number})", body
+        word = "else if"
+
+
 BLOCKS: Final[Mapping[type, Callable[[Renderer, Any], Parts]]] = {
     nodes.For: lambda r, s: [(r.counted(s), s.body)],
     nodes.While: lambda r, s: [(r.turned(s), s.body)],
     nodes.If: _branches,
     nodes.Scope: lambda r, s: [("", s.body)],
+    nodes.Switch: _cases,
 }
 """The headers of each statement with bodies, and what stands behind each."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ptir.codegen.expr import NO_AXES, Expr, Var
 from ptir.codegen.index import Index
-from ptir.types import U32, DType
+from ptir.types import I32, U32, DType
 
 
 class Read(Expr):
@@ -125,6 +125,36 @@ class Word(Expr):
         made, new = cls._interned(U32, of, number)
         if new:
             made.of, made.number, made.axes = of, number, NO_AXES
+        return made  # type: ignore[no-any-return]
+
+
+class Claim(Expr):
+    """A counter as it was before one was added to it, in one step."""
+
+    __slots__ = ("index", "memory")
+    memory: str
+    index: Index
+
+    def __new__(cls, memory: str, index: Index) -> Claim:
+        """The i32 at ``index`` of an argument."""
+        made, new = cls._interned(I32, memory, index)
+        if new:
+            made.memory, made.index, made.axes = memory, index, NO_AXES
+        return made  # type: ignore[no-any-return]
+
+
+class Seen(Expr):
+    """A counter as it is now, whatever was read of it before."""
+
+    __slots__ = ("index", "memory")
+    memory: str
+    index: Index
+
+    def __new__(cls, memory: str, index: Index) -> Seen:
+        """The i32 at ``index`` of an argument."""
+        made, new = cls._interned(I32, memory, index)
+        if new:
+            made.memory, made.index, made.axes = memory, index, NO_AXES
         return made  # type: ignore[no-any-return]
 
 

@@ -22,12 +22,14 @@ from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.render import RELATIONS
 from ptir.codegen.kernel_ir.text import line
 from ptir.codegen.kernel_ir.values import (
+    Claim,
     Exchange,
     Fold,
     Gather,
     Here,
     Lane,
     Read,
+    Seen,
     Splat,
     Word,
 )
@@ -107,6 +109,7 @@ class _Verifier:
         self._scopes = [{v.name: _Known(v, False, v.name == "member") for v in begun}]
         self._arrays: dict[str, nodes.Array] = {}
         self._words: set[str] = set()
+        self._addresses: dict[str, int] = {}
         self._used: set[str] = set()
         self._loops = 0
         self._diverged = False
@@ -314,6 +317,11 @@ class _Verifier:
         self.read(expr.of)
         return True
 
+    def counter(self, expr: Claim | Seen) -> bool:
+        """A counter that others change meanwhile."""
+        self.place(expr.memory, I32, expr.index, 1, written=isinstance(expr, Claim))
+        return True
+
     def word(self, expr: Word) -> bool:
         """A word of 16 bytes."""
         if expr.of not in self._words:
@@ -438,6 +446,40 @@ class _Verifier:
         with self.nested(varying):
             self.block(one.otherwise or ())
 
+    def announced(self, one: nodes.Announce) -> None:
+        """A counter grows."""
+        self.scalar(one.by, I32, "what a counter grows by")
+        self.place(one.memory, I32, one.at, 1, written=True)
+
+    def switched(self, one: nodes.Switch) -> None:
+        """One of several bodies."""
+        varying = self.scalar(one.value, I32, "the number of a body")
+        if len(set(one.numbers)) != len(one.bodies):
+            self.wrong(f"{len(one.bodies)} bodies have the numbers {one.numbers}")
+        for body in one.bodies:
+            with self.nested(varying):
+                self.block(body)
+
+    def addressed(self, one: nodes.Addresses) -> None:
+        """Addresses of arguments."""
+        for memory in one.memories:
+            self._used.add(memory)
+            if memory not in self._arguments:
+                self.wrong(f"{memory} has no address: it is no argument")
+        if len(one.memories) != len(one.offsets) or min(one.offsets, default=0) < 0:
+            self.wrong(f"{one.name}: {one.memories} with offsets {one.offsets}")
+        self._addresses[one.name] = len(one.memories)
+
+    def called(self, one: nodes.Call) -> None:
+        """A phase is called."""
+        self.scalar(one.items, I32, "the items of a phase")
+        self.place(one.memory, I32, one.at, 1, written=True)
+        self.index(one.first)
+        if one.addresses not in self._addresses:
+            self.wrong(f"{one.addresses} holds no addresses")
+        if len(one.dtypes) != len(one.written):
+            self.wrong(f"{one.function} takes {len(one.dtypes)} or {len(one.written)} buffers")
+
     def scoped(self, one: nodes.Scope) -> None:
         """A block."""
         with self.nested():
@@ -526,6 +568,8 @@ VALUES: Final[Mapping[type, Callable[[_Verifier, Any], bool]]] = {
     Fold: lambda v, x: v.read(x.of),
     Exchange: _Verifier.exchanged,
     Word: _Verifier.word,
+    Claim: _Verifier.counter,
+    Seen: _Verifier.counter,
 }
 
 CHECKS: Final[Mapping[type, Callable[[_Verifier, Any], object]]] = {
@@ -547,6 +591,12 @@ CHECKS: Final[Mapping[type, Callable[[_Verifier, Any], object]]] = {
     nodes.MultiplyMatrices: _Verifier.multiplied,
     nodes.CopyWords: _Verifier.copied,
     nodes.WaitCopies: lambda v, s: None,
+    nodes.Announce: _Verifier.announced,
+    nodes.Fence: lambda v, s: None,
+    nodes.Pause: lambda v, s: None,
+    nodes.Switch: _Verifier.switched,
+    nodes.Addresses: _Verifier.addressed,
+    nodes.Call: _Verifier.called,
 }
 """What is asked of each statement."""
 
