@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -94,7 +93,7 @@ def _turns_alike(patch: pytest.MonkeyPatch) -> None:
 
     def first(self: Any, turn: int) -> None:
         if turn:
-            ctypes.memmove(self._now, self._held, self._nbytes)
+            self._block.recall(0)
         hold(self, turn)
 
     patch.setattr(Launches, "hold", first)

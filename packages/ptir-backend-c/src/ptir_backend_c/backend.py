@@ -30,6 +30,7 @@ class CBackend(KernelBackend):
     """The processor through plain C."""
 
     name = "c"
+    remedies = REMEDIES
     correctly_rounded = frozenset(("div", "sqrt", "reciprocal"))
 
     @cached_property
@@ -69,10 +70,6 @@ class CBackend(KernelBackend):
             "gcc splits vectors badly on processors without AVX-512, clang does not:"
             " `apt-get install clang`, or `pip install 'ptir-backend-c[zig]'`"
         )
-
-    def fix_for(self, problem: str) -> str | None:
-        """The fix for problems that compilers are known for."""
-        return next((fix for sign, fix in REMEDIES if sign in problem), None)
 
     def open(self, device: Device) -> KernelDevice:
         """The device: builds the pool of threads."""

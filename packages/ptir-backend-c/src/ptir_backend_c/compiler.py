@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from ptir.codegen.api import kernel_at
 from ptir.errors import BackendUnavailable, CompileError
 from ptir_backend_c import processors
 from ptir_backend_c.units import parts
@@ -123,7 +124,7 @@ class Compiler:
     def _failure(self, source: str, done: subprocess.CompletedProcess[str]) -> CompileError:
         """The first error with the kernel that it is in."""
         place = _PLACE.search(done.stderr)
-        name = _kernel_at(source, int(place[1])) if place else None
+        name = kernel_at(source, int(place[1]), _KERNEL) if place else None
         where = f" in kernel {name!r}" if name else ""
         said = place[2] if place else _said(done)
         return CompileError(f"c: {shlex.join(self.command)} failed{where}: {said}")
@@ -134,13 +135,6 @@ def _said(done: subprocess.CompletedProcess[str]) -> str:
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     wrong = (line for line in lines if "error" in line.lower())
     return next(wrong, lines[0] if lines else f"exit status {done.returncode}")
-
-
-def _kernel_at(source: str, line: int) -> str | None:
-    """The kernel whose text holds a line of ``source``."""
-    before = "\n".join(source.splitlines()[:line])
-    found = _KERNEL.findall(before)
-    return found[-1] if found else None
 
 
 def find() -> Compiler:

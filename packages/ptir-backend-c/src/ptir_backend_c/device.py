@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.codegen.api import KernelDevice, Traits, Walk, built, processor
+from ptir.codegen.api import Addressed, Block, KernelDevice, Traits, Walk, built, processor
 from ptir.errors import CompileError, DeviceError, OutOfMemory
 from ptir_backend_c import processors
 from ptir_backend_c.compiler import Compiler
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 ALIGNMENT: Final = 64
-
-
-class Memory:
-    """An address, and what keeps it valid."""
-
-    __slots__ = ("address", "nbytes", "owner")
-
-    def __init__(self, address: int, nbytes: int, owner: object) -> None:
-        self.address, self.nbytes, self.owner = address, nbytes, owner
 
 
 class Built:
@@ -54,11 +45,15 @@ class Built:
 class Kernel:
     """A function of a shared object and the addresses of its buffers."""
 
-    __slots__ = ("address", "buffers", "source")
+    __slots__ = ("address", "addresses", "source")
 
     def __init__(self, address: int, buffers: int, source: object) -> None:
         self.address, self.source = address, source
-        self.buffers = (ctypes.c_void_p * max(1, buffers))()
+        self.addresses: Any = (ctypes.c_void_p * max(1, buffers))()
+
+    def take(self, addresses: Any) -> None:
+        """Use an array of ours for the buffers' addresses from now on."""
+        self.addresses = addresses
 
 
 class Launch(ctypes.Structure):
@@ -117,25 +112,17 @@ class Launches(Walk):
     ) -> None:
         self._runtime, self._count = runtime, len(launches)
         self._kernels = [kernel for kernel, _, _ in launches]
-        size = sum(len(kernel.buffers) for kernel in self._kernels)
-        self._now = (ctypes.c_void_p * size)()
-        self._held = (ctypes.c_void_p * (size * turns))()
-        self._listed = (Launch * (len(launches) * turns))()
-        self._nbytes = ctypes.sizeof(self._now)
-        offset = 0
-        for number, (kernel, items, _) in enumerate(launches):
-            own = type(kernel.buffers).from_buffer(self._now, offset)
-            ctypes.memmove(own, kernel.buffers, ctypes.sizeof(own))
-            kernel.buffers = own
-            for turn in range(turns):
-                at = ctypes.addressof(self._held) + turn * self._nbytes + offset
-                self._listed[turn * self._count + number] = Launch(kernel.address, at, items)
-            offset += ctypes.sizeof(own)
+        self._block = Block(self._kernels, turns)
+        listed = [
+            Launch(kernel.address, self._block.held + turn * self._block.nbytes + offset, items)
+            for turn in range(turns)
+            for (kernel, items, _), offset in zip(launches, self._block.offsets, strict=True)
+        ]
+        self._listed = (Launch * len(listed))(*listed)
 
     def hold(self, turn: int) -> None:
         """Copy the block."""
-        at = ctypes.addressof(self._held) + turn * self._nbytes
-        ctypes.memmove(at, self._now, self._nbytes)
+        self._block.hold(turn)
 
     def run(self, turns: int) -> None:
         """One call."""
@@ -186,7 +173,7 @@ class CDevice(KernelDevice):
         self.unshared = f"off; {processors.SHARED}=cheaper or always turns it on"
         self._runtime = Runtime(built(self, source("pool.c")), threads)
 
-    def allocate(self, nbytes: int) -> Memory:
+    def allocate(self, nbytes: int) -> Addressed:
         """Aligned memory in an array of bytes.
 
         Nothing here may have a ``__del__``: memory that dies in a cycle of references is given
@@ -206,27 +193,27 @@ class CDevice(KernelDevice):
                 f"c: allocation of {nbytes} bytes failed; use a smaller batch, context or dtype"
             ) from error
         address = -(-block.ctypes.data // ALIGNMENT) * ALIGNMENT
-        return Memory(address, nbytes, block)
+        return Addressed(address, nbytes, block)
 
-    def part(self, memory: Memory, offset: int, nbytes: int) -> Memory:
+    def part(self, memory: Addressed, offset: int, nbytes: int) -> Addressed:
         """An address further on."""
-        return Memory(memory.address + offset, nbytes, memory.owner)
+        return memory.part(offset, nbytes)
 
-    def borrow(self, array: np.ndarray[Any, Any]) -> Memory | None:
+    def borrow(self, array: np.ndarray[Any, Any]) -> Addressed | None:
         """The array's own memory; copied only where its elements are not aligned."""
         if not array.flags.aligned:
             return None
-        return Memory(array.ctypes.data, array.nbytes, array)
+        return Addressed(array.ctypes.data, array.nbytes, array)
 
-    def write(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
+    def write(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:
         """Copied at once."""
         ctypes.memmove(memory.address, array.ctypes.data, array.nbytes)
 
-    def read(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
+    def read(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:
         """Copied at once."""
         ctypes.memmove(array.ctypes.data, memory.address, array.nbytes)
 
-    def copy(self, source: Memory, destination: Memory, nbytes: int) -> None:
+    def copy(self, source: Addressed, destination: Addressed, nbytes: int) -> None:
         """Copied at once."""
         ctypes.memmove(destination.address, source.address, nbytes)
 
@@ -262,17 +249,17 @@ class CDevice(KernelDevice):
     def copier(self, nbytes: int) -> Kernel:
         """The pool's own."""
         made = Kernel(self._runtime.copy, 3, self._runtime)
-        made.buffers[2] = nbytes
+        made.addresses[2] = nbytes
         return made
 
-    def bind(self, kernel: Kernel, position: int, memory: Memory) -> None:
+    def bind(self, kernel: Kernel, position: int, memory: Addressed) -> None:
         """Set an address."""
-        kernel.buffers[position] = memory.address
+        kernel.addresses[position] = memory.address
 
     def launch(self, kernel: Kernel, items: int, members: int = 1) -> None:
         """Run it now."""
         assert members == 1, "the dialect has no work-groups"
-        alone = Launch(kernel.address, ctypes.addressof(kernel.buffers), items)
+        alone = Launch(kernel.address, ctypes.addressof(kernel.addresses), items)
         self._runtime.walk(ctypes.byref(alone), 1)
 
     def sequence(self, launches: Sequence[tuple[Kernel, int, int]]) -> Launches:

@@ -33,6 +33,7 @@ class CupyBackend(KernelBackend):
     """Every NVIDIA GPU that CuPy finds."""
 
     name = "cupy"
+    remedies = REMEDIES
     correctly_rounded = frozenset(("div", "sqrt", "reciprocal"))
 
     @cached_property
@@ -86,10 +87,6 @@ class CupyBackend(KernelBackend):
         except BackendUnavailable as error:
             found.append(Finding("NVRTC", "not found", str(error) if driver else ""))
         return found
-
-    def fix_for(self, problem: str) -> str | None:
-        """The fix for problems that CUDA is known for."""
-        return next((fix for sign, fix in REMEDIES if sign in problem), None)
 
     def open(self, device: Device) -> KernelDevice:
         """A stream on the device, and the compiler."""

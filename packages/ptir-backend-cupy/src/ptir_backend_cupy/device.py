@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.codegen.api import KernelDevice, Traits
-from ptir.errors import DeviceError, DeviceLost, OutOfMemory
+from ptir.codegen.api import Addressed, DriverDevice, Traits
+from ptir.errors import OutOfMemory
 from ptir.types import TensorType
 from ptir_backend_cupy import matrices
 from ptir_backend_cupy.dialect import CudaC
 from ptir_backend_cupy.dlpack import lent
-from ptir_backend_cupy.errors import typed
+from ptir_backend_cupy.errors import FAILURES
 from ptir_backend_cupy.launching import TURNS, Copy, Kernel, Replay, grid
 from ptir_backend_cupy.nvrtc import Nvrtc
 
@@ -28,34 +28,26 @@ STAGED: Final = 16 << 20
 """Bytes of a pinned buffer through which weights go; there are two."""
 
 
-class Memory:
-    """An address on the device, and what keeps it valid."""
-
-    __slots__ = ("address", "nbytes", "owner")
-
-    def __init__(self, address: int, nbytes: int, owner: object) -> None:
-        self.address, self.nbytes, self.owner = address, nbytes, owner
-
-
-class CupyDevice(KernelDevice):
+class CupyDevice(DriverDevice):
     """A GPU, a stream that runs in order, one for weights on their way, and one that records."""
 
+    failures = FAILURES
     turns = TURNS
     budget = 16 << 30
 
     def __init__(self, cupy: Any, number: int, compiler: Nvrtc) -> None:
         self._cuda, self._compiler = cupy.cuda, compiler
         self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
-        self._raised = (
+        self.raised = (
             *(self._runtime.CUDARuntimeError, self._driver.CUDADriverError),
             *(cupy.cuda.memory.OutOfMemoryError, MemoryError),
         )
         self._device = cupy.cuda.Device(number)
         self._joined = threading.local()
-        self._name = f"cupy:{number}"
-        with self._errors("open"):
+        self.name = f"cupy:{number}"
+        with self.errors("open"):
             found = self._runtime.getDeviceProperties(number)
-            self._name = found["name"].decode()
+            self.name = found["name"].decode()
             self.stream = cupy.cuda.Stream(non_blocking=True)
             self._uploads = cupy.cuda.Stream(non_blocking=True)
             self._recorder = cupy.cuda.Stream(non_blocking=True)
@@ -77,14 +69,11 @@ class CupyDevice(KernelDevice):
         )
 
     @contextmanager
-    def _errors(self, action: str) -> Iterator[None]:
-        """On this device; what CuPy raises becomes the errors of the contract."""
-        try:
-            with self._device:
-                self._join()
-                yield
-        except self._raised as error:
-            raise self._typed(action, error) from error
+    def current(self) -> Iterator[None]:
+        """The device, with its context."""
+        with self._device:
+            self._join()
+            yield
 
     def _join(self) -> None:
         """Give a new thread the device's context, which the driver's launches look for.
@@ -95,28 +84,22 @@ class CupyDevice(KernelDevice):
             self._runtime.memGetInfo()
             self._joined.yes = True
 
-    def _typed(self, action: str, error: Exception) -> DeviceError:
-        """The error of the contract; a lost device stays lost."""
-        found = typed(action, self._name, error)
-        self.lost = self.lost or isinstance(found, DeviceLost)
-        return found
-
     # --- memory ---
 
-    def allocate(self, nbytes: int) -> Memory:
-        """Memory from CuPy's pool, a pool of this device's own."""
+    def allocate(self, nbytes: int) -> Addressed:
+        """Addressed from CuPy's pool, a pool of this device's own."""
         if nbytes > self.traits.largest:
             raise OutOfMemory(
-                f"cupy: {self._name!r} has {self.traits.largest} bytes, {nbytes} are needed in one"
+                f"cupy: {self.name!r} has {self.traits.largest} bytes, {nbytes} are needed in one"
                 " piece; use a smaller batch, context or dtype, or another device"
             )
-        with self._errors(f"allocation of {nbytes} bytes"), self.stream:
+        with self.errors(f"allocation of {nbytes} bytes"), self.stream:
             held = self._pool.malloc(nbytes)
-        return Memory(held.ptr, nbytes, held)
+        return Addressed(held.ptr, nbytes, held)
 
-    def part(self, memory: Memory, offset: int, nbytes: int) -> Memory:
+    def part(self, memory: Addressed, offset: int, nbytes: int) -> Addressed:
         """An address further on."""
-        return Memory(memory.address + offset, nbytes, memory.owner)
+        return memory.part(offset, nbytes)
 
     def borrow(self, array: np.ndarray[Any, Any]) -> None:
         """Kernels do not read the host's memory."""
@@ -124,20 +107,20 @@ class CupyDevice(KernelDevice):
     def _move(self, to: int, source: int, nbytes: int, kind: int, stream: Any) -> None:
         self._runtime.memcpyAsync(to, source, nbytes, kind, stream.ptr)
 
-    def write(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
+    def write(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:
         """A copy that is waited for."""
-        with self._errors("upload"):
+        with self.errors("upload"):
             kind = self._runtime.memcpyHostToDevice
             self._move(memory.address, array.ctypes.data, array.nbytes, kind, self.stream)
             self.stream.synchronize()
 
-    def send(self, memory: Memory, array: np.ndarray[Any, Any]) -> object:
+    def send(self, memory: Addressed, array: np.ndarray[Any, Any]) -> object:
         """A copy through pinned buffers on a stream of its own; kernels wait for it, nobody else.
 
-        The array is read while this runs. Memory may have been used by what is still queued, so
+        The array is read while this runs. Addressed may have been used by what is still queued, so
         the copy waits for that.
         """
-        with self._sending, self._errors("upload"):
+        with self._sending, self.errors("upload"):
             self._uploads.wait_event(self.stream.record())
             kind, source = self._runtime.memcpyHostToDevice, array.ctypes.data
             if self._staging is None:
@@ -152,39 +135,39 @@ class CupyDevice(KernelDevice):
             self.stream.wait_event(self._uploads.record())
         return None
 
-    def read(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
+    def read(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:
         """A copy that is waited for."""
-        with self._errors("download"):
+        with self.errors("download"):
             kind = self._runtime.memcpyDeviceToHost
             self._move(array.ctypes.data, memory.address, array.nbytes, kind, self.stream)
             self.stream.synchronize()
 
-    def fetch(self, memory: Memory, array: np.ndarray[Any, Any]) -> Callable[[], object]:
+    def fetch(self, memory: Addressed, array: np.ndarray[Any, Any]) -> Callable[[], object]:
         """A copy into pinned memory; its event is waited for."""
-        with self._errors("download"):
+        with self.errors("download"):
             held = self._pinned.malloc(array.nbytes)
             kind = self._runtime.memcpyDeviceToHost
             self._move(held.ptr, memory.address, array.nbytes, kind, self.stream)
             event = self.stream.record()
 
         def wait() -> None:
-            with self._errors("download"):
+            with self.errors("download"):
                 event.synchronize()
             ctypes.memmove(array.ctypes.data, held.ptr, array.nbytes)
 
         return wait
 
-    def copy(self, source: Memory, destination: Memory, nbytes: int) -> None:
+    def copy(self, source: Addressed, destination: Addressed, nbytes: int) -> None:
         """A copy in the queue."""
-        with self._errors("copy"):
+        with self.errors("copy"):
             kind = self._runtime.memcpyDeviceToDevice
             self._move(destination.address, source.address, nbytes, kind, self.stream)
 
-    def lent(self, value: Any) -> tuple[Memory, TensorType]:
+    def lent(self, value: Any) -> tuple[Addressed, TensorType]:
         """A DLPack object on this device, whose library makes the queue wait for it."""
-        with self._errors("import of a tensor"):
+        with self.errors("import of a tensor"):
             found = lent(value, self.stream.ptr)
-        return Memory(found.address, found.type.nbytes, found.capsule), found.type
+        return Addressed(found.address, found.type.nbytes, found.capsule), found.type
 
     # --- kernels ---
 
@@ -193,7 +176,7 @@ class CupyDevice(KernelDevice):
         return self._loaded(self._compiler.compiled(source, self.architecture).code)
 
     def _loaded(self, code: bytes) -> Module:
-        with self._errors("loading of machine code"):
+        with self.errors("loading of machine code"):
             return Module(self._driver.moduleLoadData(code), code)
 
     def binary(self, built: Module) -> bytes:
@@ -203,24 +186,23 @@ class CupyDevice(KernelDevice):
     def load(self, source: str, binary: bytes) -> Module | None:
         """A module from machine code, or None where the driver refuses it."""
         try:
-            with self._device:
-                self._join()
+            with self.current():
                 return Module(self._driver.moduleLoadData(binary), binary)
-        except self._raised:
+        except self.raised:
             return None
 
     def kernel(self, built: Module, name: str, arguments: int) -> Kernel:
         """A function of a module."""
-        with self._errors(f"making of kernel {name}"):
+        with self.errors(f"making of kernel {name}"):
             return Kernel(
                 self._driver.moduleGetFunction(built.handle, name), name, arguments, built
             )
 
-    def bind(self, kernel: Kernel | Copy, position: int, memory: Memory) -> None:
+    def bind(self, kernel: Kernel | Copy, position: int, memory: Addressed) -> None:
         """Set an address."""
         kernel.addresses[position] = memory.address
 
-    def binder(self, arguments: Sequence[tuple[Kernel | Copy, int]]) -> Callable[[Memory], None]:
+    def binder(self, arguments: Sequence[tuple[Kernel | Copy, int]]) -> Callable[[Addressed], None]:
         """Set addresses where they lie."""
         size = ctypes.sizeof(ctypes.c_uint64)
         places = [
@@ -228,7 +210,7 @@ class CupyDevice(KernelDevice):
             for kernel, position in arguments
         ]
 
-        def bind(memory: Memory) -> None:
+        def bind(memory: Addressed) -> None:
             address = memory.address
             for place in places:
                 place.value = address
@@ -241,7 +223,7 @@ class CupyDevice(KernelDevice):
 
     def launch(self, kernel: Kernel | Copy, items: int, members: int = 1) -> None:
         """Queue a kernel, or a copy."""
-        with self._errors(f"launch of {kernel.name}"):
+        with self.errors(f"launch of {kernel.name}"):
             self.queue(kernel, items, members, self.stream)
 
     def queue(self, kernel: Kernel | Copy, items: int, members: int, stream: Any) -> None:
@@ -267,7 +249,7 @@ class CupyDevice(KernelDevice):
 
         What other threads queue meanwhile on the stream of their runs is not recorded.
         """
-        with self._recording, self._errors("recording of a graph"), self._recorder:
+        with self._recording, self.errors("recording of a graph"), self._recorder:
             self._recorder.begin_capture()
             try:
                 queue(self._recorder)
@@ -277,17 +259,17 @@ class CupyDevice(KernelDevice):
 
     def replay(self, graph: Any) -> None:
         """Queue a graph."""
-        with self._errors("launch of a graph"):
+        with self.errors("launch of a graph"):
             graph.launch(self.stream)
 
     def in_turn(self, queue: Callable[[Any], None]) -> None:
         """Queue what ``queue`` queues on the stream that it is given."""
-        with self._errors("launch"):
+        with self.errors("launch"):
             queue(self.stream)
 
     def finish(self) -> None:
         """Wait for both streams."""
-        with self._errors("run"):
+        with self.errors("run"):
             self._uploads.synchronize()
             self.stream.synchronize()
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.codegen.api import Walk
+from ptir.codegen.api import Block, Walk
 from ptir_backend_cupy.dialect import THREADS
 
 if TYPE_CHECKING:
@@ -73,28 +73,17 @@ class Replay(Walk):
 
     def __init__(self, device: CupyDevice, launches: Sequence[tuple[Any, int, int]]) -> None:
         self._device, self._launches = device, launches
-        size = sum(len(kernel.addresses) for kernel, *_ in launches)
-        self._block = (ctypes.c_uint64 * max(1, size))()
-        offset = 0
-        for kernel, *_ in launches:
-            before = kernel.addresses
-            own = type(before).from_buffer(self._block, offset)
-            ctypes.memmove(own, before, ctypes.sizeof(own))
-            kernel.take(own)
-            offset += ctypes.sizeof(own)
-        self._now, self._nbytes = ctypes.addressof(self._block), ctypes.sizeof(self._block)
-        self._turns = ctypes.create_string_buffer(self._nbytes * TURNS)
-        self._held = ctypes.addressof(self._turns)
+        self._block = Block((kernel for kernel, *_ in launches), TURNS)
         self._met: OrderedDict[bytes, Any] = OrderedDict()
         self.recorded = 0
 
     def hold(self, turn: int) -> None:
         """Copy the block."""
-        ctypes.memmove(self._held + turn * self._nbytes, self._now, self._nbytes)
+        self._block.hold(turn)
 
     def run(self, turns: int) -> None:
         """Addresses of one turn that are new are queued one by one; all others become a graph."""
-        addresses = ctypes.string_at(self._held, turns * self._nbytes)
+        addresses = self._block.bytes_of(turns)
         graph = self._met.get(addresses)
         if graph is not None:
             self._met.move_to_end(addresses)
@@ -119,6 +108,6 @@ class Replay(Walk):
     def _queue(self, turns: int, stream: Any) -> None:
         """Every turn with its addresses; the block holds those of the last one then, as before."""
         for turn in range(turns):
-            ctypes.memmove(self._now, self._held + turn * self._nbytes, self._nbytes)
+            self._block.recall(turn)
             for kernel, items, members in self._launches:
                 self._device.queue(kernel, items, members, stream)

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from ptir.codegen.api import kernel_at
 from ptir.errors import BackendUnavailable, CompileError
 from ptir_backend_cupy import platforms
 
@@ -140,9 +141,8 @@ def _first_error(source: str, log: str) -> str:
         return f": {next((line for line in lines if 'error' in line), '; '.join(lines[:1]))}"
     lines = source.splitlines()
     line = int(place[1])
-    before = "\n".join(lines[:line])
-    kernels = _KERNEL.findall(before)
-    where = f" in kernel {kernels[-1]!r}" if kernels else ""
+    kernel = kernel_at(source, line, _KERNEL)
+    where = f" in kernel {kernel!r}" if kernel else ""
     text = lines[line - 1].strip() if line <= len(lines) else ""
     return f"{where}: {place[2]} (`{text[:120]}`)"
 

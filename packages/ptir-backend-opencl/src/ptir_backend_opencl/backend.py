@@ -28,6 +28,7 @@ class OpenCLBackend(KernelBackend):
     """Every OpenCL device of the machine, discrete GPUs first."""
 
     name = "opencl"
+    remedies = REMEDIES
 
     @cached_property
     def _found(self) -> list[tuple[Device, Any]]:
@@ -50,10 +51,6 @@ class OpenCLBackend(KernelBackend):
         if runtime := drivers.intel_runtime():
             found.append(Finding("Intel's runtime from pip", str(runtime / drivers.INTEL_LIBRARY)))
         return found
-
-    def fix_for(self, problem: str) -> str | None:
-        """The fix for problems that OpenCL drivers are known for."""
-        return next((fix for sign, fix in REMEDIES if sign in problem), None)
 
     def open(self, device: Device) -> KernelDevice:
         """A context and a queue on the device."""

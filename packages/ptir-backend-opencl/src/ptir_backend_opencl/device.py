@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pyopencl as cl
 
-from ptir.codegen.api import KernelDevice, Traits
-from ptir.errors import DeviceError, DeviceLost, OutOfMemory
+from ptir.codegen.api import DriverDevice, Traits
+from ptir.errors import OutOfMemory
 from ptir_backend_opencl import dots
 from ptir_backend_opencl.dialect import OpenCLC
-from ptir_backend_opencl.errors import RAISED, failed_build, typed
+from ptir_backend_opencl.errors import FAILURES, RAISED, failed_build
 from ptir_backend_opencl.platforms import (
     chain_memories,
     class_of,
@@ -30,12 +29,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class OpenCLDevice(KernelDevice):
+class OpenCLDevice(DriverDevice):
     """A context, a queue that runs in order, and what the driver says about the device."""
 
+    failures, raised = FAILURES, RAISED
+
     def __init__(self, device: Any) -> None:
-        self._name = device.name.strip()
-        with self._errors("open"):
+        self.name = device.name.strip()
+        with self.errors("open"):
             self._context = cl.Context([device])
             self._queue = cl.CommandQueue(self._context)
         self._options = ["-cl-std=CL1.2", "-w"]
@@ -54,7 +55,7 @@ class OpenCLDevice(KernelDevice):
             memories=chain_memories(device),
             identity=" ".join(
                 (
-                    *(platform.name, platform.version, self._name, device.driver_version),
+                    *(platform.name, platform.version, self.name, device.driver_version),
                     *self._options,
                 )
             ),
@@ -65,33 +66,19 @@ class OpenCLDevice(KernelDevice):
         self._shares = shares_host_memory(device)
         self.dialect.dots = dots.tried(self, dots.listed(device))
 
-    @contextmanager
-    def _errors(self, action: str) -> Iterator[None]:
-        """Turn what PyOpenCL raises into the errors of the contract."""
-        try:
-            yield
-        except RAISED as error:
-            raise self._typed(action, error) from error
-
-    def _typed(self, action: str, error: Exception) -> DeviceError:
-        """The error of the contract; a lost device stays lost."""
-        found = typed(action, self._name, error)
-        self.lost = self.lost or isinstance(found, DeviceLost)
-        return found
-
     def allocate(self, nbytes: int) -> Any:
         """A buffer that kernels read and write."""
         if nbytes > self.traits.largest:
             raise OutOfMemory(
-                f"opencl: {self._name!r} holds at most {self.traits.largest} bytes in one piece,"
+                f"opencl: {self.name!r} holds at most {self.traits.largest} bytes in one piece,"
                 f" {nbytes} are needed; use a smaller batch, context or dtype, or another device"
             )
-        with self._errors(f"allocation of {nbytes} bytes"):
+        with self.errors(f"allocation of {nbytes} bytes"):
             return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
 
     def part(self, memory: Any, offset: int, nbytes: int) -> Any:
         """A sub-buffer."""
-        with self._errors("sub-buffer"):
+        with self.errors("sub-buffer"):
             return memory.get_sub_region(offset, nbytes)
 
     def borrow(self, array: np.ndarray[Any, Any]) -> Any | None:
@@ -99,41 +86,41 @@ class OpenCLDevice(KernelDevice):
         if not self._shares or array.ctypes.data % self.traits.alignment:
             return None
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
-        with self._errors("use of host memory"):
+        with self.errors("use of host memory"):
             return cl.Buffer(self._context, flags, hostbuf=array)
 
     def write(self, memory: Any, array: np.ndarray[Any, Any]) -> None:
         """A blocking write."""
-        with self._errors("upload"):
+        with self.errors("upload"):
             cl.enqueue_copy(self._queue, memory, _bytes(array))
 
     def send(self, memory: Any, array: np.ndarray[Any, Any]) -> object:
         """A write that does not wait; PyOpenCL's event would, once nobody holds it."""
-        with self._errors("upload"):
+        with self.errors("upload"):
             event: object = cl.enqueue_copy(self._queue, memory, _bytes(array), is_blocking=False)
             self._queue.flush()
         return event
 
     def read(self, memory: Any, array: np.ndarray[Any, Any]) -> None:
         """A blocking read."""
-        with self._errors("download"):
+        with self.errors("download"):
             cl.enqueue_copy(self._queue, _bytes(array), memory)
 
     def fetch(self, memory: Any, array: np.ndarray[Any, Any]) -> Callable[[], object]:
         """A read that does not wait; its event does."""
-        with self._errors("download"):
+        with self.errors("download"):
             event = cl.enqueue_copy(self._queue, _bytes(array), memory, is_blocking=False)
             self._queue.flush()
 
         def wait() -> None:
-            with self._errors("download"):
+            with self.errors("download"):
                 event.wait()
 
         return wait
 
     def copy(self, source: Any, destination: Any, nbytes: int) -> None:
         """A copy in the queue."""
-        with self._errors("copy"):
+        with self.errors("copy"):
             cl.enqueue_copy(self._queue, destination, source, byte_count=nbytes)
 
     def build(self, source: str) -> Any:
@@ -141,11 +128,11 @@ class OpenCLDevice(KernelDevice):
         try:
             return self._quietly_built(cl.Program(self._context, source))
         except cl.RuntimeError as error:
-            raise failed_build(source, self._name, error) from error
+            raise failed_build(source, self.name, error) from error
 
     def binary(self, built: Any) -> bytes | None:
         """The driver's binary of a program."""
-        with self._errors("reading of a binary"):
+        with self.errors("reading of a binary"):
             (found,) = built.get_info(cl.program_info.BINARIES)
         return bytes(found) or None
 
@@ -164,7 +151,7 @@ class OpenCLDevice(KernelDevice):
 
     def kernel(self, built: Any, name: str, arguments: int) -> Any:
         """A kernel object of its own, so that its arguments stay bound."""
-        with self._errors(f"making of kernel {name}"):
+        with self.errors(f"making of kernel {name}"):
             kernel = cl.Kernel(built, name)
         assert kernel.num_args == arguments
         return kernel
@@ -175,7 +162,7 @@ class OpenCLDevice(KernelDevice):
             kernel.set_arg(position, memory)
         except RAISED as error:
             action = f"argument {position} of kernel {kernel.function_name}"
-            raise self._typed(action, error) from error
+            raise self.typed(action, error) from error
 
     def launch(self, kernel: Any, items: int, members: int = 1) -> None:
         """Queue ``items`` work-groups, of one where kernels are serial."""
@@ -183,11 +170,11 @@ class OpenCLDevice(KernelDevice):
             cl.enqueue_nd_range_kernel(self._queue, kernel, (items * members,), (members,))
         except RAISED as error:
             action = f"launch of kernel {kernel.function_name}"
-            raise self._typed(action, error) from error
+            raise self.typed(action, error) from error
 
     def finish(self) -> None:
         """Wait for the queue."""
-        with self._errors("run"):
+        with self.errors("run"):
             self._queue.finish()
 
 

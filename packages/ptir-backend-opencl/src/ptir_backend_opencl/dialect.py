@@ -30,10 +30,6 @@ OWN_OF_DOUBLES: Final = frozenset(("exp",))
 
 ONES: Final = "-(get_work_dim() > 0)"
 """Minus one, which no compiler sees."""
-HIDDEN: Final = frozenset(("not", "neg"))
-"""What is made with it of integers: Intel's compiler gets the greater of two single complements
-wrong, and takes the sign bit of a negation, alone or in vectors, for the number being positive."""
-
 NARROWING: Final = """\
 static float{n} to_bf16{n}(float{n} x) {{
   uint{n} u = as_uint{n}(x);
@@ -120,7 +116,11 @@ YIELD: Final = '__asm__ volatile("syscall" : : "a"(24L) : "rcx", "r11", "memory"
 
 
 def _hidden(op: str) -> Spelling:
-    """``~x``, or ``-x`` as ``~x + 1``, of wide enough integers without telling the compiler."""
+    """``~x``, or ``-x`` as ``~x + 1``, of wide enough integers without telling the compiler.
+
+    Intel's gets the greater of two single complements wrong, and takes the sign bit of a negation,
+    alone or in vectors, for the number being positive.
+    """
 
     def spelled(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
         if not dtype.is_integer or dtype.bits < 32:

@@ -8,12 +8,17 @@ Beside this module stand the contract of every level (``ptir.backend``, ``ptir.b
   groups, matrix instructions and chains of kernels are written.
 - To run kernels: ``KernelDevice`` with its ``Traits`` and ``Walk``; ``built`` builds a source file
   once, ``cache_folder`` and ``replace_file`` keep others, ``processor`` tells of the one at hand.
+- Behind a driver: ``DriverDevice`` with its ``Failures`` makes errors of the contract of the
+  driver's, ``kernel_at`` names the kernel that does not build. ``Addressed`` is memory that is an
+  address, a ``Block`` holds what kernels launched together are bound to.
 - To be found: ``KernelBackend``; ``Resident`` is a handle over a device's memory.
 - For preludes: ``exponentials``, ``read_with`` and the names in ``EXPONENTIALS``.
 """
 
 from ptir.backend import clike
+from ptir.backend.addresses import Addressed, Block
 from ptir.backend.clike import CLike, Spelling
+from ptir.backend.failures import DriverDevice, Failures, kernel_at
 from ptir.backend.folders import cache_folder, replace_file
 from ptir.backend.kernel import (
     Argument,
@@ -35,9 +40,13 @@ from ptir.switches import THREADS
 __all__ = [
     "EXPONENTIALS",
     "THREADS",
+    "Addressed",
     "Argument",
+    "Block",
     "CLike",
     "Dialect",
+    "DriverDevice",
+    "Failures",
     "KernelBackend",
     "KernelDevice",
     "Matrices",
@@ -51,6 +60,7 @@ __all__ = [
     "cache_folder",
     "clike",
     "exponentials",
+    "kernel_at",
     "processor",
     "read_with",
     "replace_file",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ptir.backend.contract import (
     Backend,
@@ -68,10 +68,16 @@ class KernelBackend(Backend):
 
     claims = frozenset(PROFILES) - {"extension"}
     """Every profile of the op set; a backend that sets fewer is held to those alone."""
+    remedies: ClassVar[Sequence[tuple[str, str]]] = ()
+    """What an error holds, and what to do then."""
 
     def __init__(self) -> None:
         self._opened: dict[int, _Opened] = {}
         self._opening = threading.RLock()
+
+    def fix_for(self, problem: str) -> str | None:
+        """The first of ``remedies`` that knows the problem."""
+        return next((fix for sign, fix in self.remedies if sign in problem), None)
 
     @abstractmethod
     def open(self, device: Device) -> KernelDevice:

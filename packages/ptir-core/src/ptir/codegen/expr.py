@@ -283,9 +283,6 @@ def as_index(expr: Expr, low: int, high: int) -> Index:
     return dynamic(expr, low, high)
 
 
-MASKS: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-
-
 def compare(op: str, a: Expr, b: Expr) -> Expr:
     """``a op b`` as a mask; decided now where both are known coordinates."""
     decided = _decided(op, a, b)
