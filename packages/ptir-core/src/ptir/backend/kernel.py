@@ -20,6 +20,8 @@ from ptir.types import F32, DType
 if TYPE_CHECKING:
     import numpy as np
 
+    from ptir.codegen.kernel import Kernel
+
 Memory = Any
 """Whatever the device calls a piece of its memory.
 
@@ -116,6 +118,15 @@ class Dialect(ABC):
     """The dot products (``dot_bytes``, ``dot_bf16``) that the device has instructions for."""
     rolled: str = ""
     """What stands in front of a loop that the compiler must leave as it is."""
+    lacks: frozenset[str] = frozenset()
+    """What the language does not have of what kernels are made of: rows of the table of lowerings
+    (``codegen.lowering.table.LOWERINGS``)."""
+    buffers: int = 0
+    """Most buffers of a kernel; 0: any number."""
+
+    def written(self, kernel: Kernel, name: str) -> str | None:
+        """A whole kernel in a language that is no relative of C; None where texts are joined."""
+        return None
 
     @abstractmethod
     def type(self, dtype: DType, width: int = 1) -> str:

@@ -147,6 +147,9 @@ class Kernel:
 
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""
+        own = dialect.written(self, name)
+        if own is not None:
+            return own
         code = self.code
         if self.members > 1:
             return dialect.grouped(name, code.arguments, self.members, code.text)
