@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from ptir.backend.contract import BUDGET
 from ptir.backend.matrices import Matrices
@@ -19,8 +19,6 @@ from ptir.types import F32, DType
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from ptir.codegen.kernel import Kernel
 
 Memory = Any
 """Whatever the device calls a piece of its memory.
@@ -37,6 +35,26 @@ class Argument:
     name: str
     dtype: DType
     written: bool
+
+
+class WholeKernel(Protocol):
+    """A kernel of the generator, as far as a dialect looks at it (``codegen.kernel.Kernel``)."""
+
+    @property
+    def statements(self) -> Sequence[Any]:
+        """All that an item does: statements of the kernel IR."""
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The buffers that it takes, in order."""
+
+    @property
+    def items(self) -> int:
+        """How many items there are."""
+
+    @property
+    def members(self) -> int:
+        """Work-items of an item."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +142,7 @@ class Dialect(ABC):
     buffers: int = 0
     """Most buffers of a kernel; 0: any number."""
 
-    def written(self, kernel: Kernel, name: str) -> str | None:
+    def written(self, kernel: WholeKernel, name: str) -> str | None:
         """A whole kernel in a language that is no relative of C; None where texts are joined."""
         return None
 

@@ -11,7 +11,7 @@ from ptir.backend.kernel import Argument, Dialect, Traits
 from ptir.codegen.expr import Apply, Const, Coordinate, Var
 from ptir.codegen.graph import Builder, Graph
 from ptir.codegen.index import Axis, Index, axis
-from ptir.codegen.kernel_ir.nodes import If, Let
+from ptir.codegen.kernel_ir.nodes import If, Let, Statement
 from ptir.codegen.kernel_ir.render import Renderer
 from ptir.codegen.kernel_ir.verify import illegal
 from ptir.codegen.tiles import Tiles
@@ -134,6 +134,11 @@ class Kernel:
     def arguments(self) -> tuple[Argument, ...]:
         """The buffers that it takes, in order."""
         return self.code.arguments
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """All that one item does."""
+        return (*self.code.head, *self.code.each)
 
     @property
     def body(self) -> str:

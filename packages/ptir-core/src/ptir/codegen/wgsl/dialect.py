@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ptir.backend.kernel import Argument, Dialect, Together
+from ptir.backend.kernel import Argument, Dialect, Together, WholeKernel
 from ptir.codegen.lowering.table import EVERYTHING
 from ptir.codegen.wgsl.ops import TYPES, applied, literal
 from ptir.types import F32, DType
-
-if TYPE_CHECKING:
-    from ptir.codegen.kernel import Kernel
 
 DEFAULT: Final = 8
 """Storage buffers of a kernel that every device of WebGPU allows."""
@@ -42,7 +39,7 @@ class Wgsl(Dialect):
     def __init__(self, buffers: int = DEFAULT) -> None:
         self.buffers = buffers
 
-    def written(self, kernel: Kernel, name: str) -> str:
+    def written(self, kernel: WholeKernel, name: str) -> str:
         """An entry point with its buffers."""
         from ptir.codegen.wgsl.render import module_of
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ptir.backend.kernel import Argument
+from ptir.backend.kernel import Argument, WholeKernel
 from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Var
 from ptir.codegen.index import Index, spelled
-from ptir.codegen.kernel import Kernel
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read, Word
 from ptir.codegen.lowering.bindings import Binding, joined, layout
@@ -259,8 +258,7 @@ let member: i32 = i32(of_member.x);"""
 """The numbers that a body finds."""
 
 
-def module_of(kernel: Kernel, name: str, lacks: Iterable[str], most: int) -> Module:
+def module_of(kernel: WholeKernel, name: str, lacks: Iterable[str], most: int) -> Module:
     """A kernel of a family."""
-    code = kernel.code
-    statements = (*code.head, *code.each)
-    return module(name, statements, code.arguments, kernel.items, kernel.members, lacks, most)
+    given = kernel.statements, kernel.arguments, kernel.items, kernel.members
+    return module(name, *given, lacks, most)
