@@ -158,10 +158,11 @@ def test_models_continue_prompts_as_expected(name: str) -> None:
 TYPES = ("i8", "u8", "i16", "u16", "f16", "bf16", "i64", "u64", "bool")
 
 
+@pytest.mark.parametrize("coop", [False, True])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_narrow_and_long_memory_holds_what_was_written(dtype: str) -> None:
+def test_narrow_and_long_memory_holds_what_was_written(dtype: str, coop: bool) -> None:
     """A matrix is turned over: items write into each other's words."""
-    found = target(coop=True)
+    found = target(coop)
     kind = DTYPES[dtype].numpy
     bits = np.random.default_rng(7).integers(0, 256, 301 * kind.itemsize).astype(np.uint8)
     given = (bits & 1).astype(bool) if dtype == "bool" else bits.view(kind)
@@ -181,14 +182,21 @@ def test_integers_of_64_bits_are_computed() -> None:
     a = rng.integers(-(2**62), 2**62, 200)
     b = rng.integers(1, 2**40, 200)
     program = ptir.capture(
-        lambda x, y: (x * y, x - y, x // y, x.astype("f32"), y.astype("f32").astype("i64")),
+        lambda x, y: (x * y, x - y, x + y, x // y, x.astype("f32"), y.astype("f32").astype("i64")),
         spec("i64", 200),
         spec("i64", 200),
     )
     run = found.backend.compile(optimized(program), DEVICE, Options())
     outs = run.run([found.backend.upload(one, DEVICE) for one in (a, b)])
     got = [found.backend.download(one, DEVICE) for one in outs]
-    wanted = [a * b, a - b, a // b, a.astype(np.float32), b.astype(np.float32).astype(np.int64)]
+    wanted = [
+        a * b,
+        a - b,
+        a + b,
+        a // b,
+        a.astype(np.float32),
+        b.astype(np.float32).astype(np.int64),
+    ]
     for left, right in zip(got, wanted, strict=True):
         np.testing.assert_array_equal(left, right)
 
