@@ -46,6 +46,7 @@ class Paper:
 
 CPU: Final = {"units": 2, "doubles": True, "largest": 1 << 32, "alignment": 128}
 GPU: Final = CPU | {"device_class": "gpu", "group": 1024, "shared": 48 << 10, "units": 132}
+WEBGPU: Final = GPU | {"doubles": False, "group": 256, "shared": 32 << 10, "alignment": 256}
 OPENCL: Final = ("ptir_backend_opencl.dialect", "OpenCLC")
 DEVICES: Final = {
     "c-dots": Paper(("ptir_backend_c.dialect", "PlainC", ()), CPU, ("dot_bytes", "dot_bf16")),
@@ -54,6 +55,7 @@ DEVICES: Final = {
     "opencl-own": Paper((*OPENCL, (True, True, True)), CPU | {"memories": 128}, ("dot_bytes",)),
     "opencl-coop": Paper((*OPENCL, (True, False, False, 0)), GPU | {"group": 256}),
     "opencl-subgroups": Paper((*OPENCL, (True, False, False, 16)), GPU | {"group": 256}),
+    "wgsl": Paper(("ptir.codegen.wgsl.dialect", "Wgsl", ()), WEBGPU),
     "cuda": Paper(("ptir_backend_cupy.dialect", "CudaC", ()), GPU, ("dot_bf16",)),
 }
 

@@ -28,7 +28,8 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "passes": "one pass per file, and the pipeline",
         "partition": "programs partitioned among workers, in phases; see "
         "[partition.md](partition.md)",
-        "codegen": "programs to fused kernels, planned and replayed; see [codegen.md](codegen.md)",
+        "codegen": "programs to fused kernels, lowered to what a language has, planned and "
+        "replayed; see [codegen.md](codegen.md)",
         "capture": "lazy tensors, `jit`, `capture`, plans",
         "functional": "functions on tensors; composites and their implementations",
         "nn": "layers: declared parameters and one functional each",

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from ptir.backend.contract import BUDGET
 from ptir.backend.matrices import Matrices
@@ -35,6 +35,26 @@ class Argument:
     name: str
     dtype: DType
     written: bool
+
+
+class WholeKernel(Protocol):
+    """A kernel of the generator, as far as a dialect looks at it (``codegen.kernel.Kernel``)."""
+
+    @property
+    def statements(self) -> Sequence[Any]:
+        """All that an item does: statements of the kernel IR."""
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The buffers that it takes, in order."""
+
+    @property
+    def items(self) -> int:
+        """How many items there are."""
+
+    @property
+    def members(self) -> int:
+        """Work-items of an item."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +136,15 @@ class Dialect(ABC):
     """The dot products (``dot_bytes``, ``dot_bf16``) that the device has instructions for."""
     rolled: str = ""
     """What stands in front of a loop that the compiler must leave as it is."""
+    lacks: frozenset[str] = frozenset()
+    """What the language does not have of what kernels are made of: rows of the table of lowerings
+    (``codegen.lowering.table.LOWERINGS``)."""
+    buffers: int = 0
+    """Most buffers of a kernel; 0: any number."""
+
+    def written(self, kernel: WholeKernel, name: str) -> str | None:
+        """A whole kernel in a language that is no relative of C; None where texts are joined."""
+        return None
 
     @abstractmethod
     def type(self, dtype: DType, width: int = 1) -> str:

@@ -166,6 +166,11 @@ class Kernel:
         return self.code.arguments
 
     @property
+    def statements(self) -> tuple[Statement, ...]:
+        """All that one item does."""
+        return (*self.code.head, *self.code.each)
+
+    @property
     def body(self) -> str:
         """All that one item does as text."""
         return self.code.text
@@ -177,6 +182,9 @@ class Kernel:
 
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""
+        own = dialect.written(self, name)
+        if own is not None:
+            return own
         code = self.code
         if self.members > 1:
             return dialect.grouped(name, code.arguments, self.members, code.text)

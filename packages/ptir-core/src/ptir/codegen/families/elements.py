@@ -91,7 +91,7 @@ class Elements:
     def run(self) -> int:
         """The last axis where only along it consecutive lanes read consecutive elements."""
         vectors = self.type.size // self.lanes
-        if not vectors or self.type.shape[-1] < self.lanes:
+        if not vectors or not self.type.shape or self.type.shape[-1] < self.lanes:
             return 0
         flat = self.at(axis("v", vectors) * self.lanes + axis("lane", self.lanes))
         loads = [node for node in walk(flat) if isinstance(node, Load)]

@@ -79,6 +79,19 @@ class StoreWords(NamedTuple):
     words: tuple[Expr, ...]
 
 
+class StoreBits(NamedTuple):
+    """The bits of ``mask``, in a word of a memory of u32, become those of ``bits``; others stay.
+
+    Members and items may do so with other bits of the word at the same time. It is made by lowering
+    (``codegen.lowering``), for languages whose memory holds nothing smaller than words.
+    """
+
+    memory: str
+    at: Index
+    mask: Expr
+    bits: Expr
+
+
 class Prefetch(NamedTuple):
     """Have the cache fetch what lies ``ahead`` elements behind ``at``.
 
@@ -235,6 +248,7 @@ Statement: TypeAlias = (
     | Store
     | LoadWords
     | StoreWords
+    | StoreBits
     | Prefetch
     | For
     | While

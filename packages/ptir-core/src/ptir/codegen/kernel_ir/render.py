@@ -195,6 +195,10 @@ class Renderer:
         """The header of a loop that must stay as it is, or need not."""
         return f"{self.dialect.rolled} {header}".strip() if rolled else header
 
+    def bits_stored(self, one: nodes.StoreBits) -> str:
+        """Nothing like it: what is like C has memory of every size."""
+        raise AssertionError(f"{self.dialect.name} stores elements, not bits of words: {one}")
+
     def counted(self, one: nodes.For) -> str:
         """The header of a counted loop."""
         name, first, end = one.variable, self.text(one.first), self.text(one.end)
@@ -243,6 +247,7 @@ LINES: Final[Texts] = {
     nodes.StoreWords: lambda r, s: r.together(
         "put", r.buffer(s.memory, s.dtype, True), r.index(s.at), *map(r.text, s.words)
     ),
+    nodes.StoreBits: Renderer.bits_stored,
     nodes.Prefetch: lambda r, s: r.dialect.prefetch(
         r.buffer(s.memory, s.dtype), f"{r.index(s.at)} + {s.ahead}"
     ),

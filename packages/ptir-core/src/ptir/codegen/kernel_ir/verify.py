@@ -396,6 +396,12 @@ class _Verifier:
             self.scalar(word, U32, "a word of 16 bytes")
         self.place(one.memory, one.dtype, one.at, len(one.words), written=True)
 
+    def bits_stored(self, one: nodes.StoreBits) -> None:
+        """Bits of a word change."""
+        for word in (one.mask, one.bits):
+            self.scalar(word, U32, "the bits of a word")
+        self.place(one.memory, U32, one.at, 1, written=True)
+
     def counted(self, one: nodes.For) -> None:
         """A counted loop."""
         ends = [self.scalar(end, I32, "an end of a loop") for end in (one.first, one.end)]
@@ -580,6 +586,7 @@ CHECKS: Final[Mapping[type, Callable[[_Verifier, Any], object]]] = {
     nodes.Store: _Verifier.stored,
     nodes.LoadWords: _Verifier.words,
     nodes.StoreWords: _Verifier.words_stored,
+    nodes.StoreBits: _Verifier.bits_stored,
     nodes.Prefetch: lambda v, s: v.index(s.at),
     nodes.For: _Verifier.counted,
     nodes.While: _Verifier.turned,

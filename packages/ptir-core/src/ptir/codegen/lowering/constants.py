@@ -1,0 +1,60 @@
+"""No overflow in constant expressions: ops of integer literals are computed here, and wrap.
+
+A language that computes constants itself may refuse those whose result does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ptir.codegen.expr import Apply, Const, Expr
+from ptir.codegen.lowering.algebra import bits
+from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
+from ptir.types import I32, U32, DType
+
+WRAPPING: Final[dict[str, Callable[..., int]]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "fma": lambda a, b, c: a * b + c,
+    "neg": lambda a: -a,
+    "not": lambda a: ~a,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "shift_left": lambda a, b: a << (b & 31),
+    "shift_right": lambda a, b: a >> (b & 31),
+}
+"""What each op is of whole numbers."""
+
+
+class Constants(Rewriter):
+    """Folds them."""
+
+    def applied(self, one: Apply) -> Expr:
+        """A literal where all operands are."""
+        args = tuple(map(self.expr, one.args))
+        literals = [arg for arg in args if isinstance(arg, Const)]
+        if len(literals) < len(args) or not _folds(one):
+            return Apply(one.dtype, one.op, *args)
+        return _wrapped(one.dtype, WRAPPING[one.op](*(int(arg.value) for arg in literals)))
+
+
+def _folds(one: Apply) -> bool:
+    return one.op in WRAPPING and one.dtype in (I32, U32)
+
+
+def _wrapped(dtype: DType, value: int) -> Expr:
+    return bits(dtype, Const(U32, value & 0xFFFFFFFF))
+
+
+def without(body: Body) -> Body:
+    """Literals instead of ops of literals."""
+    return Constants(body).rewritten()
+
+
+def remaining(body: Body) -> list[str]:
+    """Ops whose operands are all literals."""
+    found = (x for x in Seen(body).expressions if isinstance(x, Apply) and _folds(x))
+    return sorted({x.op for x in found if all(isinstance(arg, Const) for arg in x.args)})

@@ -1,0 +1,84 @@
+"""No masks: a comparison gives a truth value, which is no number and does not lie in memory.
+
+In memory a bool is a byte, 0 or 1. Where the bits of a mask are asked for, 0 and all ones are
+chosen.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ptir.codegen.expr import Apply, Const, Expr
+from ptir.codegen.kernel_ir import nodes
+from ptir.codegen.kernel_ir.values import Read
+from ptir.codegen.lowering.algebra import choose, test
+from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
+from ptir.types import BOOL, I32, U8, DType
+
+ORDERED: Final = frozenset(("lt", "le", "gt", "ge"))
+"""Relations that masks have as the numbers they are."""
+NUMBERS: Final = frozenset(("bits", "convert"))
+
+
+class Masks(Rewriter):
+    """Truth values."""
+
+    def memory(self, dtype: DType) -> DType:
+        """A byte."""
+        return U8 if dtype == BOOL else dtype
+
+    def read(self, one: Read) -> Expr:
+        """Whether the byte is set."""
+        found = super().read(one)
+        return test("ne", found, Const(U8, 0)) if found.dtype != one.dtype else found
+
+    def stored(self, one: nodes.Store) -> None:
+        """A byte; arrays of a kernel hold truth values."""
+        if one.dtype != BOOL or one.memory not in self.arguments:
+            at, value = self.index(one.at), self.expr(one.value)
+            self.emit(nodes.Store(one.dtype, one.memory, at, value))
+            return
+        byte = choose(self.expr(one.value), Const(U8, 1), Const(U8, 0))
+        self.emit(nodes.Store(U8, one.memory, self.index(one.at), byte))
+
+    def applied(self, one: Apply) -> Expr:
+        """What takes masks for numbers takes numbers."""
+        args = list(map(self.expr, one.args))
+        of = args[0].dtype
+        if of == BOOL and one.op in ORDERED:
+            args = [_number(I32, arg) for arg in args]
+        if of == BOOL and one.op in NUMBERS and one.dtype != BOOL:
+            return _number(one.dtype, args[0])
+        if one.dtype == BOOL and one.op in NUMBERS:
+            return test("ne", args[0], Const(of, 0)) if of != BOOL else args[0]
+        return Apply(one.dtype, one.op, *args)
+
+
+def _number(dtype: DType, mask: Expr) -> Expr:
+    """The number that the bits of a mask are."""
+    ones = (1 << dtype.bits) - 1 if dtype.kind == "uint" else -1
+    return choose(mask, Const(dtype, ones), Const(dtype, 0))
+
+
+def without(body: Body) -> Body:
+    """Truth values in registers, bytes in memory."""
+    return Masks(body).rewritten()
+
+
+def remaining(body: Body) -> list[str]:
+    """Masks in memory, and masks that are taken for numbers."""
+    seen = Seen(body)
+    found = [f"argument {a.name} of masks" for a in body.arguments if a.dtype == BOOL]
+    names = {argument.name for argument in body.arguments}
+    kept = {s.memory for s in seen.statements if isinstance(s, nodes.Store) and s.dtype == BOOL}
+    kept |= {x.memory for x in seen.expressions if isinstance(x, Read) and x.dtype == BOOL}
+    found += [f"a mask in {memory}" for memory in kept & names]
+    for x in seen.expressions:
+        if isinstance(x, Apply) and x.op in (ORDERED | NUMBERS):
+            found += [f"{x.op} of a mask"] * (BOOL in (x.args[0].dtype, x.dtype) and _counts(x))
+    return sorted(set(found))
+
+
+def _counts(x: Apply) -> bool:
+    """Whether an op takes a mask for a number, or makes one of a number."""
+    return x.args[0].dtype == BOOL or x.op in NUMBERS

@@ -1,0 +1,39 @@
+"""No matrix instructions and no copies behind the back of a group: such kernels are refused.
+
+They are written only where a dialect offers them (``Together.matrices``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ptir.codegen.kernel_ir import nodes
+from ptir.codegen.kernel_ir.values import Exchange
+from ptir.codegen.lowering.rewriting import Body, Seen
+from ptir.errors import UnsupportedError
+
+OFFERED: Final = (
+    nodes.GatherMatrices,
+    nodes.MultiplyMatrices,
+    nodes.CopyWords,
+    nodes.WaitCopies,
+    Exchange,
+)
+"""What only stands in kernels for dialects that say how it is spelled."""
+
+
+def without(body: Body) -> Body:
+    """The kernel as it is; raises ``UnsupportedError`` where it holds any."""
+    if kinds := remaining(body):
+        raise UnsupportedError(
+            f"the language has no {kinds[0]}: leave `matrices` and `exchange` of"
+            " `Dialect.together` empty, so that no kernel is written with it"
+        )
+    return body
+
+
+def remaining(body: Body) -> list[str]:
+    """The kinds that stand in the kernel."""
+    seen = Seen(body)
+    every = (*seen.statements, *seen.expressions)
+    return sorted({type(one).__name__ for one in every if isinstance(one, OFFERED)})

@@ -1,0 +1,51 @@
+"""No literals of infinities and NaN: their bits, beside a zero that no compiler takes for constant.
+
+The zero is a variable that nobody changes.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Final
+
+from ptir.codegen.expr import Const, Expr, Var
+from ptir.codegen.kernel_ir import nodes
+from ptir.codegen.lowering.algebra import bits, op, word
+from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
+from ptir.types import F32, U32
+
+HIDDEN: Final = Var(U32, "hidden_zero")
+
+
+class Specials(Rewriter):
+    """Bits instead of literals."""
+
+    used = False
+
+    def constant(self, one: Const) -> Expr:
+        """A literal, or its bits."""
+        if not _is_special(one):
+            return one
+        self.used = True
+        (pattern,) = struct.unpack("<I", struct.pack("<f", one.value))
+        return bits(F32, op("or", HIDDEN, word(pattern)))
+
+
+def _is_special(one: Expr) -> bool:
+    return isinstance(one, Const) and one.dtype == F32 and not math.isfinite(one.value)
+
+
+def without(body: Body) -> Body:
+    """Finite literals only."""
+    made = Specials(body)
+    found = made.rewritten()
+    if not made.used:
+        return found
+    declared = nodes.Declare((HIDDEN,), (word(0),))
+    return found._replace(statements=(declared, *found.statements))
+
+
+def remaining(body: Body) -> list[str]:
+    """The literals."""
+    return sorted({repr(x.value) for x in Seen(body).expressions if _is_special(x)})  # type: ignore[attr-defined]
