@@ -55,8 +55,6 @@ ENTRY = re.compile(r"^fn (\w+)\(", re.MULTILINE)
 
 COARSE = frozenset(("exp", "expm1", "log1p", "sin", "cos", "pow"))
 """Ops of which WebGPU promises fewer digits, or a smaller range, than the corpus asks for."""
-LONG = frozenset(("rng_bits",))
-"""Ops whose cases take minutes where a CPU pretends to be a GPU."""
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +134,7 @@ def test_cases_of_the_corpus_run(coop: bool) -> None:
     """On a device: what is compared is what the conformance suite compares."""
     found = target(coop)
     cases = ByOp()
-    ops = [op for op in cases if op not in COARSE | LONG]
+    ops = [op for op in cases if op not in COARSE]
     chosen = [
         case for op in ops[:: 1 if gate.seed() is None else 8] for case in spread(cases[op], 3)
     ]
