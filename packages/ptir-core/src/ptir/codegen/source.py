@@ -43,7 +43,7 @@ class SourceFile:
         return self._names[key]
 
     def _named(self, kernel: Kernel) -> str:
-        said = kernel.members, *_said(kernel.code)
+        said = kernel.text(self.dialect, "NAME")
         if said not in self._known:
             self._known[said] = f"{kernel.family}_{len(self._known)}"
             self.texts.append(kernel.text(self.dialect, self._known[said]))
@@ -57,8 +57,8 @@ class SourceFile:
 
     def _numbered(self, kernel: Kernel) -> int:
         code, staying = phase(kernel.code), self.dialect.staying
-        said = _said(code)
         assert staying is not None
+        said = code.arguments, code.head_text, code.each_text
         if said not in self._numbers:
             name = f"{kernel.family}_phase_{len(self._numbers)}"
             self._numbers[said] = len(self._functions)
@@ -74,8 +74,3 @@ class SourceFile:
         self.texts.append(text)
         self._chains += 1
         return name
-
-
-def _said(code: Code) -> tuple[Hashable, ...]:
-    """What stands in the text of a code."""
-    return code.arguments, code.head_text, code.each_text
