@@ -74,9 +74,9 @@ def test_every_published_name_is_needed_by_some_backend() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "from ptir.codegen.memory import Pool",
+        "from ptir.codegen.launching.memory import Pool",
         "from ptir.codegen import binaries",
-        "import ptir.codegen.fuse",
+        "import ptir.codegen.fusion.fuse",
         "def f():\n from ptir.backend.kernel import Walk",
         "from ptir.codegen.api import Pool",
         "from ptir.backend import kernel",

@@ -86,7 +86,7 @@ def test_import_from_below_or_unknown_room_is_refused(source: str, module: str) 
 
 
 CIRCLES: dict[tuple[str, ...], str] = {
-    ("ptir.codegen.expr", "ptir.codegen.index"): (
+    ("ptir.codegen.expressions.expr", "ptir.codegen.expressions.index"): (
         "an expression reads at an index, and an index is calculated by expressions"
     ),
 }

@@ -18,7 +18,7 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
-from ptir.codegen import binaries
+from ptir.codegen.artifact import binaries
 from ptir.errors import BackendUnavailable, CompileError
 from ptir.types import spec
 from ptir_backend_c import CBackend, compiler

@@ -13,8 +13,8 @@ import pytest
 
 from corpus_slices import outcomes, part
 from ptir.backend.contract import Target
-from ptir.codegen.launches import KernelProgram
-from ptir.codegen.memory import LITTLE, Resident
+from ptir.codegen.launching.launches import KernelProgram
+from ptir.codegen.launching.memory import LITTLE, Resident
 from ptir_backend_c import CBackend
 from ptir_backend_c.device import Launches
 from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes

@@ -15,7 +15,7 @@ from ptir import functional as F
 from ptir.backend.contract import Options, Target
 from ptir.capture.plan import plan_for
 from ptir.capture.run import run_program
-from ptir.codegen.launches import KernelProgram
+from ptir.codegen.launching.launches import KernelProgram
 from ptir.codegen.shared import link, rule
 from ptir.ir.program import Port, Program
 from ptir.models import gpt2

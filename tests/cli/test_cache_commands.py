@@ -9,7 +9,8 @@ import pytest
 import ptir
 from ptir.backend.verdicts import verdicts_file
 from ptir.capture.plan import PLANS
-from ptir.codegen import binaries, recipe, tuned
+from ptir.codegen.artifact import binaries, recipe
+from ptir.codegen.tuning import tuned
 from ptir.errors import UsageError
 from ptir.passes.benchmark import tuning_records_file
 from ptir.runtime.session import capacity_for

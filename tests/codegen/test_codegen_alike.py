@@ -14,15 +14,15 @@ import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.capture.plan import PLANS
-from ptir.codegen import alike
-from ptir.codegen.alike import form_of, written
 from ptir.codegen.families import FAMILIES
-from ptir.codegen.families.product_parts import Rounded
-from ptir.codegen.family import Family
-from ptir.codegen.fuse import Fused, fuse
-from ptir.codegen.kernel import Kernel, Site
-from ptir.codegen.renumber import Position, Value, renumbered
-from ptir.codegen.tiles import Tiles
+from ptir.codegen.families.matmul.parts import Rounded
+from ptir.codegen.fusion import alike
+from ptir.codegen.fusion.alike import form_of, written
+from ptir.codegen.fusion.fuse import Fused, fuse
+from ptir.codegen.fusion.renumber import Position, Value, renumbered
+from ptir.codegen.schedules.family import Family
+from ptir.codegen.schedules.kernel import Kernel, Site
+from ptir.codegen.schedules.tiles import Tiles
 from ptir.errors import VerifyError
 from ptir.ir.program import Block, Port, Program
 from ptir.types import spec

@@ -15,8 +15,9 @@ import pytest
 from paper import PaperDevice
 
 from ptir import events
-from ptir.codegen import binaries, panels
-from ptir.codegen.kept import Kept
+from ptir.codegen.artifact import binaries
+from ptir.codegen.artifact.kept import Kept
+from ptir.codegen.weights import panels
 
 SOURCE = "kernel text"
 
@@ -200,7 +201,7 @@ def test_files_that_were_never_finished_leave_after_a_while(kernels: Path) -> No
 
 WRITER = """
 import sys
-from ptir.codegen import binaries
+from ptir.codegen.artifact import binaries
 for n in range(60):
     binaries.KEPT.write(f"k{n % 5}", bytes([n % 5]) * 40000, limit=130000)
     found = binaries.KEPT.read(f"k{(n + 1) % 5}")

@@ -10,9 +10,9 @@ from paper import PaperDevice, compiled, families
 import ptir
 from ptir import functional as F
 from ptir.capture import call
-from ptir.codegen.families.convolution import Detail, cut
-from ptir.codegen.filters import PackedFilters
-from ptir.codegen.pack import pack
+from ptir.codegen.families.convolution.match import Detail, cut
+from ptir.codegen.weights.filters import PackedFilters
+from ptir.codegen.weights.pack import pack
 from ptir.ir.program import Port, Program
 from ptir.types import spec
 
@@ -129,7 +129,7 @@ def test_work_is_cut_into_as_many_pieces_as_are_wanted(size: int) -> None:
 
 def test_packing_and_unpacking_name_each_other() -> None:
     program = stored(lambda x, w: F.conv2d(x, w), IMAGE, FILTERS)
-    from ptir.codegen.filters import convolution, packed_filters
+    from ptir.codegen.weights.filters import convolution, packed_filters
 
     shape = convolution(program.main.instructions[0], program.main.types, {}.get)
     assert shape is not None

@@ -15,7 +15,7 @@ from ptir.backend.explanation import Access, Explanation, Part, locations_of
 from ptir.capture.plan import plan_for
 from ptir.codegen.compile import Compiled
 from ptir.codegen.explain import explain
-from ptir.codegen.rounded import settled
+from ptir.codegen.weights.rounded import settled
 from ptir.functional.rounded import internal_composite
 from ptir.ir.printer import print_program
 from ptir.ops.rounded import PAIRS

@@ -14,7 +14,7 @@ from ptir import functional as F
 from ptir.capture import call, call_multi
 from ptir.capture.plan import plan_for
 from ptir.cli.dump import step_program
-from ptir.codegen.families.product_parts import HELD
+from ptir.codegen.families.matmul.parts import HELD
 from ptir.types import spec
 from running import llama_folder
 

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptir.codegen.index import Axis, Index, axis, digits, flatten, number, replaced, spelled
+from ptir.codegen.expressions.index import (
+    Axis,
+    Index,
+    axis,
+    digits,
+    flatten,
+    number,
+    replaced,
+    spelled,
+)
 
 SIZES = {"a": 3, "b": 16, "c": 5, "d": 48}
 Meaning = Callable[[dict[str, int]], int]

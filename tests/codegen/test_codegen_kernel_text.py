@@ -15,16 +15,17 @@ from corpus_slices import ByOp
 from ptir.backend.contract import Options, Target
 from ptir.backend.kernel import Argument
 from ptir.capture.plan import PLANS
-from ptir.codegen import chains, compile
-from ptir.codegen.alike import written
+from ptir.codegen import compile
 from ptir.codegen.context import Context
-from ptir.codegen.expr import Apply, Const, Coordinate, Var, interned
-from ptir.codegen.index import Dynamic, Index, Quotient, Remainder, axis
-from ptir.codegen.kernel import Code, Kernel
+from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Var, interned
+from ptir.codegen.expressions.index import Dynamic, Index, Quotient, Remainder, axis
+from ptir.codegen.fusion.alike import written
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.nodes import Assign, Barrier, Break, If, Let, Statement, Store
 from ptir.codegen.kernel_ir.text import STATEMENTS, Body, fields_of, line, parsed, printed
 from ptir.codegen.kernel_ir.values import Claim, Gather, Read
+from ptir.codegen.launching import chains
+from ptir.codegen.schedules.kernel import Code, Kernel
 from ptir.errors import PtirError, VerifyError
 from ptir.functional import softmax
 from ptir.ops.implementations import active_overrides

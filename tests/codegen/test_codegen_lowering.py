@@ -9,8 +9,8 @@ import pytest
 from wgpu_backend import refused, required
 
 from ptir.backend.kernel import Argument
-from ptir.codegen.expr import Apply, Const, Expr, Var
-from ptir.codegen.index import axis, dynamic, number
+from ptir.codegen.expressions.expr import Apply, Const, Expr, Var
+from ptir.codegen.expressions.index import axis, dynamic, number
 from ptir.codegen.kernel_ir.nodes import (
     Array,
     Assign,

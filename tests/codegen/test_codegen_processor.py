@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ptir.codegen import processor
-from ptir.codegen.tiles import TILES
+from ptir.codegen.schedules.tiles import TILES
 
 
 def test_features_of_the_processor_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,12 @@ from paper import DEVICE, PaperBackend, PaperDevice, compiled, optimized
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options
-from ptir.codegen import compile, recipe, tuned
-from ptir.codegen.launches import KernelProgram
-from ptir.codegen.recipe import Recipe
-from ptir.codegen.tiles import Tiles
+from ptir.codegen import compile
+from ptir.codegen.artifact import recipe
+from ptir.codegen.artifact.recipe import Recipe
+from ptir.codegen.launching.launches import KernelProgram
+from ptir.codegen.schedules.tiles import Tiles
+from ptir.codegen.tuning import tuned
 from ptir.ir.program import Port, Program
 from ptir.types import spec
 from random_programs import random_program

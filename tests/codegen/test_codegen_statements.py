@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ptir.backend.kernel import Argument
-from ptir.codegen.index import axis
+from ptir.codegen.expressions.index import axis
 from ptir.codegen.kernel_ir.render import Renderer
+from ptir.codegen.kernel_ir.statements import Statements
 from ptir.codegen.kernel_ir.values import Read
-from ptir.codegen.statements import Statements
 from ptir.types import BF16, F32, F64, DType
 from ptir_backend_cupy.dialect import CudaC
 

@@ -12,13 +12,13 @@ from paper import DEVICE, PaperBackend, PaperDevice, compiled, optimized
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options
-from ptir.codegen import tune, tuned
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
-from ptir.codegen.kernel import Kernel
-from ptir.codegen.recorder import Recorded
-from ptir.codegen.tiles import Tiles
-from ptir.codegen.tune import Case, tuning
+from ptir.codegen.schedules.kernel import Kernel
+from ptir.codegen.schedules.tiles import Tiles
+from ptir.codegen.tuning import tune, tuned
+from ptir.codegen.tuning.recorder import Recorded
+from ptir.codegen.tuning.tune import Case, tuning
 from ptir.ir.program import Port, Program
 from ptir.types import spec
 

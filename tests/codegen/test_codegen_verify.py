@@ -10,8 +10,8 @@ from paper import compiled, optimized
 
 import ptir
 from ptir.backend.kernel import Argument
-from ptir.codegen.expr import Apply, Const, Coordinate, Expr, Var
-from ptir.codegen.index import axis, number
+from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var
+from ptir.codegen.expressions.index import axis, number
 from ptir.codegen.kernel_ir import nodes, render, values, verify
 from ptir.codegen.kernel_ir.nodes import (
     Array,
@@ -267,7 +267,7 @@ def test_what_is_generated_is_verified_where_asked(monkeypatch: pytest.MonkeyPat
 def test_a_fault_of_the_generator_is_found_before_a_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from ptir.codegen.writer import Writer
+    from ptir.codegen.kernel_ir.writer import Writer
 
     right = Writer.memory
 

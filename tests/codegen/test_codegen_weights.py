@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ptir.codegen.expr import Apply, Const, Expr, Load, walk
-from ptir.codegen.index import Index, axis, number
-from ptir.codegen.panels import Panels
-from ptir.codegen.quantized import Quantized, parted
+from ptir.codegen.expressions.expr import Apply, Const, Expr, Load, walk
+from ptir.codegen.expressions.index import Index, axis, number
+from ptir.codegen.weights.panels import Panels
+from ptir.codegen.weights.quantized import Quantized, parted
 from ptir.codegen.weights.values import fused_value_at, value_at
 from ptir.errors import UnsupportedError
 from ptir.types import F32, U8, U32, U64

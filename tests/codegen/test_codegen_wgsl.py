@@ -23,8 +23,8 @@ from corpus_slices import ByOp, outcomes, spread
 from ptir.backend.contract import Options
 from ptir.backend.kernel import Argument
 from ptir.capture.plan import PLANS
-from ptir.codegen.expr import Apply, Const, Var
-from ptir.codegen.index import axis
+from ptir.codegen.expressions.expr import Apply, Const, Var
+from ptir.codegen.expressions.index import axis
 from ptir.codegen.kernel_ir.nodes import Let, Store
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.kernel_ir.verify import illegal

@@ -17,12 +17,12 @@ from ptir.backend.contract import Options, Target
 from ptir.capture import call, call_multi
 from ptir.capture.plan import PLANS
 from ptir.cli.main import main
-from ptir.codegen import recipe
+from ptir.codegen.artifact import recipe
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
 from ptir.codegen.families import FAMILIES
-from ptir.codegen.kernel import Kernel
-from ptir.codegen.schedules import schedule_of
+from ptir.codegen.schedules.kernel import Kernel
+from ptir.codegen.schedules.schedules import schedule_of
 from ptir.errors import UsageError
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize

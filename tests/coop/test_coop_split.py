@@ -25,10 +25,11 @@ from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.capture.creation import tensor
 from ptir.capture.plan import PLANS
-from ptir.codegen import tiles, tuned
-from ptir.codegen.expr import Apply, Coordinate, Var, constant
-from ptir.codegen.families import attention_split_coop
-from ptir.codegen.kernel import Kernel, Site
+from ptir.codegen.expressions.expr import Apply, Coordinate, Var, constant
+from ptir.codegen.families.attention import split
+from ptir.codegen.schedules.kernel import Kernel, Site
+from ptir.codegen.schedules.schedules import tiles
+from ptir.codegen.tuning import tuned
 from ptir.types import BOOL, I32, spec
 
 UNITS = 64
@@ -46,13 +47,13 @@ def many_units(opencl: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
     tuned.forget()
     PLANS.clear()
     made: list[int] = []
-    parts_of = attention_split_coop.parts_of
+    parts_of = split.parts_of
 
     def noted(site: Site, groups: int, capacity: int) -> int:
         made.append(parts_of(site, groups, capacity))
         return made[-1]
 
-    monkeypatch.setattr(attention_split_coop, "parts_of", noted)
+    monkeypatch.setattr(split, "parts_of", noted)
     yield made
     tuned.forget()
     PLANS.clear()
@@ -171,8 +172,8 @@ def at_first(self: Any, what: int, heads: Any, part: Any, row: Any) -> Any:
     return LEFT(self, what, heads, part * 0 if what == 1 else part, row)
 
 
-SPLIT = attention_split_coop.SplitAttention._stretch
-LEFT = attention_split_coop.SplitAttention.left
+SPLIT = split.SplitAttention._stretch
+LEFT = split.SplitAttention.left
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ LEFT = attention_split_coop.SplitAttention.left
 def test_a_part_that_is_lost_or_counts_twice_is_seen(
     opencl: Target, monkeypatch: pytest.MonkeyPatch, name: str, planted: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(attention_split_coop.SplitAttention, name, planted)
+    monkeypatch.setattr(split.SplitAttention, name, planted)
     found, wanted, *_ = decoded(opencl, 80)
     assert np.abs(found - wanted).max() > 1e-2
 

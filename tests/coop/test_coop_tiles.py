@@ -17,12 +17,13 @@ import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
 from ptir.capture.plan import PLANS
-from ptir.codegen import tiles, tune, tuned
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
 from ptir.codegen.families import FAMILIES
-from ptir.codegen.recorder import Recorded
-from ptir.codegen.tune import Case, run_time, tuning
+from ptir.codegen.schedules.schedules import tiles
+from ptir.codegen.tuning import tune, tuned
+from ptir.codegen.tuning.recorder import Recorded
+from ptir.codegen.tuning.tune import Case, run_time, tuning
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
 from ptir.types import spec

@@ -16,7 +16,8 @@ import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
 from ptir.capture import call
-from ptir.codegen import binaries, compile
+from ptir.codegen import compile
+from ptir.codegen.artifact import binaries
 from ptir.ir.program import Program
 from ptir.ops.implementations import active_overrides
 from ptir.passes.context import PassContext

@@ -10,10 +10,13 @@ import pytest
 
 from corpus_slices import ByOp, outcomes, spread
 from ptir.backend.contract import Target
-from ptir.codegen import elementwise, movement
-from ptir.codegen.expr import Apply, Expr, compare, constant
-from ptir.codegen.families import fold, rows, running, scatter, sorting
-from ptir.codegen.index import ZERO
+from ptir.codegen.expressions import elementwise, movement
+from ptir.codegen.expressions.expr import Apply, Expr, compare, constant
+from ptir.codegen.expressions.index import ZERO
+from ptir.codegen.families.reduction import fold, rows
+from ptir.codegen.families.scan import serial as scan
+from ptir.codegen.families.scatter import serial as scatter
+from ptir.codegen.families.sort import serial as sort
 from ptir.types import BOOL, DType
 from ptir_testsuite.running.outcomes import Outcome
 
@@ -39,7 +42,7 @@ def _swapped_strides(patch: pytest.MonkeyPatch) -> None:
 
 def _wrong_identity(patch: pytest.MonkeyPatch) -> None:
     """Folds begin at zero, whatever they fold."""
-    for module in (fold, rows, running):
+    for module in (fold, rows, scan):
         patch.setattr(module, "identity", lambda kind, dtype: constant(dtype, 0))
 
 
@@ -67,7 +70,7 @@ def _reordered_ties(patch: pytest.MonkeyPatch) -> None:
     def told(op: str, a: Expr, b: Expr) -> Expr:
         return compare("gt" if op == "ge" else op, a, b)
 
-    patch.setattr(sorting, "compare", told)
+    patch.setattr(sort, "compare", told)
 
 
 def _first_wins(patch: pytest.MonkeyPatch) -> None:

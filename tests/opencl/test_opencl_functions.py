@@ -12,7 +12,7 @@ from opencl_runs import Array, run
 from ptir import functional as F
 from ptir.backend import registry
 from ptir.backend.contract import Target
-from ptir.codegen.exponentials import EXPONENTIALS
+from ptir.codegen.expressions.exponentials import EXPONENTIALS
 
 ORACLES: dict[str, Any] = {"exp": np.exp, "tanh": np.tanh, "erf": np.vectorize(math.erf)}
 OURS = {"exp": 0.9, "tanh": 1.2, "erf": 1.0}

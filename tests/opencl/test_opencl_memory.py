@@ -15,8 +15,8 @@ import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
 from ptir.capture.plan import PLANS
-from ptir.codegen.families.elements import Elements
-from ptir.codegen.memory import IDLE, RETIRED, Pool
+from ptir.codegen.families.map.serial import Elements
+from ptir.codegen.launching.memory import IDLE, RETIRED, Pool
 from ptir.errors import DeviceError
 from ptir.ops.implementations import active_overrides
 from ptir.passes.context import PassContext

@@ -13,7 +13,7 @@ import ptir_backend_ref
 from ptir import events
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
-from ptir.codegen import binaries
+from ptir.codegen.artifact import binaries
 from ptir.errors import DeviceError, UnsupportedError
 from ptir.ir.program import Program
 from ptir.passes.context import PassContext

@@ -10,8 +10,8 @@ from opencl_runs import Array, normal, run
 
 from ptir.backend.contract import Target
 from ptir.capture import call_multi
-from ptir.codegen.families.order import FEW
-from ptir.codegen.families.sorting import LONG, Inserting
+from ptir.codegen.families.sort.order import FEW
+from ptir.codegen.families.sort.serial import LONG, Inserting
 
 
 def ordered(x: Array, axis: int, descending: bool) -> Array:

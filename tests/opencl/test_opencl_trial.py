@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ptir.backend.contract import Target
-from ptir.codegen import binaries, processor
+from ptir.codegen import processor
+from ptir.codegen.artifact import binaries
 from ptir_backend_opencl import dots, platforms
 
 BOTH = frozenset(("dot_bytes", "dot_bf16"))

@@ -102,7 +102,9 @@ def test_a_fault_in_the_generator_is_caught(name):
 
 
 def test_without_a_fault_the_same_cases_pass(monkeypatch):
-    row = Planted("no fault", ("regression",), ("launches:Launch.__init__",), lambda right: right)
+    row = Planted(
+        "no fault", ("regression",), ("launching.launches:Launch.__init__",), lambda right: right
+    )
     if not usable(row):
         pytest.skip("no backend of level 2 works here")
     monkeypatch.setattr(planting, "faulty", unchanged)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from ptir.backend.kernel import Dialect
-from ptir.codegen.expr import Expr, Load, forget_nodes
-from ptir.codegen.index import Axis, Index, axis
-from ptir.codegen.kernel import Code
+from ptir.codegen.expressions.expr import Expr, Load, forget_nodes
+from ptir.codegen.expressions.index import Axis, Index, axis
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.kernel import Code
 from ptir.codegen.weights.values import Read, fused_value_at
-from ptir.codegen.writer import Writer
 from ptir.types import F32
 from ptir.weights import FusedFormat, StoredArray
 

@@ -1,7 +1,7 @@
 """Our own ``exp``, ``tanh``, ``erf`` and narrow vectors, where those that are built in are slower.
 
 PoCL's are SLEEF's, and its ``erf`` of a vector is one lane at a time. The text is the kernel
-generator's (``ptir.codegen.exponentials``), so a value is what the C backend gives.
+generator's (``ptir.codegen.expressions.exponentials``), so a value is what the C backend gives.
 """
 
 from __future__ import annotations

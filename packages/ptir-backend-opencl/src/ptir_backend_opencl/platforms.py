@@ -124,7 +124,7 @@ def kind_of(device: Any) -> DeviceKind:
 
 
 def class_of(device: Any) -> str:
-    """The row of ``ptir.codegen.tiles.TILES``; CPUs are told apart by their vectors' width."""
+    """The row of ``codegen.schedules.tiles.TILES``; CPUs are told apart by their vectors."""
     if kind_of(device) != "cpu":
         return "gpu"
     return processor.class_of(device.native_vector_width_float)

@@ -38,7 +38,7 @@ class Argument:
 
 
 class WholeKernel(Protocol):
-    """A kernel of the generator, as far as a dialect looks at it (``codegen.kernel.Kernel``)."""
+    """What a dialect looks at of a kernel (``codegen.schedules.kernel.Kernel``)."""
 
     @property
     def statements(self) -> Sequence[Any]:
@@ -129,7 +129,7 @@ class Dialect(ABC):
     lanes: int = 16
     """Lanes of a wide value."""
     staying: Staying | None = None
-    """How chains of kernels are spelled, where they are (``codegen.chains``)."""
+    """How chains of kernels are spelled, where they are (``codegen.launching.chains``)."""
     together: Together | None = None
     """How work-groups are spelled, where they are: *coop* schedules are written with it."""
     dots: frozenset[str] = frozenset()
@@ -168,7 +168,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def apply(self, op: str, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-        """A scalar op (``codegen.expr.SCALAR_OPS``) lane by lane.
+        """A scalar op (``codegen.expressions.expr.SCALAR_OPS``) lane by lane.
 
         ``dtype`` is the result's type and ``of`` the first operand's. Integers wrap: where a
         language leaves the overflow of signed ones open, they are computed as unsigned.
@@ -268,7 +268,7 @@ class Traits:
     memories: int = 0
     """Most buffers of a kernel that is a chain; 0: kernels are launched one by one."""
     device_class: str = "cpu-avx512"
-    """The row of ``codegen.tiles.TILES`` that schedules start from."""
+    """The row of ``codegen.schedules.tiles.TILES`` that schedules start from."""
     group: int = 0
     """Most members of a work-group; 0 where there are none."""
     shared: int = 0

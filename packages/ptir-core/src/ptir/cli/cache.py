@@ -26,7 +26,8 @@ class Kind:
 def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
     from ptir.backend.verdicts import verdicts_file
-    from ptir.codegen import binaries, recipe, tuned
+    from ptir.codegen.artifact import binaries, recipe
+    from ptir.codegen.tuning import tuned
     from ptir.passes.benchmark import tuning_records_file
 
     def kept_in(file: Callable[[], Path]) -> Callable[[], list[Path]]:

@@ -4,6 +4,6 @@ See docs/internals/codegen.md.
 """
 
 from ptir.codegen.backend import KernelBackend
-from ptir.codegen.memory import Resident
+from ptir.codegen.launching.memory import Resident
 
 __all__ = ["KernelBackend", "Resident"]

@@ -31,10 +31,10 @@ from ptir.backend.kernel import (
 )
 from ptir.backend.matrices import Matrices
 from ptir.codegen import processor
+from ptir.codegen.artifact.binaries import built
 from ptir.codegen.backend import KernelBackend
-from ptir.codegen.binaries import built
-from ptir.codegen.exponentials import EXPONENTIALS, exponentials, read_with
-from ptir.codegen.memory import Resident
+from ptir.codegen.expressions.exponentials import EXPONENTIALS, exponentials, read_with
+from ptir.codegen.launching.memory import Resident
 from ptir.switches import THREADS
 
 __all__ = [

@@ -29,19 +29,19 @@ from ptir.backend.control import CONTROL
 from ptir.backend.explanation import Explanation
 from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
-from ptir.codegen import recipe as recipes
-from ptir.codegen.binaries import built
-from ptir.codegen.control import Host, HostProgram, is_cut
-from ptir.codegen.launches import Apart, KernelProgram
-from ptir.codegen.memory import Pool, Resident
-from ptir.codegen.pack import pack
-from ptir.codegen.panels import UNPACK
-from ptir.codegen.parts import InPieces, in_pieces
-from ptir.codegen.recipe import Part, Recipe
-from ptir.codegen.recorder import Recorded
-from ptir.codegen.rounded import settled
-from ptir.codegen.steps import Step, step_of
-from ptir.codegen.support import refusal
+from ptir.codegen.artifact import recipe as recipes
+from ptir.codegen.artifact.binaries import built
+from ptir.codegen.artifact.recipe import Part, Recipe
+from ptir.codegen.fusion.support import refusal
+from ptir.codegen.launching.control import Host, HostProgram, is_cut
+from ptir.codegen.launching.launches import Apart, KernelProgram
+from ptir.codegen.launching.memory import Pool, Resident
+from ptir.codegen.launching.steps import Step, step_of
+from ptir.codegen.tuning.recorder import Recorded
+from ptir.codegen.weights.pack import pack
+from ptir.codegen.weights.panels import UNPACK
+from ptir.codegen.weights.parts import InPieces, in_pieces
+from ptir.codegen.weights.rounded import settled
 from ptir.ir.program import Block, Program
 from ptir.ops.profiles import PROFILES
 from ptir.ops.verify import verify
@@ -50,8 +50,8 @@ from ptir.types import U8, TensorType, dtype_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from ptir.codegen.batched_build import BatchedBuild
-    from ptir.codegen.source import SourceFile
+    from ptir.codegen.artifact.batched_build import BatchedBuild
+    from ptir.codegen.artifact.source import SourceFile
 
 
 @dataclass(eq=False, kw_only=True)
@@ -119,7 +119,7 @@ class KernelBackend(Backend):
 
     def tuning(self, device: Device) -> AbstractContextManager[Any] | None:
         """Measures the products of what is compiled in it, and keeps the tiles that are best."""
-        from ptir.codegen.tune import tuning
+        from ptir.codegen.tuning.tune import tuning
 
         return tuning(self.opened(device))
 
@@ -151,8 +151,8 @@ class KernelBackend(Backend):
     def compile_all(
         self, programs: Sequence[tuple[Program, Options]], device: Device
     ) -> list[Executable]:
-        """Compile programs into one source file; see ``ptir.codegen.batched_build``."""
-        from ptir.codegen.batched_build import BatchedBuild
+        """Compile programs into one source file; see ``ptir.codegen.artifact.batched_build``."""
+        from ptir.codegen.artifact.batched_build import BatchedBuild
 
         with self._opening:
             batch = BatchedBuild(self.opened(device).device)

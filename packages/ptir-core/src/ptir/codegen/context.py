@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ptir.backend.kernel import KernelDevice, Traits
-from ptir.codegen.fuse import Fused
-from ptir.codegen.kernel import Site
-from ptir.codegen.recorder import Recorder
-from ptir.codegen.schedules import schedule_of
-from ptir.codegen.source import SourceFile
-from ptir.codegen.tiles import Tiles
-from ptir.codegen.tuned import chosen
+from ptir.codegen.artifact.source import SourceFile
+from ptir.codegen.fusion.fuse import Fused
+from ptir.codegen.schedules.kernel import Site
+from ptir.codegen.schedules.schedules import schedule_of
+from ptir.codegen.schedules.tiles import Tiles
+from ptir.codegen.tuning.recorder import Recorder
+from ptir.codegen.tuning.tuned import chosen
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptir.backend.explanation import Access, Explanation, Part, read_sizes, written_bytes
+from ptir.codegen.artifact.recipe import Place
 from ptir.codegen.compile import Compiled
-from ptir.codegen.fuse import Fused
-from ptir.codegen.kernel import Group, Kernel
-from ptir.codegen.plan import Copy
-from ptir.codegen.recipe import Place
+from ptir.codegen.fusion.fuse import Fused
+from ptir.codegen.planning.plan import Copy
+from ptir.codegen.schedules.kernel import Group, Kernel
 
 
 def explain(compiled: Compiled) -> Explanation:

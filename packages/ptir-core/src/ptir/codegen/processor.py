@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ptir.codegen.tiles import TILES
+from ptir.codegen.schedules.tiles import TILES
 
 DOTS: Final = {"avx512_vnni": "dot_bytes", "avx512_bf16": "dot_bf16"}
 """The dot products that features of x86 processors are (``Dialect.dots``)."""

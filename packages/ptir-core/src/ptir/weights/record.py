@@ -188,7 +188,7 @@ class PackedLayout:
 
 
 PANELS: Final = PackedLayout()
-"""The layout of ``ptir.codegen.panels``."""
+"""The layout of ``ptir.codegen.weights.panels``."""
 
 
 @dataclass(frozen=True)

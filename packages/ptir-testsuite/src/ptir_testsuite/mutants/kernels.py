@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ptir.codegen.elementwise import rounded
-from ptir.codegen.expr import Apply, Expr, Load, Var, compare, constant, select
-from ptir.codegen.index import ZERO
+from ptir.codegen.expressions.elementwise import rounded
+from ptir.codegen.expressions.expr import Apply, Expr, Load, Var, compare, constant, select
+from ptir.codegen.expressions.index import ZERO
 from ptir.codegen.kernel_ir.values import Gather, Lane
 from ptir.types import BOOL, F32, DType
 from ptir_testsuite.mutants.planting import planted
@@ -17,7 +17,9 @@ from ptir_testsuite.mutants.planting import planted
 
 
 @planted(
-    "elements after the last whole vector are not stored", "add", "families.elements:Elements.write"
+    "elements after the last whole vector are not stored",
+    "add",
+    "families.map.serial:Elements.write",
 )
 def _(right: Any) -> Any:
     def write(self: Any, writer: Any, begin: Any, size: int, part: Any) -> None:
@@ -27,7 +29,9 @@ def _(right: Any) -> Any:
 
 
 @planted(
-    "the end of a row is left out of its fold", "reduce", "families.rows:RowWriter._each_then_fold"
+    "the end of a row is left out of its fold",
+    "reduce",
+    "families.reduction.rows:RowWriter._each_then_fold",
 )
 def _(right: Any) -> Any:
     def each(self: Any, body: Callable[[Any], None], fold: Any) -> None:
@@ -43,7 +47,7 @@ def _(right: Any) -> Any:
 @planted(
     "the last work-item of a kernel is not launched",
     "add dot_general sort programs",
-    "steps:Launch.__init__",
+    "launching.steps:Launch.__init__",
 )
 def _(right: Any) -> Any:
     def launch(self: Any, device: Any, kernel: Any, items: int, *rest: Any) -> None:
@@ -53,7 +57,9 @@ def _(right: Any) -> Any:
 
 
 @planted(
-    "the columns of a product are one too few", "dot_general", "families.dot:_Dot._single_columns"
+    "the columns of a product are one too few",
+    "dot_general",
+    "families.dot.serial:_Dot._single_columns",
 )
 def _(right: Any) -> Any:
     def columns(self: Any, row: Any) -> None:
@@ -68,7 +74,9 @@ def _(right: Any) -> Any:
 
 
 @planted(
-    "padding reads the nearest element instead of the filler", "pad reduce_window", "movement:both"
+    "padding reads the nearest element instead of the filler",
+    "pad reduce_window",
+    "expressions.movement:both",
 )
 def _(right: Any) -> Any:
     return lambda a, b: constant(BOOL, -1)
@@ -77,21 +85,25 @@ def _(right: Any) -> Any:
 @planted(
     "indices are clamped to the size instead of the last place",
     "take dynamic_slice gather",
-    "movement:_clamped_read",
+    "expressions.movement:_clamped_read",
 )
 def _(right: Any) -> Any:
     return lambda index, size: right(index, size + 1)
 
 
 @planted(
-    "indices known at run time are taken for 0", "dynamic_slice take", "movement:_clamped_read"
+    "indices known at run time are taken for 0",
+    "dynamic_slice take",
+    "expressions.movement:_clamped_read",
 )
 def _(right: Any) -> Any:
     return lambda index, size: ZERO
 
 
 @planted(
-    "gaps between elements of a window are not skipped", "reduce_window", "families.fold:spread"
+    "gaps between elements of a window are not skipped",
+    "reduce_window",
+    "families.reduction.fold:spread",
 )
 def _(right: Any) -> Any:
     return lambda at, shape, gaps: right(at, shape, [0] * len(gaps))
@@ -100,7 +112,7 @@ def _(right: Any) -> Any:
 @planted(
     "attention sees one key beyond the row",
     "composite-attention",
-    "families.attention:Attention._seen",
+    "families.attention.serial:Attention._seen",
 )
 def _(right: Any) -> Any:
     def seen(self: Any, row: Any, step: Any) -> Any:
@@ -113,7 +125,7 @@ def _(right: Any) -> Any:
 @planted(
     "a cache is written one place beyond its end",
     "composite-cache_update",
-    "families.cache:written",
+    "families.cache.serial:written",
 )
 def _(right: Any) -> Any:
     return lambda writer, builder, bounds, row, step, capacity: right(
@@ -121,7 +133,11 @@ def _(right: Any) -> Any:
     )
 
 
-@planted("integer division leaves zero to the machine", "div rem", "elementwise:_safe_divisor")
+@planted(
+    "integer division leaves zero to the machine",
+    "div rem",
+    "expressions.elementwise:_safe_divisor",
+)
 def _(right: Any) -> Any:
     return lambda dtype, a, b: b
 
@@ -130,14 +146,18 @@ def _(right: Any) -> Any:
 
 
 @planted(
-    "a transpose takes its permutation for the inverse", "transpose", "movement:MOVEMENT[transpose]"
+    "a transpose takes its permutation for the inverse",
+    "transpose",
+    "expressions.movement:MOVEMENT[transpose]",
 )
 def _(right: Any) -> Any:
     return lambda op, at: op.at(0, tuple(at[p] for p in op["permutation"]))
 
 
 @planted(
-    "nibbles are unpacked from the highest down", "dequantize", "movement:MOVEMENT[dequantize]"
+    "nibbles are unpacked from the highest down",
+    "dequantize",
+    "expressions.movement:MOVEMENT[dequantize]",
 )
 def _(right: Any) -> Any:
     def dequantize(op: Any, at: Any) -> Expr:
@@ -150,7 +170,11 @@ def _(right: Any) -> Any:
     return dequantize
 
 
-@planted("panels of packed weights are a word too short", "composite-linear", "panels:Panels.word")
+@planted(
+    "panels of packed weights are a word too short",
+    "composite-linear",
+    "weights.panels:Panels.word",
+)
 def _(right: Any) -> Any:
     def word(self: Any, output: Any, input: Any) -> Any:
         return right(replace(self, stride=(self.stride or self.inputs) - self.per), output, input)
@@ -159,7 +183,9 @@ def _(right: Any) -> Any:
 
 
 @planted(
-    "halves of a word of packed bf16 change places", "composite-linear", "panels:UNPACKED[bf16]"
+    "halves of a word of packed bf16 change places",
+    "composite-linear",
+    "weights.panels:UNPACKED[bf16]",
 )
 def _(right: Any) -> Any:
     return lambda word, place: right(word, 1 - place)
@@ -176,9 +202,9 @@ def _computed(expr: Expr, op: str) -> tuple[Expr, ...]:
 @planted(
     "16-bit values are not rounded between two ops",
     "programs",
-    "elementwise:ELEMENTWISE[add]",
-    "elementwise:ELEMENTWISE[mul]",
-    "elementwise:ELEMENTWISE[sub]",
+    "expressions.elementwise:ELEMENTWISE[add]",
+    "expressions.elementwise:ELEMENTWISE[mul]",
+    "expressions.elementwise:ELEMENTWISE[sub]",
 )
 def _(right: Any) -> Any:
     def rule(dtype: DType, a: Expr, b: Expr) -> Expr:
@@ -189,7 +215,9 @@ def _(right: Any) -> Any:
     return rule
 
 
-@planted("a product and a sum are contracted", "programs", "elementwise:ELEMENTWISE[add]")
+@planted(
+    "a product and a sum are contracted", "programs", "expressions.elementwise:ELEMENTWISE[add]"
+)
 def _(right: Any) -> Any:
     def add(dtype: DType, a: Expr, b: Expr) -> Expr:
         factors = _computed(a, "mul") if dtype == F32 else ()
@@ -204,7 +232,7 @@ def _(right: Any) -> Any:
 @planted(
     "a difference of something computed is turned around",
     "programs",
-    "elementwise:ELEMENTWISE[sub]",
+    "expressions.elementwise:ELEMENTWISE[sub]",
 )
 def _(right: Any) -> Any:
     def sub(dtype: DType, a: Expr, b: Expr) -> Expr:
@@ -215,7 +243,11 @@ def _(right: Any) -> Any:
     return sub
 
 
-@planted("a cast to integers and back only truncates", "programs", "elementwise:ELEMENTWISE[cast]")
+@planted(
+    "a cast to integers and back only truncates",
+    "programs",
+    "expressions.elementwise:ELEMENTWISE[cast]",
+)
 def _(right: Any) -> Any:
     def cast(dtype: DType, x: Expr, /, **attributes: Any) -> Expr:
         number, whole, _ = _computed(x, "select") or (x, x, x)
@@ -230,7 +262,11 @@ def _(right: Any) -> Any:
     return cast
 
 
-@planted("a maximum takes the number beside a NaN", "maximum", "elementwise:ELEMENTWISE[maximum]")
+@planted(
+    "a maximum takes the number beside a NaN",
+    "maximum",
+    "expressions.elementwise:ELEMENTWISE[maximum]",
+)
 def _(right: Any) -> Any:
     return lambda dtype, a, b: select(compare("gt", a, b), a, b)
 
@@ -238,7 +274,7 @@ def _(right: Any) -> Any:
 @planted(
     "shifts by the width do what the machine does",
     "shift_left",
-    "elementwise:ELEMENTWISE[shift_left]",
+    "expressions.elementwise:ELEMENTWISE[shift_left]",
 )
 def _(right: Any) -> Any:
     def shift(dtype: DType, x: Expr, amount: Expr) -> Expr:
@@ -254,16 +290,16 @@ def _(right: Any) -> Any:
 @planted(
     "folds begin at 0, whatever they fold",
     "reduce cumulative reduce_window",
-    "families.rows:identity",
-    "families.fold:identity",
-    "families.running:identity",
-    "folds:identity",
+    "families.reduction.rows:identity",
+    "families.reduction.fold:identity",
+    "families.scan.serial:identity",
+    "expressions.folds:identity",
 )
 def _(right: Any) -> Any:
     return lambda kind, dtype: constant(dtype, 0)
 
 
-@planted("a 16-bit sum is rounded at every step", "reduce", "folds:COMBINE[sum]")
+@planted("a 16-bit sum is rounded at every step", "reduce", "expressions.folds:COMBINE[sum]")
 def _(right: Any) -> Any:
     return lambda dtype, a, b: rounded(dtype, Apply(dtype, "add", a, b))
 
@@ -271,7 +307,7 @@ def _(right: Any) -> Any:
 @planted(
     "running folds reach back eight places of sixteen",
     "cumulative",
-    "families.running:_Running._prefix",
+    "families.scan.serial:_Running._prefix",
 )
 def _(right: Any) -> Any:
     def prefix(self: Any, found: Expr) -> Expr:
@@ -286,18 +322,22 @@ def _(right: Any) -> Any:
     return prefix
 
 
-@planted("equal elements of a sort change places", "sort", "families.order:compare")
+@planted("equal elements of a sort change places", "sort", "families.sort.order:compare")
 def _(right: Any) -> Any:
     return lambda op, a, b: right("gt" if op == "ge" else op, a, b)
 
 
-@planted("the first update of a place stays", "scatter_reduce", "families.scatter:FOLD[replace]")
+@planted(
+    "the first update of a place stays", "scatter_reduce", "families.scatter.serial:FOLD[replace]"
+)
 def _(right: Any) -> Any:
     return lambda dtype, a, b: a
 
 
 @planted(
-    "16-bit updates of a place are rounded one by one", "scatter_reduce", "families.scatter:NARROW"
+    "16-bit updates of a place are rounded one by one",
+    "scatter_reduce",
+    "families.scatter.serial:NARROW",
 )
 def _(right: Any) -> Any:
     return ()

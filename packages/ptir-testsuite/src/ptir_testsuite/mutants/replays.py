@@ -10,12 +10,14 @@ from ptir_testsuite.mutants.planting import planted
 # --- the memory plan ---
 
 
-@planted("all intermediates lie at the start of the arena", "programs", "plan:_Planner._offset")
+@planted(
+    "all intermediates lie at the start of the arena", "programs", "planning.plan:_Planner._offset"
+)
 def _(right: Any) -> Any:
     return lambda self, life, placed: 0
 
 
-@planted("memory is handed on one step too early", "programs", "plan:_Planner._pack")
+@planted("memory is handed on one step too early", "programs", "planning.plan:_Planner._pack")
 def _(right: Any) -> Any:
     def pack(self: Any) -> int:
         for life in self.lives.values():
@@ -27,7 +29,9 @@ def _(right: Any) -> Any:
 
 
 @planted(
-    "a result takes over an operand that is read later", "programs", "plan:_Planner._may_take_over"
+    "a result takes over an operand that is read later",
+    "programs",
+    "planning.plan:_Planner._may_take_over",
 )
 def _(right: Any) -> Any:
     def may(self: Any, operand: int, exit: int, step: int, last: Any, group: Any) -> bool:
@@ -40,7 +44,7 @@ def _(right: Any) -> Any:
 @planted(
     "a donation is written over although another input is the same",
     "lifetime-walk",
-    "plan:_Planner._is_given",
+    "planning.plan:_Planner._is_given",
 )
 def _(right: Any) -> Any:
     def given(self: Any, life: Any) -> bool:
@@ -59,7 +63,9 @@ def _(right: Any) -> Any:
 
 
 @planted(
-    "an input keeps the memory of the first run", "lifetime-walk", "launches:KernelProgram._rebind"
+    "an input keeps the memory of the first run",
+    "lifetime-walk",
+    "launching.launches:KernelProgram._rebind",
 )
 def _(right: Any) -> Any:
     def rebind(self: Any, number: int, handle: Any) -> None:
@@ -72,7 +78,9 @@ def _(right: Any) -> Any:
 
 
 @planted(
-    "an output keeps the memory of the first run", "add", "launches:KernelProgram._bind_results"
+    "an output keeps the memory of the first run",
+    "add",
+    "launching.launches:KernelProgram._bind_results",
 )
 def _(right: Any) -> Any:
     def bind(self: Any, results: Any) -> None:
@@ -84,7 +92,9 @@ def _(right: Any) -> Any:
 
 
 @planted(
-    "every run hands out the results of the first", "lifetime-walk", "launches:KernelProgram._made"
+    "every run hands out the results of the first",
+    "lifetime-walk",
+    "launching.launches:KernelProgram._made",
 )
 def _(right: Any) -> Any:
     def made(self: Any, inputs: Any) -> Any:
@@ -98,7 +108,7 @@ def _(right: Any) -> Any:
 # --- texts and caches ---
 
 
-@planted("kernels that differ in an attribute are written once", "programs", "alike:form_of")
+@planted("kernels that differ in an attribute are written once", "programs", "fusion.alike:form_of")
 def _(right: Any) -> Any:
     def form_of(fused: Any, group: Any) -> Any:
         (family, instructions, *rest), values = right(fused, group)
@@ -111,7 +121,11 @@ READ = r"(= b\d+\[)[^];]*"
 """The place of an element that is read; kernels that differ in more would spoil others' memory."""
 
 
-@planted("the cache of built kernels overlooks where they read", "slice reverse", "binaries:key_of")
+@planted(
+    "the cache of built kernels overlooks where they read",
+    "slice reverse",
+    "artifact.binaries:key_of",
+)
 def _(right: Any) -> Any:
     return lambda device, source: right(device, re.sub(READ, r"\1", source))
 
@@ -123,8 +137,8 @@ SLOW = r"\1 for (volatile int slow = 0; slow < 4000000; slow += 1) {}"
 @planted(
     "workers do not wait between the phases of a chain",
     "programs",
-    "source:chain_text",
-    "source:function",
+    "artifact.source:chain_text",
+    "artifact.source:function",
     on=("opencl",),
 )
 def _(right: Any) -> Any:

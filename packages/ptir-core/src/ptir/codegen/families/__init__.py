@@ -4,51 +4,66 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ptir.codegen import rounded
-from ptir.codegen.family import Family, whole
-from ptir.codegen.filters import NAME, STORED
+from ptir.codegen.schedules.family import Family, whole
+from ptir.codegen.weights import rounded
+from ptir.codegen.weights.filters import NAME, STORED
 from ptir.ops.rounded import BYTES, PAIRS, ROUND
 from ptir.types import F32
 
 if TYPE_CHECKING:
-    from ptir.codegen.graph import Graph
-    from ptir.codegen.kernel import Group
+    from ptir.codegen.fusion.graph import Graph
+    from ptir.codegen.schedules.kernel import Group
 
 _ROWS: Final = (
     Family(
         "attention",
-        "attention",
+        "attention.serial",
         composites={"attention": whole(F32)},
-        coop="attention_matrices",
+        coop="attention.matrices",
         measured=("coop",),
     ),
-    Family("cache", "cache", composites={"cache_update": whole(*STORED)}, coop="cache"),
+    Family(
+        "cache", "cache.serial", composites={"cache_update": whole(*STORED)}, coop="cache.serial"
+    ),
     Family(
         "convolution",
-        "convolution",
+        "convolution.match",
         composites={NAME: whole(*STORED)},
-        written="convolution_tiles",
-        coop="convolution_coop",
+        written="convolution.serial",
+        coop="convolution.coop",
     ),
     Family(
         "product",
-        "product",
+        "matmul.match",
         ops=("dot_general",),
         composites={BYTES: rounded.refusal, PAIRS: rounded.refusal},
-        coop="product",
-        prologue="product",
-        materialized="product",
+        coop="matmul.match",
+        prologue="matmul.match",
+        materialized="matmul.match",
         measured=("serial", "coop"),
     ),
-    Family("rounding", "rounding", composites={ROUND: rounded.refusal}, inlined="rounding"),
-    Family("dot", "dot", ops=("dot_general",), coop="dot"),
-    Family("random", "random", ops=("rng_bits",), coop="random"),
-    Family("rows", "rows", ops=("reduce", "arg_max"), coop="rows_coop", measured=("coop",)),
-    Family("fold", "fold", ops=("reduce", "arg_max", "reduce_window"), coop="fold"),
-    Family("order", "order", ops=("sort", "top_k"), written="sorting", coop="order_coop"),
-    Family("running", "running", ops=("cumulative",), coop="running"),
-    Family("scatter", "scatter", ops=("scatter_reduce",), coop="scatter"),
-    Family("map", "elements", ops=("constant",), coop="elements"),
+    Family(
+        "rounding",
+        "rounding.serial",
+        composites={ROUND: rounded.refusal},
+        inlined="rounding.serial",
+    ),
+    Family("dot", "dot.serial", ops=("dot_general",), coop="dot.serial"),
+    Family("random", "random.serial", ops=("rng_bits",), coop="random.serial"),
+    Family(
+        "rows",
+        "reduction.rows",
+        ops=("reduce", "arg_max"),
+        coop="reduction.rows_coop",
+        measured=("coop",),
+    ),
+    Family(
+        "fold", "reduction.fold", ops=("reduce", "arg_max", "reduce_window"), coop="reduction.fold"
+    ),
+    Family("order", "sort.order", ops=("sort", "top_k"), written="sort.serial", coop="sort.coop"),
+    Family("running", "scan.serial", ops=("cumulative",), coop="scan.serial"),
+    Family("scatter", "scatter.serial", ops=("scatter_reduce",), coop="scatter.serial"),
+    Family("map", "map.serial", ops=("constant",), coop="map.serial"),
 )
 
 FAMILIES: Final[dict[str, Family]] = {family.name: family for family in _ROWS}
@@ -56,6 +71,6 @@ FAMILIES: Final[dict[str, Family]] = {family.name: family for family in _ROWS}
 
 def stored(graph: Graph, value: int) -> Group:
     """The group that stores a value which no anchor makes."""
-    from ptir.codegen.families.elements import group
+    from ptir.codegen.families.map.serial import group
 
     return group(graph, value)

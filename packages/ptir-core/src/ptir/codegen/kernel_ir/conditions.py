@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from ptir.codegen.expr import Apply, Const, Coordinate, Expr
-from ptir.codegen.index import Index
+from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr
+from ptir.codegen.expressions.index import Index
 from ptir.types import BOOL, I32
 
 

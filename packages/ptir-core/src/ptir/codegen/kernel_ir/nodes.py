@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias, get_args
 
-from ptir.codegen.expr import Expr, Var
-from ptir.codegen.index import Index
+from ptir.codegen.expressions.expr import Expr, Var
+from ptir.codegen.expressions.index import Index
 from ptir.types import DType
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ptir.backend.kernel import Argument, Dialect
-from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Var
-from ptir.codegen.index import ZERO, Index, spelled
+from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, Var
+from ptir.codegen.expressions.index import ZERO, Index, spelled
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import (
     Claim,

@@ -23,8 +23,8 @@ from types import UnionType
 from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ptir.backend.kernel import Argument
-from ptir.codegen.expr import SCALAR_OPS, Apply, Const, Expr, Var
-from ptir.codegen.index import Atom, Axis, Dynamic, Index, Quotient, Remainder
+from ptir.codegen.expressions.expr import SCALAR_OPS, Apply, Const, Expr, Var
+from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index, Quotient, Remainder
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.render import TEXTS
 from ptir.ir.attributes import float_text

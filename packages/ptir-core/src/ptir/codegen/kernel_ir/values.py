@@ -1,13 +1,13 @@
 """Expressions that stand in kernels only: memory by name, and values that hold an element per lane.
 
-They join the scalar expressions of ``codegen.expr``. In a kernel nothing depends on a lane
-implicitly: a *wide* value says so, and a scalar becomes one by ``Splat``.
+They join the scalar expressions of ``codegen.expressions.expr``. In a kernel nothing depends on a
+lane implicitly: a *wide* value says so, and a scalar becomes one by ``Splat``.
 """
 
 from __future__ import annotations
 
-from ptir.codegen.expr import NO_AXES, Expr, Var
-from ptir.codegen.index import Index
+from ptir.codegen.expressions.expr import NO_AXES, Expr, Var
+from ptir.codegen.expressions.index import Index
 from ptir.types import I32, U32, DType
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from ptir.backend.kernel import Argument
-from ptir.codegen.expr import Apply, Const, Coordinate, Expr, Var, carrier
-from ptir.codegen.index import Atom, Axis, Dynamic, Index, Quotient
+from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var, carrier
+from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index, Quotient
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.render import RELATIONS
 from ptir.codegen.kernel_ir.text import line

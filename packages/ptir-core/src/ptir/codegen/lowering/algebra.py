@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ptir.codegen.expr import Apply, Const, Coordinate, Expr
-from ptir.codegen.index import Index
+from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr
+from ptir.codegen.expressions.index import Index
 from ptir.codegen.lowering.rewriting import Body, Seen
 from ptir.types import BOOL, I32, U32, DType
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ptir.backend.kernel import Argument
-from ptir.codegen.expr import Expr
-from ptir.codegen.index import Index, dynamic
+from ptir.codegen.expressions.expr import Expr
+from ptir.codegen.expressions.index import Index, dynamic
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.lowering.algebra import bits

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ptir.codegen.expr import Apply, Const, Expr
+from ptir.codegen.expressions.expr import Apply, Const, Expr
 from ptir.codegen.lowering.algebra import bits
 from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
 from ptir.types import I32, U32, DType

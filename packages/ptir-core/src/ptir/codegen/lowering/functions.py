@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Final
 
-from ptir.codegen.expr import Apply, Const, Expr, Var
+from ptir.codegen.expressions.expr import Apply, Const, Expr, Var
 from ptir.codegen.kernel_ir.nodes import Assign, Declare, Let, While
 from ptir.codegen.lowering.algebra import bits, choose, op, test, word
 from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen

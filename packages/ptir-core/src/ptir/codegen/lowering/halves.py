@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from ptir.codegen.expr import Apply, Const, Expr
-from ptir.codegen.float8 import E4M3, E5M2, F8
+from ptir.codegen.expressions.expr import Apply, Const, Expr
+from ptir.codegen.expressions.float8 import E4M3, E5M2, F8
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.lowering.algebra import bits, choose, found, left, op, right, test, word

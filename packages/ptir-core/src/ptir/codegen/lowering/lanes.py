@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptir.codegen.expr import Expr, Var
+from ptir.codegen.expressions.expr import Expr, Var
 from ptir.codegen.kernel_ir.values import Fold, Gather, Lane, Read, Splat
 from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
 from ptir.errors import UnsupportedError

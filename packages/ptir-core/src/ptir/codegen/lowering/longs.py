@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, NamedTuple
 
-from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Var
+from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, Var
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.lowering.algebra import bits, choose, found, left, op, right, test, word

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ptir.codegen.expr import Apply, Const, Expr
+from ptir.codegen.expressions.expr import Apply, Const, Expr
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.lowering.algebra import choose, test

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from ptir.codegen.expr import Apply, Const, Expr
-from ptir.codegen.index import Index
+from ptir.codegen.expressions.expr import Apply, Const, Expr
+from ptir.codegen.expressions.index import Index
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.lowering.algebra import bits, found, left, op, places, right, word

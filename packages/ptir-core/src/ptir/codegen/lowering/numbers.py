@@ -6,7 +6,7 @@ NaN by comparing a value with itself, and lose a zero's sign by adding zero.
 
 from __future__ import annotations
 
-from ptir.codegen.expr import Apply, Const, Expr
+from ptir.codegen.expressions.expr import Apply, Const, Expr
 from ptir.codegen.lowering.algebra import bits, choose, op, test, word
 from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
 from ptir.types import F32, U32

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ptir.backend.kernel import Argument
-from ptir.codegen.expr import Cell, Expr
+from ptir.codegen.expressions.expr import Cell, Expr
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.lowering.algebra import bits

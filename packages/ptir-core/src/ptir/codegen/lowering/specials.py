@@ -9,7 +9,7 @@ import math
 import struct
 from typing import Final
 
-from ptir.codegen.expr import Const, Expr, Var
+from ptir.codegen.expressions.expr import Const, Expr, Var
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.lowering.algebra import bits, op, word
 from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen

@@ -5,7 +5,7 @@ A memory that is never read or written in another way stays one of 16 bytes.
 
 from __future__ import annotations
 
-from ptir.codegen.expr import Cell, Expr, Var
+from ptir.codegen.expressions.expr import Cell, Expr, Var
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read, Word
 from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen

@@ -13,15 +13,15 @@ from itertools import accumulate
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
+from ptir.codegen.artifact.recipe import Call, Part, Place, Recipe
+from ptir.codegen.artifact.source import SourceFile
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
-from ptir.codegen.fuse import Fused
-from ptir.codegen.graph import is_map
-from ptir.codegen.recipe import Call, Part, Place, Recipe
-from ptir.codegen.recorder import Recorder
+from ptir.codegen.fusion.fuse import Fused
+from ptir.codegen.fusion.graph import is_map
 from ptir.codegen.shared.program import Bound, FromInput, Joined, LocalProgram
 from ptir.codegen.shared.windows import Unshared, is_unpacking
-from ptir.codegen.source import SourceFile
+from ptir.codegen.tuning.recorder import Recorder
 from ptir.ir.attributes import Literal
 from ptir.ir.program import Block
 from ptir.partition.phases import Partition, PhaseOutput, ProgramOutput

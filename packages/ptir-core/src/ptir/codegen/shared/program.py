@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from ptir.backend.contract import Backend, Device, OpQuery
 from ptir.backend.interpreter import unmarked
-from ptir.codegen.panels import Panels
 from ptir.codegen.shared.windows import take
+from ptir.codegen.weights.panels import Panels
 from ptir.ir.graph import Ref, Visit, freeze, inline, reachable, rebuild, repeat, source
 from ptir.ir.program import Block, Instruction
 from ptir.ops.implementations import BACKEND

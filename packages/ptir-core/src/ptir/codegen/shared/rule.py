@@ -13,14 +13,14 @@ from typing import Final
 
 from ptir.backend.contract import Backend, Device, Options
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen.fuse import fuse
-from ptir.codegen.recipe import Recipe
-from ptir.codegen.recorder import Recorder
+from ptir.codegen.artifact.recipe import Recipe
+from ptir.codegen.fusion.fuse import fuse
+from ptir.codegen.schedules.tiles import FEW
 from ptir.codegen.shared.link import Linker
 from ptir.codegen.shared.outputs import gathered
 from ptir.codegen.shared.program import Localizer
 from ptir.codegen.shared.windows import Unshared, plain
-from ptir.codegen.tiles import FEW
+from ptir.codegen.tuning.recorder import Recorder
 from ptir.ir.program import Block, Program
 from ptir.ops.rounded import BYTES, PAIRS
 from ptir.partition.build import partition

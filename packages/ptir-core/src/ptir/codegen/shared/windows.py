@@ -3,7 +3,8 @@
 A packed parameter stands in the partition as the matrix that it is (``plain``). A worker's part of
 it becomes slices of the unpacked whole, behind an offset in bytes, so that workers with equal
 shares run one kernel on other addresses and no window is ever copied. A product reads the panels
-behind such slices (``codegen.columns``); a contiguous part of another input is an offset alone.
+behind such slices (``codegen.weights.columns``); a contiguous part of another input is an offset
+alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ptir.codegen.panels import LANES, UNPACK, Panels, panels_of
+from ptir.codegen.weights.panels import LANES, UNPACK, Panels, panels_of
 from ptir.ir.graph import Ref, freeze, inline, repeat, source
 from ptir.ir.program import Block, Instruction, Program
 from ptir.partition.local import axis_slice, concatenated

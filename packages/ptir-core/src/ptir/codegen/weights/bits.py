@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ptir.codegen.expr import Apply, Coordinate, Expr, constant
-from ptir.codegen.index import Index
+from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, constant
+from ptir.codegen.expressions.index import Index
 from ptir.types import F32, I32, U32
 from ptir.weights.record import FLOATS
 from ptir.weights.words import WORD, greatest

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from ptir.codegen.elementwise import cast
-from ptir.codegen.expr import Apply, Coordinate, Expr, compare, constant, select
-from ptir.codegen.index import Index, digits, number
-from ptir.codegen.movement import limited
+from ptir.codegen.expressions.elementwise import cast
+from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, compare, constant, select
+from ptir.codegen.expressions.index import Index, digits, number
+from ptir.codegen.expressions.movement import limited
 from ptir.codegen.weights.bits import BIAS, EXPONENT, FRACTION, joined, moved_up, spanning, taken
 from ptir.errors import UnsupportedError
 from ptir.types import F32, I32, U32

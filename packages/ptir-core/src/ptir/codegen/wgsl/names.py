@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ptir.codegen.index import Atom, Axis, Dynamic, Index
+from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index
 
 WORDS: Final = """
     alias break case const const_assert continue continuing default diagnostic discard else enable

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ptir.backend.kernel import Argument, WholeKernel
-from ptir.codegen.expr import Apply, Cell, Const, Coordinate, Expr, Var
-from ptir.codegen.index import Index, spelled
+from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, Var
+from ptir.codegen.expressions.index import Index, spelled
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read, Word
 from ptir.codegen.lowering.bindings import Binding, joined, layout

@@ -1,0 +1,55 @@
+"""Programs built together: their kernels stand in one source file, which is built once.
+
+A compiler takes a good part of its time to start and to read what stands in front of every file.
+The programs are compiled twice: the first time only writes their kernels into the file, the second
+finds each program's recipe here, with the whole file as its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+
+from ptir.backend.contract import Executable, Handle, Options
+from ptir.backend.kernel import KernelDevice
+from ptir.codegen.artifact.recipe import Recipe
+from ptir.codegen.artifact.source import SourceFile
+from ptir.ir.program import Program
+
+
+class Unbound(Executable):
+    """What compiling gives while kernels are only written: it holds a place and cannot run."""
+
+    def run(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
+        """Never: the program is compiled again before anybody has it."""
+        raise AssertionError("this program was written, not built")
+
+
+class BatchedBuild:
+    """The source file of a batch, and the recipes of the programs in it."""
+
+    def __init__(self, device: KernelDevice) -> None:
+        self._source = SourceFile(device)
+        self._recipes: dict[Hashable, Recipe] = {}
+        self.writing = True
+        self.unbound = Unbound()
+
+    def recipe(
+        self, program: Program, options: Options, make: Callable[[SourceFile], Recipe]
+    ) -> Recipe:
+        """The recipe of a program, which ``make`` writes the first time."""
+        key = program.main.digest, tuple(port.kind for port in program.ports), options
+        if key not in self._recipes:
+            self._recipes[key] = make(self._source)
+        return self._recipes[key]
+
+    def close(self) -> None:
+        """Every kernel is in the file: from now on recipes have all of it as their source.
+
+        Programs that workers share are linked by themselves and keep a file of their own.
+        """
+        self.writing = False
+        whole = self._source.text
+        for key, recipe in self._recipes.items():
+            if not recipe.counts:
+                self._recipes[key] = replace(recipe, source=whole)

@@ -1,0 +1,76 @@
+"""A source file under construction: its kernels, each once, and the launches that are chains."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from ptir.backend.kernel import Argument, KernelDevice
+from ptir.codegen.expressions.expr import Nodes
+from ptir.codegen.launching.chains import Chain, Phase, function, phase
+from ptir.codegen.launching.chains import kernel as chain_text
+from ptir.codegen.schedules.kernel import Code, Kernel
+
+
+class SourceFile:
+    """A source file under construction.
+
+    Kernels of equal code stand in it once, and so do those whose text is: what a loop variable is
+    known to be below stands in no text. Its expressions are *interned* in ``nodes``.
+    """
+
+    def __init__(self, device: KernelDevice) -> None:
+        self.nodes: Nodes = {}
+        self.dialect, self.workers = device.dialect, device.traits.units
+        self.piece = device.traits.piece
+        self.texts = [device.dialect.prelude()]
+        self._chains = 0
+        self._names: dict[Hashable, str] = {}
+        self._known: dict[Hashable, str] = {}
+        self._functions: list[tuple[str, Sequence[Argument]]] = []
+        self._phases: dict[Code, int] = {}
+        self._numbers: dict[Hashable, int] = {}
+
+    @property
+    def text(self) -> str:
+        """The file as it is now."""
+        return "\n\n".join(self.texts)
+
+    def kernel(self, kernel: Kernel) -> str:
+        """The name of a kernel that is launched alone."""
+        key = kernel.code, kernel.members
+        if key not in self._names:
+            self._names[key] = self._named(kernel)
+        return self._names[key]
+
+    def _named(self, kernel: Kernel) -> str:
+        said = kernel.text(self.dialect, "NAME")
+        if said not in self._known:
+            self._known[said] = f"{kernel.family}_{len(self._known)}"
+            self.texts.append(kernel.text(self.dialect, self._known[said]))
+        return self._known[said]
+
+    def function(self, kernel: Kernel) -> int:
+        """The number of the function that a kernel is in a chain."""
+        if kernel.code not in self._phases:
+            self._phases[kernel.code] = self._numbered(kernel)
+        return self._phases[kernel.code]
+
+    def _numbered(self, kernel: Kernel) -> int:
+        code, staying = phase(kernel.code), self.dialect.staying
+        assert staying is not None
+        said = code.arguments, code.head_text, code.each_text
+        if said not in self._numbers:
+            name = f"{kernel.family}_phase_{len(self._numbers)}"
+            self._numbers[said] = len(self._functions)
+            self._functions.append((name, kernel.arguments))
+            self.texts.append(function(self.dialect, staying, name, code))
+        return self._numbers[said]
+
+    def chain(self, chain: Chain, made: Sequence[Phase]) -> str:
+        """The name of a chain that is one kernel."""
+        staying, name = self.dialect.staying, f"chain_{self._chains}"
+        assert staying is not None
+        text = chain_text(self.dialect, staying, name, chain, made, self._functions, self.workers)
+        self.texts.append(text)
+        self._chains += 1
+        return name

@@ -1,0 +1,1 @@
+"""Attention, with the cache update before it."""

@@ -1,0 +1,176 @@
+"""Coop attention whose keys are split over groups: for few queries and long caches.
+
+Where batch and heads give fewer groups than the device has units, several groups attend with the
+same rows, each to a *part* of the keys: an equal stretch of those that are seen, in whole blocks.
+They leave a maximum, a sum and weighed values for each row in scratch memory (Dao 2023,
+Flash-Decoding), and a second kernel brings these together, part after part, so that runs repeat bit
+for bit. How many parts there are follows from shapes and the device, how long they are from
+positions and lengths. Of an entry that the call appends, the group writes it that reads it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ptir.codegen.expressions.expr import (
+    Apply,
+    Coordinate,
+    Expr,
+    Load,
+    Var,
+    as_index,
+    constant,
+)
+from ptir.codegen.expressions.index import Axis, Index, axis, digits, flatten, number
+from ptir.codegen.families.attention.coop import ZERO, TeamAttention, block_of
+from ptir.codegen.families.attention.serial import NOW, TOTAL, Attention, divisor, greater, shift
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.values import Read
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished, scratch_value
+from ptir.types import BOOL, F32, I32, TensorType
+
+MOSTS, TOTALS, VALUES = range(3)
+"""The scratch memories: ``[part, row]`` of each key head, and ``[part, row, place]``."""
+
+
+def coop(group: Group, site: Site) -> Kernel | None:
+    """A group per block of rows and part; None where no block fits into shared memory."""
+    whole = TeamAttention(group, site)
+    block = block_of(whole.rows, whole.D, site)
+    if block is None:
+        return None
+    entries = 1 if whole.updates else -(-whole.rows // block.rows)
+    parts = parts_of(site, whole.B * whole.G * entries, whole.C)
+    if parts == 1:
+        return whole.kernel_of_groups(block)
+    split = SplitAttention(group, site, parts)
+    made = replace(split.kernel_of_groups(block), scratch=split.scratch)
+    return replace(made, then=Combination(group, site, split).kernel())
+
+
+def parts_of(site: Site, groups: int, capacity: int) -> int:
+    """Parts of the keys of each group: 1 where groups keep all units busy or the cache is short."""
+    units, tiles = site.traits.units, site.tiles
+    if groups >= units:
+        return 1
+    return max(1, min(units * tiles.spread // groups, capacity // tiles.stretch))
+
+
+class SplitAttention(TeamAttention):
+    """The kernel of the parts."""
+
+    def __init__(self, group: Group, site: Site, parts: int) -> None:
+        super().__init__(group, site)
+        self.parts = parts
+
+    @property
+    def scratch(self) -> tuple[TensorType, ...]:
+        """What the parts leave."""
+        rows = self.B * self.G * self.parts * self.rows
+        return tuple(TensorType(F32, (size,)) for size in (rows, rows, rows * self.D))
+
+    def left(self, what: int, heads: Index, part: Index, row: Index) -> tuple[int, Index]:
+        """A scratch memory, and where the row's element or the first of its places is."""
+        sizes = self.B * self.G, self.parts, self.rows
+        at = flatten((heads, part, row), sizes)
+        return scratch_value(self.group, what), at * self.D if what == VALUES else at
+
+    def _bound(self, one: Expr) -> Index:
+        """A position, an end or a number of keys."""
+        return as_index(one, 0, self.C)
+
+    def _length(self, low: Expr, high: Expr) -> Var:
+        """The keys of a part, of those from ``low`` to ``high``: at least a block."""
+        writer, keys = self.writer, self.block.keys
+        seen = Coordinate(I32, self._bound(high) - self._bound(low))
+        some = Apply(BOOL, "gt", high, low)
+        span = writer.let(Apply(I32, "select", some, seen, constant(I32, 1)))
+        whole = self.parts * keys
+        return writer.let(Coordinate(I32, (self._bound(span) + (whole - 1)) // whole * keys))
+
+    def _stretch(self, low: Var, high: Var) -> tuple[Var, Var]:
+        """Equal stretches from the first key on; the last ones may have none."""
+        writer, length = self.writer, self._length(low, high)
+        before = Apply(I32, "mul", Coordinate(I32, self.part), length)
+        first = writer.let(Apply(I32, "add", low, before))
+        end = Coordinate(I32, self._bound(first) + self._bound(length))
+        return first, writer.let(Apply(I32, "min", high, end))
+
+    @contextmanager
+    def _mine(self, place: Index) -> Iterator[None]:
+        """The part in whose stretch the place is; the first or last one, where that is none."""
+        writer = self.writer
+        at = writer.let(Coordinate(I32, writer.index(place)))
+        low, high = (writer.scalar(bound) for bound in self._seen(self.row, number(0)))
+        length = self._length(low, high)
+        after = Coordinate(I32, self._bound(at) - self._bound(low))
+        last = constant(I32, self.parts - 1)
+        part = Apply(I32, "min", last, Apply(I32, "div", after, length))
+        owner = writer.let(Apply(I32, "select", less(at, low), constant(I32, 0), part))
+        with writer.when(Apply(BOOL, "eq", owner, Coordinate(I32, self.part))):
+            yield
+
+    def _store_results(self) -> None:
+        """What the part came to, for each row."""
+        writer, heads = self.writer, self.row * self.G + self.head
+        for begin, one in self._results:
+            with self._own_result(begin) as at, self._inside(at // self.D) as row:
+                value, first = self.left(VALUES, heads, self.part, row)
+                place = self._named(at % self.D, self.D)
+                writer.store(value, F32, first + place, one)
+        with self.team.own(self.block.rows, "r") as r, self._inside(r) as row:
+            for what, array in ((MOSTS, self.mosts), (TOTALS, self.totals)):
+                value, at = self.left(what, heads, self.part, row)
+                writer.store(value, F32, at, Read(F32, array, r))
+
+
+class Combination(Attention):
+    """The kernel that brings parts together: a member per result."""
+
+    def __init__(self, group: Group, site: Site, split: SplitAttention) -> None:
+        super().__init__(group, site)
+        self.split = split
+
+    def kernel(self) -> Kernel:
+        """Results in the order of the parts' rows and places."""
+        writer, split = self.writer, self.split
+        sizes = self.B, self.G, split.rows, self.D
+        count = math.prod(sizes)
+        members = self.site.tiles.block_members
+        items = -(-count // members)
+        at = axis("item", items) * members + axis("member", members)
+        with writer.when(less(at, count) if count % members else None):
+            found = digits(writer.let_index(at, count), sizes)
+            row, head, r, place = map(writer.let_index, found, sizes)
+            step, within = r // split.share, r % split.share
+            self._combine(row * self.G + head, r, place)
+            where = row, head * split.share + within, step, place
+            self._store(where, Apply(F32, "div", RESULT, divisor(TOTAL)))
+        return finished(self.group, writer, items, members=members)
+
+    def _combine(self, heads: Index, r: Index, place: Index) -> None:
+        """The greatest maximum, then sums and values scaled to it and added part after part."""
+        writer, parts = self.writer, self.split.parts
+        part = axis("part", parts)
+
+        def left(what: int, further: Index) -> Expr:
+            value, at = self.split.left(what, heads, part, r)
+            return Load(F32, value, at + further)
+
+        one = number(0)
+        writer.declare(constant(F32, -math.inf), NOW.name)
+        with writer.loop(Axis("part", parts), 0, parts):
+            writer.assign(NOW, writer.scalar(greater(left(MOSTS, one), NOW)))
+        writer.declare(ZERO, TOTAL.name, RESULT.name)
+        with writer.loop(Axis("part", parts), 0, parts):
+            weight = Apply(F32, "exp", Apply(F32, "sub", left(MOSTS, one), shift(NOW)))
+            added = Apply(F32, "mul", weight, left(TOTALS, one))
+            writer.assign(TOTAL, writer.scalar(Apply(F32, "add", TOTAL, added)))
+            factors = [writer.scalar(x) for x in (weight, left(VALUES, place))]
+            writer.assign(RESULT, writer.apply("fma", F32, *factors, RESULT))
+
+
+RESULT = Var(F32, "result")

@@ -1,0 +1,206 @@
+"""Attention of many queries: a tile is a vector of queries against blocks of keys.
+
+A lane is a query, so scores, maxima, sums and results of 16 queries grow side by side without any
+sum across lanes: keys and values are read as scalars that meet all queries at once. Blocks that
+every query of the tile sees whole need no mask; in the others a lane takes part only where it sees
+the key, so that what a query does not see cannot reach it, not even as a NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ptir.codegen.expressions.expr import (
+    Apply,
+    Cell,
+    Coordinate,
+    Expr,
+    Var,
+    as_index,
+    compare,
+    constant,
+    select,
+)
+from ptir.codegen.expressions.index import Axis, Index, axis, number
+from ptir.codegen.kernel_ir.conditions import all_of
+from ptir.codegen.kernel_ir.nodes import Store
+from ptir.codegen.kernel_ir.values import Here, Read
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.types import BOOL, F32, I32
+
+KEYS: Final = 32
+"""Keys of a block: results are rescaled once per block."""
+STRIP: Final = 8
+"""Scores, or results, that grow in registers at once."""
+J: Final = axis("j", 1 << 30)
+"""Where a block begins; ``Parts`` know the range of positions."""
+MOST, TOTAL, NOW, KEEP = (Var(F32, name, True) for name in ("most", "total", "now", "keep"))
+LOW, HIGH = (Var(I32, name, True) for name in ("low", "high"))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a tile needs to know of its attention call, for one row and head.
+
+    ``query(step, place)``, ``key(position, place)`` and ``value(position, place)`` are elements,
+    ``seen(step)`` the first position that a query sees and the one after the last, i32, and
+    ``score(product)`` what is left to do to a product of query and key.
+    """
+
+    size: int
+    query: Callable[[Index, Index], Expr]
+    key: Callable[[Expr, Index], Expr]
+    value: Callable[[Expr, Index], Expr]
+    seen: Callable[[Index], tuple[Expr, Expr]]
+    score: Callable[[Expr], Expr]
+
+
+class QueryTile:
+    """Writes the attention of ``lanes`` queries from ``first`` on."""
+
+    def __init__(self, writer: Writer, parts: Parts, first: Index) -> None:
+        self.writer, self.parts, self.first = writer, parts, first
+        self.lanes = writer.dialect.lanes
+        self.lane = Axis("lane", self.lanes)
+
+    @staticmethod
+    def declare(writer: Writer, size: int) -> None:
+        """The private arrays of tiles of heads of ``size`` elements."""
+        lanes = writer.dialect.lanes
+        for name, count in (("qs", size), ("os", size), ("ps", KEYS), ("by", 1)):
+            writer.array(name, count * lanes, F32)
+
+    def write(self, store: Callable[[Index, Index, Expr], None]) -> None:
+        """The whole tile; ``store(step, place, result)`` is called for single elements."""
+        writer = self.writer
+        self._load_queries()
+        low, high = self._ranges()
+        writer.declare_all((MOST, self._splat(-math.inf)), (TOTAL, self._splat(0.0)))
+        with writer.loop(Axis("j", 1 << 30), low[0], high[1], KEYS):
+            after = Apply(BOOL, "ge", Coordinate(I32, J), low[1])
+            before = Apply(BOOL, "le", Coordinate(I32, J + KEYS), high[0])
+            with writer.when(all_of([after, before])):
+                self._block(None)
+            with writer.otherwise():
+                furthest = as_index(high[1], 0, J.high) - 1
+                self._block(writer.let(Coordinate(I32, furthest), "last"))
+        self._finish(store)
+
+    def _splat(self, value: float) -> Expr:
+        return self.writer.widened(constant(F32, value))
+
+    def _load_queries(self) -> None:
+        """Queries transposed: a vector of queries for each place; results start at zero."""
+        writer, size, lane = self.writer, self.parts.size, axis("lane", self.lanes)
+        d = axis("d", size)
+        with writer.loop(self.lane, 0, self.lanes), writer.loop(Axis("d", size), 0, size):
+            writer.put("qs", d * self.lanes + lane, self.parts.query(self.first + lane, d))
+        with writer.loop(Axis("d", size), 0, size):
+            writer.emit(Store(F32, "os", d * self.lanes, self._splat(0.0)))
+
+    def _ranges(self) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
+        """What the first and the last query see; what each sees is in ``low`` and ``high``."""
+        writer = self.writer
+        ends = [self.parts.seen(self.first + place) for place in (0, self.lanes - 1)]
+        (low, high), (later, furthest) = [[writer.scalar(bound) for bound in end] for end in ends]
+        with writer.lanes(self.lane):
+            bounds = self.parts.seen(self.first + axis("lane", self.lanes))
+            for variable, bound in zip((LOW, HIGH), bounds, strict=True):
+                writer.let(writer.wide(bound), variable.name)
+        return (low, later), (high, furthest)
+
+    def _block(self, last: Var | None) -> None:
+        """A block of keys; with ``last``, the furthest key of all, lanes see some of them only."""
+        writer = self.writer
+        writer.declare(MOST, NOW.name)
+        for start in range(0, KEYS, STRIP):
+            with writer.scope():
+                self._scores(start, last)
+        with writer.lanes(self.lane):
+            nothing = compare("eq", NOW, constant(F32, -math.inf))
+            shifted = writer.wide(select(nothing, constant(F32, 0.0), NOW))
+            shift = writer.let(shifted, "shift")
+            keep = writer.wide(Apply(F32, "exp", Apply(F32, "sub", MOST, shift)))
+            writer.let(keep, KEEP.name)
+        writer.assign(MOST, NOW)
+        writer.assign(TOTAL, writer.apply("mul", F32, TOTAL, KEEP))
+        with writer.loop(Axis("i", KEYS), 0, KEYS):
+            at = axis("i", KEYS) * self.lanes
+            score = writer.let(Read(F32, "ps", at, True), "score")
+            with writer.lanes(self.lane):
+                weight = writer.wide(Apply(F32, "exp", Apply(F32, "sub", score, shift)))
+                held = writer.let(weight)
+            writer.emit(Store(F32, "ps", at, held))
+            writer.assign(TOTAL, writer.total([TOTAL, held]))
+        for start in range(0, self.parts.size, STRIP):
+            with writer.scope():
+                self._values(range(start, min(start + STRIP, self.parts.size)), last)
+
+    def _position(self, offset: Index, last: Var | None) -> Expr:
+        """A position of the block; none that no query sees."""
+        here = Coordinate(I32, J + offset)
+        return here if last is None else Here(Apply(I32, "min", here, last))
+
+    def _sees(self, offset: Index) -> Expr:
+        """Whether a lane's query sees a key of the block."""
+        at = Coordinate(I32, J + offset)
+        return Apply(BOOL, "and", compare("ge", at, LOW), compare("lt", at, HIGH))
+
+    def _scores(self, start: int, last: Var | None) -> None:
+        """The scores of ``STRIP`` keys, put into ``ps``; ``now`` becomes their maximum."""
+        writer, size = self.writer, self.parts.size
+        sums = [Var(F32, f"s{n}", True) for n in range(STRIP)]
+        writer.declare_all(*((one, self._splat(0.0)) for one in sums))
+        with writer.loop(Axis("d", size), 0, size):
+            d = axis("d", size)
+            query = writer.let(Read(F32, "qs", d * self.lanes, True), "query")
+            for n, one in enumerate(sums):
+                key = writer.scalar(self.parts.key(self._position(number(start + n), last), d))
+                writer.assign(one, writer.apply("fma", F32, key, query, one))
+        for n, one in enumerate(sums):
+            with writer.lanes(self.lane):
+                score = self.parts.score(one)
+                if last is not None:
+                    seen = self._sees(number(start + n))
+                    score = select(seen, score, constant(F32, -math.inf))
+                held = writer.let(writer.wide(score))
+                best = select(compare("gt", held, NOW), held, NOW)
+                writer.assign(NOW, writer.wide(best))
+            writer.emit(Store(F32, "ps", number((start + n) * self.lanes), held))
+
+    def _values(self, places: range, last: Var | None) -> None:
+        """Rescale a strip of results and add the block's values, weighed."""
+        writer = self.writer
+        sums = [Var(F32, f"o{place}", True) for place in places]
+        for place, one in zip(places, sums, strict=True):
+            held = Read(F32, "os", number(place * self.lanes), True)
+            writer.declare(writer.apply("mul", F32, held, KEEP), one.name)
+        with writer.loop(Axis("i", KEYS), 0, KEYS):
+            i = axis("i", KEYS)
+            weight = writer.let(Read(F32, "ps", i * self.lanes, True), "weight")
+            for place, one in zip(places, sums, strict=True):
+                value = writer.scalar(self.parts.value(self._position(i, last), number(place)))
+                made = writer.apply("fma", F32, value, weight, one)
+                if last is not None:
+                    with writer.lanes(self.lane):
+                        made = writer.wide(select(self._sees(i), writer.let(made), one))
+                writer.assign(one, made)
+        for place, one in zip(places, sums, strict=True):
+            writer.emit(Store(F32, "os", number(place * self.lanes), one))
+
+    def _finish(self, store: Callable[[Index, Index, Expr], None]) -> None:
+        """Results divided by the sums of their weights; a query that sees nothing gives zero."""
+        writer, size = self.writer, self.parts.size
+        with writer.lanes(self.lane):
+            none = compare("eq", TOTAL, constant(F32, 0.0))
+            by = writer.wide(select(none, constant(F32, 1.0), TOTAL))
+        writer.emit(Store(F32, "by", number(0), by))
+        with writer.loop(self.lane, 0, self.lanes):
+            place, d = axis("lane", self.lanes), axis("d", size)
+            with writer.loop(Axis("d", size), 0, size):
+                held = Cell(F32, "os", d * self.lanes + place)
+                found = Apply(F32, "div", held, Cell(F32, "by", place))
+                store(self.first + place, d, found)

@@ -1,0 +1,1 @@
+"""Rows written into a cache."""

@@ -1,0 +1,114 @@
+"""The cache family: new rows written into a key-value cache, in place.
+
+``cache_update`` writes ``new[b,:,t]`` at ``start[b] + t`` for ``t < count[b]`` inside the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, as_index, compare
+from ptir.codegen.expressions.index import Axis, Index, axis, digits, flatten, number
+from ptir.codegen.fusion.graph import Builder, Graph
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.groups import threads
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.ir.program import Instruction
+from ptir.types import BOOL, I32
+
+
+def is_update(made: Instruction | None) -> bool:
+    """Whether an instruction is the composite ``cache_update``."""
+    return made is not None and made.op == "composite" and made.name == "cache_update"
+
+
+def match(graph: Graph, position: int) -> Group | None:
+    """Every cache update on its own."""
+    made = graph.block.instructions[position]
+    if not is_update(made):
+        return None
+    (result,) = graph.results[position]
+    cache = made.operands[0]
+    return Group(
+        "cache",
+        frozenset((position,)),
+        made.operands,
+        (result,),
+        exact=(cache,),
+        shares={result: cache},
+    )
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """An item writes a run of (row, head, step) entries."""
+    (position,) = group.members
+    made = site.graph.block.instructions[position]
+    b, h, t, _ = site.graph.type(made.operands[1]).shape
+    writer, entries = site.writer(), b * h * t
+    items = site.items(entries, site.graph.type(made.operands[1]).size * 2)
+    with writer.loop(Axis("e", entries), *writer.share(entries, items)):
+        row, head, step = digits(axis("e", entries), (b, h, t))
+        append(writer, site.builder(), made, group.exits[0], (row, head, step))
+    return finished(group, writer, items)
+
+
+def append(
+    writer: Writer, builder: Builder, made: Instruction, result: int, entry: tuple[Index, ...]
+) -> None:
+    """Write one entry of ``new`` into the cache, if it is to be written at all."""
+    _, new, start, count = made.operands
+    shape = made.types[0].shape
+    row, head, step = entry
+    with written(writer, builder, (start, count), row, step, shape[2]) as place:
+        _copy(writer, builder, new, result, (row, head, step), (row, head, place), shape)
+
+
+@contextmanager
+def written(
+    writer: Writer,
+    builder: Builder,
+    bounds: tuple[int, int],
+    row: Index,
+    step: Index,
+    capacity: int,
+) -> Iterator[Index]:
+    """A block that runs where a step is to be written; gives the step's place in the cache.
+
+    The place is compared as a distance from the end, so that no start can overflow.
+    """
+    start, count = (builder.at(value, (row,)) for value in bounds)
+    here = Coordinate(I32, step)
+    first = compare("ge", start, Apply(I32, "neg", here))
+    last = compare("lt", start, Coordinate(I32, number(capacity) - step))
+    mask = Apply(BOOL, "and", first, Apply(BOOL, "and", last, compare("lt", here, count)))
+    with writer.when(writer.scalar(mask)):
+        place = writer.let(writer.scalar(Apply(I32, "add", start, here)))
+        yield as_index(place, 0, capacity - 1)
+
+
+def _copy(
+    writer: Writer,
+    builder: Builder,
+    new: int,
+    result: int,
+    source: tuple[Index, ...],
+    target: tuple[Index, ...],
+    shape: tuple[int, ...],
+) -> None:
+    dtype, lanes = builder.graph.type(result).dtype, writer.dialect.lanes
+    whole = shape[3] // lanes
+
+    def one(place: Index) -> None:
+        found: Expr = builder.at(new, (*source, place))
+        writer.store(result, dtype, flatten((*target, place), shape), found)
+
+    if whole:
+        with writer.loop(Axis("v", whole), 0, whole), writer.lanes(Axis("lane", lanes)):
+            one(axis("v", whole) * lanes + axis("lane", lanes))
+    for place in range(whole * lanes, shape[3]):
+        with writer.scope():
+            one(number(place))
+
+
+coop = threads(write)

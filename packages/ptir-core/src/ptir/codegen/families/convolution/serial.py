@@ -1,0 +1,345 @@
+"""The kernels of convolutions: pieces, tiles of pixels and panels, products, the epilogue."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ptir.codegen.expressions.expr import (
+    Apply,
+    Const,
+    Coordinate,
+    Expr,
+    Load,
+    Var,
+    compare,
+    constant,
+)
+from ptir.codegen.expressions.index import (
+    ZERO,
+    Axis,
+    Index,
+    axis,
+    digits,
+    flatten,
+    number,
+    replaced,
+)
+from ptir.codegen.families.convolution.match import Detail
+from ptir.codegen.families.convolution.parts import LANE, Parts
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.statements import Whole
+from ptir.codegen.kernel_ir.values import Lane, Read, Splat
+from ptir.codegen.schedules.epilogue import store
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.codegen.weights.panels import LANES
+from ptir.types import BOOL, F32, I32, TensorType
+
+
+class _Convolving(Parts, ABC):
+    """What both schedules share."""
+
+    def kernel(self) -> Kernel:
+        """A loop over pieces."""
+        writer, cut = self.writer, self.cut
+        part = writer.share(self.pieces, self.items)
+        with writer.loop(Axis("q", self.pieces), *part, rolled=True):
+            split = digits(axis("q", self.pieces), (self.slabs, cut.row_pieces, cut.tile_pieces))
+            self.slab, self.row_piece, self.tile_piece = (
+                self.named(index, size)
+                for index, size in zip(
+                    split, (self.slabs, cut.row_pieces, cut.tile_pieces), strict=True
+                )
+            )
+            if not self.direct:
+                self.copy()
+            self._panels()
+        block = 1 if self.direct else self.items * self.block
+        kept = self.items * self.kept if self.keeps else 1
+        scratch = tuple(TensorType(F32, (size,)) for size in (block, kept))
+        return finished(self.group, writer, self.items, scratch)
+
+    def _panels(self) -> None:
+        """Every tile of panels of the piece, and for each every tile of pixels."""
+        writer, cut = self.writer, self.cut
+        count = cut.groups * cut.across
+        ends: tuple[Whole, Whole] = 0, count
+        if cut.tile_pieces > 1:
+            first = self.named(self.tile_piece * cut.tiles, count)
+            ends = first, _least(first + cut.tiles, count)
+        with writer.loop(Axis("p", count), *ends, rolled=True):
+            group, tile = (
+                self.named(index, size)
+                for index, size in zip(
+                    digits(axis("p", count), (cut.groups, cut.across)),
+                    (cut.groups, cut.across),
+                    strict=True,
+                )
+            )
+            self._tile_of_panels(group, tile)
+
+    def _tile_of_panels(self, group: Index, tile: Index) -> None:
+        """The whole tiles, and the last one where it has fewer panels."""
+        writer, cut = self.writer, self.cut
+        whole, left = divmod(-(-self.each // LANES), cut.panels)
+        if whole:
+            with writer.when(less(tile, whole) if left else None):
+                self._rows(group, _below(tile, whole) * cut.panels, cut.panels)
+        if left:
+            with writer.otherwise() if whole else writer.scope():
+                self._rows(group, number(whole * cut.panels), left)
+
+    def _rows(self, group: Index, panel: Index, panels: int) -> None:
+        """Every tile of pixels of the piece."""
+        if self.keeps:
+            self.keep(group, panel, panels)
+        writer, cut, height = self.writer, self.cut, self.shape.places[1]
+        end: Expr = Const(I32, cut.rows)
+        if height % cut.rows:
+            end = _least(number(cut.rows), number(height) - self.row_piece * cut.rows)
+        if cut.high == 1:
+            with writer.loop(Axis("y", cut.rows), 0, end, rolled=True):
+                self._columns(group, panel, panels, axis("y", cut.rows), 1)
+            return
+        until, at = writer.let(end, "end"), writer.declare(Const(I32, 0), "at")
+        for high in (cut.high, 1):
+            after = Coordinate(I32, axis("at", cut.rows) + high)
+            within = less(at, until) if high == 1 else Apply(BOOL, "le", after, until)
+            with writer.repeat(at, within, after, rolled=True):
+                row = _variable(writer.let(at), cut.rows - high + 1)
+                self._columns(group, panel, panels, row, high)
+
+    def _columns(self, group: Index, panel: Index, panels: int, row: Index, high: int) -> None:
+        whole, left = divmod(self.shape.places[2], self.cut.wide)
+        with self.over("x", whole) as column:
+            self._tile(group, panel, panels, (row, column * self.cut.wide), (high, self.cut.wide))
+        if left:
+            with self.writer.scope():
+                begin = number(whole * self.cut.wide)
+                self._tile(group, panel, panels, (row, begin), (high, left))
+
+    def _tile(
+        self,
+        group: Index,
+        panel: Index,
+        panels: int,
+        at: tuple[Index, Index],
+        size: tuple[int, int],
+    ) -> None:
+        """Sums in registers, and the epilogue of each panel's pixels."""
+        writer = self.writer
+        places = [(i, j) for i in range(size[0]) for j in range(size[1])]
+        zero = Splat(constant(F32, 0.0))
+        with writer.scope():
+            sums = [[writer.declare(zero, writer.name("a")) for _ in range(panels)] for _ in places]
+            self.sums(group, panel, sums, [(at[0] + i, at[1] + j) for i, j in places])
+            row = self.row_piece * self.cut.rows + at[0]
+            pixels = [self.pixel(row + i, at[1] + j) for i, j in places]
+            for p in range(panels):
+                with writer.scope():
+                    self._finish(group, panel + p, pixels, [line[p] for line in sums])
+
+    @abstractmethod
+    def sums(
+        self,
+        group: Index,
+        panel: Index,
+        sums: Sequence[Sequence[Var]],
+        places: Sequence[tuple[Index, Index]],
+    ) -> None:
+        """Add every product to the tile's sums."""
+
+    # --- the epilogue ---
+
+    def pixel(self, row: Index, column: Index) -> Index:
+        """A pixel's number in the result, as a variable."""
+        _, height, width = self.shape.places
+        flat = (self.slab * height + row) * width + column
+        return self.named(flat, self.slabs * height * width)
+
+    def _finish(
+        self, group: Index, panel: Index, pixels: Sequence[Index], sums: Sequence[Var]
+    ) -> None:
+        """The epilogue and the store of 16 outputs of every pixel; the last panel may have less."""
+        writer, own = self.writer, self.each
+        whole, left = divmod(own, LANES)
+        panel = self.named(panel, -(-own // LANES))
+        is_whole, is_left = panel.low < whole, panel.high >= whole
+        if is_whole:
+            with writer.when(less(panel, whole) if is_left else None), writer.lanes(LANE):
+                output = group * own + _below(panel, whole) * LANES + axis("lane", LANES)
+                for pixel, total in zip(pixels, sums, strict=True):
+                    self._store(pixel, output, total)
+        if is_left:
+            with writer.otherwise() if is_whole else writer.scope():
+                for place in range(left):
+                    output = group * own + (whole * LANES + place)
+                    for pixel, total in zip(pixels, sums, strict=True):
+                        self._store(pixel, output, Lane(total, place))
+
+    def _store(self, pixel: Index, output: Index, total: Expr) -> None:
+        (exit,) = self.group.exits
+        if self.shape.bias is not None:
+            total = Apply(F32, "add", total, self.builder.at(self.shape.bias, (output,)))
+        flat = pixel * self.shape.outputs + output
+        store(self.writer, self.builder, (self.hero, total), exit, flat)
+
+    def ahead(self, expr: Expr, wide: bool, known: dict[Index, Var], beyond: int = 0) -> Read:
+        """A load, in a loop over ``k`` or not, a short distance from a place that is known before.
+
+        Compilers do not find that out by themselves where places are sums of many variables.
+        """
+        assert isinstance(expr, Load)
+        index = replaced(expr.index, {LANE: ZERO})
+        run = next(
+            (atom for atom in index.terms if isinstance(atom, Axis) and atom.name == "k"), None
+        )
+        near = Index({run: index.terms[run]} if run is not None else {}, index.constant)
+        writer, far = self.writer, index - near
+        if far not in known:
+            known[far] = writer.let(Coordinate(I32, writer.index(far)))
+        base = _variable(known[far], far.high + 1 - beyond)
+        return Read(F32, writer.memory(expr.source, F32), near, wide, base)
+
+    def add(self, total: Var, x: Expr, weight: Expr) -> None:
+        """One product more, in every lane."""
+        self.writer.assign(total, self.writer.apply("fma", F32, x, weight, total))
+
+
+def _variable(held: Var, size: int) -> Index:
+    """A variable that is below ``size``, by its name even where it can only be 0."""
+    return Index({Axis(held.name, size): 1})
+
+
+def _least(a: Index, b: Index | int) -> Expr:
+    """The lesser of two whole numbers."""
+    least = Const(I32, b) if isinstance(b, int) else Coordinate(I32, b)
+    return Apply(I32, "min", Coordinate(I32, a), least)
+
+
+def _below(named: Index, size: int) -> Index:
+    """A variable that is known to be below ``size`` here."""
+    if named.is_constant:
+        return named
+    ((variable, _),) = named.terms.items()
+    assert isinstance(variable, Axis)
+    return axis(variable.name, size)
+
+
+class Dense(_Convolving):
+    """Every output sees every channel of its group: one input is broadcast to 16 outputs."""
+
+    def sums(
+        self,
+        group: Index,
+        panel: Index,
+        sums: Sequence[Sequence[Var]],
+        places: Sequence[tuple[Index, Index]],
+    ) -> None:
+        """Taps and channels, in the order of the weights."""
+        shape, (_, channels) = self.shape, self.shape.own
+        together = shape.groups == 1 and self.cut.pitch == channels and not self.direct
+        together = together and shape.dimensions[2].window_dilation == 1
+        along, lines = shape.taps[2], 1 if together else shape.taps[2]
+        run = along // lines * channels
+        with (
+            self.over("k0", shape.taps[0]) as a,
+            self.over("k1", shape.taps[1]) as b,
+            self.over("k2", lines) as c,
+        ):
+            k = axis("k", run)
+            channel = group * channels + k
+            input = flatten((a, b, c, k), (*shape.taps[:2], lines, run))
+            xs = [self.element(*place, (a, b, c), channel) for place in places]
+            weights = [self.weight(group, panel, p, input) for p in range(len(sums[0]))]
+            known: dict[Index, Var] = {}
+            self._run(
+                run,
+                sums,
+                [self.ahead(x, False, known, self.beyond) for x in xs],
+                [self.ahead(weight, True, known) for weight in weights],
+            )
+
+    def _run(
+        self, size: int, sums: Sequence[Sequence[Var]], xs: Sequence[Read], weights: Sequence[Read]
+    ) -> None:
+        """The innermost loop: every pixel of the tile times the weights of its panels."""
+        writer = self.writer
+        with self.over("k", size):
+            factors = [writer.let(weight) for weight in weights]
+            for x, line in zip(xs, sums, strict=True):
+                held = writer.let(x)
+                for total, factor in zip(line, factors, strict=True):
+                    self.add(total, held, factor)
+
+
+class Depthwise(_Convolving):
+    """Every output sees one channel: 16 neighbouring channels side by side."""
+
+    def local(self, channel: Index) -> Index:
+        """Only the piece's own channels are copied."""
+        return channel - self.tile_piece * (self.cut.tiles * LANES)
+
+    @property
+    def beyond(self) -> int:
+        """Nor that the copy has the piece's own channels only."""
+        return super().beyond if self.direct else (self.cut.across - self.cut.tiles) * LANES
+
+    def pixel_of(self, batch: Index, at: Sequence[Index], begin: Index) -> None:
+        """The piece's channels of one pixel."""
+        shape, writer, cut = self.shape, self.writer, self.cut
+        whole, left = divmod(shape.channels, LANES)
+        with self.over("w", cut.tiles) as vector:
+            panel = self.named(self.tile_piece * cut.tiles + vector, cut.tile_pieces * cut.tiles)
+
+            def one(channel: Index, to: Index) -> None:
+                self._put(to, self.builder.at(shape.x, shape.x_at(batch, at, channel)))
+
+            if panel.low < whole:
+                guard = less(panel, whole) if panel.high >= whole else None
+                with writer.when(guard), writer.lanes(LANE):
+                    lane = axis("lane", LANES)
+                    one(_below(panel, whole) * LANES + lane, begin + vector * LANES + lane)
+            if left and panel.high >= whole:
+                last = compare("eq", Coordinate(I32, panel), constant(I32, whole))
+                with writer.when(last), self.over("u", left) as place:
+                    one(place + whole * LANES, begin + vector * LANES + place)
+
+    def sums(
+        self,
+        group: Index,
+        panel: Index,
+        sums: Sequence[Sequence[Var]],
+        places: Sequence[tuple[Index, Index]],
+    ) -> None:
+        """Tap by tap; those of a row are written out, so that pixels share what they load."""
+        shape, writer = self.shape, self.writer
+        channel = panel * LANES + axis("lane", LANES)
+        with (
+            self.over("k0", shape.taps[0]) as a,
+            self.over("k1", shape.taps[1]) as b,
+            writer.scope(),
+            writer.lanes(LANE),
+        ):
+            known: dict[Index, Var] = {}
+            loaded: dict[Read, Var] = {}
+
+            def load(expr: Expr, beyond: int = 0) -> Var:
+                read = self.ahead(expr, True, known, beyond)
+                if read not in loaded:
+                    loaded[read] = writer.let(read)
+                return loaded[read]
+
+            for c in range(shape.taps[2]):
+                taps = (a, b, number(c))
+                weight = load(self.weight(group, panel, 0, flatten(taps, shape.taps)))
+                for (row, column), (total,) in zip(places, sums, strict=True):
+                    self.add(
+                        total, load(self.element(row, column, taps, channel), self.beyond), weight
+                    )
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """The schedule for depthwise convolutions, or the one for all others."""
+    detail: Detail = group.detail
+    return (Depthwise if detail.shape.is_depthwise else Dense)(group, site).kernel()

@@ -1,0 +1,1 @@
+"""Every other contraction."""

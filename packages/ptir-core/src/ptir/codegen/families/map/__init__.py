@@ -1,0 +1,1 @@
+"""What no anchor makes: element by element."""

@@ -1,0 +1,166 @@
+"""The blocked schedule of a product of many rows: tiles of rows and panels stay in registers."""
+
+from __future__ import annotations
+
+from ptir.codegen.expressions.expr import Apply, Expr, Load, Var, constant
+from ptir.codegen.expressions.index import Axis, Index, axis, number
+from ptir.codegen.families.matmul.parts import Writing, add_product
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.schedules.kernel import Kernel, finished, scratch_value
+from ptir.codegen.schedules.tiles import FEW
+from ptir.codegen.weights.panels import LANES
+from ptir.codegen.weights.quantized import Quantized
+from ptir.types import F32, I32, TensorType
+
+
+class Blocked(Writing):
+    """Many rows: a few panels stay in the cache while every row passes, tile by tile."""
+
+    def kernel(self) -> Kernel:
+        """An item per run of panel groups."""
+        writer, count = self.writer, self.panels.count
+        wide = self._wide
+        whole, left = divmod(count, wide)
+        groups = whole + (left > 0)
+        items = self.items(groups)
+        self.item = Index({Axis("item", items): 1})
+        with writer.loop(Axis("g", groups), *writer.share(groups, items)):
+            if whole:
+                with writer.when(less(Var(I32, "g"), whole) if left else None):
+                    self._group(axis("g", whole) * wide, wide)
+            if left:
+                with writer.otherwise() if whole else writer.scope():
+                    self._group(number(whole * wide), left)
+        return finished(self.group, writer, items, self._scratch(items))
+
+    @property
+    def _high(self) -> int:
+        """Rows of a tile."""
+        return self.tiles.rows
+
+    @property
+    def _wide(self) -> int:
+        """Panels of a tile."""
+        return self.tiles.panels
+
+    def _scratch(self, items: int) -> tuple[TensorType, ...]:
+        """Memory for the weights that become floats."""
+        size = items * self._depth * self._wide * LANES
+        return (TensorType(F32, (size,)),) if self.is_unpacked else ()
+
+    @property
+    def _depth(self) -> int:
+        return self.product.inputs
+
+    def _group(self, panel: Index, panels: int) -> None:
+        """A group of panels, prepared once for all rows."""
+        self._prepare(panel, panels)
+        self._rows(panel, panels)
+
+    def _prepare(self, panel: Index, panels: int) -> None:
+        """Weights that are not floats become such in scratch memory."""
+        quantized = self.product.quantized
+        for p in range(panels if self.is_unpacked else 0):
+            if quantized is not None:
+                self._dequantize(quantized, panel + p, p)
+            else:
+                self._widen(panel + p, p)
+
+    @property
+    def is_unpacked(self) -> bool:
+        """Whether weights become floats in scratch memory before the rows pass."""
+        tiles = self.product.rows // self.tiles.rows
+        return self.product.quantized is not None or (self.panels.dtype != F32 and tiles >= FEW)
+
+    def _held(self, panel: int, input: Index) -> Index:
+        """Where a weight of the item's group is in the scratch memory."""
+        place = self.item * (self.tiles.panels * self._depth) + (panel * self._depth)
+        return (place + input) * LANES + axis("lane", LANES)
+
+    def _dequantize(self, quantized: Quantized, panel: Index, number_: int) -> None:
+        """One panel as floats into the scratch memory."""
+        writer, source = self.writer, scratch_value(self.group, 0)
+        groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
+        output = panel * LANES + axis("lane", LANES)
+        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
+            group = axis("h", groups)
+            step = quantized.scaled(self.builder, output, group)
+            raised = Apply(F32, "mul", step, constant(F32, -quantized.unit))
+            start = Apply(F32, "add", raised, quantized.offset(self.builder, output, group))
+            for w in range(words):
+                word = quantized.word(output, group * words + w)
+                for place in range(quantized.per):
+                    value = Apply(F32, "fma", quantized.raised(word, place), step, start)
+                    input = group * quantized.group + (w * quantized.per + place)
+                    writer.store(source, F32, self._held(number_, input), value)
+
+    def _widen(self, panel: Index, number_: int) -> None:
+        """One panel of 16-bit weights as floats into the scratch memory."""
+        writer, source, per = self.writer, scratch_value(self.group, 0), self.panels.per
+        output, words = panel * LANES + axis("lane", LANES), self._depth // per
+        with writer.loop(Axis("k", words), 0, words), writer.lanes(Axis("lane", LANES)):
+            for inner in range(per):
+                input = axis("k", words) * per + inner
+                found = self.weight(output, input)
+                writer.store(source, F32, self._held(number_, input), found)
+
+    def _rows(self, panel: Index, panels: int) -> None:
+        """Every row times one group of panels."""
+        tall = self._high
+        whole, left = divmod(self.product.rows, tall)
+        with self.writer.loop(Axis("t", whole), 0, whole):
+            self._tile(axis("t", whole) * tall, tall, panel, panels)
+        if left:
+            with self.writer.scope():
+                self._tile(number(whole * tall), left, panel, panels)
+
+    def _tile(self, row: Index, rows: int, panel: Index, panels: int) -> None:
+        """A tile of outputs in registers, finished at once."""
+        writer = self.writer
+        sums = self.begun("a", rows, panels)
+        per = 1 if self.is_unpacked else self.panels.per
+        steps = self._depth // per
+        with writer.loop(Axis("k", steps), 0, steps), writer.lanes(Axis("lane", LANES)):
+            for inner in range(per):
+                self._step(row, panel, axis("k", steps) * per + inner, sums)
+        self.finish_tile(row, panel, sums)
+
+    def begun(self, name: str, rows: int, panels: int) -> list[list[Var]]:
+        """Declare the sums of a tile."""
+        each = [[f"{name}{m}_{p}" for p in range(panels)] for m in range(rows)]
+        return [[self.writer.declare(self.zero(), one) for one in line] for line in each]
+
+    def finish_tile(self, row: Index, panel: Index, sums: list[list[Var]]) -> None:
+        """Finish every panel of every row of a tile."""
+        for m, line in enumerate(sums):
+            for p, one in enumerate(line):
+                with self.writer.scope():
+                    self.finish_panel(row + m, panel + p, one)
+
+    def _step(self, row: Index, panel: Index, input: Index, sums: list[list[Var]]) -> None:
+        """Multiply one input of the tile's rows with the weights of its panels."""
+        writer = self.writer
+        weights = [writer.wide(self._weight(panel, p, input)) for p in range(len(sums[0]))]
+        for m, line in enumerate(sums):
+            factor = writer.wide(self.activation(row + m, input))
+            for one, weight in zip(line, weights, strict=True):
+                add_product(writer, one, factor, weight)
+
+    def _weight(self, panel: Index, number_: int, input: Index) -> Expr:
+        if self.is_unpacked:
+            return Load(F32, scratch_value(self.group, 0), self._held(number_, input))
+        return self.weight((panel + number_) * LANES + axis("lane", LANES), input)
+
+
+class InGroups(Blocked):
+    """The blocked schedule of weights whose groups are finished one by one."""
+
+    @property
+    def quantized(self) -> Quantized:
+        """The weight."""
+        assert self.product.quantized is not None
+        return self.product.quantized
+
+    @property
+    def _groups(self) -> int:
+        return self.quantized.inputs // self.quantized.group

@@ -1,0 +1,184 @@
+"""What the schedules of a product share: the product itself, its activations and its epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, Load, Var
+from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
+from ptir.codegen.fusion.renumber import Position, Value
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.values import Lane
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.kernel import Group, Site
+from ptir.codegen.schedules.tiles import FEW
+from ptir.codegen.weights.panels import LANES, Panels
+from ptir.codegen.weights.quantized import Quantized
+from ptir.types import F32, I32, U32
+
+HELD: Final = 16384
+"""Most activations that an item keeps to itself."""
+
+
+def rounds_itself(rows: int, inputs: int) -> bool:
+    """Whether a product rounds its activations to bytes in every item."""
+    return rows <= FEW and rows * inputs <= HELD * 4
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Activations that are rounded, and the dot product (``Dialect.dots``) that takes them.
+
+    Bytes come with the values of their ``scales`` and ``sums``. Few rows are rounded to bytes in
+    every item: then ``lhs`` is what they are rounded from.
+    """
+
+    dot: str
+    scales: Value = -1
+    sums: Value = -1
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product: activations ``lhs`` [rows, inputs], packed weights, and what comes after it."""
+
+    position: Position
+    lhs: Value
+    packed: Value
+    panels: Panels
+    rows: int
+    quantized: Quantized | None = None
+    rounded: Rounded | None = None
+
+    @property
+    def inputs(self) -> int:
+        """Activations in a row."""
+        return self.panels.inputs if self.quantized is None else self.quantized.inputs
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the rows are few, and not already bytes in memory."""
+        return self.rows <= FEW and (self.rounded is None or self.rounded.scales < 0)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an item may keep the activations to itself, where they are not in memory."""
+        return self.is_streamed and self.rows * self.inputs <= HELD
+
+    @property
+    def own(self) -> frozenset[int]:
+        """What the product itself reads."""
+        found = [self.lhs, self.packed]
+        if self.quantized is not None:
+            found.append(self.quantized.scale)
+            if self.quantized.zero is None or self.rounded is not None:
+                found.append(self.quantized.bias)
+        if self.rounded is not None:
+            found += [value for value in (self.rounded.scales, self.rounded.sums) if value >= 0]
+        return frozenset(found)
+
+
+class Writing:
+    """What both schedules share: activations, weights, and the epilogue."""
+
+    def __init__(self, group: Group, site: Site) -> None:
+        self.group, self.site = group, site
+        self.product: Product = group.detail
+        self.panels: Panels = self.product.panels
+        self.writer: Writer = site.writer()
+        self.graph = site.graph
+        inside = {v for p in group.members for v in self.graph.results[p]}
+        self.builder = site.builder()
+        self.builder.stored = lambda v: v not in inside and site.stored(v)
+        self.hero = self.graph.results[self.product.position][0]
+        self.tiles = site.tiles
+
+    def items(self, pieces: int) -> int:
+        """Items for ``pieces`` equal pieces of the whole product."""
+        work = self.product.rows * self.panels.outputs * self.product.inputs
+        return self.site.items(pieces, work)
+
+    def activation(self, row: Index, input: Index) -> Expr:
+        """One activation as an expression of what is stored."""
+        return self.element(self.product.lhs, row, input)
+
+    def element(self, value: int, row: Index, input: Index) -> Expr:
+        """An element of a value that has the activations' shape."""
+        at = digits(row * self.product.inputs + input, self.graph.type(value).shape)
+        return self.builder.at(value, at)
+
+    def weight(self, output: Index, input: Index) -> Expr:
+        """One weight, or one per lane."""
+        return self.panels.weight(self.product.packed, output, input)
+
+    def stored_word(self, row: Index, word: Index) -> Load:
+        """A word of activations that lie in memory."""
+        found = self.word_in_memory(row, word)
+        assert found is not None, self.product
+        return found
+
+    def word_in_memory(self, row: Index, word: Index) -> Load | None:
+        """A word of neighbouring activations of 16 or 8 bits, if they lie in memory as one."""
+        per = 32 // self.graph.type(self.product.lhs).dtype.bits
+        found = self.activation(row, word * per)
+        next_ = self.activation(row, word * per + 1)
+        if not isinstance(found, Load) or not isinstance(next_, Load):
+            return None
+        whole = (found.index % per).bounds == (0, 0) and next_.index == found.index + 1
+        return Load(U32, found.source, found.index // per) if whole else None
+
+    def zero(self) -> Expr:
+        """What sums of f32 begin with."""
+        return self.writer.widened(Const(F32, 0.0))
+
+    def dot(self, sum: Var, weight: Expr, x: Load | Cell) -> None:
+        """Add the products of words of weights and one of activations to the sums in a variable."""
+        rounded = self.product.rounded
+        assert rounded is not None
+        dot_words(self.writer, rounded.dot, sum, self.writer.wide(weight), x)
+
+    def scaled(self, sum: Var, sums: Var, factor: Expr) -> None:
+        """Add a group's sums of integers, times a factor, to a variable."""
+        add_product(self.writer, sum, Apply(F32, "convert", sums), self.writer.wide(factor))
+
+    def added(self, sum: Var, a: Expr, b: Expr) -> None:
+        """Add a product to a variable."""
+        add_product(self.writer, sum, self.writer.wide(a), self.writer.wide(b))
+
+    def finish_sum(self, row: Index, output: Index, sum: Expr) -> None:
+        """The epilogue and the store of one output, or one per lane."""
+        (exit,) = self.group.exits
+        flat = row * self.panels.outputs + output
+        held = (digits(flat, self.graph.type(self.hero).shape), sum)
+        type = self.graph.type(exit)
+        expr = self.builder.holding({self.hero: held}).at(exit, digits(flat, type.shape))
+        self.writer.store(exit, type.dtype, flat, expr)
+
+    def finish_panel(self, row: Index, panel: Index, sum: Var) -> None:
+        """The epilogue of a panel's 16 outputs; the last panel may have fewer.
+
+        Row and panel become variables, so that the epilogue's places are simple to compare.
+        """
+        whole, left = divmod(self.panels.outputs, LANES)
+        writer, lane = self.writer, Axis("lane", LANES)
+        row = writer.let_index(row, self.product.rows)
+        at = writer.let(Coordinate(I32, panel))
+        if whole:
+            with writer.when(less(at, whole) if left else None), writer.lanes(lane):
+                output = axis(at.name, whole) * LANES + axis("lane", LANES)
+                self.finish_sum(row, output, sum)
+        if left:
+            with writer.otherwise() if whole else writer.scope():
+                for place in range(left):
+                    self.finish_sum(row, number(whole * LANES + place), Lane(sum, place))
+
+
+def dot_words(writer: Writer, op: str, sum: Var, weights: Expr, x: Load | Cell) -> None:
+    """Add a dot product of words with one word in memory to a variable."""
+    writer.assign(sum, Apply(sum.dtype, op, sum, weights, writer.element(x)))
+
+
+def add_product(writer: Writer, sum: Var, a: Expr, b: Expr) -> None:
+    """Add a product of wide values to a variable."""
+    writer.assign(sum, Apply(F32, "fma", a, b, sum))

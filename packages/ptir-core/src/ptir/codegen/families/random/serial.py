@@ -1,0 +1,151 @@
+"""The random family: Philox words from a counter and a key, and what is made of them.
+
+Serial schedule: an item owns runs of blocks, 16 blocks of four words at a time; their words are put
+in order in registers. What follows element by element (a float from the bits) joins the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var, constant
+from ptir.codegen.expressions.index import Axis, Index, axis, number
+from ptir.codegen.fusion.graph import Graph
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.values import Gather, Lane
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.epilogue import builder_of, epilogue, store
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.codegen.weights.panels import LANES
+from ptir.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS
+from ptir.types import BOOL, I32, U32, U64
+
+WORDS: Final = 4
+"""Words of a block."""
+COST: Final = 40
+"""Elementary operations behind a word."""
+
+
+def match(graph: Graph, position: int) -> Group | None:
+    """Random words and what follows them element by element."""
+    made = graph.block.instructions[position]
+    if made.op != "rng_bits":
+        return None
+    found = epilogue(graph, position, _places(made.types[0].size))
+    reads = tuple(sorted({*made.operands, *found.reads}))
+    return Group("random", found.members, reads, (found.exit,), position)
+
+
+def _places(size: int) -> Iterator[Index]:
+    """The flat positions at which words are held: whole vectors, and single ones at the end."""
+    whole, left = divmod(size, LANES * WORDS)
+    if whole:
+        for part in range(WORDS):
+            yield axis("v", whole) * (LANES * WORDS) + part * LANES + axis("lane", LANES)
+    yield from map(number, range(size - left, size))
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """A loop over runs of 16 blocks, and the blocks that are left over."""
+    return _Words(group, site).kernel()
+
+
+class _Words:
+    def __init__(self, group: Group, site: Site) -> None:
+        self.group, self.site = group, site
+        self.made = site.graph.block.instructions[group.detail]
+        self.hero = site.graph.results[group.detail][0]
+        self.size = self.made.types[0].size
+        self.writer: Writer = site.writer()
+        self.builder = builder_of(group, site)
+
+    def kernel(self) -> Kernel:
+        """Whole runs are shared out; the last item writes the rest."""
+        writer, step = self.writer, LANES * WORDS
+        whole, left = divmod(self.size, step)
+        items = self.site.items(whole, self.size * COST)
+        first, last = writer.share(whole, items)
+        if whole:
+            with writer.loop(Axis("v", whole), first, last):
+                self._run(axis("v", whole) * step)
+        if left:
+            with writer.when(Apply(BOOL, "eq", last, Const(I32, whole))):
+                for block in range(whole * step, self.size, WORDS):
+                    self._block(block)
+        return finished(self.group, writer, items)
+
+    def threads(self) -> Kernel:
+        """A block each; the last may be cut off."""
+        writer, left = self.writer, self.size % WORDS
+        blocks = -(-self.size // WORDS)
+        members = min(self.site.tiles.threads, self.site.traits.group)
+        place = Index({Axis("item", -(-blocks // members)): members, Axis("member", members): 1})
+        block, held = writer.let_index(place, blocks, "block"), Var(I32, "block")
+        with writer.when(less(held, blocks)):
+            for n, word in enumerate(self._philox(block)):
+                found = writer.scalar(word)
+                if left:
+                    with writer.when(less(held, blocks - 1) if n >= left else None):
+                        self._store(block * WORDS + n, found)
+                    continue
+                with writer.running(block, WORDS, n):
+                    self._store(block * WORDS + n, found)
+        return finished(self.group, writer, -(-blocks // members), members=members)
+
+    def _run(self, begin: Index) -> None:
+        """64 words: lanes are blocks until the words are put in order."""
+        writer, lane = self.writer, Axis("lane", LANES)
+        first = axis("v", self.size // (LANES * WORDS)) * LANES
+        with writer.lanes(lane):
+            words = self._philox(first + axis("lane", LANES))
+            held = [writer.let(writer.wide(word)) for word in words]
+            for part in range(WORDS):
+                places = range(part * LANES, (part + 1) * LANES)
+                word = writer.let(Gather(*(Lane(held[n % WORDS], n // WORDS) for n in places)))
+                self._store(begin + part * LANES + axis("lane", LANES), word)
+
+    def _block(self, begin: int) -> None:
+        """The words of one block, as many as there are."""
+        with self.writer.scope():
+            words = self._philox(number(begin // WORDS))
+            for place, word in enumerate(words[: self.size - begin]):
+                self._store(number(begin + place), word)
+
+    def _store(self, flat: Index, word: Expr) -> None:
+        (exit,) = self.group.exits
+        store(self.writer, self.builder, (self.hero, word), exit, flat)
+
+    def _philox(self, block: Index) -> list[Expr]:
+        """The four words of a block; block numbers fit 32 bits."""
+        keys = [self.builder.at(self.made.operands[0], (number(n),)) for n in (0, 1)]
+        zero = constant(U32, 0)
+        counter = Apply(U32, "convert", Coordinate(I32, block))
+        words: list[Expr] = [counter, zero, zero, zero]
+        for turn in range(ROUNDS):
+            if turn:
+                steps = zip(keys, KEY_STEPS, strict=True)
+                keys = [Apply(U32, "add", key, constant(U32, step)) for key, step in steps]
+            words = _round(words, keys)
+        return words
+
+
+def _round(words: list[Expr], keys: list[Expr]) -> list[Expr]:
+    left, right = (_product(m, words[n]) for m, n in zip(MULTIPLIERS, (0, 2), strict=True))
+    mixed = [
+        Apply(U32, "xor", Apply(U32, "xor", product[0], words[n]), key)
+        for product, n, key in zip((right, left), (1, 3), keys, strict=True)
+    ]
+    return [mixed[0], right[1], mixed[1], left[1]]
+
+
+def _product(factor: int, word: Expr) -> tuple[Expr, Expr]:
+    """The high and the low word of a product."""
+    wide = Apply(U64, "mul", Apply(U64, "convert", word), constant(U64, factor))
+    high = Apply(U64, "shift_right", wide, constant(U64, 32))
+    return Apply(U32, "convert", high), Apply(U32, "mul", word, constant(U32, factor))
+
+
+def coop(group: Group, site: Site) -> Kernel:
+    """A member of a group per block of four words."""
+    return _Words(group, site).threads()

@@ -1,0 +1,1 @@
+"""Row programs and all other reductions."""

@@ -1,0 +1,1 @@
+"""Activations rounded to bytes."""

@@ -1,0 +1,118 @@
+"""The rounding family: rows of activations as bytes, with a scale and a sum of each group.
+
+Products of many rows read them from memory; those of few rows round in their own kernels, with the
+same statements (``round_group``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from ptir.codegen.expressions.expr import Apply, Expr, Var, compare, constant, select
+from ptir.codegen.expressions.index import Axis, Index, axis, digits
+from ptir.codegen.families.matmul.parts import rounds_itself
+from ptir.codegen.fusion.graph import Graph
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.codegen.weights.panels import LANES
+from ptir.codegen.weights.rounded import is_rounding, only_products, readers_of
+from ptir.ops.rounded import LEAST, MOST
+from ptir.types import F32, I8, I32
+
+WORK: Final = 8
+"""Elementary operations that one element is taken for."""
+HALVES: Final = 1.5 * 2.0**23
+"""From here on floats are whole numbers; sums with small numbers stay in its binade."""
+BITS: Final = 0x4B400000
+"""The bits of ``HALVES``, the lowest eight of which are zeros."""
+NAN: Final = constant(F32, math.nan)
+
+
+def inlined(graph: Graph, position: int) -> bool:
+    """Whether only products of few rows read what an instruction rounds: they do it themselves."""
+    made = graph.block.instructions[position]
+    if not is_rounding(made) or graph.outputs & set(graph.results[position]):
+        return False
+    *rows, inputs = made.types[0].shape
+    few = rounds_itself(math.prod(rows), inputs)
+    return few and only_products(graph.block, readers_of(graph, position))
+
+
+def match(graph: Graph, position: int) -> Group | None:
+    """The group of one rounding."""
+    made = graph.block.instructions[position]
+    if not is_rounding(made) or inlined(graph, position):
+        return None
+    members = frozenset((position,))
+    return Group("rounding", members, made.operands, graph.results[position], exact=made.operands)
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """An item rounds a run of groups."""
+    (position,) = group.members
+    made = site.graph.block.instructions[position]
+    values, scales, sums = group.exits
+    size = made.attributes["group"]
+    writer, builder, pieces = site.writer(), site.builder(), site.graph.type(scales).size
+    shape = site.graph.type(made.operands[0]).shape
+    items = site.items(pieces, pieces * size * WORK)
+    with writer.loop(Axis("g", pieces), *writer.share(pieces, items)):
+        first = axis("g", pieces) * size
+        scale, total = round_group(
+            writer,
+            size,
+            lambda place: builder.at(made.operands[0], digits(first + place, shape)),
+            lambda place, value: writer.store(values, I8, first + place, value),
+        )
+        writer.store(scales, F32, axis("g", pieces), scale)
+        writer.store(sums, I32, axis("g", pieces), total)
+    return finished(group, writer, items)
+
+
+def round_group(
+    writer: Writer,
+    size: int,
+    element: Callable[[Index], Expr],
+    put: Callable[[Index, Expr], None],
+) -> tuple[Expr, Expr]:
+    """Round one group of ``size`` elements; gives its scale and the sum of its values.
+
+    Sizes are compared as integers, in which what is not a number is greater than everything.
+    Adding ``HALVES`` rounds half to even and leaves the value in the lowest bits.
+    """
+    lane, vectors = Axis("lane", LANES), size // LANES
+    place = axis("v", vectors) * LANES + axis("lane", LANES)
+    zero = writer.widened(constant(I32, 0))
+    most, total = (Var(I32, writer.name(name), True) for name in ("most", "total"))
+    writer.declare_all((most, zero), (total, zero))
+    with writer.loop(Axis("v", vectors), 0, vectors), writer.lanes(lane):
+        size_of = Apply(I32, "and", Apply(I32, "bits", element(place)), constant(I32, 0x7FFFFFFF))
+        writer.assign(most, writer.wide(Apply(I32, "max", size_of, most)))
+    greatest = Apply(F32, "bits", writer.folded("max", most))
+    factor = select(
+        compare("gt", greatest, constant(F32, LEAST)),
+        Apply(F32, "div", constant(F32, MOST), greatest),
+        constant(F32, 0.0),
+    )
+    scale = writer.let(writer.scalar(_scale(greatest)))
+    step = writer.let(writer.scalar(factor))
+    with writer.loop(Axis("v", vectors), 0, vectors), writer.lanes(lane):
+        moved = Apply(F32, "add", Apply(F32, "mul", element(place), step), constant(F32, HALVES))
+        bits = Apply(I32, "bits", moved)
+        put(place, Apply(I8, "convert", bits))
+        writer.assign(total, writer.wide(Apply(I32, "add", total, bits)))
+    below = constant(I32, _wrapped(-size * BITS))
+    return scale, Apply(I32, "add", writer.folded("add", total), below)
+
+
+def _scale(greatest: Expr) -> Expr:
+    """A 127th of the greatest; not a number where that is not finite."""
+    finite = compare("lt", greatest, constant(F32, math.inf))
+    return select(finite, Apply(F32, "mul", greatest, constant(F32, 1 / MOST)), NAN)
+
+
+def _wrapped(number: int) -> int:
+    """A number as 32 bits hold it."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)

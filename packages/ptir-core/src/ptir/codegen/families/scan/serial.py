@@ -1,0 +1,175 @@
+"""The running family: folds of everything up to each element of a line.
+
+Serial schedule: an item owns whole lines, a vector of neighbouring ones at a time where the axis
+is not the last. Along a single line, 16 elements at a time are folded in four steps (each lane
+takes in the one 1, 2, 4 and 8 lanes before it), and the total so far comes in last.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ptir.codegen.expressions.elementwise import rounded
+from ptir.codegen.expressions.expr import Const, Coordinate, Expr, Var, as_index, compare, constant
+from ptir.codegen.expressions.folds import COMBINE, identity
+from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
+from ptir.codegen.fusion.graph import Graph
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.values import Gather, Lane, Read
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.groups import Team, threads
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.types import F32, I32
+
+ALONE: Final = 128
+"""Elements up to which a line belongs to one member of a group."""
+
+
+def match(graph: Graph, position: int) -> Group | None:
+    """Every cumulative fold."""
+    made = graph.block.instructions[position]
+    if made.op != "cumulative":
+        return None
+    return Group("running", frozenset((position,)), made.operands, graph.results[position])
+
+
+def write(group: Group, site: Site) -> Kernel:
+    """A loop over lines, or over vectors of neighbouring lines, inside it one along the line."""
+    return _Running(group, site).kernel()
+
+
+class _Running:
+    def __init__(self, group: Group, site: Site) -> None:
+        (position,) = group.members
+        self.group, self.site = group, site
+        self.made = site.graph.block.instructions[position]
+        self.dtype, self.shape = self.made.types[0].dtype, self.made.types[0].shape
+        along: int = self.made.attributes["axis"] % len(self.shape)
+        self.kind = self.made.attributes["kind"]
+        self.size, self.inner = self.shape[along], math.prod(self.shape[along + 1 :])
+        self.writer: Writer = site.writer()
+        self.builder = site.builder()
+        self.lanes = site.dialect.lanes
+        self.lane = Axis("lane", self.lanes)
+
+    def kernel(self) -> Kernel:
+        """Lines are shared out, or vectors of them."""
+        writer, lines = self.writer, math.prod(self.shape) // self.size
+        beside = self.inner % self.lanes == 0  # a vector of lines must not cross into the next
+        pieces = lines // self.lanes if beside else lines
+        items = self.site.items(pieces, math.prod(self.shape) * 4)
+        with writer.loop(Axis("p", pieces), *writer.share(pieces, items)):
+            if beside:
+                with writer.lanes(self.lane):
+                    lane = axis("lane", self.lanes)
+                    self._line(axis("p", pieces) * self.lanes + lane, self.start(), 0)
+            elif self.inner == 1:
+                self._long(axis("p", pieces))
+            else:
+                self._line(axis("p", pieces), self.start(), 0)
+        return finished(self.group, writer, items)
+
+    def start(self) -> Const:
+        """What nothing folds to; for sums of floats -0, so that a first -0 stays."""
+        if self.kind == "sum" and self.dtype.is_float:
+            return constant(self.dtype, -0.0)
+        return identity(self.kind, self.dtype)
+
+    def _at(self, line: Index, place: Index) -> Index:
+        begin = (line // self.inner) * (self.size * self.inner) + line % self.inner
+        return begin + place * self.inner
+
+    def _element(self, flat: Index) -> Expr:
+        return self.builder.at(self.made.operands[0], digits(flat, self.shape))
+
+    def _combined(self, a: Expr, b: Expr) -> Expr:
+        return COMBINE[self.kind](self.dtype, a, b)
+
+    def _held(self, start: Expr) -> Var:
+        """A variable that grows, one per lane while there are lanes."""
+        writer = self.writer
+        return writer.declare(writer.widened(start) if writer.lane else start)
+
+    def _line(self, line: Index, start: Expr, begin: int) -> None:
+        """One line, or one per lane, element by element from ``begin`` on."""
+        writer, held, left = self.writer, self._held(start), self.size - begin
+        with writer.loop(Axis("j", left), 0, left):
+            flat = self._at(line, axis("j", left) + begin)
+            writer.assign(held, writer.value(self._combined(held, self._element(flat))))
+            total = writer.let(held)  # a new one each turn: what expressions hold never changes
+            writer.store(self.group.exits[0], self.dtype, flat, rounded(self.dtype, total))
+
+    def _long(self, line: Index) -> None:
+        """One line whose elements lie side by side, a vector at a time."""
+        writer, whole = self.writer, self.size // self.lanes
+        start: Expr = self.start()
+        if whole:
+            held = self._held(start)
+            with writer.loop(Axis("v", whole), 0, whole), writer.lanes(self.lane):
+                place = axis("v", whole) * self.lanes + axis("lane", self.lanes)
+                flat = self._at(line, place)
+                before = writer.let(held)
+                found = self._combined(before, self._prefix(writer.wide(self._element(flat))))
+                total = writer.let(writer.wide(found))
+                writer.store(self.group.exits[0], self.dtype, flat, rounded(self.dtype, total))
+                writer.assign(held, Lane(total, self.lanes - 1))
+            start = writer.let(held)
+        if self.size % self.lanes:
+            self._line(line, start, whole * self.lanes)
+
+    def scanned(self) -> Kernel:
+        """A group goes along a line, an element of each member at a time.
+
+        Each takes in the one 1, 2, 4, ... members before it; the total so far comes in last.
+        """
+        writer, dtype, size = self.writer, self.dtype, self.size
+        lines = math.prod(self.shape) // size
+        members = min(self.site.tiles.line_members, self.site.traits.group)
+        team = Team(writer, members)
+        array, count = writer.shared(dtype, team.members), team.members
+        word = dtype if dtype.bits >= I32.bits else F32 if dtype.is_float else I32  # as carried
+        held, line, member = self._held(self.start()), axis("item", lines), team.member
+        with writer.loop(Axis("j", size), 0, size, count):
+            place = writer.let_index(axis("j", size) + member, size)
+            own = self._held(self.start())
+            with writer.when(less(place, size)):
+                writer.assign(own, writer.scalar(self._element(self._at(line, place))))
+            step = 1
+            while step < count:
+                writer.put(array, member, own, word)
+                writer.barrier()
+                with writer.when(compare("ge", Coordinate(I32, member), constant(I32, step))):
+                    other = as_index(Coordinate(I32, member - step), 0, count - step - 1)
+                    before = writer.let(Read(dtype, array, other))
+                    writer.assign(own, writer.scalar(self._combined(before, own)))
+                writer.barrier()
+                step *= 2
+            with writer.scope():
+                total = writer.let(writer.scalar(self._combined(held, own)))
+                with writer.when(less(place, size)):
+                    result = rounded(dtype, total)
+                    writer.store(self.group.exits[0], dtype, self._at(line, place), result)
+                writer.put(array, member, total, word)
+            writer.barrier()
+            writer.assign(held, Read(dtype, array, number(count - 1)))
+            writer.barrier()
+        return finished(self.group, writer, lines, members=count)
+
+    def _prefix(self, found: Expr) -> Expr:
+        """The fold of each lane with all lanes before it."""
+        writer, step = self.writer, 1
+        while step < self.lanes:
+            held = writer.let(found)
+            lanes = [Lane(held, n) for n in range(self.lanes - step)]
+            earlier = writer.let(Gather(*(self.start(),) * step, *lanes))
+            found, step = writer.wide(self._combined(earlier, held)), step * 2
+        return writer.let(found)
+
+
+def coop(group: Group, site: Site) -> Kernel:
+    """A member per line, or a group per line where a line lies in one piece and is long."""
+    running = _Running(group, site)
+    if running.inner > 1 or running.size <= ALONE:
+        return threads(write)(group, site)
+    return running.scanned()

@@ -1,0 +1,242 @@
+"""The order family: stable sorts of lines along an axis, and the best few elements of lines.
+
+An element's *rank* is an unsigned integer that is smaller the earlier the element comes; so one
+order serves every type, NaN comes last in both directions, and the zeros are equal. Serial
+schedules, an item owns whole lines. Few best elements are kept in order while the line streams by,
+many vectors for one comparison; everything else is sorted (``sorting``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from ptir.codegen.expressions.expr import (
+    Apply,
+    Const,
+    Coordinate,
+    Expr,
+    Load,
+    Var,
+    as_index,
+    compare,
+    constant,
+    select,
+)
+from ptir.codegen.expressions.index import Axis, Index, axis, digits
+from ptir.codegen.fusion.graph import Graph
+from ptir.codegen.kernel_ir.values import Lane
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished, scratch_value
+from ptir.ir.program import Instruction
+from ptir.types import F32, F64, I32, I64, U32, U64, DType, TensorType
+
+FEW: Final = 128
+"""Most elements of a line that are kept in order while it streams by."""
+VECTORS: Final = 8
+"""Vectors whose best element decides whether any of theirs is looked at."""
+
+
+def match(graph: Graph, position: int) -> Group | None:
+    """Every sort, and every choice of the greatest."""
+    made = graph.block.instructions[position]
+    if made.op not in ("sort", "top_k"):
+        return None
+    exact = () if is_few(made) else made.operands
+    exits = graph.results[position]
+    return Group("order", frozenset((position,)), made.operands, exits, position, exact)
+
+
+def is_few(made: Instruction) -> bool:
+    """Whether only few elements of each line are wanted."""
+    return made.op == "top_k" and made.attributes["k"] <= FEW
+
+
+def rank_type(dtype: DType) -> DType:
+    """The type of the ranks of elements of ``dtype``."""
+    return U64 if dtype.bits == 64 else U32
+
+
+def rank(dtype: DType, x: Expr, descending: bool) -> Expr:
+    """The rank of an element: the smaller, the earlier it comes."""
+    of = rank_type(dtype)
+    ordered: Expr
+    ones = constant(of, (1 << of.bits) - 1)
+    top = constant(of, 1 << (of.bits - 1))
+    if dtype.is_float:
+        carried, signed = (F64, I64) if dtype == F64 else (F32, I32)
+        bits = Apply(of, "bits", Apply(carried, "add", _carried(x, carried), constant(carried, 0)))
+        sign = Apply(signed, "shift_right", Apply(signed, "bits", bits), _last(signed))
+        flip = Apply(of, "or", Apply(of, "bits", sign), top)
+        ordered = Apply(of, "xor", bits, flip)
+    elif dtype.kind == "int":
+        signed = I64 if dtype.bits == 64 else I32
+        wide = x if dtype == signed else Apply(signed, "convert", x)
+        own = constant(of, 1 << (dtype.bits - 1))
+        ordered = Apply(of, "xor", Apply(of, "bits", wide), own)
+        if dtype.bits < of.bits:  # without the copies of the sign above it
+            ordered = Apply(of, "and", ordered, constant(of, (1 << dtype.bits) - 1))
+    else:
+        ordered = x if dtype == of else Apply(of, "convert", x)
+    if descending:
+        ordered = Apply(of, "not", ordered)
+    return select(compare("eq", x, x), ordered, ones) if dtype.is_float else ordered
+
+
+def _last(signed: DType) -> Expr:
+    return constant(signed, signed.bits - 1)
+
+
+def _carried(x: Expr, carried: DType) -> Expr:
+    """An element as what it is computed with: f16 and bf16 are f32 already, by another name."""
+    return x if x.dtype == carried else Apply(carried, "convert", x)
+
+
+class Lines:
+    """The lines of one sort or choice while their kernel is written."""
+
+    items: int
+    ranks: int
+    places: int
+    begin: Index
+    """Where the item's part of ranks begins."""
+
+    def __init__(self, group: Group, site: Site) -> None:
+        self.group, self.site = group, site
+        self.made = site.graph.block.instructions[group.detail]
+        self.shape = site.graph.type(self.made.operands[0]).shape
+        self.dtype = self.made.types[0].dtype
+        self.rank_type = rank_type(self.dtype)
+        top = self.made.op == "top_k"
+        self.descending = bool(top or self.made.attributes["descending"])
+        self.along = len(self.shape) - 1 if top else self.made.attributes["axis"] % len(self.shape)
+        self.size = self.shape[self.along]
+        self.wanted = self.made.attributes["k"] if top else self.size
+        self.inner = math.prod(self.shape[self.along + 1 :])
+        self.lines = math.prod(self.shape) // self.size
+        self.values, self.indices = group.exits
+        self.writer: Writer = site.writer()
+        self.builder = site.builder()
+        self.line = axis("line", self.lines)
+
+    def finish(self, body: Callable[[], None], *scratch: tuple[DType, int]) -> Kernel:
+        """The kernel that runs ``body`` for every line; scratch is given for one item."""
+        part = self.writer.share(self.lines, self.items)
+        with self.writer.loop(Axis("line", self.lines), *part):
+            body()
+        types = tuple(TensorType(dtype, (self.items * size,)) for dtype, size in scratch)
+        return finished(self.group, self.writer, self.items, types)
+
+    def element(self, place: Index) -> Expr:
+        """The element at a place of the line."""
+        flat = self._at(place, self.size)
+        return self.builder.at(self.made.operands[0], digits(flat, self.shape))
+
+    def _at(self, place: Index, size: int) -> Index:
+        block, inside = self.line // self.inner, self.line % self.inner
+        return block * (size * self.inner) + inside + place * self.inner
+
+    def rank(self, place: Index) -> Expr:
+        """The rank of the element at a place of the line."""
+        return rank(self.dtype, self.element(place), self.descending)
+
+    def result(self, place: Index) -> Index:
+        """Where the element that comes at ``place`` is in the results."""
+        return self._at(place, self.wanted)
+
+    def own(self, number: int, size: int) -> tuple[int, Index]:
+        """A scratch memory of the kernel, and where the item's part of it begins."""
+        return scratch_value(self.group, number), Index({Axis("item", self.items): 1}) * size
+
+    def insert(self, place: Index, last: Expr, to: Callable[[Index], Index]) -> None:
+        """Move what comes later by one, the place ``last`` being free, and put the element in.
+
+        ``to`` says where a place of the order is in ``places``.
+        """
+        writer, of = self.writer, self.rank_type
+        found = writer.let(writer.scalar(self.rank(place)))
+        held, at = writer.declare(last, "at"), Index({Axis("at", self.wanted): 1})
+        earlier = as_index(Coordinate(I32, at - 1), 0, self.wanted - 1)
+        before = Load(of, self.ranks, self.begin + earlier)
+        with writer.repeat(held, compare("gt", held, constant(I32, 0)), Coordinate(I32, at - 1)):
+            with writer.when(writer.scalar(compare("ge", found, before))):
+                writer.leave()
+            writer.store(self.ranks, of, self.begin + at, before)
+            writer.store(self.places, I32, to(at), Load(I32, self.places, to(earlier)))
+        writer.store(self.ranks, of, self.begin + at, found)
+        writer.store(self.places, I32, to(at), Coordinate(I32, place))
+
+    def write_results(self, index: Callable[[Index], Expr]) -> None:
+        """Every index that is wanted, given by place, and the element it stands for."""
+        writer = self.writer
+        with writer.loop(Axis("o", self.wanted), 0, self.wanted):
+            place = axis("o", self.wanted)
+            found = index(place)
+            writer.store(self.indices, I32, self.result(place), found)
+            element = self.element(as_index(found, 0, self.size - 1))
+            writer.store(self.values, self.dtype, self.result(place), element)
+
+
+class Best(Lines):
+    """The few best elements of each line, kept in order while the line streams by."""
+
+    def kernel(self) -> Kernel:
+        """A loop over lines."""
+        work = self.lines * (self.size // 4 + self.wanted * self.wanted)
+        self.items = self.site.items(self.lines, work)
+        (self.ranks, self.begin), self.places = self.own(0, self.wanted), self.indices
+        return self.finish(self._line, (self.rank_type, self.wanted))
+
+    def _line(self) -> None:
+        writer, lanes, k = self.writer, self.site.dialect.lanes, self.wanted
+        with writer.loop(Axis("i", k), 0, k):
+            self._insert(axis("i", k), Var(I32, "i"))
+        step = lanes * VECTORS
+        blocks = (self.size - k) // step
+        if blocks:
+            with writer.loop(Axis("v", blocks), 0, blocks):
+                self._block(axis("v", blocks) * step + k, step)
+        left = self.size - k - blocks * step
+        if left:
+            with writer.loop(Axis("u", left), 0, left):
+                self._consider(axis("u", left) + (k + blocks * step))
+        with writer.loop(Axis("o", k), 0, k):
+            place = axis("o", k)
+            found = self.element(
+                as_index(Load(I32, self.indices, self.result(place)), 0, self.size - 1)
+            )
+            writer.store(self.values, self.dtype, self.result(place), found)
+
+    def _block(self, begin: Index, step: int) -> None:
+        """Some vectors: only if their best belongs among the best are they looked at singly."""
+        writer, lanes = self.writer, self.site.dialect.lanes
+        best: Var | None = None
+        with writer.lanes(Axis("lane", lanes)):
+            for n in range(VECTORS):
+                one = self.rank(begin + n * lanes + axis("lane", lanes))
+                least = None if best is None else select(compare("lt", one, best), one, best)
+                best = writer.let(writer.wide(least or one))
+        assert best is not None
+        parts: list[Expr] = [Lane(best, n) for n in range(lanes)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            pairs = zip(parts[:half], parts[half:], strict=True)
+            parts = [select(compare("lt", a, b), a, b) for a, b in pairs]
+        within = writer.when(writer.scalar(compare("lt", parts[0], self._worst())))
+        with within, writer.loop(Axis("w", step), 0, step):
+            self._consider(begin + axis("w", step))
+
+    def _worst(self) -> Expr:
+        """The rank of the last of the best, read anew: it changes."""
+        last = Load(self.rank_type, self.ranks, self.begin + (self.wanted - 1))
+        return self.writer.let(self.writer.element(last))
+
+    def _consider(self, place: Index) -> None:
+        """Insert an element that comes before the worst of the best."""
+        mask = compare("lt", self.rank(place), self._worst())
+        with self.writer.when(self.writer.scalar(mask)):
+            self._insert(place, Const(I32, self.wanted - 1))
+
+    def _insert(self, place: Index, last: Expr) -> None:
+        self.insert(place, last, self.result)

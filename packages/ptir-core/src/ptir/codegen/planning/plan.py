@@ -1,0 +1,234 @@
+"""The memory plan: where every stored value lies while a program runs.
+
+Intermediates share one arena, packed by how long they live. An exit that is written into an
+operand's memory (a cache) takes that memory over where nobody reads the operand later, and is
+copied first where somebody does or where it is not ours to overwrite. The exit of a map takes over
+the memory of an operand that it reads element by element and that nobody reads later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ptir.backend.contract import Options
+from ptir.backend.kernel import Traits
+from ptir.codegen.artifact.recipe import Place
+from ptir.codegen.fusion.fuse import Fused
+from ptir.codegen.fusion.graph import Graph
+from ptir.codegen.schedules.kernel import Group, scratch_value
+from ptir.types import TensorType
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy between places that runs before the step it stands in front of."""
+
+    source: Place
+    target: Place
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Places of the stored values, copies by step, and what each output is.
+
+    ``copies[n]`` run before step n, those of the last entry after all steps. ``taken`` maps
+    outputs to the donated inputs that they are.
+    """
+
+    places: dict[int, Place]
+    copies: tuple[tuple[Copy, ...], ...]
+    outputs: tuple[Place, ...]
+    arena: int
+    constants: tuple[int, ...]
+
+
+@dataclass
+class _Life:
+    """A memory under planning: its values, when it is first written and last needed."""
+
+    values: list[int]
+    nbytes: int
+    first: int
+    last: int
+    place: Place | None = None
+
+
+@dataclass
+class _Planner:
+    fused: Fused
+    options: Options
+    traits: Traits
+    reads: list[tuple[int, ...]]
+    """The stored values that each step reads."""
+    scratch: list[tuple[TensorType, ...]]
+    """The memories that each step needs while it runs."""
+    over: list[frozenset[int]]
+    """The operands that each step may write its exit over."""
+    lives: dict[int, _Life] = field(default_factory=dict[int, _Life])
+    copies: list[list[Copy]] = field(default_factory=list[list[Copy]])
+    pending: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+
+    @property
+    def graph(self) -> Graph:
+        return self.fused.graph
+
+    def plan(self) -> MemoryPlan:
+        """Inputs and constants, then the steps in order, then outputs and the arena."""
+        steps = self.fused.groups
+        self.copies = [[] for _ in range(len(steps) + 1)]
+        for value in range(len(self.graph.block.inputs)):
+            self.lives[value] = _Life([value], 0, -1, len(steps), Place("input", value))
+        constants = tuple(v for v in sorted(self.fused.stored) if self._is_constant(v))
+        for number, value in enumerate(constants):
+            self.lives[value] = _Life([value], 0, -1, len(steps), Place("constant", number))
+        last = self._last_reads()
+        for step, group in enumerate(steps):
+            self._step(step, group, last)
+        outputs = self._outputs(len(steps))
+        arena = self._pack()
+        for step, source, target in self.pending:
+            nbytes = self.graph.type(target).nbytes
+            self.copies[step].append(Copy(self._place(source), self._place(target), nbytes))
+        places = {value: self._place(value) for value in self.lives}
+        copies = tuple(map(tuple, self.copies))
+        return MemoryPlan(places, copies, outputs, arena, constants)
+
+    def _is_constant(self, value: int) -> bool:
+        made = self.graph.instruction(value)
+        return made is not None and made.op == "constant"
+
+    def _place(self, value: int) -> Place:
+        place = self.lives[value].place
+        assert place is not None
+        return place
+
+    def _last_reads(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for step, values in enumerate(self.reads):
+            found.update(dict.fromkeys(values, step))
+        found.update(dict.fromkeys(self.graph.outputs, len(self.reads)))
+        return found
+
+    def _step(self, step: int, group: Group, last: dict[int, int]) -> None:
+        for value in self.reads[step]:
+            self.lives[value].last = max(self.lives[value].last, step)
+        for number, type in enumerate(self.scratch[step]):
+            value = scratch_value(group, number)
+            self.lives[value] = _Life([value], max(1, type.nbytes), step, step)
+        for value in group.exits:
+            shared = group.shares.get(value)
+            end = max(step, last.get(value, step))
+            operands = sorted(self.over[step]) if shared is None else [shared]
+            for operand in operands:
+                if self._may_take_over(operand, value, step, last, group):
+                    life = self.lives[operand]
+                    life.values.append(value)
+                    life.last = max(life.last, end)
+                    self.lives[value] = life
+                    break
+            else:
+                nbytes = max(1, self.graph.type(value).nbytes)
+                self.lives[value] = _Life([value], nbytes, step, end)
+                if shared is not None:
+                    self.pending.append((step, shared, value))
+
+    def _may_take_over(
+        self, operand: int, exit: int, step: int, last: dict[int, int], group: Group
+    ) -> bool:
+        """Whether nobody needs the operand's memory as it is after ``step``, or during it."""
+        life = self.lives[operand]
+        if any(value in group.exits for value in life.values):
+            return False
+        loaded = [value for value in self.reads[step] if value not in self.over[step]]
+        for target in group.shares.values() if loaded else ():  # nothing is read to store nothing
+            loaded.remove(target)
+        if any(value in loaded for value in life.values):  # the kernel itself reads it as it was
+            return False
+        if any(last.get(value, -1) > step for value in life.values):
+            return False
+        if life.place is None:
+            return True
+        same = self.graph.type(operand) == self.graph.type(exit)  # it may become an output
+        return same and self._is_given(life)
+
+    def _outputs(self, end: int) -> tuple[Place, ...]:
+        """The place of each output; what is not a memory of its own is copied at the end."""
+        places: list[Place] = []
+        used: set[int] = set()
+        for number, value in enumerate(self.graph.block.outputs):
+            life = self.lives[value]
+            own = Place("output", number)
+            if id(life) not in used and (life.place is None or self._is_given(life)):
+                life.place = life.place or own
+            else:
+                assert life.place is not None
+                nbytes = self.graph.type(value).nbytes
+                self.copies[end].append(Copy(life.place, own, nbytes))
+            used.add(id(life))
+            places.append(
+                life.place if life.place.kind == "input" and self._is_given(life) else own
+            )
+        return tuple(places)
+
+    def _is_given(self, life: _Life) -> bool:
+        """Whether a memory is a donated input that nothing else holds."""
+        place = life.place
+        if place is None or place.kind != "input" or place.number not in self.options.donated:
+            return False
+        return not any(place.number in group for group in self.options.aliases)
+
+    def _pack(self) -> int:
+        """Offsets in the arena, large memories first; returns the arena's size."""
+        waiting = {id(life): life for life in self.lives.values() if life.place is None}
+        placed: list[tuple[int, _Life]] = []
+        size = 0
+        for life in sorted(waiting.values(), key=lambda life: (-life.nbytes, life.first)):
+            offset = self._offset(life, placed)
+            life.place = Place("arena", offset)
+            placed.append((offset, life))
+            size = max(size, offset + life.nbytes)
+        return size
+
+    def _offset(self, life: _Life, placed: Sequence[tuple[int, _Life]]) -> int:
+        """The lowest offset at which nothing that lives at the same time is in the way.
+
+        The arena is made of allocations of ``piece`` bytes; no memory lies in two of them.
+        """
+        others = sorted(
+            (offset, other.nbytes)
+            for offset, other in placed
+            if other.first <= life.last and life.first <= other.last
+        )
+        offset = 0
+        for begin, nbytes in others:
+            if offset + life.nbytes <= begin:
+                break
+            after = _up(begin + nbytes, self.traits.alignment)
+            offset = self._within(max(offset, after), life.nbytes)
+        return offset
+
+    def _within(self, offset: int, nbytes: int) -> int:
+        """The next offset from which ``nbytes`` lie in one allocation."""
+        after = _up(offset + 1, self.traits.piece)
+        return offset if offset + nbytes <= after else after
+
+
+def _up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+def plan_memory(
+    fused: Fused,
+    reads: Iterable[tuple[int, ...]],
+    scratch: Iterable[tuple[TensorType, ...]],
+    over: Iterable[frozenset[int]],
+    options: Options,
+    traits: Traits,
+) -> MemoryPlan:
+    """The plan for kernels that read these stored values and need this scratch, by group.
+
+    ``over`` are the operands that each may write its only exit over, where nobody needs them later.
+    """
+    return _Planner(fused, options, traits, list(reads), list(scratch), list(over)).plan()

@@ -1,0 +1,80 @@
+"""What follows a hero element by element in its kernel: found once, written once.
+
+For families whose kernel holds each element of the hero's result once, at a flat position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ptir.codegen.expressions.expr import Expr, Var
+from ptir.codegen.expressions.index import Index, digits
+from ptir.codegen.fusion.graph import Builder, Graph, Unfusible, follows
+from ptir.codegen.fusion.regions import exits
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.kernel import Group, Site
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The instructions of a kernel, what it stores, and what those behind the hero read."""
+
+    members: frozenset[int]
+    exit: int
+    reads: frozenset[int]
+
+
+def epilogue(graph: Graph, position: int, places: Iterable[Index]) -> Epilogue:
+    """What may follow the hero at ``position``, whose kernel works at these flat ``places``."""
+    (hero,) = graph.results[position]
+    size, where = graph.type(hero).size, tuple(places)
+
+    def joins(reader: int) -> bool:
+        after = graph.block.instructions[reader]
+        return follows(after) and after.types[0].size == size
+
+    members, exit = frozenset((position,)), hero
+    for value, inside in exits(graph, (hero,), joins):
+        region = frozenset((position, *inside))
+        if not _aligned(graph, hero, value, region, where):
+            break
+        members, exit = region, value
+    inner = {v for p in members for v in graph.results[p]}
+    behind = members - {position}
+    reads = {v for p in behind for v in graph.block.instructions[p].operands} - inner
+    return Epilogue(members, exit, frozenset(reads))
+
+
+def _aligned(
+    graph: Graph, hero: int, value: int, members: frozenset[int], places: tuple[Index, ...]
+) -> bool:
+    """Whether ``value`` needs the hero's elements exactly where the kernel holds them."""
+    inside = {v for p in members for v in graph.results[p]}
+    held = graph.type(hero)
+    for flat in places:
+        at = (digits(flat, held.shape), Var(held.dtype, "held"))
+        try:
+            builder = Builder(graph, lambda v: v not in inside, {hero: at})
+            builder.at(value, digits(flat, graph.type(value).shape))
+        except Unfusible:
+            return False
+    return True
+
+
+def builder_of(group: Group, site: Site) -> Builder:
+    """Expressions over what is stored outside of the group."""
+    inside = {v for p in group.members for v in site.graph.results[p]}
+    builder = site.builder()
+    builder.stored = lambda v: v not in inside and site.stored(v)
+    return builder
+
+
+def store(writer: Writer, builder: Builder, held: tuple[int, Expr], exit: int, flat: Index) -> None:
+    """Store the exit's element, or one per lane, where the hero's is what ``held`` says."""
+    hero, expr = held
+    graph = builder.graph
+    register = (digits(flat, graph.type(hero).shape), expr)
+    type = graph.type(exit)
+    found = builder.holding({hero: register}).at(exit, digits(flat, type.shape))
+    writer.store(exit, type.dtype, flat, found)

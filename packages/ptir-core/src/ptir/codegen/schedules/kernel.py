@@ -1,0 +1,243 @@
+"""What a kernel family makes of a group: the kernel's text, its arguments and its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any
+
+from ptir.backend.kernel import Argument, Dialect, Traits
+from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Var
+from ptir.codegen.expressions.index import Axis, Index, axis
+from ptir.codegen.fusion.graph import Builder, Graph
+from ptir.codegen.fusion.renumber import Position, Unordered, Value
+from ptir.codegen.kernel_ir.nodes import If, Let, Statement
+from ptir.codegen.kernel_ir.render import Renderer
+from ptir.codegen.kernel_ir.text import Body, printed
+from ptir.codegen.kernel_ir.verify import Fault, faults
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.tiles import Tiles
+from ptir.types import BOOL, I32, TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The instructions that become one kernel.
+
+    ``reads`` are the values whose expressions it evaluates, ``exits`` the values that it stores.
+    ``exact`` operands must lie in memory as they are, but for views. ``shares`` maps an exit to
+    the operand whose memory it is written into. ``detail`` belongs to the family: a record whose
+    fields say which of their numbers are values and instructions, or the position of the hero.
+    ``prologue`` is a group that would store an operand; it runs inside this kernel instead.
+    """
+
+    family: str
+    members: frozenset[Position]
+    reads: Unordered
+    exits: tuple[Value, ...]
+    detail: Annotated[Any, "position"] = None
+    exact: tuple[Value, ...] = ()
+    shares: Mapping[Value, Value] = field(default_factory=dict[int, int])
+    prologue: Group | None = None
+
+    @property
+    def inside(self) -> frozenset[int]:
+        """The instructions that the kernel computes as its own, its prologue's among them."""
+        return self.members | (self.prologue.inside if self.prologue else frozenset())
+
+    @property
+    def position(self) -> int:
+        """Where in the block the kernel may run: at its last instruction."""
+        return max(self.members)
+
+
+SCRATCH_MOST = 8
+"""Most scratch memories of one group."""
+
+
+def scratch_value(group: Group, number: int) -> int:
+    """The value number under which a group's scratch memory goes: negative, its own."""
+    return -1 - (group.position * SCRATCH_MOST + number)
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """The statements of a kernel and its arguments, and their text in the dialect they are for.
+
+    Two of one compilation are equal where all that they say is, whatever they are rendered to.
+    """
+
+    head: tuple[Statement, ...]
+    """What every item would do in the same way."""
+    each: tuple[Statement, ...]
+    """What is done by every item."""
+    arguments: tuple[Argument, ...]
+    dialect: Dialect
+
+    @staticmethod
+    def of(writer: Writer) -> Code:
+        """What ``writer`` holds."""
+        return Code(*writer.body(), tuple(writer.arguments.values()), writer.dialect)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Code) and self._facts == other._facts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def _facts(self) -> tuple[Hashable, ...]:
+        # How many lanes a wide value has stands in no statement.
+        return self.head, self.each, self.arguments, self.dialect.lanes
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._facts)
+
+    @cached_property
+    def _renderer(self) -> Renderer:
+        return Renderer(self.dialect, {a.name: a for a in self.arguments})
+
+    @cached_property
+    def head_text(self) -> str:
+        """The head as text."""
+        return self._renderer.lines(self.head)
+
+    @cached_property
+    def each_text(self) -> str:
+        """What every item does as text."""
+        return self._renderer.lines(self.each)
+
+    @property
+    def text(self) -> str:
+        """All that one item does as text."""
+        return f"{self.head_text}\n{self.each_text}" if self.head else self.each_text
+
+    @property
+    def printed(self) -> str:
+        """The code in the text form of the kernel IR, which is no language's."""
+        return printed(Body(self.arguments, self.head, self.each))
+
+    def faults(self, members: int, nbytes: Mapping[str, int]) -> list[Fault]:
+        """Every rule of a legal kernel that is broken, and where."""
+        all = (*self.head, *self.each)
+        return faults(all, self.arguments, members, self.dialect.lanes, nbytes)
+
+    def guarded(self, items: int, members: int) -> Code:
+        """The same where members of groups are the items, of which the last group may lack some."""
+        thread, group = Var(I32, "thread"), Axis("item", -(-items // members))
+        place = Index({group: members}) + axis("member", members)
+        item = Let(Var(I32, "item"), thread)
+        inside = Apply(BOOL, "lt", thread, Const(I32, items))
+        body = (item, *self.head, *self.each)
+        each = Let(thread, Coordinate(I32, place)), If(inside, body)
+        return replace(self, head=(), each=each)
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One kernel ready to be built, and the values bound to its arguments, in order.
+
+    A worker that does several items may do the head of its code once. ``scratch`` are memories that
+    it needs while it runs (see ``scratch_value``). The exit may be written over an operand in
+    ``over``: element i of that is read only to write element i.
+    """
+
+    family: str
+    code: Code
+    values: tuple[int, ...]
+    items: int
+    group: Group
+    scratch: tuple[TensorType, ...] = ()
+    over: frozenset[int] = frozenset()
+    members: int = 1
+    """Work-items of an item. More than one is a group (``Together``), in which every member runs
+    head and body and finds its number in ``member``."""
+    shared: int = 0
+    """Bytes that the members of a group share."""
+    then: Kernel | None = None
+    """What is launched right behind a kernel of groups: it sees all that these wrote. It belongs to
+    the same group of instructions and has no scratch of its own."""
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The buffers that it takes, in order."""
+        return self.code.arguments
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """All that one item does."""
+        return (*self.code.head, *self.code.each)
+
+    @property
+    def body(self) -> str:
+        """All that one item does as text."""
+        return self.code.text
+
+    @property
+    def launches(self) -> tuple[Kernel, ...]:
+        """The kernel and what follows it."""
+        return (self, *(self.then.launches if self.then else ()))
+
+    def text(self, dialect: Dialect, name: str) -> str:
+        """The kernel in the dialect."""
+        own = dialect.written(self, name)
+        if own is not None:
+            return own
+        code = self.code
+        if self.members > 1:
+            return dialect.grouped(name, code.arguments, self.members, code.text)
+        return dialect.workers(name, code.arguments, code.head_text, code.each_text)
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a family may look at while it writes: the graph, what is stored, and the device.
+
+    ``tiles`` are the numbers that its schedules use on this device.
+    """
+
+    graph: Graph
+    stored: Callable[[int], bool]
+    dialect: Dialect
+    traits: Traits
+    tiles: Tiles
+    coop: bool = False
+    """Whether kernels are work-groups, where their family has such a schedule."""
+
+    def single(self) -> Site:
+        """The site as a coop schedule sees it: values are scalars."""
+        return replace(self, dialect=self.dialect.single())
+
+    def builder(self) -> Builder:
+        """Expressions over what is stored."""
+        return Builder(self.graph, self.stored)
+
+    def writer(self) -> Writer:
+        """An empty kernel body."""
+        return Writer(self.dialect)
+
+    def items(self, pieces: int, work: int) -> int:
+        """Work-items for ``pieces`` equal pieces of ``work`` elementary operations in all.
+
+        As many as there are pieces where an item is a thread of a group (``threads``).
+        """
+        if self.coop:
+            return max(1, pieces)
+        most = max(1, work // self.tiles.least_work)
+        return max(1, min(pieces, self.traits.units * self.tiles.spread, most))
+
+
+def finished(
+    group: Group,
+    writer: Writer,
+    items: int,
+    scratch: tuple[TensorType, ...] = (),
+    over: frozenset[int] = frozenset(),
+    members: int = 1,
+) -> Kernel:
+    """The kernel that ``writer`` holds; of groups, where it has several ``members``."""
+    values = tuple(writer.arguments)
+    groups = members, writer.shared_bytes
+    return Kernel(group.family, Code.of(writer), values, items, group, scratch, over, *groups)

@@ -1,0 +1,23 @@
+"""Recorders: who is told of programs while they are compiled (``codegen.tuning.tune``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from ptir.backend.kernel import KernelDevice
+
+if TYPE_CHECKING:
+    from ptir.codegen.fusion.fuse import Fused
+
+Recorder: TypeAlias = "Callable[[Fused], object]"
+
+
+@dataclass(eq=False)
+class Recorded:
+    """A device whose programs may be recorded: what ``tune.tuning`` takes."""
+
+    device: KernelDevice
+    recorder: Recorder | None = None
+    """What is told of every program that is compiled for the device, while there is somebody."""

@@ -1,0 +1,225 @@
+"""Measures tiles on a device: the kernels of a model's own programs, written with other sizes.
+
+While ``tuning`` lasts, programs that are compiled are recorded. At its end their products, and
+where kernels are groups their attention and row programs, are timed with the device's tiles and
+with candidates, one change after another, and what was fastest is kept for every later process
+(``ptir.codegen.tuning.tuned``).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from ptir.backend.kernel import KernelDevice, Memory
+from ptir.codegen.artifact.binaries import built
+from ptir.codegen.expressions.expr import interned
+from ptir.codegen.families import FAMILIES
+from ptir.codegen.fusion.fuse import Fused
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, scratch_value
+from ptir.codegen.schedules.schedules import schedule_of
+from ptir.codegen.schedules.tiles import Tiles
+from ptir.codegen.tuning import tuned
+from ptir.codegen.tuning.recorder import Recorded
+
+Changes = tuple[tuple[Mapping[str, int], ...], ...]
+
+CHANGES: Final[Changes] = (
+    tuple({"rows": r, "panels": p} for r, p in ((4, 3), (6, 1), (6, 4), (8, 2), (8, 3), (12, 2))),
+    tuple({"byte_rows": r, "byte_panels": p} for r, p in ((2, 4), (4, 2), (4, 3), (6, 2))),
+    tuple(
+        {"digit_rows": r, "digit_panels": p} for r, p in ((1, 3), (1, 4), (2, 2), (2, 3), (4, 1))
+    ),
+    tuple({"chains": n} for n in (1, 2, 4, 8)),
+    tuple({"ahead": n} for n in (0, 4096, 8192, 16384)),
+    tuple({"spread": n} for n in (1, 2, 4, 8)),
+)
+"""What is tried, one line after the other, each on top of the best so far."""
+COOP_CHANGES: Final[Changes] = (
+    tuple({"block_members": n} for n in (64, 128, 256)),
+    tuple({"block_rows": r, "block_keys": k} for r, k in ((8, 32), (8, 64), (16, 32), (16, 64))),
+    tuple({"stretch": n} for n in (64, 128, 256, 512, 1024)),
+    tuple({"spread": n} for n in (1, 2, 4, 8)),
+    tuple({"row_members": n} for n in (128, 256, 512)),
+    tuple({"row_elements": n} for n in (4, 8, 16)),
+)
+"""What is tried where kernels are groups."""
+MEASURED: Final[Mapping[str, Changes]] = {"serial": CHANGES, "coop": COOP_CHANGES}
+"""What is tried by schedule, on the kernels of families with that in ``Family.measured``."""
+MARGIN: Final = 0.03
+"""How much faster a change must be to be taken."""
+REPEATS: Final = 5
+ROTATED: Final = 64 << 20
+"""Bytes of weights that runs go through in turn, so that no cache holds them all."""
+TURNS: Final = 16
+"""Most of them, however small."""
+MOST: Final = 6
+"""Most kernels of a family that are measured, those with most bytes first."""
+
+Timer = Callable[[Kernel, "Case"], float]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel of a recorded program."""
+
+    fused: Fused
+    group: Group
+    device: KernelDevice
+
+    def kernel(self, tiles: Tiles) -> Kernel:
+        """The kernel as it is written with ``tiles``."""
+        device, coop = self.device, schedule_of(self.device) == "coop"
+        graph, stored = self.fused.graph, self.fused.is_stored
+        site = Site(graph, stored, device.dialect, device.traits, tiles, coop)
+        return FAMILIES[self.group.family].kernel(self.group, site)
+
+    def nbytes(self, kernel: Kernel) -> dict[int, int]:
+        """The bytes behind each value that its launches use."""
+        types = {scratch_value(kernel.group, n): type for n, type in enumerate(kernel.scratch)}
+        values = dict.fromkeys(value for each in kernel.launches for value in each.values)
+        return {v: max(1, (types.get(v) or self.fused.graph.type(v)).nbytes) for v in values}
+
+
+@dataclass
+class Outcome:
+    """What a tuning found: filled in at its end."""
+
+    tiles: Tiles
+    before: Tiles
+    kernels: int = 0
+    speedup: float = 1.0
+    """How much faster the kernels are than before, in the geometric mean."""
+
+    def facts(self) -> dict[str, Any]:
+        """The outcome as JSON values."""
+        return {**asdict(self), "changed": self.tiles != self.before}
+
+
+@contextmanager
+def tuning(opened: Recorded, timer: Timer | None = None) -> Iterator[Outcome]:
+    """While it lasts programs are recorded; then their kernels are measured, the tiles chosen."""
+    recorded: list[Fused] = []
+    device, before = opened.device, tuned.chosen(opened.device)
+    outcome, around = Outcome(before, before), opened.recorder
+    opened.recorder = recorded.append
+    try:
+        yield outcome
+    finally:
+        opened.recorder = around
+    schedule = schedule_of(device)
+    changes = MEASURED[schedule]
+    families = [family.name for family in FAMILIES.values() if schedule in family.measured]
+    with interned({}):
+        cases = [
+            case for family in families for case in _distinct(device, family, recorded, before)
+        ]
+        outcome.kernels = len(cases)
+        if cases:
+            search = _Search(cases, changes, timer or run_time)
+            outcome.tiles = search.best(before)
+            outcome.speedup = 1 / search.relative(outcome.tiles, before)
+            tuned.choose(device, outcome.tiles)
+
+
+def _distinct(
+    device: KernelDevice, family: str, recorded: Sequence[Fused], tiles: Tiles
+) -> list[Case]:
+    """Different kernels of a family, those with most bytes first."""
+    found: dict[Hashable, tuple[int, Case]] = {}
+    for fused in recorded:
+        for group in fused.groups:
+            if group.family == family:
+                case = Case(fused, group, device)
+                kernel = case.kernel(tiles)
+                nbytes = sum(case.nbytes(kernel).values())
+                found.setdefault((kernel.code, kernel.members), (nbytes, case))
+    ordered = sorted(found.values(), key=lambda each: -each[0])
+    return [case for _, case in ordered[:MOST]]
+
+
+class _Search:
+    """Tries changes one after the other; kernels of equal code and items are not timed again."""
+
+    def __init__(self, cases: Sequence[Case], changes: Changes, timer: Timer) -> None:
+        self._cases, self._changes, self._timer = cases, changes, timer
+        self._seconds: dict[Hashable, float] = {}
+
+    def best(self, tiles: Tiles) -> Tiles:
+        """The tiles that no single change improves by more than ``MARGIN``."""
+        for changes in self._changes:
+            tried = [replace(tiles, **change) for change in changes]
+            fastest = min(tried, key=lambda candidate: self.relative(candidate, tiles))
+            if self._is_better(fastest, tiles):
+                tiles = fastest
+        return tiles
+
+    def _is_better(self, tiles: Tiles, than: Tiles) -> bool:
+        """Whether it is by ``MARGIN``, twice: machines drift while others are tried."""
+        if self.relative(tiles, than) >= 1 - MARGIN:
+            return False
+        self._seconds.clear()
+        return self.relative(tiles, than) < 1 - MARGIN
+
+    def relative(self, tiles: Tiles, than: Tiles) -> float:
+        """The time with ``tiles`` as a part of that with others, in the geometric mean."""
+        ratios = (self._time(n, tiles) / self._time(n, than) for n in range(len(self._cases)))
+        return math.exp(statistics.fmean(map(math.log, ratios)))
+
+    def _time(self, number: int, tiles: Tiles) -> float:
+        case = self._cases[number]
+        kernel = case.kernel(tiles)
+        launched = ((each.code, each.items, each.members) for each in kernel.launches)
+        key = number, *launched
+        if key not in self._seconds:
+            self._seconds[key] = self._timer(kernel, case)
+        return self._seconds[key]
+
+
+def run_time(kernel: Kernel, case: Case) -> float:
+    """Seconds of its launches: the median of several rounds over weights of ``ROTATED`` bytes."""
+    device = case.device
+    named = [(f"measured_{n}", each) for n, each in enumerate(kernel.launches)]
+    texts = (each.text(device.dialect, name) for name, each in named)
+    made = built(device, "\n\n".join((device.dialect.prelude(), *texts)))
+    sizes = case.nbytes(kernel)
+    largest = max(sizes, key=lambda value: sizes[value])
+    memories = {value: _filled(device, n) for value, n in sizes.items()}
+    count = max(1, min(TURNS, ROTATED // sizes[largest]))
+    turns: list[list[tuple[Any, int, int]]] = []
+    held: list[Memory] = []
+    for _ in range(count):
+        held += memories.values()
+        turns.append([])
+        for name, each in named:
+            bound = device.kernel(made, name, len(each.values))
+            for position, value in enumerate(each.values):
+                device.bind(bound, position, memories[value])
+            turns[-1].append((bound, each.items, each.members))
+        if len(turns) < count:
+            memories[largest] = _filled(device, sizes[largest])
+    rounds = [_round(device, turns) for _ in range(REPEATS + 1)]
+    return statistics.median(rounds[1:])
+
+
+def _round(device: KernelDevice, turns: Sequence[Sequence[tuple[Any, int, int]]]) -> float:
+    began = time.perf_counter()
+    for launches in turns:
+        for launch in launches:
+            device.launch(*launch)
+    device.finish()
+    return (time.perf_counter() - began) / len(turns)
+
+
+def _filled(device: KernelDevice, nbytes: int) -> Memory:
+    """Memory that was written: as f32, f16 or bf16 it holds numbers near one."""
+    import numpy as np
+
+    memory = device.allocate(nbytes)
+    device.write(memory, np.full(nbytes, 0x3F, np.uint8))
+    return memory

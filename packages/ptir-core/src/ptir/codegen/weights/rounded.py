@@ -1,0 +1,102 @@
+"""Products of rounded activations: when they are taken whole, and what becomes of the others.
+
+A processor's dot instruction multiplies 32-bit words: four bytes, or two bf16, of a weight and of
+the activations. Where there is one, the composites of ``ptir.ops.rounded`` are kernels; elsewhere
+they are their lowerings, whose numbers are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ptir.backend.contract import OpQuery
+from ptir.codegen.fusion.graph import Graph
+from ptir.codegen.weights.panels import LANES, LEAST, UNPACK
+from ptir.ir.graph import Ref, expand, rebuild, repeat
+from ptir.ir.program import Block, Instruction, Program
+from ptir.ops.rounded import BYTES, PAIRS, ROUND
+from ptir.types import BF16, F32
+from ptir.weights import PACKED_BITS
+
+DOTS: Final = {ROUND: "dot_bytes", BYTES: "dot_bytes", PAIRS: "dot_bf16"}
+"""The scalar op that each composite needs as an instruction."""
+
+WEIGHT: Final = {BYTES: 3, PAIRS: 1}
+"""Which operand of a product is the packed weight."""
+
+PER: Final = {BYTES: 1, PAIRS: 2}
+"""Its elements in a 32-bit word of the panels."""
+
+
+LARGEST: Final = 1 << 15
+"""Values of a group whose sum of products of bytes fits 32 bits."""
+
+
+def refusal(query: OpQuery, dots: Collection[str]) -> str | None:
+    """Why a product, or the rounding before it, is left to its lowering, or None."""
+    name = str(query.name)
+    if DOTS[name] not in dots:
+        return f"{name}: the device has no {DOTS[name]} instruction"
+    if not all(type.size for type in (*query.operands, *query.results)):
+        return f"{name} of nothing is left to its lowering"
+    if name == PAIRS:
+        return _unfit_pairs(query)
+    group = query.attributes["group"]
+    if group % LANES or group > LARGEST:
+        return f"{name}: groups of {group} are no multiple of {LANES} up to {LARGEST}"
+    if name == ROUND:
+        return None if query.operands[0].dtype == F32 else f"{name} is taken whole for f32 only"
+    if query.results[0].shape[-1] < LEAST or query.attributes["bits"] not in PACKED_BITS:
+        return f"{name}: the weight is not packed"
+    return None
+
+
+def _unfit_pairs(query: OpQuery) -> str | None:
+    x, weight = query.operands
+    if (x.dtype, weight.dtype) != (BF16, BF16):
+        return f"{query.name} is taken whole for bf16 only"
+    if x.shape[-1] % 2 or query.results[0].shape[-1] < LEAST:
+        return f"{query.name}: the weight is not packed"
+    return None
+
+
+def settled(program: Program) -> Program:
+    """``program`` with those products inlined whose weights turned out not to be packed."""
+    if not any(i.op == "composite" and i.name in WEIGHT for i in program.main.instructions):
+        return program
+    return replace(program, main=rebuild(program.main, _settled))
+
+
+def _settled(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref]:
+    if instruction.op != "composite" or instruction.name not in WEIGHT:
+        return repeat(instruction, operands)
+    weight = operands[WEIGHT[instruction.name]]
+    if _is_packed(weight, instruction):
+        return repeat(instruction, operands)
+    return expand(instruction, operands)
+
+
+def _is_packed(weight: Ref, product: Instruction) -> bool:
+    made = weight.node
+    if made.op != "composite" or made.attributes["name"] != UNPACK:
+        return False
+    same = made.attributes["layout"] == product.attributes["layout"]
+    return same and made.operands[0].type.shape[3] == PER[product.name]
+
+
+def is_rounding(made: Instruction | None) -> bool:
+    """Whether an instruction rounds activations to bytes."""
+    return made is not None and made.op == "composite" and made.name == ROUND
+
+
+def readers_of(graph: Graph, position: int) -> set[int]:
+    """The positions of the instructions that read any result of the one at ``position``."""
+    return {p for value in graph.results[position] for p in graph.readers.get(value, ())}
+
+
+def only_products(block: Block, positions: Collection[int]) -> bool:
+    """Whether all instructions at ``positions`` are products of bytes."""
+    made = (block.instructions[p] for p in positions)
+    return all(i.op == "composite" and i.name == BYTES for i in made)
