@@ -65,7 +65,7 @@ def found(c: Target) -> dict[str, tuple[Array, Array]]:
         inputs, sizes = inputs_of(format), [one.nbytes for one in flat]
         for wide in (False, True):
             code = written_out(format, inputs, device.dialect, wide)
-            assert code.illegal(1, nbytes(format, sizes, inputs)) == [], name
+            assert code.faults(1, nbytes(format, sizes, inputs)) == [], name
             kernel = f"weights{number}_{int(wide)}"
             texts.append(device.dialect.kernel(kernel, code.arguments, code.text))
             prepared[name, wide] = kernel, flat, (format.outputs, inputs)

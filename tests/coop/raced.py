@@ -19,7 +19,7 @@ from ptir import functional as F
 from ptir.backend import registry
 from ptir.backend.contract import Target
 from ptir.capture import call, call_multi
-from ptir.codegen.schedules.schedules import tiles
+from ptir.codegen.schedules import tiles
 from ptir.codegen.tuning import tuned
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ptir.backend.kernel import Dialect
-from ptir.codegen.expressions.expr import Expr, Load, forget_nodes
+from ptir.codegen.expressions.expr import Expr, Load, interned
 from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.kernel import Code
@@ -38,7 +38,11 @@ def reader(format: FusedFormat, run: int, inputs: int) -> Read:
 
 def written_out(format: FusedFormat, inputs: int, dialect: Dialect, wide: bool) -> Code:
     """A kernel that writes f32[outputs, inputs]; where ``wide``, 16 outputs of a column at once."""
-    forget_nodes()
+    with interned({}):
+        return _written_out(format, inputs, dialect, wide)
+
+
+def _written_out(format: FusedFormat, inputs: int, dialect: Dialect, wide: bool) -> Code:
     writer = Writer(dialect)
     reads = [reader(format, run, inputs) for run in range(len(format.runs))]
     for stored, number in ((one, n) for n, (_, one) in enumerate(numbered(format))):
@@ -52,7 +56,7 @@ def written_out(format: FusedFormat, inputs: int, dialect: Dialect, wide: bool) 
         output = axis("o", rows) * LANES + axis("lane", LANES) if wide else axis("o", rows)
         value = fused_value_at(format, reads, output, axis("i", inputs))
         writer.store(RESULT, F32, output * inputs + axis("i", inputs), value)
-    return Code(writer)
+    return Code.of(writer)
 
 
 def nbytes(format: FusedFormat, sizes: Sequence[int], inputs: int) -> dict[str, int]:
