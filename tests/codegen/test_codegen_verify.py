@@ -225,9 +225,23 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
         "array a is shared, and the kernel is not one of groups",
     ),
     "words": (lambda: found(store(read()), Store(U32, "b1", ITEM, Word("w1", 0))), "w1 names no"),
+    "words between": (
+        lambda: found(LoadWords("w1", F32, "b0", ITEM * 4 + 2), store(ZERO)),
+        "16 bytes of b0 are taken at (item*4+2), which 4 may not divide",
+    ),
+    "an exchange across nobody": (
+        lambda: found(
+            Declare((N,), (ONE,)), Let(Var(I32, "x"), Exchange(N, 3)), store(read()), members=8
+        ),
+        "members exchange across 3: no power of two below their number",
+    ),
+    "a loop further than it is taken for": (
+        lambda: found(For("i", Const(I32, 0), Const(I32, 5), 1, (store(read(axis("i", 4))),))),
+        "i goes up to 4, and is taken for below 4",
+    ),
     "words beyond": (
-        lambda: found(LoadWords("w1", F32, "b0", ITEM * 16 + 13), store(ZERO)),
-        "b0 of 64 elements is read at 13 to 64",
+        lambda: found(LoadWords("w1", F32, "b0", ITEM * 16 + 16), store(ZERO)),
+        "b0 of 64 elements is read at 16 to 67",
     ),
     "stored words": (
         lambda: found(StoreWords(F32, "b1", ITEM * 4, (read(),) * 4)),

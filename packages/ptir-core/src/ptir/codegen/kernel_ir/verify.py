@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ptir.backend.kernel import Argument
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var, carrier
@@ -95,6 +95,8 @@ class _Known:
     varying: bool
     range: Range | None = None
     """Where a whole number is known to lie."""
+    counted: bool = False
+    """Whether it takes every number of its range, as a loop variable between literals does."""
 
 
 class _Verifier:
@@ -183,8 +185,12 @@ class _Verifier:
 
     def _range(self, atom: Atom) -> Range:
         if isinstance(atom, Axis | Dynamic):
-            name = atom.name if isinstance(atom, Axis) else None
-            found = self._named(name) if name else self.number(cast(Dynamic, atom).value)
+            if isinstance(atom, Dynamic):
+                return _both(atom.bounds, self.number(atom.value))
+            known = self.known(atom.name)
+            found = None if known is None else known.range
+            if found is not None and known is not None and known.counted and found[1] >= atom.size:
+                self.wrong(f"{atom.name} goes up to {found[1]}, and is taken for below {atom.size}")
             return _both(atom.bounds, found)
         low, high = self.bounds(atom.of)
         if isinstance(atom, Quotient):
@@ -314,6 +320,8 @@ class _Verifier:
     def exchanged(self, expr: Exchange) -> bool:
         """A value of another member."""
         self.together("an exchange of values")
+        if expr.bit < 1 or expr.bit & (expr.bit - 1) or expr.bit >= self._members:
+            self.wrong(f"members exchange across {expr.bit}: no power of two below their number")
         self.read(expr.of)
         return True
 
@@ -388,12 +396,14 @@ class _Verifier:
     def words(self, one: nodes.LoadWords) -> None:
         """16 bytes are named."""
         self._words.add(one.name)
+        self.begins_words(one.memory, one.dtype, one.at)
         self.place(one.memory, one.dtype, one.at, 4, written=False)
 
     def words_stored(self, one: nodes.StoreWords) -> None:
         """16 bytes are written."""
         for word in one.words:
             self.scalar(word, U32, "a word of 16 bytes")
+        self.begins_words(one.memory, one.dtype, one.at)
         self.place(one.memory, one.dtype, one.at, len(one.words), written=True)
 
     def bits_stored(self, one: nodes.StoreBits) -> None:
@@ -409,7 +419,9 @@ class _Verifier:
             self.wrong(f"a loop of {one.variable} goes by {one.step}")
         first, end = self.number(one.first), self.number(one.end)
         within = (first[0], end[1] - 1) if first and end else None
-        self._loop(Var(I32, one.variable), any(ends), one.body, within=within)
+        literal = isinstance(one.first, Const) and isinstance(one.end, Const)
+        counted = literal and one.step == 1
+        self._loop(Var(I32, one.variable), any(ends), one.body, within=within, counted=counted)
 
     def turned(self, one: nodes.While) -> None:
         """Any other loop."""
@@ -430,6 +442,7 @@ class _Verifier:
         body: Sequence[nodes.Statement],
         within: Range | None = None,
         holds: Expr | None = None,
+        counted: bool = False,
     ) -> None:
         """A body is done several times: what its end makes varying is so when it begins again."""
         arrays = dict(self._arrays)
@@ -439,6 +452,7 @@ class _Verifier:
                 if variable is not None:
                     self.declare(variable, False, varying)
                     self._scopes[-1][variable.name].range = within
+                    self._scopes[-1][variable.name].counted = counted
                 if holds is not None:
                     self.narrow(holds)
                 self.block(body)
@@ -527,8 +541,15 @@ class _Verifier:
 
     def copied(self, one: nodes.CopyWords) -> None:
         """16 bytes to shared memory."""
-        self.place(one.array, U32, one.to, 4, written=True)
-        self.place(one.memory, U32, one.at, 4, written=False)
+        for memory, at, written in ((one.array, one.to, True), (one.memory, one.at, False)):
+            self.begins_words(memory, U32, at)
+            self.place(memory, U32, at, 4, written)
+
+    def begins_words(self, memory: str, dtype: DType, at: Index) -> None:
+        """An index is where 16 bytes begin."""
+        each = 16 // dtype.itemsize
+        if (at % each).bounds != (0, 0):
+            self.wrong(f"16 bytes of {memory} are taken at {at!r}, which {each} may not divide")
 
 
 def _both(a: Range, b: Range | None) -> Range:
