@@ -315,6 +315,15 @@ def test_a_condition_says_where_an_index_lies() -> None:
     assert guarded(loop(If(less(AT + 3, 64), (store(read(AT + 3)),)))) == []
 
 
+def test_what_is_never_reached_reads_nothing() -> None:
+    nowhere = store(read(number(999)))
+    assert found(store(read()), loop(nowhere, end=Const(I32, 0))) == []
+    assert found(store(read()), loop(nowhere, end=Const(I32, 1))) != []
+    far = Let(N, Coordinate(I32, ITEM + 70))
+    assert found(far, store(read()), If(less(AT, 64), (nowhere,))) == []
+    assert found(far, store(read()), If(less(AT, 71), (nowhere,))) != []
+
+
 def test_loops_and_what_does_not_change_say_where_an_index_lies() -> None:
     up_to = For("n", Const(I32, 0), Const(I32, 64), 1, (store(read(AT)),))
     assert found(up_to) == []

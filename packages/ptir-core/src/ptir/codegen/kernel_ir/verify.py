@@ -243,6 +243,11 @@ class _Verifier:
         least, before = known.range or (-HUGE, HUGE)
         self._scopes[-1][name] = replace(known, range=(least, min(before, most)))
 
+    def _is_unreached(self) -> bool:
+        """Whether conditions around contradict each other, or a loop around has no turn."""
+        known = (one for scope in self._scopes for one in scope.values())
+        return any(one.range is not None and one.range[0] > one.range[1] for one in known)
+
     # --- expressions: each says whether it varies ---
 
     def value(self, expr: Expr) -> bool:
@@ -282,7 +287,8 @@ class _Verifier:
             nbytes = array.size * max(4, array.dtype.itemsize)
         size = None if nbytes is None else nbytes // dtype.itemsize
         low, high = self.bounds(at)
-        if low < 0 or (size is not None and high + count > size):
+        beyond = low < 0 or (size is not None and high + count > size)
+        if beyond and not self._is_unreached():
             span = f"{low} to {high + count - 1}"
             of = "" if size is None else f" of {size} elements"
             self.wrong(f"{memory}{of} is {verb} at {span} ({at!r})")
