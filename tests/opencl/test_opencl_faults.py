@@ -16,7 +16,7 @@ from ptir.codegen.expressions.index import ZERO
 from ptir.codegen.families.reduction import fold, rows
 from ptir.codegen.families.scan import serial as scan
 from ptir.codegen.families.scatter import serial as scatter
-from ptir.codegen.families.sort import serial as sort
+from ptir.codegen.families.sort import order as sort
 from ptir.types import BOOL, DType
 from ptir_testsuite.running.outcomes import Outcome
 
