@@ -6,8 +6,11 @@ lane implicitly: a *wide* value says so, and a scalar becomes one by ``Splat``.
 
 from __future__ import annotations
 
-from ptir.codegen.expressions.expr import NO_AXES, Expr, Var
-from ptir.codegen.expressions.index import Index
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from ptir.codegen.expressions.expr import NO_AXES, Apply, Const, Coordinate, Expr, Var
+from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index, Quotient, Remainder
 from ptir.types import I32, U32, DType
 
 
@@ -170,3 +173,19 @@ class Here(Expr):
         if new:
             made.of, made.axes = of, NO_AXES
         return made  # type: ignore[no-any-return]
+
+
+Part: TypeAlias = Expr | Index | Atom
+"""What a value is computed from."""
+
+PARTS: Final[Mapping[type, Callable[[Any], Iterable[Part]]]] = {
+    **dict.fromkeys((Const, Var, Word, Axis), lambda x: ()),
+    **dict.fromkeys((Coordinate, Claim, Seen), lambda x: (x.index,)),
+    **dict.fromkeys((Here, Splat, Lane, Fold, Exchange, Quotient, Remainder), lambda x: (x.of,)),
+    Apply: lambda x: x.args,
+    Gather: lambda x: x.parts,
+    Read: lambda x: (x.place,),
+    Index: lambda x: x.terms,
+    Dynamic: lambda x: (x.value,),
+}
+"""By kind: what a value, an index or a term of one is computed from at once."""

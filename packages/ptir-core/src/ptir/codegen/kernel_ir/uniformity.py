@@ -1,0 +1,36 @@
+"""What members of a group have in common, and what they may do only together.
+
+What comes in: a value, or the place of a statement, with the scopes around it. What goes out:
+whether members may differ in it, or a sentence on members that would wait for others in vain. What
+is computed from a member's number is *varying*: a barrier, an exchange of values or a matrix
+instruction under a condition or in a loop of that kind would wait for members that never come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptir.codegen.expressions.expr import Var
+from ptir.codegen.expressions.index import Axis
+from ptir.codegen.kernel_ir.scopes import Scopes
+from ptir.codegen.kernel_ir.values import PARTS, Claim, Exchange, Part, Seen, Word
+
+
+def varies(scopes: Scopes, *values: Part) -> bool:
+    """Whether members may find different values in any of these."""
+    return any(_varies(scopes, one) for one in values)
+
+
+def _varies(scopes: Scopes, one: Part) -> bool:
+    if isinstance(one, Var | Axis):
+        known = scopes[one.name]
+        return known is not None and known.varying
+    return isinstance(one, Exchange | Claim | Seen | Word) or varies(scopes, *PARTS[type(one)](one))
+
+
+def apart(scopes: Scopes, members: int, what: str) -> Iterator[str]:
+    """Why members cannot do something together here."""
+    if members == 1:
+        yield f"{what} stands in a kernel that is not one of groups"
+    elif scopes.diverged:
+        yield f"{what} stands where only some members may come"
