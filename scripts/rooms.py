@@ -1,7 +1,8 @@
 """The rooms of each package: their order, which is the import rule, and what lives in each.
 
-A module imports only from its own room and the rooms above it. tests/test_layers.py holds modules
-to this order, and the tables of docs/internals/layout.md are written from it.
+A module imports only from its own room and the rooms above it, and within a room that is divided
+further (``INNER``) from its own part and those above. tests/test_layers.py holds modules to this
+order, and the tables of docs/internals/layout.md are written from it.
 """
 
 from __future__ import annotations
@@ -58,6 +59,15 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
     },
 }
 """By package, from the top: of each room, in a line, what it holds."""
+
+INNER: Final[dict[str, tuple[str, ...]]] = {
+    "ptir.codegen": (
+        *("expressions", "kernel_ir", "lowering", "wgsl", "fusion", "weights", "schedules"),
+        *("processor", "families", "planning", "artifact", "launching", "tuning", "context"),
+        *("compile", "shared", "explain", "backend", "api"),
+    ),
+}
+"""Rooms that have rooms of their own, from the top; the pages of these say what each holds."""
 
 BEGIN: Final = (
     "<!-- Rooms of {package}, written by scripts/generate_docs.py from scripts/rooms.py -->"

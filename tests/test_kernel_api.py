@@ -76,7 +76,7 @@ def test_every_published_name_is_needed_by_some_backend() -> None:
     [
         "from ptir.codegen.launching.memory import Pool",
         "from ptir.codegen import binaries",
-        "import ptir.codegen.fusion.fuse",
+        "import ptir.codegen.planning.fuse",
         "def f():\n from ptir.backend.kernel import Walk",
         "from ptir.codegen.api import Pool",
         "from ptir.backend import kernel",

@@ -10,7 +10,7 @@ import ptir
 from ptir.backend.verdicts import verdicts_file
 from ptir.capture.plan import PLANS
 from ptir.codegen.artifact import binaries, recipe
-from ptir.codegen.tuning import tuned
+from ptir.codegen.schedules import tuned
 from ptir.errors import UsageError
 from ptir.passes.benchmark import tuning_records_file
 from ptir.runtime.session import capacity_for

@@ -16,10 +16,10 @@ from ptir.backend.contract import Options
 from ptir.capture.plan import PLANS
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.families.matmul.parts import Rounded
-from ptir.codegen.fusion import alike
-from ptir.codegen.fusion.alike import form_of, written
-from ptir.codegen.fusion.fuse import Fused, fuse
 from ptir.codegen.fusion.renumber import Position, Value, renumbered
+from ptir.codegen.planning import alike
+from ptir.codegen.planning.alike import form_of, written
+from ptir.codegen.planning.fuse import Fused, fuse
 from ptir.codegen.schedules.family import Family
 from ptir.codegen.schedules.kernel import Kernel, Site
 from ptir.codegen.schedules.tiles import Tiles

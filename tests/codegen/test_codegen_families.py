@@ -18,7 +18,7 @@ import ptir.codegen
 from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.codegen.families import FAMILIES
-from ptir.codegen.fusion import fuse as fusion
+from ptir.codegen.planning import fuse as fusion
 from ptir.codegen.schedules.family import Family
 from ptir.codegen.schedules.kernel import Group
 from ptir.types import spec

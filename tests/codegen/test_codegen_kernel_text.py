@@ -19,12 +19,12 @@ from ptir.codegen import compile
 from ptir.codegen.context import Context
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Var, interned
 from ptir.codegen.expressions.index import Dynamic, Index, Quotient, Remainder, axis
-from ptir.codegen.fusion.alike import written
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.nodes import Assign, Barrier, Break, If, Let, Statement, Store
 from ptir.codegen.kernel_ir.text import STATEMENTS, Body, fields_of, line, parsed, printed
 from ptir.codegen.kernel_ir.values import Claim, Gather, Read
-from ptir.codegen.launching import chains
+from ptir.codegen.planning import chains
+from ptir.codegen.planning.alike import written
 from ptir.codegen.schedules.kernel import Code, Kernel
 from ptir.errors import PtirError, VerifyError
 from ptir.functional import softmax

@@ -11,8 +11,8 @@ from paper import compiled
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options
-from ptir.codegen.artifact.recipe import Place
 from ptir.codegen.compile import Compiled
+from ptir.codegen.planning.place import Place
 from ptir.codegen.schedules.kernel import scratch_value
 from ptir.types import BF16, F32, I32, spec
 from random_programs import random_program

@@ -19,8 +19,8 @@ from ptir.codegen import compile
 from ptir.codegen.artifact import recipe
 from ptir.codegen.artifact.recipe import Recipe
 from ptir.codegen.launching.launches import KernelProgram
+from ptir.codegen.schedules import tuned
 from ptir.codegen.schedules.tiles import Tiles
-from ptir.codegen.tuning import tuned
 from ptir.ir.program import Port, Program
 from ptir.types import spec
 from random_programs import random_program

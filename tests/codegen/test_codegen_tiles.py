@@ -15,8 +15,8 @@ from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
+from ptir.codegen.schedules import tuned
 from ptir.codegen.schedules.tiles import TILES, Tiles, tiles_of
-from ptir.codegen.tuning import tuned
 from ptir.errors import PluginError
 from ptir.ir.program import Port, Program
 from ptir.types import spec

@@ -14,9 +14,10 @@ from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
+from ptir.codegen.schedules import tuned
 from ptir.codegen.schedules.kernel import Kernel
 from ptir.codegen.schedules.tiles import Tiles
-from ptir.codegen.tuning import tune, tuned
+from ptir.codegen.tuning import tune
 from ptir.codegen.tuning.recorder import Recorded
 from ptir.codegen.tuning.tune import Case, tuning
 from ptir.ir.program import Port, Program

@@ -19,8 +19,7 @@ from ptir import functional as F
 from ptir.backend import registry
 from ptir.backend.contract import Target
 from ptir.capture import call, call_multi
-from ptir.codegen.schedules import tiles
-from ptir.codegen.tuning import tuned
+from ptir.codegen.schedules import tiles, tuned
 
 
 def softmax(target: Target) -> tuple[Array, Array]:

@@ -27,9 +27,8 @@ from ptir.capture.creation import tensor
 from ptir.capture.plan import PLANS
 from ptir.codegen.expressions.expr import Apply, Coordinate, Var, constant
 from ptir.codegen.families.attention import split
-from ptir.codegen.schedules import tiles
+from ptir.codegen.schedules import tiles, tuned
 from ptir.codegen.schedules.kernel import Kernel, Site
-from ptir.codegen.tuning import tuned
 from ptir.types import BOOL, I32, spec
 
 UNITS = 64

@@ -20,8 +20,8 @@ from ptir.capture.plan import PLANS
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
 from ptir.codegen.families import FAMILIES
-from ptir.codegen.schedules import tiles
-from ptir.codegen.tuning import tune, tuned
+from ptir.codegen.schedules import tiles, tuned
+from ptir.codegen.tuning import tune
 from ptir.codegen.tuning.recorder import Recorded
 from ptir.codegen.tuning.tune import Case, run_time, tuning
 from ptir.passes.context import PassContext

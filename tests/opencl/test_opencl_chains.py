@@ -17,7 +17,7 @@ from ptir.backend.contract import Options, Target
 from ptir.capture.run import run_program
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
-from ptir.codegen.launching.chains import Chain
+from ptir.codegen.planning.chains import Chain
 from ptir.ir.program import Program
 from ptir.types import spec
 from ptir_backend_opencl import OpenCLBackend

@@ -14,8 +14,9 @@ from test_opencl_families import close, normal, product
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
 from ptir.cli.main import main
+from ptir.codegen.schedules import tuned
 from ptir.codegen.schedules.tiles import TILES, Tiles
-from ptir.codegen.tuning import tune, tuned
+from ptir.codegen.tuning import tune
 
 pytestmark = pytest.mark.turns(2)
 

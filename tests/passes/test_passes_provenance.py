@@ -16,7 +16,7 @@ from ptir.backend.contract import Options, Target
 from ptir.capture.plan import compile_plan
 from ptir.capture.tensor import Tensor
 from ptir.cli.dump import step_program
-from ptir.codegen.weights.panels import UNPACK
+from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.ir.graph import freeze, source
 from ptir.ir.location import UNKNOWN, Location, here
 from ptir.ir.program import Block, Instruction, Port, Program

@@ -129,7 +129,7 @@ class Dialect(ABC):
     lanes: int = 16
     """Lanes of a wide value."""
     staying: Staying | None = None
-    """How chains of kernels are spelled, where they are (``codegen.launching.chains``)."""
+    """How chains of kernels are spelled, where they are (``codegen.planning.chains``)."""
     together: Together | None = None
     """How work-groups are spelled, where they are: *coop* schedules are written with it."""
     dots: frozenset[str] = frozenset()

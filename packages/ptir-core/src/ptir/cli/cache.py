@@ -27,7 +27,7 @@ def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
     from ptir.backend.verdicts import verdicts_file
     from ptir.codegen.artifact import binaries, recipe
-    from ptir.codegen.tuning import tuned
+    from ptir.codegen.schedules import tuned
     from ptir.passes.benchmark import tuning_records_file
 
     def kept_in(file: Callable[[], Path]) -> Callable[[], list[Path]]:

@@ -32,14 +32,14 @@ from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen.artifact import recipe as recipes
 from ptir.codegen.artifact.binaries import built
 from ptir.codegen.artifact.recipe import Part, Recipe
-from ptir.codegen.fusion.support import refusal
+from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.launching.control import Host, HostProgram, is_cut
 from ptir.codegen.launching.launches import Apart, KernelProgram
 from ptir.codegen.launching.memory import Pool, Resident
 from ptir.codegen.launching.steps import Step, step_of
+from ptir.codegen.planning.support import refusal
 from ptir.codegen.tuning.recorder import Recorded
 from ptir.codegen.weights.pack import pack
-from ptir.codegen.weights.panels import UNPACK
 from ptir.codegen.weights.parts import InPieces, in_pieces
 from ptir.codegen.weights.rounded import settled
 from ptir.ir.program import Block, Program

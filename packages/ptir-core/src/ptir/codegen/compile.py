@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ptir.backend.contract import Options
-from ptir.codegen.artifact.recipe import Call, Part, Place, Recipe
+from ptir.codegen.artifact.recipe import Call, Part, Recipe
 from ptir.codegen.artifact.source import SourceFile
 from ptir.codegen.context import Context
 from ptir.codegen.expressions.expr import interned
-from ptir.codegen.fusion.alike import written
-from ptir.codegen.fusion.fuse import Fused, fuse
-from ptir.codegen.launching.chains import Chain, chained, phases
+from ptir.codegen.planning.alike import written
+from ptir.codegen.planning.chains import Chain, chained, phases
+from ptir.codegen.planning.fuse import Fused, fuse
+from ptir.codegen.planning.place import Place
 from ptir.codegen.planning.plan import MemoryPlan, plan_memory
 from ptir.codegen.schedules.kernel import Kernel, scratch_value
 from ptir.errors import UnsupportedError, VerifyError

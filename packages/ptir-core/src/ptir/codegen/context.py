@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from ptir.backend.kernel import KernelDevice, Traits
 from ptir.codegen.artifact.source import SourceFile
-from ptir.codegen.fusion.fuse import Fused
+from ptir.codegen.planning.fuse import Fused
 from ptir.codegen.schedules.kernel import Site
 from ptir.codegen.schedules.schedules import schedule_of
 from ptir.codegen.schedules.tiles import Tiles
+from ptir.codegen.schedules.tuned import chosen
 from ptir.codegen.tuning.recorder import Recorder
-from ptir.codegen.tuning.tuned import chosen
 
 
 @dataclass(frozen=True)

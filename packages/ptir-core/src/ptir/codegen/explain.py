@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptir.backend.explanation import Access, Explanation, Part, read_sizes, written_bytes
-from ptir.codegen.artifact.recipe import Place
 from ptir.codegen.compile import Compiled
-from ptir.codegen.fusion.fuse import Fused
+from ptir.codegen.planning.fuse import Fused
+from ptir.codegen.planning.place import Place
 from ptir.codegen.planning.plan import Copy
 from ptir.codegen.schedules.kernel import Group, Kernel
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-from typing import Literal as Choice
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen.artifact import kept
 from ptir.codegen.artifact.kept import Damaged, Kept
+from ptir.codegen.planning.place import Place
 from ptir.codegen.schedules.schedules import schedule_of
-from ptir.codegen.tuning.tuned import chosen
+from ptir.codegen.schedules.tuned import chosen
 from ptir.codegen.weights import panels
 from ptir.ir.attributes import Literal
 from ptir.ir.program import Program
@@ -35,17 +35,6 @@ FORMAT: Final = 3
 KEPT: Final = Kept("recipes", FORMAT, limit=256 << 20)
 LARGEST: Final = 1 << 20
 """Most bytes of all constants of a kept recipe."""
-
-
-Kind = Choice["input", "output", "arena", "constant", "counters"]
-
-
-@dataclass(frozen=True)
-class Place:
-    """A memory: an input, output or constant by number, an offset in the arena, or counters."""
-
-    kind: Kind
-    number: int
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Sequence
 
 from ptir.backend.kernel import Argument, KernelDevice
 from ptir.codegen.expressions.expr import Nodes
-from ptir.codegen.launching.chains import Chain, Phase, function, phase
-from ptir.codegen.launching.chains import kernel as chain_text
+from ptir.codegen.planning.chains import Chain, Phase, function, phase
+from ptir.codegen.planning.chains import kernel as chain_text
 from ptir.codegen.schedules.kernel import Code, Kernel
 
 

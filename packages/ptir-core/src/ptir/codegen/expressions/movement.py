@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ptir.codegen.expressions.bits import taken
 from ptir.codegen.expressions.elementwise import cast
 from ptir.codegen.expressions.expr import (
     Apply,
@@ -23,7 +24,6 @@ from ptir.codegen.expressions.expr import (
     select,
 )
 from ptir.codegen.expressions.index import ZERO, Index, digits, flatten
-from ptir.codegen.weights.bits import taken
 from ptir.ir.program import Instruction
 from ptir.ops.sliding import window_dimensions
 from ptir.types import BOOL, F32, I32, TensorType

@@ -1,6 +1,6 @@
-"""Fusion: which instructions share a kernel.
+"""What may be fused: a block as the generator sees it.
 
-What comes in: a straight-line block. What goes out: groups, one kernel each, and which values lie
-in memory between them (``fuse``); of groups that are alike one is written (``alike``). What cannot
-be compiled at all is refused before that (``support``).
+What comes in: a straight-line block. What goes out: who makes and reads each value and what one of
+its elements is (``graph``), regions with a single exit (``regions``), and which numbers of a record
+are values and instructions (``renumber``). Who shares a kernel is decided in ``codegen.planning``.
 """

@@ -10,7 +10,7 @@ from ptir.codegen.expressions.elementwise import COSTLY, ELEMENTWISE
 from ptir.codegen.expressions.expr import Const, Expr, Load
 from ptir.codegen.expressions.index import ZERO, flatten
 from ptir.codegen.expressions.movement import FREE, MOVEMENT, THROUGH, Coordinates, Operands
-from ptir.codegen.weights.panels import UNPACK, unpacked_element
+from ptir.codegen.expressions.unpacked import UNPACK, unpacked_element
 from ptir.ir.attributes import Literal
 from ptir.ir.program import Block, Instruction
 from ptir.types import TensorType

@@ -1,5 +1,5 @@
 """Running: memory, steps and launches.
 
 What comes in: a recipe, and handles. What goes out: results, queued. Loops and conditions are
-walked by the host (``control``); kernels that follow one another may be one launch (``chains``).
+walked by the host (``control``).
 """

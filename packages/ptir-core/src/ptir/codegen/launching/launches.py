@@ -19,9 +19,9 @@ from typing import Final, TypeAlias
 from ptir.backend.contract import Executable, Feeds, Handle, RunStats, repeat_by_runs
 from ptir.backend.explanation import Explanation
 from ptir.backend.kernel import KernelDevice, Memory, Walk
-from ptir.codegen.artifact.recipe import Place
 from ptir.codegen.launching.memory import Layout, Pool
 from ptir.codegen.launching.steps import Step
+from ptir.codegen.planning.place import Place
 from ptir.ir.program import Program
 from ptir.types import TensorType
 

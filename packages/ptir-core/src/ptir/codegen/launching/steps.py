@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ptir.backend.kernel import KernelDevice, Memory
-from ptir.codegen.artifact.recipe import Call, Part, Place
+from ptir.codegen.artifact.recipe import Call, Part
+from ptir.codegen.planning.place import Place
 
 
 class Step(ABC):

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import Traits
-from ptir.codegen.artifact.recipe import Place
-from ptir.codegen.fusion.fuse import Fused
 from ptir.codegen.fusion.graph import Graph
+from ptir.codegen.planning.fuse import Fused
+from ptir.codegen.planning.place import Place
 from ptir.codegen.schedules.kernel import Group, scratch_value
 from ptir.types import TensorType
 

@@ -13,12 +13,13 @@ from itertools import accumulate
 
 from ptir.backend.contract import Options
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen.artifact.recipe import Call, Part, Place, Recipe
+from ptir.codegen.artifact.recipe import Call, Part, Recipe
 from ptir.codegen.artifact.source import SourceFile
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
-from ptir.codegen.fusion.fuse import Fused
 from ptir.codegen.fusion.graph import is_map
+from ptir.codegen.planning.fuse import Fused
+from ptir.codegen.planning.place import Place
 from ptir.codegen.shared.program import Bound, FromInput, Joined, LocalProgram
 from ptir.codegen.shared.windows import Unshared, is_unpacking
 from ptir.codegen.tuning.recorder import Recorder

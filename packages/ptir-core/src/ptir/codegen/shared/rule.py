@@ -14,7 +14,7 @@ from typing import Final
 from ptir.backend.contract import Backend, Device, Options
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen.artifact.recipe import Recipe
-from ptir.codegen.fusion.fuse import fuse
+from ptir.codegen.planning.fuse import fuse
 from ptir.codegen.schedules.tiles import FEW
 from ptir.codegen.shared.link import Linker
 from ptir.codegen.shared.outputs import gathered

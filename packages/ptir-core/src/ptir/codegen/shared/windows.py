@@ -13,7 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ptir.codegen.weights.panels import LANES, UNPACK, Panels, panels_of
+from ptir.codegen.expressions.unpacked import UNPACK
+from ptir.codegen.weights.panels import LANES, Panels, panels_of
 from ptir.ir.graph import Ref, freeze, inline, repeat, source
 from ptir.ir.program import Block, Instruction, Program
 from ptir.partition.local import axis_slice, concatenated

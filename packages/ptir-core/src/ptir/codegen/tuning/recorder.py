@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ptir.backend.kernel import KernelDevice
 
 if TYPE_CHECKING:
-    from ptir.codegen.fusion.fuse import Fused
+    from ptir.codegen.planning.fuse import Fused
 
 Recorder: TypeAlias = "Callable[[Fused], object]"
 

@@ -3,7 +3,7 @@
 While ``tuning`` lasts, programs that are compiled are recorded. At its end their products, and
 where kernels are groups their attention and row programs, are timed with the device's tiles and
 with candidates, one change after another, and what was fastest is kept for every later process
-(``ptir.codegen.tuning.tuned``).
+(``ptir.codegen.schedules.tuned``).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen.artifact.binaries import built
 from ptir.codegen.expressions.expr import interned
 from ptir.codegen.families import FAMILIES
-from ptir.codegen.fusion.fuse import Fused
+from ptir.codegen.planning.fuse import Fused
+from ptir.codegen.schedules import tuned
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, scratch_value
 from ptir.codegen.schedules.schedules import schedule_of
 from ptir.codegen.schedules.tiles import Tiles
-from ptir.codegen.tuning import tuned
 from ptir.codegen.tuning.recorder import Recorded
 
 Changes = tuple[tuple[Mapping[str, int], ...], ...]

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Graph
-from ptir.codegen.weights.panels import LANES, UNPACK, Panels, panels_of
+from ptir.codegen.weights.panels import LANES, Panels, panels_of
 from ptir.ir.program import Instruction
 
 

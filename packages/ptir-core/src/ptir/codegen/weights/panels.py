@@ -15,7 +15,8 @@ from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Expr, Load, compare, constant, select
 from ptir.codegen.expressions.index import Index, flatten
-from ptir.codegen.expressions.movement import Coordinates, Operands
+from ptir.codegen.expressions.movement import Coordinates
+from ptir.codegen.expressions.unpacked import UNPACK, place_in_panels
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, emit, freeze, source
 from ptir.ir.program import Block
@@ -28,8 +29,6 @@ LEAST: Final = 2 * LANES
 """Outputs from which packing pays."""
 VERSION: Final = 1
 """Part of the key of everything that is kept on disk."""
-
-UNPACK: Final = "ptir_unpack"
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Panels:
 
     def place(self, output: Index, input: Index) -> Coordinates:
         """Where the weight of an output and an input lies in the packed parameter."""
-        return (output // LANES, input // self.per, output % LANES, input % self.per)
+        return place_in_panels(output, input, self.per)
 
     def weight(self, packed: int, output: Index, input: Index) -> Expr:
         """A weight as f32, read from the packed parameter numbered ``packed`` by whole words."""
@@ -167,10 +166,3 @@ def panels_of(packed: TensorType, attributes: Attributes) -> Panels:
     per = packed.shape[3]
     inputs = packed.shape[1] * per
     return Panels(packed.dtype, attributes["outputs"], inputs, attributes["layout"], per)
-
-
-def unpacked_element(operands: Operands, at: Coordinates) -> Expr:
-    """The movement rule of the ``unpack`` composite."""
-    panels = panels_of(operands.types[0], operands.instruction.attributes)
-    output, input = at if panels.layout == "oi" else (at[1], at[0])
-    return operands.at(0, panels.place(output, input))

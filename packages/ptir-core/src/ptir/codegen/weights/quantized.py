@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from ptir.codegen.expressions.bits import BIAS, FRACTION
 from ptir.codegen.expressions.elementwise import cast
 from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, as_index, constant
 from ptir.codegen.expressions.index import Index
+from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Builder, Graph, splat
 from ptir.codegen.fusion.renumber import Value
-from ptir.codegen.weights.bits import BIAS, FRACTION
 from ptir.codegen.weights.columns import panels_behind
-from ptir.codegen.weights.panels import UNPACK, Panels, panels_of
+from ptir.codegen.weights.panels import Panels, panels_of
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, U32
 from ptir.weights import PACKED_BITS, WeightFormat, affine

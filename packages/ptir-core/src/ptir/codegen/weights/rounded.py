@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Final
 
 from ptir.backend.contract import OpQuery
+from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Graph
-from ptir.codegen.weights.panels import LANES, LEAST, UNPACK
+from ptir.codegen.weights.panels import LANES, LEAST
 from ptir.ir.graph import Ref, expand, rebuild, repeat
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.rounded import BYTES, PAIRS, ROUND

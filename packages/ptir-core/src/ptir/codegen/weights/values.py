@@ -9,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from ptir.codegen.expressions.bits import (
+    BIAS,
+    EXPONENT,
+    FRACTION,
+    joined,
+    moved_up,
+    spanning,
+    taken,
+)
 from ptir.codegen.expressions.elementwise import cast
 from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, compare, constant, select
 from ptir.codegen.expressions.index import Index, digits, number
 from ptir.codegen.expressions.movement import limited
-from ptir.codegen.weights.bits import BIAS, EXPONENT, FRACTION, joined, moved_up, spanning, taken
 from ptir.errors import UnsupportedError
 from ptir.types import F32, I32, U32
 from ptir.weights.record import (

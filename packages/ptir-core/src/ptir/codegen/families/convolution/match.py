@@ -16,12 +16,13 @@ from typing import Final
 
 from ptir.codegen.expressions.expr import Load, walk
 from ptir.codegen.expressions.index import Index, axis, flatten
+from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.schedules.epilogue import epilogue
 from ptir.codegen.schedules.kernel import Group
 from ptir.codegen.weights.filters import Convolution, convolution
-from ptir.codegen.weights.panels import LANES, UNPACK, Panels, panels_of
+from ptir.codegen.weights.panels import LANES, Panels, panels_of
 
 PIXELS: Final = 14
 """Pixels of a tile: with two panels, 28 sums stay in registers."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 
 from ptir.codegen.expressions.expr import Load, Var
 from ptir.codegen.expressions.index import Axis, axis, digits, number
+from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.families.matmul.blocked import Blocked
 from ptir.codegen.families.matmul.blocked_coop import TeamBlocked
 from ptir.codegen.families.matmul.blocked_digits import BlockedDigits
@@ -29,7 +30,7 @@ from ptir.codegen.fusion.graph import Builder, Graph, Unfusible, follows
 from ptir.codegen.fusion.regions import exits
 from ptir.codegen.schedules.kernel import Group, Kernel, Site
 from ptir.codegen.weights.columns import panels_behind
-from ptir.codegen.weights.panels import LANES, UNPACK, panels_of
+from ptir.codegen.weights.panels import LANES, panels_of
 from ptir.codegen.weights.quantized import quantized_operands, quantized_weight
 from ptir.codegen.weights.rounded import DOTS, WEIGHT, is_rounding
 from ptir.ir.program import Instruction

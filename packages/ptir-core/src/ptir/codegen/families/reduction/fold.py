@@ -13,13 +13,13 @@ from typing import Any
 
 from ptir.codegen.expressions.elementwise import rounded
 from ptir.codegen.expressions.expr import Coordinate, Expr, compare, constant, select
-from ptir.codegen.expressions.folds import held, identity, take_better
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
 from ptir.codegen.expressions.movement import spread
 from ptir.codegen.families.reduction.rows import WIDEST
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.epilogue import builder_of, epilogue, store
+from ptir.codegen.schedules.folds import held, identity, take_better
 from ptir.codegen.schedules.groups import threads
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.ir.program import Instruction

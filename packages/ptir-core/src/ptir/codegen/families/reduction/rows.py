@@ -14,7 +14,6 @@ from typing import Final
 
 from ptir.codegen.expressions.elementwise import NARROW, rounded
 from ptir.codegen.expressions.expr import Cell, Coordinate, Expr, Var, constant
-from ptir.codegen.expressions.folds import COMBINE, held, identity, take_better
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
 from ptir.codegen.fusion.graph import (
     CHEAP,
@@ -30,6 +29,7 @@ from ptir.codegen.fusion.regions import exits
 from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.folds import COMBINE, held, identity, take_better
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, TensorType

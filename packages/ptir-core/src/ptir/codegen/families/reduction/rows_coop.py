@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Final
 
 from ptir.codegen.expressions.expr import Coordinate, Expr, compare, constant, select
-from ptir.codegen.expressions.folds import held, identity, is_better, take_better
 from ptir.codegen.expressions.index import Index, axis, number
 from ptir.codegen.families.reduction.rows import Rows, RowWriter, write
 from ptir.codegen.fusion.graph import Builder
 from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.folds import held, identity, is_better, take_better
 from ptir.codegen.schedules.groups import Team, power_of_two, threads
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.ir.program import Instruction

@@ -12,12 +12,12 @@ from typing import Final
 
 from ptir.codegen.expressions.elementwise import rounded
 from ptir.codegen.expressions.expr import Const, Coordinate, Expr, Var, as_index, compare, constant
-from ptir.codegen.expressions.folds import COMBINE, identity
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Gather, Lane, Read
 from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.folds import COMBINE, identity
 from ptir.codegen.schedules.groups import Team, threads
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.types import F32, I32

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from ptir.backend.kernel import Argument, Dialect, Staying
-from ptir.codegen.artifact.recipe import Place
 from ptir.codegen.expressions.expr import Apply, Const, Expr, Var
 from ptir.codegen.expressions.index import ZERO, Index, axis, dynamic
 from ptir.codegen.kernel_ir.nodes import (
@@ -38,6 +37,7 @@ from ptir.codegen.kernel_ir.nodes import (
     While,
 )
 from ptir.codegen.kernel_ir.values import Claim, Read, Seen
+from ptir.codegen.planning.place import Place
 from ptir.codegen.planning.plan import MemoryPlan
 from ptir.codegen.schedules.kernel import Code, Kernel
 from ptir.types import BOOL, I32, U8, TensorType

@@ -14,9 +14,9 @@ from dataclasses import fields, replace
 from itertools import zip_longest
 
 from ptir.codegen.families import FAMILIES
-from ptir.codegen.fusion.fuse import Fused
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.fusion.renumber import Role, renumbered
+from ptir.codegen.planning.fuse import Fused
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, scratch_value
 from ptir.errors import VerifyError
 from ptir.switches import switched_on
