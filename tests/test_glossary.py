@@ -29,7 +29,7 @@ SWEPT = (
     *("cli", "models", "nn"),
 )
 """Rooms whose names are the glossary's. The kernel generator's follow."""
-UNSWEPT = {"kernel.py", "clike.py", "matrices.py"}
+UNSWEPT = {"kernel.py", "matrices.py"}
 """Files of ``backend`` that belong to the kernel generator's words."""
 EVERYWHERE = """
     Choice Grid Left Let Maker Parts PARTS Places Reach Shared SharedBackend SharedPhase SharedStep

@@ -352,7 +352,7 @@ def test_every_kind_of_node_is_rendered_and_verified() -> None:
     assert verify.CHECKS.keys() == statements
     made = {kind for kind in vars(values).values() if isinstance(kind, type)}
     made = {kind for kind in made if issubclass(kind, Expr) and kind is not Expr}
-    assert made - render.TEXTS.keys() == set() == made - values.PARTS.keys()
+    assert made - render.TEXTS.keys() == set() == made - values.CHILDREN.keys()
 
 
 def test_axes_are_read_by_name() -> None:

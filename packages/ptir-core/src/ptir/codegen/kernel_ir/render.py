@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from ptir.backend.clike.names import RELATIONS
 from ptir.backend.kernel import Argument, Dialect
 from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, Var
 from ptir.codegen.expressions.index import ZERO, Index, spelled
@@ -27,7 +28,6 @@ from ptir.codegen.kernel_ir.values import (
 )
 from ptir.types import BOOL, I32, U8, U32, DType
 
-RELATIONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 JOINED: Final = {"and": "&&", "or": "||"}
 
 

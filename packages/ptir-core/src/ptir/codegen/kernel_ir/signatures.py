@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from ptir.backend.clike.names import RELATIONS
 from ptir.codegen.expressions.expr import Apply, Expr, Var, carrier
-from ptir.codegen.kernel_ir.render import RELATIONS
 from ptir.types import BOOL, F32, I32, U32, DType
 
 Types = Sequence[DType]

@@ -13,19 +13,20 @@ from collections.abc import Iterator
 from ptir.codegen.expressions.expr import Var
 from ptir.codegen.expressions.index import Axis
 from ptir.codegen.kernel_ir.scopes import Scopes
-from ptir.codegen.kernel_ir.values import PARTS, Claim, Exchange, Part, Seen, Word
+from ptir.codegen.kernel_ir.values import CHILDREN, Claim, Exchange, Node, Seen, Word
 
 
-def varies(scopes: Scopes, *values: Part) -> bool:
+def varies(scopes: Scopes, *values: Node) -> bool:
     """Whether members may find different values in any of these."""
     return any(_varies(scopes, one) for one in values)
 
 
-def _varies(scopes: Scopes, one: Part) -> bool:
+def _varies(scopes: Scopes, one: Node) -> bool:
     if isinstance(one, Var | Axis):
         known = scopes[one.name]
         return known is not None and known.varying
-    return isinstance(one, Exchange | Claim | Seen | Word) or varies(scopes, *PARTS[type(one)](one))
+    is_own = isinstance(one, Exchange | Claim | Seen | Word)
+    return is_own or varies(scopes, *CHILDREN[type(one)](one))
 
 
 def apart(scopes: Scopes, members: int, what: str) -> Iterator[str]:

@@ -175,10 +175,10 @@ class Here(Expr):
         return made  # type: ignore[no-any-return]
 
 
-Part: TypeAlias = Expr | Index | Atom
+Node: TypeAlias = Expr | Index | Atom
 """What a value is computed from."""
 
-PARTS: Final[Mapping[type, Callable[[Any], Iterable[Part]]]] = {
+CHILDREN: Final[Mapping[type, Callable[[Any], Iterable[Node]]]] = {
     **dict.fromkeys((Const, Var, Word, Axis), lambda x: ()),
     **dict.fromkeys((Coordinate, Claim, Seen), lambda x: (x.index,)),
     **dict.fromkeys((Here, Splat, Lane, Fold, Exchange, Quotient, Remainder), lambda x: (x.of,)),

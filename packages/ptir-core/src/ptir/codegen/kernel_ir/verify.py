@@ -25,13 +25,13 @@ from ptir.codegen.kernel_ir.signatures import fits, mistyped, shown
 from ptir.codegen.kernel_ir.text import line
 from ptir.codegen.kernel_ir.uniformity import apart, varies
 from ptir.codegen.kernel_ir.values import (
-    PARTS,
+    CHILDREN,
     Claim,
     Exchange,
     Gather,
     Here,
     Lane,
-    Part,
+    Node,
     Read,
     Seen,
     Splat,
@@ -87,9 +87,9 @@ class _Verifier:
 
     # --- values ---
 
-    def value(self, one: Part) -> None:
+    def value(self, one: Node) -> None:
         """A value, an index or a term of one is computed, of its parts."""
-        for part in PARTS[type(one)](one):
+        for part in CHILDREN[type(one)](one):
             self.value(part)
         if rule := VALUES.get(type(one)):
             rule(self, one)

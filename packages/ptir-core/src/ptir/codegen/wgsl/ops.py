@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ptir.codegen.kernel_ir.render import RELATIONS
+from ptir.backend.clike.names import RELATIONS
 from ptir.types import BOOL, F32, I32, U32, DType
 
 TYPES: Final = {BOOL: "bool", I32: "i32", U32: "u32", F32: "f32"}

@@ -1,87 +1,14 @@
-"""A dialect with what most C-like languages share: tables of names and of **rows**.
-
-A row says how one scalar op, or one step of a load or store, is spelled: a template, or a function
-where a template cannot tell. ``scalar_rows`` are those of scalars, ``wide_rows`` those of wide
-values; an op without a row is an operator or a function of floats. A language brings the rows in
-which it differs. One without any wide rows has wide ops written lane by lane. Its prelude has
-``min`` of two ``int``.
-
-Templates hold ``{0}``, ``{1}``, ... (the operands), ``{args}`` (all of them), ``{op}`` and
-``{function}`` (what the table calls it), ``{type}`` (of the result, as wide as it is), ``{result}``
-and ``{operand}`` (the names of what carries them), ``{stored}`` (the name of what lies in memory),
-``{name}`` (of the element type), ``{n}`` (the lanes of a wide value, else nothing) and ``{v}``
-(``v`` for a wide value).
-"""
+"""The dialect of a C-like language: methods that read its tables of names and rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
+from ptir.backend.clike import names
 from ptir.backend.kernel import Argument, Dialect
-from ptir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, U32, DType
-
-U16: Final = DTYPES["u16"]
-
-CARRIERS: Final = {name: name for name in DTYPES} | {
-    "bool": "i32",  # as a mask
-    "f16": "f32",
-    "bf16": "f32",
-    "f8e4m3fn": "u8",  # only moved
-    "f8e5m2": "u8",
-}
-"""The type that carries each element type."""
-STORED: Final = CARRIERS | {"bool": "u8", "f16": "u16", "bf16": "u16"}
-"""The type that lies in memory."""
-
-WORDS: Final = {
-    "i8": "signed char",
-    "i16": "short",
-    "i32": "int",
-    "i64": "long long",
-    "u8": "unsigned char",
-    "u16": "unsigned short",
-    "u32": "unsigned",
-    "u64": "unsigned long long",
-    "f32": "float",
-    "f64": "double",
-}
-"""What C calls the carriers."""
-
-SUFFIXES: Final = {"u32": "u", "i64": "ll", "u64": "ull"}
-
-SPECIAL: Final = {
-    "f32": ('__builtin_nanf("")', "(__builtin_inff())", "(-__builtin_inff())"),
-    "f64": ('__builtin_nan("")', "(__builtin_inf())", "(-__builtin_inf())"),
-}
-"""NaN and the infinities of each carrier."""
-
-WRAPPING: Final = {"add": "+", "sub": "-", "mul": "*", "shift_left": "<<"}
-"""Operators that overflow: signed numbers go through unsigned ones, which may."""
-BINARY: Final = WRAPPING | {"div": "/", "and": "&", "or": "|", "xor": "^", "shift_right": ">>"}
-RELATIONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-FORMS: Final = {op: f"{{}} {sign} {{}}" for op, sign in BINARY.items()} | {"neg": "0 - {}"}
-"""Operators as templates of their operands; integers are negated so that they wrap."""
-
-FUNCTIONS: Final = {
-    "abs": "fabs",
-    "rem": "fmod",
-    "round": "rint",
-    **{
-        name: name
-        for name in (
-            *("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh", "erf", "pow"),
-            *("floor", "ceil", "fma"),
-        )
-    },
-}
-"""What the op is called for floats, as in C's ``math.h``."""
-
-
-def worded(words: Mapping[str, str], names: Mapping[str, str] = CARRIERS) -> dict[str, str]:
-    """What a language calls the type behind each element type, from its words for carriers."""
-    return {name: words[behind] for name, behind in names.items()}
+from ptir.types import BOOL, DTYPES, F32, F64, I32, DType
 
 
 class CLike(Dialect):
@@ -93,15 +20,15 @@ class CLike(Dialect):
     that is the f16 of an integer's low 16 bits), or rows for what is made of these.
     """
 
-    types: ClassVar[Mapping[str, str]] = worded(WORDS)
+    types: ClassVar[Mapping[str, str]] = names.worded(names.WORDS)
     """What carries each element type."""
-    stored: ClassVar[Mapping[str, str]] = worded(WORDS, STORED)
+    stored: ClassVar[Mapping[str, str]] = names.worded(names.WORDS, names.STORED)
     """What lies in memory."""
-    suffixes: ClassVar[Mapping[str, str]] = SUFFIXES
+    suffixes: ClassVar[Mapping[str, str]] = names.SUFFIXES
     """What follows the digits of an integer."""
-    special: ClassVar[Mapping[str, tuple[str, str, str]]] = SPECIAL
+    special: ClassVar[Mapping[str, tuple[str, str, str]]] = names.SPECIAL
     """NaN, infinity and its negative, by carrier."""
-    functions: ClassVar[Mapping[str, str]] = FUNCTIONS
+    functions: ClassVar[Mapping[str, str]] = names.FUNCTIONS
     """What the functions of floats are called."""
     call: ClassVar[str] = "{function}({args})"
     """A row: a call of one of ``functions``."""
@@ -131,7 +58,7 @@ class CLike(Dialect):
         word = self.types[dtype.name]
         if width == 1:
             return word
-        return self.vector.format(type=word, carrier=CARRIERS[dtype.name], n=width)
+        return self.vector.format(type=word, carrier=names.CARRIERS[dtype.name], n=width)
 
     def storage(self, dtype: DType) -> str:
         """What elements are in memory."""
@@ -150,7 +77,7 @@ class CLike(Dialect):
 
     def _float(self, value: float, dtype: DType) -> str:
         if not math.isfinite(value):
-            nan, infinity, negative = self.special[CARRIERS[dtype.name]]
+            nan, infinity, negative = self.special[names.CARRIERS[dtype.name]]
             return nan if math.isnan(value) else negative if value < 0 else infinity
         text = value.hex() + ("" if dtype == F64 else "f")
         return f"({text})" if text.startswith("-") else text
@@ -196,9 +123,9 @@ class CLike(Dialect):
             op=op,
             function=self.functions.get(op, op),
             type=self.type(dtype, width),
-            result=CARRIERS[dtype.name],
-            operand=CARRIERS[of.name],
-            stored=STORED[dtype.name],
+            result=names.CARRIERS[dtype.name],
+            operand=names.CARRIERS[of.name],
+            stored=names.STORED[dtype.name],
             name=dtype.name,
             n=width if width > 1 else "",
             v="v" if width > 1 else "",
@@ -211,8 +138,8 @@ class CLike(Dialect):
             return self.by_lanes(op, dtype, of, width, args)
         if op in rows:
             return self.filled(rows[op], op, dtype, of, width, args)
-        if op in RELATIONS:
-            return self._relation(f"{args[0]} {RELATIONS[op]} {args[1]}", of, width)
+        if op in names.RELATIONS:
+            return self._relation(f"{args[0]} {names.RELATIONS[op]} {args[1]}", of, width)
         if op in self.functions and dtype.is_float:
             return self.function(op, dtype, width, args)
         return self.operator(op, dtype, width, args)
@@ -233,7 +160,7 @@ class CLike(Dialect):
         """A comparison as a mask; between wide values it is one, as wide as what was compared."""
         if width == 1:
             return f"(-({text}))"
-        same = DTYPES[CARRIERS[of.name]].bits == 32
+        same = DTYPES[names.CARRIERS[of.name]].bits == 32
         return f"({text})" if same else self.spell("mask", BOOL, of, width, [text])
 
     def function(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
@@ -242,15 +169,15 @@ class CLike(Dialect):
 
     def operator(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
         """An operator between numbers; integers wrap where they overflow."""
-        if dtype.is_float or op not in WRAPPING:
-            return self.whole(dtype, width, FORMS[op].format(*args))
+        if dtype.is_float or op not in names.WRAPPING:
+            return self.whole(dtype, width, names.FORMS[op].format(*args))
         return self.wrapped(op, dtype, width, args)
 
     def wrapped(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
         """One of ``FORMS`` of integers as unsigned ones, brought back."""
         bits = dtype.bits if width > 1 else max(32, dtype.bits)
         unsigned = self.type(DTYPES[f"u{bits}"], width)
-        text = FORMS[op].format(*(f"({unsigned}){arg}" for arg in args))
+        text = names.FORMS[op].format(*(f"({unsigned}){arg}" for arg in args))
         return f"({self.type(dtype, width)})({text})"
 
     def whole(self, dtype: DType, width: int, text: str) -> str:
@@ -297,13 +224,13 @@ class CLike(Dialect):
 
     def carried(self, dtype: DType, width: int, text: str) -> str:
         """What carries an element, from what lies in memory."""
-        if STORED[dtype.name] == CARRIERS[dtype.name]:
+        if names.STORED[dtype.name] == names.CARRIERS[dtype.name]:
             return text
         return self.spell(f"load_{dtype.name}", dtype, dtype, width, [text])
 
     def narrowed(self, dtype: DType, width: int, text: str) -> str:
         """What lies in memory, from what carries an element."""
-        if STORED[dtype.name] == CARRIERS[dtype.name]:
+        if names.STORED[dtype.name] == names.CARRIERS[dtype.name]:
             return text
         return self.spell(f"store_{dtype.name}", dtype, dtype, width, [text])
 
@@ -327,148 +254,3 @@ class CLike(Dialect):
 Spelling = str | Callable[[CLike, DType, DType, int, Sequence[str]], str]
 """A row: a template, or a function of the dialect, the types of the result and of the first
 operand, the width, and the operands."""
-
-
-def ends(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest number of an integer type."""
-    signed = dtype.name.startswith("i")
-    most = 1 << (dtype.bits - signed)
-    return (-most if signed else 0), most - 1
-
-
-def _neg(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    return f"(-{args[0]})" if dtype.is_float else d.wrapped("neg", dtype, width, args)
-
-
-def _not(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    return d.whole(dtype, width, f"~{args[0]}")
-
-
-def _rem(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    if dtype.is_float:
-        return d.function("rem", dtype, width, args)
-    return d.whole(dtype, width, f"{args[0]} % {args[1]}")
-
-
-def _fma(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    """Contracted for floats; integers wrap."""
-    if dtype.is_float:
-        return d.function("fma", dtype, width, args)
-    product = d.apply("mul", dtype, of, width, args[:2])
-    return d.apply("add", dtype, of, width, [product, args[2]])
-
-
-def _convert(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    """Nothing between types of one carrier; floats that become integers have a row of their own."""
-    if CARRIERS[dtype.name] == CARRIERS[of.name]:
-        return args[0]
-    saturates = of.is_float and of.bits > 8 and not dtype.is_float
-    return d.spell("saturate" if saturates else "cast", dtype, of, width, args)
-
-
-def _saturate(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    """Floats outside an integer's range become its ends; of NaN nothing is asked."""
-    least, most = (d.literal(dtype, end) for end in ends(dtype))
-    low, high = (d.literal(of, float(end)) for end in ends(dtype))
-    text = f"{args[0]} >= {high} ? {most} : {args[0]} >= {low} ? ({d.type(dtype)}){args[0]} : "
-    return d.whole(dtype, width, text + least)
-
-
-def _bits(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    """The carrier's bits, or between 16-bit types those of the stored value; by casts of integers.
-
-    Wide casts keep the bits of floats, too.
-    """
-    text, target = args[0], d.type(dtype, width)
-    if dtype.bits == of.bits == 16:
-        text = d.narrowed(of, width, text)
-        if dtype.is_float:
-            return d.carried(dtype, width, f"({d.type(U16, width)})({text})")
-    elif width == 1 and of.is_float and of.bits > 8:
-        text = d.spell("recast", DTYPES[f"u{max(32, of.bits)}"], of, 1, [text])
-        return f"(({target}){text})"
-    elif width == 1 and dtype.is_float and dtype.bits > 8:
-        return d.spell("recast", F64 if dtype == F64 else F32, of, 1, [text])
-    elif width == 1:
-        return f"(({target})({text}))"
-    return f"({target})({text})"
-
-
-def recast_bits(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    """The same where ``recast`` takes every type."""
-    text = args[0]
-    if dtype.bits == of.bits == 16:
-        text = (
-            d.narrowed(of, width, text)
-            if of.is_float
-            else d.spell("recast", U16, of, width, [text])
-        )
-        if dtype.is_float:
-            return d.carried(dtype, width, text)
-    return d.spell("recast", dtype, of, width, [text])
-
-
-def _recast(d: CLike, dtype: DType, text: str) -> str:
-    return d.spell("recast", dtype, F32 if dtype == U32 else U32, 1, [text])
-
-
-def _load_half(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    bits = f"({d.types['u32']}){args[0]}"
-    if dtype == BF16:
-        return _recast(d, F32, f"{bits} << 16")
-    return d.spell("half_value", dtype, of, width, [bits])
-
-
-def _store_half(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    if dtype == BF16:
-        return f"({d.types['u16']})({_recast(d, U32, args[0])} >> 16)"
-    return d.spell("half_bits", dtype, of, width, args)
-
-
-def _narrow(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
-    """An f32 rounded to f16 or bf16, half to even."""
-    text = args[0]
-    if dtype == F16:
-        bits = d.spell("half_bits", dtype, of, width, args)
-        return d.spell("half_value", dtype, of, width, [bits])
-    bits = _recast(d, U32, text)
-    rounded = f"{text} == {text} ? {bits} + 0x7fffu + (({bits} >> 16) & 1u) : {bits} | 0x400000u"
-    return _recast(d, F32, f"({rounded}) & 0xffff0000u")
-
-
-def _extreme(relation: str) -> Spelling:
-    """One of two integers: compared, because narrow literals have no type."""
-    return lambda d, dtype, of, width, args: d.whole(
-        dtype, width, f"{args[0]} {relation} {args[1]} ? {args[0]} : {args[1]}"
-    )
-
-
-WIDE: Final[dict[str, Spelling]] = {
-    "neg": _neg,
-    "not": _not,
-    "rem": _rem,
-    "fma": _fma,
-    "convert": _convert,
-    "bits": _bits,
-    "mask": "({0})",
-}
-"""What wide values of languages with operators between vectors have in common."""
-
-SCALAR: Final[dict[str, Spelling]] = {
-    **WIDE,
-    "select": "({0} ? {1} : {2})",
-    "max": _extreme(">"),
-    "min": _extreme("<"),
-    "narrow": _narrow,
-    "cast": "(({type}){0})",
-    "saturate": _saturate,
-    "load": "{0}[{1}]",
-    "load_bool": "(-(int){0})",
-    "load_f16": _load_half,
-    "load_bf16": _load_half,
-    "store": "{0}[{1}] = {2};",
-    "store_bool": "{0} & 1",
-    "store_f16": _store_half,
-    "store_bf16": _store_half,
-}
-"""Scalars: ops that are neither an operator nor a function, and what loads and stores are of."""
