@@ -25,13 +25,14 @@ from ptir.codegen.kernel_ir.text import STATEMENTS, Body, fields_of, line, parse
 from ptir.codegen.kernel_ir.values import Claim, Gather, Read
 from ptir.codegen.planning import chains
 from ptir.codegen.planning.alike import written
+from ptir.codegen.planning.chains import Chain
 from ptir.codegen.schedules.kernel import Code, Kernel
 from ptir.errors import PtirError, VerifyError
 from ptir.functional import softmax
 from ptir.ops.implementations import active_overrides
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
-from ptir.types import BOOL, F32, I8, I32
+from ptir.types import BOOL, F32, I8, I32, TensorType
 from ptir_testsuite.running.execute import options_of
 
 BACKENDS = {"serial": PaperBackend, "groups": GroupsBackend}
@@ -84,6 +85,67 @@ def test_kernels_of_models_are_read_back(model: str, name: str, checked: list[Ke
     ptir.load_model(f"random:{model}", backend=target).generate(list(range(20)), max_tokens=2)
     assert {"product", "attention"} <= {kernel.family for kernel in checked}
     assert any(kernel.members > 1 for kernel in checked) is (name == "groups")
+
+
+class ChainsDevice(PaperDevice):
+    """One that launches what follows one another as chains."""
+
+    traits = replace(PaperDevice.traits, memories=16)
+
+
+class ChainsBackend(PaperBackend):
+    """One paper device of workers that stay."""
+
+    name = "paper-chains"
+    kind = ChainsDevice
+
+
+@pytest.fixture
+def chain_names(monkeypatch: pytest.MonkeyPatch, built_anew: None) -> list[str]:
+    """Every phase and every chain that is written meanwhile, each verified and read back."""
+    found: list[str] = []
+    right = chains._check
+
+    def seen(what: str, code: Code, *given: Any) -> None:
+        found.append(what)
+        check(code)
+        right(what, code, *given)
+
+    monkeypatch.setenv("PTIR_VERIFY", "1")
+    monkeypatch.setattr(chains, "_check", seen)
+    return found
+
+
+@pytest.mark.slice(1)
+@pytest.mark.parametrize("model", ("gpt2-tiny", "llama-tiny"))
+def test_phases_and_chains_of_models_are_legal_and_read_back(
+    model: str, chain_names: list[str]
+) -> None:
+    PLANS.clear()
+    target = Target(ChainsBackend(), DEVICE)
+    ptir.load_model(f"random:{model}", backend=target).generate(list(range(20)), max_tokens=2)
+    families = {re.sub(r"(\w+)_phase.*", r"\1", what) for what in chain_names}
+    assert {"chain_0", "product", "attention", "map"} <= families
+
+
+def test_a_chain_that_is_not_legal_is_found_before_a_compiler(
+    chain_names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled() -> None:
+        x = ptir.spec("f32", 6, 40)
+        program = ptir.capture(lambda x: softmax(softmax(x), axis=0), x)
+        compile.compile_block(optimized(program).main, Context.of(ChainsDevice()), Options())
+
+    compiled()
+    assert chain_names
+    monkeypatch.setattr(chains, "LINE", 2 * chains.LINE)  # counters of two phases overlap
+    with pytest.raises(VerifyError, match=r"_phase_0, a phase, is not legal: turn of 32 elements"):
+        compiled()
+    monkeypatch.undo()
+    monkeypatch.setenv("PTIR_VERIFY", "1")
+    monkeypatch.setattr(Chain, "counters", property(lambda chain: TensorType(I32, (32,))))
+    with pytest.raises(VerifyError, match=r"chain_0 is not legal: turns of 32 elements is"):
+        compiled()
 
 
 X, AT = Var(F32, "x"), axis("i", 4)

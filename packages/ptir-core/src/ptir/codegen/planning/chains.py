@@ -13,7 +13,7 @@ last worker to leave sets them all to zero for the next run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -40,6 +40,8 @@ from ptir.codegen.kernel_ir.values import Claim, Read, Seen
 from ptir.codegen.planning.place import Place
 from ptir.codegen.planning.plan import MemoryPlan
 from ptir.codegen.schedules.kernel import Code, Kernel
+from ptir.errors import VerifyError
+from ptir.switches import switched_on
 from ptir.types import BOOL, I32, U8, TensorType
 
 LINE: Final = 16
@@ -49,6 +51,8 @@ STRIDE: Final = 2 * LINE
 PATIENCE: Final = 1 << 13
 """How often a worker looks for the others before it gives way to another thread, if it can."""
 TURNS: Final = "turns"
+ANY: Final = (1 << 31) - 1
+"""The items of a phase, where nothing else is known of them."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,12 @@ def _next(variable: Var) -> Expr:
 
 
 def function(dialect: Dialect, staying: Staying, name: str, code: Code) -> str:
-    """The code of a phase as a function that takes counters, items and buffers."""
+    """The code of a phase as a function that takes counters, items and buffers.
+
+    Where ``PTIR_VERIFY`` is on, one that is not legal is a ``VerifyError``.
+    """
+    given = replace(code, head=(Let(ITEMS, Const(I32, ANY)), *code.head))
+    _check(f"{name}, a phase,", given, Argument(COUNTERS, I32, True), {COUNTERS: STRIDE * 4})
     listed = "".join(f", {dialect.pointer(a)}{a.name}" for a in code.arguments)
     turn = dialect.pointer(Argument(COUNTERS, I32, True))
     head = f"{staying.function} {name}({turn}{COUNTERS}, const int {ITEMS.name}{listed})"
@@ -234,9 +243,11 @@ def kernel(
     functions: Functions,
     workers: int,
 ) -> str:
-    """The kernel of a chain."""
+    """The kernel of a chain; where ``PTIR_VERIFY`` is on, a ``VerifyError`` if it is not legal."""
     table = f"{name}_phases"
     code = staying_code(dialect, table, chain, made, functions, workers)
+    nbytes = {TURNS: chain.counters.nbytes, table: 3 * I32.itemsize * len(made)}
+    _check(name, code, Argument(table, I32, False), nbytes)
     rows = staying.table.format(table, ", ".join(map(str, _rows(made))))
     return f"{rows}\n{dialect.kernel(name, code.arguments, code.text)}"
 
@@ -247,3 +258,15 @@ def _rows(made: Sequence[Phase]) -> Iterator[int]:
     for phase in made:
         yield from (phase.function, phase.items, first)
         first += len(phase.uses)
+
+
+def _check(what: str, code: Code, given: Argument, nbytes: Mapping[str, int]) -> None:
+    """Raise ``VerifyError`` for code that is not legal where it finds a memory more."""
+    if not switched_on("PTIR_VERIFY"):
+        return
+    problems = replace(code, arguments=(*code.arguments, given)).faults(1, nbytes)
+    if problems:
+        raise VerifyError(
+            f"{what} is not legal: {problems[0]}; this is a fault of the kernel generator: report"
+            " the program (`ptir dump`)"
+        )
