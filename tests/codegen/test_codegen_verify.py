@@ -33,9 +33,10 @@ from ptir.codegen.kernel_ir.values import Exchange, Gather, Lane, Read, Splat, W
 from ptir.codegen.kernel_ir.verify import faults, illegal
 from ptir.errors import VerifyError
 from ptir.functional import softmax
-from ptir.types import BF16, BOOL, F32, I32, U32
+from ptir.types import BF16, BOOL, DTYPES, F32, I32, U8, U32, DType
 
 LANES = 16
+I16 = DTYPES["i16"]
 ARGUMENTS = (Argument("b0", F32, False), Argument("b1", F32, True))
 BYTES = {"b0": 4 * 64, "b1": 4 * 64}
 ZERO, ONE = Const(F32, 0.0), Const(I32, 1)
@@ -98,6 +99,25 @@ GROUPS: tuple[Statement, ...] = (
 
 def test_a_legal_kernel_of_groups_is_legal() -> None:
     assert found(*GROUPS, members=8) == []
+
+
+def narrow_shared(
+    store_as: DType = I32, value: Expr | None = None, read_as: DType = U8, at: Any = MEMBER
+) -> tuple[Statement, ...]:
+    """A shared array of bytes, each written as a whole word, as dialects spell an element."""
+    byte = Apply(U8, "convert", Coordinate(I32, MEMBER)) if value is None else value
+    return (
+        Array("near", U8, 8, shared=True),
+        Store(store_as, "near", at, byte),
+        Barrier(),
+        store(Apply(F32, "convert", Read(read_as, "near", MEMBER))),
+        store(read()),
+    )
+
+
+@pytest.mark.parametrize("dtype", (U8, I32))
+def test_a_narrow_shared_array_holds_an_element_a_place(dtype: DType) -> None:
+    assert found(*narrow_shared(store_as=dtype), members=8) == []
 
 
 BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
@@ -246,6 +266,26 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "stored words": (
         lambda: found(StoreWords(F32, "b1", ITEM * 4, (read(),) * 4)),
         "a word of 16 bytes is f32; it must be u32",
+    ),
+    "another type in a narrow array": (
+        lambda: found(*narrow_shared(store_as=I16), members=8),
+        "near holds u8 and is written as i16",
+    ),
+    "another value in a narrow array": (
+        lambda: found(*narrow_shared(value=Const(I32, 1)), members=8),
+        "near: i32 is stored as u8",
+    ),
+    "another type out of a narrow array": (
+        lambda: found(*narrow_shared(read_as=I32), members=8),
+        "near holds u8 and is read as i32",
+    ),
+    "beyond a narrow array": (
+        lambda: found(*narrow_shared(at=MEMBER + 1), members=8),
+        "near of 8 elements is written at 1 to 8",
+    ),
+    "parts of words read": (
+        lambda: found(Array("a", U32, 4), Let(X, Read(BF16, "a", HERE)), store(read())),
+        "a holds u32 and is read as bf16",
     ),
     "stored type": (lambda: found(store(ONE), store(read())), "b1: i32 is stored as f32"),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,9 @@ from corpus_slices import ByOp, outcomes, spread
 from ptir.backend.contract import Options
 from ptir.backend.kernel import Argument
 from ptir.capture.plan import PLANS
-from ptir.codegen.expressions.expr import Apply, Const, Var
+from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Var
 from ptir.codegen.expressions.index import axis
-from ptir.codegen.kernel_ir.nodes import Let, Store
+from ptir.codegen.kernel_ir.nodes import Array, Barrier, If, Let, Store
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.kernel_ir.verify import illegal
 from ptir.codegen.lowering.rewriting import Body
@@ -33,11 +33,11 @@ from ptir.codegen.lowering.table import remaining
 from ptir.codegen.wgsl import render
 from ptir.codegen.wgsl.dialect import Wgsl
 from ptir.codegen.wgsl.names import safe
-from ptir.codegen.wgsl.render import module
+from ptir.codegen.wgsl.render import Module, module
 from ptir.errors import UnsupportedError
 from ptir.models import gpt2
 from ptir.models.table import MODELS, load_modules
-from ptir.types import DTYPES, F32, F64, I8, I32, spec
+from ptir.types import BOOL, DTYPES, F32, F64, I8, I32, U32, spec
 from ptir_testsuite.corpus.models import model_runs
 
 SUITE: dict[str, tuple[str, dict[str, str], set[str]]] = {
@@ -201,9 +201,7 @@ def test_integers_of_64_bits_are_computed() -> None:
 
 def test_buffers_that_are_too_many_lie_in_one() -> None:
     """Six inputs and a result in four buffers, run from places that a table gives."""
-    import wgpu
-
-    device = required()
+    required()
     arguments = [Argument(f"b{n}", F32, False) for n in range(6)] + [Argument("b6", F32, True)]
     item, total = axis("item", 5), Const(F32, 0.0)
     statements: list[Any] = []
@@ -222,23 +220,32 @@ def test_buffers_that_are_too_many_lie_in_one() -> None:
     whole = np.zeros(8 * len(joined), np.float32)
     for name, begin in zip(joined, places, strict=True):
         whole[begin : begin + 5] = values[name]
-    usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
-    entries, result = [], None
-    for number, one in enumerate(made.bindings):
+    data: list[Any] = []
+    for one in made.bindings:
         if len(one.holds) > 1:
-            data: Any = whole
+            data.append(whole)
         elif not one.holds:
-            data = np.array(places, np.int32)
+            data.append(np.array(places, np.int32))
         else:
-            data = values.get(one.holds[0], np.zeros(5, np.float32))
-        buffer = device.create_buffer_with_data(data=data, usage=usage)
-        entries.append({"binding": number, "resource": {"buffer": buffer}})
-        result = buffer if number == held["b6"] else result
+            data.append(values.get(one.holds[0], np.zeros(5, np.float32)))
+    got = launched(made, data, held["b6"]).view(np.float32)
+    wanted = sum(np.float32(n + 1) * values[f"b{n}"] for n in range(6))
+    np.testing.assert_array_equal(got, wanted)
+
+
+def launched(made: Module, data: Sequence[Any], result: int) -> Any:
+    """The words of a binding after the kernel ``k`` ran on bindings that begin as ``data``."""
+    import wgpu
+
+    device = required()
     assert refused(made.text) == ""
+    usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC
+    buffers = [device.create_buffer_with_data(data=one, usage=usage) for one in data]
     code = device.create_shader_module(code=made.text)
     pipeline = device.create_compute_pipeline(
         layout="auto", compute={"module": code, "entry_point": "k"}
     )
+    entries = [{"binding": n, "resource": {"buffer": one}} for n, one in enumerate(buffers)]
     group = device.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)
     encoder = device.create_command_encoder()
     turn = encoder.begin_compute_pass()
@@ -247,9 +254,38 @@ def test_buffers_that_are_too_many_lie_in_one() -> None:
     turn.dispatch_workgroups(*made.groups)
     turn.end()
     device.queue.submit([encoder.finish()])
-    got = np.frombuffer(device.queue.read_buffer(result), np.float32)
-    wanted = sum(np.float32(n + 1) * values[f"b{n}"] for n in range(6))
-    np.testing.assert_array_equal(got, wanted)
+    return np.frombuffer(device.queue.read_buffer(buffers[result]), np.uint32)
+
+
+KINDS = {"i8": np.int8, "u16": np.uint16}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_members_write_parts_of_words_that_they_share(name: str) -> None:
+    """Members begin with ones everywhere; each writes an element, and words are what all wrote."""
+    dtype, members, items = DTYPES[name], 16, 3
+    per = 32 // dtype.bits
+    words, item, member = members // per, axis("item", items), axis("member", members)
+    own = Apply(dtype, "sub", Read(dtype, "b0", item * members + member), Const(dtype, 1))
+    few = Apply(BOOL, "lt", Coordinate(I32, member), Const(I32, words))
+    place = axis("member", words)
+    statements = (
+        Array("near", U32, words, shared=True),
+        If(few, (Store(U32, "near", place, Const(U32, 2**32 - 1)),)),
+        Barrier(),
+        Store(dtype, "near", member, own),
+        Barrier(),
+        If(few, (Store(U32, "b1", item * words + place, Read(U32, "near", place)),)),
+    )
+    arguments = (Argument("b0", dtype, False), Argument("b1", U32, True))
+    assert illegal(statements, arguments, members, 1, {}) == []
+    made = module("k", statements, arguments, items, members, Wgsl.lacks, 8)
+    assert f"var<workgroup> k_near: array<atomic<u32>, {words}>;" in made.text
+    assert "atomicOr(&k_near[" in made.text and "atomicLoad(&k_near[" in made.text
+    bits = np.random.default_rng(5).integers(0, 256, items * members * dtype.itemsize)
+    given = bits.astype(np.uint8).view(KINDS[name])
+    got = launched(made, [given, np.zeros(items * words, np.uint32)], 1)
+    np.testing.assert_array_equal(got.view(KINDS[name]), given - KINDS[name](1))
 
 
 def test_without_a_device_modules_are_written_the_same() -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 from ptir.codegen.expressions.index import Axis, Index, axes_of, number, replaced
-from ptir.types import BF16, BOOL, F16, F32, DType
+from ptir.types import BF16, BOOL, F16, F32, I32, DType
 
 SCALAR_OPS: Final = frozenset(
     (
@@ -265,6 +265,16 @@ def walk(expr: Expr) -> Iterator[Expr]:
 def carrier(dtype: DType) -> DType:
     """The type in which values of ``dtype`` are computed."""
     return F32 if dtype in (F16, BF16) else dtype
+
+
+def is_alike(a: DType, b: DType) -> bool:
+    """Whether values of two types are computed in one."""
+    return carrier(a) == carrier(b)
+
+
+def whole_word(dtype: DType) -> DType:
+    """As what a value of ``dtype`` is put into an array that has a place of its own for each."""
+    return max(carrier(dtype), I32, key=lambda one: one.bits)
 
 
 def constant(dtype: DType, value: float | int) -> Const:

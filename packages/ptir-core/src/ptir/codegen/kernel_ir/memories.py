@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ptir.backend.kernel import Argument
+from ptir.codegen.expressions.expr import is_alike, whole_word
 from ptir.codegen.expressions.index import Index
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.ranges import bounds, is_unreached
 from ptir.codegen.kernel_ir.scopes import Scopes
-from ptir.types import DType
+from ptir.types import U32, DType
 
 
 class Memories:
@@ -47,18 +48,30 @@ class Memories:
             yield f"argument {memory} is written, and is not declared so"
         if argument is None and memory not in self.arrays:
             yield f"{memory} is {verb}, and is neither an argument nor an array"
-        size, (low, high) = self._size(memory, dtype), bounds(scopes, at)
+        element = self.element(memory, dtype, written)
+        fits = dtype in (element, whole_word(element)) if written else is_alike(dtype, element)
+        if not fits:
+            yield f"{memory} holds {element} and is {verb} as {dtype}"
+        size, (low, high) = self._size(memory, element), bounds(scopes, at)
         beyond = low < 0 or (size is not None and high + count > size)
         if beyond and not is_unreached(scopes):
             of = "" if size is None else f" of {size} elements"
             yield f"{memory}{of} is {verb} at {low} to {high + count - 1} ({at!r})"
 
+    def element(self, memory: str, dtype: DType, written: bool) -> DType:
+        """What is taken for an element of ``dtype``: of an array its own, or a part of a word.
+
+        An argument is read and written as any type.
+        """
+        array = self.arrays.get(memory)
+        is_part = written and array is not None and array.dtype == U32 and dtype.bits < 32
+        return dtype if array is None or is_part else array.dtype
+
     def _size(self, memory: str, dtype: DType) -> int | None:
         """The elements of a type that a memory holds, where that is known."""
-        array = self.arrays.get(memory)
+        array, nbytes = self.arrays.get(memory), self._nbytes.get(memory)
         if array is not None:
-            return array.size * max(4, array.dtype.itemsize) // dtype.itemsize
-        nbytes = self._nbytes.get(memory)
+            nbytes = array.size * array.dtype.itemsize
         return None if nbytes is None else nbytes // dtype.itemsize
 
     def listed(self, one: nodes.Addresses) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ptir.backend.clike.names import RELATIONS
-from ptir.codegen.expressions.expr import Apply, Expr, Var, carrier
+from ptir.codegen.expressions.expr import Apply, Expr, Var, carrier, is_alike
 from ptir.types import BOOL, F32, I32, U32, DType
 
 Types = Sequence[DType]
@@ -61,7 +61,7 @@ def mistyped(expr: Apply) -> Iterator[str]:
 
 def fits(variable: Var, value: Expr) -> bool:
     """Whether a variable can hold a value: of one carrier, and as wide."""
-    return carrier(variable.dtype) == carrier(value.dtype) and variable.wide == value.wide
+    return is_alike(variable.dtype, value.dtype) and variable.wide == value.wide
 
 
 def shown(expr: Expr) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ptir.backend.kernel import Argument
-from ptir.codegen.expressions.expr import Apply, Const, Expr, Var, carrier
+from ptir.codegen.expressions.expr import Apply, Const, Expr, Var, is_alike
 from ptir.codegen.expressions.index import Axis, Dynamic, Index
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.memories import Memories
@@ -197,9 +197,9 @@ class _Verifier:
     def stored(self, one: nodes.Store) -> None:
         """Elements are written."""
         self.value(one.value)
-        is_argument = one.memory in self.memories.arguments
-        if is_argument and carrier(one.value.dtype) != carrier(one.dtype):
-            self.wrong(f"{one.memory}: {shown(one.value)} is stored as {one.dtype}")
+        element = self.memories.element(one.memory, one.dtype, written=True)
+        if not is_alike(one.value.dtype, element):
+            self.wrong(f"{one.memory}: {shown(one.value)} is stored as {element}")
         count = self.lanes if one.value.wide else 1
         self.written(one.memory, one.dtype, one.at, count)
 

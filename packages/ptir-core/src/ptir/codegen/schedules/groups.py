@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
-from ptir.codegen.expressions.expr import Apply, Cell, Expr, Var, carrier
+from ptir.codegen.expressions.expr import Apply, Cell, Expr, Var, carrier, whole_word
 from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Exchange
@@ -187,8 +187,3 @@ def exchanged(dtype: DType) -> bool:
 
 def _add(a: Expr, b: Expr) -> Expr:
     return Apply(a.dtype, "add", a, b)
-
-
-def whole_word(dtype: DType) -> DType:
-    """As what a value of ``dtype`` is put into an array that has a place of its own for each."""
-    return max(carrier(dtype), I32, key=lambda one: one.bits)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expressions.expr import Cell, Coordinate, Expr, Var, carrier, constant
+from ptir.codegen.expressions.expr import Cell, Coordinate, Expr, Var, carrier, constant, whole_word
 from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.kernel_ir.conditions import all_of, less
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.groups import Team, whole_word
+from ptir.codegen.schedules.groups import Team
 from ptir.codegen.schedules.kernel import Site
 from ptir.types import I32, DType
 

@@ -11,7 +11,16 @@ import math
 from typing import Final
 
 from ptir.codegen.expressions.elementwise import rounded
-from ptir.codegen.expressions.expr import Const, Coordinate, Expr, Var, as_index, compare, constant
+from ptir.codegen.expressions.expr import (
+    Const,
+    Coordinate,
+    Expr,
+    Var,
+    as_index,
+    compare,
+    constant,
+    whole_word,
+)
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
@@ -20,7 +29,7 @@ from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.folds import COMBINE, identity
 from ptir.codegen.schedules.groups import Team, threads
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
-from ptir.types import F32, I32
+from ptir.types import I32
 
 ALONE: Final = 128
 """Elements up to which a line belongs to one member of a group."""
@@ -128,7 +137,6 @@ class _Running:
         members = min(self.site.tiles.line_members, self.site.traits.group)
         team = Team(writer, members)
         array, count = writer.shared(dtype, team.members), team.members
-        word = dtype if dtype.bits >= I32.bits else F32 if dtype.is_float else I32  # as carried
         held, line, member = self._held(self.start()), axis("item", lines), team.member
         with writer.loop(Axis("j", size), 0, size, count):
             place = writer.let_index(axis("j", size) + member, size)
@@ -137,7 +145,7 @@ class _Running:
                 writer.assign(own, writer.scalar(self._element(self._at(line, place))))
             step = 1
             while step < count:
-                writer.put(array, member, own, word)
+                writer.put(array, member, own, whole_word(dtype))
                 writer.barrier()
                 with writer.when(compare("ge", Coordinate(I32, member), constant(I32, step))):
                     other = as_index(Coordinate(I32, member - step), 0, count - step - 1)
@@ -150,7 +158,7 @@ class _Running:
                 with writer.when(less(place, size)):
                     result = rounded(dtype, total)
                     writer.store(self.group.exits[0], dtype, self._at(line, place), result)
-                writer.put(array, member, total, word)
+                writer.put(array, member, total, whole_word(dtype))
             writer.barrier()
             writer.assign(held, Read(dtype, array, number(count - 1)))
             writer.barrier()
