@@ -65,51 +65,20 @@ def recorder(name: str) -> Any:
     from importlib import import_module
 
     from ptir.backend.contract import Device
-    from ptir.backend.kernel import KernelDevice, Traits
-    from ptir.codegen import KernelBackend
+    from ptir.codegen.api import KernelBackend, KernelDevice, PaperDevice, Traits
 
     paper = DEVICES[name]
     module, made, arguments = paper.dialect
 
-    class PaperDevice(KernelDevice):
+    class Recorder(PaperDevice):
         traits = Traits(identity=name, **paper.traits)
         dialect = getattr(import_module(module), made)(*arguments)
 
-        def allocate(self, nbytes: int) -> Any:
-            return bytearray(nbytes)
-
-        def part(self, memory: Any, offset: int, nbytes: int) -> Any:
-            return memoryview(memory)[offset : offset + nbytes]
-
-        def borrow(self, array: Any) -> Any:
-            return array
-
-        def write(self, memory: Any, array: Any) -> None:
-            """Nothing is kept."""
-
-        def read(self, memory: Any, array: Any) -> None:
-            array[...] = 0
-
-        def copy(self, source: Any, destination: Any, nbytes: int) -> None:
-            """Nothing is moved."""
-
-        def build(self, source: str) -> Any:
+        def build(self, source: str) -> str:
             built.append(source.removeprefix(self.dialect.prelude()))
             return source
 
-        def kernel(self, built: Any, name: str, arguments: int) -> Any:
-            return name
-
-        def bind(self, kernel: Any, position: int, memory: Any) -> None:
-            """Nothing is launched."""
-
-        def launch(self, kernel: Any, items: int, members: int = 1) -> None:
-            """Nothing is launched."""
-
-        def finish(self) -> None:
-            """Nothing was queued."""
-
-    PaperDevice.dialect.dots = frozenset(paper.dots)
+    Recorder.dialect.dots = frozenset(paper.dots)
     built: list[str] = []
 
     class PaperBackend(KernelBackend):
@@ -119,7 +88,7 @@ def recorder(name: str) -> Any:
             return (Device(0, name, "cpu"),)
 
         def open(self, device: Device) -> KernelDevice:
-            return PaperDevice()
+            return Recorder()
 
     PaperBackend.name = name
     return PaperBackend()

@@ -37,7 +37,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(compiler, "_zig", lambda: None)
-    monkeypatch.setattr(compiler, "processor", lambda: "flags avx2 avx512f")
+    monkeypatch.setattr(compiler, "target", lambda: "flags avx2 avx512f")
     monkeypatch.setattr(sys, "platform", "linux")
     return folder
 
@@ -78,7 +78,7 @@ def test_a_processor_named_in_cc_is_the_one_that_is_compiled_for(
 def test_where_vectors_are_narrow_clang_comes_first(
     tools: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "processor", lambda: "flags avx2")
+    monkeypatch.setattr(compiler, "target", lambda: "flags avx2")
     gcc = program(tools, "gcc")
     (tools / "cc").symlink_to(gcc)
     assert compiler.find().file == gcc
@@ -230,7 +230,7 @@ def test_another_processor_or_compiler_is_another_file(
     copied = Path(shutil.copy(one.file, tmp_path / "other"))
     assert Compiler((str(copied),), copied).identity != one.identity
     before = one.identity
-    monkeypatch.setattr(compiler, "processor", lambda: "another processor")
+    monkeypatch.setattr(compiler, "target", lambda: "another processor")
     assert one.identity != before
 
 
@@ -309,7 +309,7 @@ def test_long_sources_are_compiled_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
         return run(self, command, folder)
 
     monkeypatch.setattr(Compiler, "_run", counted)
-    made = CDevice(compiler.find(), 1)._loaded(compiler.find().shared_object(source))
+    made = CDevice(compiler.find(), 1).build(source)
     compiled = [call for call in calls if "-c" in call]
     assert len(compiled) == 3
     memory = (ctypes.c_int * 5)(*[-1] * 5)

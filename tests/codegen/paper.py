@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ptir.backend.contract import Device, Options, Target
 from ptir.backend.kernel import KernelDevice, Traits
-from ptir.codegen import KernelBackend
+from ptir.codegen import KernelBackend, api
 from ptir.codegen.compile import Compiled, compile_block
 from ptir.codegen.context import Context
 from ptir.ir.program import Program
@@ -21,45 +20,11 @@ from ptir_backend_opencl.dialect import OpenCLC
 DEVICE = Device(0, "paper", "cpu")
 
 
-class PaperDevice(KernelDevice):
-    """Allocates byte arrays and builds nothing."""
+class PaperDevice(api.PaperDevice):
+    """One whose kernels are in OpenCL C, an item each."""
 
     traits = Traits(units=2, doubles=True, largest=1 << 32, alignment=128, identity="paper")
     dialect = OpenCLC(doubles=True)
-
-    def allocate(self, nbytes: int) -> Any:
-        return bytearray(nbytes)
-
-    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
-        return memoryview(memory)[offset : offset + nbytes]
-
-    def borrow(self, array: Any) -> Any:
-        return array
-
-    def write(self, memory: Any, array: Any) -> None:
-        """Nothing is kept."""
-
-    def read(self, memory: Any, array: Any) -> None:
-        """Nothing is known: zeros, since what is not a number ends a generation."""
-        array[...] = 0
-
-    def copy(self, source: Any, destination: Any, nbytes: int) -> None:
-        """Nothing is moved."""
-
-    def build(self, source: str) -> Any:
-        return source
-
-    def kernel(self, built: Any, name: str, arguments: int) -> Any:
-        return name
-
-    def bind(self, kernel: Any, position: int, memory: Any) -> None:
-        """Nothing is launched."""
-
-    def launch(self, kernel: Any, items: int, members: int = 1) -> None:
-        """Nothing is launched."""
-
-    def finish(self) -> None:
-        """Nothing was queued."""
 
 
 class GroupsDevice(PaperDevice):

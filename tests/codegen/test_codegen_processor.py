@@ -19,8 +19,10 @@ def test_features_of_the_processor_decide(tmp_path: Path, monkeypatch: pytest.Mo
         ("avx512f avx512_vnni avx512_bf16", {"dot_bytes", "dot_bf16"}),
         ("avx2 avx_vnni avx512_bf16", set()),
     ):
-        file.write_text(f"processor\t: 0\nflags\t\t: fpu {flags}\n")
+        text = f"processor\t: 0\nflags\t\t: fpu {flags}\n\nprocessor\t: 1\nflags\t\t: fpu\n"
+        file.write_text(text)
         assert processor.dots() == wanted
+        assert processor.facts() == {"processor": "0", "flags": f"fpu {flags}"}
 
 
 def test_makers_decide_whether_weights_are_fetched_ahead(

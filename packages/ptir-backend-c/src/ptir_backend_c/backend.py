@@ -64,7 +64,7 @@ class CBackend(KernelBackend):
 
     def _advice(self) -> str:
         """What to install where the compiler works but its code is slow."""
-        if self._compiler.suits(compiler.processor()):
+        if self._compiler.suits:
             return ""
         return (
             "gcc splits vectors badly on processors without AVX-512, clang does not:"

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from ptir.codegen.api import kernel_at
+from ptir.codegen.api import in_kernel, processor
 from ptir.errors import BackendUnavailable, CompileError
 from ptir_backend_c import processors
 from ptir_backend_c.units import parts
@@ -67,12 +67,13 @@ class Compiler:
         """Names the compiler, its options and the processor, without starting anything."""
         status = self.file.stat()
         version = f"{self.file} {status.st_size} {status.st_mtime_ns}"
-        return " ".join((*self.command, version, *self.options, processor()))
+        return " ".join((*self.command, version, *self.options, target()))
 
-    def suits(self, processor: str) -> bool:
+    @property
+    def suits(self) -> bool:
         """Whether its code for vectors of 64 bytes is good: gcc's only where there are such."""
         clang = sys.platform == "darwin" or any(name in self.file.name for name in ("clang", "zig"))
-        return clang or "avx512f" in processor
+        return clang or "avx512f" in target()
 
     def version(self) -> str:
         """The first line of what it says about itself; raises ``CompileError``."""
@@ -124,8 +125,7 @@ class Compiler:
     def _failure(self, source: str, done: subprocess.CompletedProcess[str]) -> CompileError:
         """The first error with the kernel that it is in."""
         place = _PLACE.search(done.stderr)
-        name = kernel_at(source, int(place[1]), _KERNEL) if place else None
-        where = f" in kernel {name!r}" if name else ""
+        where = in_kernel(source, place, _KERNEL)
         said = place[2] if place else _said(done)
         return CompileError(f"c: {shlex.join(self.command)} failed{where}: {said}")
 
@@ -157,7 +157,7 @@ def find() -> Compiler:
     if zig := _zig():
         found.append(Compiler((str(zig), "cc"), zig))
     if found:
-        return next((one for one in found if one.suits(processor())), found[0])
+        return next((one for one in found if one.suits), found[0])
     raise BackendUnavailable(f"no C compiler ({', '.join(NAMES)}) is found: {INSTALL}")
 
 
@@ -172,17 +172,14 @@ def _zig() -> Path | None:
 
 
 @cache
-def processor() -> str:
+def target() -> str:
     """What code for this processor depends on: its model and its features."""
     if sys.platform == "darwin":
         said = subprocess.run(
             ["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=True
         )
         return said.stdout.strip()
-    known: dict[str, str] = {}
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        known.setdefault(name.strip(), value.strip())
+    known = processor.facts()
     wanted = ("model name", "flags", "CPU implementer", "CPU part", "Features", "isa")
     return " ".join([platform.machine(), *(known[name] for name in wanted if name in known)])
 
@@ -190,8 +187,5 @@ def processor() -> str:
 def processor_name() -> str:
     """The processor as people call it."""
     if sys.platform == "darwin":
-        return processor()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return " ".join(line.partition(":")[2].split())
-    return platform.machine()
+        return target()
+    return " ".join(processor.facts().get("model name", platform.machine()).split())

@@ -12,7 +12,16 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.codegen.api import Addressed, Block, KernelDevice, Traits, Walk, built, processor
+from ptir.codegen.api import (
+    Addressed,
+    AddressedDevice,
+    AddressedKernel,
+    Block,
+    Traits,
+    Walk,
+    built,
+    processor,
+)
 from ptir.errors import CompileError, DeviceError, OutOfMemory
 from ptir_backend_c import processors
 from ptir_backend_c.compiler import Compiler
@@ -42,18 +51,14 @@ class Built:
         return ctypes.cast(getattr(self.library, name), ctypes.c_void_p).value or 0
 
 
-class Kernel:
-    """A function of a shared object and the addresses of its buffers."""
+class Kernel(AddressedKernel):
+    """A function of a shared object, which the kernel keeps loaded."""
 
-    __slots__ = ("address", "addresses", "source")
+    __slots__ = ("address", "source")
 
     def __init__(self, address: int, buffers: int, source: object) -> None:
+        super().__init__(max(1, buffers))
         self.address, self.source = address, source
-        self.addresses: Any = (ctypes.c_void_p * max(1, buffers))()
-
-    def take(self, addresses: Any) -> None:
-        """Use an array of ours for the buffers' addresses from now on."""
-        self.addresses = addresses
 
 
 class Launch(ctypes.Structure):
@@ -72,13 +77,10 @@ class Runtime:
     def __init__(self, built: Built, threads: int) -> None:
         self.built = built
         built.close.detach()  # its threads are in it
-        library = built.library
-        library.pool_new.restype = ctypes.c_void_p
-        library.pool_new.argtypes = (ctypes.c_int, ctypes.c_void_p)
-        library.pool_free.restype = None
-        library.pool_free.argtypes = (ctypes.c_void_p,)
-        library.pool_run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
-        pointer, number = ctypes.c_void_p, ctypes.c_int
+        library, pointer, number = built.library, ctypes.c_void_p, ctypes.c_int
+        library.pool_new.restype, library.pool_new.argtypes = pointer, (number, pointer)
+        library.pool_free.restype, library.pool_free.argtypes = None, (pointer,)
+        library.pool_run.argtypes = (pointer, pointer, number)
         library.pool_share.argtypes = (pointer, pointer, pointer, number, number)
         self._run, self._share = library.pool_run, library.pool_share
         self.copy = built.address("pool_copy")
@@ -121,11 +123,11 @@ class Launches(Walk):
         self._listed = (Launch * len(listed))(*listed)
 
     def hold(self, turn: int) -> None:
-        """Copy the block."""
+        """Copy the block of addresses."""
         self._block.hold(turn)
 
     def run(self, turns: int) -> None:
-        """One call."""
+        """The pool does the launches one after the other, all threads the items of each."""
         self._runtime.walk(self._listed, self._count * turns)
 
 
@@ -140,18 +142,16 @@ class SharedLaunches(Launches):
         counts: Sequence[Sequence[int]],
     ) -> None:
         super().__init__(runtime, launches, turns)
-        ends = [*accumulate(count for phase in counts for count in phase)] * turns
-        each = len(ends) // turns
-        ends = [end + at // each * len(launches) for at, end in enumerate(ends)]
+        ends = [*accumulate([count for phase in counts for count in phase] * turns)]
         self._ends = (ctypes.c_int * len(ends))(*ends)
         self._phases, self._workers = len(counts), len(counts[0])
 
     def run(self, turns: int) -> None:
-        """One call."""
+        """The pool does them phase by phase, each thread the launches of a worker."""
         self._runtime.share(self._listed, self._ends, self._phases * turns, self._workers)
 
 
-class CDevice(KernelDevice):
+class CDevice(AddressedDevice):
     """The processor, a compiler for it, and a pool of threads."""
 
     turns = 16
@@ -195,10 +195,6 @@ class CDevice(KernelDevice):
         address = -(-block.ctypes.data // ALIGNMENT) * ALIGNMENT
         return Addressed(address, nbytes, block)
 
-    def part(self, memory: Addressed, offset: int, nbytes: int) -> Addressed:
-        """An address further on."""
-        return memory.part(offset, nbytes)
-
     def borrow(self, array: np.ndarray[Any, Any]) -> Addressed | None:
         """The array's own memory; copied only where its elements are not aligned."""
         if not array.flags.aligned:
@@ -206,23 +202,21 @@ class CDevice(KernelDevice):
         return Addressed(array.ctypes.data, array.nbytes, array)
 
     def write(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:
-        """Copied at once."""
+        """A copy of the host's memory, for nothing is ever queued."""
         ctypes.memmove(memory.address, array.ctypes.data, array.nbytes)
 
     def read(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:
-        """Copied at once."""
+        """The same, the other way."""
         ctypes.memmove(array.ctypes.data, memory.address, array.nbytes)
 
     def copy(self, source: Addressed, destination: Addressed, nbytes: int) -> None:
-        """Copied at once."""
+        """The same, within the memory."""
         ctypes.memmove(destination.address, source.address, nbytes)
 
     def build(self, source: str) -> Built:
-        """A shared object."""
+        """A shared object, loaded; raises ``CompileError``."""
         options = ("-pthread",) if "pthread.h" in source else ()
-        return self._loaded(self._compiler.shared_object(source, *options))
-
-    def _loaded(self, binary: bytes) -> Built:
+        binary = self._compiler.shared_object(source, *options)
         try:
             return Built(binary)
         except OSError as error:
@@ -232,7 +226,7 @@ class CDevice(KernelDevice):
             ) from error
 
     def binary(self, built: Built) -> bytes:
-        """The shared object."""
+        """The file of the shared object."""
         return built.binary
 
     def load(self, source: str, binary: bytes) -> Built | None:
@@ -243,27 +237,23 @@ class CDevice(KernelDevice):
             return None
 
     def kernel(self, built: Built, name: str, arguments: int) -> Kernel:
-        """A function."""
+        """A function of the shared object, which is loaded as long as it has kernels."""
         return Kernel(built.address(name), arguments, built)
 
     def copier(self, nbytes: int) -> Kernel:
-        """The pool's own."""
+        """``pool_copy`` of pool.c, which takes the number of bytes in place of a third address."""
         made = Kernel(self._runtime.copy, 3, self._runtime)
         made.addresses[2] = nbytes
         return made
 
-    def bind(self, kernel: Kernel, position: int, memory: Addressed) -> None:
-        """Set an address."""
-        kernel.addresses[position] = memory.address
-
     def launch(self, kernel: Kernel, items: int, members: int = 1) -> None:
-        """Run it now."""
+        """Run it; the items are done when this returns."""
         assert members == 1, "the dialect has no work-groups"
         alone = Launch(kernel.address, ctypes.addressof(kernel.addresses), items)
         self._runtime.walk(ctypes.byref(alone), 1)
 
     def sequence(self, launches: Sequence[tuple[Kernel, int, int]]) -> Launches:
-        """One call that walks the list."""
+        """A list that the pool walks in one call."""
         return Launches(self._runtime, launches, self.turns)
 
     def phased(

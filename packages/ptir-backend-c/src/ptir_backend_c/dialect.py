@@ -69,7 +69,7 @@ class PlainC(CLike):
         self.dots = processor.dots()
 
     def folded(self, op: str, dtype: DType, text: str) -> str | None:
-        """A function, where there is one."""
+        """``fold_add_vf32`` and others of folds.h, half of the lanes with the other half."""
         return f"fold_{op}_v{dtype.name}({text})" if (op, dtype.name) in FOLDS else None
 
     def prefetch(self, buffer: str, index: str) -> str:
@@ -93,5 +93,5 @@ class PlainC(CLike):
         )
 
     def prelude(self) -> str:
-        """Types, conversions and functions."""
+        """What any kernel may use, and the functions of lanes that are folded or multiplied."""
         return prelude.prelude() + prelude.source("folds.h") + prelude.source("dots.h")

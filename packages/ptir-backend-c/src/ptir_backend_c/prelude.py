@@ -117,7 +117,7 @@ def source(name: str) -> str:
 
 @cache
 def prelude() -> str:
-    """Everything that kernels may use."""
+    """Vectors, and the functions of f32 and f64 for one lane and for all of them."""
     functions, doubles = source("functions.h"), source("doubles.h")
     return "\n".join(
         (

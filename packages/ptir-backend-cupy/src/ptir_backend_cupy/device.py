@@ -7,10 +7,9 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ptir.codegen.api import Addressed, DriverDevice, Traits
-from ptir.errors import OutOfMemory
+from ptir.codegen.api import Addressed, AddressedDevice, DriverDevice, Traits
 from ptir.types import TensorType
 from ptir_backend_cupy import matrices
 from ptir_backend_cupy.dialect import CudaC
@@ -28,7 +27,7 @@ STAGED: Final = 16 << 20
 """Bytes of a pinned buffer through which weights go; there are two."""
 
 
-class CupyDevice(DriverDevice):
+class CupyDevice(AddressedDevice, DriverDevice):
     """A GPU, a stream that runs in order, one for weights on their way, and one that records."""
 
     failures = FAILURES
@@ -70,7 +69,7 @@ class CupyDevice(DriverDevice):
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """The device, with its context."""
+        """Calls of this thread reach the device, in its context."""
         with self._device:
             self._join()
             yield
@@ -86,43 +85,36 @@ class CupyDevice(DriverDevice):
 
     # --- memory ---
 
-    def allocate(self, nbytes: int) -> Addressed:
-        """Addressed from CuPy's pool, a pool of this device's own."""
-        if nbytes > self.traits.largest:
-            raise OutOfMemory(
-                f"cupy: {self.name!r} has {self.traits.largest} bytes, {nbytes} are needed in one"
-                " piece; use a smaller batch, context or dtype, or another device"
-            )
-        with self.errors(f"allocation of {nbytes} bytes"), self.stream:
+    def fresh(self, nbytes: int) -> Addressed:
+        """Memory of a CuPy pool of this device's own."""
+        with self.stream:
             held = self._pool.malloc(nbytes)
         return Addressed(held.ptr, nbytes, held)
-
-    def part(self, memory: Addressed, offset: int, nbytes: int) -> Addressed:
-        """An address further on."""
-        return memory.part(offset, nbytes)
 
     def borrow(self, array: np.ndarray[Any, Any]) -> None:
         """Kernels do not read the host's memory."""
 
-    def _move(self, to: int, source: int, nbytes: int, kind: int, stream: Any) -> None:
-        self._runtime.memcpyAsync(to, source, nbytes, kind, stream.ptr)
+    def _move(self, kind: str, to: int, source: int, nbytes: int, stream: Any) -> None:
+        """Queue a copy; ``kind`` is as in the names of CUDA's kinds, such as ``HostToDevice``."""
+        number = getattr(self._runtime, f"memcpy{kind}")
+        self._runtime.memcpyAsync(to, source, nbytes, number, stream.ptr)
 
     def write(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:
         """A copy that is waited for."""
         with self.errors("upload"):
-            kind = self._runtime.memcpyHostToDevice
-            self._move(memory.address, array.ctypes.data, array.nbytes, kind, self.stream)
+            source = array.ctypes.data
+            self._move("HostToDevice", memory.address, source, array.nbytes, self.stream)
             self.stream.synchronize()
 
     def send(self, memory: Addressed, array: np.ndarray[Any, Any]) -> object:
         """A copy through pinned buffers on a stream of its own; kernels wait for it, nobody else.
 
-        The array is read while this runs. Addressed may have been used by what is still queued, so
+        The array is read while this runs. The memory may be used by what is still queued, so
         the copy waits for that.
         """
         with self._sending, self.errors("upload"):
             self._uploads.wait_event(self.stream.record())
-            kind, source = self._runtime.memcpyHostToDevice, array.ctypes.data
+            to, source = memory.address, array.ctypes.data
             if self._staging is None:
                 made = [_Staging(self._pinned.malloc(STAGED)) for _ in range(2)]
                 self._staging = itertools.cycle(made)
@@ -130,7 +122,7 @@ class CupyDevice(DriverDevice):
                 staging, nbytes = next(self._staging), min(STAGED, array.nbytes - first)
                 staging.wait()
                 ctypes.memmove(staging.held.ptr, source + first, nbytes)
-                self._move(memory.address + first, staging.held.ptr, nbytes, kind, self._uploads)
+                self._move("HostToDevice", to + first, staging.held.ptr, nbytes, self._uploads)
                 staging.event = self._uploads.record()
             self.stream.wait_event(self._uploads.record())
         return None
@@ -138,16 +130,15 @@ class CupyDevice(DriverDevice):
     def read(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:
         """A copy that is waited for."""
         with self.errors("download"):
-            kind = self._runtime.memcpyDeviceToHost
-            self._move(array.ctypes.data, memory.address, array.nbytes, kind, self.stream)
+            to = array.ctypes.data
+            self._move("DeviceToHost", to, memory.address, array.nbytes, self.stream)
             self.stream.synchronize()
 
     def fetch(self, memory: Addressed, array: np.ndarray[Any, Any]) -> Callable[[], object]:
         """A copy into pinned memory; its event is waited for."""
         with self.errors("download"):
             held = self._pinned.malloc(array.nbytes)
-            kind = self._runtime.memcpyDeviceToHost
-            self._move(held.ptr, memory.address, array.nbytes, kind, self.stream)
+            self._move("DeviceToHost", held.ptr, memory.address, array.nbytes, self.stream)
             event = self.stream.record()
 
         def wait() -> None:
@@ -160,8 +151,8 @@ class CupyDevice(DriverDevice):
     def copy(self, source: Addressed, destination: Addressed, nbytes: int) -> None:
         """A copy in the queue."""
         with self.errors("copy"):
-            kind = self._runtime.memcpyDeviceToDevice
-            self._move(destination.address, source.address, nbytes, kind, self.stream)
+            to = destination.address
+            self._move("DeviceToDevice", to, source.address, nbytes, self.stream)
 
     def lent(self, value: Any) -> tuple[Addressed, TensorType]:
         """A DLPack object on this device, whose library makes the queue wait for it."""
@@ -192,37 +183,18 @@ class CupyDevice(DriverDevice):
             return None
 
     def kernel(self, built: Module, name: str, arguments: int) -> Kernel:
-        """A function of a module."""
+        """A function of a module, with addresses of its own."""
         with self.errors(f"making of kernel {name}"):
             return Kernel(
                 self._driver.moduleGetFunction(built.handle, name), name, arguments, built
             )
-
-    def bind(self, kernel: Kernel | Copy, position: int, memory: Addressed) -> None:
-        """Set an address."""
-        kernel.addresses[position] = memory.address
-
-    def binder(self, arguments: Sequence[tuple[Kernel | Copy, int]]) -> Callable[[Addressed], None]:
-        """Set addresses where they lie."""
-        size = ctypes.sizeof(ctypes.c_uint64)
-        places = [
-            ctypes.c_uint64.from_buffer(kernel.addresses, position * size)
-            for kernel, position in arguments
-        ]
-
-        def bind(memory: Addressed) -> None:
-            address = memory.address
-            for place in places:
-                place.value = address
-
-        return bind
 
     def copier(self, nbytes: int) -> Copy:
         """A copy in the queue, launched like a kernel."""
         return Copy(nbytes)
 
     def launch(self, kernel: Kernel | Copy, items: int, members: int = 1) -> None:
-        """Queue a kernel, or a copy."""
+        """Queue a kernel, or a copy, on the stream of runs."""
         with self.errors(f"launch of {kernel.name}"):
             self.queue(kernel, items, members, self.stream)
 
@@ -230,8 +202,7 @@ class CupyDevice(DriverDevice):
         """``launch`` on a stream with CuPy's errors, the device being current."""
         if isinstance(kernel, Copy):
             source, target = kernel.addresses
-            kind = self._runtime.memcpyDeviceToDevice
-            self._move(target, source, kernel.nbytes, kind, stream)
+            self._move("DeviceToDevice", target, source, kernel.nbytes, stream)
             return
         kernel.items.value = items
         blocks, threads = grid(items, members)
@@ -274,11 +245,11 @@ class CupyDevice(DriverDevice):
             self.stream.synchronize()
 
 
-class Module:
+class Module(NamedTuple):
     """Loaded machine code. It stays loaded: kernels may be queued when nobody holds them."""
 
-    def __init__(self, handle: int, code: bytes) -> None:
-        self.handle, self.code = handle, code
+    handle: int
+    code: bytes
 
 
 class _Staging:

@@ -105,6 +105,6 @@ class CudaC(CLike):
             self.together, self.dots = replace(TOGETHER, matrices=None), frozenset()
 
     def prelude(self) -> str:
-        """Types, conversions and functions."""
+        """What any kernel may use, and tensor cores where the device has them."""
         has_matrices = self.together is not None and self.together.matrices is not None
         return with_matrices() if has_matrices else prelude()

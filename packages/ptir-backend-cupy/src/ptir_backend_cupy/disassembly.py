@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ptir.errors import BackendUnavailable
+from ptir_backend_cupy.platforms import nvidia_folders
 
 NAME: Final = "nvdisasm"
 _FUNCTION: Final = re.compile(r"^\.text\.(\w+):", re.M)
@@ -19,9 +19,8 @@ _INSTRUCTION: Final = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.
 
 def find() -> str:
     """The program, from pip or the toolkit; raises ``BackendUnavailable``."""
-    spec = importlib.util.find_spec("nvidia")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for place in sorted(Path(folder).glob(f"*/bin/{NAME}")):
+    for folder in nvidia_folders():
+        for place in sorted(folder.glob(f"*/bin/{NAME}")):
             return str(place)
     if found := shutil.which(NAME):
         return found

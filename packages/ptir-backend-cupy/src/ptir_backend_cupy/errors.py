@@ -19,4 +19,5 @@ FAILURES: Final = Failures(
         )
     ),
     after="CUDA gives a process no second context: start a new one",
+    limit="has {0} bytes, {1} are needed in one piece",
 )

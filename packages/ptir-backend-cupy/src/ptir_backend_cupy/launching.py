@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.codegen.api import Block, Walk
+from ptir.codegen.api import AddressedKernel, Block, Walk
 from ptir_backend_cupy.dialect import THREADS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def grid(items: int, members: int) -> tuple[int, int]:
     return (-(-items // THREADS), THREADS) if members == 1 else (items, members)
 
 
-class Kernel:
+class Kernel(AddressedKernel):
     """A function, and its arguments as CUDA takes them: addresses of values.
 
     The number of items comes last; a kernel of groups does not take it.
@@ -43,29 +43,25 @@ class Kernel:
     def __init__(self, function: int, name: str, buffers: int, built: object) -> None:
         self.function, self.name, self.built = function, name, built
         self.items = ctypes.c_int()
-        self.take((ctypes.c_uint64 * buffers)())
+        super().__init__(buffers)
 
     def take(self, addresses: Any) -> None:
-        """Use an array of ours for the buffers' addresses from now on."""
-        self.addresses = addresses
+        """The arguments follow the addresses."""
+        super().take(addresses)
         first = ctypes.addressof(addresses)
-        size = ctypes.sizeof(ctypes.c_uint64)
+        size = ctypes.sizeof(ctypes.c_void_p)
         values = [first + number * size for number in range(len(addresses))]
         self.given = (ctypes.c_void_p * (len(values) + 1))(*values, ctypes.addressof(self.items))
 
 
-class Copy:
+class Copy(AddressedKernel):
     """A copy from its first memory to its second."""
 
     name = "a copy"
 
     def __init__(self, nbytes: int) -> None:
+        super().__init__(2)
         self.nbytes = nbytes
-        self.take((ctypes.c_uint64 * 2)())
-
-    def take(self, addresses: Any) -> None:
-        """Use an array of ours for the addresses from now on."""
-        self.addresses = addresses
 
 
 class Replay(Walk):
@@ -78,7 +74,7 @@ class Replay(Walk):
         self.recorded = 0
 
     def hold(self, turn: int) -> None:
-        """Copy the block."""
+        """Copy the block of addresses."""
         self._block.hold(turn)
 
     def run(self, turns: int) -> None:

@@ -7,17 +7,15 @@ machine code of one architecture, and loaded as such. No GPU is needed.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import re
 import sys
 from collections.abc import Iterator
 from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
-from ptir.codegen.api import kernel_at
+from ptir.codegen.api import in_kernel
 from ptir.errors import BackendUnavailable, CompileError
 from ptir_backend_cupy import platforms
 
@@ -57,7 +55,7 @@ class Cubin:
 
 
 class Nvrtc:
-    """The library."""
+    """NVRTC as it was loaded, from ``place``; raises ``CompileError`` for whatever fails."""
 
     def __init__(self, library: Any, place: str) -> None:
         self._library, self.place = library, place
@@ -118,7 +116,7 @@ class Nvrtc:
 
 
 def resources(log: str) -> dict[str, Resources]:
-    """What the assembler says of each kernel."""
+    """What each kernel takes, from what the assembler says in the log."""
     found: dict[str, Resources] = {}
     name, frame = "", (0, 0, 0)
     for line in log.splitlines():
@@ -139,12 +137,9 @@ def _first_error(source: str, log: str) -> str:
     if place is None:
         lines = [line for line in log.splitlines() if line.strip()]
         return f": {next((line for line in lines if 'error' in line), '; '.join(lines[:1]))}"
-    lines = source.splitlines()
-    line = int(place[1])
-    kernel = kernel_at(source, line, _KERNEL)
-    where = f" in kernel {kernel!r}" if kernel else ""
+    lines, line = source.splitlines(), int(place[1])
     text = lines[line - 1].strip() if line <= len(lines) else ""
-    return f"{where}: {place[2]} (`{text[:120]}`)"
+    return f"{in_kernel(source, place, _KERNEL)}: {place[2]} (`{text[:120]}`)"
 
 
 def versions() -> tuple[int, ...]:
@@ -159,12 +154,10 @@ def places() -> tuple[str, ...]:
 
 
 def _places(version: int) -> Iterator[str]:
-    spec = importlib.util.find_spec("nvidia")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for inside in (f"cu{version}", "cuda_nvrtc"):
-            yield from map(str, sorted(Path(folder, inside).glob(f"lib/libnvrtc.so.{version}")))
-            dlls = Path(folder, inside).glob(f"bin/**/nvrtc64_{version}*_0.dll")
-            yield from map(str, sorted(dlls))
+    for folder in platforms.nvidia_folders():
+        for inside in (folder / f"cu{version}", folder / "cuda_nvrtc"):
+            for files in (f"lib/libnvrtc.so.{version}", f"bin/**/nvrtc64_{version}*_0.dll"):
+                yield from map(str, sorted(inside.glob(files)))
     if sys.platform == "win32":
         if name := find_library(f"nvrtc64_{version}0_0"):
             yield name
@@ -176,13 +169,9 @@ def _places(version: int) -> Iterator[str]:
 @cache
 def find() -> Nvrtc:
     """The first library that loads; raises ``BackendUnavailable``."""
-    tried = places()
-    for name in tried:
-        try:
-            library = ctypes.CDLL(name)
-        except OSError:
-            continue
-        return Nvrtc(library, name)
+    for name in places():
+        if library := platforms.loaded(name):
+            return Nvrtc(library, name)
     raise BackendUnavailable(
         "cupy: NVRTC is not found, which compiles kernels: `pip install nvidia-cuda-nvrtc` (CUDA"
         " 13) or `pip install nvidia-cuda-nvrtc-cu12` (CUDA 12), or install the CUDA toolkit"

@@ -14,16 +14,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ptir.backend import Device
 from ptir.backend.contract import Target
-from ptir.codegen.api import KernelBackend, KernelDevice, Traits
+from ptir.codegen.api import KernelBackend, PaperDevice, Traits
 from ptir_backend_cupy.dialect import CudaC
 from ptir_backend_cupy.nvrtc import Cubin, Nvrtc, Resources, find
-
-if TYPE_CHECKING:
-    import numpy as np
 
 ARCHITECTURES: Final = (80, 90, 100)
 """A100, H100 and H200, B200."""
@@ -31,7 +28,7 @@ PROMPT: Final = (*range(1, 73),)
 """Tokens of the prompt: more than the tile of a product has rows."""
 
 
-class OfflineDevice(KernelDevice):
+class OfflineDevice(PaperDevice):
     """What an H200 is like, without one: source files are compiled, nothing runs."""
 
     def __init__(self, compiler: Nvrtc, architectures: Sequence[int]) -> None:
@@ -52,27 +49,6 @@ class OfflineDevice(KernelDevice):
         self.launched: list[str] = []
         """The kernels that were launched, in order."""
 
-    def allocate(self, nbytes: int) -> int:
-        """The number of bytes."""
-        return nbytes
-
-    def part(self, memory: int, offset: int, nbytes: int) -> int:
-        """The number of bytes."""
-        return nbytes
-
-    def borrow(self, array: np.ndarray[Any, Any]) -> None:
-        """There is nothing to share."""
-
-    def write(self, memory: int, array: np.ndarray[Any, Any]) -> None:
-        """Nothing is computed."""
-
-    def read(self, memory: int, array: np.ndarray[Any, Any]) -> None:
-        """Zeros."""
-        array[...] = 0
-
-    def copy(self, source: int, destination: int, nbytes: int) -> None:
-        """Nothing is computed."""
-
     def build(self, source: str) -> str:
         """Machine code for every architecture; raises ``CompileError``."""
 
@@ -84,19 +60,9 @@ class OfflineDevice(KernelDevice):
         self.made.append((source, dict(zip(self._architectures, codes, strict=True))))
         return source
 
-    def kernel(self, built: str, name: str, arguments: int) -> str:
-        """Its name."""
-        return name
-
-    def bind(self, kernel: str, position: int, memory: int) -> None:
-        """Nothing is computed."""
-
     def launch(self, kernel: str, items: int, members: int = 1) -> None:
-        """Noted."""
+        """The kernel's name is noted."""
         self.launched.append(kernel)
-
-    def finish(self) -> None:
-        """Nothing is queued."""
 
 
 class OfflineBackend(KernelBackend):
@@ -109,11 +75,11 @@ class OfflineBackend(KernelBackend):
         self.kernels = OfflineDevice(find(), architectures)
 
     def devices(self) -> Sequence[Device]:
-        """The one."""
+        """The device on paper."""
         return (Device(0, "no device", "discrete"),)
 
     def open(self, device: Device) -> OfflineDevice:
-        """The one."""
+        """The device, which the backend has had from the beginning."""
         return self.kernels
 
     @property
@@ -138,7 +104,7 @@ class Row:
 
 
 def rows(device: OfflineDevice) -> Iterator[Row]:
-    """What everything takes that was compiled."""
+    """A row for each kernel of each source file, on each architecture."""
     for file, (_, codes) in enumerate(device.made):
         for architecture, cubin in codes.items():
             for kernel, taken in cubin.resources.items():
@@ -161,7 +127,7 @@ def compiled(model: str, architectures: Sequence[int], **options: Any) -> Offlin
 
 
 def main(arguments: Sequence[str]) -> None:
-    """The command."""
+    """Print a row for each kernel and architecture; ``--json FILE`` also writes them."""
     given = list(arguments)
     file = None
     if "--json" in given:

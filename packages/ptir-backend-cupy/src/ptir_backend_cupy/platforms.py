@@ -74,29 +74,31 @@ def driver() -> Driver | None:
         version = _cuda_version(name)
         if version is not None:
             return Driver("CUDA", version)
-    if ROCM.is_dir() or _loads(ROCM_LIBRARY):
+    if ROCM.is_dir() or loaded(ROCM_LIBRARY):
         return Driver("ROCm")
     return None
 
 
 def _cuda_version(library: str) -> tuple[int, int] | None:
     """The CUDA version that a driver is for, or None where it does not load or answer."""
-    try:
-        found = ctypes.CDLL(library)
-    except OSError:
-        return None
-    number = ctypes.c_int()
-    if found.cuDriverGetVersion(ctypes.byref(number)):
+    found, number = loaded(library), ctypes.c_int()
+    if found is None or found.cuDriverGetVersion(ctypes.byref(number)):
         return None
     return number.value // 1000, number.value % 1000 // 10
 
 
-def _loads(library: str) -> bool:
+def loaded(library: str) -> ctypes.CDLL | None:
+    """A library by its name or path, or None where it does not load."""
     try:
-        ctypes.CDLL(library)
+        return ctypes.CDLL(library)
     except OSError:
-        return False
-    return True
+        return None
+
+
+def nvidia_folders() -> list[Path]:
+    """Where pip puts the libraries and programs of CUDA; nothing is imported."""
+    spec = find_spec("nvidia")
+    return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
 
 
 def wheels() -> dict[str, str]:

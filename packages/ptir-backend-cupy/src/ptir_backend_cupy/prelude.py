@@ -32,7 +32,7 @@ def source(name: str) -> str:
 
 @cache
 def prelude() -> str:
-    """Everything that kernels may use on any device."""
+    """Types and vectors with their conversions, loads, stores and functions, on any device."""
     return "\n".join(
         (source("vectors.h"), read_with(ONE_LANE, exponentials()), source("functions.h"))
     )
@@ -40,5 +40,5 @@ def prelude() -> str:
 
 @cache
 def with_matrices() -> str:
-    """The same, and tensor cores."""
+    """``prelude`` and the instructions of tensor cores, for sm_80 and later."""
     return f"{prelude()}\n{source('matrices.h')}"

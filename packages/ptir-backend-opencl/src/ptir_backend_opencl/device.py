@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyopencl as cl
 
 from ptir.codegen.api import DriverDevice, Traits
-from ptir.errors import OutOfMemory
-from ptir_backend_opencl import dots
+from ptir_backend_opencl import dots, platforms
 from ptir_backend_opencl.dialect import OpenCLC
 from ptir_backend_opencl.errors import FAILURES, RAISED, failed_build
-from ptir_backend_opencl.platforms import (
-    chain_memories,
-    class_of,
-    extensions,
-    largest_allocation,
-    own_functions,
-    shares_host_memory,
-    subgroup_size,
-    work_group_size,
-    yields_threads,
-)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,47 +30,40 @@ class OpenCLDevice(DriverDevice):
         self._options = ["-cl-std=CL1.2", "-w"]
         if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
             self._options.append("-cl-fp32-correctly-rounded-divide-sqrt")
-        doubles = "cl_khr_fp64" in extensions(device)
-        platform = device.platform
+        doubles = "cl_khr_fp64" in platforms.extensions(device)
+        maker = device.platform
+        names = (maker.name, maker.version, self.name, device.driver_version)
         self.dialect = OpenCLC(
-            doubles, yields_threads(device), own_functions(device), subgroup_size(device)
+            doubles,
+            platforms.yields_threads(device),
+            platforms.own_functions(device),
+            platforms.subgroup_size(device),
         )
         self.traits = Traits(
             units=device.max_compute_units,
             doubles=doubles,
-            largest=largest_allocation(device),
+            largest=platforms.largest_allocation(device),
             alignment=max(64, device.mem_base_addr_align // 8),
-            memories=chain_memories(device),
-            identity=" ".join(
-                (
-                    *(platform.name, platform.version, self.name, device.driver_version),
-                    *self._options,
-                )
-            ),
-            device_class=class_of(device),
-            group=work_group_size(device),
+            memories=platforms.chain_memories(device),
+            identity=" ".join((*names, *self._options)),
+            device_class=platforms.class_of(device),
+            group=platforms.work_group_size(device),
             shared=device.local_mem_size,
         )
-        self._shares = shares_host_memory(device)
+        self._shares = platforms.shares_host_memory(device)
         self.dialect.dots = dots.tried(self, dots.listed(device))
 
-    def allocate(self, nbytes: int) -> Any:
+    def fresh(self, nbytes: int) -> Any:
         """A buffer that kernels read and write."""
-        if nbytes > self.traits.largest:
-            raise OutOfMemory(
-                f"opencl: {self.name!r} holds at most {self.traits.largest} bytes in one piece,"
-                f" {nbytes} are needed; use a smaller batch, context or dtype, or another device"
-            )
-        with self.errors(f"allocation of {nbytes} bytes"):
-            return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
+        return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
 
     def part(self, memory: Any, offset: int, nbytes: int) -> Any:
-        """A sub-buffer."""
+        """A sub-buffer, which keeps the whole."""
         with self.errors("sub-buffer"):
             return memory.get_sub_region(offset, nbytes)
 
     def borrow(self, array: np.ndarray[Any, Any]) -> Any | None:
-        """The host's memory on devices that share it."""
+        """An aligned array itself, on devices that share the host's memory."""
         if not self._shares or array.ctypes.data % self.traits.alignment:
             return None
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
@@ -157,7 +138,7 @@ class OpenCLDevice(DriverDevice):
         return kernel
 
     def bind(self, kernel: Any, position: int, memory: Any) -> None:
-        """Set one argument."""
+        """Set one argument; the driver remembers it until it is set again."""
         try:
             kernel.set_arg(position, memory)
         except RAISED as error:
@@ -173,7 +154,7 @@ class OpenCLDevice(DriverDevice):
             raise self.typed(action, error) from error
 
     def finish(self) -> None:
-        """Wait for the queue."""
+        """Wait until the queue is empty."""
         with self.errors("run"):
             self._queue.finish()
 

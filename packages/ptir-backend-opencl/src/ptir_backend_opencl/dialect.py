@@ -230,13 +230,13 @@ class OpenCLC(CLike):
         return super().function(op, dtype, width, args)
 
     def wrapped(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
-        """Single narrow numbers were promoted."""
+        """By ``as_``, but single narrow numbers, which C promotes, by casts."""
         if width == 1 and dtype.bits < 32:
             return super().wrapped(op, dtype, width, args)
         return as_unsigned(clike.FORMS[op], self, dtype, width, args)
 
     def folded(self, op: str, dtype: DType, text: str) -> str | None:
-        """A function of the prelude, beside dot products."""
+        """``max`` and ``add`` of i32 have a function where the device has dot products."""
         known = self.dots and dtype == I32 and op in ("max", "add")
         if not known:
             return None
@@ -276,17 +276,17 @@ class OpenCLC(CLike):
     def private_store(
         self, width: int, array: str, index: str, text: str, dtype: DType = F32
     ) -> str:
-        """Like a store to a buffer."""
+        """A store in the private address space."""
         if dtype.bits < 32:
             array = f"(({self.storage(dtype)}{'_at' if self._own else ''} *){array})"
         return self.store(dtype, width, array, index, text, "")
 
     def prefetch(self, buffer: str, index: str) -> str:
-        """A macro of the prelude."""
+        """``FETCH_AHEAD``, because PoCL's own ``prefetch`` does nothing."""
         return f"FETCH_AHEAD({buffer} + {index});"
 
     def prelude(self) -> str:
-        """Nothing is contracted but what says ``fma``."""
+        """Pragmas, conversions of 16-bit floats, and what functions of ours the device takes."""
         own = UNALIGNED + functions() if self._own else ""
         own += DOUBLES if self._own and self._doubles else ""
         beside = dots.functions(self.dots, not self.spelled)

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyopencl as cl
 
-from ptir.codegen.api import Failures, kernel_at
+from ptir.codegen.api import Failures, in_kernel
 from ptir.errors import CompileError
 
 _CODES: Final = cl.status_code
@@ -41,7 +41,5 @@ def failed_build(source: str, device: str, error: Exception) -> CompileError:
         (line for line in lines if "error" in line.lower()[:200] and _PLACE.search(line)), ""
     )
     first = first or next((line for line in lines if "error:" in line), lines[0] if lines else "")
-    place = _PLACE.search(first)
-    kernel = kernel_at(source, int(place[1]), _KERNEL) if place else None
-    where = f" in kernel {kernel!r}" if kernel else ""
+    where = in_kernel(source, _PLACE.search(first), _KERNEL)
     return CompileError(f"opencl: build for {device!r} failed{where}: {first}")

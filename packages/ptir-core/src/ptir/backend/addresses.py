@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ptir.backend.kernel import KernelDevice
 
 
 class Addressed:
@@ -20,19 +22,52 @@ class Addressed:
         return Addressed(self.address + offset, nbytes, self.owner)
 
 
-class Taking(Protocol):
+class AddressedKernel:
     """A kernel with an array of the addresses of its buffers."""
 
-    addresses: Any
+    __slots__ = ("addresses",)
+
+    def __init__(self, buffers: int) -> None:
+        self.take((ctypes.c_void_p * buffers)())
 
     def take(self, addresses: Any) -> None:
-        """Use another array, of ours, from now on."""
+        """Have the addresses in another array, of ours, from now on."""
+        self.addresses = addresses
+
+
+class AddressedDevice(KernelDevice):
+    """A device whose memory is ``Addressed``, and whose kernels are told addresses."""
+
+    def part(self, memory: Addressed, offset: int, nbytes: int) -> Addressed:
+        """An address further on, which keeps the whole allocation."""
+        return memory.part(offset, nbytes)
+
+    def bind(self, kernel: AddressedKernel, position: int, memory: Addressed) -> None:
+        """Write an address into the kernel's array."""
+        kernel.addresses[position] = memory.address
+
+    def binder(
+        self, arguments: Sequence[tuple[AddressedKernel, int]]
+    ) -> Callable[[Addressed], None]:
+        """Write an address to where the kernels' arrays have it: they stay where they are now."""
+        size = ctypes.sizeof(ctypes.c_void_p)
+        places = [
+            ctypes.c_void_p.from_buffer(kernel.addresses, position * size)
+            for kernel, position in arguments
+        ]
+
+        def bind(memory: Addressed) -> None:
+            address = memory.address
+            for place in places:
+                place.value = address
+
+        return bind
 
 
 class Block:
     """The addresses of kernels in one block, of which a copy is held for each of some runs."""
 
-    def __init__(self, kernels: Iterable[Taking], runs: int) -> None:
+    def __init__(self, kernels: Iterable[AddressedKernel], runs: int) -> None:
         before = [(kernel, kernel.addresses) for kernel in kernels]
         self.nbytes = sum(ctypes.sizeof(array) for _, array in before)
         self._now = ctypes.create_string_buffer(max(1, self.nbytes))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from ptir.backend.kernel import KernelDevice
+from ptir.backend.kernel import KernelDevice, Memory
 from ptir.errors import DeviceError, DeviceLost, OutOfMemory
 
 
@@ -24,6 +25,8 @@ class Failures:
     """Numbers after which the device, or the process's context of it, is of no use."""
     after: str
     """What comes after a lost device."""
+    limit: str = "holds at most {0} bytes in one piece, {1} are needed"
+    """What is said of a device whose largest allocation, of ``{0}`` bytes, is less than ``{1}``."""
 
     def typed(self, action: str, device: str, error: Exception) -> DeviceError:
         """The error of the contract for what happened during ``action`` on ``device``."""
@@ -49,6 +52,21 @@ class DriverDevice(KernelDevice):
     name: str
     """What the driver calls the device."""
 
+    @abstractmethod
+    def fresh(self, nbytes: int) -> Memory:
+        """Memory as the library allocates it, which may fail with its own errors."""
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Fresh memory; the driver is not asked for more than it allocates in one piece."""
+        if nbytes > self.traits.largest:
+            limit = self.failures.limit.format(self.traits.largest, nbytes)
+            raise OutOfMemory(
+                f"{self.failures.backend}: {self.name!r} {limit}; use a smaller batch, context or"
+                " dtype, or another device"
+            )
+        with self.errors(f"allocation of {nbytes} bytes"):
+            return self.fresh(nbytes)
+
     def current(self) -> AbstractContextManager[object]:
         """What makes calls of this thread reach the device."""
         return nullcontext()
@@ -69,11 +87,14 @@ class DriverDevice(KernelDevice):
         return found
 
 
-def kernel_at(source: str, line: int, begins: re.Pattern[str]) -> str | None:
-    """The kernel whose text holds a line of ``source``; ``begins`` finds where each begins."""
-    name = None
+def in_kernel(source: str, place: re.Match[str] | None, begins: re.Pattern[str]) -> str:
+    """`` in kernel 'name'`` for the line of ``source`` that is the first group of ``place``.
+
+    ``begins`` finds where each kernel begins. Nothing where no place is known, or no kernel there.
+    """
+    line, name = int(place[1]) if place else 0, ""
     for found in begins.finditer(source):
         if source.count("\n", 0, found.start()) + 1 > line:
             break
-        name = found[1]
+        name = f" in kernel {found[1]!r}"
     return name

@@ -8,17 +8,19 @@ Beside this module stand the contract of every level (``ptir.backend``, ``ptir.b
   groups, matrix instructions and chains of kernels are written.
 - To run kernels: ``KernelDevice`` with its ``Traits`` and ``Walk``; ``built`` builds a source file
   once, ``cache_folder`` and ``replace_file`` keep others, ``processor`` tells of the one at hand.
+  On a ``PaperDevice`` nothing runs.
 - Behind a driver: ``DriverDevice`` with its ``Failures`` makes errors of the contract of the
-  driver's, ``kernel_at`` names the kernel that does not build. ``Addressed`` is memory that is an
-  address, a ``Block`` holds what kernels launched together are bound to.
+  driver's, ``in_kernel`` names the kernel that does not build.
+- Where memory is an address: ``Addressed`` memory, an ``AddressedDevice``, an ``AddressedKernel``;
+  a ``Block`` holds what kernels launched together are bound to.
 - To be found: ``KernelBackend``; ``Resident`` is a handle over a device's memory.
 - For preludes: ``exponentials``, ``read_with`` and the names in ``EXPONENTIALS``.
 """
 
 from ptir.backend import clike
-from ptir.backend.addresses import Addressed, Block
+from ptir.backend.addresses import Addressed, AddressedDevice, AddressedKernel, Block
 from ptir.backend.clike import CLike, Spelling
-from ptir.backend.failures import DriverDevice, Failures, kernel_at
+from ptir.backend.failures import DriverDevice, Failures, in_kernel
 from ptir.backend.folders import cache_folder, replace_file
 from ptir.backend.kernel import (
     Argument,
@@ -30,6 +32,7 @@ from ptir.backend.kernel import (
     Walk,
 )
 from ptir.backend.matrices import Matrices
+from ptir.backend.paper import PaperDevice
 from ptir.codegen import processor
 from ptir.codegen.artifact.binaries import built
 from ptir.codegen.backend import KernelBackend
@@ -41,6 +44,8 @@ __all__ = [
     "EXPONENTIALS",
     "THREADS",
     "Addressed",
+    "AddressedDevice",
+    "AddressedKernel",
     "Argument",
     "Block",
     "CLike",
@@ -50,6 +55,7 @@ __all__ = [
     "KernelBackend",
     "KernelDevice",
     "Matrices",
+    "PaperDevice",
     "Resident",
     "Spelling",
     "Staying",
@@ -60,7 +66,7 @@ __all__ = [
     "cache_folder",
     "clike",
     "exponentials",
-    "kernel_at",
+    "in_kernel",
     "processor",
     "read_with",
     "replace_file",

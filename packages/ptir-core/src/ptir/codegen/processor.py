@@ -19,7 +19,7 @@ FILE: Final = Path("/proc/cpuinfo")
 
 def dots() -> frozenset[str]:
     """The dot products that are instructions of this processor, on vectors of 512 bits."""
-    features = {*_said("flags").split()}
+    features = {*facts().get("flags", "").split()}
     return frozenset(op for feature, op in DOTS.items() if {feature, "avx512f"} <= features)
 
 
@@ -27,14 +27,15 @@ def class_of(lanes: int) -> str:
     """The row of ``tiles.TILES`` for vectors of so many f32 on this processor."""
     found = WIDTHS.get(lanes, "cpu-neon")
     amd = f"{found}-amd"
-    return amd if amd in TILES and _said("vendor_id") == AMD else found
+    return amd if amd in TILES and facts().get("vendor_id") == AMD else found
 
 
-def _said(name: str) -> str:
-    """What the system says of its first processor, or nothing."""
+def facts() -> dict[str, str]:
+    """What Linux says of its first processor, by the name of each fact; elsewhere nothing."""
+    found: dict[str, str] = {}
     with suppress(OSError):
         for line in FILE.read_text().splitlines():
-            found, _, value = line.partition(":")
-            if found.strip() == name:
-                return value.strip()
-    return ""
+            name, colon, value = line.partition(":")
+            if colon:
+                found.setdefault(name.strip(), value.strip())
+    return found
