@@ -99,7 +99,7 @@ class TeamLines(Lines):
                     self._assign(pair, here)
             self.team.fold(pair, earlier)
             self._assign(before, pair)
-            with writer.when(compare("eq", Coordinate(I32, self.team.member), constant(I32, 0))):
+            with self.team.first():
                 self._give(axis("o", self.wanted), pair[1])
         return finished(self.group, writer, self.lines, members=self.team.members)
 
