@@ -28,6 +28,7 @@ _ROWS: Final = (
     Family(
         "convolution",
         "convolution.match",
+        ops=("dot_general",),
         composites={NAME: whole(*STORED)},
         written="convolution.serial",
         coop="convolution.coop",

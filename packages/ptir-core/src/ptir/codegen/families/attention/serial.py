@@ -49,11 +49,9 @@ class Attending:
     updates: tuple[Position, ...] = ()
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Group:
     """The group of an attention composite."""
     made = graph.block.instructions[position]
-    if made.op != "composite" or made.name != "attention":
-        return None
     stored = tuple(_stored(graph, position, value) for value in made.operands[1:3])
     updates = _updates(graph, position, stored)
     attention = Attending(position, updates)

@@ -38,11 +38,9 @@ VECTORS: Final = 8
 """Vectors whose best element decides whether any of theirs is looked at."""
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Group:
     """Every sort, and every choice of the greatest."""
     made = graph.block.instructions[position]
-    if made.op not in ("sort", "top_k"):
-        return None
     exact = () if is_few(made) else made.operands
     exits = graph.results[position]
     return Group("order", frozenset((position,)), made.operands, exits, position, exact)
