@@ -14,7 +14,7 @@ from ptir.codegen.expressions.elementwise import rounded
 from ptir.codegen.expressions.expr import Coordinate, Expr, compare, constant, select
 from ptir.codegen.expressions.folds import held, identity, take_better
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
-from ptir.codegen.expressions.movement import spread
+from ptir.codegen.expressions.movement import tapped
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.epilogue import builder_of, store, with_epilogue
@@ -79,12 +79,7 @@ class _Fold:
         geometry: dict[str, Any] = {k: v for k, v in self._made.attributes.items() if k != "kind"}
         window = digits(axis("j", self.length), geometry["window"])
         places, found = digits(flat, self._type.shape), window_dimensions(self._shape, **geometry)
-        tapped = [
-            place * dimension.stride + tap * dimension.window_dilation - dimension.low
-            for place, tap, dimension in zip(places, window, found, strict=True)
-        ]
-        gaps = [dimension.base_dilation - 1 for dimension in found]
-        inside, at = spread(tapped, self._shape, gaps)
+        inside, at = tapped(places, window, found)
         outside = identity(self._made.attributes["kind"], self._type.dtype)
         if not math.prod(self._shape):
             return outside
