@@ -19,6 +19,7 @@ _ROWS: Final = (
         "attention",
         "attention.serial",
         composites={"attention": whole(F32)},
+        written="attention.tiles",
         coop="attention.matrices",
         measured=("coop",),
     ),
