@@ -56,7 +56,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_what_a_row_names_is_there(name: str) -> None:
     row = FAMILIES[name]
-    assert callable(row.match) and callable(row._write)
+    assert callable(row._match) and callable(row._write)
     for field in ("coop", "prologue", "materialized", "inlined"):
         module = getattr(row, field)
         assert not module or callable(row._in(module, field)), field

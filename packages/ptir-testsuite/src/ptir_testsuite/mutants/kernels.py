@@ -103,10 +103,12 @@ def _(right: Any) -> Any:
 @planted(
     "gaps between elements of a window are not skipped",
     "reduce_window",
-    "families.reduction.fold:spread",
+    "families.reduction.fold:tapped",
 )
 def _(right: Any) -> Any:
-    return lambda at, shape, gaps: right(at, shape, [0] * len(gaps))
+    return lambda places, taps, dimensions: right(
+        places, taps, [replace(dimension, base_dilation=1) for dimension in dimensions]
+    )
 
 
 @planted(

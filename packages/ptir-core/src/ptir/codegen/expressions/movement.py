@@ -25,7 +25,7 @@ from ptir.codegen.expressions.expr import (
 )
 from ptir.codegen.expressions.index import ZERO, Index, digits, flatten
 from ptir.ir.program import Instruction
-from ptir.ops.sliding import window_dimensions
+from ptir.ops.sliding import WindowDimension, window_dimensions
 from ptir.types import BOOL, F32, I32, TensorType
 from ptir.weights.words import WORD
 
@@ -110,22 +110,13 @@ def _within(index: Index, size: int) -> Expr:
 
 def both(a: Expr, b: Expr) -> Expr:
     """``a and b`` of masks."""
-    return select(a, b, constant(BOOL, 0)) if _known(a) else _and(a, b)
-
-
-def _and(a: Expr, b: Expr) -> Expr:
-    return select(b, a, constant(BOOL, 0)) if _known(b) else Apply(BOOL, "and", a, b)
-
-
-def _known(mask: Expr) -> bool:
-    from ptir.codegen.expressions.expr import Const
-
-    return isinstance(mask, Const)
+    if isinstance(a, Const):
+        return select(a, b, constant(BOOL, 0))
+    return select(b, a, constant(BOOL, 0)) if isinstance(b, Const) else Apply(BOOL, "and", a, b)
 
 
 def _concat(op: Operands, at: Coordinates) -> Expr:
-    axis, rank = op["axis"], len(at)
-    axis += rank if axis < 0 else 0
+    axis = op["axis"] % len(at)
     result: Expr | None = None
     end = op.type.shape[axis]
     for number in reversed(range(len(op.types))):
@@ -158,6 +149,18 @@ def spread(
     return inside, tuple(moved)
 
 
+def tapped(
+    places: Sequence[Index], taps: Sequence[Index], dimensions: Sequence[WindowDimension]
+) -> tuple[Expr, Coordinates]:
+    """Whether taps of windows, which are at ``places``, see an element, and which one."""
+    at = [
+        place * dimension.stride + tap * dimension.window_dilation - dimension.low
+        for place, tap, dimension in zip(places, taps, dimensions, strict=True)
+    ]
+    gaps = [dimension.base_dilation - 1 for dimension in dimensions]
+    return spread(at, [dimension.size for dimension in dimensions], gaps)
+
+
 def _pad(op: Operands, at: Coordinates) -> Expr:
     shape = op.types[0].shape
     interior = op["interior"] or (0,) * len(at)
@@ -172,14 +175,7 @@ def _extract_patches(op: Operands, at: Coordinates) -> Expr:
     shape, spatial = op.types[0].shape, op.types[0].rank - 2
     geometry: dict[str, Any] = dict(op.instruction.attributes.items())
     found = window_dimensions(shape[1:-1], **geometry)
-    tapped = [
-        place * dimension.stride + tap * dimension.window_dilation - dimension.low
-        for place, tap, dimension in zip(
-            at[1 : spatial + 1], at[spatial + 1 : -1], found, strict=True
-        )
-    ]
-    gaps = [dimension.base_dilation - 1 for dimension in found]
-    inside, moved = spread(tapped, shape[1:-1], gaps)
+    inside, moved = tapped(at[1 : spatial + 1], at[spatial + 1 : -1], found)
     dtype = op.type.dtype
     filler = Const(dtype, 0) if dtype.bits == 8 else constant(dtype, 0)
     return select(inside, op.at(0, (at[0], *moved, at[-1])), filler)
@@ -198,9 +194,7 @@ def _clamped_read(index: Expr, size: int) -> Index:
 
 
 def _take(op: Operands, at: Coordinates) -> Expr:
-    axis, rank = op["axis"], op.types[0].rank
-    axis += rank if axis < 0 else 0
-    middle = op.types[1].rank
+    axis, middle = op["axis"] % op.types[0].rank, op.types[1].rank
     row = op.at(1, at[axis : axis + middle])
     where = _clamped_read(row, op.types[0].shape[axis])
     return op.at(0, (*at[:axis], where, *at[axis + middle :]))

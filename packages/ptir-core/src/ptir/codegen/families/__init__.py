@@ -19,6 +19,7 @@ _ROWS: Final = (
         "attention",
         "attention.serial",
         composites={"attention": whole(F32)},
+        written="attention.tiles",
         coop="attention.matrices",
         measured=("coop",),
     ),
@@ -28,6 +29,7 @@ _ROWS: Final = (
     Family(
         "convolution",
         "convolution.match",
+        ops=("dot_general",),
         composites={NAME: whole(*STORED)},
         written="convolution.serial",
         coop="convolution.coop",

@@ -8,6 +8,7 @@ the memory of an operand that it reads element by element and that nobody reads 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -192,30 +193,34 @@ class _Planner:
         return size
 
     def _offset(self, life: _Life, placed: Sequence[tuple[int, _Life]]) -> int:
-        """The lowest offset at which nothing that lives at the same time is in the way.
-
-        The arena is made of allocations of ``piece`` bytes; no memory lies in two of them.
-        """
-        others = sorted(
+        """The lowest offset at which nothing that lives at the same time is in the way."""
+        others = (
             (offset, other.nbytes)
             for offset, other in placed
             if other.first <= life.last and life.first <= other.last
         )
-        offset = 0
-        for begin, nbytes in others:
-            if offset + life.nbytes <= begin:
-                break
-            after = _up(begin + nbytes, self.traits.alignment)
-            offset = self._within(max(offset, after), life.nbytes)
-        return offset
-
-    def _within(self, offset: int, nbytes: int) -> int:
-        """The next offset from which ``nbytes`` lie in one allocation."""
-        after = _up(offset + 1, self.traits.piece)
-        return offset if offset + nbytes <= after else after
+        return lowest_offset(others, life.nbytes, self.traits.alignment, self.traits.piece)
 
 
-def _up(value: int, to: int) -> int:
+def lowest_offset(
+    busy: Iterable[tuple[int, int]], nbytes: int, alignment: int, piece: int = sys.maxsize
+) -> int:
+    """The lowest aligned offset from which ``nbytes`` are free and lie in one allocation.
+
+    ``busy`` are offsets and sizes of what is in the way; allocations have ``piece`` bytes.
+    """
+    offset = 0
+    for begin, size in sorted(busy):
+        if offset + nbytes <= begin:
+            break
+        offset = max(offset, up(begin + size, alignment))
+        end = up(offset + 1, piece)
+        offset = offset if offset + nbytes <= end else end
+    return offset
+
+
+def up(value: int, to: int) -> int:
+    """The least multiple of ``to`` that is not below ``value``."""
     return -(-value // to) * to
 
 

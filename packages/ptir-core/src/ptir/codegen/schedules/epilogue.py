@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ptir.codegen.expressions.expr import Expr, Var
-from ptir.codegen.expressions.index import Index, digits
+from ptir.codegen.expressions.index import Index, axis, digits, number
 from ptir.codegen.fusion.graph import Builder, Graph, Unfusible, follows
 from ptir.codegen.fusion.regions import exits
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.kernel import Group, Site
+from ptir.codegen.weights.panels import LANES
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,23 @@ def epilogue(graph: Graph, position: int, places: Iterable[Index]) -> Epilogue:
     behind = members - {position}
     reads = {v for p in behind for v in graph.block.instructions[p].operands} - inner
     return Epilogue(members, exit, frozenset(reads))
+
+
+def with_epilogue(family: str, graph: Graph, position: int, vectors: int = 1) -> Group:
+    """The group of a hero and its epilogue, whose kernel holds so many whole vectors at a time.
+
+    Elements after the last of those are held one by one.
+    """
+    made = graph.block.instructions[position]
+    size, step = made.types[0].size, vectors * LANES
+    whole, left = divmod(size, step)
+    places = [number(place) for place in range(size - left, size)]
+    if whole:
+        starts = (axis("v", whole) * step + part * LANES for part in range(vectors))
+        places += [start + axis("lane", LANES) for start in starts]
+    found = epilogue(graph, position, places)
+    reads = tuple(sorted({*made.operands, *found.reads}))
+    return Group(family, found.members, reads, (found.exit,), position)
 
 
 def _aligned(

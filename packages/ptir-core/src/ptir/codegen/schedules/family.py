@@ -44,7 +44,7 @@ class Family:
     """One row: what it anchors, and in which module of ``families`` each of its functions is.
 
     ``module`` has ``match(graph, position)``: the group around an anchor, or None. Only it says
-    what is in a kernel, which is the same in both schedules.
+    what is in a kernel, which is the same in both schedules. It is asked about anchors alone.
     """
 
     name: str
@@ -73,10 +73,15 @@ class Family:
         return getattr(import_module(f"ptir.codegen.families.{module or self.module}"), name)
 
     @cached_property
-    def match(self) -> Callable[[Graph, int], Group | None]:
-        """The group around the anchor at a position, or None."""
+    def _match(self) -> Callable[[Graph, int], Group | None]:
         found: Callable[[Graph, int], Group | None] = self._in("", "match")
         return found
+
+    def match(self, graph: Graph, position: int) -> Group | None:
+        """The group around the instruction at a position where that is an anchor, or None."""
+        made = graph.block.instructions[position]
+        anchor = made.op in self.ops or (made.op == "composite" and made.name in self.composites)
+        return self._match(graph, position) if anchor else None
 
     @cached_property
     def _write(self) -> Callable[[Group, Site], Kernel]:

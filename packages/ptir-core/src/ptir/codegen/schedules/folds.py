@@ -97,7 +97,7 @@ class Held:
 
     def folded(self) -> Expr:
         """What all lanes come to."""
-        return _pairwise(self._writer, self._now, self._combined)
+        return pairwise(self._writer, self._now, self._combined)
 
     def across(self, bring: Bring) -> Expr:
         """What all members of a group come to."""
@@ -184,7 +184,7 @@ class Bounds:
         """What all lanes come to."""
         writer = self._writer
         rank = writer.let(writer.wide(self._rank()))
-        return self._float(_pairwise(writer, rank, self._combined))
+        return self._float(pairwise(writer, rank, self._combined))
 
     def across(self, bring: Bring) -> Expr:
         """What all members of a group come to."""
@@ -203,7 +203,7 @@ def _assign(writer: Writer, held: Var, found: Expr) -> None:
     writer.assign(held, _valued(writer, found, held.wide))
 
 
-def _pairwise(writer: Writer, held: Var, combined: Callable[[Expr, Expr], Expr]) -> Expr:
+def pairwise(writer: Writer, held: Var, combined: Callable[[Expr, Expr], Expr]) -> Expr:
     """The lanes of a variable combined, each of the first half with one of the second."""
     parts: list[Expr] = [Lane(held, place) for place in range(writer.dialect.lanes)]
     while len(parts) > 1:

@@ -7,11 +7,20 @@ members of groups, for families in which items have nothing to say to each other
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
-from ptir.codegen.expressions.expr import Apply, Cell, Expr, Var, carrier, whole_word
+from ptir.codegen.expressions.expr import (
+    Apply,
+    Cell,
+    Const,
+    Coordinate,
+    Expr,
+    Var,
+    carrier,
+    whole_word,
+)
 from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Exchange
@@ -80,6 +89,10 @@ class Team:
             for place in range(run):
                 with self.writer.running(block, run, place):
                     body(block * run + place)
+
+    def first(self) -> AbstractContextManager[None]:
+        """A block of the first member alone."""
+        return self.writer.when(Apply(BOOL, "eq", Coordinate(I32, self.member), Const(I32, 0)))
 
     # --- bringing together ---
 

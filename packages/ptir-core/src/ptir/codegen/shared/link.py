@@ -20,6 +20,7 @@ from ptir.codegen.context import Context
 from ptir.codegen.fusion.graph import is_map
 from ptir.codegen.planning.fuse import Fused
 from ptir.codegen.planning.place import Place
+from ptir.codegen.planning.plan import lowest_offset, up
 from ptir.codegen.shared.program import Bound, FromInput, Joined, LocalProgram
 from ptir.codegen.shared.windows import Unshared, is_unpacking
 from ptir.codegen.tuning.recorder import Recorder
@@ -166,9 +167,10 @@ class Linker:
             group = [_key(part) for part in parts] if parts else [key]
             sizes = [self._nbytes(one) for one in group]
             end = max(last.get(one, one[0]) for one in group)
-            offset = _free(used, key[0], end, sum(sizes))
+            busy = [(at, size) for at, size, a, b in used if a <= end and key[0] <= b]
+            offset = lowest_offset(busy, sum(sizes), LINE)
             used.append((offset, sum(sizes), key[0], end))
-            self.arena = max(self.arena, offset + _up(sum(sizes)))
+            self.arena = max(self.arena, offset + up(sum(sizes), LINE))
             for one, size in zip(group, sizes, strict=True):
                 self.places[one] = Location(Place("arena", offset))
                 offset += size
@@ -182,7 +184,7 @@ class Linker:
                     key = (number, worker, output)
                     if key not in self.places:
                         self.places[key] = Location(Place("arena", self.arena))
-                        self.arena += _up(self._nbytes(key))
+                        self.arena += up(self._nbytes(key), LINE)
 
     def _nbytes(self, key: tuple[int, int, int]) -> int:
         phase, worker, output = key
@@ -194,7 +196,7 @@ class Linker:
         found: list[int] = []
         for worker in range(self.shared.workers):
             found.append(self.arena)
-            self.arena += _up(max(phase[worker].recipe.arena for phase in self.worked))
+            self.arena += up(max(phase[worker].recipe.arena for phase in self.worked), LINE)
         return found
 
     def _part(self, part: Part, phase: int, worker: int, own: int, constants: int) -> Part:
@@ -218,21 +220,6 @@ class Linker:
 
 def _key(left: PhaseOutput) -> tuple[int, int, int]:
     return left.phase, left.worker, left.output
-
-
-def _free(used: Sequence[tuple[int, int, int, int]], first: int, last: int, nbytes: int) -> int:
-    """The lowest offset at which nothing is in the way in those phases."""
-    busy = sorted((at, size) for at, size, a, b in used if a <= last and first <= b)
-    offset = 0
-    for at, size in busy:
-        if offset + nbytes <= at:
-            break
-        offset = max(offset, _up(at + size))
-    return offset
-
-
-def _up(nbytes: int) -> int:
-    return -(-nbytes // LINE) * LINE
 
 
 def _check(fused: Fused) -> None:

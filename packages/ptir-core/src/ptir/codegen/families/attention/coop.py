@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Var, compare, constant, select
+from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Var, constant
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, flatten, number
-from ptir.codegen.families.attention.serial import NOW, TOTAL, Attention, divisor, greater, shift
+from ptir.codegen.families.attention import softmax
+from ptir.codegen.families.attention.serial import NOW, TOTAL, Attention
 from ptir.codegen.families.cache.serial import written
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Read
@@ -70,7 +71,6 @@ class TeamAttention(Attention):
 
     def __init__(self, group: Group, site: Site) -> None:
         super().__init__(group, site)
-        self.share = self.H // self.G
         self.rows = self.T * self.share
         self.team = Team(self.writer, site.tiles.block_members)
 
@@ -167,7 +167,7 @@ class TeamAttention(Attention):
 
     def _begin(self, r: Index) -> None:
         """What is kept of a row before the first key."""
-        self.writer.put(self.mosts, r, constant(F32, -math.inf))
+        self.writer.put(self.mosts, r, softmax.NOTHING)
         self.writer.put(self.totals, r, ZERO)
         self._begin_bounds(r)
 
@@ -247,8 +247,7 @@ class TeamAttention(Attention):
                 self.team.sum([DOT], pairs)
             here = writer.let(Coordinate(I32, self.j + jj))
             low, high = (Cell(I32, array, r) for array in (self.lows, self.highs))
-            seen = Apply(BOOL, "and", compare("ge", here, low), compare("lt", here, high))
-            score = select(seen, self._score(DOT), constant(F32, -math.inf))
+            score = self._masked(DOT, here, low, high)
             writer.put(self.scores, r * block.keys + jj, score)
 
     @contextmanager
@@ -269,8 +268,8 @@ class TeamAttention(Attention):
         writer.declare(most, NOW.name)
         with writer.loop(Axis("jj", keys), 0, keys):
             found = writer.scalar(Cell(F32, self.scores, r * keys + axis("jj", keys)))
-            writer.assign(NOW, writer.scalar(greater(found, NOW)))
-        writer.put(self.keeps, r, Apply(F32, "exp", Apply(F32, "sub", most, shift(NOW))))
+            writer.assign(NOW, writer.scalar(softmax.greater(found, NOW)))
+        writer.put(self.keeps, r, softmax.weight(most, softmax.shift(NOW)))
         writer.put(self.mosts, r, NOW)
 
     def _weigh_all(self) -> None:
@@ -279,8 +278,7 @@ class TeamAttention(Attention):
         with self.team.own(block.rows * block.keys, "p") as pair:
             most = writer.scalar(Cell(F32, self.mosts, pair // block.keys))
             score = Cell(F32, self.scores, pair)
-            weight = Apply(F32, "exp", Apply(F32, "sub", score, shift(most)))
-            writer.put(self.scores, pair, weight)
+            writer.put(self.scores, pair, softmax.weight(score, softmax.shift(most)))
 
     # --- results ---
 
@@ -344,4 +342,4 @@ class TeamAttention(Attention):
                 batch, head, step = self._at(row)
                 where = (batch, self._named(head, self.H), self._named(step, self.T))
                 place = self._named(at % self.D, self.D)
-                self._store((*where, place), Apply(F32, "div", one, divisor(total)))
+                self._store((*where, place), Apply(F32, "div", one, softmax.divisor(total)))

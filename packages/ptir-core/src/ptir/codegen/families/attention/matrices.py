@@ -8,8 +8,6 @@ f32.
 
 from __future__ import annotations
 
-import math
-
 from ptir.codegen.expressions.expr import (
     Apply,
     Cell,
@@ -19,12 +17,11 @@ from ptir.codegen.expressions.expr import (
     as_index,
     compare,
     constant,
-    select,
 )
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
-from ptir.codegen.families.attention import split
+from ptir.codegen.families.attention import softmax, split
 from ptir.codegen.families.attention.coop import DOT, ZERO
-from ptir.codegen.families.attention.serial import MOST, TOTAL, divisor, greater, shift
+from ptir.codegen.families.attention.serial import MOST, TOTAL
 from ptir.codegen.families.attention.stages import KEYS, SPLIT, Blocks, MatrixStages
 from ptir.codegen.kernel_ir.nodes import Store, WaitCopies
 from ptir.codegen.kernel_ir.values import Exchange, Read
@@ -86,7 +83,7 @@ class MatrixAttention(MatrixStages):
             [Var(F32, f"{name}{n}") for n in lines] for name in ("most", "total", "keep")
         )
         for most, total in zip(self.mosts_of, self.totals_of, strict=True):
-            writer.declare_all((most, constant(F32, -math.inf)), (total, ZERO))
+            writer.declare_all((most, softmax.NOTHING), (total, ZERO))
         writer.declare_all(*((one, ZERO) for sums in self._outputs for one in sums))
 
     @property
@@ -178,22 +175,18 @@ class MatrixAttention(MatrixStages):
             now = writer.declare(most, f"now{n}")
             for one, column in own:
                 here = writer.let(Coordinate(I32, self.j + column))
-                seen = Apply(BOOL, "and", compare("ge", here, low), compare("lt", here, high))
-                score = select(seen, self._score(one), constant(F32, -math.inf))
-                writer.assign(one, writer.scalar(score))
-                writer.assign(now, greater(one, now))
+                writer.assign(one, writer.scalar(self._masked(one, here, low, high)))
+                writer.assign(now, softmax.greater(one, now))
             for step in self._steps():
                 with writer.scope():
-                    writer.assign(now, greater(writer.let(Exchange(now, step)), now))
-            less = writer.let(shift(now))
-            kept = writer.scalar(Apply(F32, "exp", Apply(F32, "sub", most, less)))
-            keep = writer.let(kept, self.keeps_of[n].name)
+                    writer.assign(now, softmax.greater(writer.let(Exchange(now, step)), now))
+            less_by = writer.let(softmax.shift(now))
+            keep = writer.let(writer.scalar(softmax.weight(most, less_by)), self.keeps_of[n].name)
             writer.assign(most, now)
             writer.assign(total, writer.apply("mul", F32, total, keep))
             for one, _ in own:
                 with writer.scope():
-                    weight = Apply(F32, "exp", Apply(F32, "sub", one, less))
-                    writer.assign(one, writer.scalar(weight))
+                    writer.assign(one, writer.scalar(softmax.weight(one, less_by)))
                     writer.assign(total, writer.total([total, one]))
 
     def _steps(self) -> list[int]:
@@ -270,7 +263,7 @@ class MatrixAttention(MatrixStages):
         """A result: a sum over the total of its row's weights."""
         writer, (batch, head, step) = self.writer, self._at(row)
         where = batch, self._named(head, self.H), self._named(step, self.T)
-        made = Apply(F32, "div", writer.let(sum), divisor(total))
+        made = Apply(F32, "div", writer.let(sum), softmax.divisor(total))
         found = writer.declare(writer.scalar(made), writer.name("found"))
         finite = compare("le", Apply(F32, "abs", made), LARGEST)
         with writer.when(Apply(BOOL, "not", writer.scalar(finite))):
@@ -280,7 +273,7 @@ class MatrixAttention(MatrixStages):
     def _anew(self, result: Var, where: tuple[Index, Index, Index], d: Index, r: Index) -> None:
         """A result in f32: key after key, with the greatest score so far."""
         writer, sum = self.writer, Var(F32, "sum")
-        writer.declare_all((MOST, constant(F32, -math.inf)), (TOTAL, ZERO), (sum, ZERO))
+        writer.declare_all((MOST, softmax.NOTHING), (TOTAL, ZERO), (sum, ZERO))
         low, high = (writer.scalar(Cell(I32, array, r)) for array in (self.lows, self.highs))
         with writer.loop(Axis("i", self.C), low, high, rolled=True):
             key = self.row, self.head, axis("i", self.C)
@@ -289,19 +282,16 @@ class MatrixAttention(MatrixStages):
                 each = self._f32(0, where, axis("d", self.D)), self._f32(1, key, axis("d", self.D))
                 writer.assign(DOT, writer.apply("fma", F32, *map(writer.scalar, each), DOT))
             score = writer.scalar(self._score(DOT))
-            now = writer.scalar(greater(score, MOST))
-            less = writer.scalar(shift(now))
-            keep, weight = (
-                writer.scalar(Apply(F32, "exp", Apply(F32, "sub", one, less)))
-                for one in (MOST, score)
-            )
+            now = writer.scalar(softmax.greater(score, MOST))
+            less_by = writer.scalar(softmax.shift(now))
+            keep, weight = (writer.scalar(softmax.weight(one, less_by)) for one in (MOST, score))
             value = writer.scalar(self._f32(2, key, d))
             before = writer.apply("mul", F32, sum, keep)
             writer.assign(sum, writer.apply("fma", F32, weight, value, before))
             kept = writer.apply("mul", F32, TOTAL, keep)
             writer.assign(TOTAL, writer.total([kept, weight]))
             writer.assign(MOST, now)
-        writer.assign(result, writer.scalar(Apply(F32, "div", sum, divisor(TOTAL))))
+        writer.assign(result, writer.scalar(Apply(F32, "div", sum, softmax.divisor(TOTAL))))
 
     def _f32(self, operand: int, at: tuple[Index, Index, Index], place: Index) -> Expr:
         return self.builder.at(self.made.operands[operand], (*at, place))

@@ -7,8 +7,6 @@ new keys and values are appended by the item that owns their head, in the same k
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,14 +22,15 @@ from ptir.codegen.expressions.expr import (
     select,
 )
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, flatten, number
-from ptir.codegen.families.attention.tiles import Parts, QueryTile
+from ptir.codegen.families.attention import softmax
 from ptir.codegen.families.cache.serial import append, is_update
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.fusion.renumber import Position
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.nodes import Store
-from ptir.codegen.kernel_ir.values import Lane, Read
+from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.folds import pairwise
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.types import F32, I32, I64
 
@@ -49,11 +48,9 @@ class Attending:
     updates: tuple[Position, ...] = ()
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Group:
     """The group of an attention composite."""
     made = graph.block.instructions[position]
-    if made.op != "composite" or made.name != "attention":
-        return None
     stored = tuple(_stored(graph, position, value) for value in made.operands[1:3])
     updates = _updates(graph, position, stored)
     attention = Attending(position, updates)
@@ -111,30 +108,15 @@ def _updates(graph: Graph, position: int, stored: tuple[int, ...]) -> tuple[int,
     return tuple(positions) if owned and distinct and graph.type(q).shape[2] == 1 else ()
 
 
-def write(group: Group, site: Site) -> Kernel:
-    """An item owns whole key heads of a row, or runs of queries."""
-    attention = Attention(group, site)
-    return attention.kernel()
-
-
-def shift(now: Expr) -> Expr:
-    """What is subtracted from scores: the greatest, where a key was seen."""
-    none = compare("eq", now, constant(F32, -math.inf))
-    return select(none, constant(F32, 0.0), now)
-
-
-def divisor(total: Expr) -> Expr:
-    """What results are divided by: the sum of weights, where a key was seen."""
-    return select(compare("eq", total, constant(F32, 0.0)), constant(F32, 1.0), total)
-
-
-def greater(a: Expr, b: Expr) -> Expr:
-    """``a`` where it is above ``b``, else ``b``, which a NaN in ``a`` leaves alone."""
-    return select(compare("gt", a, b), a, b)
-
-
 class Attention:
-    """One attention call while its kernel is written."""
+    """One attention call while its kernel is written.
+
+    The schedule here is that of few queries, which are attended to one by one.
+    """
+
+    row: Index
+    head: Index
+    """The batch and the key head at hand."""
 
     def __init__(self, group: Group, site: Site) -> None:
         self.group, self.site = group, site
@@ -146,6 +128,7 @@ class Attention:
         self.builder = site.builder()
         self.B, self.H, self.T, self.D = self.graph.type(self.made.operands[0]).shape
         self.G, self.C = self.graph.type(self.made.operands[1]).shape[1:3]
+        self.share = self.H // self.G
         self.lanes = site.dialect.lanes
         self.keys = site.tiles.keys
         self.whole = self.D // self.lanes if self.D % self.lanes == 0 else 0
@@ -156,68 +139,35 @@ class Attention:
         return self.made.attributes[name]
 
     def kernel(self) -> Kernel:
-        """A loop over heads, or over tiles of queries, in order."""
+        """A loop over queries, or over key heads where items append to them."""
+        for operand in self.made.operands[1:3]:
+            stored = self.graph.behind_views(operand)
+            self.writer.fetch_ahead(stored, self.site.tiles.ahead // NEARER)
+        heads, entries = (self.G, 1) if self.updates else (self.H, self.T)
+        return self._shared_out(heads, entries)
+
+    def _shared_out(self, heads: int, entries: int) -> Kernel:
+        """The kernel whose items have runs of so many entries of so many heads."""
         assert self.keys == self.lanes, "scores are held one per lane"
-        writer = self.writer
-        tiles, left = (0, self.T) if self.updates else divmod(self.T, self.lanes)
-        entries = 1 if self.updates else tiles + (left > 0 if tiles else left)
-        heads = self.G if self.updates else self.H
-        outer = self.B * heads * entries
-        work = self.B * self.H * self.T * self.C * self.D // 2
-        items = self.site.items(outer, work)
-        if not tiles:
-            for operand in self.made.operands[1:3]:
-                stored = self.graph.behind_views(operand)
-                writer.fetch_ahead(stored, self.site.tiles.ahead // NEARER)
+        writer, outer = self.writer, self.B * heads * entries
+        items = self.site.items(outer, self.B * self.H * self.T * self.C * self.D // 2)
         first, last = writer.share(outer, items)
-        if left:
-            writer.array("s", self.keys, F32)
-            writer.array("q", self.D, F32)
-        if tiles:
-            QueryTile.declare(writer, self.D)
+        self._declare_arrays()
         with writer.loop(Axis("e", outer), first, last):
-            row, head, entry = digits(axis("e", outer), (self.B, heads, entries))
-            if self.updates:
-                self._owned(axis("e", outer))
-            elif tiles:
-                self._tiles(row, head, entry, tiles, left)
-            else:
-                self._query(row, head, entry)
+            self._entry(*digits(axis("e", outer), (self.B, heads, entries)))
         return finished(self.group, writer, items)
 
-    def _tiles(self, row: Index, head: Index, entry: Index, tiles: int, left: int) -> None:
-        """A tile of queries; the last entry is the queries that fill no tile, one by one."""
-        writer = self.writer
-        at = writer.let(Coordinate(I32, entry))
-        with writer.when(less(at, tiles) if left else None):
-            first = axis(at.name, tiles) * self.lanes
-            QueryTile(writer, self._parts(row, head), first).write(
-                lambda step, place, found: self._store((row, head, step, place), found)
-            )
-        if left:
-            with writer.otherwise(), writer.loop(Axis("t", left), 0, left):
-                self._query(row, head, axis("t", left) + tiles * self.lanes)
+    def _declare_arrays(self) -> None:
+        """The private arrays of single queries: scores of a block, and the query."""
+        self.writer.array("s", self.keys, F32)
+        self.writer.array("q", self.D, F32)
 
-    def _parts(self, row: Index, head: Index) -> Parts:
-        """What a tile needs to know."""
-        q, k, v = self.made.operands[:3]
-        group = head // (self.H // self.G)
-
-        def element(operand: int) -> Callable[[Expr, Index], Expr]:
-            def at(position: Expr, place: Index) -> Expr:
-                where = as_index(position, 0, self.C - 1)
-                return self.builder.at(operand, (row, group, where, place))
-
-            return at
-
-        return Parts(
-            self.D,
-            lambda step, place: self.builder.at(q, (row, head, step, place)),
-            element(k),
-            element(v),
-            lambda step: self._seen(row, step),
-            self._score,
-        )
+    def _entry(self, row: Index, head: Index, entry: Index) -> None:
+        """A query, or all of a key head."""
+        if self.updates:
+            self._owned(row, head)
+        else:
+            self._query(row, head, entry)
 
     def _score(self, product: Expr) -> Expr:
         """A product of query and key, scaled and bent."""
@@ -227,22 +177,24 @@ class Attention:
         cap = constant(F32, self["soft_cap"])
         return Apply(F32, "mul", Apply(F32, "tanh", Apply(F32, "div", score, cap)), cap)
 
-    def _owned(self, entry: Index) -> None:
+    def _masked(self, product: Expr, here: Expr, low: Expr, high: Expr) -> Expr:
+        """The score of a product with the key at a position, where that is seen."""
+        return select(softmax.within(here, low, high), self._score(product), softmax.NOTHING)
+
+    def _owned(self, row: Index, head: Index) -> None:
         """Append a key head's new entries, then attend with every query head that uses it."""
-        row, head = digits(entry, (self.B, self.G))
         for position, result in zip(self.updates, self.group.exits[1:], strict=True):
             made = self.graph.block.instructions[position]
             with self.writer.scope():
                 append(self.writer, self.builder, made, result, (row, head, number(0)))
-        share = self.H // self.G
-        with self.writer.loop(Axis("g", share), 0, share):
-            self._query(row, head * share + axis("g", share), number(0))
+        with self.writer.loop(Axis("g", self.share), 0, self.share):
+            self._query(row, head * self.share + axis("g", self.share), number(0))
 
     def _query(self, row: Index, head: Index, step: Index) -> None:
         """One query: its scores block by block, and the values weighed by them."""
-        writer = self.writer
+        writer, at = self.writer, (row, head, step)
+        self.row, self.head = row, head // self.share
         low, high = (writer.scalar(bound) for bound in self._seen(row, step))
-        at = (row, head, step)
         self._each(
             lambda place: self.writer.put(
                 "q", place, self.builder.at(self.made.operands[0], (*at, place))
@@ -251,14 +203,13 @@ class Attention:
         wide, zero = bool(self.whole), constant(F32, 0.0)
         held = [Var(F32, writer.name("o"), wide) for _ in range(self.whole or self.D)]
         writer.declare_all(*((one, self._zero()) for one in held))
-        writer.declare_all((MOST, constant(F32, -math.inf)), (TOTAL, zero))
-        group = head // (self.H // self.G)
+        writer.declare_all((MOST, softmax.NOTHING), (TOTAL, zero))
         with writer.loop(Axis("j", self.C), low, high, self.keys):
             left = Coordinate(I32, self._beyond(high))
             count = writer.let(Apply(I32, "min", left, constant(I32, self.keys)), "n")
-            self._scores(row, group, count)
-            self._weigh(row, group, count, held)
-        by = writer.let(divisor(TOTAL), "by")
+            self._scores(count)
+            self._weigh(count, held)
+        by = writer.let(softmax.divisor(TOTAL), "by")
         for place, one in enumerate(held):
             with writer.lanes(self.lane if wide else None):
                 self._store((*at, self._place(place)), Apply(F32, "div", one, by))
@@ -290,62 +241,58 @@ class Attention:
         high = select(compare("gt", high, constant(I64, 0)), high, constant(I64, 0))
         return Apply(I32, "convert", low), Apply(I32, "convert", high)
 
-    def _key(self, row: Index, group: Index, operand: int, place: Index) -> Expr:
-        """Element ``place`` of the key or value at position ``j + jj``."""
-        here = Coordinate(I32, self.j + axis("jj", self.keys))
-        position = as_index(here, 0, self.C - 1)
-        return self.builder.at(self.made.operands[operand], (row, group, position, place))
+    def _element(self, operand: int, position: Expr, place: Index) -> Expr:
+        """Element ``place`` of the key (operand 1) or the value (2) at a position."""
+        at = self.row, self.head, as_index(position, 0, self.C - 1), place
+        return self.builder.at(self.made.operands[operand], at)
 
-    def _scores(self, row: Index, group: Index, count: Var) -> None:
+    @property
+    def _here(self) -> Expr:
+        """The position of the key at hand, of those of a block."""
+        return Coordinate(I32, self.j + axis("jj", self.keys))
+
+    def _scores(self, count: Var) -> None:
         """The scores of ``count`` keys into ``s``; what is left of the block is -inf."""
         writer, jj = self.writer, axis("jj", self.keys)
         with writer.loop(Axis("jj", self.keys), 0, self.keys):
             with writer.when(less(jj, count)):
-                writer.put("s", jj, self._dot(row, group))
+                writer.put("s", jj, self._dot())
             with writer.otherwise():
-                writer.put("s", jj, constant(F32, -math.inf))
+                writer.put("s", jj, softmax.NOTHING)
 
-    def _dot(self, row: Index, group: Index) -> Expr:
+    def _dot(self) -> Expr:
         """The query times one key."""
         writer = self.writer
         held = writer.declare(self._zero(), writer.name("d"))
 
         def body(place: Index) -> None:
-            factors = (Cell(F32, "q", place), self._key(row, group, 1, place))
+            factors = (Cell(F32, "q", place), self._element(1, self._here, place))
             writer.assign(held, writer.apply("fma", F32, *map(writer.value, factors), held))
 
         self._each(body)
         return writer.folded("add", held) if self.whole else held
 
-    def _weigh(self, row: Index, group: Index, count: Var, held: list[Var]) -> None:
+    def _weigh(self, count: Var, held: list[Var]) -> None:
         """Turn the scores of a block into weights and add the values, rescaling what was there."""
         writer, lane = self.writer, axis("lane", self.lanes)
         with writer.lanes(self.lane):
             inside = compare("lt", Coordinate(I32, lane), count)
-            score = select(inside, self._score(Cell(F32, "s", lane)), constant(F32, -math.inf))
+            score = select(inside, self._score(Cell(F32, "s", lane)), softmax.NOTHING)
             scores = writer.let(writer.wide(score))
-        writer.let(greater(self._greatest(scores), MOST), NOW.name)
-        less_by = shift(NOW)
-        kept = writer.scalar(Apply(F32, "exp", Apply(F32, "sub", MOST, less_by)))
-        keep = writer.let(kept, "keep")
+        # A NaN is left alone here: it shows up in the sum instead.
+        greatest = writer.scalar(pairwise(writer, scores, softmax.greater))
+        writer.let(softmax.greater(greatest, MOST), NOW.name)
+        less_by = softmax.shift(NOW)
+        keep = writer.let(writer.scalar(softmax.weight(MOST, less_by)), "keep")
         with writer.lanes(self.lane):
-            weight = Apply(F32, "exp", Apply(F32, "sub", scores, less_by))
-            weights = writer.let(writer.wide(weight))
+            weights = writer.let(writer.wide(softmax.weight(scores, less_by)))
         writer.emit(Store(F32, "s", number(0), weights))
         added = writer.folded("add", weights)
         writer.assign(TOTAL, writer.total([writer.apply("mul", F32, TOTAL, keep), added]))
         writer.assign(MOST, NOW)
-        self._add_values(row, group, count, held, keep)
+        self._add_values(count, held, keep)
 
-    def _greatest(self, scores: Var) -> Expr:
-        """The greatest score of a block; NaN shows up in the sum instead."""
-        parts: list[Expr] = [Lane(scores, i) for i in range(self.lanes)]
-        while len(parts) > 1:
-            half = len(parts) // 2
-            parts = [greater(parts[i], parts[i + half]) for i in range(half)]
-        return self.writer.scalar(parts[0])
-
-    def _add_values(self, row: Index, group: Index, count: Var, held: list[Var], keep: Var) -> None:
+    def _add_values(self, count: Var, held: list[Var], keep: Var) -> None:
         writer = self.writer
         for one in held:
             writer.assign(one, writer.apply("mul", F32, one, keep))
@@ -353,7 +300,7 @@ class Attention:
             weight = writer.let(Read(F32, "s", axis("jj", self.keys)))
             for place, one in enumerate(held):
                 with writer.lanes(self.lane if self.whole else None):
-                    value = writer.value(self._key(row, group, 2, self._place(place)))
+                    value = writer.value(self._element(2, self._here, self._place(place)))
                 writer.assign(one, writer.apply("fma", F32, weight, value, one))
 
     def _place(self, number_: int) -> Index:

@@ -15,18 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ptir.codegen.expressions.expr import (
-    Apply,
-    Coordinate,
-    Expr,
-    Load,
-    Var,
-    as_index,
-    constant,
-)
+from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var, as_index, constant
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, flatten, number
+from ptir.codegen.families.attention import softmax
 from ptir.codegen.families.attention.coop import ZERO, TeamAttention, block_of
-from ptir.codegen.families.attention.serial import NOW, TOTAL, Attention, divisor, greater, shift
+from ptir.codegen.families.attention.serial import NOW, TOTAL, Attention
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished, scratch_value
@@ -148,7 +141,7 @@ class Combination(Attention):
             step, within = r // split.share, r % split.share
             self._combine(row * self.G + head, r, place)
             where = row, head * split.share + within, step, place
-            self._store(where, Apply(F32, "div", RESULT, divisor(TOTAL)))
+            self._store(where, Apply(F32, "div", RESULT, softmax.divisor(TOTAL)))
         return finished(self.group, writer, items, members=members)
 
     def _combine(self, heads: Index, r: Index, place: Index) -> None:
@@ -161,12 +154,12 @@ class Combination(Attention):
             return Load(F32, value, at + further)
 
         one = number(0)
-        writer.declare(constant(F32, -math.inf), NOW.name)
+        writer.declare(softmax.NOTHING, NOW.name)
         with writer.loop(Axis("part", parts), 0, parts):
-            writer.assign(NOW, writer.scalar(greater(left(MOSTS, one), NOW)))
+            writer.assign(NOW, writer.scalar(softmax.greater(left(MOSTS, one), NOW)))
         writer.declare(ZERO, TOTAL.name, RESULT.name)
         with writer.loop(Axis("part", parts), 0, parts):
-            weight = Apply(F32, "exp", Apply(F32, "sub", left(MOSTS, one), shift(NOW)))
+            weight = softmax.weight(left(MOSTS, one), softmax.shift(NOW))
             added = Apply(F32, "mul", weight, left(TOTALS, one))
             writer.assign(TOTAL, writer.scalar(Apply(F32, "add", TOTAL, added)))
             factors = [writer.scalar(x) for x in (weight, left(VALUES, place))]

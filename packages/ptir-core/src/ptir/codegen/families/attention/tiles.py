@@ -9,8 +9,6 @@ the key, so that what a query does not see cannot reach it, not even as a NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from ptir.codegen.expressions.expr import (
@@ -20,15 +18,16 @@ from ptir.codegen.expressions.expr import (
     Expr,
     Var,
     as_index,
-    compare,
     constant,
     select,
 )
 from ptir.codegen.expressions.index import Axis, Index, axis, number
-from ptir.codegen.kernel_ir.conditions import all_of
+from ptir.codegen.families.attention import softmax
+from ptir.codegen.families.attention.serial import Attention
+from ptir.codegen.kernel_ir.conditions import all_of, less
 from ptir.codegen.kernel_ir.nodes import Store
 from ptir.codegen.kernel_ir.values import Here, Read
-from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.kernel import Group, Kernel, Site
 from ptir.types import BOOL, F32, I32
 
 KEYS: Final = 32
@@ -36,45 +35,47 @@ KEYS: Final = 32
 STRIP: Final = 8
 """Scores, or results, that grow in registers at once."""
 J: Final = axis("j", 1 << 30)
-"""Where a block begins; ``Parts`` know the range of positions."""
+"""Where a block begins; ``_element`` knows the range of positions."""
 MOST, TOTAL, NOW, KEEP = (Var(F32, name, True) for name in ("most", "total", "now", "keep"))
 LOW, HIGH = (Var(I32, name, True) for name in ("low", "high"))
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a tile needs to know of its attention call, for one row and head.
-
-    ``query(step, place)``, ``key(position, place)`` and ``value(position, place)`` are elements,
-    ``seen(step)`` the first position that a query sees and the one after the last, i32, and
-    ``score(product)`` what is left to do to a product of query and key.
-    """
-
-    size: int
-    query: Callable[[Index, Index], Expr]
-    key: Callable[[Expr, Index], Expr]
-    value: Callable[[Expr, Index], Expr]
-    seen: Callable[[Index], tuple[Expr, Expr]]
-    score: Callable[[Expr], Expr]
+def write(group: Group, site: Site) -> Kernel:
+    """Tiles of queries where one is full and no item appends, else queries one by one."""
+    made = TiledAttention(group, site)
+    return (Attention(group, site) if made.updates or not made.tiles else made).kernel()
 
 
-class QueryTile:
-    """Writes the attention of ``lanes`` queries from ``first`` on."""
+class TiledAttention(Attention):
+    """One attention call whose queries are attended to as vectors, while its kernel is written."""
 
-    def __init__(self, writer: Writer, parts: Parts, first: Index) -> None:
-        self.writer, self.parts, self.first = writer, parts, first
-        self.lanes = writer.dialect.lanes
-        self.lane = Axis("lane", self.lanes)
+    def __init__(self, group: Group, site: Site) -> None:
+        super().__init__(group, site)
+        self.tiles, self.left = divmod(self.T, self.lanes)
 
-    @staticmethod
-    def declare(writer: Writer, size: int) -> None:
-        """The private arrays of tiles of heads of ``size`` elements."""
-        lanes = writer.dialect.lanes
-        for name, count in (("qs", size), ("os", size), ("ps", KEYS), ("by", 1)):
-            writer.array(name, count * lanes, F32)
+    def kernel(self) -> Kernel:
+        """A loop over tiles of queries; those of a head that fill no tile are one entry more."""
+        return self._shared_out(self.H, self.tiles + (self.left > 0))
 
-    def write(self, store: Callable[[Index, Index, Expr], None]) -> None:
-        """The whole tile; ``store(step, place, result)`` is called for single elements."""
+    def _declare_arrays(self) -> None:
+        if self.left:
+            super()._declare_arrays()
+        for name, count in (("qs", self.D), ("os", self.D), ("ps", KEYS), ("by", 1)):
+            self.writer.array(name, count * self.lanes, F32)
+
+    def _entry(self, row: Index, head: Index, entry: Index) -> None:
+        writer, left = self.writer, self.left
+        at = writer.let(Coordinate(I32, entry))
+        self.row, self.head, self.query_head = row, head // self.share, head
+        with writer.when(less(at, self.tiles) if left else None):
+            self.first = axis(at.name, self.tiles) * self.lanes
+            self._tile()
+        if left:
+            with writer.otherwise(), writer.loop(Axis("t", left), 0, left):
+                self._query(row, head, axis("t", left) + self.tiles * self.lanes)
+
+    def _tile(self) -> None:
+        """The queries from ``first`` on."""
         writer = self.writer
         self._load_queries()
         low, high = self._ranges()
@@ -87,27 +88,28 @@ class QueryTile:
             with writer.otherwise():
                 furthest = as_index(high[1], 0, J.high) - 1
                 self._block(writer.let(Coordinate(I32, furthest), "last"))
-        self._finish(store)
+        self._finish()
 
     def _splat(self, value: float) -> Expr:
         return self.writer.widened(constant(F32, value))
 
     def _load_queries(self) -> None:
         """Queries transposed: a vector of queries for each place; results start at zero."""
-        writer, size, lane = self.writer, self.parts.size, axis("lane", self.lanes)
-        d = axis("d", size)
+        writer, size, lane = self.writer, self.D, axis("lane", self.lanes)
+        d, query = axis("d", size), self.made.operands[0]
         with writer.loop(self.lane, 0, self.lanes), writer.loop(Axis("d", size), 0, size):
-            writer.put("qs", d * self.lanes + lane, self.parts.query(self.first + lane, d))
+            found = self.builder.at(query, (self.row, self.query_head, self.first + lane, d))
+            writer.put("qs", d * self.lanes + lane, found)
         with writer.loop(Axis("d", size), 0, size):
             writer.emit(Store(F32, "os", d * self.lanes, self._splat(0.0)))
 
     def _ranges(self) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
         """What the first and the last query see; what each sees is in ``low`` and ``high``."""
         writer = self.writer
-        ends = [self.parts.seen(self.first + place) for place in (0, self.lanes - 1)]
+        ends = [self._seen(self.row, self.first + place) for place in (0, self.lanes - 1)]
         (low, high), (later, furthest) = [[writer.scalar(bound) for bound in end] for end in ends]
         with writer.lanes(self.lane):
-            bounds = self.parts.seen(self.first + axis("lane", self.lanes))
+            bounds = self._seen(self.row, self.first + axis("lane", self.lanes))
             for variable, bound in zip((LOW, HIGH), bounds, strict=True):
                 writer.let(writer.wide(bound), variable.name)
         return (low, later), (high, furthest)
@@ -118,26 +120,22 @@ class QueryTile:
         writer.declare(MOST, NOW.name)
         for start in range(0, KEYS, STRIP):
             with writer.scope():
-                self._scores(start, last)
+                self._strip_of_scores(start, last)
         with writer.lanes(self.lane):
-            nothing = compare("eq", NOW, constant(F32, -math.inf))
-            shifted = writer.wide(select(nothing, constant(F32, 0.0), NOW))
-            shift = writer.let(shifted, "shift")
-            keep = writer.wide(Apply(F32, "exp", Apply(F32, "sub", MOST, shift)))
-            writer.let(keep, KEEP.name)
+            less_by = writer.let(writer.wide(softmax.shift(NOW)), "shift")
+            writer.let(writer.wide(softmax.weight(MOST, less_by)), KEEP.name)
         writer.assign(MOST, NOW)
         writer.assign(TOTAL, writer.apply("mul", F32, TOTAL, KEEP))
         with writer.loop(Axis("i", KEYS), 0, KEYS):
             at = axis("i", KEYS) * self.lanes
             score = writer.let(Read(F32, "ps", at, True), "score")
             with writer.lanes(self.lane):
-                weight = writer.wide(Apply(F32, "exp", Apply(F32, "sub", score, shift)))
-                held = writer.let(weight)
+                held = writer.let(writer.wide(softmax.weight(score, less_by)))
             writer.emit(Store(F32, "ps", at, held))
             writer.assign(TOTAL, writer.total([TOTAL, held]))
-        for start in range(0, self.parts.size, STRIP):
+        for start in range(0, self.D, STRIP):
             with writer.scope():
-                self._values(range(start, min(start + STRIP, self.parts.size)), last)
+                self._strip_of_values(range(start, min(start + STRIP, self.D)), last)
 
     def _position(self, offset: Index, last: Var | None) -> Expr:
         """A position of the block; none that no query sees."""
@@ -146,32 +144,30 @@ class QueryTile:
 
     def _sees(self, offset: Index) -> Expr:
         """Whether a lane's query sees a key of the block."""
-        at = Coordinate(I32, J + offset)
-        return Apply(BOOL, "and", compare("ge", at, LOW), compare("lt", at, HIGH))
+        return softmax.within(Coordinate(I32, J + offset), LOW, HIGH)
 
-    def _scores(self, start: int, last: Var | None) -> None:
+    def _strip_of_scores(self, start: int, last: Var | None) -> None:
         """The scores of ``STRIP`` keys, put into ``ps``; ``now`` becomes their maximum."""
-        writer, size = self.writer, self.parts.size
+        writer, size = self.writer, self.D
         sums = [Var(F32, f"s{n}", True) for n in range(STRIP)]
         writer.declare_all(*((one, self._splat(0.0)) for one in sums))
         with writer.loop(Axis("d", size), 0, size):
             d = axis("d", size)
             query = writer.let(Read(F32, "qs", d * self.lanes, True), "query")
             for n, one in enumerate(sums):
-                key = writer.scalar(self.parts.key(self._position(number(start + n), last), d))
+                key = writer.scalar(self._element(1, self._position(number(start + n), last), d))
                 writer.assign(one, writer.apply("fma", F32, key, query, one))
         for n, one in enumerate(sums):
             with writer.lanes(self.lane):
-                score = self.parts.score(one)
+                score = self._score(one)
                 if last is not None:
                     seen = self._sees(number(start + n))
-                    score = select(seen, score, constant(F32, -math.inf))
+                    score = select(seen, score, softmax.NOTHING)
                 held = writer.let(writer.wide(score))
-                best = select(compare("gt", held, NOW), held, NOW)
-                writer.assign(NOW, writer.wide(best))
+                writer.assign(NOW, writer.wide(softmax.greater(held, NOW)))
             writer.emit(Store(F32, "ps", number((start + n) * self.lanes), held))
 
-    def _values(self, places: range, last: Var | None) -> None:
+    def _strip_of_values(self, places: range, last: Var | None) -> None:
         """Rescale a strip of results and add the block's values, weighed."""
         writer = self.writer
         sums = [Var(F32, f"o{place}", True) for place in places]
@@ -182,7 +178,7 @@ class QueryTile:
             i = axis("i", KEYS)
             weight = writer.let(Read(F32, "ps", i * self.lanes, True), "weight")
             for place, one in zip(places, sums, strict=True):
-                value = writer.scalar(self.parts.value(self._position(i, last), number(place)))
+                value = writer.scalar(self._element(2, self._position(i, last), number(place)))
                 made = writer.apply("fma", F32, value, weight, one)
                 if last is not None:
                     with writer.lanes(self.lane):
@@ -191,16 +187,15 @@ class QueryTile:
         for place, one in zip(places, sums, strict=True):
             writer.emit(Store(F32, "os", number(place * self.lanes), one))
 
-    def _finish(self, store: Callable[[Index, Index, Expr], None]) -> None:
+    def _finish(self) -> None:
         """Results divided by the sums of their weights; a query that sees nothing gives zero."""
-        writer, size = self.writer, self.parts.size
+        writer, size = self.writer, self.D
         with writer.lanes(self.lane):
-            none = compare("eq", TOTAL, constant(F32, 0.0))
-            by = writer.wide(select(none, constant(F32, 1.0), TOTAL))
+            by = writer.wide(softmax.divisor(TOTAL))
         writer.emit(Store(F32, "by", number(0), by))
         with writer.loop(self.lane, 0, self.lanes):
             place, d = axis("lane", self.lanes), axis("d", size)
             with writer.loop(Axis("d", size), 0, size):
                 held = Cell(F32, "os", d * self.lanes + place)
                 found = Apply(F32, "div", held, Cell(F32, "by", place))
-                store(self.first + place, d, found)
+                self._store((self.row, self.query_head, self.first + place, d), found)

@@ -23,11 +23,9 @@ def is_update(made: Instruction | None) -> bool:
     return made is not None and made.op == "composite" and made.name == "cache_update"
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Group:
     """Every cache update on its own."""
     made = graph.block.instructions[position]
-    if not is_update(made):
-        return None
     (result,) = graph.results[position]
     cache = made.operands[0]
     return Group(

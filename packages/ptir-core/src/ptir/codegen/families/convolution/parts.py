@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from ptir.codegen.expressions.elementwise import cast
-from ptir.codegen.expressions.expr import Const, Expr, Load, constant
+from ptir.codegen.expressions.expr import Apply, Const, Expr, Load, constant
 from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, digits, flatten
 from ptir.codegen.expressions.movement import limited, spread
 from ptir.codegen.families.convolution.match import Cut, Detail, columns_in, cut
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.epilogue import builder_of
+from ptir.codegen.schedules.epilogue import builder_of, store
 from ptir.codegen.schedules.kernel import Group, Site, scratch_value
 from ptir.codegen.weights.filters import Convolution
 from ptir.codegen.weights.panels import LANES, Panels
@@ -23,8 +23,8 @@ SHARED = 1 << 16
 """More than any number of items."""
 
 
-class Parts:
-    """One convolution while it is written, and where its factors come from."""
+class Convolving:
+    """One convolution while a kernel of either schedule is written."""
 
     def __init__(self, group: Group, site: Site) -> None:
         self.group, self.site = group, site
@@ -33,6 +33,37 @@ class Parts:
         self.writer: Writer = site.writer()
         self.builder = builder_of(group, site)
         self.hero = site.graph.results[self.detail.position][0]
+
+    def named(self, index: Index, size: int) -> Index:
+        """A place as a variable of its own, so that what is computed from it stays simple."""
+        if index.is_constant:
+            return index
+        return self.writer.let_index(self.writer.index(index), size)
+
+    def named_digits(self, flat: Index, sizes: Sequence[int]) -> list[Index]:
+        """The coordinates of a position, as variables."""
+        found = zip(digits(flat, sizes), sizes, strict=True)
+        return [self.named(index, size) for index, size in found]
+
+    def plain_weight(self, output: Index, taps: Sequence[Index], channel: Index) -> Expr:
+        """A weight as the program knows it."""
+        at = self.shape.weight_at(output, taps, channel)
+        return cast(F32, self.builder.at(self.shape.weight, at))
+
+    def finish(self, pixel: Index, output: Index, total: Expr) -> None:
+        """Add the bias to a result, and store what follows it."""
+        (exit,) = self.group.exits
+        if self.shape.bias is not None:
+            total = Apply(F32, "add", total, self.builder.at(self.shape.bias, (output,)))
+        flat = pixel * self.shape.outputs + output
+        store(self.writer, self.builder, (self.hero, total), exit, flat)
+
+
+class Parts(Convolving):
+    """A convolution cut into pieces, and where the factors of a piece come from."""
+
+    def __init__(self, group: Group, site: Site) -> None:
+        super().__init__(group, site)
         self.slabs = self.shape.batch * self.shape.places[0]
         results = math.prod(self.shape.places) * self.shape.batch * self.shape.outputs
         work = results * self.shape.inputs // LANES
@@ -44,12 +75,6 @@ class Parts:
         self.items = site.items(self.pieces, work)
         self.source, self.held = scratch_value(group, 0), scratch_value(group, 1)
         self.slab = self.row_piece = self.tile_piece = ZERO
-
-    def named(self, index: Index, size: int) -> Index:
-        """A place as a variable of its own, so that what is computed from it stays simple."""
-        if index.is_constant:
-            return index
-        return self.writer.let_index(self.writer.index(index), size)
 
     @contextmanager
     def over(self, name: str, size: int) -> Iterator[Index]:
@@ -275,8 +300,7 @@ class Parts:
         sizes = (*shape.taps, shape.own[1])
         with ExitStack() as loops:
             inner = [loops.enter_context(self.over(f"g{n}", size)) for n, size in enumerate(sizes)]
-            at = shape.weight_at(output, inner[:3], inner[3])
-            weight = cast(F32, self.builder.at(shape.weight, at))
+            weight = self.plain_weight(output, inner[:3], inner[3])
             self._hold(place, flatten(inner, sizes), weight)
 
     def _hold(self, place: int, input: Index, weight: Expr) -> None:

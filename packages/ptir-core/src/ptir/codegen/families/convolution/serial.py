@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from ptir.codegen.expressions.expr import (
     Apply,
@@ -20,7 +21,6 @@ from ptir.codegen.expressions.index import (
     Axis,
     Index,
     axis,
-    digits,
     flatten,
     number,
     replaced,
@@ -30,13 +30,17 @@ from ptir.codegen.families.convolution.parts import LANE, Parts
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.statements import Whole
 from ptir.codegen.kernel_ir.values import Lane, Read, Splat
-from ptir.codegen.schedules.epilogue import store
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.codegen.weights.panels import LANES
 from ptir.types import BOOL, F32, I32, TensorType
 
+Sums: TypeAlias = Sequence[Sequence[Var]]
+"""The sums of a tile, by pixel and panel."""
+Places: TypeAlias = Sequence[tuple[Index, Index]]
+"""The row and column of each pixel of a tile, within the piece."""
 
-class _Convolving(Parts, ABC):
+
+class _Pieces(Parts, ABC):
     """What both schedules share."""
 
     def kernel(self) -> Kernel:
@@ -44,13 +48,9 @@ class _Convolving(Parts, ABC):
         writer, cut = self.writer, self.cut
         part = writer.share(self.pieces, self.items)
         with writer.loop(Axis("q", self.pieces), *part, rolled=True):
-            split = digits(axis("q", self.pieces), (self.slabs, cut.row_pieces, cut.tile_pieces))
-            self.slab, self.row_piece, self.tile_piece = (
-                self.named(index, size)
-                for index, size in zip(
-                    split, (self.slabs, cut.row_pieces, cut.tile_pieces), strict=True
-                )
-            )
+            sizes = self.slabs, cut.row_pieces, cut.tile_pieces
+            split = self.named_digits(axis("q", self.pieces), sizes)
+            self.slab, self.row_piece, self.tile_piece = split
             if not self.direct:
                 self.copy()
             self._panels()
@@ -68,14 +68,7 @@ class _Convolving(Parts, ABC):
             first = self.named(self.tile_piece * cut.tiles, count)
             ends = first, _least(first + cut.tiles, count)
         with writer.loop(Axis("p", count), *ends, rolled=True):
-            group, tile = (
-                self.named(index, size)
-                for index, size in zip(
-                    digits(axis("p", count), (cut.groups, cut.across)),
-                    (cut.groups, cut.across),
-                    strict=True,
-                )
-            )
+            group, tile = self.named_digits(axis("p", count), (cut.groups, cut.across))
             self._tile_of_panels(group, tile)
 
     def _tile_of_panels(self, group: Index, tile: Index) -> None:
@@ -137,16 +130,10 @@ class _Convolving(Parts, ABC):
             pixels = [self.pixel(row + i, at[1] + j) for i, j in places]
             for p in range(panels):
                 with writer.scope():
-                    self._finish(group, panel + p, pixels, [line[p] for line in sums])
+                    self._results(group, panel + p, pixels, [line[p] for line in sums])
 
     @abstractmethod
-    def sums(
-        self,
-        group: Index,
-        panel: Index,
-        sums: Sequence[Sequence[Var]],
-        places: Sequence[tuple[Index, Index]],
-    ) -> None:
+    def sums(self, group: Index, panel: Index, sums: Sums, places: Places) -> None:
         """Add every product to the tile's sums."""
 
     # --- the epilogue ---
@@ -157,7 +144,7 @@ class _Convolving(Parts, ABC):
         flat = (self.slab * height + row) * width + column
         return self.named(flat, self.slabs * height * width)
 
-    def _finish(
+    def _results(
         self, group: Index, panel: Index, pixels: Sequence[Index], sums: Sequence[Var]
     ) -> None:
         """The epilogue and the store of 16 outputs of every pixel; the last panel may have less."""
@@ -169,20 +156,13 @@ class _Convolving(Parts, ABC):
             with writer.when(less(panel, whole) if is_left else None), writer.lanes(LANE):
                 output = group * own + _below(panel, whole) * LANES + axis("lane", LANES)
                 for pixel, total in zip(pixels, sums, strict=True):
-                    self._store(pixel, output, total)
+                    self.finish(pixel, output, total)
         if is_left:
             with writer.otherwise() if is_whole else writer.scope():
                 for place in range(left):
                     output = group * own + (whole * LANES + place)
                     for pixel, total in zip(pixels, sums, strict=True):
-                        self._store(pixel, output, Lane(total, place))
-
-    def _store(self, pixel: Index, output: Index, total: Expr) -> None:
-        (exit,) = self.group.exits
-        if self.shape.bias is not None:
-            total = Apply(F32, "add", total, self.builder.at(self.shape.bias, (output,)))
-        flat = pixel * self.shape.outputs + output
-        store(self.writer, self.builder, (self.hero, total), exit, flat)
+                        self.finish(pixel, output, Lane(total, place))
 
     def ahead(self, expr: Expr, wide: bool, known: dict[Index, Var], beyond: int = 0) -> Read:
         """A load, in a loop over ``k`` or not, a short distance from a place that is known before.
@@ -226,16 +206,10 @@ def _below(named: Index, size: int) -> Index:
     return axis(variable.name, size)
 
 
-class Dense(_Convolving):
+class Dense(_Pieces):
     """Every output sees every channel of its group: one input is broadcast to 16 outputs."""
 
-    def sums(
-        self,
-        group: Index,
-        panel: Index,
-        sums: Sequence[Sequence[Var]],
-        places: Sequence[tuple[Index, Index]],
-    ) -> None:
+    def sums(self, group: Index, panel: Index, sums: Sums, places: Places) -> None:
         """Taps and channels, in the order of the weights."""
         shape, (_, channels) = self.shape, self.shape.own
         together = shape.groups == 1 and self.cut.pitch == channels and not self.direct
@@ -260,9 +234,7 @@ class Dense(_Convolving):
                 [self.ahead(weight, True, known) for weight in weights],
             )
 
-    def _run(
-        self, size: int, sums: Sequence[Sequence[Var]], xs: Sequence[Read], weights: Sequence[Read]
-    ) -> None:
+    def _run(self, size: int, sums: Sums, xs: Sequence[Read], weights: Sequence[Read]) -> None:
         """The innermost loop: every pixel of the tile times the weights of its panels."""
         writer = self.writer
         with self.over("k", size):
@@ -273,7 +245,7 @@ class Dense(_Convolving):
                     self.add(total, held, factor)
 
 
-class Depthwise(_Convolving):
+class Depthwise(_Pieces):
     """Every output sees one channel: 16 neighbouring channels side by side."""
 
     def local(self, channel: Index) -> Index:
@@ -305,13 +277,7 @@ class Depthwise(_Convolving):
                 with writer.when(last), self.over("u", left) as place:
                     one(place + whole * LANES, begin + vector * LANES + place)
 
-    def sums(
-        self,
-        group: Index,
-        panel: Index,
-        sums: Sequence[Sequence[Var]],
-        places: Sequence[tuple[Index, Index]],
-    ) -> None:
+    def sums(self, group: Index, panel: Index, sums: Sums, places: Places) -> None:
         """Tap by tap; those of a row are written out, so that pixels share what they load."""
         shape, writer = self.shape, self.writer
         channel = panel * LANES + axis("lane", LANES)

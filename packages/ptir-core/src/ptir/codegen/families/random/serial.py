@@ -6,7 +6,6 @@ in order in registers. What follows element by element (a float from the bits) j
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var, constant
@@ -15,7 +14,7 @@ from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Gather, Lane
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.epilogue import builder_of, epilogue, store
+from ptir.codegen.schedules.epilogue import builder_of, store, with_epilogue
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.codegen.weights.panels import LANES
 from ptir.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS
@@ -27,23 +26,9 @@ COST: Final = 40
 """Elementary operations behind a word."""
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Group:
     """Random words and what follows them element by element."""
-    made = graph.block.instructions[position]
-    if made.op != "rng_bits":
-        return None
-    found = epilogue(graph, position, _places(made.types[0].size))
-    reads = tuple(sorted({*made.operands, *found.reads}))
-    return Group("random", found.members, reads, (found.exit,), position)
-
-
-def _places(size: int) -> Iterator[Index]:
-    """The flat positions at which words are held: whole vectors, and single ones at the end."""
-    whole, left = divmod(size, LANES * WORDS)
-    if whole:
-        for part in range(WORDS):
-            yield axis("v", whole) * (LANES * WORDS) + part * LANES + axis("lane", LANES)
-    yield from map(number, range(size - left, size))
+    return with_epilogue("random", graph, position, WORDS)
 
 
 def write(group: Group, site: Site) -> Kernel:

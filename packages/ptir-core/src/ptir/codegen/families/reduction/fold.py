@@ -8,17 +8,15 @@ neighbouring outputs read neighbouring elements, and the windows of a sliding wi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 from ptir.codegen.expressions.elementwise import rounded
 from ptir.codegen.expressions.expr import Coordinate, Expr, compare, constant, select
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
-from ptir.codegen.expressions.movement import spread
-from ptir.codegen.families.reduction.rows import WIDEST
+from ptir.codegen.expressions.movement import tapped
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.epilogue import builder_of, epilogue, store
+from ptir.codegen.schedules.epilogue import builder_of, store, with_epilogue
 from ptir.codegen.schedules.folds import held, identity, take_better
 from ptir.codegen.schedules.groups import threads
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
@@ -27,22 +25,9 @@ from ptir.ops.sliding import window_dimensions
 from ptir.types import I32
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Group:
     """Every reduction of numbers or masks, along axes or in windows, and every arg-max."""
-    made = graph.block.instructions[position]
-    if made.op not in ("reduce", "arg_max", "reduce_window"):
-        return None
-    found = epilogue(graph, position, _places(made.types[0].size))
-    reads = tuple(sorted({*made.operands, *found.reads}))
-    return Group("fold", found.members, reads, (found.exit,), position)
-
-
-def _places(size: int) -> Iterator[Index]:
-    """The flat positions at which results are held: whole vectors, and single ones at the end."""
-    whole, left = divmod(size, WIDEST)
-    if whole:
-        yield axis("v", whole) * WIDEST + axis("lane", WIDEST)
-    yield from map(number, range(size - left, size))
+    return with_epilogue("fold", graph, position)
 
 
 def write(group: Group, site: Site) -> Kernel:
@@ -94,12 +79,7 @@ class _Fold:
         geometry: dict[str, Any] = {k: v for k, v in self._made.attributes.items() if k != "kind"}
         window = digits(axis("j", self.length), geometry["window"])
         places, found = digits(flat, self._type.shape), window_dimensions(self._shape, **geometry)
-        tapped = [
-            place * dimension.stride + tap * dimension.window_dilation - dimension.low
-            for place, tap, dimension in zip(places, window, found, strict=True)
-        ]
-        gaps = [dimension.base_dilation - 1 for dimension in found]
-        inside, at = spread(tapped, self._shape, gaps)
+        inside, at = tapped(places, window, found)
         outside = identity(self._made.attributes["kind"], self._type.dtype)
         if not math.prod(self._shape):
             return outside

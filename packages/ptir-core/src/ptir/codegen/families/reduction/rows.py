@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +30,7 @@ from ptir.codegen.fusion.regions import exits
 from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.epilogue import builder_of
 from ptir.codegen.schedules.folds import COMBINE, held, identity, take_better
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.ir.program import Instruction
@@ -231,6 +233,26 @@ class RowWriter:
                 self._results[value] = self._arg(made)
             self._kept |= ready
 
+    def write(self) -> None:
+        """Write the stages, and store the exits."""
+        self.stages()
+        for value in self.rows.exits:
+            self._store(value)
+
+    def _store(self, value: int) -> None:
+        """Store an exit: one element a row, or all of them."""
+        writer, row, size = self.writer, self.row, self.rows.size
+        type = self.graph.type(value)
+        if (type.size == self.rows.count and size > 1) or value in self._results:
+            with self._once():
+                writer.store(value, type.dtype, row, self.exit(value, number(0)))
+            return
+        self.each(lambda at: writer.store(value, type.dtype, row * size + at, self.exit(value, at)))
+
+    def _once(self) -> AbstractContextManager[None]:
+        """A block for what is done once a row."""
+        return nullcontext()
+
     def _array(self, name: str) -> str:
         """Declare an array for the elements of a row; gives its name."""
         return self.writer.array(name, self.rows.size, F32)
@@ -363,25 +385,7 @@ def write(group: Group, site: Site) -> Kernel:
     rows: Rows = group.detail
     writer = site.writer()
     items = site.items(rows.count, rows.count * rows.size * 4 * (1 + len(rows.stages)))
-    builder = site.builder()
-    inside = {v for p in group.members for v in site.graph.results[p]}
-    builder.stored = lambda v: v not in inside and site.stored(v)
+    builder = builder_of(group, site)
     with writer.loop(Axis("r", rows.count), *writer.share(rows.count, items)):
-        row = axis("r", rows.count)
-        body = RowWriter(writer, builder, rows, row)
-        body.stages()
-        for value in rows.exits:
-            _store(body, value, row)
+        RowWriter(writer, builder, rows, axis("r", rows.count)).write()
     return finished(group, writer, items)
-
-
-def _store(body: RowWriter, value: int, row: Index) -> None:
-    writer, type = body.writer, body.graph.type(value)
-    if (type.size == body.rows.count and body.rows.size > 1) or value in body._results:
-        writer.store(value, type.dtype, row, body.exit(value, number(0)))
-        return
-    body.each(
-        lambda place: writer.store(
-            value, type.dtype, row * body.rows.size + place, body.exit(value, place)
-        )
-    )

@@ -8,14 +8,16 @@ members hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
-from ptir.codegen.expressions.expr import Coordinate, Expr, compare, constant, select
-from ptir.codegen.expressions.index import Index, axis, number
+from ptir.codegen.expressions.expr import Coordinate, Expr, constant, select
+from ptir.codegen.expressions.index import Index, axis
 from ptir.codegen.families.reduction.rows import Rows, RowWriter, write
 from ptir.codegen.fusion.graph import Builder
 from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.epilogue import builder_of
 from ptir.codegen.schedules.folds import held, identity, is_better, take_better
 from ptir.codegen.schedules.groups import Team, power_of_two, threads
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
@@ -34,15 +36,10 @@ def coop(group: Group, site: Site) -> Kernel:
     rows: Rows = group.detail
     if rows.size <= SHORT:
         return threads(write)(group, site)
-    writer, builder = site.writer(), site.builder()
-    inside = {v for p in group.members for v in site.graph.results[p]}
-    builder.stored = lambda v: v not in inside and site.stored(v)
+    writer, builder = site.writer(), builder_of(group, site)
     team = Team(writer, members_for(rows.size, site))
-    row = axis("item", rows.count)
-    body = TeamRows(writer, builder, fitting(rows, site.traits.shared // 2), row, team)
-    body.stages()
-    for value in rows.exits:
-        _store(body, value, row)
+    row, kept = axis("item", rows.count), fitting(rows, site.traits.shared // 2)
+    TeamRows(writer, builder, kept, row, team).write()
     return finished(group, writer, rows.count, members=team.members)
 
 
@@ -66,6 +63,10 @@ class TeamRows(RowWriter):
     ) -> None:
         super().__init__(writer, builder, rows, row)
         self.team = team
+
+    def _once(self) -> AbstractContextManager[None]:
+        """A block of the first member."""
+        return self.team.first()
 
     def _array(self, name: str) -> str:
         """Shared memory; every member uses the places that are its own."""
@@ -111,17 +112,3 @@ def better(a: Sequence[Expr], b: Sequence[Expr]) -> Sequence[Expr]:
     """The better of two elements with their places."""
     beats = is_better(*a, *b)
     return [select(beats, y, x) for x, y in zip(a, b, strict=True)]
-
-
-def _store(body: TeamRows, value: int, row: Index) -> None:
-    """Store an exit: one element a row, by the first member, or all of them."""
-    writer, type = body.writer, body.graph.type(value)
-    if type.size == body.rows.count:
-        with writer.when(compare("eq", Coordinate(I32, body.team.member), constant(I32, 0))):
-            writer.store(value, type.dtype, row, body.exit(value, number(0)))
-        return
-    body.each(
-        lambda place: writer.store(
-            value, type.dtype, row * body.rows.size + place, body.exit(value, place)
-        )
-    )

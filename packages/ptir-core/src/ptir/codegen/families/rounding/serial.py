@@ -42,10 +42,9 @@ def inlined(graph: Graph, position: int) -> bool:
 
 def match(graph: Graph, position: int) -> Group | None:
     """The group of one rounding."""
-    made = graph.block.instructions[position]
-    if not is_rounding(made) or inlined(graph, position):
+    if inlined(graph, position):
         return None
-    members = frozenset((position,))
+    members, made = frozenset((position,)), graph.block.instructions[position]
     return Group("rounding", members, made.operands, graph.results[position], exact=made.operands)
 
 

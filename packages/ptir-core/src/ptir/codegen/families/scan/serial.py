@@ -35,11 +35,9 @@ ALONE: Final = 128
 """Elements up to which a line belongs to one member of a group."""
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Group:
     """Every cumulative fold."""
     made = graph.block.instructions[position]
-    if made.op != "cumulative":
-        return None
     return Group("running", frozenset((position,)), made.operands, graph.results[position])
 
 

@@ -34,11 +34,9 @@ Range: TypeAlias = tuple[Whole, Whole]
 """Where a loop begins and ends."""
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Group:
     """Every scatter on its own."""
     made = graph.block.instructions[position]
-    if made.op != "scatter_reduce":
-        return None
     (result,) = graph.results[position]
     operand = made.operands[0]
     return Group(

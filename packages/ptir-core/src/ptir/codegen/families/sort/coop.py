@@ -99,8 +99,8 @@ class TeamLines(Lines):
                     self._assign(pair, here)
             self.team.fold(pair, earlier)
             self._assign(before, pair)
-            with writer.when(compare("eq", Coordinate(I32, self.team.member), constant(I32, 0))):
-                self._give(axis("o", self.wanted), pair[1])
+            with self.team.first():
+                self.give(axis("o", self.wanted), pair[1])
         return finished(self.group, writer, self.lines, members=self.team.members)
 
     def _pair(self, rank: Expr, place: int, behind: str = "") -> tuple[Var, Var]:
@@ -111,13 +111,6 @@ class TeamLines(Lines):
     def _assign(self, pair: Sequence[Var], found: Sequence[Expr]) -> None:
         for one, value in zip(pair, found, strict=True):
             self.writer.assign(one, value)
-
-    def _give(self, place: Index, found: Var) -> None:
-        """The element that comes at ``place``, whose number in the line is ``found``."""
-        writer = self.writer
-        writer.store(self.indices, I32, self.result(place), found)
-        element = self.element(as_index(found, 0, self.size - 1))
-        writer.store(self.values, self.dtype, self.result(place), element)
 
     # --- whole lines ---
 
@@ -142,7 +135,7 @@ class TeamLines(Lines):
             self._swap(size, s)
         writer.barrier()
         with self.team.own(self.wanted, "o") as place:
-            self._give(place, self.strips[1].read(place))
+            self.give(place, self.strips[1].read(place))
         items, members = self.lines, self.team.members
         return finished(self.group, writer, items, self._types, members=members)
 

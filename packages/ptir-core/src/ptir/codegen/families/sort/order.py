@@ -26,8 +26,8 @@ from ptir.codegen.expressions.expr import (
 )
 from ptir.codegen.expressions.index import Axis, Index, axis, digits
 from ptir.codegen.fusion.graph import Graph
-from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.folds import pairwise
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished, scratch_value
 from ptir.ir.program import Instruction
 from ptir.types import F32, F64, I32, I64, U32, U64, DType, TensorType
@@ -38,11 +38,9 @@ VECTORS: Final = 8
 """Vectors whose best element decides whether any of theirs is looked at."""
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Group:
     """Every sort, and every choice of the greatest."""
     made = graph.block.instructions[position]
-    if made.op not in ("sort", "top_k"):
-        return None
     exact = () if is_few(made) else made.operands
     exits = graph.results[position]
     return Group("order", frozenset((position,)), made.operands, exits, position, exact)
@@ -169,13 +167,19 @@ class Lines:
 
     def write_results(self, index: Callable[[Index], Expr]) -> None:
         """Every index that is wanted, given by place, and the element it stands for."""
-        writer = self.writer
-        with writer.loop(Axis("o", self.wanted), 0, self.wanted):
+        with self.writer.loop(Axis("o", self.wanted), 0, self.wanted):
             place = axis("o", self.wanted)
-            found = index(place)
-            writer.store(self.indices, I32, self.result(place), found)
-            element = self.element(as_index(found, 0, self.size - 1))
-            writer.store(self.values, self.dtype, self.result(place), element)
+            self.give(place, index(place))
+
+    def give(self, place: Index, found: Expr) -> None:
+        """Store the element that comes at ``place``, whose number in the line is ``found``."""
+        self.writer.store(self.indices, I32, self.result(place), found)
+        self.give_value(place, found)
+
+    def give_value(self, place: Index, found: Expr) -> None:
+        """Store the element where its number is stored already."""
+        element = self.element(as_index(found, 0, self.size - 1))
+        self.writer.store(self.values, self.dtype, self.result(place), element)
 
 
 class Best(Lines):
@@ -203,10 +207,7 @@ class Best(Lines):
                 self._consider(axis("u", left) + (k + blocks * step))
         with writer.loop(Axis("o", k), 0, k):
             place = axis("o", k)
-            found = self.element(
-                as_index(Load(I32, self.indices, self.result(place)), 0, self.size - 1)
-            )
-            writer.store(self.values, self.dtype, self.result(place), found)
+            self.give_value(place, Load(I32, self.indices, self.result(place)))
 
     def _block(self, begin: Index, step: int) -> None:
         """Some vectors: only if their best belongs among the best are they looked at singly."""
@@ -215,15 +216,10 @@ class Best(Lines):
         with writer.lanes(Axis("lane", lanes)):
             for n in range(VECTORS):
                 one = self.rank(begin + n * lanes + axis("lane", lanes))
-                least = None if best is None else select(compare("lt", one, best), one, best)
-                best = writer.let(writer.wide(least or one))
+                best = writer.let(writer.wide(one if best is None else _earlier(one, best)))
         assert best is not None
-        parts: list[Expr] = [Lane(best, n) for n in range(lanes)]
-        while len(parts) > 1:
-            half = len(parts) // 2
-            pairs = zip(parts[:half], parts[half:], strict=True)
-            parts = [select(compare("lt", a, b), a, b) for a, b in pairs]
-        within = writer.when(writer.scalar(compare("lt", parts[0], self._worst())))
+        first = pairwise(writer, best, _earlier)
+        within = writer.when(writer.scalar(compare("lt", first, self._worst())))
         with within, writer.loop(Axis("w", step), 0, step):
             self._consider(begin + axis("w", step))
 
@@ -240,3 +236,8 @@ class Best(Lines):
 
     def _insert(self, place: Index, last: Expr) -> None:
         self.insert(place, last, self.result)
+
+
+def _earlier(a: Expr, b: Expr) -> Expr:
+    """The lesser of two ranks."""
+    return select(compare("lt", a, b), a, b)
