@@ -134,13 +134,14 @@ def in_words(side: Side, example: tuple[Index, Index]) -> Side:
 
 
 def word_of(pair: Sequence[Expr]) -> Load | None:
-    """Two neighbours of 16 bits as the word in which they lie, if they do."""
+    """Two neighbours of 16 or 8 bits as the word that they begin, if they lie at its begin."""
     first, second = pair
     if not isinstance(first, Load) or not isinstance(second, Load):
         return None
+    per = U32.bits // first.dtype.bits
     beside = first.source == second.source and second.index == first.index + 1
-    whole = first.dtype.bits == 16 and (first.index % 2).bounds == (0, 0)
-    return Load(U32, first.source, first.index // 2) if beside and whole else None
+    whole = per > 1 and (first.index % per).bounds == (0, 0)
+    return Load(U32, first.source, first.index // per) if beside and whole else None
 
 
 def narrowed(graph: Graph, value: int) -> int:

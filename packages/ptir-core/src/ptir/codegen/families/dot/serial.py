@@ -12,9 +12,9 @@ from ptir.codegen.expressions.elementwise import cast, rounded
 from ptir.codegen.expressions.expr import Expr, Load, Var, constant, walk
 from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, digits, number
 from ptir.codegen.families.reduction.rows import WIDEST
-from ptir.codegen.fusion.graph import Builder, Graph, Unfusible, follows
-from ptir.codegen.fusion.regions import exits
+from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.epilogue import builder_of, epilogue, store
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.codegen.schedules.matrix_sides import Side, in_words, narrowed, side_of
 from ptir.codegen.schedules.matrix_tile import Contraction, MatrixTile, Shape, shape_for
@@ -28,50 +28,20 @@ def match(graph: Graph, position: int) -> Group | None:
     made = graph.block.instructions[position]
     if made.op != "dot_general":
         return None
-    found = graph.results[position][0]
-    size = graph.type(found).size
-
-    def joins(reader: int) -> bool:
-        after = graph.block.instructions[reader]
-        return follows(after) and after.types[0].size == size
-
-    members, exit = frozenset((position,)), found
-    for value, inside in exits(graph, (found,), joins):
-        region = frozenset((position, *inside))
-        if not _aligned(graph, found, value, region):
-            break
-        members, exit = region, value
-    inner = {v for p in members for v in graph.results[p]}
-    reads = {v for p in members for v in graph.block.instructions[p].operands} - inner
-    return Group("dot", members, tuple(sorted(reads)), (exit,), position, made.operands)
+    behind = epilogue(graph, position, _places(graph, made))
+    reads = tuple(sorted(behind.reads.union(made.operands)))
+    return Group("dot", behind.members, reads, (behind.exit,), position, made.operands)
 
 
-def _aligned(graph: Graph, hero: int, value: int, members: frozenset[int]) -> bool:
-    """Whether the epilogue reads the contraction exactly where the kernel holds it."""
-    inside = {v for p in members for v in graph.results[p]}
-    type = graph.type(hero)
-    columns = math.prod(_free_sizes(graph, hero))
-    whole, left = divmod(columns, WIDEST)
-    row = axis("r", type.size // columns if columns else 0)
-    places = [axis("n", columns), axis("v", whole) * WIDEST + axis("lane", WIDEST)]
-    for place in (*places, axis("n", left) + whole * WIDEST):
-        flat = row * columns + place
-        held = (digits(flat, type.shape), Var(type.dtype, "acc"))
-        try:
-            builder = Builder(graph, lambda v: v not in inside, {hero: held})
-            builder.at(value, digits(flat, graph.type(value).shape))
-        except Unfusible:
-            return False
-    return True
-
-
-def _free_sizes(graph: Graph, hero: int) -> list[int]:
-    """The sizes of the right operand's free axes: the columns of the result."""
-    made = graph.instruction(hero)
-    assert made is not None
+def _places(graph: Graph, made: Instruction) -> list[Index]:
+    """Where the kernel holds results: one element, a vector, or what is left behind vectors."""
     taken = (*made.attributes["rhs_batch"], *made.attributes["rhs_contract"])
     shape = graph.type(made.operands[1]).shape
-    return [n for a, n in enumerate(shape) if a not in taken]
+    columns = math.prod(n for a, n in enumerate(shape) if a not in taken)
+    whole, left = divmod(columns, WIDEST)
+    row = axis("r", made.types[0].size // columns if columns else 0) * columns
+    vector = axis("v", whole) * WIDEST + axis("lane", WIDEST)
+    return [row + one for one in (axis("n", columns), vector, axis("n", left) + whole * WIDEST)]
 
 
 def write(group: Group, site: Site) -> Kernel:
@@ -84,9 +54,7 @@ class _Dot:
         self.group, self.site, self.graph = group, site, site.graph
         self.made: Instruction = self.graph.block.instructions[group.detail]
         self.writer: Writer = site.writer()
-        inside = {v for p in group.members for v in self.graph.results[p]}
-        self.builder = site.builder()
-        self.builder.stored = lambda v: v not in inside and site.stored(v)
+        self.builder = builder_of(group, site)
         self.hero = self.graph.results[group.detail][0]
         self.shapes = [self.graph.type(v).shape for v in self.made.operands]
         attributes = self.made.attributes
@@ -235,11 +203,8 @@ class _Dot:
     def _one(self, row: Index, column: Index, sum: Var) -> None:
         """The epilogue and the store of one result, or one per lane."""
         (exit,) = self.group.exits
-        flat = row * self.columns + column
-        held = (digits(flat, self.graph.type(self.hero).shape), rounded(self.dtype, sum))
-        type = self.graph.type(exit)
-        expr = self.builder.holding({self.hero: held}).at(exit, digits(flat, type.shape))
-        self.writer.store(exit, type.dtype, flat, expr)
+        held = self.hero, rounded(self.dtype, sum)
+        store(self.writer, self.builder, held, exit, row * self.columns + column)
 
     def _sum(self, row: Index, column: Index, wide: bool) -> Var:
         """The sum over the depth in one variable, lanes along columns if ``wide``."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from ptir.codegen.expressions.expr import Load, Var
-from ptir.codegen.expressions.index import Axis, axis, digits, number
+from ptir.codegen.expressions.expr import Load
+from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
 from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.families.matmul.blocked import Blocked
 from ptir.codegen.families.matmul.blocked_coop import TeamBlocked
@@ -26,8 +26,8 @@ from ptir.codegen.families.matmul.streamed import Streamed
 from ptir.codegen.families.matmul.streamed_coop import TeamStreamed
 from ptir.codegen.families.matmul.streamed_dots import StreamedDots
 from ptir.codegen.families.reduction.rows import Rows
-from ptir.codegen.fusion.graph import Builder, Graph, Unfusible, follows
-from ptir.codegen.fusion.regions import exits
+from ptir.codegen.fusion.graph import Builder, Graph
+from ptir.codegen.schedules.epilogue import epilogue
 from ptir.codegen.schedules.kernel import Group, Kernel, Site
 from ptir.codegen.weights.columns import panels_behind
 from ptir.codegen.weights.panels import LANES, panels_of
@@ -43,25 +43,12 @@ def match(graph: Graph, position: int) -> Group | None:
     product = _product(graph, position)
     if product is None:
         return None
-    found = graph.results[position][0]
-    type = graph.type(found)
-
-    def joins(reader: int) -> bool:
-        made = graph.block.instructions[reader]
-        return follows(made) and made.types[0].size == type.size
-
-    members, exit = frozenset((position,)), found
-    for value, inside in exits(graph, (found,), joins):
-        if not _aligned(graph, product, found, value, frozenset((position, *inside))):
-            break
-        members, exit = frozenset((position, *inside)), value
-    inner = {v for p in members for v in graph.results[p]}
-    behind = {v for p in members - {position} for v in graph.block.instructions[p].operands}
-    reads = behind - inner | product.own
+    behind = epilogue(graph, position, _places(product))
+    reads = tuple(sorted(behind.reads | product.own))
     exact = [product.packed]
     if product.rounded is not None and product.rounded.scales >= 0:
         exact += [product.rounded.scales, product.rounded.sums]
-    return Group("product", members, tuple(sorted(reads)), (exit,), product, tuple(exact))
+    return Group("product", behind.members, reads, (behind.exit,), product, tuple(exact))
 
 
 def _product(graph: Graph, position: int) -> Product | None:
@@ -131,22 +118,12 @@ def _contracts(made: Instruction, lhs: int, rhs: int) -> bool:
     return found == ((lhs,), (rhs,))
 
 
-def _aligned(
-    graph: Graph, product: Product, hero: int, value: int, members: frozenset[int]
-) -> bool:
-    """Whether the epilogue reads the product exactly where the kernel holds it."""
-    inside = {v for p in members for v in graph.results[p]}
+def _places(product: Product) -> list[Index]:
+    """Where the kernel holds results: a panel's outputs, or one by one those of the last."""
     whole, left = divmod(product.panels.outputs, LANES)
     vector = axis("p", whole) * LANES + axis("lane", LANES)
-    for place in (vector, *(number(whole * LANES + n) for n in range(left))):
-        flat = axis("m", product.rows) * product.panels.outputs + place
-        held = (digits(flat, graph.type(hero).shape), Var(F32, "acc"))
-        try:
-            builder = Builder(graph, lambda v: v not in inside, {hero: held})
-            builder.at(value, digits(flat, graph.type(value).shape))
-        except Unfusible:
-            return False
-    return True
+    row = axis("m", product.rows) * product.panels.outputs
+    return [row + one for one in (vector, *(number(whole * LANES + n) for n in range(left)))]
 
 
 def prologue(graph: Graph, group: Group, made: Mapping[int, Group]) -> tuple[int, Group] | None:

@@ -11,11 +11,13 @@ from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.epilogue import builder_of, store
 from ptir.codegen.schedules.kernel import Group, Site
+from ptir.codegen.schedules.matrix_sides import word_of
 from ptir.codegen.schedules.tiles import FEW
 from ptir.codegen.weights.panels import LANES, Panels
 from ptir.codegen.weights.quantized import Quantized
-from ptir.types import F32, I32, U32
+from ptir.types import F32, I32
 
 HELD: Final = 16384
 """Most activations that an item keeps to itself."""
@@ -88,9 +90,7 @@ class Writing:
         self.panels: Panels = self.product.panels
         self.writer: Writer = site.writer()
         self.graph = site.graph
-        inside = {v for p in group.members for v in self.graph.results[p]}
-        self.builder = site.builder()
-        self.builder.stored = lambda v: v not in inside and site.stored(v)
+        self.builder = builder_of(group, site)
         self.hero = self.graph.results[self.product.position][0]
         self.tiles = site.tiles
 
@@ -121,12 +121,16 @@ class Writing:
     def word_in_memory(self, row: Index, word: Index) -> Load | None:
         """A word of neighbouring activations of 16 or 8 bits, if they lie in memory as one."""
         per = 32 // self.graph.type(self.product.lhs).dtype.bits
-        found = self.activation(row, word * per)
-        next_ = self.activation(row, word * per + 1)
-        if not isinstance(found, Load) or not isinstance(next_, Load):
-            return None
-        whole = (found.index % per).bounds == (0, 0) and next_.index == found.index + 1
-        return Load(U32, found.source, found.index // per) if whole else None
+        return word_of([self.activation(row, word * per + n) for n in range(2)])
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the activations are a matrix in memory."""
+        if self.group.prologue is not None:
+            return False
+        inputs = Axis("k", self.product.inputs)
+        expr = self.activation(axis("m", self.product.rows), Index({inputs: 1}))
+        return isinstance(expr, Load) and expr.index.coefficient(inputs) == 1
 
     def zero(self) -> Expr:
         """What sums of f32 begin with."""
@@ -150,10 +154,7 @@ class Writing:
         """The epilogue and the store of one output, or one per lane."""
         (exit,) = self.group.exits
         flat = row * self.panels.outputs + output
-        held = (digits(flat, self.graph.type(self.hero).shape), sum)
-        type = self.graph.type(exit)
-        expr = self.builder.holding({self.hero: held}).at(exit, digits(flat, type.shape))
-        self.writer.store(exit, type.dtype, flat, expr)
+        store(self.writer, self.builder, (self.hero, sum), exit, flat)
 
     def finish_panel(self, row: Index, panel: Index, sum: Var) -> None:
         """The epilogue of a panel's 16 outputs; the last panel may have fewer.

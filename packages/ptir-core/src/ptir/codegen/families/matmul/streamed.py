@@ -14,7 +14,6 @@ from ptir.codegen.expressions.expr import (
     Const,
     Coordinate,
     Expr,
-    Load,
     Var,
     as_index,
     constant,
@@ -24,6 +23,7 @@ from ptir.codegen.families.matmul.parts import Writing, add_product
 from ptir.codegen.families.reduction.rows import Rows, RowWriter
 from ptir.codegen.kernel_ir.nodes import Store
 from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.epilogue import builder_of
 from ptir.codegen.schedules.kernel import Group, Kernel, finished
 from ptir.codegen.weights.panels import LANES
 from ptir.codegen.weights.quantized import Quantized
@@ -71,7 +71,7 @@ class Streamed(Writing):
     def _activations(self) -> bool:
         """Compute what is not simply stored into a private array; says whether there is one."""
         rows, size = self.product.rows, self.product.inputs
-        if self.group.prologue is None and self._is_stored():
+        if self.is_stored:
             return False
         writer = self.writer
         writer.array("x", rows * size, F32)
@@ -87,22 +87,12 @@ class Streamed(Writing):
     def _run(self, prologue: Group, row: Index) -> None:
         """The row program that makes the activations, for one row."""
         rows: Rows = prologue.detail
-        inside = {v for p in prologue.members for v in self.graph.results[p]}
-        builder = self.site.builder()
-        builder.stored = lambda v: v not in inside and self.site.stored(v)
-        body = RowWriter(self.writer, builder, rows, row)
+        body = RowWriter(self.writer, builder_of(prologue, self.site), rows, row)
         body.stages()
         body.each(lambda place: self._put(row, place, body.exit(rows.exits[0], place)))
 
     def _put(self, row: Index, place: Index, expr: Expr) -> None:
         self.writer.put("x", row * self.product.inputs + place, expr)
-
-    def _is_stored(self) -> bool:
-        """Whether the activations are a matrix in memory."""
-        expr = self.activation(axis("m", self.product.rows), axis("k", self.product.inputs))
-        if not isinstance(expr, Load):
-            return False
-        return expr.index.coefficient(Axis("k", self.product.inputs)) == 1
 
     def _panel(self, private: bool, panel: Index) -> None:
         writer, rows = self.writer, self.product.rows

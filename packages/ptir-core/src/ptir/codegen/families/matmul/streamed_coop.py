@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Expr, Load, Var, constant
+from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Expr, Var, constant
 from ptir.codegen.expressions.index import Axis, Index, axis, number
 from ptir.codegen.families.matmul.parts import Writing
 from ptir.codegen.families.reduction.rows import Rows
 from ptir.codegen.families.reduction.rows_coop import TeamRows, fitting
 from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.schedules.epilogue import builder_of
 from ptir.codegen.schedules.groups import Team, power_of_two
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.codegen.weights.panels import LANES
@@ -64,7 +65,7 @@ class TeamStreamed(Writing):
         writer, every = self.writer, [one for line in self.sums for one in line]
         writer.declare_all(*((one, constant(F32, 0.0)) for one in every))
         writer.let_index(self.team.member % ACROSS, ACROSS, "quarter")
-        if self._is_stored():
+        if self.is_stored:
             self._multiply(number(0), self.words, lambda m, k: self.activation(number(m), k))
         else:
             self._in_parts(self._activations())
@@ -74,25 +75,15 @@ class TeamStreamed(Writing):
 
     # --- activations ---
 
-    def _is_stored(self) -> bool:
-        """Whether the activations are a matrix in memory."""
-        if self.group.prologue is not None:
-            return False
-        expr = self.activation(axis("m", self.product.rows), axis("k", self.product.inputs))
-        inputs = Axis("k", self.product.inputs)
-        return isinstance(expr, Load) and expr.index.coefficient(inputs) == 1
-
     def _activations(self) -> Activation:
         """What gives an activation, once the row programs in front have run."""
         prologue = self.group.prologue
         if prologue is None:
             return lambda m, place: self.activation(number(m), place)
         rows: Rows = prologue.detail
-        inside = {v for p in prologue.members for v in self.graph.results[p]}
         bodies: list[TeamRows] = []
         for m in range(self.product.rows):
-            builder = self.site.builder()
-            builder.stored = lambda v: v not in inside and self.site.stored(v)
+            builder = builder_of(prologue, self.site)
             body = TeamRows(self.writer, builder, fitting(rows, 0), number(m), self.team)
             body.stages()
             bodies.append(body)
