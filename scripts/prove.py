@@ -54,6 +54,7 @@ CODE: Final = ("packages", "requirements")
 """What a conformance run reads."""
 
 SUITE: Final = ("-m", "ptir_testsuite")
+WITNESS: Final = ("-m", "ptir_testsuite.witnesses")
 PYTEST: Final = ("-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
 
 
@@ -82,7 +83,11 @@ def whole(
     reads: tuple[str, ...] = CODE,
     **environment: str,
 ) -> Stage:
-    """A whole conformance run: each case compiled by itself, as users' programs are."""
+    """A whole conformance run.
+
+    Each case is compiled by itself, as users' programs are; schedules that repeat a run on the same
+    device or the host take ``AT_ONCE``.
+    """
     command = (*SUITE, "run", "--backend", backend, "--jobs", str(os.cpu_count()), *more)
     return Stage(minutes, command, ONCE | environment, True, packages, reads)
 
@@ -94,6 +99,9 @@ def intel() -> tuple[str, ...]:
     return tuple(project["project"]["optional-dependencies"]["cpu"])
 
 
+AT_ONCE: Final = ("--at-once",)
+"""Many cases in one source file, where the compiler's start is most of what a case costs."""
+
 PATIENT: Final = ("--timeout", "300")
 """Intel's compiler takes 110 s for a program of 24 random draws."""
 
@@ -104,13 +112,17 @@ STAGES: Final = {
     "c": whole(8, "c"),
     "pocl": whole(25, "opencl:portable"),
     "intel": whole(20, "opencl:intel", *PATIENT, packages=intel()),
-    "coop-pocl": whole(40, "opencl:portable", **COOP),
-    "coop-intel": whole(22, "opencl:intel", *PATIENT, packages=intel(), **COOP),
-    "cuda-host": whole(28, "cuda-host", reads=(*CODE, "tests/cupy/host"), **HOST),
-    "fuzz": Stage(30, (*SUITE, "fuzz", "--count", "4000", "--seed", "1", "--jobs", "2"), ONCE),
-    "fuzz-text": Stage(30, (*SUITE, "fuzz-text", "--count", "20000", "--jobs", "2"), ONCE),
-    "umath": Stage(3, ("-m", "ptir_testsuite.witnesses", "umath", "--backend", "c")),
-    "onnx": Stage(5, ("-m", "ptir_testsuite.witnesses", "onnx", "--backend", "c")),
+    "coop-pocl": whole(25, "opencl:portable", *AT_ONCE, **COOP),
+    "coop-intel": whole(15, "opencl:intel", *AT_ONCE, *PATIENT, packages=intel(), **COOP),
+    "cuda-host": whole(18, "cuda-host", *AT_ONCE, reads=(*CODE, "tests/cupy/host"), **HOST),
+    "fuzz": Stage(
+        30, (*SUITE, "fuzz", "--count", "4000", "--seed", "1", "--jobs", "2"), ONCE, reads=CODE
+    ),
+    "fuzz-text": Stage(
+        30, (*SUITE, "fuzz-text", "--count", "20000", "--jobs", "2"), ONCE, reads=CODE
+    ),
+    "umath": Stage(3, (*WITNESS, "umath", "--backend", "c"), reads=CODE),
+    "onnx": Stage(5, (*WITNESS, "onnx", "--backend", "c"), reads=CODE),
 }
 
 

@@ -46,6 +46,27 @@ def test_a_claimed_profile_that_is_skipped_ends_with_1(installed, capsys):
     assert "refused within the claimed profile core: rsqrt(" in capsys.readouterr().out
 
 
+class Counting(Correct):
+    """Counts the programs that it is given at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[int] = []
+
+    def compile_all(self, programs, device):
+        self.given.append(len(programs))
+        return super().compile_all(programs, device)
+
+
+@pytest.mark.parametrize("more", [[], ["--at-once"]])
+def test_cases_are_compiled_one_by_one_unless_asked_for_at_once(installed, capsys, more):
+    backend = Counting()
+    installed(backend)
+    assert main([*BASE, "rsqrt and f32", *more]) == 3
+    # A case is five programs at most: its forms.
+    assert (max(backend.given) > 5) == bool(more), backend.given
+
+
 def test_programs_alone_end_with_0(installed, capsys):
     installed(Correct())
     arguments = ["programs", "--backend", "any", "--jobs", "0", "--count", "5", "--seed", "9"]

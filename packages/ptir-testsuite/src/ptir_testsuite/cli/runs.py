@@ -62,9 +62,17 @@ from ptir_testsuite.running.vocabulary import names
     type=COUNT,
     help="Only this slice: each need of each op once, and a share of the rest.",
 )
-def run_command(words: str, programs: int, seed: int, number: int | None, **options: Any) -> int:
+@click.option(
+    "--at-once",
+    is_flag=True,
+    help="Compile many cases as one source file: quicker where a compiler's start is what costs.",
+)
+def run_command(
+    words: str, programs: int, seed: int, number: int | None, at_once: bool, **options: Any
+) -> int:
     """Run the corpus on a backend: 0 conformant, 1 not, 2 usage or defect, 3 incomplete."""
-    wish = replace(wish_of(options, Programs(programs, seed)), words=words, slice=number)
+    asked = wish_of(options, Programs(programs, seed))
+    wish = replace(asked, words=words, slice=number, at_once=at_once)
     return _finished(wish, options)
 
 

@@ -60,7 +60,8 @@ class Wish:
 
     ``claims`` narrows it to profiles (None: everything, held to what the backend claims), ``words``
     is the expression of ``-k``, ``jobs`` counts processes (0: this one), ``timeout`` is for a case.
-    ``slice`` is the number of the slice to run, whose cases are compiled many at once.
+    ``slice`` is the number of the slice to run. Its cases, and all with ``at_once``, are compiled
+    many at once; users' programs are compiled one by one.
     """
 
     backend: str
@@ -73,6 +74,7 @@ class Wish:
     programs: Programs = Programs()
     waivers: tuple[Waiver, ...] = ()
     slice: int | None = None
+    at_once: bool = False
 
 
 Progress = Callable[[Row, int], None]
@@ -145,7 +147,8 @@ def setting_of(target: Target, wish: Wish) -> Setting:
     """What the target is held to: its own claims unless the wish narrows them."""
     claims = target.backend.claimed(target.device) if wish.claims is None else wish.claims
     terms = Terms(target.backend.correctly_rounded, wish.relaxations)
-    return Setting(target, claims, terms, wish.imports, wish.slice is not None)
+    at_once = wish.at_once or wish.slice is not None
+    return Setting(target, claims, terms, wish.imports, at_once)
 
 
 def chosen_from(everything: Sequence[Item], wish: Wish) -> list[Item]:
@@ -158,8 +161,9 @@ def chosen_from(everything: Sequence[Item], wish: Wish) -> list[Item]:
 def _rows(chosen: Sequence[Item], setting: Setting, wish: Wish) -> Iterator[Row]:
     if wish.jobs == 0:
         return run_here(chosen, setting)
-    at_once = wish.slice is not None
-    order = Order(wish.backend, wish.imports, setting.claims, setting.terms, at_once=at_once)
+    order = Order(
+        wish.backend, wish.imports, setting.claims, setting.terms, at_once=setting.at_once
+    )
     return run_in_processes(chosen, order, wish.jobs, wish.timeout)
 
 
