@@ -18,6 +18,7 @@ from paper import DEVICE, GroupsBackend, PaperBackend
 import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
+from ptir.capture import call
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var
@@ -65,6 +66,11 @@ def _prompt() -> Program:
 
 def _wide_softmax() -> Program:
     return ptir.capture(F.softmax, spec("f32", 3, 5000))
+
+
+def _narrow_scan() -> Program:
+    """A line that a group goes along, whose members share bytes."""
+    return ptir.capture(lambda x: call("cumulative", x, axis=1, kind="sum"), spec("u8", 2, 500))
 
 
 def _few_members() -> Expr:
@@ -239,6 +245,24 @@ FAULTS: Final = {
         around(Statements, "shared", lambda right, self, dtype, size: right(self, dtype, size - 1)),
         _linear,
         "elements",
+        "coop",
+    ),
+    "shared bytes are written as floats": Row(
+        emitting(nodes.Store, lambda one: one._replace(dtype=F32) if one.dtype == I32 else one),
+        _narrow_scan,
+        "holds u8 and is written as f32",
+        "coop",
+    ),
+    "shared bytes hold numbers of another type": Row(
+        around(
+            Writer,
+            "put",
+            lambda right, self, array, place, one, *of: right(
+                self, array, place, Apply(I32, "convert", one), *of
+            ),
+        ),
+        _narrow_scan,
+        "i32 is stored as u8",
         "coop",
     ),
     "16 bytes are read where no 16 bytes begin": Row(
