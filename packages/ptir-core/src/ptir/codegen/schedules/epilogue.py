@@ -15,6 +15,7 @@ from ptir.codegen.fusion.regions import exits
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.kernel import Group, Site
 from ptir.codegen.weights.panels import LANES
+from ptir.ir.program import Instruction
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class HeroKernel:
 
     def __init__(self, group: Group, site: Site) -> None:
         self.group, self.site = group, site
-        self.made = site.graph.block.instructions[group.detail]
+        self.made: Instruction = site.graph.block.instructions[group.detail]
         self.writer: Writer = site.writer()
         self.builder = builder_of(group, site)
 
