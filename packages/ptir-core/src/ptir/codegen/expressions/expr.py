@@ -7,7 +7,6 @@ values are carried as f32 and rounded by ``narrow`` after every op; bool is a ma
 
 from __future__ import annotations
 
-import math
 import struct
 import threading
 from collections.abc import Iterator, Mapping
@@ -208,11 +207,6 @@ class Apply(Expr):
         return made  # type: ignore[no-any-return]
 
 
-def axes_in(expr: Expr) -> set[Axis]:
-    """Every loop variable that ``expr`` depends on."""
-    return set(expr.axes)
-
-
 def substitute(expr: Expr, values: Mapping[Axis, Index]) -> Expr:
     """``expr`` with loop variables given other values."""
     done: dict[Expr, Expr] = {}
@@ -330,8 +324,3 @@ def select(mask: Expr, on_true: Expr, on_false: Expr) -> Expr:
     if on_true is on_false:
         return on_true
     return Apply(on_true.dtype, "select", mask, on_true, on_false)
-
-
-def is_nan(value: float | int) -> bool:
-    """Whether a literal's value is not a number."""
-    return isinstance(value, float) and math.isnan(value)

@@ -192,10 +192,6 @@ class Index:
         rest = {a: f for a, f in self.terms.items() if f % by}
         return Index(whole, self.constant // by), Index(rest, self.constant % by)
 
-    def axes(self) -> set[Axis]:
-        """Every loop variable that the value depends on."""
-        return set(axes_of(self))
-
     def coefficient(self, axis: Axis) -> int | None:
         """The factor of ``axis`` where the value is linear in it, else None."""
         for atom in self.terms:
@@ -204,7 +200,6 @@ class Index:
         return self.terms.get(axis, 0)
 
 
-Size: TypeAlias = Index | int
 ZERO = Index({})
 
 
@@ -288,16 +283,14 @@ def _joined(low: Remainder, high: Atom) -> Index | None:
     return low.of if above == Index({high: 1}) else None
 
 
-def _atom_axes(atom: Atom) -> set[Axis]:
+def _atom_axes(atom: Atom) -> Iterable[Axis]:
     match atom:
         case Axis():
-            return {atom}
+            return (atom,)
         case Dynamic():
-            from ptir.codegen.expressions.expr import axes_in
-
-            return axes_in(atom.value)
+            return atom.value.axes
         case _:
-            return atom.of.axes()
+            return axes_of(atom.of)
 
 
 def axes_of(index: Index) -> Iterable[Axis]:

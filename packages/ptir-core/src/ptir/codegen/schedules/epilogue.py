@@ -15,6 +15,7 @@ from ptir.codegen.fusion.regions import exits
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.kernel import Group, Site
 from ptir.codegen.weights.panels import LANES
+from ptir.ir.program import Instruction
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,21 @@ def builder_of(group: Group, site: Site) -> Builder:
     builder = site.builder()
     builder.stored = lambda v: v not in inside and site.stored(v)
     return builder
+
+
+class HeroKernel:
+    """What every kernel around one instruction, its *hero*, knows while it is written."""
+
+    def __init__(self, group: Group, site: Site) -> None:
+        self.group, self.site = group, site
+        self.made: Instruction = site.graph.block.instructions[group.detail]
+        self.writer: Writer = site.writer()
+        self.builder = builder_of(group, site)
+
+    def store(self, flat: Index, expr: Expr) -> None:
+        """Store the exit's element, or one per lane, where the hero's is ``expr``."""
+        hero, exit = self.site.graph.results[self.group.detail][0], self.group.exits[0]
+        store(self.writer, self.builder, (hero, expr), exit, flat)
 
 
 def store(writer: Writer, builder: Builder, held: tuple[int, Expr], exit: int, flat: Index) -> None:

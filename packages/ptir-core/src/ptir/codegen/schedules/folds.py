@@ -8,7 +8,7 @@ enough to know the result when all elements were seen, at one instruction each p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,14 +57,18 @@ def held(writer: Writer, kind: str, dtype: DType, wide: bool) -> Held | Bounds:
 
 def take_better(writer: Writer, best: Var, where: Var, found: Expr, index: Expr) -> None:
     """Replace the best element so far, and its place, where ``found`` comes before it."""
-    beats = is_better(best, where, found, index)
-    pairs = (found, best), (index, where)
-    after = [_valued(writer, select(beats, new, old), old.wide) for new, old in pairs]
+    after = [_valued(writer, one, best.wide) for one in better((best, where), (found, index))]
     for held, value in zip((best, where), after, strict=True):
         writer.assign(held, value)
 
 
-def is_better(best: Expr, where: Expr, found: Expr, index: Expr) -> Expr:
+def better(a: Sequence[Expr], b: Sequence[Expr]) -> Sequence[Expr]:
+    """That of two elements with their places which comes first: ``b`` where it beats ``a``."""
+    beats = _is_better(*a, *b)
+    return [select(beats, new, old) for old, new in zip(a, b, strict=True)]
+
+
+def _is_better(best: Expr, where: Expr, found: Expr, index: Expr) -> Expr:
     """Whether the element ``found`` at ``index`` comes before the best so far."""
     earlier = compare("lt", index, where)
     equal = Apply(BOOL, "eq", found, best)

@@ -52,6 +52,20 @@ class Group:
         return max(self.members)
 
 
+def alone(
+    family: str,
+    graph: Graph,
+    position: int,
+    exact: tuple[Value, ...] = (),
+    in_place: bool = False,
+) -> Group:
+    """The group of one instruction; its result may be written over its first operand."""
+    made, results = graph.block.instructions[position], graph.results[position]
+    shares = {results[0]: made.operands[0]} if in_place else {}
+    exact += tuple(shares.values())
+    return Group(family, frozenset((position,)), made.operands, results, position, exact, shares)
+
+
 SCRATCH_MOST = 8
 """Most scratch memories of one group."""
 

@@ -136,8 +136,8 @@ class TeamAttention(Attention):
             self._begin(r)
         self._load_queries()
         writer.barrier()
-        low, high = self._stretch(*self._range(self.block.rows))
-        self._start_results()
+        low, high = self._stretch(*self._range(block.rows))
+        writer.declare_all(*((one, ZERO) for _, one in self._results))
         with writer.loop(Axis("j", self.C), low, high, block.keys):
             self._stage(1, high)
             writer.barrier()
@@ -288,9 +288,6 @@ class TeamAttention(Attention):
         members = self.block.members
         each = -(-self.block.rows * self.D // members)
         return [(n * members, Var(F32, f"o{n}")) for n in range(each)]
-
-    def _start_results(self) -> None:
-        self.writer.declare_all(*((one, ZERO) for _, one in self._results))
 
     @contextmanager
     def _own_result(self, begin: int) -> Iterator[Index]:

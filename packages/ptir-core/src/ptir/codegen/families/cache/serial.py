@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, as_index, compare
+from ptir.codegen.expressions.expr import Apply, Coordinate, as_index, compare
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, flatten, number
 from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.groups import threads
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, alone, finished
 from ptir.ir.program import Instruction
 from ptir.types import BOOL, I32
 
@@ -25,23 +25,12 @@ def is_update(made: Instruction | None) -> bool:
 
 def match(graph: Graph, position: int) -> Group:
     """Every cache update on its own."""
-    made = graph.block.instructions[position]
-    (result,) = graph.results[position]
-    cache = made.operands[0]
-    return Group(
-        "cache",
-        frozenset((position,)),
-        made.operands,
-        (result,),
-        exact=(cache,),
-        shares={result: cache},
-    )
+    return alone("cache", graph, position, in_place=True)
 
 
 def write(group: Group, site: Site) -> Kernel:
     """An item writes a run of (row, head, step) entries."""
-    (position,) = group.members
-    made = site.graph.block.instructions[position]
+    made = site.graph.block.instructions[group.detail]
     b, h, t, _ = site.graph.type(made.operands[1]).shape
     writer, entries = site.writer(), b * h * t
     items = site.items(entries, site.graph.type(made.operands[1]).size * 2)
@@ -56,10 +45,21 @@ def append(
 ) -> None:
     """Write one entry of ``new`` into the cache, if it is to be written at all."""
     _, new, start, count = made.operands
-    shape = made.types[0].shape
-    row, head, step = entry
-    with written(writer, builder, (start, count), row, step, shape[2]) as place:
-        _copy(writer, builder, new, result, (row, head, step), (row, head, place), shape)
+    type, lanes, (row, head, step) = made.types[0], writer.dialect.lanes, entry
+    capacity, size = type.shape[2:]
+    with written(writer, builder, (start, count), row, step, capacity) as place:
+
+        def copy(at: Index) -> None:
+            target = flatten((row, head, place, at), type.shape)
+            writer.store(result, type.dtype, target, builder.at(new, (*entry, at)))
+
+        whole = size // lanes
+        if whole:
+            with writer.loop(Axis("v", whole), 0, whole), writer.lanes(Axis("lane", lanes)):
+                copy(axis("v", whole) * lanes + axis("lane", lanes))
+        for at in range(whole * lanes, size):
+            with writer.scope():
+                copy(number(at))
 
 
 @contextmanager
@@ -83,30 +83,6 @@ def written(
     with writer.when(writer.scalar(mask)):
         place = writer.let(writer.scalar(Apply(I32, "add", start, here)))
         yield as_index(place, 0, capacity - 1)
-
-
-def _copy(
-    writer: Writer,
-    builder: Builder,
-    new: int,
-    result: int,
-    source: tuple[Index, ...],
-    target: tuple[Index, ...],
-    shape: tuple[int, ...],
-) -> None:
-    dtype, lanes = builder.graph.type(result).dtype, writer.dialect.lanes
-    whole = shape[3] // lanes
-
-    def one(place: Index) -> None:
-        found: Expr = builder.at(new, (*source, place))
-        writer.store(result, dtype, flatten((*target, place), shape), found)
-
-    if whole:
-        with writer.loop(Axis("v", whole), 0, whole), writer.lanes(Axis("lane", lanes)):
-            one(axis("v", whole) * lanes + axis("lane", lanes))
-    for place in range(whole * lanes, shape[3]):
-        with writer.scope():
-            one(number(place))
 
 
 coop = threads(write)

@@ -16,15 +16,7 @@ from ptir.codegen.expressions.expr import (
     compare,
     constant,
 )
-from ptir.codegen.expressions.index import (
-    ZERO,
-    Axis,
-    Index,
-    axis,
-    flatten,
-    number,
-    replaced,
-)
+from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, flatten, number, replaced
 from ptir.codegen.families.convolution.match import Detail
 from ptir.codegen.families.convolution.parts import LANE, Parts
 from ptir.codegen.kernel_ir.conditions import less

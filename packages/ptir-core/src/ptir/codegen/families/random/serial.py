@@ -13,8 +13,7 @@ from ptir.codegen.expressions.index import Axis, Index, axis, number
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Gather, Lane
-from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.epilogue import builder_of, store, with_epilogue
+from ptir.codegen.schedules.epilogue import HeroKernel, with_epilogue
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.codegen.weights.panels import LANES
 from ptir.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS
@@ -36,14 +35,10 @@ def write(group: Group, site: Site) -> Kernel:
     return _Words(group, site).kernel()
 
 
-class _Words:
+class _Words(HeroKernel):
     def __init__(self, group: Group, site: Site) -> None:
-        self.group, self.site = group, site
-        self.made = site.graph.block.instructions[group.detail]
-        self.hero = site.graph.results[group.detail][0]
+        super().__init__(group, site)
         self.size = self.made.types[0].size
-        self.writer: Writer = site.writer()
-        self.builder = builder_of(group, site)
 
     def kernel(self) -> Kernel:
         """Whole runs are shared out; the last item writes the rest."""
@@ -72,10 +67,10 @@ class _Words:
                 found = writer.scalar(word)
                 if left:
                     with writer.when(less(held, blocks - 1) if n >= left else None):
-                        self._store(block * WORDS + n, found)
+                        self.store(block * WORDS + n, found)
                     continue
                 with writer.running(block, WORDS, n):
-                    self._store(block * WORDS + n, found)
+                    self.store(block * WORDS + n, found)
         return finished(self.group, writer, -(-blocks // members), members=members)
 
     def _run(self, begin: Index) -> None:
@@ -88,18 +83,14 @@ class _Words:
             for part in range(WORDS):
                 places = range(part * LANES, (part + 1) * LANES)
                 word = writer.let(Gather(*(Lane(held[n % WORDS], n // WORDS) for n in places)))
-                self._store(begin + part * LANES + axis("lane", LANES), word)
+                self.store(begin + part * LANES + axis("lane", LANES), word)
 
     def _block(self, begin: int) -> None:
         """The words of one block, as many as there are."""
         with self.writer.scope():
             words = self._philox(number(begin // WORDS))
             for place, word in enumerate(words[: self.size - begin]):
-                self._store(number(begin + place), word)
-
-    def _store(self, flat: Index, word: Expr) -> None:
-        (exit,) = self.group.exits
-        store(self.writer, self.builder, (self.hero, word), exit, flat)
+                self.store(number(begin + place), word)
 
     def _philox(self, block: Index) -> list[Expr]:
         """The four words of a block; block numbers fit 32 bits."""

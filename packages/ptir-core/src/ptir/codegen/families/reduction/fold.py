@@ -15,8 +15,7 @@ from ptir.codegen.expressions.expr import Coordinate, Expr, compare, constant, s
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
 from ptir.codegen.expressions.movement import tapped
 from ptir.codegen.fusion.graph import Graph
-from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.epilogue import builder_of, store, with_epilogue
+from ptir.codegen.schedules.epilogue import HeroKernel, with_epilogue
 from ptir.codegen.schedules.folds import held, identity, take_better
 from ptir.codegen.schedules.groups import threads
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
@@ -33,31 +32,29 @@ def match(graph: Graph, position: int) -> Group:
 def write(group: Group, site: Site) -> Kernel:
     """A loop over outputs, inside it one over what is folded."""
     fold = _Fold(group, site)
-    writer = site.writer()
-    lanes = site.dialect.lanes
+    writer, lanes = fold.writer, site.dialect.lanes
     vectors = fold.outputs // lanes
     items = site.items(vectors, fold.outputs * fold.length * 4)
     first, last = writer.share(vectors, items)
     if vectors:
         with writer.loop(Axis("v", vectors), first, last), writer.lanes(Axis("lane", lanes)):
-            fold.write(writer, axis("v", vectors) * lanes + axis("lane", lanes))
+            fold.write(axis("v", vectors) * lanes + axis("lane", lanes))
     if fold.outputs % lanes:
         with writer.when(compare("eq", last, constant(I32, vectors))):
             for place in range(vectors * lanes, fold.outputs):
                 with writer.scope():
-                    fold.write(writer, number(place))
+                    fold.write(number(place))
     return finished(group, writer, items)
 
 
-class _Fold:
+class _Fold(HeroKernel):
     def __init__(self, group: Group, site: Site) -> None:
-        made = self._made = site.graph.block.instructions[group.detail]
-        (self._hero,), (self._exit,) = site.graph.results[group.detail], group.exits
+        super().__init__(group, site)
+        made = self.made
         self._operand = made.operands[0]
         self._shape = site.graph.type(self._operand).shape
         self._axes = _axes(made)
         self._type = made.types[0]
-        self._builder = builder_of(group, site)
         self.outputs = self._type.size
         if made.op == "reduce_window":
             self.length = math.prod(made.attributes["window"])
@@ -66,51 +63,48 @@ class _Fold:
 
     def _element(self, flat: Index) -> Expr:
         """The folded element numbered ``j`` of an output."""
-        if self._made.op == "reduce_window":
+        if self.made.op == "reduce_window":
             return self._tap(flat)
         kept = iter(digits(flat, self._type.shape))
         inner = [self._shape[a] for a in sorted(self._axes)]
         folded = iter(digits(axis("j", self.length), inner))
         at = tuple(next(folded if a in self._axes else kept) for a in range(len(self._shape)))
-        return self._builder.at(self._operand, at)
+        return self.builder.at(self._operand, at)
 
     def _tap(self, flat: Index) -> Expr:
         """What tap ``j`` of the window sees: an element, or the identity outside and in gaps."""
-        geometry: dict[str, Any] = {k: v for k, v in self._made.attributes.items() if k != "kind"}
+        geometry: dict[str, Any] = {k: v for k, v in self.made.attributes.items() if k != "kind"}
         window = digits(axis("j", self.length), geometry["window"])
         places, found = digits(flat, self._type.shape), window_dimensions(self._shape, **geometry)
         inside, at = tapped(places, window, found)
-        outside = identity(self._made.attributes["kind"], self._type.dtype)
+        outside = identity(self.made.attributes["kind"], self._type.dtype)
         if not math.prod(self._shape):
             return outside
-        return select(inside, self._builder.at(self._operand, at), outside)
+        return select(inside, self.builder.at(self._operand, at), outside)
 
-    def write(self, writer: Writer, flat: Index) -> None:
+    def write(self, flat: Index) -> None:
         """Fold one output, or one per lane."""
-        wide = writer.lane is not None
-        if self._made.op == "arg_max":
-            self._write_arg(writer, flat, wide)
+        writer, wide = self.writer, self.writer.lane is not None
+        if self.made.op == "arg_max":
+            self._write_arg(flat, wide)
             return
-        dtype, kind = self._type.dtype, self._made.attributes["kind"]
+        dtype, kind = self._type.dtype, self.made.attributes["kind"]
         fold = held(writer, kind, dtype, wide)
         if self.length:
             with writer.loop(Axis("j", self.length), 0, self.length):
                 fold.add(self._element(flat))
-        self._store(writer, flat, rounded(dtype, fold.result()))
+        self.store(flat, rounded(dtype, fold.result()))
 
-    def _store(self, writer: Writer, flat: Index, result: Expr) -> None:
-        store(writer, self._builder, (self._hero, result), self._exit, flat)
-
-    def _write_arg(self, writer: Writer, flat: Index, wide: bool) -> None:
+    def _write_arg(self, flat: Index, wide: bool) -> None:
         """The place of the first NaN, else of the first greatest element."""
-        dtype = self._builder.graph.type(self._operand).dtype
+        writer, dtype = self.writer, self.site.graph.type(self._operand).dtype
         begun = writer.wide if wide else writer.scalar
         best = writer.declare(begun(identity("max", dtype)), writer.name("best"))
         where = writer.declare(begun(constant(I32, 0)), writer.name("place"))
         with writer.loop(Axis("j", self.length), 0, self.length):
             index = Coordinate(I32, axis("j", self.length))
             take_better(writer, best, where, self._element(flat), index)
-        self._store(writer, flat, where)
+        self.store(flat, where)
 
 
 def _axes(made: Instruction) -> tuple[int, ...]:

@@ -172,17 +172,14 @@ class _Trial:
             made = self.graph.block.instructions[position]
             value = self.graph.results[position][0]
             builder = self.builder.holding(registers)
-            builder.at(made.operands[0], digits(row * self.rows.size + place, _shape(self, made)))
+            shape = self.graph.type(made.operands[0]).shape
+            builder.at(made.operands[0], digits(row * self.rows.size + place, shape))
             held = digits(row, self.graph.type(value).shape)
             registers[value] = (held, Var(made.types[0].dtype, f"r{value}"))
         builder = self.builder.holding(registers)
         for value in self.rows.exits:
             if value not in registers:
                 builder.at(value, coordinates(self.graph.type(value), self.rows, row, place))
-
-
-def _shape(trial: _Trial, made: Instruction) -> tuple[int, ...]:
-    return trial.graph.type(made.operands[0]).shape
 
 
 def coordinates(type: TensorType, rows: Rows, row: Index, place: Index) -> tuple[Index, ...]:
@@ -277,12 +274,8 @@ class RowWriter:
 
     def _ready(self, operand: int) -> dict[int, str]:
         """Kept values that the coming stage computes first."""
-        members = {p for v in self.rows.kept for p in (self.graph.maker[v],)}
-        found: dict[int, str] = {}
-        for value in self.rows.kept:
-            if value not in self._kept and _reaches(self.graph, operand, value, members):
-                found[value] = self._arrays[value]
-        return found
+        waiting = (value for value in self.rows.kept if value not in self._kept)
+        return {v: self._arrays[v] for v in waiting if _reaches(self.graph, operand, v)}
 
     def _element(self, operand: int, place: Index) -> Expr:
         """The operand's element; kept values met for the first time are put away."""
@@ -365,7 +358,7 @@ class RowWriter:
         return where
 
 
-def _reaches(graph: Graph, root: int, value: int, members: set[int]) -> bool:
+def _reaches(graph: Graph, root: int, value: int) -> bool:
     """Whether ``value`` is needed for ``root`` without going through a reduction."""
     seen: set[int] = set()
     pending = [root]

@@ -7,18 +7,18 @@ members hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
-from ptir.codegen.expressions.expr import Coordinate, Expr, constant, select
+from ptir.codegen.expressions.expr import Coordinate, Expr, constant
 from ptir.codegen.expressions.index import Index, axis
 from ptir.codegen.families.reduction.rows import Rows, RowWriter, write
 from ptir.codegen.fusion.graph import Builder
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.epilogue import builder_of
-from ptir.codegen.schedules.folds import held, identity, is_better, take_better
+from ptir.codegen.schedules.folds import better, held, identity, take_better
 from ptir.codegen.schedules.groups import Team, power_of_two, threads
 from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
 from ptir.ir.program import Instruction
@@ -106,9 +106,3 @@ class TeamRows(RowWriter):
         self._each_element(made, body)
         self.team.fold([best, where], better)
         return where
-
-
-def better(a: Sequence[Expr], b: Sequence[Expr]) -> Sequence[Expr]:
-    """The better of two elements with their places."""
-    beats = is_better(*a, *b)
-    return [select(beats, y, x) for x, y in zip(a, b, strict=True)]

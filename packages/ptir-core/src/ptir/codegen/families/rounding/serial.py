@@ -15,7 +15,7 @@ from ptir.codegen.expressions.index import Axis, Index, axis, digits
 from ptir.codegen.families.matmul.parts import rounds_itself
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, alone, finished
 from ptir.codegen.weights.panels import LANES
 from ptir.codegen.weights.rounded import is_rounding, only_products, readers_of
 from ptir.ops.rounded import LEAST, MOST
@@ -44,14 +44,12 @@ def match(graph: Graph, position: int) -> Group | None:
     """The group of one rounding."""
     if inlined(graph, position):
         return None
-    members, made = frozenset((position,)), graph.block.instructions[position]
-    return Group("rounding", members, made.operands, graph.results[position], exact=made.operands)
+    return alone("rounding", graph, position, graph.block.instructions[position].operands)
 
 
 def write(group: Group, site: Site) -> Kernel:
     """An item rounds a run of groups."""
-    (position,) = group.members
-    made = site.graph.block.instructions[position]
+    made = site.graph.block.instructions[group.detail]
     values, scales, sums = group.exits
     size = made.attributes["group"]
     writer, builder, pieces = site.writer(), site.builder(), site.graph.type(scales).size

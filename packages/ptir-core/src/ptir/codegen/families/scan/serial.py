@@ -25,10 +25,10 @@ from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Gather, Lane, Read
-from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.epilogue import HeroKernel
 from ptir.codegen.schedules.folds import COMBINE, identity
 from ptir.codegen.schedules.groups import Team, threads
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, alone, finished
 from ptir.types import I32
 
 ALONE: Final = 128
@@ -37,8 +37,7 @@ ALONE: Final = 128
 
 def match(graph: Graph, position: int) -> Group:
     """Every cumulative fold."""
-    made = graph.block.instructions[position]
-    return Group("running", frozenset((position,)), made.operands, graph.results[position])
+    return alone("running", graph, position)
 
 
 def write(group: Group, site: Site) -> Kernel:
@@ -46,17 +45,13 @@ def write(group: Group, site: Site) -> Kernel:
     return _Running(group, site).kernel()
 
 
-class _Running:
+class _Running(HeroKernel):
     def __init__(self, group: Group, site: Site) -> None:
-        (position,) = group.members
-        self.group, self.site = group, site
-        self.made = site.graph.block.instructions[position]
+        super().__init__(group, site)
         self.dtype, self.shape = self.made.types[0].dtype, self.made.types[0].shape
         along: int = self.made.attributes["axis"] % len(self.shape)
         self.kind = self.made.attributes["kind"]
         self.size, self.inner = self.shape[along], math.prod(self.shape[along + 1 :])
-        self.writer: Writer = site.writer()
-        self.builder = site.builder()
         self.lanes = site.dialect.lanes
         self.lane = Axis("lane", self.lanes)
 
@@ -105,7 +100,7 @@ class _Running:
             flat = self._at(line, axis("j", left) + begin)
             writer.assign(held, writer.value(self._combined(held, self._element(flat))))
             total = writer.let(held)  # a new one each turn: what expressions hold never changes
-            writer.store(self.group.exits[0], self.dtype, flat, rounded(self.dtype, total))
+            self.store(flat, rounded(self.dtype, total))
 
     def _long(self, line: Index) -> None:
         """One line whose elements lie side by side, a vector at a time."""
@@ -119,7 +114,7 @@ class _Running:
                 before = writer.let(held)
                 found = self._combined(before, self._prefix(writer.wide(self._element(flat))))
                 total = writer.let(writer.wide(found))
-                writer.store(self.group.exits[0], self.dtype, flat, rounded(self.dtype, total))
+                self.store(flat, rounded(self.dtype, total))
                 writer.assign(held, Lane(total, self.lanes - 1))
             start = writer.let(held)
         if self.size % self.lanes:
@@ -154,8 +149,7 @@ class _Running:
             with writer.scope():
                 total = writer.let(writer.scalar(self._combined(held, own)))
                 with writer.when(less(place, size)):
-                    result = rounded(dtype, total)
-                    writer.store(self.group.exits[0], dtype, self._at(line, place), result)
+                    self.store(self._at(line, place), rounded(dtype, total))
                 writer.put(array, member, total, whole_word(dtype))
             writer.barrier()
             writer.assign(held, Read(dtype, array, number(count - 1)))

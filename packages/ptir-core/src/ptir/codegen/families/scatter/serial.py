@@ -17,9 +17,9 @@ from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, digits, flat
 from ptir.codegen.expressions.movement import Coordinates, both
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.statements import Whole
-from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.epilogue import HeroKernel
 from ptir.codegen.schedules.groups import threads
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished, scratch_value
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, alone, finished, scratch_value
 from ptir.types import BOOL, F32, I32, DType
 
 FOLD: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
@@ -36,17 +36,7 @@ Range: TypeAlias = tuple[Whole, Whole]
 
 def match(graph: Graph, position: int) -> Group:
     """Every scatter on its own."""
-    made = graph.block.instructions[position]
-    (result,) = graph.results[position]
-    operand = made.operands[0]
-    return Group(
-        "scatter",
-        frozenset((position,)),
-        made.operands,
-        (result,),
-        exact=(operand,),
-        shares={result: operand},
-    )
+    return alone("scatter", graph, position, in_place=True)
 
 
 def write(group: Group, site: Site) -> Kernel:
@@ -54,11 +44,9 @@ def write(group: Group, site: Site) -> Kernel:
     return _Scatter(group, site).kernel()
 
 
-class _Scatter:
+class _Scatter(HeroKernel):
     def __init__(self, group: Group, site: Site) -> None:
-        (position,) = group.members
-        self.group, self.site = group, site
-        self.made = site.graph.block.instructions[position]
+        super().__init__(group, site)
         attributes = self.made.attributes
         self.axes, self.kind = tuple(attributes["axes"]), attributes["kind"]
         self.type = self.made.types[0]
@@ -71,8 +59,6 @@ class _Scatter:
         self.places = math.prod(self.lead)
         self.grows = self.dtype in NARROW and self.kind in ("add", "mul")
         self.held = scratch_value(group, 0) if self.grows else group.exits[0]
-        self.writer: Writer = site.writer()
-        self.builder = site.builder()
 
     def kernel(self) -> Kernel:
         """The whole kernel; batches are shared out, or else columns."""

@@ -26,9 +26,9 @@ from ptir.codegen.expressions.expr import (
 )
 from ptir.codegen.expressions.index import Axis, Index, axis, digits
 from ptir.codegen.fusion.graph import Graph
-from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.epilogue import HeroKernel
 from ptir.codegen.schedules.folds import pairwise
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished, scratch_value
+from ptir.codegen.schedules.kernel import Group, Kernel, Site, alone, finished, scratch_value
 from ptir.ir.program import Instruction
 from ptir.types import F32, F64, I32, I64, U32, U64, DType, TensorType
 
@@ -41,9 +41,7 @@ VECTORS: Final = 8
 def match(graph: Graph, position: int) -> Group:
     """Every sort, and every choice of the greatest."""
     made = graph.block.instructions[position]
-    exact = () if is_few(made) else made.operands
-    exits = graph.results[position]
-    return Group("order", frozenset((position,)), made.operands, exits, position, exact)
+    return alone("order", graph, position, () if is_few(made) else made.operands)
 
 
 def is_few(made: Instruction) -> bool:
@@ -91,7 +89,7 @@ def _carried(x: Expr, carried: DType) -> Expr:
     return x if x.dtype == carried else Apply(carried, "convert", x)
 
 
-class Lines:
+class Lines(HeroKernel):
     """The lines of one sort or choice while their kernel is written."""
 
     items: int
@@ -101,8 +99,7 @@ class Lines:
     """Where the item's part of ranks begins."""
 
     def __init__(self, group: Group, site: Site) -> None:
-        self.group, self.site = group, site
-        self.made = site.graph.block.instructions[group.detail]
+        super().__init__(group, site)
         self.shape = site.graph.type(self.made.operands[0]).shape
         self.dtype = self.made.types[0].dtype
         self.rank_type = rank_type(self.dtype)
@@ -114,8 +111,6 @@ class Lines:
         self.inner = math.prod(self.shape[self.along + 1 :])
         self.lines = math.prod(self.shape) // self.size
         self.values, self.indices = group.exits
-        self.writer: Writer = site.writer()
-        self.builder = site.builder()
         self.line = axis("line", self.lines)
 
     def finish(self, body: Callable[[], None], *scratch: tuple[DType, int]) -> Kernel:
