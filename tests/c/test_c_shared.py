@@ -25,6 +25,7 @@ from ptir.runtime import Model
 from ptir.runtime.session import Session
 from ptir.types import spec
 from ptir_backend_c import CBackend
+from ptir_backend_c.device import Kernel, SharedLaunches
 from random_programs import random_program
 from running import REF
 
@@ -204,6 +205,17 @@ def test_a_cache_that_is_not_donated_stays_as_it_was(
     after = backend.download(given[0], device)
     np.testing.assert_array_equal(after, wanted if donated else cache)
     assert (new is given[0]) == bool(donated)
+
+
+def test_the_launches_of_a_turn_follow_those_of_the_turn_before() -> None:
+    class Noting:
+        def share(self, listed: Any, ends: Any, phases: int, workers: int) -> None:
+            self.seen = [*ends], phases, workers
+
+    noting: Any = Noting()
+    launches = [(Kernel(0, 1, None), 1, 1) for _ in range(4)]
+    SharedLaunches(noting, launches, 2, ((1, 2), (0, 1))).run(2)
+    assert noting.seen == ([1, 3, 3, 4, 5, 7, 7, 8], 4, 2)
 
 
 def test_memory_of_two_values_that_are_needed_together_is_apart() -> None:
