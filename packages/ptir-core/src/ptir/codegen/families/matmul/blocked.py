@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ptir.codegen.expressions.expr import Apply, Expr, Load, Var, constant
+from ptir.codegen.expressions.expr import Expr, Load, Var
 from ptir.codegen.expressions.index import Axis, Index, axis, number
 from ptir.codegen.families.matmul.serial import Outputs, Serial, Sums
 from ptir.codegen.kernel_ir.conditions import less
@@ -53,12 +53,8 @@ class Blocked(Serial):
 
     def _scratch(self, items: int) -> tuple[TensorType, ...]:
         """Memory for the weights that become floats."""
-        size = items * self._depth * self._wide * LANES
+        size = items * self.product.inputs * self._wide * LANES
         return (TensorType(F32, (size,)),) if self.is_unpacked else ()
-
-    @property
-    def _depth(self) -> int:
-        return self.product.inputs
 
     def _group(self, panel: Index, panels: int) -> None:
         """A group of panels, prepared once for all rows."""
@@ -84,7 +80,9 @@ class Blocked(Serial):
 
     def _held(self, panel: int, input: Index) -> Index:
         """Where a weight of the item's group is in the scratch memory."""
-        place = self.item * (self.tiles.panels * self._depth) + (panel * self._depth)
+        place = self.item * (self.tiles.panels * self.product.inputs) + (
+            panel * self.product.inputs
+        )
         return (place + input) * LANES + axis("lane", LANES)
 
     def _dequantize(self, quantized: Quantized, panel: Index, number_: int) -> None:
@@ -94,20 +92,16 @@ class Blocked(Serial):
         output = panel * LANES + axis("lane", LANES)
         with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
             group = axis("h", groups)
-            step = quantized.scaled(self.builder, output, group)
-            raised = Apply(F32, "mul", step, constant(F32, -quantized.unit))
-            start = Apply(F32, "add", raised, quantized.offset(self.builder, output, group))
             for w in range(words):
-                word = quantized.word(output, group * words + w)
-                for place in range(quantized.per):
-                    value = Apply(F32, "fma", quantized.raised(word, place), step, start)
+                found = quantized.dequantized(self.builder, output, group, group * words + w)
+                for place, value in enumerate(found):
                     input = group * quantized.group + (w * quantized.per + place)
                     writer.store(source, F32, self._held(number_, input), value)
 
     def _widen(self, panel: Index, number_: int) -> None:
         """One panel of 16-bit weights as floats into the scratch memory."""
         writer, source, per = self.writer, scratch_value(self.group, 0), self.panels.per
-        output, words = panel * LANES + axis("lane", LANES), self._depth // per
+        output, words = panel * LANES + axis("lane", LANES), self.product.inputs // per
         with writer.loop(Axis("k", words), 0, words), writer.lanes(Axis("lane", LANES)):
             for inner in range(per):
                 input = axis("k", words) * per + inner

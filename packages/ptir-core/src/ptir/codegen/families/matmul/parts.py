@@ -59,6 +59,11 @@ class Product:
         return self.panels.inputs if self.quantized is None else self.quantized.inputs
 
     @property
+    def per(self) -> int:
+        """Inputs in a word of the weight."""
+        return self.panels.per if self.quantized is None else self.quantized.per
+
+    @property
     def is_streamed(self) -> bool:
         """Whether the rows are few, and not already bytes in memory."""
         return self.rows <= FEW and (self.rounded is None or self.rounded.scales < 0)
