@@ -80,9 +80,7 @@ class Blocked(Serial):
 
     def _held(self, panel: int, input: Index) -> Index:
         """Where a weight of the item's group is in the scratch memory."""
-        place = self.item * (self.tiles.panels * self.product.inputs) + (
-            panel * self.product.inputs
-        )
+        place = (self.item * self.tiles.panels + panel) * self.product.inputs
         return (place + input) * LANES + axis("lane", LANES)
 
     def _dequantize(self, quantized: Quantized, panel: Index, number_: int) -> None:
