@@ -46,11 +46,6 @@ class Panels:
     runs: tuple[tuple[int, int], ...] = ()
     """The panels in memory that these are one after the other, where they are not the first."""
 
-    @staticmethod
-    def words_of(dtype: DType, outputs: int, inputs: int, layout: str) -> Panels:
-        """Panels of 32-bit words."""
-        return Panels(dtype, outputs, inputs, layout, PANELS.word // dtype.bits)
-
     @property
     def count(self) -> int:
         """Panels, the last one filled up with zeros."""

@@ -91,6 +91,15 @@ class Quantized:
         unit = constant(U32, (BIAS + self.bits) << FRACTION)
         return Apply(F32, "bits", Apply(U32, "or", Apply(U32, "and", moved, mask), unit))
 
+    def dequantized(self, builder: Builder, output: Index, group: Index, word: Index) -> list[Expr]:
+        """The numbers in a word of a group."""
+        step = self.scaled(builder, output, group)
+        raised = Apply(F32, "mul", step, constant(F32, -self.unit))
+        start = Apply(F32, "add", raised, self.offset(builder, output, group))
+        held = self.word(output, word)
+        values = (self.raised(held, place) for place in range(self.per))
+        return [Apply(F32, "fma", value, step, start) for value in values]
+
     def bytes_of(self, word: Expr) -> tuple[Expr, ...]:
         """A word as words of bytes; 4-bit values at even places first, then those at odd ones."""
         if self.parts == 1:

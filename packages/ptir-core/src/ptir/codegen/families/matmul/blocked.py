@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from ptir.codegen.expressions.expr import Apply, Expr, Load, Var, constant
+from collections.abc import Callable
+
+from ptir.codegen.expressions.expr import Expr, Load, Var
 from ptir.codegen.expressions.index import Axis, Index, axis, number
-from ptir.codegen.families.matmul.parts import Writing, add_product
+from ptir.codegen.families.matmul.serial import Outputs, Serial, Sums
 from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.statements import Whole
 from ptir.codegen.schedules.kernel import Kernel, finished, scratch_value
 from ptir.codegen.schedules.tiles import FEW
 from ptir.codegen.weights.panels import LANES
@@ -13,25 +16,30 @@ from ptir.codegen.weights.quantized import Quantized
 from ptir.types import F32, I32, TensorType
 
 
-class Blocked(Writing):
+class Blocked(Serial):
     """Many rows: a few panels stay in the cache while every row passes, tile by tile."""
 
     def kernel(self) -> Kernel:
         """An item per run of panel groups."""
-        writer, count = self.writer, self.panels.count
-        wide = self._wide
-        whole, left = divmod(count, wide)
-        groups = whole + (left > 0)
+        groups = -(-self.panels.count // self._wide)
         items = self.items(groups)
         self.item = Index({Axis("item", items): 1})
-        with writer.loop(Axis("g", groups), *writer.share(groups, items)):
+        self.each_group(groups, *self.writer.share(groups, items), self._group)
+        return finished(self.group, self.writer, items, self._scratch(items))
+
+    def each_group(
+        self, groups: int, first: Whole, end: Whole, body: Callable[[Index, int], None]
+    ) -> None:
+        """Call ``body`` with the first panel and the panels of each of some groups of panels."""
+        writer, wide = self.writer, self._wide
+        whole, left = divmod(self.panels.count, wide)
+        with writer.loop(Axis("g", groups), first, end):
             if whole:
                 with writer.when(less(Var(I32, "g"), whole) if left else None):
-                    self._group(axis("g", whole) * wide, wide)
+                    body(axis("g", whole) * wide, wide)
             if left:
                 with writer.otherwise() if whole else writer.scope():
-                    self._group(number(whole * wide), left)
-        return finished(self.group, writer, items, self._scratch(items))
+                    body(number(whole * wide), left)
 
     @property
     def _high(self) -> int:
@@ -45,12 +53,8 @@ class Blocked(Writing):
 
     def _scratch(self, items: int) -> tuple[TensorType, ...]:
         """Memory for the weights that become floats."""
-        size = items * self._depth * self._wide * LANES
+        size = items * self.product.inputs * self._wide * LANES
         return (TensorType(F32, (size,)),) if self.is_unpacked else ()
-
-    @property
-    def _depth(self) -> int:
-        return self.product.inputs
 
     def _group(self, panel: Index, panels: int) -> None:
         """A group of panels, prepared once for all rows."""
@@ -69,12 +73,14 @@ class Blocked(Writing):
     @property
     def is_unpacked(self) -> bool:
         """Whether weights become floats in scratch memory before the rows pass."""
+        if self.product.quantized is not None:
+            return True
         tiles = self.product.rows // self.tiles.rows
-        return self.product.quantized is not None or (self.panels.dtype != F32 and tiles >= FEW)
+        return self.unit == 1 and self.panels.dtype != F32 and tiles >= FEW
 
     def _held(self, panel: int, input: Index) -> Index:
         """Where a weight of the item's group is in the scratch memory."""
-        place = self.item * (self.tiles.panels * self._depth) + (panel * self._depth)
+        place = (self.item * self.tiles.panels + panel) * self.product.inputs
         return (place + input) * LANES + axis("lane", LANES)
 
     def _dequantize(self, quantized: Quantized, panel: Index, number_: int) -> None:
@@ -84,20 +90,16 @@ class Blocked(Writing):
         output = panel * LANES + axis("lane", LANES)
         with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
             group = axis("h", groups)
-            step = quantized.scaled(self.builder, output, group)
-            raised = Apply(F32, "mul", step, constant(F32, -quantized.unit))
-            start = Apply(F32, "add", raised, quantized.offset(self.builder, output, group))
             for w in range(words):
-                word = quantized.word(output, group * words + w)
-                for place in range(quantized.per):
-                    value = Apply(F32, "fma", quantized.raised(word, place), step, start)
+                found = quantized.dequantized(self.builder, output, group, group * words + w)
+                for place, value in enumerate(found):
                     input = group * quantized.group + (w * quantized.per + place)
                     writer.store(source, F32, self._held(number_, input), value)
 
     def _widen(self, panel: Index, number_: int) -> None:
         """One panel of 16-bit weights as floats into the scratch memory."""
         writer, source, per = self.writer, scratch_value(self.group, 0), self.panels.per
-        output, words = panel * LANES + axis("lane", LANES), self._depth // per
+        output, words = panel * LANES + axis("lane", LANES), self.product.inputs // per
         with writer.loop(Axis("k", words), 0, words), writer.lanes(Axis("lane", LANES)):
             for inner in range(per):
                 input = axis("k", words) * per + inner
@@ -109,58 +111,24 @@ class Blocked(Writing):
         tall = self._high
         whole, left = divmod(self.product.rows, tall)
         with self.writer.loop(Axis("t", whole), 0, whole):
-            self._tile(axis("t", whole) * tall, tall, panel, panels)
+            self._tile(Outputs(axis("t", whole) * tall, tall, panel, panels))
         if left:
             with self.writer.scope():
-                self._tile(number(whole * tall), left, panel, panels)
+                self._tile(Outputs(number(whole * tall), left, panel, panels))
 
-    def _tile(self, row: Index, rows: int, panel: Index, panels: int) -> None:
+    def _tile(self, tile: Outputs) -> None:
         """A tile of outputs in registers, finished at once."""
-        writer = self.writer
-        sums = self.begun("a", rows, panels)
-        per = 1 if self.is_unpacked else self.panels.per
-        steps = self._depth // per
-        with writer.loop(Axis("k", steps), 0, steps), writer.lanes(Axis("lane", LANES)):
-            for inner in range(per):
-                self._step(row, panel, axis("k", steps) * per + inner, sums)
-        self.finish_tile(row, panel, sums)
-
-    def begun(self, name: str, rows: int, panels: int) -> list[list[Var]]:
-        """Declare the sums of a tile."""
-        each = [[f"{name}{m}_{p}" for p in range(panels)] for m in range(rows)]
-        return [[self.writer.declare(self.zero(), one) for one in line] for line in each]
-
-    def finish_tile(self, row: Index, panel: Index, sums: list[list[Var]]) -> None:
-        """Finish every panel of every row of a tile."""
-        for m, line in enumerate(sums):
-            for p, one in enumerate(line):
+        for m, line in enumerate(self.results(tile)):
+            for p, (one,) in enumerate(line):
                 with self.writer.scope():
-                    self.finish_panel(row + m, panel + p, one)
+                    self.finish_panel(tile.row + m, tile.panel + p, one)
 
-    def _step(self, row: Index, panel: Index, input: Index, sums: list[list[Var]]) -> None:
-        """Multiply one input of the tile's rows with the weights of its panels."""
-        writer = self.writer
-        weights = [writer.wide(self._weight(panel, p, input)) for p in range(len(sums[0]))]
-        for m, line in enumerate(sums):
-            factor = writer.wide(self.activation(row + m, input))
-            for one, weight in zip(line, weights, strict=True):
-                add_product(writer, one, factor, weight)
+    def results(self, tile: Outputs) -> Sums:
+        """One vector for each panel of a tile's rows."""
+        return self.along_inputs(tile, 1 if self.is_unpacked else self.panels.per)
 
-    def _weight(self, panel: Index, number_: int, input: Index) -> Expr:
+    def weight_at(self, panel: Index, p: int, input: Index) -> Expr:
+        """The weights of an input in a tile's panel ``p``."""
         if self.is_unpacked:
-            return Load(F32, scratch_value(self.group, 0), self._held(number_, input))
-        return self.weight((panel + number_) * LANES + axis("lane", LANES), input)
-
-
-class InGroups(Blocked):
-    """The blocked schedule of weights whose groups are finished one by one."""
-
-    @property
-    def quantized(self) -> Quantized:
-        """The weight."""
-        assert self.product.quantized is not None
-        return self.product.quantized
-
-    @property
-    def _groups(self) -> int:
-        return self.quantized.inputs // self.quantized.group
+            return Load(F32, scratch_value(self.group, 0), self._held(p, input))
+        return super().weight_at(panel, p, input)

@@ -13,18 +13,17 @@ its end runs beside the products of the next, where registers are left for both.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Load, Var, constant
 from ptir.codegen.expressions.index import Axis, Index, axis, number
-from ptir.codegen.families.matmul.blocked import InGroups
-from ptir.codegen.families.matmul.digit_parts import DIGITS, digits_of, ordered
+from ptir.codegen.families.matmul.blocked import Blocked
+from ptir.codegen.families.matmul.digit_parts import DIGITS, digits_of
 from ptir.codegen.families.matmul.digit_parts import fits as digits_fit
-from ptir.codegen.families.matmul.parts import Product, add_product, dot_words
-from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.families.matmul.parts import Product, add_product
+from ptir.codegen.families.matmul.serial import Grouped, Outputs, RowGroup, Sums
 from ptir.codegen.schedules.kernel import Kernel, Site, finished, scratch_value
-from ptir.codegen.weights.panels import LANES
 from ptir.codegen.weights.quantized import Quantized
 from ptir.types import BOOL, F32, I8, I32, U32, TensorType
 from ptir.weights.words import greatest
@@ -35,11 +34,8 @@ FEWEST: Final = 16
 """Rows of a block, so that weights are not read for a handful of them."""
 UNROLLED: Final = 8
 """Words of bytes that are written out one after the other."""
-HIGH, MIDDLE, LOW = 2, 1, 0
-NAMES: Final = {HIGH: "a", MIDDLE: "b", LOW: "c"}
-"""The variables that hold the sums of each digit."""
-Sums: TypeAlias = dict[int, Var]
-"""The variables of one row and panel, by digit."""
+SUMMED: Final = tuple(reversed(range(DIGITS)))
+"""The digits in the order in which they are multiplied."""
 STARTS: Final = 2
 """What a group's sums start at: those of the highest digits, those of the lowest."""
 
@@ -59,9 +55,10 @@ def dropped(quantized: Quantized) -> int:
     return max(0, math.ceil(math.log2(max(1.0, largest) * quantized.group)) - 8)
 
 
-class BlockedDigits(InGroups):
+class BlockedDigits(Grouped, Blocked):
     """The blocked schedule with products in whole numbers."""
 
+    dot = "dot_bytes"
     _block_rows: int
     """Rows whose digits an item holds."""
 
@@ -103,7 +100,7 @@ class BlockedDigits(InGroups):
 
     def _scratch_of(self, items: int, rows: int) -> tuple[TensorType, ...]:
         """Digits, units, and what the sums of a group start with (or its sum, for its bias)."""
-        groups = items * rows * self._groups
+        groups = items * rows * self.groups
         words = TensorType(U32, (groups * self._words * DIGITS,))
         starts = groups if self.quantized.zero is None else groups * STARTS
         of = F32 if self.quantized.zero is None else I32
@@ -123,17 +120,10 @@ class BlockedDigits(InGroups):
         row, self._block_rows = block * held, held
         with writer.loop(Axis("s", held), 0, _at_most(held, number(rows) - row)):
             at = writer.let_index(row + axis("s", held), rows)
-            with writer.loop(Axis("h", self._groups), 0, self._groups):
-                self._digits(at, axis("s", held), axis("h", self._groups))
-        whole, left = divmod(self.panels.count, self._wide)
+            with writer.loop(Axis("h", self.groups), 0, self.groups):
+                self._digits(at, axis("s", held), axis("h", self.groups))
         first, end = ((run + n) * columns // runs for n in range(2))
-        with writer.loop(Axis("g", columns), first, end):
-            if whole:
-                with writer.when(less(Var(I32, "g"), whole) if left else None):
-                    self._column(block, tiles, axis("g", whole) * self._wide, self._wide)
-            if left:
-                with writer.otherwise() if whole else writer.scope():
-                    self._column(block, tiles, number(whole * self._wide), left)
+        self.each_group(columns, first, end, lambda *panels: self._column(block, tiles, *panels))
 
     def _column(self, block: Index, tiles: int, panel: Index, panels: int) -> None:
         """The rows of a block times the panels of a tile."""
@@ -144,43 +134,41 @@ class BlockedDigits(InGroups):
             with writer.loop(Axis("t", tiles), 0, _at_most(tiles, number(whole) - first)):
                 place = (first + axis("t", tiles)) * tall
                 row = writer.let_index(place, whole * tall - tall + 1)
-                self._tile_of(row, axis("t", tiles) * tall, tall, panel, panels)
+                self._tile(Outputs(row, tall, panel, panels, axis("t", tiles) * tall))
         if left:
             last = whole // tiles
             is_last = Apply(BOOL, "eq", Coordinate(I32, block), Const(I32, last))
             with writer.when(is_last if block.high else None):
                 slot = number((whole - last * tiles) * tall)
-                self._tile_of(number(whole * tall), slot, left, panel, panels)
+                self._tile(Outputs(number(whole * tall), left, panel, panels, slot))
 
     def _digits(self, row: Index, slot: Index, group: Index) -> None:
         """Digits, unit and start of one group of activations into scratch memory."""
         writer, quantized, size = self.writer, self.quantized, self.quantized.group
         words, units, starts = (scratch_value(self.group, n) for n in range(3))
-        lane, at = axis("lane", LANES), slot * self._groups + group
-        values = []
-        for place in range(0, size, LANES):
-            value = self.activation(row, group * size + place + lane)
-            values.append(ordered(writer, quantized, value))
+        at, drop = slot * self.groups + group, dropped(quantized)
 
-        def put(vector: int, digit: int, byte: Expr) -> None:
-            place = self._digit(slot, group, digit, number(0)) * 4 + vector * LANES + lane
-            writer.store(words, I8, place, byte, within=U32)
+        def x(place: Index) -> Expr:
+            return self.activation(row, group * size + place)
 
-        drop = dropped(quantized)
-        unit, total = digits_of(writer, values, put, drop)
-        writer.store(units, F32, at + self._item(self._groups), unit)
+        def put(digit: int, place: Index, byte: Expr) -> None:
+            begin = self._digit(slot, group, digit, number(0)) * 4
+            writer.store(words, I8, begin + place, byte, within=U32)
+
+        unit, total = digits_of(writer, quantized, x, put, drop)
+        writer.store(units, F32, at + self._item(self.groups), unit)
         zero, low = quantized.zero, Apply(I32, "and", total, constant(I32, 0xFFFF))
         if zero is None:
             exact = Apply(F32, "mul", unit, constant(F32, 2.0**-drop))
             found = Apply(F32, "mul", Apply(F32, "convert", total), exact)
-            writer.store(starts, F32, at + self._item(self._groups), found)
+            writer.store(starts, F32, at + self._item(self.groups), found)
             return
         high = Apply(I32, "shift_right", total, constant(I32, 16))
         for n, part in enumerate((high, low)):
             start = Apply(I32, "mul", part, constant(I32, int(zero)))
             if n and drop:
                 start = Apply(I32, "add", start, constant(I32, 1 << (drop - 1)))
-            writer.store(starts, I32, at * STARTS + n + self._item(self._groups * STARTS), start)
+            writer.store(starts, I32, at * STARTS + n + self._item(self.groups * STARTS), start)
 
     def _item(self, size: int) -> Index:
         """Where the item's part of a scratch memory begins, which has ``size`` for every row."""
@@ -188,89 +176,62 @@ class BlockedDigits(InGroups):
 
     def _digit(self, slot: Index, group: Index, digit: int, word: Index) -> Index:
         """Where a word of digits is."""
-        at = ((slot * self._groups + group) * DIGITS + digit) * self._words + word
-        return at + self._item(self._groups * DIGITS * self._words)
+        at = ((slot * self.groups + group) * DIGITS + digit) * self._words + word
+        return at + self._item(self.groups * DIGITS * self._words)
 
     # --- a tile ---
 
-    def _tile_of(self, row: Index, slot: Index, rows: int, panel: Index, panels: int) -> None:
-        """A tile of outputs in registers, finished at once; its digits are those from ``slot``."""
-        writer, groups = self.writer, self._groups
-        results = self.begun("y", rows, panels)
-        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
-            self._group_of(slot, panel, results)
-        self.finish_tile(row, panel, results)
+    def results(self, tile: Outputs) -> Sums:
+        """Sums of digits by group, scaled; the digits are those from the tile's slot on."""
+        return self.by_groups(tile)
 
-    def _group_of(self, slot: Index, panel: Index, results: list[list[Var]]) -> None:
-        """One group of a tile."""
-        writer, quantized, group = self.writer, self.quantized, axis("h", self._groups)
-        panels, sums = range(len(results[0])), list[list[Sums]]()
-        for m in range(len(results)):
-            starts: dict[int, Expr] = {MIDDLE: writer.wide(constant(I32, 0))}
-            starts[HIGH], starts[LOW] = (writer.wide(one) for one in self._starts(slot + m))
-            sums.append([self._begun(starts, f"{m}_{p}") for p in panels])
-        words = quantized.group // quantized.per
-        each = math.gcd(words, UNROLLED // quantized.parts)
+    def multiply_group(self, tile: Outputs, group: Index, sums: Sums) -> None:
+        """Add the products of a group, some words in a turn of a loop."""
+        writer, words = self.writer, self.quantized.group // self.quantized.per
+        each = math.gcd(words, UNROLLED // self.quantized.parts)
         with writer.loop(Axis("w", words // each), 0, words // each):
             for n in range(each):
-                word = axis("w", words // each) * each + n
                 with writer.scope():
-                    self._word(slot, sums, [panel + p for p in panels], word)
-        units, totals = (scratch_value(self.group, n) for n in (1, 2))
-        for p in panels:
-            output = (panel + p) * LANES + axis("lane", LANES)
-            step = writer.wide(quantized.scaled(self.builder, output, group))
-            for m, line in enumerate(results):
-                at = (slot + m) * self._groups + group + self._item(self._groups)
-                unit = writer.wide(Load(F32, units, at))
-                found = writer.apply("by_power", F32, self._whole(sums[m][p]), unit)
-                add_product(writer, line[p], found, step)
-                if quantized.zero is None:
-                    offset = quantized.offset(self.builder, output, group)
-                    self.added(line[p], Load(F32, totals, at), offset)
+                    self.multiply_word(tile, group, axis("w", words // each) * each + n, sums)
 
-    def _begun(self, starts: Mapping[int, Expr], place: str) -> Sums:
-        """Declare the sums of one row and panel."""
-        declare = self.writer.declare
-        return {digit: declare(starts[digit], f"{name}{place}") for digit, name in NAMES.items()}
+    def parts_of(self, panel: Index, p: int, word: Index) -> Sequence[Expr]:
+        """Words of bytes, taken apart at once."""
+        return [self.writer.wide(part) for part in super().parts_of(panel, p, word)]
 
-    def _starts(self, slot: Index) -> tuple[Expr, Expr]:
-        """What the sums of a row's group start at."""
-        quantized, drop = self.quantized, dropped(self.quantized)
-        if not quantized.zero:
-            return constant(I32, 0), constant(I32, (1 << drop) // 2)
-        at = (slot * self._groups + axis("h", self._groups)) * STARTS
-        at += self._item(self._groups * STARTS)
-        starts = scratch_value(self.group, 2)
-        return Load(I32, starts, at), Load(I32, starts, at + 1)
+    def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:
+        """A word of each digit."""
+        places = (self._digit(tile.slot + m, group, digit, part) for digit in SUMMED)
+        return [self.writer.element(Load(U32, scratch_value(self.group, 0), at)) for at in places]
 
-    def _word(self, slot: Index, sums: list[list[Sums]], panels: list[Index], word: Index) -> None:
-        """One word of every panel times the digits of as many activations of every row."""
-        writer, quantized, group = self.writer, self.quantized, axis("h", self._groups)
-        source, words = scratch_value(self.group, 0), quantized.group // quantized.per
-        found = []
-        for panel in panels:
-            output = panel * LANES + axis("lane", LANES)
-            raw = quantized.bytes_of(quantized.word(output, group * words + word))
-            found.append([writer.wide(part) for part in raw])
-        count = len(found[0])
-        for n in range(count):
-            for m, line in enumerate(sums):
-                for digit in NAMES:
-                    x = Load(U32, source, self._digit(slot + m, group, digit, word * count + n))
-                    for one, weights in zip(line, found, strict=True):
-                        dot_words(writer, "dot_bytes", one[digit], weights[n], x)
+    def row_group(self, tile: Outputs, m: int, group: Index) -> RowGroup:
+        """What was found of a group when its digits were made."""
+        units, found = (scratch_value(self.group, n) for n in (1, 2))
+        at, drop = (tile.slot + m) * self.groups + group, dropped(self.quantized)
+        high: Expr = constant(I32, 0)
+        low: Expr = constant(I32, (1 << drop) // 2)
+        if self.quantized.zero:
+            first = at * STARTS + self._item(self.groups * STARTS)
+            high, low = (Load(I32, found, first + n) for n in range(STARTS))
+        at += self._item(self.groups)
+        total = Load(F32, found, at) if self.quantized.zero is None else None
+        return RowGroup((high, constant(I32, 0), low), Load(F32, units, at), total)
+
+    def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:
+        """Add the sums of a group as one float."""
+        writer = self.writer
+        found = writer.apply("by_power", F32, self._whole(*sums), writer.wide(unit))
+        add_product(writer, result, found, writer.wide(step))
 
     def _moved(self, sum: Expr, by: int) -> Expr:
         """A sum moved up, or down where ``by`` is negative."""
         op = "shift_left" if by > 0 else "shift_right"
         return self.writer.apply(op, I32, sum, constant(I32, abs(by))) if by else sum
 
-    def _whole(self, sums: Sums) -> Expr:
+    def _whole(self, high: Var, middle: Var, low: Var) -> Expr:
         """The sums of a group as one float, in its unit."""
         drop = dropped(self.quantized)
-        upper = Apply(I32, "add", self._moved(sums[HIGH], 8), sums[MIDDLE])
-        total = Apply(I32, "add", self._moved(upper, 8 - drop), self._moved(sums[LOW], -drop))
+        upper = Apply(I32, "add", self._moved(high, 8), middle)
+        total = Apply(I32, "add", self._moved(upper, 8 - drop), self._moved(low, -drop))
         return Apply(F32, "convert", total)
 
 

@@ -1,42 +1,19 @@
-"""The blocked schedule with dot instructions: many rows of rounded activations, tile by tile."""
+"""The blocked schedule of many rows that are rounded to bytes, tile by tile."""
 
 from __future__ import annotations
 
-from ptir.codegen.expressions.elementwise import cast
-from ptir.codegen.expressions.expr import Apply, Expr, Load, Var
+from collections.abc import Sequence
+
+from ptir.codegen.expressions.expr import Expr, Load
 from ptir.codegen.expressions.index import Axis, Index, axis, digits
-from ptir.codegen.families.matmul.blocked import Blocked, InGroups
+from ptir.codegen.families.matmul.blocked import Blocked
+from ptir.codegen.families.matmul.serial import ByBytes, Outputs, RowGroup, Sums
 from ptir.codegen.schedules.kernel import scratch_value
 from ptir.codegen.weights.panels import LANES
 from ptir.types import F32, U32, TensorType
 
 
-class BlockedPairs(Blocked):
-    """bf16 activations and weights, as they lie in memory."""
-
-    @property
-    def is_unpacked(self) -> bool:
-        """Words are multiplied as they are."""
-        return False
-
-    def _tile(self, row: Index, rows: int, panel: Index, panels: int) -> None:
-        """A tile of outputs in registers, finished at once."""
-        writer, words = self.writer, self.product.inputs // 2
-        sums = self.begun("a", rows, panels)
-        with writer.loop(Axis("k", words), 0, words), writer.lanes(Axis("lane", LANES)):
-            weights = [self._pair(panel + p, axis("k", words)) for p in range(panels)]
-            for m, line in enumerate(sums):
-                x = self.stored_word(row + m, axis("k", words))
-                for one, weight in zip(line, weights, strict=True):
-                    self.dot(one, weight, x)
-        self.finish_tile(row, panel, sums)
-
-    def _pair(self, panel: Index, word: Index) -> Expr:
-        output = panel * LANES + axis("lane", LANES)
-        return Load(U32, self.product.packed, self.panels.word(output, word * 2))
-
-
-class BlockedBytes(InGroups):
+class BlockedBytes(ByBytes, Blocked):
     """Bytes with a scale for each group; 4-bit weights become bytes once for all rows."""
 
     @property
@@ -49,7 +26,7 @@ class BlockedBytes(InGroups):
 
     def _scratch(self, items: int) -> tuple[TensorType, ...]:
         """Scales as floats, and bytes where weights are narrower."""
-        scales = TensorType(F32, (items * self._wide * self._groups * LANES,))
+        scales = TensorType(F32, (items * self._wide * self.groups * LANES,))
         words = TensorType(U32, (items * self._wide * self.quantized.inputs // 4 * LANES,))
         return (scales, words) if self.quantized.parts > 1 else (scales,)
 
@@ -61,12 +38,12 @@ class BlockedBytes(InGroups):
         for p in range(panels):
             output = (panel + p) * LANES + axis("lane", LANES)
             with (
-                writer.loop(Axis("h", self._groups), 0, self._groups),
+                writer.loop(Axis("h", self.groups), 0, self.groups),
                 writer.lanes(Axis("lane", LANES)),
             ):
-                group = axis("h", self._groups)
+                group = axis("h", self.groups)
                 scale = quantized.scaled(self.builder, output, group)
-                writer.store(scales, F32, self._placed(p, group, self._groups), scale)
+                writer.store(scales, F32, self._placed(p, group, self.groups), scale)
                 for w in range(raw if quantized.parts > 1 else 0):
                     found = quantized.in_order(quantized.word(output, group * raw + w))
                     for n, word in enumerate(found):
@@ -79,51 +56,32 @@ class BlockedBytes(InGroups):
         first = self.item * (self._wide * depth) + panel * depth
         return (first + place) * LANES + axis("lane", LANES)
 
-    def _tile(self, row: Index, rows: int, panel: Index, panels: int) -> None:
-        """A tile of outputs in registers: sums of bytes by group, then scaled."""
-        writer, groups = self.writer, self._groups
-        results = self.begun("y", rows, panels)
-        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
-            self._bytes(row, panel, results)
-        self.finish_tile(row, panel, results)
+    def parts_of(self, panel: Index, p: int, word: Index) -> Sequence[Expr]:
+        """Words of bytes in the order of inputs."""
+        parts = self.quantized.parts
+        if parts == 1:
+            return super().parts_of(panel, p, word)
+        places = (self._placed(p, word * parts + n, self.product.inputs // 4) for n in range(parts))
+        return [Load(U32, scratch_value(self.group, 1), place) for place in places]
 
-    def _bytes(self, row: Index, panel: Index, results: list[list[Var]]) -> None:
-        """One group of a tile."""
-        writer, quantized = self.writer, self.quantized
-        words, group = quantized.group // 4, axis("h", self._groups)
-        panels, sums = range(len(results[0])), list[list[Var]]()
-        rounded = [self._of_group(row + m, group) for m in range(len(results))]
-        for m, (_, total) in enumerate(rounded):
-            start = writer.wide(quantized.start(total))
-            sums.append([writer.declare(start, f"a{m}_{p}") for p in panels])
-        for w in range(words):
-            place = group * words + w
-            weights = [self._word(panel + p, p, place) for p in panels]
-            for m, line in enumerate(sums):
-                x = self.stored_word(row + m, place)
-                for one, weight in zip(line, weights, strict=True):
-                    self.dot(one, weight, x)
-        for p in panels:
-            step = Load(F32, scratch_value(self.group, 0), self._placed(p, group, self._groups))
-            for m, (scale, total) in enumerate(rounded):
-                self.scaled(results[m][p], sums[m][p], Apply(F32, "mul", step, scale))
-                if quantized.whole_zero is None:
-                    output = (panel + p) * LANES + axis("lane", LANES)
-                    offset = quantized.offset(self.builder, output, group)
-                    self.added(results[m][p], Apply(F32, "mul", scale, cast(F32, total)), offset)
+    def step(self, panel: Index, p: int, group: Index) -> Expr:
+        """The scale of a group as it was prepared."""
+        return Load(F32, scratch_value(self.group, 0), self._placed(p, group, self.groups))
 
-    def _of_group(self, row: Index, group: Index) -> tuple[Expr, Expr]:
-        """The scale of a row's group, and the sum of its values."""
+    def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:
+        """A word of rounded activations."""
+        place = group * (self.quantized.group // 4) + part
+        return [self.writer.element(self.stored_word(tile.row + m, place))]
+
+    def row_group(self, tile: Outputs, m: int, group: Index) -> RowGroup:
+        """What was found when the group was rounded."""
         rounded = self.product.rounded
         assert rounded is not None
-        found = []
-        for value in (rounded.scales, rounded.sums):
-            shape = self.graph.type(value).shape
-            found.append(self.builder.at(value, digits(row * self._groups + group, shape)))
-        return found[0], found[1]
+        shape = self.graph.type(rounded.scales).shape
+        at = digits((tile.row + m) * self.groups + group, shape)
+        scale, total = (self.builder.at(value, at) for value in (rounded.scales, rounded.sums))
+        return self.known(scale, total)
 
-    def _word(self, panel: Index, number_: int, place: Index) -> Expr:
-        if self.quantized.parts == 1:
-            return self.quantized.word(panel * LANES + axis("lane", LANES), place)
-        at = self._placed(number_, place, self.quantized.inputs // 4)
-        return Load(U32, scratch_value(self.group, 1), at)
+    def results(self, tile: Outputs) -> Sums:
+        """Sums of bytes by group, scaled."""
+        return self.by_groups(tile)

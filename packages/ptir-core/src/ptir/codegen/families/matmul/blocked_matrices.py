@@ -27,7 +27,6 @@ from ptir.codegen.schedules.matrix_sides import (
 from ptir.codegen.schedules.matrix_slices import DEPTH
 from ptir.codegen.schedules.matrix_tile import Again, Contraction, MatrixTile, shape_for
 from ptir.codegen.weights.panels import LANES, UNPACKED
-from ptir.codegen.weights.quantized import Quantized
 from ptir.types import BF16, F16, F32, U32
 
 
@@ -51,8 +50,7 @@ class TeamMatrices(TeamBlocked):
         right = self._right()
         if right is None:
             return None
-        left, inputs, quantized = self._left(), self.product.inputs, self.product.quantized
-        per = self.panels.per if quantized is None else quantized.per
+        left, inputs, per = self._left(), self.product.inputs, self.product.per
         is_split = left.parts > 1 or right.parts > 1
         again = Again(
             lambda row, output, step: self._factors(row, output, step * per), inputs // per
@@ -63,7 +61,7 @@ class TeamMatrices(TeamBlocked):
             right,
             self.panels.outputs,
             inputs,
-            None if quantized is None else self._scale,
+            None if self.product.quantized is None else self._scale,
             again if is_split else None,
         )
 
@@ -112,21 +110,16 @@ class TeamMatrices(TeamBlocked):
 
     def _raised(self, output: Index, word: Index) -> Sequence[Expr]:
         """A word of a quantized weight."""
-        return [self._quantized.word(output, word)]
-
-    @property
-    def _quantized(self) -> Quantized:
-        assert self.product.quantized is not None
-        return self.product.quantized
+        return [self.quantized.word(output, word)]
 
     def _whole(self, found: Sequence[Expr]) -> Words:
         """The values of a word above their zero point: small whole numbers, exact in bf16."""
-        quantized, (word,) = self._quantized, found
+        quantized, (word,) = self.quantized, found
         below = constant(F32, quantized.unit - (quantized.whole_zero or 0))
         values = [Apply(F32, "sub", quantized.raised(word, n), below) for n in range(quantized.per)]
         return [[paired(*pair)] for pair in zip(values[::2], values[1::2], strict=True)]
 
     def _scale(self, output: Index, slice: Index) -> Expr:
         """What the sums of a slice are multiplied with."""
-        group = slice // (self._quantized.group // DEPTH)
-        return self._quantized.scaled(self.builder, output, group)
+        group = slice // (self.quantized.group // DEPTH)
+        return self.quantized.scaled(self.builder, output, group)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Expr, compare, constant, select
-from ptir.codegen.expressions.index import Axis
+from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.families.matmul.parts import Product
 from ptir.codegen.kernel_ir.values import Gather, Lane
 from ptir.codegen.kernel_ir.writer import Writer
@@ -44,7 +44,7 @@ def fits(product: Product, site: Site) -> bool:
     return whole and quantized.group % LANES == 0 and quantized.group <= LARGEST
 
 
-def ordered(writer: Writer, quantized: Quantized, value: Expr) -> Expr:
+def _ordered(writer: Writer, quantized: Quantized, value: Expr) -> Expr:
     """A vector of activations in the order of the words' bytes (``Quantized.bytes_of``)."""
     with writer.lanes(Axis("lane", LANES)):
         held = writer.let(writer.wide(value))
@@ -56,15 +56,19 @@ def ordered(writer: Writer, quantized: Quantized, value: Expr) -> Expr:
 
 def digits_of(
     writer: Writer,
-    values: Sequence[Expr],
-    put: Callable[[int, int, Expr], None],
+    quantized: Quantized,
+    x: Callable[[Index], Expr],
+    put: Callable[[int, Index, Expr], None],
     dropped: int = 0,
 ) -> tuple[Expr, Expr]:
-    """The digits of a group's vectors: ``put(vector, digit, bytes)``, the lowest digit first.
+    """The digits of a group of activations: ``put(digit, place, byte)``, the lowest digit first.
 
-    Gives the unit of sums whose lowest ``dropped`` bits are left out, and the sum of the whole
-    numbers. Sizes are compared as integers, in which infinity and NaN are the largest.
+    ``x`` and ``put`` are asked for a vector: a place in the group for every lane. Gives the unit of
+    sums whose lowest ``dropped`` bits are left out, and the sum of the whole numbers. Sizes are
+    compared as integers, in which infinity and NaN are the largest.
     """
+    places = [axis("lane", LANES) + first for first in range(0, quantized.group, LANES)]
+    values = [_ordered(writer, quantized, x(place)) for place in places]
     with writer.lanes(Axis("lane", LANES)):
         largest = writer.let(writer.wide(_largest([_size(v) for v in values])))
     most = Apply(U32, "bits", writer.folded("max", largest))
@@ -77,14 +81,14 @@ def digits_of(
     total: Expr | None = None
     centre = constant(U32, CENTRE)
     with writer.lanes(Axis("lane", LANES)):
-        for v, value in enumerate(values):
+        for place, value in zip(places, values, strict=True):
             whole = Apply(I32, "nearest", Apply(F32, "mul", value, scale))
             total = whole if total is None else Apply(I32, "add", total, whole)
             raised = Apply(U32, "xor", _plus(Apply(U32, "bits", whole), CENTRE), centre)
             for digit in range(DIGITS):
                 moved = Apply(U32, "shift_right", raised, constant(U32, 8 * digit))
                 found = Apply(I32, "bits", moved if digit else raised)
-                put(v, digit, Apply(I8, "convert", found))
+                put(digit, place, Apply(I8, "convert", found))
         assert total is not None
         summed = writer.let(writer.wide(total))
     known = select(compare("ge", most, constant(U32, INFINITE)), nan, unit)

@@ -7,15 +7,16 @@ once per worker, in the kernel's head.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ptir.codegen.expressions.expr import Apply, Cell, Expr, Var, constant
 from ptir.codegen.expressions.index import Axis, Index, axis, number
-from ptir.codegen.families.matmul.digit_parts import DIGITS, digits_of, ordered
+from ptir.codegen.families.matmul.digit_parts import DIGITS, digits_of
 from ptir.codegen.families.matmul.digit_parts import fits as digits_fit
-from ptir.codegen.families.matmul.parts import Product, add_product, dot_words
+from ptir.codegen.families.matmul.parts import Product, add_product
+from ptir.codegen.families.matmul.serial import Outputs, RowGroup
 from ptir.codegen.families.matmul.streamed import Streamed
 from ptir.codegen.schedules.kernel import Site
-from ptir.codegen.weights.panels import LANES
-from ptir.codegen.weights.quantized import Quantized
 from ptir.types import F32, I8, I32, U32
 
 
@@ -27,48 +28,42 @@ def fits(product: Product, site: Site) -> bool:
 class Digits(Streamed):
     """The streamed schedule with products in whole numbers."""
 
-    def _sums(self, quantized: Quantized, private: bool) -> None:
+    dot = "dot_bytes"
+    chains = 1
+
+    def prepare(self) -> None:
         """Digits, unit and sum of every group of activations into private arrays."""
-        writer, rows = self.writer, self.product.rows
-        groups = quantized.inputs // quantized.group
-        sized = {"q": DIGITS * rows * quantized.inputs // 4, "unit": rows * groups}
-        sized["sums" if quantized.zero is None else "starts"] = (
-            rows * groups * (1 if quantized.zero is None else DIGITS)
-        )
-        for name, size in sized.items():
-            dtype = {"q": U32, "starts": I32}.get(name, F32)
-            writer.array(name, size, dtype)
+        writer, rows, groups = self.writer, self.product.rows, self.groups
+        writer.array("q", DIGITS * rows * self.product.inputs // 4, U32)
+        writer.array("unit", rows * groups, F32)
+        if self.quantized.zero is None:
+            writer.array("sums", rows * groups, F32)
+        else:
+            writer.array("starts", rows * groups * DIGITS, I32)
         with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
             with writer.loop(Axis("h", groups), 0, groups):
-                self._digits(quantized, private, row, axis("h", groups))
+                self._digits(row, axis("h", groups))
 
-    def _digits(self, quantized: Quantized, private: bool, row: Index, group: Index) -> None:
+    def _digits(self, row: Index, group: Index) -> None:
         """One group of activations."""
-        writer, size = self.writer, quantized.group
-        groups, first = quantized.inputs // size, group * size
-        values = [
-            ordered(writer, quantized, self._input(private, row, first + at + axis("lane", LANES)))
-            for at in range(0, size, LANES)
-        ]
+        writer, first, at = self.writer, group * self.quantized.group, row * self.groups + group
 
-        def put(vector: int, digit: int, byte: Expr) -> None:
-            place = first + vector * LANES + axis("lane", LANES)
-            writer.put("q", self._place(row, digit) + place, byte, I8)
+        def put(digit: int, place: Index, byte: Expr) -> None:
+            writer.put("q", self._place(row, digit) + first + place, byte, I8)
 
-        at = row * groups + group
-        unit, total = digits_of(writer, values, put)
+        unit, total = digits_of(writer, self.quantized, lambda k: self._input(row, first + k), put)
         writer.put("unit", at, unit)
-        self._start(quantized, at, total)
+        self._start(at, total)
 
-    def _start(self, quantized: Quantized, at: Index, total: Expr) -> None:
+    def _start(self, at: Index, total: Expr) -> None:
         """What the sums of a group start with: its zero point; or its sum, for its bias."""
         writer = self.writer
-        if quantized.zero is None:
+        if self.quantized.zero is None:
             unit = Cell(F32, "unit", at)
             writer.put("sums", at, Apply(F32, "mul", Apply(F32, "convert", total), unit))
             return
-        zero = constant(I32, int(quantized.zero))
+        zero = constant(I32, int(self.quantized.zero))
         for digit in range(DIGITS):
             part = Apply(I32, "shift_right", total, constant(I32, 8 * digit)) if digit else total
             if digit < DIGITS - 1:
@@ -79,36 +74,25 @@ class Digits(Streamed):
         """Where a row's digits of one kind begin, in bytes."""
         return row * self.product.inputs + digit * self.product.rows * self.product.inputs
 
-    def _group(
-        self, quantized: Quantized, private: bool, panel: Index, group: Index, results: list[Var]
-    ) -> None:
-        """Add one group's products to the result of every row."""
-        writer, rows = self.writer, self.product.rows
-        output = self.output(panel)
-        groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
-        sums: list[list[Var]] = [[] for _ in results]
-        for m, line in enumerate(sums):
-            for digit in range(DIGITS):
-                at = (number(m * groups) + group) * DIGITS + digit
-                start = constant(I32, 0) if quantized.zero is None else Cell(I32, "starts", at)
-                line.append(writer.declare(writer.wide(start), f"a{m}_{digit}"))
-        for w in range(words):
-            word = quantized.word(output, group * words + w)
-            for n, weights in enumerate(quantized.bytes_of(word)):
-                input = group * quantized.group + (w * quantized.per + 4 * n)
-                for m in range(rows):
-                    for digit in range(DIGITS):
-                        at = (self._place(number(m), digit) + input) // 4
-                        weight, x = writer.wide(weights), Cell(U32, "q", at)
-                        dot_words(writer, "dot_bytes", sums[m][digit], weight, x)
-        step = writer.wide(quantized.scaled(self.builder, output, group))
-        for m, result in enumerate(results):
-            total = writer.let(self._total(*sums[m]))
-            unit = writer.wide(Cell(F32, "unit", number(m * groups) + group))
-            add_product(writer, result, Apply(F32, "mul", total, unit), step)
-            if quantized.zero is None:
-                x = Cell(F32, "sums", number(m * groups) + group)
-                self.added(result, quantized.offset(self.builder, output, group), x)
+    def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:
+        """A word of each digit."""
+        place = group * (self.quantized.group // 4) + part
+        begins = (self._place(number(m), digit) // 4 for digit in range(DIGITS))
+        return [self.writer.element(Cell(U32, "q", place + begin)) for begin in begins]
+
+    def row_group(self, tile: Outputs, m: int, group: Index) -> RowGroup:
+        """What the kernel's head found of a group."""
+        at = number(m * self.groups) + group
+        unit = Cell(F32, "unit", at)
+        if self.quantized.zero is None:
+            return RowGroup([constant(I32, 0)] * DIGITS, unit, Cell(F32, "sums", at))
+        return RowGroup([Cell(I32, "starts", at * DIGITS + d) for d in range(DIGITS)], unit)
+
+    def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:
+        """Add the three sums of a group as one float."""
+        writer = self.writer
+        total = Apply(F32, "mul", writer.let(self._total(*sums)), writer.wide(unit))
+        add_product(writer, result, total, writer.wide(step))
 
     def _total(self, low: Var, middle: Var, high: Var) -> Expr:
         """The three sums of a group as one float, in its unit."""

@@ -17,14 +17,14 @@ from ptir.codegen.families.matmul.blocked import Blocked
 from ptir.codegen.families.matmul.blocked_coop import TeamBlocked
 from ptir.codegen.families.matmul.blocked_digits import BlockedDigits
 from ptir.codegen.families.matmul.blocked_digits import fits as blocked_digits_fit
-from ptir.codegen.families.matmul.blocked_dots import BlockedBytes, BlockedPairs
+from ptir.codegen.families.matmul.blocked_dots import BlockedBytes
 from ptir.codegen.families.matmul.blocked_matrices import TeamMatrices
 from ptir.codegen.families.matmul.digits import Digits
 from ptir.codegen.families.matmul.digits import fits as digits_fit
 from ptir.codegen.families.matmul.parts import HELD, Product, Rounded, rounds_itself
 from ptir.codegen.families.matmul.streamed import Streamed
 from ptir.codegen.families.matmul.streamed_coop import TeamStreamed
-from ptir.codegen.families.matmul.streamed_dots import StreamedDots
+from ptir.codegen.families.matmul.streamed_dots import StreamedBytes
 from ptir.codegen.families.reduction.rows import Rows
 from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.schedules.epilogue import epilogue
@@ -181,13 +181,13 @@ def write(group: Group, site: Site) -> Kernel:
 
 
 def _schedule(product: Product, site: Site) -> type[Streamed] | type[Blocked]:
-    if product.rounded is None:
-        if product.is_streamed:
-            return Digits if digits_fit(product, site) else Streamed
-        return BlockedDigits if blocked_digits_fit(product, site) else Blocked
+    if product.quantized is None:
+        return Streamed if product.is_streamed else Blocked
+    if product.rounded is not None:
+        return StreamedBytes if product.is_streamed else BlockedBytes
     if product.is_streamed:
-        return StreamedDots
-    return BlockedPairs if product.quantized is None else BlockedBytes
+        return Digits if digits_fit(product, site) else Streamed
+    return BlockedDigits if blocked_digits_fit(product, site) else Blocked
 
 
 def coop(group: Group, site: Site) -> Kernel | None:

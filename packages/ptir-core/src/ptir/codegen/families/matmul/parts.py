@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, Load, Var
+from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var
 from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
 from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.kernel_ir.conditions import less
@@ -59,6 +59,11 @@ class Product:
         return self.panels.inputs if self.quantized is None else self.quantized.inputs
 
     @property
+    def per(self) -> int:
+        """Inputs in a word of the weight."""
+        return self.panels.per if self.quantized is None else self.quantized.per
+
+    @property
     def is_streamed(self) -> bool:
         """Whether the rows are few, and not already bytes in memory."""
         return self.rows <= FEW and (self.rounded is None or self.rounded.scales < 0)
@@ -93,6 +98,12 @@ class Writing:
         self.builder = builder_of(group, site)
         self.hero = self.graph.results[self.product.position][0]
         self.tiles = site.tiles
+
+    @property
+    def quantized(self) -> Quantized:
+        """The weight, where it is quantized."""
+        assert self.product.quantized is not None
+        return self.product.quantized
 
     def items(self, pieces: int) -> int:
         """Items for ``pieces`` equal pieces of the whole product."""
@@ -132,20 +143,6 @@ class Writing:
         expr = self.activation(axis("m", self.product.rows), Index({inputs: 1}))
         return isinstance(expr, Load) and expr.index.coefficient(inputs) == 1
 
-    def zero(self) -> Expr:
-        """What sums of f32 begin with."""
-        return self.writer.widened(Const(F32, 0.0))
-
-    def dot(self, sum: Var, weight: Expr, x: Load | Cell) -> None:
-        """Add the products of words of weights and one of activations to the sums in a variable."""
-        rounded = self.product.rounded
-        assert rounded is not None
-        dot_words(self.writer, rounded.dot, sum, self.writer.wide(weight), x)
-
-    def scaled(self, sum: Var, sums: Var, factor: Expr) -> None:
-        """Add a group's sums of integers, times a factor, to a variable."""
-        add_product(self.writer, sum, Apply(F32, "convert", sums), self.writer.wide(factor))
-
     def added(self, sum: Var, a: Expr, b: Expr) -> None:
         """Add a product to a variable."""
         add_product(self.writer, sum, self.writer.wide(a), self.writer.wide(b))
@@ -173,11 +170,6 @@ class Writing:
             with writer.otherwise() if whole else writer.scope():
                 for place in range(left):
                     self.finish_sum(row, number(whole * LANES + place), Lane(sum, place))
-
-
-def dot_words(writer: Writer, op: str, sum: Var, weights: Expr, x: Load | Cell) -> None:
-    """Add a dot product of words with one word in memory to a variable."""
-    writer.assign(sum, Apply(sum.dtype, op, sum, weights, writer.element(x)))
 
 
 def add_product(writer: Writer, sum: Var, a: Expr, b: Expr) -> None:

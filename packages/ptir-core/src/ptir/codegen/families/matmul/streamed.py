@@ -6,7 +6,8 @@ the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from ptir.codegen.expressions.expr import (
     Apply,
@@ -18,19 +19,19 @@ from ptir.codegen.expressions.expr import (
     as_index,
     constant,
 )
-from ptir.codegen.expressions.index import Axis, Index, axis, number
-from ptir.codegen.families.matmul.parts import Writing, add_product
+from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, number
+from ptir.codegen.families.matmul.parts import add_product
+from ptir.codegen.families.matmul.serial import ZERO_SUM, Grouped, Outputs, RowGroup
 from ptir.codegen.families.reduction.rows import Rows, RowWriter
 from ptir.codegen.kernel_ir.nodes import Store
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.epilogue import builder_of
 from ptir.codegen.schedules.kernel import Group, Kernel, finished
 from ptir.codegen.weights.panels import LANES
-from ptir.codegen.weights.quantized import Quantized
-from ptir.types import BOOL, F32, I32
+from ptir.types import BF16, BOOL, F32, I32, U32
 
 
-class Streamed(Writing):
+class Streamed(Grouped):
     """Few rows: every weight is read once, in the order in which it lies in memory."""
 
     def kernel(self) -> Kernel:
@@ -38,16 +39,30 @@ class Streamed(Writing):
         writer, panels = self.writer, self.panels
         writer.fetch_ahead(self.product.packed, self.tiles.ahead)
         items = self.items(panels.count)
-        read = self._activations()
+        if self.is_private:
+            self._keep_activations()
         if self.product.quantized is not None:
-            self._sums(self.product.quantized, read)
+            self.prepare()
         with writer.loop(Axis("p", panels.count), *writer.share(panels.count, items)):
             self._find_panel()
-            if self.product.quantized is None:
-                self._panel(read, axis("p", panels.count))
-            else:
-                self._groups(self.product.quantized, read, axis("p", panels.count))
+            self._panel(Outputs(ZERO, self.product.rows, axis("p", panels.count), 1))
         return finished(self.group, writer, items)
+
+    @property
+    def chains(self) -> int:
+        """As many as hide an addition's delay, all rows together."""
+        chains = max(1, self.tiles.chains // self.product.rows)
+        while self.product.inputs % (chains * self.panels.per):
+            chains //= 2
+        return chains
+
+    @cached_property
+    def is_private(self) -> bool:
+        """Whether an item keeps the activations to itself."""
+        if self.unit == 1:
+            return not self.is_stored
+        first = axis("m", self.product.rows), axis("k", self.product.inputs // 2)
+        return self.group.prologue is not None or self.word_in_memory(*first) is None
 
     def _find_panel(self) -> None:
         """Declare where panel ``p`` lies in memory, where panels lie in several runs."""
@@ -65,16 +80,12 @@ class Streamed(Writing):
 
     def output(self, panel: Index) -> Index:
         """Where the 16 outputs of a panel lie in memory."""
-        lane = axis("lane", LANES)
-        return (axis("stored", self.panels.stored) if self.panels.runs else panel) * LANES + lane
+        return super().output(axis("stored", self.panels.stored) if self.panels.runs else panel)
 
-    def _activations(self) -> bool:
-        """Compute what is not simply stored into a private array; says whether there is one."""
-        rows, size = self.product.rows, self.product.inputs
-        if self.is_stored:
-            return False
-        writer = self.writer
-        writer.array("x", rows * size, F32)
+    def _keep_activations(self) -> None:
+        """Compute the activations into a private array."""
+        writer, rows, size = self.writer, self.product.rows, self.product.inputs
+        writer.array("x", rows * size // self.unit, F32 if self.unit == 1 else U32)
         with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
             prologue = self.group.prologue
@@ -82,7 +93,6 @@ class Streamed(Writing):
                 self._run(prologue, row)
             else:
                 each(writer, size, lambda place: self._put(row, place, self.activation(row, place)))
-        return True
 
     def _run(self, prologue: Group, row: Index) -> None:
         """The row program that makes the activations, for one row."""
@@ -92,119 +102,76 @@ class Streamed(Writing):
         body.each(lambda place: self._put(row, place, body.exit(rows.exits[0], place)))
 
     def _put(self, row: Index, place: Index, expr: Expr) -> None:
-        self.writer.put("x", row * self.product.inputs + place, expr)
+        dtype = F32 if self.unit == 1 else BF16
+        self.writer.put("x", row * self.product.inputs + place, expr, dtype)
 
-    def _panel(self, private: bool, panel: Index) -> None:
-        writer, rows = self.writer, self.product.rows
-        chains = max(1, self.tiles.chains // rows)
-        while self.panels.inputs % (chains * self.panels.per):
-            chains //= 2
-        step = max(chains, 1) * self.panels.per
-        steps = self.panels.inputs // step
-        sums = self.chained(max(chains, 1))
-        with writer.loop(Axis("k", steps), 0, steps), writer.lanes(Axis("lane", LANES)):
-            for inner in range(step):
-                self._step(private, panel, axis("k", steps) * step + inner, inner, sums)
-        self.finish_chained(panel, sums)
-
-    def chained(self, chains: int) -> list[list[Var]]:
-        """Declare a row's sums that are kept apart, for every row."""
-        names = [[f"a{m}_{c}" for c in range(chains)] for m in range(self.product.rows)]
-        return [[self.writer.declare(self.zero(), name) for name in line] for line in names]
-
-    def finish_chained(self, panel: Index, sums: list[list[Var]]) -> None:
-        """Bring sums together and finish a panel of every row."""
-        for m, line in enumerate(sums):
+    def _panel(self, tile: Outputs) -> None:
+        """The outputs of a panel for every row."""
+        if self.product.quantized is not None:
+            for m, ((result,),) in enumerate(self.by_groups(tile)):
+                self.finish_panel(number(m), tile.panel, result)
+            return
+        for m, (sums,) in enumerate(self.along_inputs(tile, self.chains * self.panels.per)):
             with self.writer.scope():
-                total = self.writer.let(self.writer.total(line), "acc")
-                self.finish_panel(number(m), panel, total)
+                total = self.writer.let(self.writer.total(sums), "acc")
+                self.finish_panel(number(m), tile.panel, total)
 
-    def _input(self, private: bool, row: Index, input: Index) -> Expr:
+    def x_at(self, row: Index, input: Index) -> Expr:
+        """The value of an activation, or the word of two, where the item has it."""
+        if self.unit == 1:
+            return self.writer.wide(self._input(row, input))
+        if not self.is_private:
+            return super().x_at(row, input)
+        return self.writer.element(Cell(U32, "x", (row * self.product.inputs + input) // 2))
+
+    def _input(self, row: Index, input: Index) -> Expr:
         """One activation where the item has it."""
-        if private:
+        if self.is_private:
             return Cell(F32, "x", row * self.product.inputs + input)
         return self.activation(row, input)
 
-    def _sums(self, quantized: Quantized, private: bool) -> None:
+    # --- by groups ---
+
+    def prepare(self) -> None:
         """The sum of every group of activations into the private array ``sums``."""
-        writer, rows, size = self.writer, self.product.rows, quantized.group
-        groups = quantized.inputs // size
+        writer, rows, groups = self.writer, self.product.rows, self.groups
         writer.array("sums", rows * groups, F32)
         with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
             with writer.loop(Axis("h", groups), 0, groups):
-                group = axis("h", groups)
-                found = self._sum(private, row, group * size, size)
+                group, size = axis("h", groups), self.quantized.group
+                found = self._sum(row, group * size, size)
                 writer.emit(Store(F32, "sums", row * groups + group, found))
 
-    def _sum(self, private: bool, row: Index, first: Index, size: int) -> Expr:
+    def _sum(self, row: Index, first: Index, size: int) -> Expr:
         """The sum of a group of activations: its vectors, then their lanes."""
         writer, whole = self.writer, size // LANES
-        parts = [self._input(private, row, first + place) for place in range(whole * LANES, size)]
+        parts = [self._input(row, first + place) for place in range(whole * LANES, size)]
         total = [writer.scalar(part) for part in parts]
         if whole:
             with writer.lanes(Axis("lane", LANES)):
                 vectors = [
-                    writer.wide(self._input(private, row, first + v * LANES + axis("lane", LANES)))
+                    writer.wide(self._input(row, first + v * LANES + axis("lane", LANES)))
                     for v in range(whole)
                 ]
                 held = writer.let(writer.total(vectors))
             total.append(writer.folded("add", held))
         return writer.total(total)
 
-    def _groups(self, quantized: Quantized, private: bool, panel: Index) -> None:
-        """A panel group by group: words times activations, scaled once."""
-        writer, rows = self.writer, self.product.rows
-        groups = quantized.inputs // quantized.group
-        results = [writer.declare(self.zero(), f"y{m}") for m in range(rows)]
-        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
-            self._group(quantized, private, panel, axis("h", groups), results)
-        for m, result in enumerate(results):
-            self.finish_panel(number(m), panel, result)
+    def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:
+        """One activation."""
+        return [self.x_at(tile.row + m, group * self.quantized.group + part)]
 
-    def _group(
-        self, quantized: Quantized, private: bool, panel: Index, group: Index, results: list[Var]
-    ) -> None:
-        """Add one group's products to the result of every row."""
-        writer, rows = self.writer, self.product.rows
-        output = self.output(panel)
-        groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
-        chains = max(1, self.tiles.chains // rows)
-        raise_by = quantized.unit - (quantized.zero or 0.0)
-        totals = [Cell(F32, "sums", number(m * groups) + group) for m in range(rows)]
-        sums = list[list[Var]]()
-        for m, total in enumerate(totals):
-            start = writer.wide(Apply(F32, "mul", constant(F32, -raise_by), total))
-            begun = [self.zero() if c else start for c in range(chains)]
-            sums.append([writer.declare(one, f"a{m}_{c}") for c, one in enumerate(begun)])
-        for w in range(words):
-            word = quantized.word(output, group * words + w)
-            for place in range(quantized.per):
-                value = writer.wide(quantized.raised(word, place))
-                input = group * quantized.group + (w * quantized.per + place)
-                for m in range(rows):
-                    x = writer.wide(self._input(private, number(m), input))
-                    add_product(writer, sums[m][place % chains], x, value)
-        step = writer.wide(quantized.scaled(self.builder, output, group))
-        for m, result in enumerate(results):
-            add_product(writer, result, writer.total(sums[m]), step)
-            if quantized.zero is None:
-                self.added(result, quantized.offset(self.builder, output, group), totals[m])
+    def row_group(self, tile: Outputs, m: int, group: Index) -> RowGroup:
+        """Sums begin below zero by what raising the weights adds."""
+        total, zero = Cell(F32, "sums", number(m * self.groups) + group), self.quantized.zero
+        raised_by = constant(F32, (zero or 0.0) - self.quantized.unit)
+        starts = Apply(F32, "mul", raised_by, total), *[ZERO_SUM] * (self.chains - 1)
+        return RowGroup(starts, total=total if zero is None else None)
 
-    def _step(
-        self,
-        private: bool,
-        panel: Index,
-        input: Index,
-        inner: int,
-        sums: list[list[Var]],
-    ) -> None:
-        """Multiply one input of every row with the weights of 16 outputs."""
-        writer = self.writer
-        weights = writer.wide(self.weight(self.output(panel), input))
-        for m, line in enumerate(sums):
-            x = writer.wide(self._input(private, number(m), input))
-            add_product(writer, line[inner % len(line)], x, weights)
+    def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:
+        """Add all sums, scaled."""
+        add_product(self.writer, result, self.writer.total(sums), self.writer.wide(step))
 
 
 def each(writer: Writer, size: int, body: Callable[[Index], None]) -> None:

@@ -46,8 +46,7 @@ class TeamStreamed(Writing):
 
     def __init__(self, group: Group, site: Site) -> None:
         super().__init__(group, site)
-        quantized = self.product.quantized
-        self.per = self.panels.per if quantized is None else quantized.per
+        self.per = self.product.per
         self.words = self.product.inputs // self.per
         wanted = power_of_two(ACROSS * -(-self.words // EACH))
         most = MOST if self.product.rows <= OUTPUTS else MOST // 2
