@@ -44,17 +44,36 @@ class Paper:
     dots: tuple[str, ...] = ()
 
 
-CPU: Final = {"units": 2, "doubles": True, "largest": 1 << 32, "alignment": 128}
-GPU: Final = CPU | {"device_class": "gpu", "group": 1024, "shared": 48 << 10, "units": 132}
-WEBGPU: Final = GPU | {"doubles": False, "group": 256, "shared": 32 << 10, "alignment": 256}
+CPU: Final = {
+    "compute_units": 2,
+    "has_f64": True,
+    "max_allocation_bytes": 1 << 32,
+    "alignment": 128,
+}
+GPU: Final = CPU | {
+    "device_class": "gpu",
+    "max_workgroup_size": 1024,
+    "shared_memory_bytes": 48 << 10,
+    "compute_units": 132,
+}
+WEBGPU: Final = GPU | {
+    "has_f64": False,
+    "max_workgroup_size": 256,
+    "shared_memory_bytes": 32 << 10,
+    "alignment": 256,
+}
 OPENCL: Final = ("ptir_backend_opencl.dialect", "OpenCLC")
 DEVICES: Final = {
     "c-dots": Paper(("ptir_backend_c.dialect", "PlainC", ()), CPU, ("dot_bytes", "dot_bf16")),
     "c": Paper(("ptir_backend_c.dialect", "PlainC", ()), CPU | {"device_class": "cpu-avx2"}),
-    "opencl": Paper((*OPENCL, (True,)), CPU | {"memories": 128}),
-    "opencl-own": Paper((*OPENCL, (True, True, True)), CPU | {"memories": 128}, ("dot_bytes",)),
-    "opencl-coop": Paper((*OPENCL, (True, False, False, 0)), GPU | {"group": 256}),
-    "opencl-subgroups": Paper((*OPENCL, (True, False, False, 16)), GPU | {"group": 256}),
+    "opencl": Paper((*OPENCL, (True,)), CPU | {"max_persistent_buffers": 128}),
+    "opencl-own": Paper(
+        (*OPENCL, (True, True, True)), CPU | {"max_persistent_buffers": 128}, ("dot_bytes",)
+    ),
+    "opencl-coop": Paper((*OPENCL, (True, False, False, 0)), GPU | {"max_workgroup_size": 256}),
+    "opencl-subgroups": Paper(
+        (*OPENCL, (True, False, False, 16)), GPU | {"max_workgroup_size": 256}
+    ),
     "wgsl": Paper(("ptir.codegen.wgsl.dialect", "Wgsl", ()), WEBGPU),
     "cuda": Paper(("ptir_backend_cupy.dialect", "CudaC", ()), GPU, ("dot_bf16",)),
 }

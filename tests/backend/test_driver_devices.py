@@ -69,7 +69,9 @@ def test_a_part_is_further_on_and_keeps_the_owner() -> None:
 class Paper(AddressedDevice, DriverDevice, PaperDevice):  # type: ignore[misc]
     """A driver that allocates, and does nothing else."""
 
-    traits = Traits(units=1, doubles=True, largest=100, alignment=4, identity="it")
+    traits = Traits(
+        compute_units=1, has_f64=True, max_allocation_bytes=100, alignment=4, identity="it"
+    )
     name, failures, raised = "it", FAILURES, (RaisedError,)
     allocate = DriverDevice.allocate
 
@@ -101,7 +103,7 @@ def test_addresses_are_bound_one_by_one_and_all_at_once() -> None:
 def test_memory_on_paper_is_told_apart_and_holds_nothing() -> None:
     device = PaperDevice()
     pieces = [device.allocate(8), device.allocate(8)]
-    pieces.append(device.part(pieces[0], 0, 8))
+    pieces.append(device.subspan(pieces[0], 0, 8))
     assert len({id(piece) for piece in pieces}) == 3
     array = np.ones(2)
     device.write(pieces[0], array)

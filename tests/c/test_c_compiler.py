@@ -217,7 +217,7 @@ def test_what_was_built_is_loaded_without_the_compiler(
 def test_what_does_not_load_is_built_again(c: Target, cache: Path) -> None:
     run(c)
     (file,) = cache.iterdir()
-    binaries.KEPT.write(file.stem, b"not a shared object")
+    binaries.BINARIES.write(file.stem, b"not a shared object")
     with pytest.warns(UserWarning, match="refused by the driver"):
         run(c)
     assert b"not a shared object" not in file.read_bytes()

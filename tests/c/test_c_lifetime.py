@@ -14,7 +14,7 @@ import pytest
 from corpus_slices import outcomes, part
 from ptir.backend.contract import Target
 from ptir.codegen.launching.launches import KernelProgram
-from ptir.codegen.launching.memory import LITTLE, Resident
+from ptir.codegen.launching.memory import LITTLE, DeviceBuffer
 from ptir_backend_c import CBackend
 from ptir_backend_c.device import Launches
 from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
@@ -57,13 +57,13 @@ def _no_lock(patch: pytest.MonkeyPatch) -> None:
 
 def _never_freed(patch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
-    patch.setattr(Resident, "__del__", lambda self: kept.append(self.memory))
+    patch.setattr(DeviceBuffer, "__del__", lambda self: kept.append(self.memory))
 
 
 def _freed_too_early(patch: pytest.MonkeyPatch) -> None:
     """The memory of a tensor that is let go of is handed out twice."""
 
-    once = Resident.__del__
+    once = DeviceBuffer.__del__
 
     def twice(self: Any) -> None:
         once(self)
@@ -74,7 +74,7 @@ def _freed_too_early(patch: pytest.MonkeyPatch) -> None:
         heappush(pool._little.setdefault(size, []), (number, self.memory))
         pool._little_in_all += size
 
-    patch.setattr(Resident, "__del__", twice)
+    patch.setattr(DeviceBuffer, "__del__", twice)
 
 
 def _all_donated(patch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def _all_donated(patch: pytest.MonkeyPatch) -> None:
 
 def _turns_alike(patch: pytest.MonkeyPatch) -> None:
     """Every turn of a call is given what the first one is given."""
-    hold = Launches.hold
+    hold = Launches.bind_slot
 
     def first(self: Any, turn: int) -> None:
         if turn:

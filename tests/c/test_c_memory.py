@@ -41,7 +41,7 @@ def test_an_array_whose_elements_are_not_aligned_is_copied(c: Target) -> None:
 def test_allocations_are_aligned_and_given_back(device: CDevice) -> None:
     memory: Any = device.allocate(1000)
     assert memory.address % 64 == 0
-    part = device.part(memory, 128, 64)
+    part = device.subspan(memory, 128, 64)
     assert part.address == memory.address + 128
     given_back = weakref.ref(memory.owner)
     del memory

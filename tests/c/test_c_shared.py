@@ -16,7 +16,7 @@ from ptir.backend.contract import Options, Target
 from ptir.capture.plan import plan_for
 from ptir.capture.run import run_program
 from ptir.codegen.launching.launches import KernelProgram
-from ptir.codegen.shared import link, rule
+from ptir.codegen.partitioned import link, rule
 from ptir.ir.program import Port, Program
 from ptir.models import gpt2
 from ptir.models.table import MODELS, load_modules
@@ -214,7 +214,7 @@ def test_the_launches_of_a_turn_follow_those_of_the_turn_before() -> None:
 
     noting: Any = Noting()
     launches = [(Kernel(0, 1, None), 1, 1) for _ in range(4)]
-    SharedLaunches(noting, launches, 2, ((1, 2), (0, 1))).run(2)
+    SharedLaunches(noting, launches, 2, ((1, 2), (0, 1))).submit(2)
     assert noting.seen == ([1, 3, 3, 4, 5, 7, 7, 8], 4, 2)
 
 

@@ -9,8 +9,8 @@ import pytest
 import ptir
 from ptir.backend.verdicts import verdicts_file
 from ptir.capture.plan import PLANS
-from ptir.codegen.artifact import binaries, recipe
-from ptir.codegen.schedules import tuned
+from ptir.codegen.artifact import binaries, record
+from ptir.codegen.schedules import tuned_tiles
 from ptir.errors import UsageError
 from ptir.passes.benchmark import tuning_records_file
 from ptir.runtime.session import capacity_for
@@ -30,23 +30,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def filled() -> int:
-    binaries.KEPT.write("a", b"x" * 100)
-    binaries.KEPT.write("b", b"y" * 200)
-    recipe.KEPT.write("c", b"z" * 60)
+    binaries.BINARIES.write("a", b"x" * 100)
+    binaries.BINARIES.write("b", b"y" * 200)
+    record.ARTIFACTS.write("c", b"z" * 60)
     tuning_records_file().write_text('{"choices": []}')
     verdicts_file().write_text('{"trials": {}}')
-    tuned.file().write_text('{"format": 1, "devices": {}}')
-    return sum(path.stat().st_size for path in binaries.KEPT.files())
+    tuned_tiles.file().write_text('{"format": 1, "devices": {}}')
+    return sum(path.stat().st_size for path in binaries.BINARIES.files())
 
 
 def test_cache_lists_what_is_there(folder: Path, command: Command) -> None:
     kernels = filled()
-    tiles = tuned.file().stat().st_size
+    tiles = tuned_tiles.file().stat().st_size
     value = command("cache", "--json").value
     assert (value["path"], value["cleared"]) == (str(folder), False)
     assert value["kinds"] == [
-        {"name": "kernels", "files": 2, "bytes": kernels, "limit_bytes": binaries.KEPT.limit},
-        {"name": "recipes", "files": 1, "bytes": 107, "limit_bytes": recipe.KEPT.limit},
+        {"name": "kernels", "files": 2, "bytes": kernels, "limit_bytes": binaries.BINARIES.limit},
+        {"name": "recipes", "files": 1, "bytes": 107, "limit_bytes": record.ARTIFACTS.limit},
         {"name": "tiles", "files": 1, "bytes": tiles, "limit_bytes": None},
         {"name": "implementations", "files": 1, "bytes": 15, "limit_bytes": None},
         {"name": "trials", "files": 1, "bytes": 14, "limit_bytes": None},

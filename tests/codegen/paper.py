@@ -23,7 +23,9 @@ DEVICE = Device(0, "paper", "cpu")
 class PaperDevice(api.PaperDevice):
     """One whose kernels are in OpenCL C, an item each."""
 
-    traits = Traits(units=2, doubles=True, largest=1 << 32, alignment=128, identity="paper")
+    traits = Traits(
+        compute_units=2, has_f64=True, max_allocation_bytes=1 << 32, alignment=128, identity="paper"
+    )
     dialect = OpenCLC(doubles=True)
 
 
@@ -32,7 +34,12 @@ class GroupsDevice(PaperDevice):
 
     traits = replace(
         PaperDevice.traits,
-        **{"units": 132, "device_class": "gpu", "group": 1024, "shared": 48 << 10},
+        **{
+            "compute_units": 132,
+            "device_class": "gpu",
+            "max_workgroup_size": 1024,
+            "shared_memory_bytes": 48 << 10,
+        },
         identity="paper-groups",
     )
     dialect = CudaC()

@@ -15,13 +15,13 @@ from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.capture.plan import PLANS
 from ptir.codegen.families import FAMILIES
-from ptir.codegen.families.matmul.parts import Rounded
+from ptir.codegen.families.linear.parts import RoundedActivations
 from ptir.codegen.fusion.renumber import Position, Value, renumbered
-from ptir.codegen.planning import alike
-from ptir.codegen.planning.alike import form_of, written
-from ptir.codegen.planning.fuse import Fused, fuse
+from ptir.codegen.planning import deduplicate
+from ptir.codegen.planning.deduplicate import structural_key, write_kernels
+from ptir.codegen.planning.fuse import FusionPlan, fuse
 from ptir.codegen.schedules.family import Family
-from ptir.codegen.schedules.kernel import Kernel, Site
+from ptir.codegen.schedules.kernel import EmitContext, Kernel
 from ptir.codegen.schedules.tiles import Tiles
 from ptir.errors import VerifyError
 from ptir.ir.program import Block, Port, Program
@@ -30,19 +30,19 @@ from random_programs import random_program
 from together import together
 
 
-def one_by_one(fused: Fused, site: Site) -> list[Kernel | None]:
+def one_by_one(fused: FusionPlan, site: EmitContext) -> list[Kernel | None]:
     """Every kernel written for its own group."""
     return [
         FAMILIES[group.family].kernel(group, site)
-        if any(fused.graph.type(value).size for value in group.exits)
+        if any(fused.graph.type(value).size for value in group.outputs)
         else None
-        for group in fused.groups
+        for group in fused.fusions
     ]
 
 
-def site_of(fused: Fused) -> Site:
+def site_of(fused: FusionPlan) -> EmitContext:
     device = PaperDevice()
-    return Site(fused.graph, fused.is_stored, device.dialect, device.traits, Tiles())
+    return EmitContext(fused.graph, fused.is_stored, device.dialect, device.traits, Tiles())
 
 
 def facts(kernel: Kernel | None) -> Any:
@@ -50,16 +50,16 @@ def facts(kernel: Kernel | None) -> Any:
     if kernel is None:
         return None
     fields = {name: value for name, value in vars(kernel).items() if name != "group"}
-    return fields, id(kernel.group)
+    return fields, id(kernel.fusion)
 
 
 def check(block: Block) -> tuple[int, int]:
     """Compares all kernels; the number of groups and of forms."""
     fused = fuse(block)
-    found, wanted = written(fused, site_of(fused)), one_by_one(fused, site_of(fused))
+    found, wanted = write_kernels(fused, site_of(fused)), one_by_one(fused, site_of(fused))
     for kernel, other in zip(found, wanted, strict=True):
         assert facts(kernel) == facts(other)
-    return len(fused.groups), len({form_of(fused, group)[0] for group in fused.groups})
+    return len(fused.fusions), len({structural_key(fused, group)[0] for group in fused.fusions})
 
 
 @together()
@@ -115,15 +115,19 @@ def test_a_form_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     w = spec("f32", 64, 64)
     program = ptir.capture(layers, spec("f32", 32, 64), *[w] * 7)
     fused = fuse(optimized(program).main)
-    kernels = written(fused, site_of(fused))
-    assert len(kernels) == len(fused.groups) > 8
-    assert count == len({form_of(fused, group)[0] for group in fused.groups}) < len(kernels) / 2
+    kernels = write_kernels(fused, site_of(fused))
+    assert len(kernels) == len(fused.fusions) > 8
+    assert (
+        count
+        == len({structural_key(fused, group)[0] for group in fused.fusions})
+        < len(kernels) / 2
+    )
 
 
 def forms(body: Callable[..., Any], *types: Any) -> list[Any]:
     """The forms of a program's groups."""
     fused = fuse(optimized(ptir.capture(body, *types)).main)
-    return [form_of(fused, group)[0] for group in fused.groups]
+    return [structural_key(fused, group)[0] for group in fused.fusions]
 
 
 def test_what_is_written_differently_has_another_form() -> None:
@@ -142,7 +146,7 @@ def test_what_is_written_differently_has_another_form() -> None:
     assert len(set(forms(same, x, y, x))) == 1
 
 
-def alike_layers() -> Fused:
+def alike_layers() -> FusionPlan:
     """A program whose layers are alike, and read packed weights."""
 
     def layers(x: Any, *ws: Any) -> Any:
@@ -158,46 +162,46 @@ def alike_layers() -> Fused:
 def test_reused_kernels_are_written_anew_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     fused = alike_layers()
     monkeypatch.setenv("PTIR_VERIFY", "1")
-    written(fused, site_of(fused))
+    write_kernels(fused, site_of(fused))
 
-    def without_types(fused: Fused, group: Any) -> Any:
-        (family, instructions, *_), values = form_of(fused, group)
+    def without_types(fused: FusionPlan, group: Any) -> Any:
+        (family, instructions, *_), values = structural_key(fused, group)
         return (family, tuple((i[0], *i[4:]) for i in instructions)), values
 
     def rows(x: Any, y: Any) -> Any:
         return F.softmax(x) + 1.0, F.softmax(y) + 1.0
 
     fused = fuse(optimized(ptir.capture(rows, spec("f32", 3, 40), spec("f32", 3, 48))).main)
-    written(fused, site_of(fused))
-    monkeypatch.setattr(alike, "form_of", without_types)
+    write_kernels(fused, site_of(fused))
+    monkeypatch.setattr(deduplicate, "structural_key", without_types)
     said = (
         r"a rows kernel was reused .*: it says `array kept0, f32, 40` instead of `.*, 48`; the form"
     )
     with pytest.raises(VerifyError, match=said):
-        written(fused, site_of(fused))
+        write_kernels(fused, site_of(fused))
     monkeypatch.setenv("PTIR_VERIFY", "0")
-    written(fused, site_of(fused))
+    write_kernels(fused, site_of(fused))
 
 
 def test_a_form_holds_all_of_a_detail() -> None:
     fused = alike_layers()
-    products = [group for group in fused.groups if group.family == "product"]
-    assert len({form_of(fused, group)[0] for group in products}) < len(products) == 4
+    products = [group for group in fused.fusions if group.family == "linear"]
+    assert len({structural_key(fused, group)[0] for group in products}) < len(products) == 4
     group = products[1]
-    form, detail, other = form_of(fused, group)[0], group.detail, products[2]
+    form, detail, other = structural_key(fused, group)[0], group.detail, products[2]
     changed = {
         "position": other.detail.position,
         "lhs": other.detail.lhs,
         "packed": other.detail.packed,
         "panels": replace(detail.panels, stride=99),
         "rows": detail.rows + 1,
-        "rounded": Rounded("dot_bytes"),
+        "rounded": RoundedActivations("dot_bytes"),
     }
     assert changed.keys() | {"quantized"} == {field.name for field in dataclasses.fields(detail)}
     for name, value in changed.items():
         one = replace(group, detail=replace(detail, **{name: value}))
-        assert form_of(fused, one)[0] != form, name
-    assert form_of(fused, replace(group, prologue=other))[0] != form
+        assert structural_key(fused, one)[0] != form, name
+    assert structural_key(fused, replace(group, prologue=other))[0] != form
 
 
 @dataclass(frozen=True)

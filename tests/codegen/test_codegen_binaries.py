@@ -16,7 +16,7 @@ from paper import PaperDevice
 
 from ptir import events
 from ptir.codegen.artifact import binaries
-from ptir.codegen.artifact.kept import Kept
+from ptir.codegen.artifact.disk_cache import DiskCache
 from ptir.codegen.weights import panels
 
 SOURCE = "kernel text"
@@ -85,7 +85,7 @@ def test_a_process_reads_an_entry_once(kernels: Path, heard: list[events.Kernels
 def test_a_process_forgets_what_it_used_least_recently(
     kernels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binaries, "REMEMBERED", 2)
+    monkeypatch.setattr(binaries, "MEMORY_CACHE_SIZE", 2)
     monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")  # nothing comes from disk
     device = Press()
     binaries.built(device, "old")
@@ -103,10 +103,10 @@ def test_every_part_of_the_key_counts(kernels: Path, monkeypatch: pytest.MonkeyP
     plain, other, dialect = Press(), Press(), Press()
     other.traits = replace(plain.traits, identity="paper, next driver")
     dialect.dialect = type("Other", (type(plain.dialect),), {"name": "other"})(doubles=True)
-    keys = {binaries.key_of(device, SOURCE) for device in (plain, other, dialect)}
-    keys.add(binaries.key_of(plain, SOURCE + " "))
+    keys = {binaries.binary_key(device, SOURCE) for device in (plain, other, dialect)}
+    keys.add(binaries.binary_key(plain, SOURCE + " "))
     monkeypatch.setattr(panels, "VERSION", panels.VERSION + 1)
-    keys.add(binaries.key_of(plain, SOURCE))
+    keys.add(binaries.binary_key(plain, SOURCE))
     assert len(keys) == 5
 
 
@@ -115,7 +115,7 @@ def test_every_part_of_the_key_counts(kernels: Path, monkeypatch: pytest.MonkeyP
     [
         lambda content: b"",
         lambda content: content[:-1],
-        lambda content: content[: len(binaries.KEPT.magic) + 3],
+        lambda content: content[: len(binaries.BINARIES.magic) + 3],
         lambda content: content[:-1] + bytes([content[-1] ^ 1]),
         lambda content: content.replace(b"kernels 1", b"kernels 0", 1),
     ],
@@ -175,17 +175,17 @@ def test_a_folder_that_cannot_be_is_a_warning_and_no_more(tmp_path: Path, kernel
 def test_the_least_recently_used_leave_first(kernels: Path) -> None:
     now = time.time()
     for number, name in enumerate(("old", "older", "new")):
-        binaries.KEPT.write(name, b"x" * 1000)
+        binaries.BINARIES.write(name, b"x" * 1000)
         os.utime(kernels / f"{name}.kernels", (now - 100, now - 100 * (3 - number)))
-    assert binaries.KEPT.read("old") == b"x" * 1000  # used: now the newest
+    assert binaries.BINARIES.read("old") == b"x" * 1000  # used: now the newest
     size = (kernels / "new.kernels").stat().st_size
-    binaries.KEPT.write("last", b"y" * 1000, limit=3 * size)
+    binaries.BINARIES.write("last", b"y" * 1000, limit=3 * size)
     assert {path.stem for path in kernels.iterdir()} == {"old", "new", "last"}
 
 
 def test_one_entry_may_be_larger_than_the_limit(kernels: Path) -> None:
-    binaries.KEPT.write("small", b"x")
-    binaries.KEPT.write("large", b"y" * 1000, limit=10)
+    binaries.BINARIES.write("small", b"x")
+    binaries.BINARIES.write("large", b"y" * 1000, limit=10)
     assert [path.stem for path in kernels.iterdir()] == ["large"]
 
 
@@ -195,7 +195,7 @@ def test_files_that_were_never_finished_leave_after_a_while(kernels: Path) -> No
     for path in (old, young):
         path.write_bytes(b"half")
     os.utime(old, (0, 0))
-    binaries.KEPT.write("entry", b"x")
+    binaries.BINARIES.write("entry", b"x")
     assert {path.name for path in kernels.iterdir()} == {"b.part", "entry.kernels"}
 
 
@@ -225,7 +225,7 @@ def test_a_folder_is_looked_through_now_and_then(
     kernels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = list[int]()
-    monkeypatch.setattr(Kept, "_make_room", lambda self, limit: looked.append(limit))
+    monkeypatch.setattr(DiskCache, "_evict", lambda self, limit: looked.append(limit))
     for n in range(33):
-        binaries.KEPT.write(f"k{n}", b"x" * 10, limit=64 * 100)
+        binaries.BINARIES.write(f"k{n}", b"x" * 10, limit=64 * 100)
     assert len(looked) == 1 + 32 // 11, "at first, then whenever more than 100 bytes were added"

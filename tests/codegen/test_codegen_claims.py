@@ -12,7 +12,7 @@ from ptir.ops.profiles import PROFILES
 class NoDoubles(PaperBackend):
     def open(self, device):
         opened = PaperDevice()
-        opened.traits = replace(opened.traits, doubles=False)
+        opened.traits = replace(opened.traits, has_f64=False)
         return opened
 
 

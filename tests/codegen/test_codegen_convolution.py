@@ -10,7 +10,7 @@ from paper import PaperDevice, compiled, families
 import ptir
 from ptir import functional as F
 from ptir.capture import call
-from ptir.codegen.families.convolution.match import Detail, cut
+from ptir.codegen.families.convolution.match import Detail, choose_tiling
 from ptir.codegen.weights.filters import PackedFilters
 from ptir.codegen.weights.pack import pack
 from ptir.ir.program import Port, Program
@@ -87,7 +87,7 @@ def test_a_packed_weight_is_read_where_it_is() -> None:
     assert len(pack(program, 1 << 40)[1]) == 1
     (kernel,) = compiled(program).kernels
     assert kernel is not None
-    detail: Detail = kernel.group.detail
+    detail: Detail = kernel.fusion.detail
     assert detail.panels is not None and detail.packed == 1
     assert kernel.scratch[1].size == 1  # no panels of its own
 
@@ -122,7 +122,9 @@ def test_work_is_cut_into_as_many_pieces_as_are_wanted(size: int) -> None:
     )
     (kernel,) = compiled(program).kernels
     assert kernel is not None
-    one = cut(kernel.group.detail.shape, PaperDevice.traits.units, 8, copied=True)
+    one = choose_tiling(
+        kernel.fusion.detail.shape, PaperDevice.traits.compute_units, 8, copied=True
+    )
     assert one.row_pieces * one.tile_pieces >= 8
     assert one.rows * one.row_pieces >= size and one.tiles * one.tile_pieces >= 16
 

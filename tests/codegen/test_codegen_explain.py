@@ -187,7 +187,7 @@ def test_an_op_in_no_kernel_is_named() -> None:
 def test_parts_are_in_the_order_of_the_steps() -> None:
     program = ptir.capture(lambda x, y: (x + 1.0, F.softmax(y), y), spec("f32", 64), spec("f32", 8))
     made = compiled(program)
-    kinds = ["kernel" if call.kernel else "copy" for call in made.recipe().calls]
+    kinds = ["kernel" if call.kernel else "copy" for call in made.artifact().commands]
     assert [part.kind for part in explain(made).parts] == kinds
     assert "copy" in kinds
 

@@ -20,7 +20,7 @@ from ptir.backend.contract import Options
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.planning import fuse as fusion
 from ptir.codegen.schedules.family import Family
-from ptir.codegen.schedules.kernel import Group
+from ptir.codegen.schedules.kernel import Fusion
 from ptir.types import spec
 
 ROOT = Path(ptir.codegen.__file__).parent
@@ -68,12 +68,12 @@ def extra(monkeypatch: pytest.MonkeyPatch) -> Family:
     module = ModuleType("ptir.codegen.families.extra")
     map_ = FAMILIES["map"]
 
-    def match(graph: Any, position: int) -> Group | None:
+    def match(graph: Any, position: int) -> Fusion | None:
         made = graph.block.instructions[position]
         (value, *_) = graph.results[position]
         if made.op != "tanh" or value not in graph.outputs:
             return None
-        return Group("extra", frozenset((position,)), made.operands, (value,))
+        return Fusion("extra", frozenset((position,)), made.operands, (value,))
 
     module.match, module.write = match, map_._write  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -84,7 +84,7 @@ def extra(monkeypatch: pytest.MonkeyPatch) -> Family:
 
 def test_a_family_is_one_row_and_a_module(extra: Family) -> None:
     program = ptir.capture(lambda x: F.tanh(x + 1.0), spec("f32", 3, 40))
-    assert [g.family for g in fusion.fuse(optimized(program).main).groups] == ["extra"]
+    assert [g.family for g in fusion.fuse(optimized(program).main).fusions] == ["extra"]
     executable = TARGET.backend.compile(program, TARGET.device, Options())
     (part,) = executable.explain().parts  # type: ignore[union-attr]
     assert part.name == "extra"

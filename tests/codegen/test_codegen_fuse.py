@@ -14,7 +14,7 @@ from ptir import functional as F
 from ptir.capture import call, call_multi
 from ptir.capture.plan import plan_for
 from ptir.cli.dump import step_program
-from ptir.codegen.families.matmul.parts import HELD
+from ptir.codegen.families.linear.parts import HELD
 from ptir.types import spec
 from running import llama_folder
 
@@ -59,7 +59,7 @@ def test_a_result_with_two_readers_is_stored_once() -> None:
         return F.tanh(x) * y, (F.tanh(x).transpose(1, 0)).sum(axis=1)
 
     made = compiled(ptir.capture(body, WIDE))
-    shared = [k.group.exits for k in made.kernels if k is not None and k.family == "map"]
+    shared = [k.fusion.outputs for k in made.kernels if k is not None and k.family == "map"]
     assert len(shared) == 1
 
 

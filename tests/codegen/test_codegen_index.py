@@ -13,11 +13,11 @@ from ptir.codegen.expressions.index import (
     Axis,
     Index,
     axis,
-    digits,
-    flatten,
     number,
+    ravel_index,
     replaced,
     spelled,
+    unravel_index,
 )
 
 SIZES = {"a": 3, "b": 16, "c": 5, "d": 48}
@@ -117,19 +117,19 @@ shapes = st.lists(st.integers(1, 6), max_size=4)
 def test_digits_and_flatten_undo_each_other(shape: list[int], data: st.DataObject) -> None:
     size = math.prod(shape)
     flat = axis("f", size)
-    assert flatten(digits(flat, shape), shape) == flat
+    assert ravel_index(unravel_index(flat, shape), shape) == flat
     coordinates = tuple(axis(f"x{i}", n) for i, n in enumerate(shape))
-    assert digits(flatten(coordinates, shape), shape) == coordinates
+    assert unravel_index(ravel_index(coordinates, shape), shape) == coordinates
 
 
 def test_a_vector_of_a_longer_axis_splits_into_vectors_of_its_digits() -> None:
     vector = axis("v", 48) * 16 + axis("lane", 16)
-    head, place = digits(vector, (12, 64))
+    head, place = unravel_index(vector, (12, 64))
     assert head == axis("v", 48) // 4
     assert place.coefficient(Axis("lane", 16)) == 1
 
 
 def test_a_flat_position_survives_being_reshaped_twice() -> None:
     flat = axis("f", 120)
-    once = flatten(digits(flat, (2, 3, 20)), (2, 3, 20))
-    assert flatten(digits(once, (6, 4, 5)), (6, 4, 5)) == flat
+    once = ravel_index(unravel_index(flat, (2, 3, 20)), (2, 3, 20))
+    assert ravel_index(unravel_index(once, (6, 4, 5)), (6, 4, 5)) == flat

@@ -22,11 +22,11 @@ from ptir.codegen.expressions.index import Dynamic, Index, Quotient, Remainder, 
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.nodes import Assign, Barrier, Break, If, Let, Statement, Store
 from ptir.codegen.kernel_ir.text import STATEMENTS, Body, fields_of, line, parsed, printed
-from ptir.codegen.kernel_ir.values import Claim, Gather, Read
+from ptir.codegen.kernel_ir.values import FetchAdd, Gather, Read
 from ptir.codegen.planning import chains
-from ptir.codegen.planning.alike import written
-from ptir.codegen.planning.chains import Chain
-from ptir.codegen.schedules.kernel import Code, Kernel
+from ptir.codegen.planning.deduplicate import write_kernels
+from ptir.codegen.planning.persistent import PersistentKernel
+from ptir.codegen.schedules.kernel import Kernel, KernelCode
 from ptir.errors import PtirError, VerifyError
 from ptir.functional import softmax
 from ptir.ops.implementations import active_overrides
@@ -44,21 +44,21 @@ def checked(monkeypatch: pytest.MonkeyPatch, built_anew: None) -> Iterator[list[
     found: list[Kernel] = []
 
     def seen(*given: Any) -> tuple[Kernel | None, ...]:
-        kernels = written(*given)
+        kernels = write_kernels(*given)
         for one in kernels:
             for kernel in one.launches if one else ():
                 check(kernel.code)
                 found.append(kernel)
         return kernels
 
-    monkeypatch.setattr(compile, "written", seen)
+    monkeypatch.setattr(compile, "write_kernels", seen)
     yield found
 
 
-def check(code: Code) -> None:
+def check(code: KernelCode) -> None:
     """The text of ``code`` is read back as the same code, which is rendered alike."""
     body = parsed(code.printed)
-    again = Code(body.head, body.each, body.arguments, code.dialect)
+    again = KernelCode(body.head, body.each, body.arguments, code.dialect)
     assert again == code and hash(again) == hash(code)
     assert again.text == code.text
     assert again.printed == code.printed
@@ -84,13 +84,13 @@ def test_kernels_of_models_are_read_back(model: str, name: str, checked: list[Ke
     target = Target(BACKENDS[name](), DEVICE)
     ptir.load_model(f"random:{model}", backend=target).generate(list(range(20)), max_tokens=2)
     assert {"product", "attention"} <= {kernel.family for kernel in checked}
-    assert any(kernel.members > 1 for kernel in checked) is (name == "groups")
+    assert any(kernel.workgroup_size > 1 for kernel in checked) is (name == "groups")
 
 
 class ChainsDevice(PaperDevice):
     """One that launches what follows one another as chains."""
 
-    traits = replace(PaperDevice.traits, memories=16)
+    traits = replace(PaperDevice.traits, max_persistent_buffers=16)
 
 
 class ChainsBackend(PaperBackend):
@@ -106,7 +106,7 @@ def chain_names(monkeypatch: pytest.MonkeyPatch, built_anew: None) -> list[str]:
     found: list[str] = []
     right = chains._check
 
-    def seen(what: str, code: Code, *given: Any) -> None:
+    def seen(what: str, code: KernelCode, *given: Any) -> None:
         found.append(what)
         check(code)
         right(what, code, *given)
@@ -143,7 +143,9 @@ def test_a_chain_that_is_not_legal_is_found_before_a_compiler(
         compiled()
     monkeypatch.undo()
     monkeypatch.setenv("PTIR_VERIFY", "1")
-    monkeypatch.setattr(Chain, "counters", property(lambda chain: TensorType(I32, (32,))))
+    monkeypatch.setattr(
+        PersistentKernel, "counters", property(lambda chain: TensorType(I32, (32,)))
+    )
     with pytest.raises(VerifyError, match=r"chain_0 is not legal: turns of 32 elements is"):
         compiled()
 
@@ -167,14 +169,14 @@ TEXTS: dict[str, Callable[[], Statement]] = {
         F32, "b1", Index({Quotient(AT + 1, 2): 1, Remainder(AT, 3): 1}), X
     ),
     "barrier": Barrier,
-    "announce turn, [16], claim(turn, [i:4*2])": lambda: nodes.Announce(
-        "turn", Index({}, 16), Claim("turn", AT * 2)
+    "announce turn, [16], claim(turn, [i:4*2])": lambda: nodes.Signal(
+        "turn", Index({}, 16), FetchAdd("turn", AT * 2)
     ),
     "call f, turns, [0], 3:i32, uses, [i:4], (f32, i8), (true, false)": lambda: nodes.Call(
         "f", "turns", Index({}), Const(I32, 3), "uses", AT, (F32, I8), (True, False)
     ),
     "prefetch f32, b0, [i:4], 64": lambda: nodes.Prefetch(F32, "b0", AT, 64),
-    "copywords shared1, [i:4], b0, [i:4*4]": lambda: nodes.CopyWords("shared1", AT, "b0", AT * 4),
+    "copywords shared1, [i:4], b0, [i:4*4]": lambda: nodes.AsyncCopy("shared1", AT, "b0", AT * 4),
 }
 """A line, and what it says."""
 
@@ -229,7 +231,7 @@ def test_bad_text_is_named_with_what_was_expected(text: str) -> None:
 
 def test_phases_and_chains_are_code_that_is_legal_and_read_back() -> None:
     device = PaperDevice()
-    device.traits = replace(device.traits, memories=8)
+    device.traits = replace(device.traits, max_persistent_buffers=8)
     x = ptir.spec("f32", 6, 40)
     program = ptir.capture(lambda x: softmax(softmax(x).sum(axis=1, keepdims=True) + x, axis=0), x)
     context = Context.of(device)
@@ -237,11 +239,11 @@ def test_phases_and_chains_are_code_that_is_legal_and_read_back() -> None:
         made = compile.compile_block(optimized(program).main, context, Options())
         assert "chain_0_phases" in made.source
         codes = [chains.phase(kernel.code) for kernel in made.kernels if kernel]
-        (chain,) = made.chains
+        (chain,) = made.persistent
         numbers = range(len(codes))
-        phases = chains.phases(chain, made.kernels, made.plan, made.piece, numbers)
+        phases = chains.phases(chain, made.kernels, made.plan, made.max_allocation, numbers)
         functions = [(f"f{n}", code.arguments) for n, code in enumerate(codes)]
-        whole = chains.staying_code(device.dialect, "table", chain, phases, functions, 2)
+        whole = chains.persistent_code(device.dialect, "table", chain, phases, functions, 2)
         for code in (*codes, whole):
             check(code)
         table, nbytes = Argument("table", I32, False), {"table": len(codes) * 12}
@@ -251,12 +253,12 @@ def test_phases_and_chains_are_code_that_is_legal_and_read_back() -> None:
         given = Let(chains.ITEMS, Const(I32, 9))
         counters = Argument(chains.COUNTERS, I32, True)
         for code in codes:
-            whole = replace(code, head=(given, *code.head))
+            whole = replace(code, preamble=(given, *code.preamble))
             assert problems(whole, counters, {chains.COUNTERS: 8 * chains.LINE}) == []
             assert problems(whole, counters, {chains.COUNTERS: 4 * chains.LINE}) != []
 
 
-def problems(code: Code, more: Argument, nbytes: dict[str, int]) -> list[str]:
+def problems(code: KernelCode, more: Argument, nbytes: dict[str, int]) -> list[str]:
     """What is wrong with code that takes one thing more."""
     faults = replace(code, arguments=(*code.arguments, more)).faults(1, nbytes)
     return [str(fault) for fault in faults]

@@ -20,10 +20,10 @@ from ptir.codegen.kernel_ir.nodes import (
     Prefetch,
     Statement,
     Store,
-    StoreBits,
+    StorePacked,
     While,
 )
-from ptir.codegen.kernel_ir.values import Exchange, Lane, Read, Splat, Word
+from ptir.codegen.kernel_ir.values import Lane, Read, ShuffleXor, Splat, Word
 from ptir.codegen.kernel_ir.verify import illegal
 from ptir.codegen.lowering import bindings, longs, narrow, specials
 from ptir.codegen.lowering.rewriting import Body
@@ -85,7 +85,7 @@ LACKING: dict[str, Body] = {
 """A kernel with each thing that can be removed."""
 REFUSED = {
     "f64": moved(F64),
-    "matrix instructions": body(Let(X, F), Store(F32, "to", ITEM, Exchange(X, 1)), b=F32, to=F32),
+    "matrix instructions": body(Let(X, F), Store(F32, "to", ITEM, ShuffleXor(X, 1)), b=F32, to=F32),
 }
 """Kernels with what nothing stands for."""
 UNSEEN = frozenset(
@@ -160,7 +160,7 @@ def test_several_lanes_are_refused() -> None:
 def test_bytes_are_written_as_bits_of_a_word_that_others_share() -> None:
     made = narrow.without(moved(I8, Const(I8, -1)))
     (store,) = (one for one in made.statements if not isinstance(one, Let))
-    assert isinstance(store, StoreBits) and store.memory == "to" and store.at == ITEM // 4
+    assert isinstance(store, StorePacked) and store.memory == "to" and store.at == ITEM // 4
     assert [(a.name, a.dtype) for a in made.arguments] == [("b", U32), ("to", U32)]
 
 
@@ -168,7 +168,7 @@ def test_bytes_of_an_array_of_ones_own_are_written_with_the_word() -> None:
     given = body(Array("kept", U32, 4), Store(I8, "kept", ITEM % 4, Const(I8, 1)))
     made = narrow.without(given).statements
     assert isinstance(made[-1], Store) and made[-1].dtype == U32
-    assert not any(isinstance(one, StoreBits) for one in made)
+    assert not any(isinstance(one, StorePacked) for one in made)
 
 
 def test_halves_of_a_long_change_together() -> None:

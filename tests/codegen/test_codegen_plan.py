@@ -12,7 +12,7 @@ import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.codegen.compile import Compiled
-from ptir.codegen.planning.place import Place
+from ptir.codegen.planning.buffer_slot import BufferSlot
 from ptir.codegen.schedules.kernel import scratch_value
 from ptir.types import BF16, F32, I32, spec
 from random_programs import random_program
@@ -25,12 +25,12 @@ class Memories:
     def __init__(self, made: Compiled) -> None:
         self.made = made
         self.arena = [-1] * made.plan.arena
-        self.others: dict[Place, int] = {}
+        self.others: dict[BufferSlot, int] = {}
 
     def nbytes(self, value: int) -> int:
         return max(1, self.made.fused.graph.type(value).nbytes)
 
-    def write(self, place: Place, value: int, nbytes: int) -> None:
+    def write(self, place: BufferSlot, value: int, nbytes: int) -> None:
         if place.kind == "arena":
             assert place.number + nbytes <= len(self.arena)
             assert place.number % 128 == 0
@@ -38,7 +38,7 @@ class Memories:
         else:
             self.others[place] = value
 
-    def holds(self, place: Place, value: int) -> bool:
+    def holds(self, place: BufferSlot, value: int) -> bool:
         if place.kind == "arena":
             found = set(self.arena[place.number : place.number + self.nbytes(value)])
             return found == {value}
@@ -49,28 +49,28 @@ def check(made: Compiled) -> None:
     """Run the plan on paper: every read must find the value that it was promised."""
     plan, graph = made.plan, made.fused.graph
     memories = Memories(made)
-    for value, place in plan.places.items():
+    for value, place in plan.slots.items():
         if place.kind in ("input", "constant") and value not in _written(made):
             memories.write(place, value, 0)
     for number, kernel in enumerate(made.kernels):
         _copy(made, memories, number)
         if kernel is None:
             continue
-        group = kernel.group
+        group = kernel.fusion
         for value in kernel.values:
-            if value >= 0 and value not in group.exits:
-                assert memories.holds(plan.places[value], value), f"%{value} is gone"
+            if value >= 0 and value not in group.outputs:
+                assert memories.holds(plan.slots[value], value), f"%{value} is gone"
         for value in kernel.values:
-            for exit in group.exits if value >= 0 and value not in group.exits else ():
+            for exit in group.outputs if value >= 0 and value not in group.outputs else ():
                 same = overlap(made, value, exit)
-                assert not same or value in kernel.over, f"%{exit} is written over %{value}"
-        for exit, operand in group.shares.items():
-            assert memories.holds(plan.places[exit], operand), f"%{operand} is not under %{exit}"
+                assert not same or value in kernel.may_alias, f"%{exit} is written over %{value}"
+        for exit, operand in group.output_aliases.items():
+            assert memories.holds(plan.slots[exit], operand), f"%{operand} is not under %{exit}"
         for index, type in enumerate(kernel.scratch):
             value = scratch_value(group, index)
-            memories.write(plan.places[value], value, type.nbytes)
-        for value in group.exits:
-            memories.write(plan.places[value], value, memories.nbytes(value))
+            memories.write(plan.slots[value], value, type.nbytes)
+        for value in group.outputs:
+            memories.write(plan.slots[value], value, memories.nbytes(value))
     _copy(made, memories, len(made.kernels))
     for value, place in zip(graph.block.outputs, plan.outputs, strict=True):
         assert memories.holds(place, value), f"output %{value} is gone"
@@ -78,7 +78,7 @@ def check(made: Compiled) -> None:
 
 def overlap(made: Compiled, value: int, exit: int) -> bool:
     """Whether two values lie in common memory, which for cache updates is meant."""
-    first, second = (made.plan.places[each] for each in (value, exit))
+    first, second = (made.plan.slots[each] for each in (value, exit))
     if first.kind != "arena" or second.kind != "arena":
         return first == second
     sizes = [max(1, made.fused.graph.type(each).nbytes) for each in (value, exit)]
@@ -86,18 +86,18 @@ def overlap(made: Compiled, value: int, exit: int) -> bool:
 
 
 def _written(made: Compiled) -> set[int]:
-    return {v for kernel in made.kernels if kernel for v in kernel.group.exits}
+    return {v for kernel in made.kernels if kernel for v in kernel.fusion.outputs}
 
 
 def _copy(made: Compiled, memories: Memories, number: int) -> None:
     for copy in made.plan.copies[number]:
         value = next(
-            v for v, p in made.plan.places.items() if memories_at(memories, p, v, copy.source)
+            v for v, p in made.plan.slots.items() if memories_at(memories, p, v, copy.source)
         )
         memories.write(copy.target, value, copy.nbytes)
 
 
-def memories_at(memories: Memories, place: Place, value: int, source: Place) -> bool:
+def memories_at(memories: Memories, place: BufferSlot, value: int, source: BufferSlot) -> bool:
     return place == source and value >= 0 and memories.holds(place, value)
 
 
@@ -118,15 +118,15 @@ CACHE = (spec("f32", 1, 2, 8, 4), spec("f32", 1, 2, 3, 4), spec("i32", 1), spec(
 def test_a_donated_cache_is_written_in_place() -> None:
     made = compiled(ptir.capture(update, *CACHE), Options(donated=frozenset((0,))))
     check(made)
-    assert made.plan.outputs == (Place("input", 0),)
+    assert made.plan.outputs == (BufferSlot("input", 0),)
     assert not any(made.plan.copies)
 
 
 def test_a_cache_that_is_not_donated_is_copied_first() -> None:
     made = compiled(ptir.capture(update, *CACHE))
     check(made)
-    assert made.plan.outputs == (Place("output", 0),)
-    assert [copy.source for copy in made.plan.copies[0]] == [Place("input", 0)]
+    assert made.plan.outputs == (BufferSlot("output", 0),)
+    assert [copy.source for copy in made.plan.copies[0]] == [BufferSlot("input", 0)]
 
 
 def test_a_cache_that_is_two_inputs_at_once_is_copied_first() -> None:
@@ -134,8 +134,8 @@ def test_a_cache_that_is_two_inputs_at_once_is_copied_first() -> None:
     types = (CACHE[0], CACHE[0], *CACHE[2:])
     made = compiled(ptir.capture(lambda c, n, s, k: F.cache_update(c, n, s, k), *types), options)
     check(made)
-    assert made.plan.outputs == (Place("output", 0),)
-    assert [copy.source for copy in made.plan.copies[0]] == [Place("input", 0)]
+    assert made.plan.outputs == (BufferSlot("output", 0),)
+    assert [copy.source for copy in made.plan.copies[0]] == [BufferSlot("input", 0)]
 
 
 def test_a_cache_that_is_read_again_later_is_copied_first() -> None:
@@ -151,13 +151,13 @@ def test_a_cache_that_is_read_again_later_is_copied_first() -> None:
 def test_one_value_returned_twice_is_two_memories() -> None:
     made = compiled(ptir.capture(lambda x: (x + 1.0,) * 2, spec("f32", 4)))
     check(made)
-    assert made.plan.outputs == (Place("output", 0), Place("output", 1))
+    assert made.plan.outputs == (BufferSlot("output", 0), BufferSlot("output", 1))
 
 
 def test_an_input_that_is_returned_is_copied() -> None:
     made = compiled(ptir.capture(lambda x: x, spec("f32", 4)))
     check(made)
-    assert made.plan.outputs == (Place("output", 0),)
+    assert made.plan.outputs == (BufferSlot("output", 0),)
 
 
 def test_memories_that_do_not_live_at_once_share_the_arena() -> None:
@@ -182,9 +182,9 @@ def test_a_map_in_the_arena_is_written_over_what_it_reads() -> None:
 
     made = compiled(ptir.capture(body, SQUARE, SQUARE))
     check(made)
-    (kernel,) = (kernel for kernel in made.kernels if kernel is not None and kernel.over)
-    (exit,), (operand,) = kernel.group.exits, kernel.over
-    assert made.plan.places[exit] == made.plan.places[operand]
+    (kernel,) = (kernel for kernel in made.kernels if kernel is not None and kernel.may_alias)
+    (exit,), (operand,) = kernel.fusion.outputs, kernel.may_alias
+    assert made.plan.slots[exit] == made.plan.slots[operand]
     assert made.plan.arena < 2 * SQUARE.nbytes
 
 
@@ -197,7 +197,7 @@ def test_a_map_is_not_written_over_what_has_fewer_bytes() -> None:
     made = compiled(ptir.capture(body, SQUARE, SQUARE))
     check(made)
     assert [kernel.family for kernel in made.kernels if kernel is not None].count("map") == 1
-    assert not any(kernel.over for kernel in made.kernels if kernel is not None)
+    assert not any(kernel.may_alias for kernel in made.kernels if kernel is not None)
 
 
 @pytest.mark.parametrize("donated", [False, True])
@@ -205,7 +205,7 @@ def test_a_donated_input_becomes_the_output_of_a_map(donated: bool) -> None:
     options = Options(donated=frozenset((0,) if donated else ()))
     made = compiled(ptir.capture(lambda x, y: x * 2.0 + y, SQUARE, SQUARE), options)
     check(made)
-    assert made.plan.outputs == (Place("input", 0) if donated else Place("output", 0),)
+    assert made.plan.outputs == (BufferSlot("input", 0) if donated else BufferSlot("output", 0),)
 
 
 @pytest.mark.parametrize(
@@ -225,21 +225,21 @@ def test_a_donated_input_becomes_the_output_of_a_map(donated: bool) -> None:
 def test_a_donated_input_that_is_still_needed_is_not_written_over(body: Any) -> None:
     made = compiled(ptir.capture(body, SQUARE), Options(donated=frozenset((0,))))
     check(made)
-    assert made.plan.outputs[0] == Place("output", 0)
+    assert made.plan.outputs[0] == BufferSlot("output", 0)
 
 
 def test_inputs_that_may_be_one_handle_are_not_written_over() -> None:
     options = Options(donated=frozenset((0, 1)), aliases=((0, 1),))
     made = compiled(ptir.capture(lambda x, y: x * 2.0 + y, SQUARE, SQUARE), options)
     check(made)
-    assert made.plan.outputs == (Place("output", 0),)
+    assert made.plan.outputs == (BufferSlot("output", 0),)
 
 
 def test_a_planted_takeover_of_what_is_read_elsewhere_is_found() -> None:
     made = compiled(ptir.capture(lambda x: x[::-1] + x, SQUARE), Options(donated=frozenset((0,))))
     (kernel,) = made.kernels
-    assert kernel is not None and not kernel.over
-    places = {**made.plan.places, kernel.group.exits[0]: Place("input", 0)}
+    assert kernel is not None and not kernel.may_alias
+    places = {**made.plan.slots, kernel.fusion.outputs[0]: BufferSlot("input", 0)}
     planted = replace(made, plan=replace(made.plan, places=places))
     with pytest.raises(AssertionError, match="is written over %0"):
         check(planted)

@@ -23,13 +23,13 @@ from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var
 from ptir.codegen.expressions.index import axis
-from ptir.codegen.families.matmul.streamed_coop import TeamStreamed
-from ptir.codegen.families.reduction.rows import RowWriter
+from ptir.codegen.families.linear.gemv_cooperative import CooperativeGemv
+from ptir.codegen.families.reduction.rows import RowEmitter
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.statements import Statements
 from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.groups import Team
+from ptir.codegen.schedules.workgroup import Workgroup
 from ptir.codegen.weights.panels import Panels
 from ptir.errors import VerifyError
 from ptir.ir.program import Port, Program
@@ -191,7 +191,7 @@ FAULTS: Final = {
     ),
     "a private array is an element short": Row(
         around(
-            RowWriter,
+            RowEmitter,
             "_array",
             lambda right, self, n: self.writer.array(n, self.rows.size - 1, F32),
         ),
@@ -236,7 +236,9 @@ FAULTS: Final = {
         "coop",
     ),
     "members exchange across more than one bit": Row(
-        around(Team, "_exchange", lambda right, self, held, how, step: right(self, held, how, 3)),
+        around(
+            Workgroup, "_exchange", lambda right, self, held, how, step: right(self, held, how, 3)
+        ),
         _softmax,
         "across 3",
         "coop",
@@ -273,7 +275,9 @@ FAULTS: Final = {
     ),
     "a quarter of a panel is taken for a whole one": Row(
         around(
-            TeamStreamed, "_output", lambda right, self, c: self.panel * 64 + self.quarter * 4 + c
+            CooperativeGemv,
+            "_output",
+            lambda right, self, c: self.panel * 64 + self.quarter * 4 + c,
         ),
         _linear,
         "elements",
@@ -283,7 +287,7 @@ FAULTS: Final = {
         emitting(nodes.Declare, lambda one: None), _prompt, "is assigned and not declared", "coop"
     ),
     "words are copied to where no 16 bytes begin": Row(
-        emitting(nodes.CopyWords, lambda one: one._replace(to=one.to + 1)),
+        emitting(nodes.AsyncCopy, lambda one: one._replace(to=one.to + 1)),
         _prompt,
         "4 may not divide",
         "coop",

@@ -37,4 +37,4 @@ def test_makers_decide_whether_weights_are_fetched_ahead(
     ):
         file.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu\n")
         assert {lanes: processor.class_of(lanes) for lanes in wanted} == wanted
-    assert TILES["cpu-avx512"].ahead > TILES["cpu-avx512-amd"].ahead == 0
+    assert TILES["cpu-avx512"].prefetch_bytes > TILES["cpu-avx512-amd"].prefetch_bytes == 0

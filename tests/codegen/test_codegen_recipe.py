@@ -16,8 +16,8 @@ import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.codegen import compile
-from ptir.codegen.artifact import recipe
-from ptir.codegen.artifact.recipe import Recipe
+from ptir.codegen.artifact import record
+from ptir.codegen.artifact.record import Artifact
 from ptir.codegen.launching.launches import KernelProgram
 from ptir.codegen.schedules import tuned
 from ptir.codegen.schedules.tiles import Tiles
@@ -30,7 +30,7 @@ from random_programs import random_program
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
     yield tmp_path / "recipes"
-    recipe._state.cache_clear()
+    record._state.cache_clear()
 
 
 @pytest.fixture
@@ -68,14 +68,14 @@ def steps(made: KernelProgram) -> list[Any]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_recipe_read_back_is_the_recipe(seed: int) -> None:
-    made = compiled(random_program(seed), Options(donated=frozenset((0,)))).recipe()
-    assert Recipe.decoded(made.encoded()) == made
+    made = compiled(random_program(seed), Options(donated=frozenset((0,)))).artifact()
+    assert Artifact.decoded(made.encoded()) == made
 
 
 def test_constants_are_read_back_bit_for_bit() -> None:
-    made = compiled(program()).recipe()
+    made = compiled(program()).artifact()
     assert [constant.numpy().tolist() for constant in made.constants] == [[0, 1, 2, 3, 4]]
-    assert Recipe.decoded(made.encoded()).constants == made.constants
+    assert Artifact.decoded(made.encoded()).constants == made.constants
 
 
 def test_a_later_process_neither_fuses_nor_writes(kept: Path, written: list[Any]) -> None:
@@ -88,11 +88,11 @@ def altered(device: PaperDevice, change: str) -> PaperDevice:
     if change == "identity":
         device.traits = replace(device.traits, identity="paper, next driver")
     if change == "units":
-        device.traits = replace(device.traits, units=3)
+        device.traits = replace(device.traits, compute_units=3)
     if change == "dialect":
         device.dialect = type(device.dialect)(doubles=False)
     if change == "sharing":
-        device.sharing = "always"
+        device.partitioning = "always"
     return device
 
 
@@ -112,11 +112,11 @@ def test_every_part_of_the_key_counts(kept: Path, monkeypatch: pytest.MonkeyPatc
     given += [(whole, PaperDevice(), options) for options in others]
     given.append((program(3.0), PaperDevice(), plain))
     given.append((Program(whole.main, (Port("x", "parameter"),)), PaperDevice(), plain))
-    keys = [recipe.key_of(*each) for each in given]
-    tuned.choose(devices[0], Tiles(spread=9))
-    keys.append(recipe.key_of(*given[0]))
-    monkeypatch.setattr(recipe.panels, "VERSION", recipe.panels.VERSION + 1)
-    keys.append(recipe.key_of(*given[0]))
+    keys = [record.cache_key(*each) for each in given]
+    tuned.remember(devices[0], Tiles(workgroups_per_unit=9))
+    keys.append(record.cache_key(*given[0]))
+    monkeypatch.setattr(record.panels, "VERSION", record.panels.VERSION + 1)
+    keys.append(record.cache_key(*given[0]))
     assert None not in keys
     assert len(set(keys)) == len(keys)
 
@@ -129,12 +129,12 @@ def test_changed_code_finds_no_recipe_of_the_code_before(
     (source.parent / "__init__.py").write_text("")
     (source / "part.py").write_text("x = 1\n")
     monkeypatch.setitem(
-        recipe.sys.modules, "changing", type("M", (), {"__file__": f"{source.parent}/__init__.py"})
+        record.sys.modules, "changing", type("M", (), {"__file__": f"{source.parent}/__init__.py"})
     )
 
     def state() -> str | None:
-        recipe._state.cache_clear()
-        return recipe._state("changing")
+        record._state.cache_clear()
+        return record._state("changing")
 
     states = [state()]
     (source / "part.py").write_text("x = 11\n")
@@ -150,7 +150,7 @@ def test_changed_code_finds_no_recipe_of_the_code_before(
 
 def test_code_that_is_in_no_file_keeps_nothing(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PaperDevice, "__module__", "nowhere.at_all")
-    monkeypatch.setitem(recipe.sys.modules, "nowhere", type("M", (), {}))
+    monkeypatch.setitem(record.sys.modules, "nowhere", type("M", (), {}))
     compile_anew(program())
     assert not kept.exists()
 
@@ -164,7 +164,7 @@ def test_a_damaged_recipe_is_a_warning_and_made_again(
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-1])
     else:
-        recipe.KEPT.write(path.stem, b'{"source": ""}')
+        record.ARTIFACTS.write(path.stem, b'{"source": ""}')
     with pytest.warns(UserWarning, match=rf"{path.name} is .*; the program is compiled again"):
         second = compile_anew(program())
     assert steps(first) == steps(second)
@@ -173,10 +173,10 @@ def test_a_damaged_recipe_is_a_warning_and_made_again(
 
 
 def test_large_constants_are_not_kept(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipe, "LARGEST", 19)
+    monkeypatch.setattr(record, "LARGEST", 19)
     compile_anew(program())
     assert not kept.exists()
-    monkeypatch.setattr(recipe, "LARGEST", 20)
+    monkeypatch.setattr(record, "LARGEST", 20)
     compile_anew(program())
     assert kept.exists()
 

@@ -15,7 +15,7 @@ from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
-from ptir.codegen.schedules import tuned
+from ptir.codegen.schedules import tuned_tiles
 from ptir.codegen.schedules.tiles import TILES, Tiles, tiles_of
 from ptir.errors import PluginError
 from ptir.ir.program import Port, Program
@@ -35,7 +35,7 @@ class Again(PaperDevice):
 def test_a_device_starts_from_the_row_of_its_class() -> None:
     device = PaperDevice()
     device.traits = replace(device.traits, device_class="cpu-avx2")
-    assert tuned.chosen(device) == TILES["cpu-avx2"] != TILES["cpu-avx512"]
+    assert tuned_tiles.tiles_for(device) == TILES["cpu-avx2"] != TILES["cpu-avx512"]
 
 
 def test_an_unknown_class_is_an_error_with_the_nearest_one() -> None:
@@ -44,40 +44,40 @@ def test_an_unknown_class_is_an_error_with_the_nearest_one() -> None:
 
 
 def test_what_was_measured_is_used_by_the_next_process_on_the_same_driver_only() -> None:
-    best = Tiles(rows=5, chains=2)
-    tuned.choose(PaperDevice(), best)
-    assert tuned.chosen(Again()) == best
+    best = Tiles(gemm_rows=5, accumulators=2)
+    tuned_tiles.remember(PaperDevice(), best)
+    assert tuned_tiles.tiles_for(Again()) == best
     other = Again()
     other.traits = replace(other.traits, identity="paper, next driver")
-    assert tuned.chosen(other) == Tiles()
-    tuned.choose(other, Tiles(rows=7))
-    assert set(tuned.choices()) == {"paper", "paper, next driver"}
+    assert tuned_tiles.tiles_for(other) == Tiles()
+    tuned_tiles.remember(other, Tiles(gemm_rows=7))
+    assert set(tuned_tiles.choices()) == {"paper", "paper, next driver"}
 
 
 def test_nothing_ahead_is_a_choice_that_is_remembered() -> None:
-    tuned.choose(PaperDevice(), Tiles(ahead=0))
-    assert tuned.chosen(Again()) == Tiles(ahead=0)
+    tuned_tiles.remember(PaperDevice(), Tiles(prefetch_bytes=0))
+    assert tuned_tiles.tiles_for(Again()) == Tiles(prefetch_bytes=0)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "devices": {"paper": {"rows": 0}}}'])
 def test_a_damaged_file_is_a_warning_that_names_it(file: Path, text: str) -> None:
     file.write_text(text)
     with pytest.warns(UserWarning, match=r"tiles\.json: not a list of measured tiles"):
-        assert tuned.chosen(PaperDevice()) == Tiles()
+        assert tuned_tiles.tiles_for(PaperDevice()) == Tiles()
 
 
 @pytest.mark.parametrize("change", [{"rows": None}, {"depth": 4}])
 def test_a_choice_with_other_fields_is_of_another_version(
     file: Path, change: dict[str, int | None]
 ) -> None:
-    tuned.choose(PaperDevice(), Tiles(rows=5))
+    tuned_tiles.remember(PaperDevice(), Tiles(gemm_rows=5))
     found = json.loads(file.read_text())
     for name, value in change.items():
         found["devices"]["paper"][name] = value
         if value is None:
             del found["devices"]["paper"][name]
     file.write_text(json.dumps(found))
-    assert tuned.chosen(Again()) == Tiles()
+    assert tuned_tiles.tiles_for(Again()) == Tiles()
 
 
 def test_a_folder_that_cannot_be_written_is_a_warning(
@@ -87,8 +87,8 @@ def test_a_folder_that_cannot_be_written_is_a_warning(
     monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path / "not-a-folder" / "x"))
     device = PaperDevice()
     with pytest.warns(UserWarning, match=r"tiles\.json.*PTIR_CACHE_DIR"):
-        tuned.choose(device, Tiles(rows=5))
-    assert tuned.chosen(device) == Tiles(rows=5)
+        tuned_tiles.remember(device, Tiles(gemm_rows=5))
+    assert tuned_tiles.tiles_for(device) == Tiles(gemm_rows=5)
 
 
 def product(rows: int) -> Program:
@@ -101,22 +101,24 @@ def product(rows: int) -> Program:
 @pytest.mark.parametrize(
     ("rows", "changed"),
     [
-        (1, Tiles(chains=2)),
-        (40, Tiles(rows=5)),
-        (40, Tiles(panels=2)),
-        (40, Tiles(least_work=1 << 30)),
+        (1, Tiles(accumulators=2)),
+        (40, Tiles(gemm_rows=5)),
+        (40, Tiles(gemm_panels=2)),
+        (40, Tiles(min_work=1 << 30)),
     ],
 )
 def test_kernels_are_written_with_the_tiles_of_their_device(rows: int, changed: Tiles) -> None:
     program = optimized(product(rows)).main
     plain, other = PaperDevice(), PaperDevice()
     other.traits = replace(other.traits, identity="other")
-    tuned.choose(other, changed)
+    tuned_tiles.remember(other, changed)
     first, second = (
         compile_block(program, Context.of(device), Options()) for device in (plain, other)
     )
     assert [k.family for k in first.kernels if k] == ["product"]
-    launches = [(made.source, [k.items for k in made.kernels if k]) for made in (first, second)]
+    launches = [
+        (made.source, [k.workgroups for k in made.kernels if k]) for made in (first, second)
+    ]
     assert launches[0] != launches[1]
     assert first.source == compiled(product(rows)).source
 
@@ -128,7 +130,7 @@ def test_streams_are_fetched_so_many_bytes_ahead() -> None:
     for ahead in (0, 4096):
         device = PaperDevice()
         device.traits = replace(device.traits, identity=f"{ahead} bytes ahead")
-        tuned.choose(device, Tiles(ahead=ahead))
+        tuned_tiles.remember(device, Tiles(prefetch_bytes=ahead))
         sources[ahead] = compile_block(program, Context.of(device), Options()).source
     asked = re.findall(r"FETCH_AHEAD\((b\d+) \+ (.*)\);", sources[4096].partition("__kernel")[2])
     loads = re.findall(r"= vload16\(0, (b\d+) \+ (.*)\);", sources[4096])

@@ -14,12 +14,12 @@ from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
-from ptir.codegen.schedules import tuned
+from ptir.codegen.schedules import tuned_tiles
 from ptir.codegen.schedules.kernel import Kernel
 from ptir.codegen.schedules.tiles import Tiles
 from ptir.codegen.tuning import tune
 from ptir.codegen.tuning.recorder import Recorded
-from ptir.codegen.tuning.tune import Case, tuning
+from ptir.codegen.tuning.tune import TuningTask, tuning
 from ptir.ir.program import Port, Program
 from ptir.types import spec
 
@@ -28,7 +28,7 @@ from ptir.types import spec
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
     yield tmp_path / "tiles.json"
-    tuned.forget()
+    tuned_tiles.forget()
 
 
 def product(rows: int, outputs: int = 96) -> Program:
@@ -43,14 +43,14 @@ class Clock:
     def __init__(self, wanted: Tiles, drift: float = 0.0) -> None:
         self.wanted, self.drift, self.timed = wanted, drift, 0
 
-    def __call__(self, kernel: Kernel, case: Case) -> float:
+    def __call__(self, kernel: Kernel, case: TuningTask) -> float:
         self.timed += 1
         wanted = case.kernel(self.wanted)
-        same = (kernel.body, kernel.items) == (wanted.body, wanted.items)
+        same = (kernel.body, kernel.workgroups) == (wanted.body, wanted.workgroups)
         return (1.0 if same else 2.0) * (1 - self.drift) ** self.timed
 
 
-def tune_with(clock: Clock, device: PaperDevice, *programs: Program) -> tune.Outcome:
+def tune_with(clock: Clock, device: PaperDevice, *programs: Program) -> tune.TuningResult:
     opened = Recorded(device)
     with tuning(opened, clock) as outcome:
         for program in programs:
@@ -60,29 +60,29 @@ def tune_with(clock: Clock, device: PaperDevice, *programs: Program) -> tune.Out
 
 
 def test_the_fastest_of_what_is_tried_is_kept_for_the_device() -> None:
-    device, best = PaperDevice(), Tiles(rows=12, panels=2)
+    device, best = PaperDevice(), Tiles(gemm_rows=12, gemm_panels=2)
     outcome = tune_with(Clock(best), device, product(48))
     assert (outcome.tiles, outcome.before, outcome.kernels) == (best, Tiles(), 1)
     assert outcome.speedup == pytest.approx(2.0)
-    assert tuned.chosen(device) == tuned.chosen(PaperDevice()) == best
+    assert tuned_tiles.tiles_for(device) == tuned_tiles.tiles_for(PaperDevice()) == best
 
 
 def test_changes_add_up() -> None:
     programs = product(1), product(48)
 
     class Both(Clock):
-        def __call__(self, kernel: Kernel, case: Case) -> float:
-            rows = case.group.detail.rows
-            self.wanted = Tiles(chains=2) if rows == 1 else Tiles(rows=6, panels=1)
+        def __call__(self, kernel: Kernel, case: TuningTask) -> float:
+            rows = case.fusion.detail.rows
+            self.wanted = Tiles(accumulators=2) if rows == 1 else Tiles(gemm_rows=6, gemm_panels=1)
             return super().__call__(kernel, case)
 
     outcome = tune_with(Both(Tiles()), PaperDevice(), *programs)
-    assert outcome.tiles == Tiles(rows=6, panels=1, chains=2)
+    assert outcome.tiles == Tiles(gemm_rows=6, gemm_panels=1, accumulators=2)
 
 
 def test_a_device_that_drifts_keeps_its_tiles() -> None:
     class Drifting(Clock):
-        def __call__(self, kernel: Kernel, case: Case) -> float:
+        def __call__(self, kernel: Kernel, case: TuningTask) -> float:
             self.timed += 1
             return 0.9 ** min(self.timed, 3)  # the first runs are slow, all kernels alike
 
@@ -98,7 +98,9 @@ def test_equal_products_are_measured_once() -> None:
 
 def test_programs_without_products_choose_nothing(file: Path) -> None:
     outcome = tune_with(
-        Clock(Tiles(rows=12, panels=2)), PaperDevice(), ptir.capture(F.exp, spec("f32", 64))
+        Clock(Tiles(gemm_rows=12, gemm_panels=2)),
+        PaperDevice(),
+        ptir.capture(F.exp, spec("f32", 64)),
     )
     assert outcome.kernels == 0 and not file.exists()
 
@@ -106,7 +108,7 @@ def test_programs_without_products_choose_nothing(file: Path) -> None:
 def test_tuning_that_fails_chooses_nothing_and_is_over(file: Path) -> None:
     backend = PaperBackend()
     opened = backend.opened(DEVICE)
-    with pytest.raises(KeyError), tuning(opened, Clock(Tiles(rows=12, panels=2))):
+    with pytest.raises(KeyError), tuning(opened, Clock(Tiles(gemm_rows=12, gemm_panels=2))):
         backend.compile(optimized(product(48)), DEVICE, Options())
         raise KeyError
     assert opened.recorder is None and not file.exists()

@@ -29,7 +29,7 @@ from ptir.codegen.kernel_ir.nodes import (
     StoreWords,
     While,
 )
-from ptir.codegen.kernel_ir.values import Exchange, Gather, Lane, Read, Splat, Word
+from ptir.codegen.kernel_ir.values import Gather, Lane, Read, ShuffleXor, Splat, Word
 from ptir.codegen.kernel_ir.verify import faults, illegal
 from ptir.errors import VerifyError
 from ptir.functional import softmax
@@ -90,7 +90,7 @@ GROUPS: tuple[Statement, ...] = (
     Declare((ACC,), (read(MEMBER),)),
     Store(F32, "room", MEMBER, ACC),
     Barrier(),
-    Let(X, Exchange(ACC, 1)),
+    Let(X, ShuffleXor(ACC, 1)),
     loop(Barrier()),
     If(less(ITEM, 2), (Barrier(),)),
     If(less(MEMBER, 2), (store(Read(F32, "room", MEMBER)),)),
@@ -235,7 +235,7 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "exchange of some": (
         lambda: found(
             Declare((ACC,), (read(MEMBER),)),
-            If(less(MEMBER, 4), (store(Exchange(ACC, 1)),)),
+            If(less(MEMBER, 4), (store(ShuffleXor(ACC, 1)),)),
             members=8,
         ),
         "an exchange of values stands where only some",
@@ -251,7 +251,7 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "an exchange across nobody": (
         lambda: found(
-            Declare((N,), (ONE,)), Let(Var(I32, "x"), Exchange(N, 3)), store(read()), members=8
+            Declare((N,), (ONE,)), Let(Var(I32, "x"), ShuffleXor(N, 3)), store(read()), members=8
         ),
         "members exchange across 3: no power of two below their number",
     ),

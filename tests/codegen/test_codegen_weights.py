@@ -11,7 +11,7 @@ import pytest
 from ptir.codegen.expressions.expr import Apply, Const, Expr, Load, walk
 from ptir.codegen.expressions.index import Index, axis, number
 from ptir.codegen.weights.panels import Panels
-from ptir.codegen.weights.quantized import Quantized, parted
+from ptir.codegen.weights.quantized import Quantized, deinterleaved
 from ptir.codegen.weights.values import fused_value_at, value_at
 from ptir.errors import UnsupportedError
 from ptir.types import F32, U8, U32, U64
@@ -109,7 +109,7 @@ def test_a_word_becomes_its_values(bits: int, word: int) -> None:
     panels = Panels(U32, 32, 16, "oi", 1)
     made = Quantized(0, panels, 1, 2, affine("any", bits, 32))
     held = made.word(number(3), number(5))
-    raised = [evaluated(made.raised(held, place), word) for place in range(made.per)]
+    raised = [evaluated(made.biased(held, place), word) for place in range(made.per)]
     assert raised == [value + 2.0**bits for value in values]
     found = [evaluated(one, word) for one in made.bytes_of(held)]
     parts = b"".join(one.to_bytes(4, "little") for one in found)
@@ -121,5 +121,5 @@ def test_a_word_becomes_its_values(bits: int, word: int) -> None:
 
 def test_words_of_bytes_are_parted_as_words_of_halves_are() -> None:
     a, b = (Const(U32, int.from_bytes(of, "little")) for of in (b"\xf0\xe1\xd2\xc3", b"4567"))
-    found = [evaluated(one, 0).to_bytes(4, "little") for one in parted(a, b)]
+    found = [evaluated(one, 0).to_bytes(4, "little") for one in deinterleaved(a, b)]
     assert found == [b"\xf0\xd246", b"\xe1\xc357"]

@@ -87,7 +87,7 @@ def test_naga_takes_every_kernel_of_the_models(
     assert len(lowered_bodies) >= len(entries)
     for members, body in lowered_bodies:
         assert illegal(body.statements, body.arguments, members, 1, {}) == []
-        assert remaining(body, Wgsl.lacks, Wgsl().buffers) == []
+        assert remaining(body, Wgsl.lacks, Wgsl().max_buffers) == []
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def lowered_bodies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Body]]:
             seen.append((members, body))
         return written(name, body, items, members)
 
-    monkeypatch.setattr(render, "written", noting)
+    monkeypatch.setattr(render, "write_kernels", noting)
     return seen
 
 

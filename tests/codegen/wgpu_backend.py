@@ -96,7 +96,11 @@ class WgpuDevice(KernelDevice):
     """Launches entry points one by one; slow, and simple."""
 
     traits = Traits(
-        units=64, doubles=False, largest=1 << 27, alignment=256, identity="wgpu in tests"
+        compute_units=64,
+        has_f64=False,
+        max_allocation_bytes=1 << 27,
+        alignment=256,
+        identity="wgpu in tests",
     )
     dialect = Wgsl(BUFFERS)
 
@@ -112,7 +116,7 @@ class WgpuDevice(KernelDevice):
         size = -(-nbytes // 256) * 256
         return Part(self.device.create_buffer(size=size, usage=self.usage), 0, size)
 
-    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
+    def subspan(self, memory: Any, offset: int, nbytes: int) -> Any:
         return Part(memory.buffer, memory.offset + offset, padded(nbytes))
 
     def borrow(self, array: Any) -> Any:
@@ -163,8 +167,8 @@ class WgpuDevice(KernelDevice):
     def bind(self, kernel: Any, position: int, memory: Any) -> None:
         kernel.parts[position] = memory
 
-    def launch(self, kernel: Any, items: int, members: int = 1) -> None:
-        groups = -(-items // INVOCATIONS) if members == 1 else items
+    def launch(self, kernel: Any, workgroups: int, workgroup_size: int = 1) -> None:
+        groups = -(-workgroups // INVOCATIONS) if workgroup_size == 1 else workgroups
         wide = min(groups, WIDEST)
 
         def record(encoder: Any) -> None:
@@ -257,14 +261,14 @@ class WgpuBackend(KernelBackend):
 
 
 COOP = Traits(
-    units=64,
-    doubles=False,
-    largest=1 << 27,
+    compute_units=64,
+    has_f64=False,
+    max_allocation_bytes=1 << 27,
     alignment=256,
     identity="wgpu in tests, groups",
     device_class="gpu",
-    group=256,
-    shared=32 << 10,
+    max_workgroup_size=256,
+    shared_memory_bytes=32 << 10,
 )
 """Groups as every device of WebGPU allows them, but for twice the memory that they share."""
 

@@ -19,7 +19,7 @@ from ptir import functional as F
 from ptir.backend import registry
 from ptir.backend.contract import Target
 from ptir.capture import call, call_multi
-from ptir.codegen.schedules import tiles, tuned
+from ptir.codegen.schedules import tiles, tuned_tiles
 
 
 def softmax(target: Target) -> tuple[Array, Array]:
@@ -64,14 +64,14 @@ def split(target: Target) -> tuple[Array, Array]:
     row, traits = device.traits.device_class, device.traits
     table: dict[str, Any] = tiles.TILES
     usual = table[row]
-    table[row] = replace(usual, block_keys=2, stretch=2)
-    device.traits = replace(traits, units=16)
-    tuned.forget()
+    table[row] = replace(usual, attention_block_keys=2, min_keys_per_split=2)
+    device.traits = replace(traits, compute_units=16)
+    tuned_tiles.forget()
     try:
         return attention(target)
     finally:
         table[row], device.traits = usual, traits
-        tuned.forget()
+        tuned_tiles.forget()
 
 
 def prompt(target: Target) -> tuple[Array, Array]:

@@ -31,13 +31,15 @@ class WithSubgroups(OpenCLC):
 
     def __init__(self, width: int, mask: str = "{1}") -> None:
         super().__init__(doubles=True)
-        assert self.together is not None
+        assert self.workgroup is not None
         exchange = f"exchanged({{0}}, {mask}, {ROOM})"
-        self.together = replace(self.together, exchange=exchange, width=width)
+        self.workgroup = replace(self.workgroup, shuffle_xor=exchange, subgroup_size=width)
 
-    def grouped(self, name: str, arguments: Sequence[Argument], members: int, body: str) -> str:
+    def workgroup_kernel(
+        self, name: str, arguments: Sequence[Argument], members: int, body: str
+    ) -> str:
         """A kernel with room for what is exchanged."""
-        return super().grouped(
+        return super().workgroup_kernel(
             name, arguments, members, f"  __local uint {ROOM}[{members}];\n{body}"
         )
 

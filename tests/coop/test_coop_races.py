@@ -58,7 +58,7 @@ def test_no_kernel_races_or_leaves_its_memory(tmp_path: Path) -> None:
         ("blocked", (BARRIER, ";"), "data race"),
         ("prompt", (BARRIER, ";"), "data race"),
         ("split", (" == ", " <= "), "data race"),  # parts behind the entry write it too
-        ("running", (BARRIER, f"if (member < 7) {BARRIER}"), "divergence"),
+        ("cumulative", (BARRIER, f"if (member < 7) {BARRIER}"), "divergence"),
         ("mapped", ("if (run < 37)", "if (1)"), "Invalid write"),
         ("streamed", (" < 40)", " < 48)"), "Invalid write"),
     ],

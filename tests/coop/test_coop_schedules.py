@@ -17,7 +17,7 @@ from ptir.backend.contract import Options, Target
 from ptir.capture import call, call_multi
 from ptir.capture.plan import PLANS
 from ptir.cli.main import main
-from ptir.codegen.artifact import recipe
+from ptir.codegen.artifact import record
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
 from ptir.codegen.families import FAMILIES
@@ -88,12 +88,12 @@ def test_a_family_is_groups_where_they_are_forced_and_items_where_not(
     opencl: Target, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function, types = HEROES[family]
-    assert [k.members > 1 for k in kernels(opencl, function, *types) if k.family == family] == [
-        True
-    ]
+    assert [
+        k.workgroup_size > 1 for k in kernels(opencl, function, *types) if k.family == family
+    ] == [True]
     monkeypatch.setenv(SCHEDULE, "serial")
     found = kernels(opencl, function, *types)
-    assert [k.members for k in found] == [1] * len(found)
+    assert [k.workgroup_size for k in found] == [1] * len(found)
 
 
 def test_every_family_is_asked_for_here() -> None:
@@ -122,18 +122,18 @@ def test_recipes_of_both_schedules_lie_side_by_side(
     monkeypatch.delenv("PTIR_REBUILD_KERNELS", raising=False)
     device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
     program = ptir.capture(lambda x: x + 1.0, spec("f32", 4))
-    coop = recipe.key_of(program, device, Options())
+    coop = record.cache_key(program, device, Options())
     monkeypatch.setenv(SCHEDULE, "serial")
     assert coop is not None
-    assert recipe.key_of(program, device, Options()) not in (None, coop)
+    assert record.cache_key(program, device, Options()) not in (None, coop)
 
 
 def test_a_recipe_keeps_the_members_of_its_launches(opencl: Target) -> None:
     device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
     program = ptir.capture(lambda x: x + 1.0, spec("f32", 300))
-    made = compile_block(program.main, Context.of(device), Options()).recipe()
-    assert [each.members > 1 for each in made.calls] == [True]
-    assert recipe.Recipe.decoded(made.encoded()) == made
+    made = compile_block(program.main, Context.of(device), Options()).artifact()
+    assert [each.workgroup_size > 1 for each in made.commands] == [True]
+    assert record.Artifact.decoded(made.encoded()) == made
 
 
 @pytest.mark.slice(1)
@@ -172,7 +172,7 @@ def test_activations_that_do_not_fit_into_shared_memory_come_in_parts(
 ) -> None:
     """Behind a row program too, which has a part of the memory."""
     device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
-    monkeypatch.setattr(device, "traits", replace(device.traits, shared=32768))
+    monkeypatch.setattr(device, "traits", replace(device.traits, shared_memory_bytes=32768))
     monkeypatch.setenv("PTIR_VERIFY", "1")
     x, weight = normal(rows, inputs), normal(inputs, 40, seed=1)
     found = with_parameters(opencl, lambda x, w: F.linear(before(x), w, layout="io"), x, weight)
@@ -185,22 +185,22 @@ def test_little_shared_memory_makes_tiles_smaller(
     device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
     types = (spec("f64", 70, 30), spec("f64", 30, 80))
     (wide,) = kernels(opencl, HEROES["dot"][0], *types)
-    monkeypatch.setattr(device, "traits", replace(device.traits, shared=32768))
+    monkeypatch.setattr(device, "traits", replace(device.traits, shared_memory_bytes=32768))
     (narrow,) = kernels(opencl, HEROES["dot"][0], *types)
-    assert wide.shared > 32768 >= narrow.shared
+    assert wide.shared_bytes > 32768 >= narrow.shared_bytes
 
 
 def test_attention_that_does_not_fit_is_serial_and_says_so(
     opencl: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
-    monkeypatch.setattr(device, "traits", replace(device.traits, shared=1024))
+    monkeypatch.setattr(device, "traits", replace(device.traits, shared_memory_bytes=1024))
     function, types = HEROES["attention"]
-    assert [kernel.members for kernel in kernels(opencl, function, *types)] == [1]
+    assert [kernel.workgroup_size for kernel in kernels(opencl, function, *types)] == [1]
 
 
 def test_a_prompt_of_small_heads_longer_than_a_block_of_keys(opencl: Target) -> None:
-    """A block of 32 keys by 16 places is one turn for 128 members (see ``Team.own``)."""
+    """A block of 32 keys by 16 places is one turn for 128 members (see ``Workgroup.distribute``)."""
     q, k = normal(1, 1, 37, 16), normal(1, 1, 40, 16, seed=1)
     rows = np.array([0], np.int32), np.array([37], np.int32)
     found = run(opencl, lambda q, k, s, n: F.attention(q, k, k, start=s, length=n), q, k, *rows)

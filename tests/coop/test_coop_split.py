@@ -27,8 +27,8 @@ from ptir.capture.creation import tensor
 from ptir.capture.plan import PLANS
 from ptir.codegen.expressions.expr import Apply, Coordinate, Var, constant
 from ptir.codegen.families.attention import split
-from ptir.codegen.schedules import tiles, tuned
-from ptir.codegen.schedules.kernel import Kernel, Site
+from ptir.codegen.schedules import tiles, tuned_tiles
+from ptir.codegen.schedules.kernel import EmitContext, Kernel
 from ptir.types import BOOL, I32, spec
 
 UNITS = 64
@@ -39,22 +39,22 @@ def many_units(opencl: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
     """A device of many units, whose groups take single blocks of 8 keys; the parts of each call."""
     device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
     row = device.traits.device_class
-    monkeypatch.setattr(device, "traits", replace(device.traits, units=UNITS))
-    small = replace(tiles.TILES[row], block_keys=8, stretch=8)
+    monkeypatch.setattr(device, "traits", replace(device.traits, compute_units=UNITS))
+    small = replace(tiles.TILES[row], attention_block_keys=8, min_keys_per_split=8)
     monkeypatch.setitem(tiles.TILES, row, small)  # type: ignore[misc]
     monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")
-    tuned.forget()
+    tuned_tiles.forget()
     PLANS.clear()
     made: list[int] = []
-    parts_of = split.parts_of
+    parts_of = split.splits_of
 
-    def noted(site: Site, groups: int, capacity: int) -> int:
+    def noted(site: EmitContext, groups: int, capacity: int) -> int:
         made.append(parts_of(site, groups, capacity))
         return made[-1]
 
-    monkeypatch.setattr(split, "parts_of", noted)
+    monkeypatch.setattr(split, "splits_of", noted)
     yield made
-    tuned.forget()
+    tuned_tiles.forget()
     PLANS.clear()
     assert made and min(made) > 0
 
@@ -172,7 +172,7 @@ def at_first(self: Any, what: int, heads: Any, part: Any, row: Any) -> Any:
 
 
 SPLIT = split.SplitAttention._stretch
-LEFT = split.SplitAttention.left
+LEFT = split.SplitAttention.partial_result
 
 
 @pytest.mark.parametrize(
@@ -197,12 +197,14 @@ def test_keys_are_split_where_units_are_idle_and_the_cache_is_long(
         (kernel,) = kernels(opencl, body, spec("f32", batch, 4, 1, 16), cache, rows, rows)
         return kernel
 
-    plain = replace(tiles.TILES[device.traits.device_class], block_keys=32, stretch=256)
+    plain = replace(
+        tiles.TILES[device.traits.device_class], attention_block_keys=32, min_keys_per_split=256
+    )
     monkeypatch.setitem(tiles.TILES, device.traits.device_class, plain)  # type: ignore[misc]
-    tuned.forget()
+    tuned_tiles.forget()
     shapes = ((1, 4096), (1, 1 << 20), (16, 4096), (32, 4096), (1, 511))
     found = [made(*shape) for shape in shapes]
     assert many_units == [16, 128, 8, 1, 1]
     assert [len(kernel.launches) for kernel in found] == [2, 2, 2, 1, 1]
-    assert [kernel.items for kernel in found] == [32, 256, 256, 64, 2]
+    assert [kernel.workgroups for kernel in found] == [32, 256, 256, 64, 2]
     assert [sum(t.nbytes for t in k.scratch) for k in found[3:]] == [0, 0]

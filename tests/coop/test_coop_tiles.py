@@ -20,24 +20,28 @@ from ptir.capture.plan import PLANS
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
 from ptir.codegen.families import FAMILIES
-from ptir.codegen.schedules import tiles, tuned
+from ptir.codegen.schedules import tiles, tuned_tiles
 from ptir.codegen.tuning import tune
 from ptir.codegen.tuning.recorder import Recorded
-from ptir.codegen.tuning.tune import Case, run_time, tuning
+from ptir.codegen.tuning.tune import TuningTask, run_time, tuning
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
 from ptir.types import spec
 
 SIZES: dict[str, dict[str, int]] = {
-    "map": {"run_members": 32},
-    "rows": {"row_members": 64, "row_elements": 2},
-    "fold": {"threads": 16},
-    "order": {"line_members": 64},
-    "running": {"line_members": 32},
-    "random": {"threads": 8},
-    "scatter": {"threads": 4},
-    "cache": {"threads": 4},
-    "attention": {"block_members": 64, "block_rows": 4, "block_keys": 4},
+    "map": {"map_workgroup_size": 32},
+    "row_reduction": {"row_workgroup_size": 64, "row_elements_per_thread": 2},
+    "reduce": {"independent_workgroup_size": 16},
+    "sort": {"sort_workgroup_size": 64},
+    "cumulative": {"sort_workgroup_size": 32},
+    "random": {"independent_workgroup_size": 8},
+    "scatter": {"independent_workgroup_size": 4},
+    "cache": {"independent_workgroup_size": 4},
+    "attention": {
+        "attention_workgroup_size": 64,
+        "attention_block_rows": 4,
+        "attention_block_keys": 4,
+    },
 }
 """By family: sizes other than the table's, of which one is that of its groups."""
 
@@ -45,17 +49,17 @@ SIZES: dict[str, dict[str, int]] = {
 @pytest.fixture(autouse=True)
 def own_tiles(opencl: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The device, whose tiles are kept elsewhere and whose row of the table may change."""
-    monkeypatch.setattr(tuned, "file", lambda: tmp_path / "tiles.json")
+    monkeypatch.setattr(tuned_tiles, "file", lambda: tmp_path / "tiles.json")
     monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")
-    tuned.forget()
+    tuned_tiles.forget()
     yield opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
-    tuned.forget()
+    tuned_tiles.forget()
 
 
 def changed(monkeypatch: pytest.MonkeyPatch, device: Any, **sizes: int) -> None:
     row = device.traits.device_class
     monkeypatch.setitem(tiles.TILES, row, replace(tiles.TILES[row], **sizes))  # type: ignore[misc]
-    tuned.forget()
+    tuned_tiles.forget()
     PLANS.clear()
 
 
@@ -65,7 +69,7 @@ def test_groups_have_the_members_that_the_tiles_say(
 ) -> None:
     function, types = HEROES[family]
     changed(monkeypatch, own_tiles, **SIZES[family])
-    members = [k.members for k in kernels(opencl, function, *types) if k.family == family]
+    members = [k.workgroup_size for k in kernels(opencl, function, *types) if k.family == family]
     assert members == [next(iter(SIZES[family].values()))]
 
 
@@ -102,40 +106,43 @@ def step(target: Target, opened: Recorded) -> None:
 def test_tuning_measures_kernels_of_groups_and_keeps_the_fastest_sizes(
     opencl: Target, own_tiles: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_tiles, "traits", replace(own_tiles.traits, units=64))
-    before = tuned.chosen(own_tiles)
+    monkeypatch.setattr(own_tiles, "traits", replace(own_tiles.traits, compute_units=64))
+    before = tuned_tiles.tiles_for(own_tiles)
     wanted = replace(before, stretch=128, row_elements=4)
     seen: list[tuple[str, int]] = []
 
-    def clock(kernel: Any, case: Case) -> float:
+    def clock(kernel: Any, case: TuningTask) -> float:
         seen.append((kernel.family, len(kernel.launches)))
         right = case.kernel(wanted)
-        texts = [[(k.body, k.items, k.members) for k in one.launches] for one in (kernel, right)]
+        texts = [
+            [(k.body, k.workgroups, k.workgroup_size) for k in one.launches]
+            for one in (kernel, right)
+        ]
         return 1.0 if texts[0] == texts[1] else 2.0
 
     opened = Recorded(own_tiles)
     with tuning(opened, clock) as outcome:
         step(opencl, opened)
-    assert {("attention", 2), ("rows", 1)} <= set(seen)
+    assert {("attention", 2), ("row_reduction", 1)} <= set(seen)
     assert outcome.kernels == 2 and outcome.speedup > 1
-    assert (outcome.tiles.stretch, outcome.tiles.row_elements) == (128, 4)
-    assert tuned.chosen(own_tiles) == outcome.tiles
+    assert (outcome.tiles.min_keys_per_split, outcome.tiles.row_elements_per_thread) == (128, 4)
+    assert tuned_tiles.tiles_for(own_tiles) == outcome.tiles
 
 
 def test_both_launches_of_a_kernel_are_timed(
     opencl: Target, own_tiles: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_tiles, "traits", replace(own_tiles.traits, units=64))
+    monkeypatch.setattr(own_tiles, "traits", replace(own_tiles.traits, compute_units=64))
     launched: list[tuple[int, int]] = []
     launch = own_tiles.launch
     monkeypatch.setattr(
         own_tiles, "launch", lambda k, *sizes: (launched.append(sizes), launch(k, *sizes))
     )
-    monkeypatch.setattr(tune, "MEASURED", {"coop": (({"stretch": 200},),)})
+    monkeypatch.setattr(tune, "MEASURED", {"coop": (({"min_keys_per_split": 200},),)})
     monkeypatch.setattr(tune, "FAMILIES", {"attention": FAMILIES["attention"]})
     timed: list[tuple[list[tuple[int, int]], list[tuple[int, int]]]] = []
 
-    def timer(kernel: Any, case: Case) -> float:
+    def timer(kernel: Any, case: TuningTask) -> float:
         launched.clear()
         seconds = run_time(kernel, case)
         timed.append(([(each.items, each.members) for each in kernel.launches], launched.copy()))

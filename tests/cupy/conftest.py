@@ -91,7 +91,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> str:
 def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The bodies of all kernels of groups that are written."""
     PLANS.clear()
-    grouped, seen = CudaC.grouped, []
+    grouped, seen = CudaC.workgroup_kernel, []
 
     def noting(self: CudaC, name: str, arguments: Any, members: int, body: str) -> str:
         seen.append(body)

@@ -21,7 +21,7 @@ def described(**wrong: Any) -> Plant:
     """An instruction that is described with a mistake."""
 
     def plant(patch: pytest.MonkeyPatch) -> list[int]:
-        whole = replace(dialect.TOGETHER, matrices=replace(MATRICES, **wrong))
+        whole = replace(dialect.WORKGROUP, matrices=replace(MATRICES, **wrong))
         patch.setattr(CudaC, "together", whole)
         return [1]
 
@@ -32,7 +32,7 @@ def in_kernels(old: str, new: str) -> Plant:
     """A mistake in the text of every kernel of groups."""
 
     def plant(patch: pytest.MonkeyPatch) -> list[int]:
-        grouped, made = CudaC.grouped, [0]
+        grouped, made = CudaC.workgroup_kernel, [0]
 
         def wrong(self: CudaC, name: str, arguments: Any, members: int, body: str) -> str:
             changed, times = re.subn(old, new, body)

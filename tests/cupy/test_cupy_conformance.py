@@ -69,14 +69,14 @@ def _together(**wrong: str) -> Plant:
     """Groups that are spelled with a mistake."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(CudaC, "together", replace(dialect.TOGETHER, **wrong))
+        patch.setattr(CudaC, "together", replace(dialect.WORKGROUP, **wrong))
 
     return plant
 
 
 def _last_threads_go_on(patch: pytest.MonkeyPatch) -> None:
     """Members without an item are not kept from writing."""
-    grouped = CudaC.grouped
+    grouped = CudaC.workgroup_kernel
 
     def unguarded(self: CudaC, name: str, arguments: Any, members: int, body: str) -> str:
         dropped = re.sub(r"if \((thread|run|member) < \d+\)", "if (1)", body)

@@ -85,7 +85,7 @@ def test_what_the_driver_does_not_take_is_built_again(
 ) -> None:
     run(opencl, program(2.0))
     (file,) = kernels.iterdir()
-    binaries.KEPT.write(file.stem, b"not a program")
+    binaries.BINARIES.write(file.stem, b"not a program")
     with pytest.warns(UserWarning, match="refused by the driver"):
         found, wanted = run(opencl, program(2.0))
     np.testing.assert_allclose(found, wanted * 2, rtol=1e-6)

@@ -17,7 +17,7 @@ from ptir.backend.contract import Options, Target
 from ptir.capture.run import run_program
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
-from ptir.codegen.planning.chains import Chain
+from ptir.codegen.planning.persistent import PersistentKernel
 from ptir.ir.program import Program
 from ptir.types import spec
 from ptir_backend_opencl import OpenCLBackend
@@ -32,7 +32,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Target:
     device = backend.devices()[0]
     with monkeypatch.context() as patch:
         patch.setenv("PTIR_OPENCL_WITHOUT", "chains")
-        assert backend.opened(device).device.traits.memories == 0
+        assert backend.opened(device).device.traits.max_persistent_buffers == 0
     return Target(backend, device)
 
 
@@ -63,9 +63,9 @@ def program() -> tuple[Program, dict[str, np.ndarray]]:
     return made, {"x": x, "w": w}
 
 
-def chains(target: Target, made: Program) -> tuple[Chain, ...]:
+def chains(target: Target, made: Program) -> tuple[PersistentKernel, ...]:
     device = target.backend.opened(target.device).device  # type: ignore[attr-defined]
-    return compile_block(made.main, Context.of(device), Options()).chains
+    return compile_block(made.main, Context.of(device), Options()).persistent
 
 
 def test_a_chain_gives_to_the_bit_what_its_kernels_give_one_by_one(
@@ -92,7 +92,7 @@ def test_more_memories_than_a_kernel_takes_are_several_chains(
     made = ptir.capture(many, *[spec("f32", 4, 3)] * count)
     found = chains(opencl, made)
     assert 2 <= len(found) <= 4
-    assert all(len(chain.memories) < limit for chain in found)  # one is left for the counters
+    assert all(len(chain.buffers) < limit for chain in found)  # one is left for the counters
     inputs = {port.name: a for port, a in zip(made.ports, arrays(count, (4, 3)), strict=True)}
     (got,), (wanted,) = (run_program(made, inputs, t) for t in (opencl, alone(monkeypatch)))
     np.testing.assert_array_equal(got, wanted)

@@ -13,10 +13,10 @@ from ptir.backend.contract import Target
 from ptir.codegen.expressions import elementwise, movement
 from ptir.codegen.expressions.expr import Apply, Expr, compare, constant
 from ptir.codegen.expressions.index import ZERO
-from ptir.codegen.families.reduction import fold, rows
+from ptir.codegen.families.reduction import elements, rows
 from ptir.codegen.families.scan import serial as scan
 from ptir.codegen.families.scatter import serial as scatter
-from ptir.codegen.families.sort import order as sort
+from ptir.codegen.families.sort import match as sort
 from ptir.types import BOOL, DType
 from ptir_testsuite.running.outcomes import Outcome
 
@@ -42,7 +42,7 @@ def _swapped_strides(patch: pytest.MonkeyPatch) -> None:
 
 def _wrong_identity(patch: pytest.MonkeyPatch) -> None:
     """Folds begin at zero, whatever they fold."""
-    for module in (fold, rows, scan):
+    for module in (elements, rows, scan):
         patch.setattr(module, "identity", lambda kind, dtype: constant(dtype, 0))
 
 
@@ -52,7 +52,7 @@ def _narrowed_accumulator(patch: pytest.MonkeyPatch) -> None:
     def add(dtype: DType, a: Expr, b: Expr) -> Expr:
         return elementwise.rounded(dtype, Apply(dtype, "add", a, b))
 
-    patch.setitem(rows.COMBINE, "sum", add)
+    patch.setitem(rows.COMBINERS, "sum", add)
 
 
 def _lost_nan(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import ptir
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
 from ptir.capture.plan import PLANS
-from ptir.codegen.families.map.serial import Elements
+from ptir.codegen.families.map.serial import MapEmitter
 from ptir.codegen.launching.memory import IDLE, RETIRED, Pool
 from ptir.errors import DeviceError
 from ptir.ops.implementations import active_overrides
@@ -68,7 +68,9 @@ def test_a_map_over_a_donated_input_computes_the_same(opencl: Target, name: str)
 def test_a_planted_takeover_of_what_is_read_elsewhere_is_seen(
     opencl: Target, monkeypatch: pytest.MonkeyPatch, built_anew: None
 ) -> None:
-    monkeypatch.setattr(Elements, "over", lambda self: frozenset(self._loaded | self._elsewhere))
+    monkeypatch.setattr(
+        MapEmitter, "may_alias", lambda self: frozenset(self._loaded | self._elsewhere)
+    )
     x, y = square(0), square(1)
     found = donating(opencl, BODIES["reversed"], x, y)[-1]
     meant = MEANT["reversed"](x.astype(np.float64), y.astype(np.float64))

@@ -10,7 +10,7 @@ from opencl_runs import Array, normal, run
 
 from ptir.backend.contract import Target
 from ptir.capture import call_multi
-from ptir.codegen.families.sort.order import FEW
+from ptir.codegen.families.sort.match import FEW
 from ptir.codegen.families.sort.serial import LONG, Inserting
 
 

@@ -14,22 +14,22 @@ from test_opencl_families import close, normal, product
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
 from ptir.cli.main import main
-from ptir.codegen.schedules import tuned
+from ptir.codegen.schedules import tuned_tiles
 from ptir.codegen.schedules.tiles import TILES, Tiles
 from ptir.codegen.tuning import tune
 
 pytestmark = pytest.mark.turns(2)
 
-ODD = Tiles(rows=3, panels=2, chains=8, spread=1, least_work=64)
+ODD = Tiles(gemm_rows=3, gemm_panels=2, accumulators=8, workgroups_per_unit=1, min_work=64)
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
-    tuned.forget()
+    tuned_tiles.forget()
     PLANS.clear()
     yield tmp_path
-    tuned.forget()
+    tuned_tiles.forget()
     PLANS.clear()
 
 
@@ -37,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize("tiles", [*TILES.values(), ODD], ids=[*TILES, "odd"])
 def test_products_are_right_whatever_the_tiles(opencl: Target, cache: Path, tiles: Tiles) -> None:
     device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
-    tuned.choose(device, tiles)
+    tuned_tiles.remember(device, tiles)
     x, weight, bias = normal(37, 64), normal(64, 118, seed=1), normal(118, seed=2)
     for rows in (1, 3, 37):
         found = product(opencl, x[:rows], weight, bias, "io")
@@ -60,9 +60,9 @@ def test_a_model_is_tuned_and_the_next_process_uses_the_choice(
         for rows in (1, 37):
             product(opencl, x[:rows], weight, bias, "io")
     assert outcome.kernels == 2 and outcome.speedup > 0  # which one wins is up to the machine
-    assert tuned.choices()[device.traits.identity] == asdict(outcome.tiles)
-    tuned.forget()
-    assert tuned.chosen(device) == outcome.tiles
+    assert tuned_tiles.choices()[device.traits.identity] == asdict(outcome.tiles)
+    tuned_tiles.forget()
+    assert tuned_tiles.tiles_for(device) == outcome.tiles
 
 
 def test_warm_up_tunes_with_the_model_and_keeps_the_choice(
@@ -77,4 +77,4 @@ def test_warm_up_tunes_with_the_model_and_keeps_the_choice(
     assert main([*words, "--json"]) == 0
     value = json.loads(capsys.readouterr().out)["tuned"]
     assert value["kernels"] == 2 and not value["changed"]
-    assert list(tuned.choices().values()) == [value["tiles"]]
+    assert list(tuned_tiles.choices().values()) == [value["tiles"]]

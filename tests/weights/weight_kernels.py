@@ -9,7 +9,7 @@ from ptir.backend.kernel import Dialect
 from ptir.codegen.expressions.expr import Expr, Load, interned
 from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.kernel import Code
+from ptir.codegen.schedules.kernel import KernelCode
 from ptir.codegen.weights.values import Read, fused_value_at
 from ptir.types import F32
 from ptir.weights import FusedFormat, StoredArray
@@ -36,13 +36,13 @@ def reader(format: FusedFormat, run: int, inputs: int) -> Read:
     return read
 
 
-def written_out(format: FusedFormat, inputs: int, dialect: Dialect, wide: bool) -> Code:
+def written_out(format: FusedFormat, inputs: int, dialect: Dialect, wide: bool) -> KernelCode:
     """A kernel that writes f32[outputs, inputs]; where ``wide``, 16 outputs of a column at once."""
     with interned({}):
         return _written_out(format, inputs, dialect, wide)
 
 
-def _written_out(format: FusedFormat, inputs: int, dialect: Dialect, wide: bool) -> Code:
+def _written_out(format: FusedFormat, inputs: int, dialect: Dialect, wide: bool) -> KernelCode:
     writer = Writer(dialect)
     reads = [reader(format, run, inputs) for run in range(len(format.runs))]
     for stored, number in ((one, n) for n, (_, one) in enumerate(numbered(format))):
@@ -56,7 +56,7 @@ def _written_out(format: FusedFormat, inputs: int, dialect: Dialect, wide: bool)
         output = axis("o", rows) * LANES + axis("lane", LANES) if wide else axis("o", rows)
         value = fused_value_at(format, reads, output, axis("i", inputs))
         writer.store(RESULT, F32, output * inputs + axis("i", inputs), value)
-    return Code.of(writer)
+    return KernelCode.of(writer)
 
 
 def nbytes(format: FusedFormat, sizes: Sequence[int], inputs: int) -> dict[str, int]:

@@ -93,14 +93,14 @@ class HostDevice(KernelDevice):
     def __init__(self) -> None:
         self.dialect = CudaC()
         self.traits = Traits(
-            units=4,
-            doubles=True,
-            largest=1 << 34,
+            compute_units=4,
+            has_f64=True,
+            max_allocation_bytes=1 << 34,
             alignment=64,
             identity=f"cuda-host {' '.join(OPTIONS)} {_version()} {_shim()}",
             device_class="gpu",
-            group=1024,
-            shared=48 << 10,
+            max_workgroup_size=1024,
+            shared_memory_bytes=48 << 10,
         )
         self._folder = Path(tempfile.mkdtemp(prefix="ptir-cuda-host-"))
         weakref.finalize(self, shutil.rmtree, self._folder, True)
@@ -111,7 +111,7 @@ class HostDevice(KernelDevice):
     def allocate(self, nbytes: int) -> Memory:
         return Memory(nbytes)
 
-    def part(self, memory: Any, offset: int, nbytes: int) -> Part:
+    def subspan(self, memory: Any, offset: int, nbytes: int) -> Part:
         return Part(memory.address + offset, nbytes, memory)
 
     def borrow(self, array: np.ndarray[Any, Any]) -> None:
@@ -171,11 +171,11 @@ class HostDevice(KernelDevice):
     def bind(self, kernel: Kernel, position: int, memory: Any) -> None:
         kernel.values[position].value = memory.address
 
-    def launch(self, kernel: Kernel, items: int, members: int = 1) -> None:
+    def launch(self, kernel: Kernel, workgroups: int, workgroup_size: int = 1) -> None:
         """One launch after another, as in a stream: kernels of a file share its ``threadIdx``."""
-        kernel.items.value = items
+        kernel.items.value = workgroups
         with self._launching:
-            said = kernel.entry(kernel.given, *grid(items, members))
+            said = kernel.entry(kernel.given, *grid(workgroups, workgroup_size))
         if said:
             raise DeviceError(f"cuda-host: kernel {kernel.name}: {said.decode()}")
 

@@ -17,8 +17,8 @@ from ptir.codegen.api import (
     AddressedDevice,
     AddressedKernel,
     Block,
+    CommandBuffer,
     Traits,
-    Walk,
     built,
     processor,
 )
@@ -106,7 +106,7 @@ def _check(problem: int) -> None:
         raise DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
 
 
-class Launches(Walk):
+class Launches(CommandBuffer):
     """A list of launches for every turn; the kernels' buffers are one block, copied for each."""
 
     def __init__(
@@ -122,13 +122,13 @@ class Launches(Walk):
         ]
         self._listed = (Launch * len(listed))(*listed)
 
-    def hold(self, turn: int) -> None:
+    def bind_slot(self, slot: int) -> None:
         """Copy the block of addresses."""
-        self._block.hold(turn)
+        self._block.hold(slot)
 
-    def run(self, turns: int) -> None:
+    def submit(self, count: int) -> None:
         """The pool does the launches one after the other, all threads the items of each."""
-        self._runtime.walk(self._listed, self._count * turns)
+        self._runtime.walk(self._listed, self._count * count)
 
 
 class SharedLaunches(Launches):
@@ -146,15 +146,15 @@ class SharedLaunches(Launches):
         self._ends = (ctypes.c_int * len(ends))(*ends)
         self._phases, self._workers = len(counts), len(counts[0])
 
-    def run(self, turns: int) -> None:
+    def submit(self, count: int) -> None:
         """The pool does them phase by phase, each thread the launches of a worker."""
-        self._runtime.share(self._listed, self._ends, self._phases * turns, self._workers)
+        self._runtime.share(self._listed, self._ends, self._phases * count, self._workers)
 
 
 class CDevice(AddressedDevice):
     """The processor, a compiler for it, and a pool of threads."""
 
-    turns = 16
+    runs_per_call = 16
 
     def __init__(self, compiler: Compiler, threads: int) -> None:
         self._compiler = compiler
@@ -162,15 +162,15 @@ class CDevice(AddressedDevice):
         if not compiler.is_native:
             self.dialect.dots = frozenset()
         self.traits = Traits(
-            units=threads,
-            doubles=True,
-            largest=memory_of_the_machine(),
+            compute_units=threads,
+            has_f64=True,
+            max_allocation_bytes=memory_of_the_machine(),
             alignment=ALIGNMENT,
             identity=compiler.identity,
             device_class=processor.class_of(self.dialect.lanes),
         )
-        self.sharing = processors.sharing()
-        self.unshared = f"off; {processors.SHARED}=cheaper or always turns it on"
+        self.partitioning = processors.sharing()
+        self.not_partitioned_reason = f"off; {processors.SHARED}=cheaper or always turns it on"
         self._runtime = Runtime(built(self, source("pool.c")), threads)
 
     def allocate(self, nbytes: int) -> Addressed:
@@ -181,10 +181,10 @@ class CDevice(AddressedDevice):
         """
         import numpy as np
 
-        if nbytes > self.traits.largest:
+        if nbytes > self.traits.max_allocation_bytes:
             raise OutOfMemory(
                 f"c: {nbytes} bytes are needed in one piece and the machine has"
-                f" {self.traits.largest}; use a smaller batch, context or dtype"
+                f" {self.traits.max_allocation_bytes}; use a smaller batch, context or dtype"
             )
         try:
             block = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -240,27 +240,27 @@ class CDevice(AddressedDevice):
         """A function of the shared object, which is loaded as long as it has kernels."""
         return Kernel(built.address(name), arguments, built)
 
-    def copier(self, nbytes: int) -> Kernel:
+    def copy_kernel(self, nbytes: int) -> Kernel:
         """``pool_copy`` of pool.c, which takes the number of bytes in place of a third address."""
         made = Kernel(self._runtime.copy, 3, self._runtime)
         made.addresses[2] = nbytes
         return made
 
-    def launch(self, kernel: Kernel, items: int, members: int = 1) -> None:
+    def launch(self, kernel: Kernel, workgroups: int, workgroup_size: int = 1) -> None:
         """Run it; the items are done when this returns."""
-        assert members == 1, "the dialect has no work-groups"
-        alone = Launch(kernel.address, ctypes.addressof(kernel.addresses), items)
+        assert workgroup_size == 1, "the dialect has no work-groups"
+        alone = Launch(kernel.address, ctypes.addressof(kernel.addresses), workgroups)
         self._runtime.walk(ctypes.byref(alone), 1)
 
-    def sequence(self, launches: Sequence[tuple[Kernel, int, int]]) -> Launches:
+    def record(self, launches: Sequence[tuple[Kernel, int, int]]) -> Launches:
         """A list that the pool walks in one call."""
-        return Launches(self._runtime, launches, self.turns)
+        return Launches(self._runtime, launches, self.runs_per_call)
 
-    def phased(
+    def record_partitioned(
         self, launches: Sequence[tuple[Kernel, int, int]], counts: Sequence[Sequence[int]]
     ) -> SharedLaunches:
         """One call in which every thread does the launches of a worker."""
-        return SharedLaunches(self._runtime, launches, self.turns, counts)
+        return SharedLaunches(self._runtime, launches, self.runs_per_call, counts)
 
     def finish(self) -> None:
         """Everything is done when a call returns."""

@@ -68,7 +68,7 @@ class PlainC(CLike):
     def __init__(self) -> None:
         self.dots = processor.dots()
 
-    def folded(self, op: str, dtype: DType, text: str) -> str | None:
+    def reduce_lanes(self, op: str, dtype: DType, text: str) -> str | None:
         """``fold_add_vf32`` and others of folds.h, half of the lanes with the other half."""
         return f"fold_{op}_v{dtype.name}({text})" if (op, dtype.name) in FOLDS else None
 
@@ -76,7 +76,9 @@ class PlainC(CLike):
         """Into the core's second cache: streams are longer than the first one."""
         return f"__builtin_prefetch({buffer} + {index}, 0, 2);"
 
-    def workers(self, name: str, arguments: Sequence[Argument], head: str, each: str) -> str:
+    def kernel_with_preamble(
+        self, name: str, arguments: Sequence[Argument], head: str, each: str
+    ) -> str:
         """A function of the buffers' addresses and the item's number.
 
         With a head, it asks for more items (``turn`` of pool.c).

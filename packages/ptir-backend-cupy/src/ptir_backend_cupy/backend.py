@@ -8,7 +8,7 @@ from typing import Any
 
 from ptir.backend import Device
 from ptir.backend.contract import Finding, Handle
-from ptir.codegen.api import KernelBackend, KernelDevice, Resident
+from ptir.codegen.api import DeviceBuffer, KernelBackend, KernelDevice
 from ptir.errors import BackendUnavailable, UnsupportedError
 from ptir.types import TensorType
 from ptir_backend_cupy import dlpack, nvrtc, platforms
@@ -102,7 +102,7 @@ class CupyBackend(KernelBackend):
         memory, type = opened.device.lent(value)  # type: ignore[attr-defined]
         if not type.size:
             return opened.pool.allocate(type), type
-        handle = Resident(memory, type, opened.pool, host=memory.owner)
+        handle = DeviceBuffer(memory, type, opened.pool, host=memory.owner)
         return self.copy(handle, device) if memory.address % LOADED else handle, type
 
     def export(self, handle: Handle, device: Device) -> Any:

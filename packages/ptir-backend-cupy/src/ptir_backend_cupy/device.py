@@ -13,7 +13,7 @@ from ptir.codegen.api import Addressed, AddressedDevice, DriverDevice, Traits
 from ptir.types import TensorType
 from ptir_backend_cupy import matrices
 from ptir_backend_cupy.dialect import CudaC
-from ptir_backend_cupy.dlpack import lent
+from ptir_backend_cupy.dlpack import import_dlpack
 from ptir_backend_cupy.errors import FAILURES
 from ptir_backend_cupy.launching import TURNS, Copy, Kernel, Replay, grid
 from ptir_backend_cupy.nvrtc import Nvrtc
@@ -31,7 +31,7 @@ class CupyDevice(AddressedDevice, DriverDevice):
     """A GPU, a stream that runs in order, one for weights on their way, and one that records."""
 
     failures = FAILURES
-    turns = TURNS
+    runs_per_call = TURNS
     budget = 16 << 30
 
     def __init__(self, cupy: Any, number: int, compiler: Nvrtc) -> None:
@@ -57,14 +57,14 @@ class CupyDevice(AddressedDevice, DriverDevice):
         self.architecture = 10 * found["major"] + found["minor"]
         self.dialect = CudaC(matrices=self.architecture >= matrices.ARCHITECTURE)
         self.traits = Traits(
-            units=found["multiProcessorCount"],
-            doubles=True,
-            largest=found["totalGlobalMem"],
+            compute_units=found["multiProcessorCount"],
+            has_f64=True,
+            max_allocation_bytes=found["totalGlobalMem"],
             alignment=ALIGNMENT,
             identity=f"{compiler.identity} sm_{self.architecture}",
             device_class="gpu",
-            group=found["maxThreadsPerBlock"],
-            shared=found["sharedMemPerBlock"],
+            max_workgroup_size=found["maxThreadsPerBlock"],
+            shared_memory_bytes=found["sharedMemPerBlock"],
         )
 
     @contextmanager
@@ -157,7 +157,7 @@ class CupyDevice(AddressedDevice, DriverDevice):
     def lent(self, value: Any) -> tuple[Addressed, TensorType]:
         """A DLPack object on this device, whose library makes the queue wait for it."""
         with self.errors("import of a tensor"):
-            found = lent(value, self.stream.ptr)
+            found = import_dlpack(value, self.stream.ptr)
         return Addressed(found.address, found.type.nbytes, found.capsule), found.type
 
     # --- kernels ---
@@ -189,14 +189,14 @@ class CupyDevice(AddressedDevice, DriverDevice):
                 self._driver.moduleGetFunction(built.handle, name), name, arguments, built
             )
 
-    def copier(self, nbytes: int) -> Copy:
+    def copy_kernel(self, nbytes: int) -> Copy:
         """A copy in the queue, launched like a kernel."""
         return Copy(nbytes)
 
-    def launch(self, kernel: Kernel | Copy, items: int, members: int = 1) -> None:
+    def launch(self, kernel: Kernel | Copy, workgroups: int, workgroup_size: int = 1) -> None:
         """Queue a kernel, or a copy, on the stream of runs."""
         with self.errors(f"launch of {kernel.name}"):
-            self.queue(kernel, items, members, self.stream)
+            self.queue(kernel, workgroups, workgroup_size, self.stream)
 
     def queue(self, kernel: Kernel | Copy, items: int, members: int, stream: Any) -> None:
         """``launch`` on a stream with CuPy's errors, the device being current."""
@@ -211,7 +211,7 @@ class CupyDevice(AddressedDevice, DriverDevice):
             *(stream.ptr, ctypes.addressof(kernel.given), 0),
         )
 
-    def sequence(self, launches: Sequence[tuple[Any, int, int]]) -> Replay:
+    def record(self, launches: Sequence[tuple[Any, int, int]]) -> Replay:
         """A list that becomes a CUDA graph when it runs again with the same memory."""
         return Replay(self, launches)
 

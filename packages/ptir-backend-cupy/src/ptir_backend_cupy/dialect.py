@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, Final
 
-from ptir.codegen.api import CLike, Spelling, Together, clike
+from ptir.codegen.api import CLike, Spelling, WorkgroupPrimitives, clike
 from ptir_backend_cupy.matrices import MATRICES
 from ptir_backend_cupy.prelude import prelude, with_matrices
 
@@ -20,17 +20,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) {name}({arguments}, const 
 }}""".replace("THREADS", str(THREADS))
 """A kernel whose threads are items; the number of items comes last."""
 
-TOGETHER: Final = Together(
+WORKGROUP: Final = WorkgroupPrimitives(
     kernel='extern "C" __global__ void __launch_bounds__({2}) {0}({1})',
-    item="blockIdx.x",
-    member="threadIdx.x",
+    workgroup_id="blockIdx.x",
+    local_id="threadIdx.x",
     barrier="__syncthreads();",
-    shared="__shared__ __align__(16) {0} {1}[{2}];",
-    words="const uint4 {0} = *(const uint4 *)({1} + {2});",
-    put="*(uint4 *)({0} + {1}) = make_uint4({2}, {3}, {4}, {5});",
-    exchange="__shfl_xor_sync(0xffffffffu, {0}, {1})",
-    width=32,
-    matrices=MATRICES,
+    shared_array="__shared__ __align__(16) {0} {1}[{2}];",
+    load_vector="const uint4 {0} = *(const uint4 *)({1} + {2});",
+    store_vector="*(uint4 *)({0} + {1}) = make_uint4({2}, {3}, {4}, {5});",
+    shuffle_xor="__shfl_xor_sync(0xffffffffu, {0}, {1})",
+    subgroup_size=32,
+    mma=MATRICES,
 )
 
 
@@ -95,16 +95,16 @@ class CudaC(CLike):
     scalar_rows = SCALAR
     wide_rows = WIDE
     entry = KERNEL
-    rolled = '_Pragma("unroll 1")'
-    together = TOGETHER
+    no_unroll = '_Pragma("unroll 1")'
+    workgroup = WORKGROUP
     dots = frozenset(("dot_bf16",))
 
     def __init__(self, matrices: bool = True) -> None:
         """``matrices``: whether the device has tensor cores of the kind that is known."""
         if not matrices:
-            self.together, self.dots = replace(TOGETHER, matrices=None), frozenset()
+            self.workgroup, self.dots = replace(WORKGROUP, mma=None), frozenset()
 
     def prelude(self) -> str:
         """What any kernel may use, and tensor cores where the device has them."""
-        has_matrices = self.together is not None and self.together.matrices is not None
+        has_matrices = self.workgroup is not None and self.workgroup.mma is not None
         return with_matrices() if has_matrices else prelude()

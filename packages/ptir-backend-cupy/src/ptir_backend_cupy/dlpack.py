@@ -66,7 +66,7 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, 
 
 
 @dataclass(frozen=True)
-class Lent:
+class Imported:
     """A dense tensor of another library: its address, its type, and the capsule that keeps it."""
 
     address: int
@@ -79,7 +79,7 @@ def lies_on(value: Any, number: int) -> bool:
     return tuple(map(int, value.__dlpack_device__())) == (CUDA, number)
 
 
-def lent(value: Any, stream: int) -> Lent:
+def import_dlpack(value: Any, stream: int) -> Imported:
     """The tensor, once its library has made ``stream`` wait for what it has queued.
 
     Raises ``UnsupportedError`` for what is not dense, for element types that PTIR lacks, and for
@@ -100,7 +100,7 @@ def lent(value: Any, stream: int) -> Lent:
             f"cupy: a DLPack tensor of shape {shape} with strides {strides} is not dense; copy it"
             " first (`contiguous()` in PyTorch, `ascontiguousarray` in CuPy)"
         )
-    return Lent(tensor.data + tensor.byte_offset, TensorType(dtype(name), shape), capsule)
+    return Imported(tensor.data + tensor.byte_offset, TensorType(dtype(name), shape), capsule)
 
 
 def _capsule(value: Any, stream: int) -> object:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.codegen.api import AddressedKernel, Block, Walk
+from ptir.codegen.api import AddressedKernel, Block, CommandBuffer
 from ptir_backend_cupy.dialect import THREADS
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Copy(AddressedKernel):
         self.nbytes = nbytes
 
 
-class Replay(Walk):
+class Replay(CommandBuffer):
     """Launches whose addresses are one block: its bytes say which graph is the right one."""
 
     def __init__(self, device: CupyDevice, launches: Sequence[tuple[Any, int, int]]) -> None:
@@ -73,27 +73,27 @@ class Replay(Walk):
         self._met: OrderedDict[bytes, Any] = OrderedDict()
         self.recorded = 0
 
-    def hold(self, turn: int) -> None:
+    def bind_slot(self, slot: int) -> None:
         """Copy the block of addresses."""
-        self._block.hold(turn)
+        self._block.hold(slot)
 
-    def run(self, turns: int) -> None:
+    def submit(self, count: int) -> None:
         """Addresses of one turn that are new are queued one by one; all others become a graph."""
-        addresses = self._block.bytes_of(turns)
+        addresses = self._block.bytes_of(count)
         graph = self._met.get(addresses)
         if graph is not None:
             self._met.move_to_end(addresses)
             self._device.replay(graph)
             return
-        again = turns > 1 or addresses in self._met
-        if again and turns * len(self._launches) >= LEAST:
-            graph = self._device.recorded(partial(self._queue, turns))
+        again = count > 1 or addresses in self._met
+        if again and count * len(self._launches) >= LEAST:
+            graph = self._device.recorded(partial(self._queue, count))
             self.recorded += 1
             self._remember(addresses, graph)
             self._device.replay(graph)
             return
         self._remember(addresses, None)
-        self._device.in_turn(partial(self._queue, turns))
+        self._device.in_turn(partial(self._queue, count))
 
     def _remember(self, addresses: bytes, graph: Any) -> None:
         """Keep a graph, or that the addresses were met, as long as it is used."""

@@ -35,14 +35,14 @@ class OfflineDevice(PaperDevice):
         self._compiler, self._architectures = compiler, tuple(architectures)
         self.dialect = CudaC()
         self.traits = Traits(
-            units=132,
-            doubles=True,
-            largest=141 << 30,
+            compute_units=132,
+            has_f64=True,
+            max_allocation_bytes=141 << 30,
             alignment=256,
             identity=f"offline {compiler.identity}",
             device_class="gpu",
-            group=1024,
-            shared=48 << 10,
+            max_workgroup_size=1024,
+            shared_memory_bytes=48 << 10,
         )
         self.made: list[tuple[str, dict[int, Cubin]]] = []
         """Source files, and their machine code by architecture."""
@@ -60,7 +60,7 @@ class OfflineDevice(PaperDevice):
         self.made.append((source, dict(zip(self._architectures, codes, strict=True))))
         return source
 
-    def launch(self, kernel: str, items: int, members: int = 1) -> None:
+    def launch(self, kernel: str, workgroups: int, workgroup_size: int = 1) -> None:
         """The kernel's name is noted."""
         self.launched.append(kernel)
 

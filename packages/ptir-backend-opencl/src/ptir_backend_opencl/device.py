@@ -40,15 +40,15 @@ class OpenCLDevice(DriverDevice):
             platforms.subgroup_size(device),
         )
         self.traits = Traits(
-            units=device.max_compute_units,
-            doubles=doubles,
-            largest=platforms.largest_allocation(device),
+            compute_units=device.max_compute_units,
+            has_f64=doubles,
+            max_allocation_bytes=platforms.largest_allocation(device),
             alignment=max(64, device.mem_base_addr_align // 8),
-            memories=platforms.chain_memories(device),
+            max_persistent_buffers=platforms.chain_memories(device),
             identity=" ".join((*names, *self._options)),
             device_class=platforms.class_of(device),
-            group=platforms.work_group_size(device),
-            shared=device.local_mem_size,
+            max_workgroup_size=platforms.work_group_size(device),
+            shared_memory_bytes=device.local_mem_size,
         )
         self._shares = platforms.shares_host_memory(device)
         self.dialect.dots = dots.tried(self, dots.listed(device))
@@ -57,7 +57,7 @@ class OpenCLDevice(DriverDevice):
         """A buffer that kernels read and write."""
         return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
 
-    def part(self, memory: Any, offset: int, nbytes: int) -> Any:
+    def subspan(self, memory: Any, offset: int, nbytes: int) -> Any:
         """A sub-buffer, which keeps the whole."""
         with self.errors("sub-buffer"):
             return memory.get_sub_region(offset, nbytes)
@@ -145,10 +145,12 @@ class OpenCLDevice(DriverDevice):
             action = f"argument {position} of kernel {kernel.function_name}"
             raise self.typed(action, error) from error
 
-    def launch(self, kernel: Any, items: int, members: int = 1) -> None:
+    def launch(self, kernel: Any, workgroups: int, workgroup_size: int = 1) -> None:
         """Queue ``items`` work-groups, of one where kernels are serial."""
         try:
-            cl.enqueue_nd_range_kernel(self._queue, kernel, (items * members,), (members,))
+            cl.enqueue_nd_range_kernel(
+                self._queue, kernel, (workgroups * workgroup_size,), (workgroup_size,)
+            )
         except RAISED as error:
             action = f"launch of kernel {kernel.function_name}"
             raise self.typed(action, error) from error

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Final
 
-from ptir.codegen.api import EXPONENTIALS, CLike, Spelling, Staying, clike
+from ptir.codegen.api import EXPONENTIALS, CLike, PersistentPrimitives, Spelling, clike
 from ptir.types import DTYPES, F16, F32, F64, I32, DType
 from ptir_backend_opencl import dots
 from ptir_backend_opencl.functions import DOUBLES, NARROW, UNALIGNED, functions
@@ -100,13 +100,13 @@ NO_DOUBLES: Final = "#define double this_device_has_no_double\n"
 """So that a kernel that slips through fails on every driver, also on one that has them."""
 
 
-STAYING: Final = Staying(
+PERSISTENT: Final = PersistentPrimitives(
     function="void",
     table="__constant int {0}[] = {{{1}}};",
-    claim="atomic_inc({0})",
-    announce="mem_fence(CLK_GLOBAL_MEM_FENCE); atomic_add({0}, {1});",
-    seen="(*(volatile __global int *)({0}))",
-    pause="",
+    fetch_add="atomic_inc({0})",
+    signal="mem_fence(CLK_GLOBAL_MEM_FENCE); atomic_add({0}, {1});",
+    poll="(*(volatile __global int *)({0}))",
+    yield_thread="",
     fence="mem_fence(CLK_GLOBAL_MEM_FENCE);",
 )
 
@@ -204,8 +204,8 @@ class OpenCLC(CLike):
     scalar_rows = SCALAR
     wide_rows = WIDE
     entry = KERNEL
-    staying = STAYING
-    rolled = "__attribute__((opencl_unroll_hint(1)))"
+    persistent = PERSISTENT
+    no_unroll = "__attribute__((opencl_unroll_hint(1)))"
     spelled = False
 
     def __init__(
@@ -214,9 +214,9 @@ class OpenCLC(CLike):
         self._doubles = doubles
         self._own = own
         self._subgroup = subgroup
-        self.together = together(subgroup)
+        self.workgroup = together(subgroup)
         if yields:
-            self.staying = replace(STAYING, pause=YIELD)
+            self.persistent = replace(PERSISTENT, yield_thread=YIELD)
 
     def function(self, op: str, dtype: DType, width: int, args: Sequence[str]) -> str:
         """Built-in ones, but where a device's are slow, wrong, or wrong in lanes."""
@@ -235,7 +235,7 @@ class OpenCLC(CLike):
             return super().wrapped(op, dtype, width, args)
         return as_unsigned(clike.FORMS[op], self, dtype, width, args)
 
-    def folded(self, op: str, dtype: DType, text: str) -> str | None:
+    def reduce_lanes(self, op: str, dtype: DType, text: str) -> str | None:
         """``max`` and ``add`` of i32 have a function where the device has dot products."""
         known = self.dots and dtype == I32 and op in ("max", "add")
         if not known:

@@ -38,7 +38,7 @@ class AddressedKernel:
 class AddressedDevice(KernelDevice):
     """A device whose memory is ``Addressed``, and whose kernels are told addresses."""
 
-    def part(self, memory: Addressed, offset: int, nbytes: int) -> Addressed:
+    def subspan(self, memory: Addressed, offset: int, nbytes: int) -> Addressed:
         """An address further on, which keeps the whole allocation."""
         return memory.part(offset, nbytes)
 

@@ -43,7 +43,7 @@ class Part:
     writes: tuple[Access, ...]
     items: int = 1
     """Work-items of a kernel, or its work-groups."""
-    together: int = 1
+    workgroup_size: int = 1
     """Work-items of a group; one where the kernel's schedule is serial."""
 
     @property
@@ -51,7 +51,7 @@ class Part:
         """``coop`` where groups of work-items run a kernel, else ``serial``; copies have none."""
         if self.kind != "kernel":
             return ""
-        return "coop" if self.together > 1 else "serial"
+        return "coop" if self.workgroup_size > 1 else "serial"
 
 
 @dataclass(frozen=True)

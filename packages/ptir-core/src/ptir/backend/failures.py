@@ -58,8 +58,8 @@ class DriverDevice(KernelDevice):
 
     def allocate(self, nbytes: int) -> Memory:
         """Fresh memory; the driver is not asked for more than it allocates in one piece."""
-        if nbytes > self.traits.largest:
-            limit = self.failures.limit.format(self.traits.largest, nbytes)
+        if nbytes > self.traits.max_allocation_bytes:
+            limit = self.failures.limit.format(self.traits.max_allocation_bytes, nbytes)
             raise OutOfMemory(
                 f"{self.failures.backend}: {self.name!r} {limit}; use a smaller batch, context or"
                 " dtype, or another device"

@@ -17,7 +17,7 @@ from typing import Final
 ENVIRONMENT: Final = "PTIR_CACHE_DIR"
 """The environment variable that names another folder."""
 
-PART: Final = ".part"
+PARTIAL_SUFFIX: Final = ".part"
 """The end of the name of a file that is being written."""
 
 
@@ -39,7 +39,7 @@ def replace_file(path: Path, content: bytes) -> None:
     leaves nothing behind then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=PART, delete=False) as part:
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=PARTIAL_SUFFIX, delete=False) as part:
         try:
             part.write(content)
             part.close()

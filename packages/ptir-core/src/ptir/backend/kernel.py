@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from ptir.backend.contract import BUDGET
-from ptir.backend.matrices import Matrices
+from ptir.backend.mma import MmaInstruction
 from ptir.types import F32, DType
 
 if TYPE_CHECKING:
@@ -49,16 +49,16 @@ class WholeKernel(Protocol):
         """The buffers that it takes, in order."""
 
     @property
-    def items(self) -> int:
+    def workgroups(self) -> int:
         """How many items there are."""
 
     @property
-    def members(self) -> int:
+    def workgroup_size(self) -> int:
         """Work-items of an item."""
 
 
 @dataclass(frozen=True)
-class Staying:
+class PersistentPrimitives:
     """How workers that stay from phase to phase are spelled: templates of what they do.
 
     ``{0}`` is the address of a 32-bit counter in the device's memory (a pointer as ``pointer``
@@ -69,21 +69,21 @@ class Staying:
     """What stands before the name of a function that gives nothing back."""
     table: str
     """A table of constants at the top of a file: its name, its numbers."""
-    claim: str
+    fetch_add: str
     """An expression: adds one to the counter and gives what it was."""
-    announce: str
+    signal: str
     """A statement: what was written before is visible to whoever sees the counter, to which
     ``{1}`` is added."""
-    seen: str
+    poll: str
     """An expression: the counter as it is now."""
-    pause: str
+    yield_thread: str
     """A statement that gives way to other threads; nothing where that cannot be."""
     fence: str
     """A statement: what others wrote before they announced it is visible from here on."""
 
 
 @dataclass(frozen=True)
-class Together:
+class WorkgroupPrimitives:
     """How work-groups are spelled: templates of what the members of a group do together.
 
     A group owns an item. Its members see each other's *shared* memory, and what they write to the
@@ -93,28 +93,28 @@ class Together:
 
     kernel: str
     """A kernel up to its body: ``{0}`` its name, ``{1}`` its arguments, ``{2}`` the members."""
-    item: str
+    workgroup_id: str
     """An expression: the number of the group."""
-    member: str
+    local_id: str
     """An expression: the number of the work-item in its group."""
     barrier: str
     """A statement: goes on when all members are here, and shows each what the others wrote to
     shared memory and to the device's."""
-    shared: str
+    shared_array: str
     """A statement at the top of a kernel: an array for the group. ``{0}`` is the type of its
     elements, ``{1}`` its name, ``{2}`` their number; 16-byte aligned."""
-    words: str
+    load_vector: str
     """A statement: declares ``{0}``, the 16 bytes of buffer ``{1}`` from its element ``{2}`` on, at
     an address that 16 divides. ``{0}.x`` to ``{0}.w`` are its four u32 words."""
-    put: str
+    store_vector: str
     """A statement: writes the u32 words ``{2}`` to ``{5}`` to buffer ``{0}`` from its element
     ``{1}`` on, at an address that 16 divides."""
-    exchange: str = ""
+    shuffle_xor: str = ""
     """An expression: what the variable ``{0}`` of 32 bits is in the member whose number differs in
     the only bit of ``{1}``, a number less than ``width``."""
-    width: int = 0
+    subgroup_size: int = 0
     """Members that exchange with each other: a power of two, or 0 where none do."""
-    matrices: Matrices | None = None
+    mma: MmaInstruction | None = None
     """The matrix instruction of members that exchange with each other, where there is one."""
 
 
@@ -128,21 +128,21 @@ class Dialect(ABC):
     name: str
     lanes: int = 16
     """Lanes of a wide value."""
-    staying: Staying | None = None
-    """How chains of kernels are spelled, where they are (``codegen.planning.chains``)."""
-    together: Together | None = None
+    persistent: PersistentPrimitives | None = None
+    """How chains of kernels are spelled, where they are (``codegen.planning.persistent``)."""
+    workgroup: WorkgroupPrimitives | None = None
     """How work-groups are spelled, where they are: *coop* schedules are written with it."""
     dots: frozenset[str] = frozenset()
     """The dot products (``dot_bytes``, ``dot_bf16``) that the device has instructions for."""
-    rolled: str = ""
+    no_unroll: str = ""
     """What stands in front of a loop that the compiler must leave as it is."""
     lacks: frozenset[str] = frozenset()
     """What the language does not have of what kernels are made of: rows of the table of lowerings
     (``codegen.lowering.table.LOWERINGS``)."""
-    buffers: int = 0
+    max_buffers: int = 0
     """Most buffers of a kernel; 0: any number."""
 
-    def written(self, kernel: WholeKernel, name: str) -> str | None:
+    def whole_kernel(self, kernel: WholeKernel, name: str) -> str | None:
         """A whole kernel in a language that is no relative of C; None where texts are joined."""
         return None
 
@@ -174,7 +174,7 @@ class Dialect(ABC):
         language leaves the overflow of signed ones open, they are computed as unsigned.
         """
 
-    def folded(self, op: str, dtype: DType, text: str) -> str | None:
+    def reduce_lanes(self, op: str, dtype: DType, text: str) -> str | None:
         """All lanes of a wide variable combined: lane i with lane i + half, until one is left.
 
         ``op`` is a scalar op. None where that is to be written out lane by lane.
@@ -221,23 +221,27 @@ class Dialect(ABC):
     def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
         """A whole kernel. ``body`` finds its number in ``item``."""
 
-    def workers(self, name: str, arguments: Sequence[Argument], head: str, each: str) -> str:
+    def kernel_with_preamble(
+        self, name: str, arguments: Sequence[Argument], head: str, each: str
+    ) -> str:
         """A whole kernel whose items all begin with ``head``, which does not depend on the item.
 
         A language in which one worker does several items of a launch does it once for them.
         """
         return self.kernel(name, arguments, f"{head}\n{each}" if head else each)
 
-    def grouped(self, name: str, arguments: Sequence[Argument], members: int, body: str) -> str:
+    def workgroup_kernel(
+        self, name: str, arguments: Sequence[Argument], members: int, body: str
+    ) -> str:
         """A whole kernel of groups. ``body`` finds numbers in ``item`` and ``member``."""
-        assert self.together is not None, f"{self.name} has no work-groups"
+        assert self.workgroup is not None, f"{self.name} has no work-groups"
         listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)
-        head = self.together.kernel.format(name, listed, members)
-        numbers = ("item", self.together.item), ("member", self.together.member)
+        head = self.workgroup.kernel.format(name, listed, members)
+        numbers = ("item", self.workgroup.workgroup_id), ("member", self.workgroup.local_id)
         declared = "\n".join(f"  const int {what} = {text};" for what, text in numbers)
         return f"{head} {{\n{declared}\n{body}\n}}"
 
-    def single(self) -> Self:
+    def scalar(self) -> Self:
         """The dialect with wide values of one lane, which are scalars: for coop schedules.
 
         ``splat``, ``gathered`` and ``lane`` of one lane are the scalar itself.
@@ -255,40 +259,40 @@ class Dialect(ABC):
 class Traits:
     """What schedules need to know about a device."""
 
-    units: int
+    compute_units: int
     """Work-items that run at the same time at full speed."""
-    doubles: bool
+    has_f64: bool
     """Whether f64 can be computed with."""
-    largest: int
+    max_allocation_bytes: int
     """Bytes of the largest single allocation."""
     alignment: int
     """Bytes that a part of an allocation must be aligned to."""
     identity: str
     """Names the device, its driver, their versions and the build options: part of cache keys."""
-    memories: int = 0
+    max_persistent_buffers: int = 0
     """Most buffers of a kernel that is a chain; 0: kernels are launched one by one."""
     device_class: str = "cpu-avx512"
     """The row of ``codegen.schedules.tiles.TILES`` that schedules start from."""
-    group: int = 0
+    max_workgroup_size: int = 0
     """Most members of a work-group; 0 where there are none."""
-    shared: int = 0
+    shared_memory_bytes: int = 0
     """Bytes of the memory that a work-group shares."""
 
     @property
-    def piece(self) -> int:
+    def aligned_allocation_bytes(self) -> int:
         """Bytes of the largest allocation that ends at an aligned place."""
-        return self.largest // self.alignment * self.alignment
+        return self.max_allocation_bytes // self.alignment * self.alignment
 
 
-class Walk(ABC):
-    """Launches that a device makes in one call, up to ``KernelDevice.turns`` times over."""
+class CommandBuffer(ABC):
+    """Launches that a device makes in one call, up to ``KernelDevice.runs_per_call`` times over."""
 
     @abstractmethod
-    def hold(self, turn: int) -> None:
+    def bind_slot(self, slot: int) -> None:
         """Remember what the kernels are bound to now as what they use in a turn (from 0)."""
 
     @abstractmethod
-    def run(self, turns: int) -> None:
+    def submit(self, count: int) -> None:
         """Launch all kernels ``turns`` times, with what was held for each turn."""
 
 
@@ -297,13 +301,13 @@ class KernelDevice(ABC):
 
     traits: Traits
     dialect: Dialect
-    sharing: Literal["never", "cheaper", "always"] = "never"
+    partitioning: Literal["never", "cheaper", "always"] = "never"
     """When programs are shared by its units as workers (``phased``): never, where that is cheaper
-    by ``codegen.shared.rule``, or wherever it can be."""
-    unshared: str = ""
+    by ``codegen.partitioned.rule``, or wherever it can be."""
+    not_partitioned_reason: str = ""
     """What is said of a run that is never shared; nothing where units cannot be workers."""
-    turns: int = 1
-    """How many times in a row one call of a ``Walk`` may launch it."""
+    runs_per_call: int = 1
+    """How many times in a row one call of a ``CommandBuffer`` may launch it."""
     budget: int = BUDGET
     """Bytes of weights that the runs of one call may read: an interrupt waits for them."""
     lost: bool = False
@@ -314,7 +318,7 @@ class KernelDevice(ABC):
         """Fresh memory; raises ``OutOfMemory``."""
 
     @abstractmethod
-    def part(self, memory: Memory, offset: int, nbytes: int) -> Memory:
+    def subspan(self, memory: Memory, offset: int, nbytes: int) -> Memory:
         """A part of an allocation as memory of its own; ``offset`` is aligned."""
 
     @abstractmethod
@@ -381,29 +385,29 @@ class KernelDevice(ABC):
         return bind
 
     @abstractmethod
-    def launch(self, kernel: Any, items: int, members: int = 1) -> None:
+    def launch(self, kernel: Any, workgroups: int, workgroup_size: int = 1) -> None:
         """Queue ``items`` groups of ``members`` work-items; the kernel's arguments are all bound.
 
         Items of one member are plain work-items.
         """
 
-    def copier(self, nbytes: int) -> Any | None:
+    def copy_kernel(self, nbytes: int) -> Any | None:
         """A kernel of one item that copies ``nbytes`` from its first buffer to its second.
 
         None where copies are commands of their own (``copy``).
         """
         return None
 
-    def sequence(self, launches: Sequence[tuple[Any, int, int]]) -> Walk | None:
+    def record(self, launches: Sequence[tuple[Any, int, int]]) -> CommandBuffer | None:
         """Kernels, their items and the members of an item: launched in order, in one call.
 
         None where they are launched one by one. A kernel is in one sequence at most.
         """
         return None
 
-    def phased(
+    def record_partitioned(
         self, launches: Sequence[tuple[Any, int, int]], counts: Sequence[Sequence[int]]
-    ) -> Walk | None:
+    ) -> CommandBuffer | None:
         """What does a program shared by workers in one call.
 
         ``counts`` says how many of the launches, in order, each worker does in each phase. A worker

@@ -21,7 +21,7 @@ class PaperDevice(KernelDevice):
         """A piece of memory that holds nothing."""
         return object()
 
-    def part(self, memory: object, offset: int, nbytes: int) -> object:
+    def subspan(self, memory: object, offset: int, nbytes: int) -> object:
         """Another one."""
         return object()
 
@@ -50,7 +50,7 @@ class PaperDevice(KernelDevice):
     def bind(self, kernel: str, position: int, memory: object) -> None:
         """Nothing is bound, for nothing is launched."""
 
-    def launch(self, kernel: str, items: int, members: int = 1) -> None:
+    def launch(self, kernel: str, workgroups: int, workgroup_size: int = 1) -> None:
         """Nothing is launched."""
 
     def finish(self) -> None:

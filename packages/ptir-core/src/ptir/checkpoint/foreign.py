@@ -92,7 +92,7 @@ FOREIGN: Final = (
 )
 
 
-def told(start: bytes) -> str | None:
+def recognized(start: bytes) -> str | None:
     """What a file that begins with ``start`` is, and what to do; None where no row says."""
     for row in FOREIGN:
         if start.startswith(row.signatures):

@@ -199,7 +199,7 @@ def _header_length(path: Path, start: bytes, size: int) -> int:
     """The length that a file of ``size`` bytes beginning with ``start`` gives its header."""
     length = int.from_bytes(start[:LENGTH_BYTES], "little")
     possible = size >= LENGTH_BYTES and length <= MAX_HEADER_BYTES
-    if not possible and (told := foreign.told(start)):
+    if not possible and (told := foreign.recognized(start)):
         _refuse(path, f"is no safetensors file but {told}")
     if size < LENGTH_BYTES:
         _refuse(path, f"{size} bytes; a safetensors file has at least {LENGTH_BYTES}")

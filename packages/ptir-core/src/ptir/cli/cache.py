@@ -26,8 +26,8 @@ class Kind:
 def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
     from ptir.backend.verdicts import verdicts_file
-    from ptir.codegen.artifact import binaries, recipe
-    from ptir.codegen.schedules import tuned
+    from ptir.codegen.artifact import binaries, record
+    from ptir.codegen.schedules import tuned_tiles
     from ptir.passes.benchmark import tuning_records_file
 
     def kept_in(file: Callable[[], Path]) -> Callable[[], list[Path]]:
@@ -35,9 +35,11 @@ def kinds() -> tuple[Kind, ...]:
 
     timed, tried = kept_in(tuning_records_file), kept_in(verdicts_file)
     return (
-        Kind("kernels", "built kernels by device", binaries.KEPT.files, binaries.KEPT.limit),
-        Kind("recipes", "compiled programs", recipe.KEPT.files, recipe.KEPT.limit),
-        Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned.files, None),
+        Kind(
+            "kernels", "built kernels by device", binaries.BINARIES.files, binaries.BINARIES.limit
+        ),
+        Kind("recipes", "compiled programs", record.ARTIFACTS.files, record.ARTIFACTS.limit),
+        Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned_tiles.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),
         Kind("trials", "which plugins end the process that loads them", tried, None),
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ptir.runtime import Model
     from ptir.runtime.explain import StepReport
-    from ptir.runtime.layers import Section, Work
+    from ptir.runtime.layers import LayerPart, Section
     from ptir.runtime.workers import PartitionedStep
 
 
@@ -137,7 +137,7 @@ def _json(
     }
 
 
-def _work_json(work: Work) -> dict[str, Any]:
+def _work_json(work: LayerPart) -> dict[str, Any]:
     from ptir.ir.jsonform import location_json
 
     bytes_moved = asdict(work.moved) | {"total": work.moved.total}
@@ -157,10 +157,10 @@ def kernels_per_layer(report: StepReport) -> int:
 
 
 def _moved(report: StepReport) -> Any:
-    from ptir.runtime.layers import Moved
+    from ptir.runtime.layers import Traffic
 
     works = (work.moved for s in report.sections for work in s.works for _ in range(s.count))
-    return sum(works, Moved())
+    return sum(works, Traffic())
 
 
 # --- for people ---
@@ -233,7 +233,7 @@ def _heading(section: Section) -> tuple[str, str]:
 
 
 def _cells(
-    work: Work, count: int, whole: float, wide: bool, schedules: Collection[str]
+    work: LayerPart, count: int, whole: float, wide: bool, schedules: Collection[str]
 ) -> Iterator[str]:
     """A row. Schedules are named where kernels are work-groups, those of others included."""
     yield f"  {work.name} {work.schedule}" if "coop" in schedules else f"  {work.name}"

@@ -4,6 +4,6 @@ See docs/internals/codegen.md.
 """
 
 from ptir.codegen.backend import KernelBackend
-from ptir.codegen.launching.memory import Resident
+from ptir.codegen.launching.memory import DeviceBuffer
 
-__all__ = ["KernelBackend", "Resident"]
+__all__ = ["DeviceBuffer", "KernelBackend"]

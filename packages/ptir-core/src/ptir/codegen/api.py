@@ -4,16 +4,16 @@ Beside this module stand the contract of every level (``ptir.backend``, ``ptir.b
 ``ptir.errors`` and ``ptir.types``. All other modules of the generator change without notice.
 
 - To spell a language: ``Dialect``, or ``CLike`` with the tables of ``clike``; ``Spelling`` is a row
-  of them, ``Argument`` what a kernel takes. ``Together``, ``Matrices`` and ``Staying`` say how
+  of them, ``Argument`` what a kernel takes. ``WorkgroupPrimitives``, ``MmaInstruction`` and ``PersistentPrimitives`` say how
   groups, matrix instructions and chains of kernels are written.
-- To run kernels: ``KernelDevice`` with its ``Traits`` and ``Walk``; ``built`` builds a source file
+- To run kernels: ``KernelDevice`` with its ``Traits`` and ``CommandBuffer``; ``built`` builds a source file
   once, ``cache_folder`` and ``replace_file`` keep others, ``processor`` tells of the one at hand.
   On a ``PaperDevice`` nothing runs.
 - Behind a driver: ``DriverDevice`` with its ``Failures`` makes errors of the contract of the
   driver's, ``in_kernel`` names the kernel that does not build.
 - Where memory is an address: ``Addressed`` memory, an ``AddressedDevice``, an ``AddressedKernel``;
   a ``Block`` holds what kernels launched together are bound to.
-- To be found: ``KernelBackend``; ``Resident`` is a handle over a device's memory.
+- To be found: ``KernelBackend``; ``DeviceBuffer`` is a handle over a device's memory.
 - For preludes: ``exponentials``, ``read_with`` and the names in ``EXPONENTIALS``.
 """
 
@@ -24,20 +24,20 @@ from ptir.backend.failures import DriverDevice, Failures, in_kernel
 from ptir.backend.folders import cache_folder, replace_file
 from ptir.backend.kernel import (
     Argument,
+    CommandBuffer,
     Dialect,
     KernelDevice,
-    Staying,
-    Together,
+    PersistentPrimitives,
     Traits,
-    Walk,
+    WorkgroupPrimitives,
 )
-from ptir.backend.matrices import Matrices
+from ptir.backend.mma import MmaInstruction
 from ptir.backend.paper import PaperDevice
 from ptir.codegen import processor
 from ptir.codegen.artifact.binaries import built
 from ptir.codegen.backend import KernelBackend
 from ptir.codegen.expressions.exponentials import EXPONENTIALS, exponentials, read_with
-from ptir.codegen.launching.memory import Resident
+from ptir.codegen.launching.memory import DeviceBuffer
 from ptir.switches import THREADS
 
 __all__ = [
@@ -49,19 +49,19 @@ __all__ = [
     "Argument",
     "Block",
     "CLike",
+    "CommandBuffer",
+    "DeviceBuffer",
     "Dialect",
     "DriverDevice",
     "Failures",
     "KernelBackend",
     "KernelDevice",
-    "Matrices",
+    "MmaInstruction",
     "PaperDevice",
-    "Resident",
+    "PersistentPrimitives",
     "Spelling",
-    "Staying",
-    "Together",
     "Traits",
-    "Walk",
+    "WorkgroupPrimitives",
     "built",
     "cache_folder",
     "clike",

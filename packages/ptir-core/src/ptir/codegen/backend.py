@@ -29,19 +29,19 @@ from ptir.backend.control import CONTROL
 from ptir.backend.explanation import Explanation
 from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
-from ptir.codegen.artifact import recipe as recipes
+from ptir.codegen.artifact import record as recipes
 from ptir.codegen.artifact.binaries import built
-from ptir.codegen.artifact.recipe import Part, Recipe
+from ptir.codegen.artifact.record import Artifact, BufferBinding
 from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.launching.control import Host, HostProgram, is_cut
 from ptir.codegen.launching.launches import Apart, KernelProgram
-from ptir.codegen.launching.memory import Pool, Resident
+from ptir.codegen.launching.memory import DeviceBuffer, Pool
 from ptir.codegen.launching.steps import Step, step_of
 from ptir.codegen.planning.support import refusal
 from ptir.codegen.tuning.recorder import Recorded
 from ptir.codegen.weights.pack import pack
-from ptir.codegen.weights.parts import InPieces, in_pieces
 from ptir.codegen.weights.rounded import settled
+from ptir.codegen.weights.split_parameters import HostSlicedProgram, with_host_slices
 from ptir.ir.program import Block, Program
 from ptir.ops.profiles import PROFILES
 from ptir.ops.verify import verify
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, kw_only=True)
-class _Opened(Recorded):
+class _OpenDevice(Recorded):
     """A device in use: its memory and its counters."""
 
     pool: Pool
@@ -72,7 +72,7 @@ class KernelBackend(Backend):
     """What an error holds, and what to do then."""
 
     def __init__(self) -> None:
-        self._opened: dict[int, _Opened] = {}
+        self._opened: dict[int, _OpenDevice] = {}
         self._opening = threading.RLock()
 
     def fix_for(self, problem: str) -> str | None:
@@ -83,7 +83,7 @@ class KernelBackend(Backend):
     def open(self, device: Device) -> KernelDevice:
         """The kernel device behind a listed one; called once per device."""
 
-    def opened(self, device: Device) -> _Opened:
+    def opened(self, device: Device) -> _OpenDevice:
         """The device in use, opened now if it is not, and again if it was lost."""
         with self._opening:
             known = self._opened.get(device.index)
@@ -91,9 +91,9 @@ class KernelBackend(Backend):
                 return known
             made = self.open(device)
             if known is None:
-                found = _Opened(made, pool=Pool(made), stats=RunStats())
+                found = _OpenDevice(made, pool=Pool(made), stats=RunStats())
             else:
-                found = _Opened(
+                found = _OpenDevice(
                     made,
                     known.recorder,
                     pool=Pool(made, True),
@@ -114,7 +114,7 @@ class KernelBackend(Backend):
 
     def claimed(self, device: Device) -> frozenset[str]:
         """``claims``, f64 only where the device computes in it."""
-        missing = set() if self.opened(device).device.traits.doubles else {"f64"}
+        missing = set() if self.opened(device).device.traits.has_f64 else {"f64"}
         return self.claims - missing
 
     def tuning(self, device: Device) -> AbstractContextManager[Any] | None:
@@ -125,7 +125,7 @@ class KernelBackend(Backend):
 
     def prepack(self, program: Program, device: Device) -> tuple[Program, Mapping[str, Derivation]]:
         """Weights of contractions go into panels, and what is too large into parts."""
-        packed, derived = pack(program, self.opened(device).device.traits.piece)
+        packed, derived = pack(program, self.opened(device).device.traits.aligned_allocation_bytes)
         return settled(packed), derived
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
@@ -137,11 +137,15 @@ class KernelBackend(Backend):
     ) -> Executable:
         """A program, alone or in a batch."""
         verify(program)
-        divided = in_pieces(program, self.opened(device).device.traits.piece)
+        divided = with_host_slices(
+            program, self.opened(device).device.traits.aligned_allocation_bytes
+        )
         if divided is not None and options == Options():
             inner, whats = divided
             made = self._compile(inner, device, options, batch)
-            return InPieces(program, made, whats, lambda a: self.upload(a, device, borrow=True))
+            return HostSlicedProgram(
+                program, made, whats, lambda a: self.upload(a, device, borrow=True)
+            )
         if any(is_cut(i, options.check_indices) for i in program.main.instructions):
             self._check(program.main, device)
             return HostProgram(program, self._host(device, options, batch))
@@ -173,7 +177,7 @@ class KernelBackend(Backend):
         program = settled(given)
         opened = self.opened(device)
         with self._opening:
-            recipe = self._recipe(program, device, options, batch, check)
+            artifact = self._recipe(program, device, options, batch, check)
             if batch is not None and batch.writing:
                 return batch.unbound
 
@@ -187,9 +191,9 @@ class KernelBackend(Backend):
                 with self._opening:
                     context = Context.of(opened.device, recorder=opened.recorder, apart=True)
                     found = compile_block(program.main, context, options)
-                    return self._bound(program, found.recipe(), opened), explain(found)
+                    return self._bound(program, found.artifact(), opened), explain(found)
 
-            return self._bound(program, recipe, opened, apart)
+            return self._bound(program, artifact, opened, apart)
 
     def _host(self, device: Device, options: Options, batch: BatchedBuild | None) -> Host:
         """What control flow needs; the pieces of a program have nothing donated to them."""
@@ -215,31 +219,33 @@ class KernelBackend(Backend):
                 self._check(region, device)
 
     def _bound(
-        self, program: Program, recipe: Recipe, opened: _Opened, apart: Apart | None = None
+        self, program: Program, artifact: Artifact, opened: _OpenDevice, apart: Apart | None = None
     ) -> KernelProgram:
         """The compiled program with its fixed memories in place; raises ``CompileError``."""
         import numpy as np
 
         device = opened.device
-        constants = [self._uploaded(value.numpy(), opened) for value in recipe.constants]
-        arenas = [opened.pool.allocate(TensorType(U8, (n,))) for n in self._arenas(recipe, device)]
+        constants = [self._uploaded(value.numpy(), opened) for value in artifact.constants]
+        arenas = [
+            opened.pool.allocate(TensorType(U8, (n,))) for n in self._arenas(artifact, device)
+        ]
         parts: dict[tuple[int, int], Memory] = {}
 
-        def fixed(part: Part) -> Memory:
+        def fixed(part: BufferBinding) -> Memory:
             number = part.place.number
             if part.place.kind == "constant":
                 return constants[number].memory
             key = (number, part.nbytes)
             if key not in parts:
-                which, offset = divmod(number, device.traits.piece)
-                parts[key] = device.part(arenas[which].memory, offset, part.nbytes)
+                which, offset = divmod(number, device.traits.aligned_allocation_bytes)
+                parts[key] = device.subspan(arenas[which].memory, offset, part.nbytes)
             return parts[key]
 
-        named = any(call.kernel for call in recipe.calls)
-        binary = built(device, recipe.source) if named else None
+        named = any(call.kernel for call in artifact.commands)
+        binary = built(device, artifact.source) if named else None
         steps: list[Step] = []
-        counters: list[Resident] = []
-        for call in recipe.calls:
+        counters: list[DeviceBuffer] = []
+        for call in artifact.commands:
             step = step_of(device, binary, call)
             for position, part in enumerate(call.parts):
                 if part.place.kind in ("constant", "arena"):
@@ -255,10 +261,10 @@ class KernelBackend(Backend):
             opened.pool,
             opened.stats,
             steps,
-            recipe.outputs,
+            artifact.outputs,
             held,
-            recipe.counts,
-            recipe.sharing,
+            artifact.counts,
+            artifact.partitioning,
             apart,
         )
 
@@ -269,44 +275,44 @@ class KernelBackend(Backend):
         options: Options,
         batch: BatchedBuild | None,
         check: Callable[[], None] | None,
-    ) -> Recipe:
+    ) -> Artifact:
         """What ``program`` comes down to: kept by an earlier process, or made now."""
         recorder, opened = self.opened(device).recorder, self.opened(device).device
 
-        def make(source: SourceFile | None = None) -> Recipe:
+        def make(source: SourceFile | None = None) -> Artifact:
             # A process that finds all never needs these.
             from ptir.codegen.compile import compile_block
             from ptir.codegen.context import Context
-            from ptir.codegen.shared.rule import shared
+            from ptir.codegen.partitioned.rule import partitioned
 
             if check is not None:
                 check()
-            found = shared(program, self, device, opened, options, recorder)
+            found = partitioned(program, self, device, opened, options, recorder)
             if isinstance(found, str):
                 context = Context.of(opened, source, recorder)
-                made = compile_block(program.main, context, options).recipe()
-                return replace(made, sharing=found)
+                made = compile_block(program.main, context, options).artifact()
+                return replace(made, partitioning=found)
             return found.recipe
 
         if batch is not None:
-            return batch.recipe(program, options, make)
-        key = None if recorder is not None else recipes.key_of(program, opened, options)
-        recipe = recipes.found(key) if key else None
-        if recipe is None:
-            recipe = make()
+            return batch.artifact(program, options, make)
+        key = None if recorder is not None else recipes.cache_key(program, opened, options)
+        artifact = recipes.load(key) if key else None
+        if artifact is None:
+            artifact = make()
             if key:
-                recipes.keep(key, recipe)
-        return recipe
+                recipes.store(key, artifact)
+        return artifact
 
     @staticmethod
-    def _arenas(recipe: Recipe, device: KernelDevice) -> Iterator[int]:
+    def _arenas(artifact: Artifact, device: KernelDevice) -> Iterator[int]:
         """The bytes of each allocation that the arena is made of."""
-        most = device.traits.piece
-        yield from (min(most, recipe.arena - n) for n in range(0, recipe.arena, most))
+        most = device.traits.aligned_allocation_bytes
+        yield from (min(most, artifact.arena - n) for n in range(0, artifact.arena, most))
 
     def upload(
         self, array: np.ndarray[Any, Any], device: Device, *, borrow: bool = False
-    ) -> Resident:
+    ) -> DeviceBuffer:
         """A copy on the device; borrowed, the host's memory itself where the device can read it.
 
         A borrowed array above the largest allocation stays on the host, to be read in pieces.
@@ -316,22 +322,22 @@ class KernelBackend(Backend):
         opened = self.opened(device)
         dense = np.ascontiguousarray(array).reshape(array.shape)
         type = TensorType(dtype_of(dense), dense.shape)
-        if borrow and dense.nbytes > opened.device.traits.piece:
-            return Resident(None, type, opened.pool, host=dense)
+        if borrow and dense.nbytes > opened.device.traits.aligned_allocation_bytes:
+            return DeviceBuffer(None, type, opened.pool, host=dense)
         memory = opened.device.borrow(dense) if borrow and dense.size else None
         if memory is not None:
-            return Resident(memory, type, opened.pool, host=dense)
+            return DeviceBuffer(memory, type, opened.pool, host=dense)
         opened.stats.bytes_uploaded += dense.nbytes
         return self._uploaded(dense, opened, borrow)
 
     def _uploaded(
-        self, array: np.ndarray[Any, Any], opened: _Opened, lent: bool = False
-    ) -> Resident:
+        self, array: np.ndarray[Any, Any], opened: _OpenDevice, lent: bool = False
+    ) -> DeviceBuffer:
         """A copy; of a lent array, which stays as it is, it is only queued and need not be done."""
         resident = opened.pool.allocate(TensorType(dtype_of(array), array.shape))
         if array.size and lent:
             sent = opened.device.send(resident.memory, array)
-            opened.pool.retire((array, sent), array.nbytes)
+            opened.pool.defer_free((array, sent), array.nbytes)
         elif array.size:
             opened.device.write(resident.memory, array)
         return resident
@@ -347,7 +353,7 @@ class KernelBackend(Backend):
         array = np.empty(handle.type.shape, handle.type.dtype.numpy)
         if array.size:
             opened.device.read(handle.memory, array)
-            opened.pool.settled()
+            opened.pool.flush_deferred()
         opened.stats.bytes_downloaded += array.nbytes
         return array
 
@@ -373,7 +379,7 @@ class KernelBackend(Backend):
 
     def runs_per_call(self, device: Device) -> int:
         """As many as the device takes in one call."""
-        return self.opened(device).device.turns
+        return self.opened(device).device.runs_per_call
 
     def budget(self, device: Device) -> int:
         """As many as the device takes."""
@@ -392,7 +398,7 @@ class KernelBackend(Backend):
         """Wait for everything queued."""
         opened = self.opened(device)
         opened.device.finish()
-        opened.pool.settled()
+        opened.pool.flush_deferred()
 
     def memory_stats(self, device: Device) -> MemoryStats:
         """Bytes allocated on the device by this process; borrowed host memory does not count."""

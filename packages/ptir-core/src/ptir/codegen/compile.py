@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ptir.backend.contract import Options
-from ptir.codegen.artifact.recipe import Call, Part, Recipe
+from ptir.codegen.artifact.record import Artifact, BufferBinding, Command
 from ptir.codegen.artifact.source import SourceFile
 from ptir.codegen.context import Context
 from ptir.codegen.expressions.expr import interned
-from ptir.codegen.planning.alike import written
-from ptir.codegen.planning.chains import Chain, chained, phases
-from ptir.codegen.planning.fuse import Fused, fuse
-from ptir.codegen.planning.place import Place
+from ptir.codegen.planning.buffer_slot import BufferSlot
+from ptir.codegen.planning.deduplicate import write_kernels
+from ptir.codegen.planning.fuse import FusionPlan, fuse
+from ptir.codegen.planning.persistent import PersistentKernel, persistent_kernels, phases
 from ptir.codegen.planning.plan import MemoryPlan, plan_memory
 from ptir.codegen.schedules.kernel import Kernel, scratch_value
 from ptir.errors import UnsupportedError, VerifyError
@@ -25,24 +25,24 @@ from ptir.switches import switched_on
 class Compiled:
     """A block's kernels, written, and the plan of its memory."""
 
-    fused: Fused
+    fused: FusionPlan
     kernels: tuple[Kernel | None, ...]
     """One per group; None where there is nothing to store."""
     plan: MemoryPlan
-    chains: tuple[Chain, ...]
+    persistent: tuple[PersistentKernel, ...]
     """The kernels as they are launched, in order."""
     source: str
     names: tuple[tuple[str, ...], ...]
     """The names of each chain's launches in the source: of one kernel, what follows it too."""
     workers: int
     """Work-items of a chain."""
-    piece: int
+    max_allocation: int
     """Bytes of an allocation of the arena."""
 
-    def recipe(self) -> Recipe:
+    def artifact(self) -> Artifact:
         """All that is needed to run it."""
         constants = (self.fused.graph.instruction(value) for value in self.plan.constants)
-        return Recipe(
+        return Artifact(
             self.source,
             tuple(self._calls()),
             self.plan.outputs,
@@ -50,40 +50,51 @@ class Compiled:
             tuple(made.attributes["value"] for made in constants if made is not None),
         )
 
-    def _calls(self) -> Iterator[Call]:
+    def _calls(self) -> Iterator[Command]:
         """Everything that one run queues, in order."""
         last = 0
-        for chain, names in zip(self.chains, self.names, strict=True):
-            yield from self._copies(range(last, chain.kernels[0] + 1))
-            last = chain.kernels[-1] + 1
-            yield from self._launches(chain, names)
+        for persistent, names in zip(self.persistent, self.names, strict=True):
+            yield from self._copies(range(last, persistent.kernels[0] + 1))
+            last = persistent.kernels[-1] + 1
+            yield from self._launches(persistent, names)
         yield from self._copies(range(last, len(self.kernels) + 1))
 
-    def _launches(self, chain: Chain, names: Sequence[str]) -> Iterator[Call]:
-        kernel = self.kernels[chain.kernels[0]]
+    def _launches(self, persistent: PersistentKernel, names: Sequence[str]) -> Iterator[Command]:
+        kernel = self.kernels[persistent.kernels[0]]
         assert kernel is not None
-        if len(chain.kernels) == 1:
+        if len(persistent.kernels) == 1:
             for name, each in zip(names, kernel.launches, strict=True):
-                parts = (Part(self.plan.places[v], self._nbytes(kernel, v)) for v in each.values)
-                yield Call(name, each.items, tuple(parts), each.members)
+                parts = (
+                    BufferBinding(self.plan.slots[v], self._nbytes(kernel, v)) for v in each.values
+                )
+                yield Command(name, each.workgroups, tuple(parts), each.workgroup_size)
             return
-        memories = (Part(place, self._held(place)) for place in chain.memories)
-        counters = Part(Place("counters", 0), chain.counters.nbytes)
+        memories = (BufferBinding(place, self._owned_bytes(place)) for place in persistent.buffers)
+        counters = BufferBinding(BufferSlot("counters", 0), persistent.counters.nbytes)
         (name,) = names
-        yield Call(name, self.workers, (*memories, counters))
+        yield Command(name, self.workers, (*memories, counters))
 
-    def _held(self, place: Place) -> int:
+    def _owned_bytes(self, place: BufferSlot) -> int:
         """The bytes of a memory that is the program's own: a whole allocation of the arena."""
-        return min(self.piece, self.plan.arena - place.number) if place.kind == "arena" else 0
+        return (
+            min(self.max_allocation, self.plan.arena - place.number) if place.kind == "arena" else 0
+        )
 
-    def _copies(self, steps: range) -> Iterator[Call]:
+    def _copies(self, steps: range) -> Iterator[Command]:
         for copy in (copy for step in steps for copy in self.plan.copies[step]):
             if copy.nbytes:
-                yield Call("", 0, (Part(copy.source, copy.nbytes), Part(copy.target, copy.nbytes)))
+                yield Command(
+                    "",
+                    0,
+                    (
+                        BufferBinding(copy.source, copy.nbytes),
+                        BufferBinding(copy.target, copy.nbytes),
+                    ),
+                )
 
     def _nbytes(self, kernel: Kernel, value: int) -> int:
         """The bytes behind an argument of a kernel."""
-        scratch = {scratch_value(kernel.group, n): type for n, type in enumerate(kernel.scratch)}
+        scratch = {scratch_value(kernel.fusion, n): type for n, type in enumerate(kernel.scratch)}
         type = scratch[value] if value in scratch else self.fused.graph.type(value)
         return max(1, type.nbytes)
 
@@ -99,25 +110,27 @@ def _compiled(block: Block, context: Context, options: Options) -> Compiled:
     fused = fuse(block)
     if context.recorder is not None:
         context.recorder(fused)
-    kernels = written(fused, context.site(fused))
+    kernels = write_kernels(fused, context.emit_context(fused))
     if switched_on("PTIR_VERIFY"):
         _verify(fused, kernels)
-    _check_sizes(fused, kernels, traits.piece)
+    _check_sizes(fused, kernels, traits.aligned_allocation_bytes)
     reads = [_reads(kernel) for kernel in kernels]
     scratch = [kernel.scratch if kernel else () for kernel in kernels]
-    over = [kernel.over if kernel else frozenset[int]() for kernel in kernels]
+    over = [kernel.may_alias if kernel else frozenset[int]() for kernel in kernels]
     plan = plan_memory(fused, reads, scratch, over, options, traits)
-    most = 0 if context.apart else traits.memories
-    chains = chained(kernels, plan, source.dialect, traits.piece, most)
+    most = 0 if context.apart else traits.max_persistent_buffers
+    chains = persistent_kernels(
+        kernels, plan, source.dialect, traits.aligned_allocation_bytes, most
+    )
     names = _named_in(source, kernels, chains, plan)
     return Compiled(fused, kernels, plan, chains, source.text, names, source.workers, source.piece)
 
 
-def _check_sizes(fused: Fused, kernels: Sequence[Kernel | None], largest: int) -> None:
+def _check_sizes(plan: FusionPlan, kernels: Sequence[Kernel | None], largest: int) -> None:
     """Raise ``UnsupportedError`` for a value in memory that no allocation can hold."""
-    graph = fused.graph
+    graph = plan.graph
     inputs = {value: f"input {value}" for value in range(len(graph.block.inputs))}
-    made = {value: _named(graph.instruction(value)) for value in sorted(fused.stored)}
+    made = {value: _named(graph.instruction(value)) for value in sorted(plan.materialized)}
     found = [(graph.type(value), what) for value, what in (inputs | made).items()]
     found += [(t, f"scratch of a {k.family} kernel") for k in kernels if k for t in k.scratch]
     for type, what in found:
@@ -129,23 +142,23 @@ def _check_sizes(fused: Fused, kernels: Sequence[Kernel | None], largest: int) -
             )
 
 
-def _verify(fused: Fused, kernels: Sequence[Kernel | None]) -> None:
+def _verify(plan: FusionPlan, kernels: Sequence[Kernel | None]) -> None:
     """Raise ``VerifyError`` for a kernel that is not legal."""
     for kernel in (each for one in kernels if one is not None for each in one.launches):
-        scratch = {scratch_value(kernel.group, n): t for n, t in enumerate(kernel.scratch)}
-        types = (scratch.get(v) or fused.graph.type(v) for v in kernel.values if v >= 0 or scratch)
+        scratch = {scratch_value(kernel.fusion, n): t for n, t in enumerate(kernel.scratch)}
+        types = (scratch.get(v) or plan.graph.type(v) for v in kernel.values if v >= 0 or scratch)
         nbytes = {a.name: t.nbytes for a, t in zip(kernel.arguments, types, strict=False)}
-        if problems := kernel.code.faults(kernel.members, nbytes):
+        if problems := kernel.code.faults(kernel.workgroup_size, nbytes):
             more = f"; and {len(problems) - 1} more" if problems[1:] else ""
             raise VerifyError(
-                f"a {kernel.family} kernel for {_named(_first(fused, kernel))} is not legal:"
+                f"a {kernel.family} kernel for {_named(_first(plan, kernel))} is not legal:"
                 f" {problems[0]}{more}; this is a fault of the kernel generator: report the program"
                 " (`ptir dump`)"
             )
 
 
-def _first(fused: Fused, kernel: Kernel) -> Instruction:
-    return fused.graph.block.instructions[kernel.group.position]
+def _first(plan: FusionPlan, kernel: Kernel) -> Instruction:
+    return plan.graph.block.instructions[kernel.fusion.position]
 
 
 def _named(made: Instruction | None) -> str:
@@ -160,26 +173,26 @@ def _reads(kernel: Kernel | None) -> tuple[int, ...]:
     """The stored values that a kernel needs before it runs, those it writes over included."""
     if kernel is None:
         return ()
-    exits = set(kernel.group.exits)
+    outputs = set(kernel.fusion.outputs)
     used = (value for each in kernel.launches for value in each.values)
-    read = (value for value in used if value >= 0 and value not in exits)
-    return (*read, *kernel.group.shares.values())
+    read = (value for value in used if value >= 0 and value not in outputs)
+    return (*read, *kernel.fusion.output_aliases.values())
 
 
 def _named_in(
     source: SourceFile,
     kernels: Sequence[Kernel | None],
-    chains: Sequence[Chain],
+    chains: Sequence[PersistentKernel],
     plan: MemoryPlan,
 ) -> tuple[tuple[str, ...], ...]:
     """The names of each chain in the source file; what has equal text is written once."""
     names: list[tuple[str, ...]] = []
-    for chain in chains:
-        found = [k for n in chain.kernels if (k := kernels[n]) is not None]
+    for persistent in chains:
+        found = [k for n in persistent.kernels if (k := kernels[n]) is not None]
         if len(found) == 1:
             names.append(tuple(source.kernel(each) for each in found[0].launches))
         else:
             functions = [source.function(kernel) for kernel in found]
-            made = phases(chain, kernels, plan, source.piece, functions)
-            names.append((source.chain(chain, made),))
+            made = phases(persistent, kernels, plan, source.piece, functions)
+            names.append((source.persistent_kernel(persistent, made),))
     return tuple(names)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from ptir.backend.kernel import KernelDevice, Traits
 from ptir.codegen.artifact.source import SourceFile
-from ptir.codegen.planning.fuse import Fused
-from ptir.codegen.schedules.kernel import Site
+from ptir.codegen.planning.fuse import FusionPlan
+from ptir.codegen.schedules.kernel import EmitContext
 from ptir.codegen.schedules.schedules import schedule_of
 from ptir.codegen.schedules.tiles import Tiles
-from ptir.codegen.schedules.tuned import chosen
+from ptir.codegen.schedules.tuned_tiles import tiles_for
 from ptir.codegen.tuning.recorder import Recorder
 
 
@@ -37,10 +37,10 @@ class Context:
     ) -> Context:
         """The context of a device as it is; without ``source`` a file of its own."""
         into = source or SourceFile(device)
-        return Context(into, device.traits, chosen(device), schedule_of(device), apart, recorder)
+        return Context(into, device.traits, tiles_for(device), schedule_of(device), apart, recorder)
 
-    def site(self, fused: Fused) -> Site:
+    def emit_context(self, plan: FusionPlan) -> EmitContext:
         """What families may look at while they write kernels of a program."""
         coop = self.schedule == "coop"
         dialect = self.source.dialect
-        return Site(fused.graph, fused.is_stored, dialect, self.traits, self.tiles, coop)
+        return EmitContext(plan.graph, plan.is_stored, dialect, self.traits, self.tiles, coop)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from ptir.backend.explanation import Access, Explanation, Part, read_sizes, written_bytes
 from ptir.codegen.compile import Compiled
-from ptir.codegen.planning.fuse import Fused
-from ptir.codegen.planning.place import Place
+from ptir.codegen.planning.buffer_slot import BufferSlot
+from ptir.codegen.planning.fuse import FusionPlan
 from ptir.codegen.planning.plan import Copy
-from ptir.codegen.schedules.kernel import Group, Kernel
+from ptir.codegen.schedules.kernel import Fusion, Kernel
 
 
 def explain(compiled: Compiled) -> Explanation:
@@ -19,7 +19,7 @@ def explain(compiled: Compiled) -> Explanation:
 
 def _parts(compiled: Compiled) -> Iterator[Part]:
     plan = compiled.plan
-    owners = {place: value for value, place in reversed(plan.places.items())}
+    owners = {place: value for value, place in reversed(plan.slots.items())}
     for number, kernel in enumerate(compiled.kernels):
         yield from (_copied(copy, owners) for copy in plan.copies[number] if copy.nbytes)
         if kernel is not None:
@@ -27,7 +27,7 @@ def _parts(compiled: Compiled) -> Iterator[Part]:
     yield from (_copied(copy, owners) for copy in plan.copies[-1] if copy.nbytes)
 
 
-def _copied(copy: Copy, owners: dict[Place, int]) -> Part:
+def _copied(copy: Copy, owners: dict[BufferSlot, int]) -> Part:
     """A copy; memory that no value lies in is an output that repeats another value."""
     source = owners[copy.source]
     target = owners.get(copy.target, source)
@@ -35,42 +35,42 @@ def _copied(copy: Copy, owners: dict[Place, int]) -> Part:
     return Part("copy", "copy", (), (reads,), (writes,))
 
 
-def _launched(fused: Fused, kernel: Kernel) -> Iterator[Part]:
+def _launched(plan: FusionPlan, kernel: Kernel) -> Iterator[Part]:
     """A kernel, and what follows it, which reads nothing that others may: it writes exits."""
-    group, *others = kernel.group, *kernel.launches[1:]
-    needed, inlined = _needed(fused, group)
-    members = {*group.inside, *inlined}
-    members |= _passed(fused, group, members)
-    types = fused.graph.block.types
+    group, *others = kernel.fusion, *kernel.launches[1:]
+    needed, inlined = _needed(plan, group)
+    members = {*group.all_instructions, *inlined}
+    members |= _passed(plan, group, members)
+    types = plan.graph.block.types
     reads = tuple(
         Access(value, -(-elements * types[value].nbytes // max(1, types[value].size)))
         for value, elements in sorted(needed.items())
-        if value not in group.exits
+        if value not in group.outputs
     )
     later = {value for other in others for value in other.values}
-    writes = tuple(_written(fused, group, value) for value in group.exits if value not in later)
-    sizes = kernel.items, kernel.members
+    writes = tuple(_written(plan, group, value) for value in group.outputs if value not in later)
+    sizes = kernel.workgroups, kernel.workgroup_size
     yield Part("kernel", kernel.family, tuple(sorted(members)), reads, writes, *sizes)
     for other in others:
-        own = (value for value in group.exits if value in other.values)
-        writes = tuple(_written(fused, group, value) for value in own)
-        yield Part("kernel", other.family, (), (), writes, other.items, other.members)
+        own = (value for value in group.outputs if value in other.values)
+        writes = tuple(_written(plan, group, value) for value in own)
+        yield Part("kernel", other.family, (), (), writes, other.workgroups, other.workgroup_size)
 
 
-def _needed(fused: Fused, group: Group) -> tuple[dict[int, int], set[int]]:
+def _needed(plan: FusionPlan, fusion: Fusion) -> tuple[dict[int, int], set[int]]:
     """Elements read of each value in memory, and the instructions inlined on the way to it."""
-    graph = fused.graph
+    graph = plan.graph
     held: dict[int, int] = {}
     inlined: set[int] = set()
     seen: dict[int, int] = {}
-    pending = [(value, graph.type(value).size) for value in group.reads]
+    pending = [(value, graph.type(value).size) for value in fusion.inputs]
     while pending:
         value, needed = pending.pop()
         if seen.get(value, -1) >= needed:
             continue
         seen[value] = needed
         made = graph.instruction(value)
-        if made is None or fused.is_stored(value):
+        if made is None or plan.is_stored(value):
             held[value] = max(held.get(value, 0), needed)
             continue
         inlined.add(graph.maker[value])
@@ -79,24 +79,26 @@ def _needed(fused: Fused, group: Group) -> tuple[dict[int, int], set[int]]:
     return held, inlined
 
 
-def _passed(fused: Fused, group: Group, members: set[int]) -> set[int]:
+def _passed(plan: FusionPlan, fusion: Fusion, workgroup_size: set[int]) -> set[int]:
     """What a kernel need not compute because it reads what lies behind: the panels of a weight."""
-    graph = fused.graph
+    graph = plan.graph
     found: set[int] = set()
-    pending = [v for position in members for v in graph.block.instructions[position].operands]
+    pending = [
+        v for position in workgroup_size for v in graph.block.instructions[position].operands
+    ]
     while pending:
         value = pending.pop()
         position = graph.maker.get(value)
-        if position is None or fused.is_stored(value) or position in found | members:
+        if position is None or plan.is_stored(value) or position in found | workgroup_size:
             continue
         found.add(position)
         pending.extend(graph.block.instructions[position].operands)
     return found
 
 
-def _written(fused: Fused, group: Group, value: int) -> Access:
-    made = fused.graph.instruction(value)
-    if value not in group.shares or made is None:
-        return Access(value, fused.graph.type(value).nbytes)
-    nbytes = written_bytes(fused.graph.block, made, fused.graph.type(value))
-    return Access(group.shares[value], nbytes)
+def _written(plan: FusionPlan, fusion: Fusion, value: int) -> Access:
+    made = plan.graph.instruction(value)
+    if value not in fusion.output_aliases or made is None:
+        return Access(value, plan.graph.type(value).nbytes)
+    nbytes = written_bytes(plan.graph.block, made, plan.graph.type(value))
+    return Access(fusion.output_aliases[value], nbytes)

@@ -23,7 +23,7 @@ _HIDDEN: Final = frozenset(("constant", "iota", "ptir_unpack", "broadcast_to", "
 
 
 @dataclass(frozen=True)
-class Moved:
+class Traffic:
     """Bytes of one run: of parameters, of the cache, of everything else read and written."""
 
     weights: int = 0
@@ -32,9 +32,9 @@ class Moved:
     other_read: int = 0
     other_written: int = 0
 
-    def __add__(self, more: Moved) -> Moved:
+    def __add__(self, more: Traffic) -> Traffic:
         names = self.__dataclass_fields__
-        return Moved(**{n: getattr(self, n) + getattr(more, n) for n in names})
+        return Traffic(**{n: getattr(self, n) + getattr(more, n) for n in names})
 
     @property
     def cache(self) -> int:
@@ -53,7 +53,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Work:
+class LayerPart:
     """A part as a reader sees it; equal for equal parts of other layers."""
 
     kind: str
@@ -62,7 +62,7 @@ class Work:
     """The functionals and ops that it computes, in order; equal neighbours once."""
     parameters: tuple[str, ...]
     """The stored parameters that it reads, without their layer."""
-    moved: Moved
+    moved: Traffic
     items: int
     seconds: float | None = field(default=None, compare=False)
     schedule: str = ""
@@ -76,7 +76,7 @@ class Section:
     """Equal layers in a row, or parts that belong to none (then ``layers`` is empty)."""
 
     layers: tuple[str, ...]
-    works: tuple[Work, ...]
+    works: tuple[LayerPart, ...]
     """Of one layer; seconds are the mean over the layers."""
 
     @property
@@ -105,7 +105,7 @@ class Layered:
     def sections(self) -> tuple[Section, ...]:
         """The parts in order, layer by layer; equal neighbouring layers are one section."""
         layers = [self._layer(part) for part in self._parts]
-        runs: list[tuple[str | None, tuple[Work, ...]]] = []
+        runs: list[tuple[str | None, tuple[LayerPart, ...]]] = []
         order = sorted(range(len(self._parts)), key=_order(layers).__getitem__)
         for layer, numbers in groupby(order, key=layers.__getitem__):
             runs.append((layer, _without_views([self._work(n, layer) for n in numbers])))
@@ -138,14 +138,14 @@ class Layered:
 
     # --- parts ---
 
-    def _work(self, number: int, layer: str | None) -> Work:
+    def _work(self, number: int, layer: str | None) -> LayerPart:
         part = self._parts[number]
         names = tuple(name.removeprefix(f"{layer}.") for name in self._stored(part))
-        moved = sum((self._moved(part, n) for n in range(2)), Moved())
+        moved = sum((self._moved(part, n) for n in range(2)), Traffic())
         fused = tuple(self._fused(part))
         seconds, schedule = self._seconds[number], part.schedule
         places = locations_of(part, self._block)
-        return Work(
+        return LayerPart(
             part.kind, part.name, fused, names, moved, part.items, seconds, schedule, places
         )
 
@@ -162,16 +162,16 @@ class Layered:
             return (name,)
         return [o for port in self._derived[name].ports for o in self.origins(port.name)]
 
-    def _moved(self, part: Part, direction: int) -> Moved:
-        total = Moved()
+    def _moved(self, part: Part, direction: int) -> Traffic:
+        total = Traffic()
         for access in (part.reads, part.writes)[direction]:
             value = self._origin(access.value)
             ports = self._program.ports
             if value < len(ports) and ports[value].kind == "parameter":
-                total += Moved(weights=access.nbytes)
+                total += Traffic(weights=access.nbytes)
             else:
                 kind = "cache" if value in self._donated else "other"
-                total += Moved(**{f"{kind}_{('read', 'written')[direction]}": access.nbytes})
+                total += Traffic(**{f"{kind}_{('read', 'written')[direction]}": access.nbytes})
         return total
 
     def _origin(self, value: int) -> int:
@@ -207,20 +207,20 @@ def _order(layers: Sequence[str | None]) -> list[int]:
     ]
 
 
-def _without_views(works: Sequence[Work]) -> tuple[Work, ...]:
+def _without_views(works: Sequence[LayerPart]) -> tuple[LayerPart, ...]:
     """The works with all ops that move nothing in one, at the end, whichever they are."""
     views = [work for work in works if work.kind == "op" and not work.moved.total]
     if not views:
         return tuple(works)
     seconds = sum(work.seconds or 0.0 for work in views)
     known = seconds if views[0].seconds is not None else None
-    together = Work("op", "views", (), (), Moved(), 1, known)
+    together = LayerPart("op", "views", (), (), Traffic(), 1, known)
     return (*(work for work in works if work not in views), together)
 
 
-def _mean(runs: Sequence[tuple[Work, ...]]) -> tuple[Work, ...]:
+def _mean(runs: Sequence[tuple[LayerPart, ...]]) -> tuple[LayerPart, ...]:
     """The works of one of several equal runs, with their mean seconds."""
-    result: list[Work] = []
+    result: list[LayerPart] = []
     for column in zip(*runs, strict=True):
         known = [work.seconds for work in column if work.seconds is not None]
         mean = sum(known) / len(known) if known else None

@@ -89,9 +89,11 @@ class CLike(Dialect):
 
     def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
         """The template without a head."""
-        return self.workers(name, arguments, "", body)
+        return self.kernel_with_preamble(name, arguments, "", body)
 
-    def workers(self, name: str, arguments: Sequence[Argument], head: str, each: str) -> str:
+    def kernel_with_preamble(
+        self, name: str, arguments: Sequence[Argument], head: str, each: str
+    ) -> str:
         """The template."""
         listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)
         head = f"{head}\n" if head else ""

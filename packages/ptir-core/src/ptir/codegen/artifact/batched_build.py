@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from ptir.backend.contract import Executable, Handle, Options
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen.artifact.recipe import Recipe
+from ptir.codegen.artifact.record import Artifact
 from ptir.codegen.artifact.source import SourceFile
 from ptir.ir.program import Program
 
 
-class Unbound(Executable):
+class PendingExecutable(Executable):
     """What compiling gives while kernels are only written: it holds a place and cannot run."""
 
     def run(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
@@ -30,13 +30,13 @@ class BatchedBuild:
 
     def __init__(self, device: KernelDevice) -> None:
         self._source = SourceFile(device)
-        self._recipes: dict[Hashable, Recipe] = {}
+        self._recipes: dict[Hashable, Artifact] = {}
         self.writing = True
-        self.unbound = Unbound()
+        self.unbound = PendingExecutable()
 
-    def recipe(
-        self, program: Program, options: Options, make: Callable[[SourceFile], Recipe]
-    ) -> Recipe:
+    def artifact(
+        self, program: Program, options: Options, make: Callable[[SourceFile], Artifact]
+    ) -> Artifact:
         """The recipe of a program, which ``make`` writes the first time."""
         key = program.main.digest, tuple(port.kind for port in program.ports), options
         if key not in self._recipes:
@@ -50,6 +50,6 @@ class BatchedBuild:
         """
         self.writing = False
         whole = self._source.text
-        for key, recipe in self._recipes.items():
-            if not recipe.counts:
-                self._recipes[key] = replace(recipe, source=whole)
+        for key, artifact in self._recipes.items():
+            if not artifact.counts:
+                self._recipes[key] = replace(artifact, source=whole)

@@ -16,21 +16,21 @@ from weakref import WeakKeyDictionary
 
 from ptir import events
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen.artifact import kept
-from ptir.codegen.artifact.kept import Damaged, Kept
+from ptir.codegen.artifact import disk_cache
+from ptir.codegen.artifact.disk_cache import Damaged, DiskCache
 from ptir.codegen.weights import panels
 from ptir.switches import switched_on
 
 FORMAT: Final = 1
-KEPT: Final = Kept("kernels", FORMAT, limit=512 << 20)
-REMEMBERED: Final = 512
+BINARIES: Final = DiskCache("kernels", FORMAT, limit=512 << 20)
+MEMORY_CACHE_SIZE: Final = 512
 """Built files that a process keeps per device."""
 
 
-def key_of(device: KernelDevice, source: str) -> str:
+def binary_key(device: KernelDevice, source: str) -> str:
     """The name of the entry for ``source`` on ``device``."""
     versions = f"{FORMAT}.{panels.VERSION}"
-    return kept.key_of(versions, device.dialect.name, device.traits.identity, source)
+    return disk_cache.digest_key(versions, device.dialect.name, device.traits.identity, source)
 
 
 _known: WeakKeyDictionary[KernelDevice, OrderedDict[str, Any]] = WeakKeyDictionary()
@@ -42,7 +42,7 @@ def built(device: KernelDevice, source: str) -> Any:
 
     With ``PTIR_REBUILD_KERNELS=1`` the disk is left alone. Raises ``CompileError``.
     """
-    key = key_of(device, source)
+    key = binary_key(device, source)
     with _lock:
         known = _known.setdefault(device, OrderedDict())
         if key in known:
@@ -53,7 +53,7 @@ def built(device: KernelDevice, source: str) -> Any:
         else:
             made = _from_disk(device, source, key) or _new(device, source, key)
         known[key] = made
-        if len(known) > REMEMBERED:
+        if len(known) > MEMORY_CACHE_SIZE:
             known.popitem(last=False)
         return made
 
@@ -72,19 +72,19 @@ def _announced(
     made = make()
     if made is not None:
         seconds = time.perf_counter() - began
-        name = key_of(device, source)
+        name = binary_key(device, source)
         events.emit(events.KernelsBuilt(name, device.traits.identity, seconds, restored))
     return made
 
 
 def _from_disk(device: KernelDevice, source: str, key: str) -> Any | None:
     try:
-        binary = KEPT.read(key)
+        binary = BINARIES.read(key)
         if binary is None:
             return None
         found = _announced(device, source, True, lambda: device.load(source, binary))
         if found is None:
-            raise Damaged(f"{KEPT.path(key)} is refused by the driver")
+            raise Damaged(f"{BINARIES.path(key)} is refused by the driver")
         return found
     except Damaged as problem:
         warnings.warn(f"kernel cache: {problem}; its kernels are built again", stacklevel=2)
@@ -95,5 +95,5 @@ def _new(device: KernelDevice, source: str, key: str) -> Any:
     made = _announced(device, source, False, lambda: device.build(source))
     binary = device.binary(made)
     if binary is not None:
-        KEPT.keep(key, binary, "kernel cache", "kernels are built again")
+        BINARIES.store(key, binary, "kernel cache", "kernels are built again")
     return made

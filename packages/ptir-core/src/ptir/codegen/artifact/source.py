@@ -6,9 +6,9 @@ from collections.abc import Hashable, Sequence
 
 from ptir.backend.kernel import Argument, KernelDevice
 from ptir.codegen.expressions.expr import Nodes
-from ptir.codegen.planning.chains import Chain, Phase, function, phase
-from ptir.codegen.planning.chains import kernel as chain_text
-from ptir.codegen.schedules.kernel import Code, Kernel
+from ptir.codegen.planning.persistent import PersistentKernel, Phase, device_function, phase
+from ptir.codegen.planning.persistent import kernel as chain_text
+from ptir.codegen.schedules.kernel import Kernel, KernelCode
 
 
 class SourceFile:
@@ -20,14 +20,14 @@ class SourceFile:
 
     def __init__(self, device: KernelDevice) -> None:
         self.nodes: Nodes = {}
-        self.dialect, self.workers = device.dialect, device.traits.units
-        self.piece = device.traits.piece
+        self.dialect, self.workers = device.dialect, device.traits.compute_units
+        self.piece = device.traits.aligned_allocation_bytes
         self.texts = [device.dialect.prelude()]
         self._chains = 0
         self._names: dict[Hashable, str] = {}
         self._known: dict[Hashable, str] = {}
         self._functions: list[tuple[str, Sequence[Argument]]] = []
-        self._phases: dict[Code, int] = {}
+        self._phases: dict[KernelCode, int] = {}
         self._numbers: dict[Hashable, int] = {}
 
     @property
@@ -37,7 +37,7 @@ class SourceFile:
 
     def kernel(self, kernel: Kernel) -> str:
         """The name of a kernel that is launched alone."""
-        key = kernel.code, kernel.members
+        key = kernel.code, kernel.workgroup_size
         if key not in self._names:
             self._names[key] = self._named(kernel)
         return self._names[key]
@@ -56,21 +56,23 @@ class SourceFile:
         return self._phases[kernel.code]
 
     def _numbered(self, kernel: Kernel) -> int:
-        code, staying = phase(kernel.code), self.dialect.staying
-        assert staying is not None
-        said = code.arguments, code.head_text, code.each_text
+        code, primitives = phase(kernel.code), self.dialect.persistent
+        assert primitives is not None
+        said = code.arguments, code.preamble_text, code.body_text
         if said not in self._numbers:
             name = f"{kernel.family}_phase_{len(self._numbers)}"
             self._numbers[said] = len(self._functions)
             self._functions.append((name, kernel.arguments))
-            self.texts.append(function(self.dialect, staying, name, code))
+            self.texts.append(device_function(self.dialect, primitives, name, code))
         return self._numbers[said]
 
-    def chain(self, chain: Chain, made: Sequence[Phase]) -> str:
+    def persistent_kernel(self, persistent: PersistentKernel, made: Sequence[Phase]) -> str:
         """The name of a chain that is one kernel."""
-        staying, name = self.dialect.staying, f"chain_{self._chains}"
-        assert staying is not None
-        text = chain_text(self.dialect, staying, name, chain, made, self._functions, self.workers)
+        primitives, name = self.dialect.persistent, f"chain_{self._chains}"
+        assert primitives is not None
+        text = chain_text(
+            self.dialect, primitives, name, persistent, made, self._functions, self.workers
+        )
         self.texts.append(text)
         self._chains += 1
         return name

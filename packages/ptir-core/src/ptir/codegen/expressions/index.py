@@ -323,7 +323,7 @@ def _replaced_atom(atom: Atom, values: Mapping[Axis, Index]) -> Index:
             return replaced(atom.of, values) % atom.by
 
 
-def digits(flat: Index, shape: Iterable[int]) -> tuple[Index, ...]:
+def unravel_index(flat: Index, shape: Iterable[int]) -> tuple[Index, ...]:
     """The row-major coordinates of position ``flat`` in ``shape``."""
     found: list[Index] = []
     sizes = list(shape)
@@ -338,7 +338,7 @@ def digits(flat: Index, shape: Iterable[int]) -> tuple[Index, ...]:
     return tuple(found)
 
 
-def flatten(coordinates: Iterable[Index], shape: Iterable[int]) -> Index:
+def ravel_index(coordinates: Iterable[Index], shape: Iterable[int]) -> Index:
     """The row-major position of ``coordinates`` in ``shape``."""
     flat = ZERO
     for coordinate, size in zip(coordinates, shape, strict=True):

@@ -23,7 +23,7 @@ from ptir.codegen.expressions.expr import (
     constant,
     select,
 )
-from ptir.codegen.expressions.index import ZERO, Index, digits, flatten
+from ptir.codegen.expressions.index import ZERO, Index, ravel_index, unravel_index
 from ptir.ir.program import Instruction
 from ptir.ops.sliding import WindowDimension, window_dimensions
 from ptir.types import BOOL, F32, I32, TensorType
@@ -50,7 +50,7 @@ class Operands:
 
 
 def _reshape(op: Operands, at: Coordinates) -> Expr:
-    return op.at(0, digits(flatten(at, op.type.shape), op.types[0].shape))
+    return op.at(0, unravel_index(ravel_index(at, op.type.shape), op.types[0].shape))
 
 
 def _transpose(op: Operands, at: Coordinates) -> Expr:
@@ -268,7 +268,7 @@ MOVEMENT: Final[dict[str, Callable[[Operands, Coordinates], Expr]]] = {
 
 
 def _through_reshape(op: Operands, at: Coordinates) -> Coordinates:
-    return digits(flatten(at, op.types[0].shape), op.type.shape)
+    return unravel_index(ravel_index(at, op.types[0].shape), op.type.shape)
 
 
 def _through_transpose(op: Operands, at: Coordinates) -> Coordinates:

@@ -12,36 +12,39 @@ from ptir.types import F32
 
 if TYPE_CHECKING:
     from ptir.codegen.fusion.graph import Graph
-    from ptir.codegen.schedules.kernel import Group
+    from ptir.codegen.schedules.kernel import Fusion
 
 _ROWS: Final = (
     Family(
         "attention",
         "attention.serial",
         composites={"attention": whole(F32)},
-        written="attention.tiles",
-        coop="attention.matrices",
+        emit="attention.tiles",
+        emit_cooperative="attention.mma",
         measured=("coop",),
     ),
     Family(
-        "cache", "cache.serial", composites={"cache_update": whole(*STORED)}, coop="cache.serial"
+        "cache",
+        "cache.serial",
+        composites={"cache_update": whole(*STORED)},
+        emit_cooperative="cache.serial",
     ),
     Family(
         "convolution",
         "convolution.match",
         ops=("dot_general",),
         composites={NAME: whole(*STORED)},
-        written="convolution.serial",
-        coop="convolution.coop",
+        emit="convolution.serial",
+        emit_cooperative="convolution.cooperative",
     ),
     Family(
-        "product",
-        "matmul.match",
+        "linear",
+        "linear.match",
         ops=("dot_general",),
         composites={BYTES: rounded.refusal, PAIRS: rounded.refusal},
-        coop="matmul.match",
-        prologue="matmul.match",
-        materialized="matmul.match",
+        emit_cooperative="linear.match",
+        prologue="linear.match",
+        materialized="linear.match",
         measured=("serial", "coop"),
     ),
     Family(
@@ -50,28 +53,37 @@ _ROWS: Final = (
         composites={ROUND: rounded.refusal},
         inlined="rounding.serial",
     ),
-    Family("dot", "dot.serial", ops=("dot_general",), coop="dot.serial"),
-    Family("random", "random.serial", ops=("rng_bits",), coop="random.serial"),
+    Family("matmul", "matmul.serial", ops=("dot_general",), emit_cooperative="matmul.serial"),
+    Family("random", "random.serial", ops=("rng_bits",), emit_cooperative="random.serial"),
     Family(
-        "rows",
+        "row_reduction",
         "reduction.rows",
         ops=("reduce", "arg_max"),
-        coop="reduction.rows_coop",
+        emit_cooperative="reduction.rows_cooperative",
         measured=("coop",),
     ),
     Family(
-        "fold", "reduction.fold", ops=("reduce", "arg_max", "reduce_window"), coop="reduction.fold"
+        "reduce",
+        "reduction.elements",
+        ops=("reduce", "arg_max", "reduce_window"),
+        emit_cooperative="reduction.elements",
     ),
-    Family("order", "sort.order", ops=("sort", "top_k"), written="sort.serial", coop="sort.coop"),
-    Family("running", "scan.serial", ops=("cumulative",), coop="scan.serial"),
-    Family("scatter", "scatter.serial", ops=("scatter_reduce",), coop="scatter.serial"),
-    Family("map", "map.serial", ops=("constant",), coop="map.serial"),
+    Family(
+        "sort",
+        "sort.match",
+        ops=("sort", "top_k"),
+        emit="sort.serial",
+        emit_cooperative="sort.cooperative",
+    ),
+    Family("cumulative", "scan.serial", ops=("cumulative",), emit_cooperative="scan.serial"),
+    Family("scatter", "scatter.serial", ops=("scatter_reduce",), emit_cooperative="scatter.serial"),
+    Family("map", "map.serial", ops=("constant",), emit_cooperative="map.serial"),
 )
 
 FAMILIES: Final[dict[str, Family]] = {family.name: family for family in _ROWS}
 
 
-def stored(graph: Graph, value: int) -> Group:
+def stored(graph: Graph, value: int) -> Fusion:
     """The group that stores a value which no anchor makes."""
     from ptir.codegen.families.map.serial import group
 

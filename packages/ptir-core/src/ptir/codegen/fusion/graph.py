@@ -8,7 +8,7 @@ from typing import Final
 
 from ptir.codegen.expressions.elementwise import COSTLY, ELEMENTWISE
 from ptir.codegen.expressions.expr import Const, Expr, Load
-from ptir.codegen.expressions.index import ZERO, flatten
+from ptir.codegen.expressions.index import ZERO, ravel_index
 from ptir.codegen.expressions.movement import FREE, MOVEMENT, THROUGH, Coordinates, Operands
 from ptir.codegen.expressions.unpacked import UNPACK, unpacked_element
 from ptir.ir.attributes import Literal
@@ -183,7 +183,7 @@ class Builder:
             return held[1]
         made = self.graph.instruction(value)
         if made is None or self.stored(value):
-            return Load(self.graph.type(value).dtype, value, flatten(at, shape))
+            return Load(self.graph.type(value).dtype, value, ravel_index(at, shape))
         return self._made(made, at)
 
     def _made(self, made: Instruction, at: Coordinates) -> Expr:

@@ -12,7 +12,7 @@ LIMIT: Final = 96
 """Most instructions of one region: kernels stay readable and builds short."""
 
 
-def exits(
+def region_outputs(
     graph: Graph, values: tuple[int, ...], joins: Callable[[int], bool]
 ) -> Iterator[tuple[int, frozenset[int]]]:
     """Values that everything computed from ``values`` so far leads to, the nearest first.

@@ -30,11 +30,11 @@ class Memories:
         self._nbytes = nbytes
         self._used: set[str] = set()
 
-    def array(self, one: nodes.Array, members: int) -> Iterator[str]:
+    def array(self, one: nodes.Array, workgroup_size: int) -> Iterator[str]:
         """An array is declared."""
         if one.name in self.arrays or one.name in self.arguments:
             yield f"{one.name} is declared twice"
-        if one.shared and members == 1:
+        if one.shared and workgroup_size == 1:
             yield f"array {one.name} is shared, and the kernel is not one of groups"
         self.arrays[one.name] = one
 

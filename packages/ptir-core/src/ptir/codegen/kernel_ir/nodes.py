@@ -79,7 +79,7 @@ class StoreWords(NamedTuple):
     words: tuple[Expr, ...]
 
 
-class StoreBits(NamedTuple):
+class StorePacked(NamedTuple):
     """The bits of ``mask``, in a word of a memory of u32, become those of ``bits``; others stay.
 
     Members and items may do so with other bits of the word at the same time. It is made by lowering
@@ -154,10 +154,10 @@ class Barrier(NamedTuple):
     """All members of the group arrive, and see what the others wrote."""
 
 
-class GatherMatrices(NamedTuple):
+class LoadMatrices(NamedTuple):
     """Bring four 8 by 8 matrices of 16-bit elements out of a shared array, into u32 variables.
 
-    ``across``: matrices are turned over (``Matrices.gather_across``).
+    ``across``: matrices are turned over (``MmaInstruction.load_matrix_transposed``).
     """
 
     variables: tuple[Var, ...]
@@ -166,7 +166,7 @@ class GatherMatrices(NamedTuple):
     across: bool
 
 
-class MultiplyMatrices(NamedTuple):
+class Mma(NamedTuple):
     """Add to ``sums`` what the words of a left and of a right matrix of ``dtype`` give."""
 
     dtype: DType
@@ -175,7 +175,7 @@ class MultiplyMatrices(NamedTuple):
     right: tuple[Var, ...]
 
 
-class CopyWords(NamedTuple):
+class AsyncCopy(NamedTuple):
     """Begin to copy 16 bytes of an argument of words to a shared array.
 
     16 divides both addresses.
@@ -187,7 +187,7 @@ class CopyWords(NamedTuple):
     at: Index
 
 
-class Announce(NamedTuple):
+class Signal(NamedTuple):
     """Add ``by`` to a counter: who sees it sees all that this worker wrote before."""
 
     memory: str
@@ -199,7 +199,7 @@ class Fence(NamedTuple):
     """See, from here on, what others wrote before they announced what was seen."""
 
 
-class Pause(NamedTuple):
+class Yield(NamedTuple):
     """Give way to other threads, where a language can say so."""
 
 
@@ -236,7 +236,7 @@ class Call(NamedTuple):
     written: tuple[bool, ...]
 
 
-class WaitCopies(NamedTuple):
+class AsyncWait(NamedTuple):
     """Go on when all copies that this member began are done."""
 
 
@@ -248,7 +248,7 @@ Statement: TypeAlias = (
     | Store
     | LoadWords
     | StoreWords
-    | StoreBits
+    | StorePacked
     | Prefetch
     | For
     | While
@@ -256,13 +256,13 @@ Statement: TypeAlias = (
     | Scope
     | Break
     | Barrier
-    | GatherMatrices
-    | MultiplyMatrices
-    | CopyWords
-    | WaitCopies
-    | Announce
+    | LoadMatrices
+    | Mma
+    | AsyncCopy
+    | AsyncWait
+    | Signal
     | Fence
-    | Pause
+    | Yield
     | Switch
     | Addresses
     | Call

@@ -13,7 +13,7 @@ from typing import Final
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var
 from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index, Quotient
 from ptir.codegen.kernel_ir.scopes import Range, Scopes
-from ptir.codegen.kernel_ir.values import Here
+from ptir.codegen.kernel_ir.values import Hoisted
 
 HUGE: Final = 1 << 62
 """Beyond every number of an index."""
@@ -48,7 +48,7 @@ def number(scopes: Scopes, expr: Expr | None) -> Range | None:
             return bounds(scopes, expr.index)
         case Var():
             return _named(scopes, expr.name)
-        case Here():
+        case Hoisted():
             return number(scopes, expr.of)
         case Apply() if expr.op in ("min", "max"):
             return _extreme(scopes, expr)

@@ -15,14 +15,14 @@ from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, 
 from ptir.codegen.expressions.index import ZERO, Index, spelled
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import (
-    Claim,
-    Exchange,
-    Fold,
+    FetchAdd,
     Gather,
-    Here,
+    Hoisted,
     Lane,
+    Poll,
     Read,
-    Seen,
+    ReduceLanes,
+    ShuffleXor,
     Splat,
     Word,
 )
@@ -134,8 +134,10 @@ class Renderer:
         """An array of the work-item, or of its group."""
         if not one.shared:
             return self.dialect.private(one.name, one.size, one.dtype)
-        assert self.dialect.together is not None, f"{self.dialect.name} has no work-groups"
-        return self.dialect.together.shared.format(self.dialect.type(one.dtype), one.name, one.size)
+        assert self.dialect.workgroup is not None, f"{self.dialect.name} has no work-groups"
+        return self.dialect.workgroup.shared_array.format(
+            self.dialect.type(one.dtype), one.name, one.size
+        )
 
     def stored(self, one: nodes.Store) -> str:
         """An element, or one per lane."""
@@ -146,26 +148,26 @@ class Renderer:
         buffer = self.buffer(one.memory, one.dtype, written=True)
         return self.dialect.store(one.dtype, width, buffer, at, value)
 
-    def together(self, template: str, *given: object) -> str:
+    def workgroup(self, template: str, *given: object) -> str:
         """A template of the dialect's groups."""
-        assert self.dialect.together is not None, f"{self.dialect.name} has no work-groups"
-        return str(getattr(self.dialect.together, template)).format(*given)
+        assert self.dialect.workgroup is not None, f"{self.dialect.name} has no work-groups"
+        return str(getattr(self.dialect.workgroup, template)).format(*given)
 
     def matrices(self, template: str, *given: object) -> str:
         """A template of the dialect's matrix instruction."""
-        assert self.dialect.together is not None and self.dialect.together.matrices is not None
-        return str(getattr(self.dialect.together.matrices, template)).format(*given)
+        assert self.dialect.workgroup is not None and self.dialect.workgroup.mma is not None
+        return str(getattr(self.dialect.workgroup.mma, template)).format(*given)
 
-    def multiplied(self, one: nodes.MultiplyMatrices) -> str:
+    def multiplied(self, one: nodes.Mma) -> str:
         """A matrix instruction."""
-        assert self.dialect.together is not None and self.dialect.together.matrices is not None
+        assert self.dialect.workgroup is not None and self.dialect.workgroup.mma is not None
         names = (each.name for each in (*one.sums, *one.left, *one.right))
-        return self.dialect.together.matrices.multiply[one.dtype.name].format(*names)
+        return self.dialect.workgroup.mma.multiply[one.dtype.name].format(*names)
 
-    def staying(self, template: str, *given: object) -> str:
+    def persistent(self, template: str, *given: object) -> str:
         """A template of the dialect's workers that stay."""
-        assert self.dialect.staying is not None, f"{self.dialect.name} has no chains"
-        return str(getattr(self.dialect.staying, template)).format(*given)
+        assert self.dialect.persistent is not None, f"{self.dialect.name} has no chains"
+        return str(getattr(self.dialect.persistent, template)).format(*given)
 
     def address(self, memory: str, at: Index) -> str:
         """The address of a counter."""
@@ -193,9 +195,9 @@ class Renderer:
 
     def rolled(self, header: str, rolled: bool) -> str:
         """The header of a loop that must stay as it is, or need not."""
-        return f"{self.dialect.rolled} {header}".strip() if rolled else header
+        return f"{self.dialect.no_unroll} {header}".strip() if rolled else header
 
-    def bits_stored(self, one: nodes.StoreBits) -> str:
+    def bits_stored(self, one: nodes.StorePacked) -> str:
         """Nothing like it: what is like C has memory of every size."""
         raise AssertionError(f"{self.dialect.name} stores elements, not bits of words: {one}")
 
@@ -219,7 +221,7 @@ Texts = Mapping[type, Callable[[Renderer, Any], str]]
 TEXTS: Final[Texts] = {
     Const: lambda r, x: r.dialect.literal(x.dtype, x.value),
     Var: lambda r, x: str(x.name),
-    Here: lambda r, x: r.text(x.of),
+    Hoisted: lambda r, x: r.text(x.of),
     Coordinate: Renderer.coordinate,
     Apply: Renderer.applied,
     Read: Renderer.read,
@@ -227,10 +229,10 @@ TEXTS: Final[Texts] = {
     Splat: lambda r, x: r.dialect.splat(x.dtype, r.dialect.lanes, r.text(x.of)),
     Gather: lambda r, x: r.dialect.gathered(x.dtype, [r.text(one) for one in x.parts]),
     Lane: lambda r, x: r.dialect.lane(x.of.name, x.number),
-    Fold: lambda r, x: str(r.dialect.folded(x.op, x.dtype, x.of.name)),
-    Exchange: lambda r, x: r.together("exchange", x.of.name, x.bit),
-    Claim: lambda r, x: r.staying("claim", r.address(x.memory, x.index)),
-    Seen: lambda r, x: r.staying("seen", r.address(x.memory, x.index)),
+    ReduceLanes: lambda r, x: str(r.dialect.reduce_lanes(x.op, x.dtype, x.of.name)),
+    ShuffleXor: lambda r, x: r.workgroup("shuffle_xor", x.of.name, x.bit),
+    FetchAdd: lambda r, x: r.persistent("fetch_add", r.address(x.memory, x.index)),
+    Poll: lambda r, x: r.persistent("poll", r.address(x.memory, x.index)),
     Word: lambda r, x: f"{x.of}.{'xyzw'[x.number]}",
 }
 """How each expression is spelled."""
@@ -241,32 +243,32 @@ LINES: Final[Texts] = {
     nodes.Assign: lambda r, s: f"{s.variable.name} = {r.text(s.value)};",
     nodes.Array: Renderer.array,
     nodes.Store: Renderer.stored,
-    nodes.LoadWords: lambda r, s: r.together(
-        "words", s.name, r.buffer(s.memory, s.dtype), r.index(s.at)
+    nodes.LoadWords: lambda r, s: r.workgroup(
+        "load_vector", s.name, r.buffer(s.memory, s.dtype), r.index(s.at)
     ),
-    nodes.StoreWords: lambda r, s: r.together(
-        "put", r.buffer(s.memory, s.dtype, True), r.index(s.at), *map(r.text, s.words)
+    nodes.StoreWords: lambda r, s: r.workgroup(
+        "store_vector", r.buffer(s.memory, s.dtype, True), r.index(s.at), *map(r.text, s.words)
     ),
-    nodes.StoreBits: Renderer.bits_stored,
+    nodes.StorePacked: Renderer.bits_stored,
     nodes.Prefetch: lambda r, s: r.dialect.prefetch(
         r.buffer(s.memory, s.dtype), f"{r.index(s.at)} + {s.ahead}"
     ),
     nodes.Break: lambda r, s: "break;",
-    nodes.Barrier: lambda r, s: r.together("barrier"),
-    nodes.GatherMatrices: lambda r, s: r.matrices(
-        "gather_across" if s.across else "gather",
+    nodes.Barrier: lambda r, s: r.workgroup("barrier"),
+    nodes.LoadMatrices: lambda r, s: r.matrices(
+        "load_matrix_transposed" if s.across else "load_matrix",
         *(one.name for one in s.variables),
         s.array,
         r.index(s.at),
     ),
-    nodes.MultiplyMatrices: Renderer.multiplied,
-    nodes.CopyWords: lambda r, s: r.matrices(
-        "copy", s.array, r.index(s.to), r.buffer(s.memory, U32), r.index(s.at)
+    nodes.Mma: Renderer.multiplied,
+    nodes.AsyncCopy: lambda r, s: r.matrices(
+        "async_copy", s.array, r.index(s.to), r.buffer(s.memory, U32), r.index(s.at)
     ),
-    nodes.WaitCopies: lambda r, s: r.matrices("copied"),
-    nodes.Announce: lambda r, s: r.staying("announce", r.address(s.memory, s.at), r.text(s.by)),
-    nodes.Fence: lambda r, s: r.staying("fence"),
-    nodes.Pause: lambda r, s: r.staying("pause"),
+    nodes.AsyncWait: lambda r, s: r.matrices("async_wait"),
+    nodes.Signal: lambda r, s: r.persistent("signal", r.address(s.memory, s.at), r.text(s.by)),
+    nodes.Fence: lambda r, s: r.persistent("fence"),
+    nodes.Yield: lambda r, s: r.persistent("yield_thread"),
     nodes.Addresses: Renderer.addresses,
     nodes.Call: Renderer.called,
 }

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from ptir.backend.kernel import Dialect, Together
+from ptir.backend.kernel import Dialect, WorkgroupPrimitives
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var, as_index
 from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.kernel_ir.nodes import (
@@ -28,7 +28,7 @@ Whole: TypeAlias = "int | Index | Expr"
 """A whole number as it is given to a loop: known, computed from loop variables, or a value."""
 
 FIRST, LAST = Var(I32, "first"), Var(I32, "last")
-"""The item's part of what items share out (``Statements.share``)."""
+"""The item's part of what items share out (``Statements.work_range``)."""
 
 
 def whole(value: Whole) -> Expr:
@@ -129,7 +129,7 @@ class Statements:
 
     @contextmanager
     def loop(
-        self, axis: Axis, first: Whole, end: Whole, step: int = 1, rolled: bool = False
+        self, axis: Axis, first: Whole, end: Whole, step: int = 1, no_unroll: bool = False
     ) -> Iterator[None]:
         """A loop of ``axis`` from ``first`` up to ``end``.
 
@@ -138,10 +138,10 @@ class Statements:
         begin, until = whole(first), whole(end)
         with self._nested() as body:
             yield
-        self.emit(For(axis.name, begin, until, step, tuple(body), rolled))
+        self.emit(For(axis.name, begin, until, step, tuple(body), no_unroll))
 
     @contextmanager
-    def repeat(
+    def while_true(
         self,
         variable: Var,
         condition: Expr,
@@ -158,14 +158,16 @@ class Statements:
         """Leave the innermost loop."""
         self.emit(Break())
 
-    def share(self, pieces: int, items: int) -> tuple[Var, Var]:
+    def work_range(self, pieces: int, workgroups: int) -> tuple[Var, Var]:
         """Name the item's part of ``pieces`` among ``items``: ``FIRST`` up to ``LAST``.
 
         What was written before is the kernel's *head*: it must not depend on the item.
         """
         self._head = len(self._open[0])
-        each, left = divmod(pieces, items)
-        own = Index({Axis("item", items): 1})  # of a single item too: its number is nobody's guess
+        each, left = divmod(pieces, workgroups)
+        own = Index(
+            {Axis("item", workgroups): 1}
+        )  # of a single item too: its number is nobody's guess
         for variable, item in ((FIRST, own), (LAST, own + 1)):
             more = Apply(I32, "min", Coordinate(I32, item), Const(I32, left))
             place = item * each + (as_index(more, 0, left) if left else 0)
@@ -195,10 +197,10 @@ class Statements:
     # --- arrays and groups ---
 
     @property
-    def together(self) -> Together:
+    def workgroup(self) -> WorkgroupPrimitives:
         """How the dialect spells groups."""
-        assert self.dialect.together is not None, f"{self.dialect.name} has no work-groups"
-        return self.dialect.together
+        assert self.dialect.workgroup is not None, f"{self.dialect.name} has no work-groups"
+        return self.dialect.workgroup
 
     def array(self, name: str, size: int, dtype: DType) -> str:
         """Declare a private array of a 32-bit type; returns its name."""
@@ -217,7 +219,7 @@ class Statements:
         self._arrays[name] = dtype, size
         return name
 
-    def room(self, dtype: DType, size: int) -> str:
+    def reduction_scratch(self, dtype: DType, size: int) -> str:
         """The shared array of a type for whatever is brought together, of ``size`` at least.
 
         Whoever uses it leaves with a barrier behind the last read.

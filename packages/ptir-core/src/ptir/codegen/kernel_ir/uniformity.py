@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ptir.codegen.expressions.expr import Var
 from ptir.codegen.expressions.index import Axis
 from ptir.codegen.kernel_ir.scopes import Scopes
-from ptir.codegen.kernel_ir.values import CHILDREN, Claim, Exchange, Node, Seen, Word
+from ptir.codegen.kernel_ir.values import CHILDREN, FetchAdd, Node, Poll, ShuffleXor, Word
 
 
 def varies(scopes: Scopes, *values: Node) -> bool:
@@ -25,13 +25,13 @@ def _varies(scopes: Scopes, one: Node) -> bool:
     if isinstance(one, Var | Axis):
         known = scopes[one.name]
         return known is not None and known.varying
-    is_own = isinstance(one, Exchange | Claim | Seen | Word)
+    is_own = isinstance(one, ShuffleXor | FetchAdd | Poll | Word)
     return is_own or varies(scopes, *CHILDREN[type(one)](one))
 
 
-def apart(scopes: Scopes, members: int, what: str) -> Iterator[str]:
+def apart(scopes: Scopes, workgroup_size: int, what: str) -> Iterator[str]:
     """Why members cannot do something together here."""
-    if members == 1:
+    if workgroup_size == 1:
         yield f"{what} stands in a kernel that is not one of groups"
     elif scopes.diverged:
         yield f"{what} stands where only some members may come"

@@ -86,14 +86,14 @@ class Lane(Expr):
         return made  # type: ignore[no-any-return]
 
 
-class Fold(Expr):
+class ReduceLanes(Expr):
     """All lanes of a wide variable combined: lane i with lane i + half, until one is left."""
 
     __slots__ = ("of", "op")
     op: str
     of: Var
 
-    def __new__(cls, op: str, of: Var) -> Fold:
+    def __new__(cls, op: str, of: Var) -> ReduceLanes:
         """The lanes of ``of`` combined by a scalar op."""
         made, new = cls._interned(of.dtype, op, of)
         if new:
@@ -101,14 +101,14 @@ class Fold(Expr):
         return made  # type: ignore[no-any-return]
 
 
-class Exchange(Expr):
+class ShuffleXor(Expr):
     """A variable as it is in the member of the subgroup whose number differs in one bit."""
 
     __slots__ = ("bit", "of")
     of: Var
     bit: int
 
-    def __new__(cls, of: Var, bit: int) -> Exchange:
+    def __new__(cls, of: Var, bit: int) -> ShuffleXor:
         """``of`` in the member whose number differs by ``bit``, a power of two."""
         made, new = cls._interned(of.dtype, of, bit)
         if new:
@@ -131,14 +131,14 @@ class Word(Expr):
         return made  # type: ignore[no-any-return]
 
 
-class Claim(Expr):
+class FetchAdd(Expr):
     """A counter as it was before one was added to it, in one step."""
 
     __slots__ = ("index", "memory")
     memory: str
     index: Index
 
-    def __new__(cls, memory: str, index: Index) -> Claim:
+    def __new__(cls, memory: str, index: Index) -> FetchAdd:
         """The i32 at ``index`` of an argument."""
         made, new = cls._interned(I32, memory, index)
         if new:
@@ -146,14 +146,14 @@ class Claim(Expr):
         return made  # type: ignore[no-any-return]
 
 
-class Seen(Expr):
+class Poll(Expr):
     """A counter as it is now, whatever was read of it before."""
 
     __slots__ = ("index", "memory")
     memory: str
     index: Index
 
-    def __new__(cls, memory: str, index: Index) -> Seen:
+    def __new__(cls, memory: str, index: Index) -> Poll:
         """The i32 at ``index`` of an argument."""
         made, new = cls._interned(I32, memory, index)
         if new:
@@ -161,13 +161,13 @@ class Seen(Expr):
         return made  # type: ignore[no-any-return]
 
 
-class Here(Expr):
+class Hoisted(Expr):
     """A scalar that is computed where it stands, inside an index too, and gets no name."""
 
     __slots__ = ("of",)
     of: Expr
 
-    def __new__(cls, of: Expr) -> Here:
+    def __new__(cls, of: Expr) -> Hoisted:
         """``of``, made of values."""
         made, new = cls._interned(of.dtype, of)
         if new:
@@ -180,8 +180,10 @@ Node: TypeAlias = Expr | Index | Atom
 
 CHILDREN: Final[Mapping[type, Callable[[Any], Iterable[Node]]]] = {
     **dict.fromkeys((Const, Var, Word, Axis), lambda x: ()),
-    **dict.fromkeys((Coordinate, Claim, Seen), lambda x: (x.index,)),
-    **dict.fromkeys((Here, Splat, Lane, Fold, Exchange, Quotient, Remainder), lambda x: (x.of,)),
+    **dict.fromkeys((Coordinate, FetchAdd, Poll), lambda x: (x.index,)),
+    **dict.fromkeys(
+        (Hoisted, Splat, Lane, ReduceLanes, ShuffleXor, Quotient, Remainder), lambda x: (x.of,)
+    ),
     Apply: lambda x: x.args,
     Gather: lambda x: x.parts,
     Read: lambda x: (x.place,),

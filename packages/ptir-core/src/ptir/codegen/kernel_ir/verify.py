@@ -26,14 +26,14 @@ from ptir.codegen.kernel_ir.text import line
 from ptir.codegen.kernel_ir.uniformity import apart, varies
 from ptir.codegen.kernel_ir.values import (
     CHILDREN,
-    Claim,
-    Exchange,
+    FetchAdd,
     Gather,
-    Here,
+    Hoisted,
     Lane,
     Node,
+    Poll,
     Read,
-    Seen,
+    ShuffleXor,
     Splat,
     Word,
 )
@@ -57,10 +57,10 @@ class Fault:
 class _Verifier:
     """A walk through one kernel."""
 
-    def __init__(self, memories: Memories, members: int, lanes: int) -> None:
-        begun = [Var(I32, "item")] + [Var(I32, "member")] * (members > 1)
+    def __init__(self, memories: Memories, workgroup_size: int, lanes: int) -> None:
+        begun = [Var(I32, "item")] + [Var(I32, "member")] * (workgroup_size > 1)
         self.scopes = Scopes(*(Known(v, False, v.name == "member") for v in begun))
-        self.memories, self.members, self.lanes = memories, members, lanes
+        self.memories, self.members, self.lanes = memories, workgroup_size, lanes
         self._statement: nodes.Statement | None = None
         self.found: dict[str, Fault] = {}
 
@@ -139,7 +139,7 @@ class _Verifier:
             if one.wide or one.dtype != expr.dtype:
                 self.wrong(f"{shown(one)} is gathered into {expr.dtype}")
 
-    def exchanged(self, expr: Exchange) -> None:
+    def exchanged(self, expr: ShuffleXor) -> None:
         """A value of another member."""
         self.together("an exchange of values")
         if expr.bit < 1 or expr.bit & (expr.bit - 1) or expr.bit >= self.members:
@@ -214,7 +214,7 @@ class _Verifier:
             self.scalar(word, U32, "a word of 16 bytes")
         self.sixteen(one.memory, one.dtype, one.at, len(one.words), written=True)
 
-    def copied(self, one: nodes.CopyWords) -> None:
+    def copied(self, one: nodes.AsyncCopy) -> None:
         """16 bytes to shared memory."""
         self.sixteen(one.array, U32, one.to, 4, written=True)
         self.sixteen(one.memory, U32, one.at, 4, written=False)
@@ -225,13 +225,13 @@ class _Verifier:
         self.touched(memory, dtype, at, count, written)
         self.value(at)
 
-    def bits_stored(self, one: nodes.StoreBits) -> None:
+    def bits_stored(self, one: nodes.StorePacked) -> None:
         """Bits of a word change."""
         for word in (one.mask, one.bits):
             self.scalar(word, U32, "the bits of a word")
         self.written(one.memory, U32, one.at)
 
-    def announced(self, one: nodes.Announce) -> None:
+    def announced(self, one: nodes.Signal) -> None:
         """A counter grows."""
         self.scalar(one.by, I32, "what a counter grows by")
         self.written(one.memory, I32, one.at)
@@ -320,14 +320,14 @@ class _Verifier:
         if len(one.dtypes) != len(one.written):
             self.wrong(f"{one.function} takes {len(one.dtypes)} or {len(one.written)} buffers")
 
-    def gathering(self, one: nodes.GatherMatrices) -> None:
+    def gathering(self, one: nodes.LoadMatrices) -> None:
         """Matrices out of shared memory."""
         self.together("a gather of matrices")
         self.touched(one.array, U32, one.at)
         self.value(one.at)
         self._filled(one.variables)
 
-    def multiplied(self, one: nodes.MultiplyMatrices) -> None:
+    def multiplied(self, one: nodes.Mma) -> None:
         """A matrix instruction."""
         self.together("a matrix instruction")
         for variable in (*one.left, *one.right):
@@ -349,14 +349,14 @@ VALUES: Final[Mapping[type, Callable[[_Verifier, Any], None]]] = {
     Dynamic: _Verifier.dynamic,
     Apply: lambda v, x: v.wrong(*mistyped(x)),
     Read: lambda v, x: v.touched(x.memory, x.dtype, x.place, v.lanes if x.wide else 1),
-    Here: lambda v, x: v.single(x.of, x.dtype, "what is computed in place"),
+    Hoisted: lambda v, x: v.single(x.of, x.dtype, "what is computed in place"),
     Splat: lambda v, x: v.single(x.of, x.dtype, "what is put into every lane"),
     Gather: _Verifier.gathered,
     Lane: _Verifier.lane,
-    Exchange: _Verifier.exchanged,
+    ShuffleXor: _Verifier.exchanged,
     Word: lambda v, x: v.wrong(*v.memories.unworded(x.of)),
-    Claim: lambda v, x: v.touched(x.memory, I32, x.index, written=True),
-    Seen: lambda v, x: v.touched(x.memory, I32, x.index),
+    FetchAdd: lambda v, x: v.touched(x.memory, I32, x.index, written=True),
+    Poll: lambda v, x: v.touched(x.memory, I32, x.index),
 }
 """What is asked of each value beside its parts."""
 
@@ -368,7 +368,7 @@ CHECKS: Final[Mapping[type, Callable[[_Verifier, Any], None]]] = {
     nodes.Store: _Verifier.stored,
     nodes.LoadWords: _Verifier.words,
     nodes.StoreWords: _Verifier.words_stored,
-    nodes.StoreBits: _Verifier.bits_stored,
+    nodes.StorePacked: _Verifier.bits_stored,
     nodes.Prefetch: lambda v, s: v.value(s.at),
     nodes.For: _Verifier.counted,
     nodes.While: _Verifier.turned,
@@ -376,13 +376,13 @@ CHECKS: Final[Mapping[type, Callable[[_Verifier, Any], None]]] = {
     nodes.Scope: _Verifier.scoped,
     nodes.Break: _Verifier.left,
     nodes.Barrier: lambda v, s: v.together("a barrier"),
-    nodes.GatherMatrices: _Verifier.gathering,
-    nodes.MultiplyMatrices: _Verifier.multiplied,
-    nodes.CopyWords: _Verifier.copied,
-    nodes.WaitCopies: lambda v, s: None,
-    nodes.Announce: _Verifier.announced,
+    nodes.LoadMatrices: _Verifier.gathering,
+    nodes.Mma: _Verifier.multiplied,
+    nodes.AsyncCopy: _Verifier.copied,
+    nodes.AsyncWait: lambda v, s: None,
+    nodes.Signal: _Verifier.announced,
     nodes.Fence: lambda v, s: None,
-    nodes.Pause: lambda v, s: None,
+    nodes.Yield: lambda v, s: None,
     nodes.Switch: _Verifier.switched,
     nodes.Addresses: lambda v, s: v.wrong(*v.memories.listed(s)),
     nodes.Call: _Verifier.called,
@@ -393,7 +393,7 @@ CHECKS: Final[Mapping[type, Callable[[_Verifier, Any], None]]] = {
 def faults(
     statements: Statements,
     arguments: Sequence[Argument],
-    members: int,
+    workgroup_size: int,
     lanes: int,
     nbytes: Mapping[str, int],
 ) -> list[Fault]:
@@ -401,7 +401,7 @@ def faults(
 
     ``nbytes`` are the bytes behind each argument, where they are known.
     """
-    verifier = _Verifier(Memories(arguments, nbytes), members, lanes)
+    verifier = _Verifier(Memories(arguments, nbytes), workgroup_size, lanes)
     verifier.block(statements)
     return [*verifier.found.values(), *map(Fault, verifier.memories.unused())]
 
@@ -409,9 +409,9 @@ def faults(
 def illegal(
     statements: Statements,
     arguments: Sequence[Argument],
-    members: int,
+    workgroup_size: int,
     lanes: int,
     nbytes: Mapping[str, int],
 ) -> list[str]:
     """The rules that ``faults`` finds to be broken, as sentences."""
-    return [fault.rule for fault in faults(statements, arguments, members, lanes, nbytes)]
+    return [fault.rule for fault in faults(statements, arguments, workgroup_size, lanes, nbytes)]

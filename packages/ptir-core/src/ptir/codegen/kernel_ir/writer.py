@@ -24,7 +24,7 @@ from ptir.codegen.expressions.expr import (
 from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index, number, replaced
 from ptir.codegen.kernel_ir.nodes import LoadWords, Prefetch, Statement, Store, StoreWords
 from ptir.codegen.kernel_ir.statements import Statements
-from ptir.codegen.kernel_ir.values import Fold, Gather, Lane, Read, Splat, Word
+from ptir.codegen.kernel_ir.values import Gather, Lane, Read, ReduceLanes, Splat, Word
 from ptir.types import F32, U32, DType
 
 WORDS: Final = 4
@@ -50,7 +50,7 @@ class Writer(Statements):
         yield
         self.lane = before
 
-    def fetch_ahead(self, value: int, nbytes: int) -> None:
+    def prefetch(self, value: int, nbytes: int) -> None:
         """Have wide loads of a value also fetch what lies ``nbytes`` further on; 0: they do not."""
         self._ahead[value] = nbytes
 
@@ -60,7 +60,7 @@ class Writer(Statements):
         return super().body()
 
     @contextmanager
-    def running(self, block: Index, size: int, place: int) -> Iterator[None]:
+    def vectorized_run(self, block: Index, size: int, place: int) -> Iterator[None]:
         """What is done inside is for place number ``place`` of a run of ``size`` neighbours.
 
         ``block`` is the run's number. Elements that are neighbours for the whole run are loaded
@@ -273,8 +273,8 @@ class Writer(Statements):
 
     def folded(self, op: str, held: Var) -> Expr:
         """All lanes of a wide variable combined with ``op``, pairwise, in a fixed order."""
-        if self.dialect.folded(op, held.dtype, held.name) is not None:
-            return self.let(Fold(op, held))
+        if self.dialect.reduce_lanes(op, held.dtype, held.name) is not None:
+            return self.let(ReduceLanes(op, held))
         parts: list[Expr] = [Lane(held, place) for place in range(self.dialect.lanes)]
         while len(parts) > 1:
             half = len(parts) // 2

@@ -67,7 +67,7 @@ class HostBlock:
     def __init__(self, block: Block, host: Host, loop: Loop | None = None) -> None:
         """``loop`` says how the block's own whiles are run (default: by their conditions)."""
         self._host, self._size, self._outputs = host, len(block.types), block.outputs
-        self._loop = loop or _asked
+        self._loop = loop or _with_condition
         self._steps: list[tuple[Run, tuple[int, ...]]] = []
         steps = list(self._parts(block))
         last = {v: n for n, (_, used) in enumerate(steps) for v in used}
@@ -161,7 +161,7 @@ def _cond(instruction: Instruction, host: Host) -> Called:
     return cond
 
 
-def _asked(instruction: Instruction, host: Host) -> Called:
+def _with_condition(instruction: Instruction, host: Host) -> Called:
     """A while that reads its flag before every turn."""
     condition, turn = (HostBlock(region, host) for region in instruction.regions)
 
@@ -173,7 +173,7 @@ def _asked(instruction: Instruction, host: Host) -> Called:
     return loop
 
 
-def _counted(turns: int) -> Loop:
+def _with_trip_count(turns: int) -> Loop:
     """Whiles whose number of turns is known: their condition is never computed."""
 
     def counted(instruction: Instruction, host: Host) -> Called:
@@ -196,7 +196,7 @@ def _scan(types: Sequence[TensorType], instruction: Instruction, host: Host) -> 
     assert decomposition is not None
     results = decomposition(*inputs, regions=instruction.regions, **instruction.attributes)
     frozen = freeze(list(results), inputs)
-    return HostBlock(frozen, host, _counted(instruction.attributes["length"]))
+    return HostBlock(frozen, host, _with_trip_count(instruction.attributes["length"]))
 
 
 def _stored(

@@ -2,7 +2,7 @@
 
 Everything that can be settled at compile time is: kernel objects, sizes, arena parts, constants.
 A replay binds only the inputs and outputs that changed since the last one and queues the steps. A
-device that walks lists of launches by itself (``KernelDevice.sequence``) gets them all in one call.
+device that walks lists of launches by itself (``KernelDevice.record``) gets them all in one call.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final, TypeAlias
 
 from ptir.backend.contract import Executable, Feeds, Handle, RunStats, repeat_by_runs
 from ptir.backend.explanation import Explanation
-from ptir.backend.kernel import KernelDevice, Memory, Walk
+from ptir.backend.kernel import CommandBuffer, KernelDevice, Memory
 from ptir.codegen.launching.memory import Layout, Pool
 from ptir.codegen.launching.steps import Step
-from ptir.codegen.planning.place import Place
+from ptir.codegen.planning.buffer_slot import BufferSlot
 from ptir.ir.program import Program
 from ptir.types import TensorType
 
@@ -43,7 +43,7 @@ class KernelProgram(Executable):
         pool: Pool,
         stats: RunStats,
         steps: Sequence[Step],
-        outputs: Sequence[Place],
+        outputs: Sequence[BufferSlot],
         fixed: Sequence[Memory],
         counts: Sequence[Sequence[int]] = (),
         sharing: str = "",
@@ -58,7 +58,7 @@ class KernelProgram(Executable):
         self._device, self._pool, self._stats = device, pool, stats
         self._steps = tuple(steps)
         self._walk = _in_one_call(device, self._steps, counts)
-        self._turns = device.turns
+        self._turns = device.runs_per_call
         self._made_types, self._results_of = _outputs_of(program, outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
         self._kernels = sum(step.launches for step in steps)
@@ -77,7 +77,7 @@ class KernelProgram(Executable):
         ]
         self._lock = threading.Lock()
         self.sharing, self.apart = sharing, apart
-        self.workers = device.traits.units if sharing else 1
+        self.workers = device.traits.compute_units if sharing else 1
 
     def _users(self, kind: str) -> dict[int, list[tuple[Step, int]]]:
         """The steps and argument positions where each input or output is used."""
@@ -108,7 +108,7 @@ class KernelProgram(Executable):
         return bind
 
     def __del__(self) -> None:
-        self._pool.retire((self._steps, self._fixed), 0)
+        self._pool.defer_free((self._steps, self._fixed), 0)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -122,8 +122,8 @@ class KernelProgram(Executable):
     def _queue(self) -> None:
         """Queue every step as it is bound now."""
         if self._walk is not None:
-            self._walk.hold(0)
-            self._walk.run(1)
+            self._walk.bind_slot(0)
+            self._walk.submit(1)
             return
         for step in self._steps:
             step.run()
@@ -139,7 +139,9 @@ class KernelProgram(Executable):
         given, size = list(inputs), len(self._made_types)
         made: list[tuple[Handle, ...]] = []
         with self._lock:
-            new = self._pool.together(self._layout(turns))  # all of them live until all is done
+            new = self._pool.allocate_packed(
+                self._layout(turns)
+            )  # all of them live until all is done
             try:
                 for turn in range(turns):
                     if made:
@@ -149,8 +151,8 @@ class KernelProgram(Executable):
                     own = new[turn * size : (turn + 1) * size]
                     made.append(self._results_of((*given, *own)))
                     self._bind_results(made[-1])
-                    walk.hold(turn)
-                walk.run(turns)
+                    walk.bind_slot(turn)
+                walk.submit(turns)
             finally:
                 self._let_go()
             self._stats.kernels_launched += self._kernels * turns
@@ -252,7 +254,7 @@ class KernelProgram(Executable):
 
 
 def _outputs_of(
-    program: Program, outputs: Sequence[Place]
+    program: Program, outputs: Sequence[BufferSlot]
 ) -> tuple[tuple[TensorType, ...], Callable[[Sequence[Handle]], tuple[Handle, ...]]]:
     """The types of outputs in new memory, and what picks all outputs out of inputs and those."""
     made = [number for number, place in enumerate(outputs) if place.kind != "input"]
@@ -266,9 +268,9 @@ def _outputs_of(
 
 def _in_one_call(
     device: KernelDevice, steps: Sequence[Step], counts: Sequence[Sequence[int]]
-) -> Walk | None:
+) -> CommandBuffer | None:
     """Every step in one call, where the device does that."""
     launches = [step.launched for step in steps if step.launched is not None]
     if len(launches) != len(steps):
         return None
-    return device.phased(launches, counts) if counts else device.sequence(launches)
+    return device.record_partitioned(launches, counts) if counts else device.record(launches)

@@ -32,7 +32,7 @@ RETIRED = 1 << 26
 
 
 @dataclass(eq=False)
-class Resident:
+class DeviceBuffer:
     """A tensor on a device: the handle of a kernel-level backend.
 
     ``owner`` gets the memory back when the handle goes away; ``host`` is what borrowed memory
@@ -44,7 +44,7 @@ class Resident:
     type: TensorType
     owner: Pool = field(repr=False)
     host: Any = field(default=None, repr=False)
-    whole: Resident | None = field(default=None, repr=False)
+    whole: DeviceBuffer | None = field(default=None, repr=False)
 
     def __del__(self) -> None:
         if self.whole is not None:
@@ -52,7 +52,7 @@ class Resident:
         if self.host is None:
             self.owner.release(self.memory, self.type.nbytes)
         else:
-            self.owner.retire((self.memory, self.host), self.type.nbytes)
+            self.owner.defer_free((self.memory, self.host), self.type.nbytes)
 
 
 @dataclass(frozen=True)
@@ -106,18 +106,18 @@ class Pool:
         self._patience = RETIRED  # handles may die after this module's names, when Python ends
         self._lock = threading.RLock()
 
-    def allocate(self, type: TensorType) -> Resident:
+    def allocate(self, type: TensorType) -> DeviceBuffer:
         """A tensor of uninitialized memory; raises ``OutOfMemory``."""
-        return Resident(self.take(type.nbytes), type, self)
+        return DeviceBuffer(self.take(type.nbytes), type, self)
 
-    def together(self, layout: Layout) -> list[Resident]:
+    def allocate_packed(self, layout: Layout) -> list[DeviceBuffer]:
         """Tensors of uninitialized memory."""
         whole = self.allocate(layout.whole) if layout.whole.size else None
-        part = self._device.part
+        part = self._device.subspan
         return [
             self.allocate(type)
             if whole is None or offset is None
-            else Resident(part(whole.memory, offset, nbytes), type, self, whole=whole)
+            else DeviceBuffer(part(whole.memory, offset, nbytes), type, self, whole=whole)
             for type, nbytes, offset in layout.parts
         ]
 
@@ -144,7 +144,7 @@ class Pool:
         self._spare -= size
         return memory
 
-    def _shed(self, allowed: int) -> None:
+    def _trim(self, allowed: int) -> None:
         """Give up memory, what has been kept longest first, until ``allowed`` bytes wait."""
         while self._spare > max(0, allowed):
             size = next(iter(self._free))
@@ -153,7 +153,7 @@ class Pool:
     def _give_up(self, memory: Memory, size: int) -> None:
         self._given_up.append(size)
         del self._numbers[id(memory)]
-        self.retire(memory, size)
+        self.defer_free(memory, size)
 
     def _numbered(self, size: int) -> Memory:
         """New memory, and its number."""
@@ -166,12 +166,12 @@ class Pool:
         """New memory, if need be after giving up all that is kept for reuse."""
         if size in self._given_up:
             self._recurring.add(size)
-        self._shed(self._peak - self._live - size)
+        self._trim(self._peak - self._live - size)
         try:
             return self._device.allocate(size)
         except OutOfMemory:
             kept = self._spare or self._little_in_all or self._retired
-            if not kept or size > self._device.traits.largest:
+            if not kept or size > self._device.traits.max_allocation_bytes:
                 raise
             for waiting in (*self._free.values(), *self._little.values()):
                 for _, memory in waiting:
@@ -180,10 +180,10 @@ class Pool:
             self._little.clear()
             self._spare = self._little_in_all = 0
             self._device.finish()
-            self.settled()
+            self.flush_deferred()
             return self._device.allocate(size)
 
-    def check(self, handles: Iterable[Resident]) -> None:
+    def check(self, handles: Iterable[DeviceBuffer]) -> None:
         """Raise ``DeviceLost`` where the device, or a handle's device, is gone."""
         if self._device.lost:
             raise DeviceLost("the device was lost after the program was compiled; compile it again")
@@ -201,7 +201,7 @@ class Pool:
                 return
             limit = self._most_spare
             if size in self._recurring:
-                self._shed(limit - size)
+                self._trim(limit - size)
             else:
                 limit = min(limit, max(IDLE, self._live // IDLE_PART))
             if self._spare + size > limit:
@@ -212,16 +212,16 @@ class Pool:
             self._free[size] = waiting
             self._spare += size
 
-    def retire(self, things: object, nbytes: int) -> None:
+    def defer_free(self, things: object, nbytes: int) -> None:
         """Keep ``things`` until what is queued now is done: drivers do not."""
         with self._lock:
             self._retired.append(things)
             self._waiting += nbytes
             if self._waiting > self._patience and not self._device.lost:
                 self._device.finish()
-                self.settled()
+                self.flush_deferred()
 
-    def settled(self) -> None:
+    def flush_deferred(self) -> None:
         """Everything queued is done: give up what waited for that."""
         with self._lock:
             self._retired.clear()

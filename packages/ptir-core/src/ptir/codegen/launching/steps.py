@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ptir.backend.kernel import KernelDevice, Memory
-from ptir.codegen.artifact.recipe import Call, Part
-from ptir.codegen.planning.place import Place
+from ptir.codegen.artifact.record import BufferBinding, Command
+from ptir.codegen.planning.buffer_slot import BufferSlot
 
 
 class Step(ABC):
@@ -26,7 +26,7 @@ class Step(ABC):
     """The kernel, its items and the members of an item, where that is all there is to it."""
 
     @abstractmethod
-    def places(self) -> Sequence[Place]:
+    def places(self) -> Sequence[BufferSlot]:
         """The memories it uses, by argument position."""
 
     @abstractmethod
@@ -48,14 +48,23 @@ class Launch(Step):
     launches = 1
 
     def __init__(
-        self, device: KernelDevice, kernel: Any, items: int, parts: Sequence[Part], members: int = 1
+        self,
+        device: KernelDevice,
+        kernel: Any,
+        workgroups: int,
+        parts: Sequence[BufferBinding],
+        workgroup_size: int = 1,
     ) -> None:
         self._device = device
-        self.launched = self._kernel, self._items, self._members = kernel, items, members
+        self.launched = self._kernel, self._items, self._members = (
+            kernel,
+            workgroups,
+            workgroup_size,
+        )
         self._parts = parts
         self._places = [part.place for part in parts]
 
-    def places(self) -> Sequence[Place]:
+    def places(self) -> Sequence[BufferSlot]:
         """One memory per kernel argument."""
         return self._places
 
@@ -77,17 +86,17 @@ class Launch(Step):
 class Transfer(Step):
     """A copy from one memory to another."""
 
-    def __init__(self, device: KernelDevice, source: Part, target: Part) -> None:
+    def __init__(self, device: KernelDevice, source: BufferBinding, target: BufferBinding) -> None:
         self._device, self._nbytes = device, source.nbytes
         self._parts = (source, target)
         self._places = (source.place, target.place)
         nbytes = self._nbytes
         self._held: list[Memory] = [None, None]
-        self._copier = device.copier(nbytes)
+        self._copier = device.copy_kernel(nbytes)
         self.launched = None if self._copier is None else (self._copier, 1, 1)
         self.holds = self._copier is None
 
-    def places(self) -> Sequence[Place]:
+    def places(self) -> Sequence[BufferSlot]:
         """The source and the target."""
         return self._places
 
@@ -112,15 +121,15 @@ class Transfer(Step):
         self._device.copy(self._held[0], self._held[1], self._nbytes)
 
 
-def step_of(device: KernelDevice, built: Any, call: Call) -> Step:
+def step_of(device: KernelDevice, built: Any, command: Command) -> Step:
     """The step of a call, still unbound; ``built`` is the recipe's source file."""
-    if call.kernel:
-        kernel = device.kernel(built, call.kernel, len(call.parts))
-        return Launch(device, kernel, call.items, call.parts, call.members)
-    source, target = call.parts
+    if command.kernel:
+        kernel = device.kernel(built, command.kernel, len(command.parts))
+        return Launch(device, kernel, command.workgroups, command.parts, command.workgroup_size)
+    source, target = command.parts
     return Transfer(device, source, target)
 
 
-def _within(device: KernelDevice, part: Part, memory: Memory) -> Memory:
+def _within(device: KernelDevice, part: BufferBinding, memory: Memory) -> Memory:
     """The part of an input or output that a step uses."""
-    return device.part(memory, part.offset, part.nbytes) if part.offset else memory
+    return device.subspan(memory, part.offset, part.nbytes) if part.offset else memory

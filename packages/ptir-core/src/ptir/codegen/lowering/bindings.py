@@ -62,13 +62,13 @@ class Bindings(Rewriter):
         at = self.moved(one.memory, self.index(one.at))
         self.emit(nodes.Store(U32, JOINED, at, value))
 
-    def bits_stored(self, one: nodes.StoreBits) -> None:
+    def bits_stored(self, one: nodes.StorePacked) -> None:
         """The same."""
         if one.memory not in self._number:
             super().bits_stored(one)
             return
         at, mask, new = self.index(one.at), self.expr(one.mask), self.expr(one.bits)
-        self.emit(nodes.StoreBits(JOINED, self.moved(one.memory, at), mask, new))
+        self.emit(nodes.StorePacked(JOINED, self.moved(one.memory, at), mask, new))
 
 
 def joined(body: Body, most: int) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""No wide values: those of one lane, as ``Dialect.single`` has them written, become scalars."""
+"""No wide values: those of one lane, as ``Dialect.scalar`` has them written, become scalars."""
 
 from __future__ import annotations
 
 from ptir.codegen.expressions.expr import Expr, Var
-from ptir.codegen.kernel_ir.values import Fold, Gather, Lane, Read, Splat
+from ptir.codegen.kernel_ir.values import Gather, Lane, Read, ReduceLanes, Splat
 from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
 from ptir.errors import UnsupportedError
 
@@ -37,7 +37,7 @@ class Lanes(Rewriter):
         """The variable itself."""
         return self.variable(one.of)
 
-    def fold(self, one: Fold) -> Expr:
+    def fold(self, one: ReduceLanes) -> Expr:
         """The variable itself."""
         return self.variable(one.of)
 
@@ -49,5 +49,7 @@ def without(body: Body) -> Body:
 
 def remaining(body: Body) -> list[str]:
     """Values that are wide."""
-    wide = (expr for expr in Seen(body).expressions if expr.wide or isinstance(expr, Lane | Fold))
+    wide = (
+        expr for expr in Seen(body).expressions if expr.wide or isinstance(expr, Lane | ReduceLanes)
+    )
     return sorted({f"a {type(expr).__name__} per lane" for expr in wide})

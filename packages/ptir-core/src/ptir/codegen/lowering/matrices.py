@@ -1,6 +1,6 @@
 """No matrix instructions and no copies behind the back of a group: such kernels are refused.
 
-They are written only where a dialect offers them (``Together.matrices``).
+They are written only where a dialect offers them (``WorkgroupPrimitives.mma``).
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import Final
 
 from ptir.codegen.kernel_ir import nodes
-from ptir.codegen.kernel_ir.values import Exchange
+from ptir.codegen.kernel_ir.values import ShuffleXor
 from ptir.codegen.lowering.rewriting import Body, Seen
 from ptir.errors import UnsupportedError
 
 OFFERED: Final = (
-    nodes.GatherMatrices,
-    nodes.MultiplyMatrices,
-    nodes.CopyWords,
-    nodes.WaitCopies,
-    Exchange,
+    nodes.LoadMatrices,
+    nodes.Mma,
+    nodes.AsyncCopy,
+    nodes.AsyncWait,
+    ShuffleXor,
 )
 """What only stands in kernels for dialects that say how it is spelled."""
 

@@ -2,7 +2,7 @@
 
 A value always is what its own type says: whatever may overflow is cut to its bits again. An element
 in memory is a part of a word. Reading takes the word apart; writing changes the bits of the element
-alone (``StoreBits``), because the neighbours in the word may be another item's: families hand out
+alone (``StorePacked``), because the neighbours in the word may be another item's: families hand out
 elements, not words, and an atomic *and* and *or* of two disjoint parts of a word give both, in any
 order. In an array that a member has to itself the word is put together and written.
 """
@@ -105,7 +105,7 @@ class Narrow(Rewriter):
 
     def _merge(self, memory: str, at: Index, mask: Expr, new: Expr) -> None:
         if memory in self.arguments or self.arrays[memory].shared:
-            self.emit(nodes.StoreBits(memory, at, mask, new))
+            self.emit(nodes.StorePacked(memory, at, mask, new))
             return
         kept = op("and", Read(U32, memory, at), op("not", mask))
         self.emit(nodes.Store(U32, memory, at, op("or", kept, new)))

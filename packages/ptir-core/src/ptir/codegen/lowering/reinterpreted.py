@@ -72,7 +72,7 @@ def used(body: Body) -> dict[str, set[DType]]:
             found[one.name].add(one.dtype)
         elif isinstance(one, nodes.Store):
             found[one.memory].add(one.dtype)
-        elif isinstance(one, nodes.LoadWords | nodes.StoreWords | nodes.StoreBits):
+        elif isinstance(one, nodes.LoadWords | nodes.StoreWords | nodes.StorePacked):
             found[one.memory].add(U32)
     for expr in seen.expressions:
         if isinstance(expr, Read):

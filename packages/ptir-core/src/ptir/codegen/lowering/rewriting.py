@@ -14,12 +14,12 @@ from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, 
 from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import (
-    Exchange,
-    Fold,
     Gather,
-    Here,
+    Hoisted,
     Lane,
     Read,
+    ReduceLanes,
+    ShuffleXor,
     Splat,
     Word,
 )
@@ -120,10 +120,10 @@ class Rewriter:
         at, value = self.index(one.at), self.expr(one.value)
         self.emit(nodes.Store(self.memory(one.dtype), one.memory, at, value))
 
-    def bits_stored(self, one: nodes.StoreBits) -> None:
+    def bits_stored(self, one: nodes.StorePacked) -> None:
         """Bits of a word are written."""
         at, mask, bits = self.index(one.at), self.expr(one.mask), self.expr(one.bits)
-        self.emit(nodes.StoreBits(one.memory, at, mask, bits))
+        self.emit(nodes.StorePacked(one.memory, at, mask, bits))
 
     def words(self, one: nodes.LoadWords) -> None:
         """16 bytes are named."""
@@ -183,11 +183,11 @@ class Rewriter:
         """A block."""
         self.emit(nodes.Scope(self.block(one.body)))
 
-    def copied(self, one: nodes.CopyWords) -> None:
+    def copied(self, one: nodes.AsyncCopy) -> None:
         """16 bytes to shared memory."""
         self.emit(one._replace(to=self.index(one.to), at=self.index(one.at)))
 
-    def gathered(self, one: nodes.GatherMatrices) -> None:
+    def gathered(self, one: nodes.LoadMatrices) -> None:
         """Matrices out of shared memory."""
         self.emit(one._replace(at=self.index(one.at)))
 
@@ -242,9 +242,9 @@ class Rewriter:
         """An element of an array."""
         return Cell(self.type(one.dtype), one.array, self.index(one.index))
 
-    def exchanged(self, one: Exchange) -> Expr:
+    def exchanged(self, one: ShuffleXor) -> Expr:
         """A value of another member."""
-        return Exchange(self.variable(one.of), one.bit)
+        return ShuffleXor(self.variable(one.of), one.bit)
 
     def splat(self, one: Splat) -> Expr:
         """A scalar in every lane."""
@@ -258,9 +258,9 @@ class Rewriter:
         """One lane."""
         return Lane(self.variable(one.of), one.number)
 
-    def fold(self, one: Fold) -> Expr:
+    def fold(self, one: ReduceLanes) -> Expr:
         """All lanes."""
-        return Fold(one.op, self.variable(one.of))
+        return ReduceLanes(one.op, self.variable(one.of))
 
     def word(self, one: Word) -> Expr:
         """One of the words of 16 bytes."""
@@ -277,7 +277,7 @@ STATEMENTS: Final[Mapping[type, Callable[[Rewriter, Any], None]]] = {
     nodes.Assign: lambda r, s: r.assigned(s),
     nodes.Array: lambda r, s: r.array(s),
     nodes.Store: lambda r, s: r.stored(s),
-    nodes.StoreBits: lambda r, s: r.bits_stored(s),
+    nodes.StorePacked: lambda r, s: r.bits_stored(s),
     nodes.LoadWords: lambda r, s: r.words(s),
     nodes.StoreWords: lambda r, s: r.words_stored(s),
     nodes.Prefetch: lambda r, s: r.fetched(s),
@@ -287,17 +287,17 @@ STATEMENTS: Final[Mapping[type, Callable[[Rewriter, Any], None]]] = {
     nodes.Scope: lambda r, s: r.scoped(s),
     nodes.Break: _kept,
     nodes.Barrier: _kept,
-    nodes.GatherMatrices: lambda r, s: r.gathered(s),
-    nodes.MultiplyMatrices: _kept,
-    nodes.CopyWords: lambda r, s: r.copied(s),
-    nodes.WaitCopies: _kept,
+    nodes.LoadMatrices: lambda r, s: r.gathered(s),
+    nodes.Mma: _kept,
+    nodes.AsyncCopy: lambda r, s: r.copied(s),
+    nodes.AsyncWait: _kept,
 }
 """What a pass does with each statement."""
 
 EXPRESSIONS: Final[Mapping[type, Callable[[Rewriter, Any], Expr]]] = {
     Const: lambda r, x: r.constant(x),
     Var: lambda r, x: r.variable(x),
-    Here: lambda r, x: r.expr(x.of),
+    Hoisted: lambda r, x: r.expr(x.of),
     Coordinate: lambda r, x: r.coordinate(x),
     Apply: lambda r, x: r.applied(x),
     Read: lambda r, x: r.read(x),
@@ -305,8 +305,8 @@ EXPRESSIONS: Final[Mapping[type, Callable[[Rewriter, Any], Expr]]] = {
     Splat: lambda r, x: r.splat(x),
     Gather: lambda r, x: r.gather(x),
     Lane: lambda r, x: r.lane(x),
-    Fold: lambda r, x: r.fold(x),
-    Exchange: lambda r, x: r.exchanged(x),
+    ReduceLanes: lambda r, x: r.fold(x),
+    ShuffleXor: lambda r, x: r.exchanged(x),
     Word: lambda r, x: r.word(x),
 }
 """What a pass does with each expression."""

@@ -22,7 +22,7 @@ def vectors(body: Body) -> frozenset[str]:
 def elements(body: Body) -> frozenset[str]:
     """The memories that are read and written element by element."""
     seen = Seen(body)
-    stores = nodes.Store | nodes.StoreBits
+    stores = nodes.Store | nodes.StorePacked
     found = {s.memory for s in seen.statements if isinstance(s, stores)}
     found |= {x.memory for x in seen.expressions if isinstance(x, Read)}
     return frozenset(found | {x.array for x in seen.expressions if isinstance(x, Cell)})

@@ -15,7 +15,7 @@ from ptir.codegen.expressions.elementwise import ELEMENTWISE
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.families import stored as group_that_stores
 from ptir.codegen.fusion.graph import CHEAP, Graph, is_free, is_map, splat, weight
-from ptir.codegen.schedules.kernel import Group
+from ptir.codegen.schedules.kernel import Fusion
 from ptir.ir.program import Block
 
 DEEP = 64
@@ -23,31 +23,31 @@ DEEP = 64
 
 
 @dataclass(frozen=True)
-class Fused:
+class FusionPlan:
     """The groups in the order in which they run, and the values that lie in memory."""
 
     graph: Graph
-    groups: tuple[Group, ...]
-    stored: frozenset[int]
+    fusions: tuple[Fusion, ...]
+    materialized: frozenset[int]
 
     def is_stored(self, value: int) -> bool:
         """Whether kernels load the value; inputs and large constants are."""
-        return value in self.stored or value not in self.graph.maker
+        return value in self.materialized or value not in self.graph.maker
 
 
-def fuse(block: Block) -> Fused:
+def fuse(block: Block) -> FusionPlan:
     """The kernels of a straight-line block."""
     graph = Graph(block)
-    heroes = _absorbed(graph, _heroes(graph))
-    stored = _stored(graph, heroes)
-    made = {value for group in heroes for value in group.exits}
+    heroes = _with_prologues(graph, _hero_fusions(graph))
+    stored = _materialized(graph, heroes)
+    made = {value for fusion in heroes for value in fusion.outputs}
     maps = [
         group_that_stores(graph, value)
         for value in sorted(stored - made)
         if not _is_constant(graph, value)
     ]
     groups = sorted((*heroes, *maps), key=lambda group: group.position)
-    return Fused(graph, tuple(groups), frozenset(stored))
+    return FusionPlan(graph, tuple(groups), frozenset(stored))
 
 
 def _is_constant(graph: Graph, value: int) -> bool:
@@ -55,39 +55,39 @@ def _is_constant(graph: Graph, value: int) -> bool:
     return made is not None and made.op == "constant"
 
 
-def _heroes(graph: Graph) -> list[Group]:
+def _hero_fusions(graph: Graph) -> list[Fusion]:
     """A group for each hero that no earlier group took in; families are asked in table order."""
-    found: list[Group] = []
+    found: list[Fusion] = []
     taken = graph.taken
     for family in FAMILIES.values():
         for position in range(len(graph.block.instructions)):
-            group = None if position in taken else family.match(graph, position)
-            if group is not None and not group.members & taken:
-                found.append(group)
-                taken |= group.members
+            fusion = None if position in taken else family.match(graph, position)
+            if fusion is not None and not fusion.instructions & taken:
+                found.append(fusion)
+                taken |= fusion.instructions
     return found
 
 
-def _absorbed(graph: Graph, heroes: list[Group]) -> list[Group]:
+def _with_prologues(graph: Graph, heroes: list[Fusion]) -> list[Fusion]:
     """Groups whose results only others read that can compute them themselves move into those."""
-    made = {value: group for group in heroes for value in group.exits}
+    made = {value: group for group in heroes for value in group.outputs}
     fronts = {
         group: front
         for group in heroes
         if (front := FAMILIES[group.family].prologue_of(graph, group, made)) is not None
     }
-    wanted = Counter(prologue.exits[0] for _, prologue in fronts.values())
+    wanted = Counter(prologue.outputs[0] for _, prologue in fronts.values())
     gone = {v for v, n in wanted.items() if n == len(_kernels_reading(graph, v))}
     gone -= graph.outputs
-    kept: list[Group] = []
-    for group in heroes:
-        operand, prologue = fronts.get(group, (None, None))
-        if prologue is not None and prologue.exits[0] in gone:
-            own = (value for value in group.reads if value != operand)
-            reads = tuple(dict.fromkeys((*own, *prologue.reads)))
-            kept.append(replace(group, prologue=prologue, reads=reads))
-        elif not set(group.exits) <= gone or not group.exits:
-            kept.append(group)
+    kept: list[Fusion] = []
+    for fusion in heroes:
+        operand, prologue = fronts.get(fusion, (None, None))
+        if prologue is not None and prologue.outputs[0] in gone:
+            own = (value for value in fusion.inputs if value != operand)
+            reads = tuple(dict.fromkeys((*own, *prologue.inputs)))
+            kept.append(replace(fusion, prologue=prologue, inputs=reads))
+        elif not set(fusion.outputs) <= gone or not fusion.outputs:
+            kept.append(fusion)
     return kept
 
 
@@ -112,18 +112,18 @@ def _is_inlined(graph: Graph, position: int) -> bool:
 # --- what is stored ---
 
 
-def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
+def _materialized(graph: Graph, heroes: list[Fusion]) -> set[int]:
     """Values that are written to memory: exits, outputs, and what is dear and shared."""
-    stored = {value for group in heroes for value in group.exits}
+    stored = {value for group in heroes for value in group.outputs}
     made = frozenset(stored)
     stored |= {value for value in graph.outputs if value in graph.maker}
-    for group in heroes:
-        stored |= _exact(graph, group, made)
+    for fusion in heroes:
+        stored |= _must_materialize(graph, fusion, made)
     consumers: dict[int, set[int]] = {}
-    for number, group in enumerate(heroes):
-        for value in group.reads:
+    for number, fusion in enumerate(heroes):
+        for value in fusion.inputs:
             consumers.setdefault(value, set()).add(-1 - number)
-    claimed = {position for group in heroes for position in group.inside}
+    claimed = {position for group in heroes for position in group.all_instructions}
     stored |= _deep(graph, stored, claimed)
     for position in reversed(range(len(graph.block.instructions))):
         if position not in claimed:
@@ -131,12 +131,12 @@ def _stored(graph: Graph, heroes: list[Group]) -> set[int]:
     return stored
 
 
-def _exact(graph: Graph, group: Group, made: frozenset[int]) -> set[int]:
+def _must_materialize(graph: Graph, fusion: Fusion, made: frozenset[int]) -> set[int]:
     """Operands that a kernel reads too often, or too directly, to compute them while reading."""
-    shared = set(group.shares.values())
-    plain = (value for value in group.exact if value not in shared)
+    shared = set(fusion.output_aliases.values())
+    plain = (value for value in fusion.materialized if value not in shared)
     found = shared | {graph.behind_views(value, made) for value in plain}
-    found.update(FAMILIES[group.family].in_memory(graph, group, made))
+    found.update(FAMILIES[fusion.family].in_memory(graph, fusion, made))
     return {value for value in found if value in graph.maker}
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from ptir.backend.contract import Options
 from ptir.backend.kernel import Traits
 from ptir.codegen.fusion.graph import Graph
-from ptir.codegen.planning.fuse import Fused
-from ptir.codegen.planning.place import Place
-from ptir.codegen.schedules.kernel import Group, scratch_value
+from ptir.codegen.planning.buffer_slot import BufferSlot
+from ptir.codegen.planning.fuse import FusionPlan
+from ptir.codegen.schedules.kernel import Fusion, scratch_value
 from ptir.types import TensorType
 
 
@@ -25,8 +25,8 @@ from ptir.types import TensorType
 class Copy:
     """A copy between places that runs before the step it stands in front of."""
 
-    source: Place
-    target: Place
+    source: BufferSlot
+    target: BufferSlot
     nbytes: int
 
 
@@ -38,27 +38,27 @@ class MemoryPlan:
     outputs to the donated inputs that they are.
     """
 
-    places: dict[int, Place]
+    slots: dict[int, BufferSlot]
     copies: tuple[tuple[Copy, ...], ...]
-    outputs: tuple[Place, ...]
+    outputs: tuple[BufferSlot, ...]
     arena: int
     constants: tuple[int, ...]
 
 
 @dataclass
-class _Life:
+class _LiveRange:
     """A memory under planning: its values, when it is first written and last needed."""
 
     values: list[int]
     nbytes: int
     first: int
     last: int
-    place: Place | None = None
+    place: BufferSlot | None = None
 
 
 @dataclass
 class _Planner:
-    fused: Fused
+    fused: FusionPlan
     options: Options
     traits: Traits
     reads: list[tuple[int, ...]]
@@ -67,7 +67,7 @@ class _Planner:
     """The memories that each step needs while it runs."""
     over: list[frozenset[int]]
     """The operands that each step may write its exit over."""
-    lives: dict[int, _Life] = field(default_factory=dict[int, _Life])
+    lives: dict[int, _LiveRange] = field(default_factory=dict[int, _LiveRange])
     copies: list[list[Copy]] = field(default_factory=list[list[Copy]])
     pending: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
 
@@ -77,16 +77,18 @@ class _Planner:
 
     def plan(self) -> MemoryPlan:
         """Inputs and constants, then the steps in order, then outputs and the arena."""
-        steps = self.fused.groups
+        steps = self.fused.fusions
         self.copies = [[] for _ in range(len(steps) + 1)]
         for value in range(len(self.graph.block.inputs)):
-            self.lives[value] = _Life([value], 0, -1, len(steps), Place("input", value))
-        constants = tuple(v for v in sorted(self.fused.stored) if self._is_constant(v))
+            self.lives[value] = _LiveRange([value], 0, -1, len(steps), BufferSlot("input", value))
+        constants = tuple(v for v in sorted(self.fused.materialized) if self._is_constant(v))
         for number, value in enumerate(constants):
-            self.lives[value] = _Life([value], 0, -1, len(steps), Place("constant", number))
+            self.lives[value] = _LiveRange(
+                [value], 0, -1, len(steps), BufferSlot("constant", number)
+            )
         last = self._last_reads()
-        for step, group in enumerate(steps):
-            self._step(step, group, last)
+        for step, fusion in enumerate(steps):
+            self._step(step, fusion, last)
         outputs = self._outputs(len(steps))
         arena = self._pack()
         for step, source, target in self.pending:
@@ -100,7 +102,7 @@ class _Planner:
         made = self.graph.instruction(value)
         return made is not None and made.op == "constant"
 
-    def _place(self, value: int) -> Place:
+    def _place(self, value: int) -> BufferSlot:
         place = self.lives[value].place
         assert place is not None
         return place
@@ -112,18 +114,18 @@ class _Planner:
         found.update(dict.fromkeys(self.graph.outputs, len(self.reads)))
         return found
 
-    def _step(self, step: int, group: Group, last: dict[int, int]) -> None:
+    def _step(self, step: int, fusion: Fusion, last: dict[int, int]) -> None:
         for value in self.reads[step]:
             self.lives[value].last = max(self.lives[value].last, step)
         for number, type in enumerate(self.scratch[step]):
-            value = scratch_value(group, number)
-            self.lives[value] = _Life([value], max(1, type.nbytes), step, step)
-        for value in group.exits:
-            shared = group.shares.get(value)
+            value = scratch_value(fusion, number)
+            self.lives[value] = _LiveRange([value], max(1, type.nbytes), step, step)
+        for value in fusion.outputs:
+            shared = fusion.output_aliases.get(value)
             end = max(step, last.get(value, step))
             operands = sorted(self.over[step]) if shared is None else [shared]
             for operand in operands:
-                if self._may_take_over(operand, value, step, last, group):
+                if self._may_alias(operand, value, step, last, fusion):
                     life = self.lives[operand]
                     life.values.append(value)
                     life.last = max(life.last, end)
@@ -131,19 +133,21 @@ class _Planner:
                     break
             else:
                 nbytes = max(1, self.graph.type(value).nbytes)
-                self.lives[value] = _Life([value], nbytes, step, end)
+                self.lives[value] = _LiveRange([value], nbytes, step, end)
                 if shared is not None:
                     self.pending.append((step, shared, value))
 
-    def _may_take_over(
-        self, operand: int, exit: int, step: int, last: dict[int, int], group: Group
+    def _may_alias(
+        self, operand: int, exit: int, step: int, last: dict[int, int], fusion: Fusion
     ) -> bool:
         """Whether nobody needs the operand's memory as it is after ``step``, or during it."""
         life = self.lives[operand]
-        if any(value in group.exits for value in life.values):
+        if any(value in fusion.outputs for value in life.values):
             return False
         loaded = [value for value in self.reads[step] if value not in self.over[step]]
-        for target in group.shares.values() if loaded else ():  # nothing is read to store nothing
+        for target in (
+            fusion.output_aliases.values() if loaded else ()
+        ):  # nothing is read to store nothing
             loaded.remove(target)
         if any(value in loaded for value in life.values):  # the kernel itself reads it as it was
             return False
@@ -154,13 +158,13 @@ class _Planner:
         same = self.graph.type(operand) == self.graph.type(exit)  # it may become an output
         return same and self._is_given(life)
 
-    def _outputs(self, end: int) -> tuple[Place, ...]:
+    def _outputs(self, end: int) -> tuple[BufferSlot, ...]:
         """The place of each output; what is not a memory of its own is copied at the end."""
-        places: list[Place] = []
+        places: list[BufferSlot] = []
         used: set[int] = set()
         for number, value in enumerate(self.graph.block.outputs):
             life = self.lives[value]
-            own = Place("output", number)
+            own = BufferSlot("output", number)
             if id(life) not in used and (life.place is None or self._is_given(life)):
                 life.place = life.place or own
             else:
@@ -173,33 +177,35 @@ class _Planner:
             )
         return tuple(places)
 
-    def _is_given(self, life: _Life) -> bool:
+    def _is_given(self, life: _LiveRange) -> bool:
         """Whether a memory is a donated input that nothing else holds."""
         place = life.place
         if place is None or place.kind != "input" or place.number not in self.options.donated:
             return False
-        return not any(place.number in group for group in self.options.aliases)
+        return not any(place.number in fusion for fusion in self.options.aliases)
 
     def _pack(self) -> int:
         """Offsets in the arena, large memories first; returns the arena's size."""
         waiting = {id(life): life for life in self.lives.values() if life.place is None}
-        placed: list[tuple[int, _Life]] = []
+        placed: list[tuple[int, _LiveRange]] = []
         size = 0
         for life in sorted(waiting.values(), key=lambda life: (-life.nbytes, life.first)):
             offset = self._offset(life, placed)
-            life.place = Place("arena", offset)
+            life.place = BufferSlot("arena", offset)
             placed.append((offset, life))
             size = max(size, offset + life.nbytes)
         return size
 
-    def _offset(self, life: _Life, placed: Sequence[tuple[int, _Life]]) -> int:
+    def _offset(self, life: _LiveRange, placed: Sequence[tuple[int, _LiveRange]]) -> int:
         """The lowest offset at which nothing that lives at the same time is in the way."""
         others = (
             (offset, other.nbytes)
             for offset, other in placed
             if other.first <= life.last and life.first <= other.last
         )
-        return lowest_offset(others, life.nbytes, self.traits.alignment, self.traits.piece)
+        return lowest_offset(
+            others, life.nbytes, self.traits.alignment, self.traits.aligned_allocation_bytes
+        )
 
 
 def lowest_offset(
@@ -225,7 +231,7 @@ def up(value: int, to: int) -> int:
 
 
 def plan_memory(
-    fused: Fused,
+    plan: FusionPlan,
     reads: Iterable[tuple[int, ...]],
     scratch: Iterable[tuple[TensorType, ...]],
     over: Iterable[frozenset[int]],
@@ -236,4 +242,4 @@ def plan_memory(
 
     ``over`` are the operands that each may write its only exit over, where nobody needs them later.
     """
-    return _Planner(fused, options, traits, list(reads), list(scratch), list(over)).plan()
+    return _Planner(plan, options, traits, list(reads), list(scratch), list(over)).plan()

@@ -25,7 +25,7 @@ def refusal(query: OpQuery, traits: Traits, dots: Collection[str] = ()) -> str |
     if query.is_composite and query.name not in COMPOSITES:
         return f"{query.name} is fused from its lowering"
     for type in (*query.operands, *query.results):
-        if type.dtype == F64 and not traits.doubles:
+        if type.dtype == F64 and not traits.has_f64:
             return "the device has no f64"
     return COMPOSITES[query.name](query, dots) if query.is_composite else _op(query)
 

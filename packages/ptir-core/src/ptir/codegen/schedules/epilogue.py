@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ptir.codegen.expressions.expr import Expr, Var
-from ptir.codegen.expressions.index import Index, axis, digits, number
+from ptir.codegen.expressions.index import Index, axis, number, unravel_index
 from ptir.codegen.fusion.graph import Builder, Graph, Unfusible, follows
-from ptir.codegen.fusion.regions import exits
+from ptir.codegen.fusion.regions import region_outputs
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.kernel import Group, Site
+from ptir.codegen.schedules.kernel import EmitContext, Fusion
 from ptir.codegen.weights.panels import LANES
 from ptir.ir.program import Instruction
 
@@ -22,9 +22,9 @@ from ptir.ir.program import Instruction
 class Epilogue:
     """The instructions of a kernel, what it stores, and what those behind the hero read."""
 
-    members: frozenset[int]
-    exit: int
-    reads: frozenset[int]
+    instructions: frozenset[int]
+    output: int
+    inputs: frozenset[int]
 
 
 def epilogue(graph: Graph, position: int, places: Iterable[Index]) -> Epilogue:
@@ -37,7 +37,7 @@ def epilogue(graph: Graph, position: int, places: Iterable[Index]) -> Epilogue:
         return follows(after) and after.types[0].size == size
 
     members, exit = frozenset((position,)), hero
-    for value, inside in exits(graph, (hero,), joins):
+    for value, inside in region_outputs(graph, (hero,), joins):
         region = frozenset((position, *inside))
         if not _aligned(graph, hero, value, region, where):
             break
@@ -48,7 +48,7 @@ def epilogue(graph: Graph, position: int, places: Iterable[Index]) -> Epilogue:
     return Epilogue(members, exit, frozenset(reads))
 
 
-def with_epilogue(family: str, graph: Graph, position: int, vectors: int = 1) -> Group:
+def with_epilogue(family: str, graph: Graph, position: int, vectors: int = 1) -> Fusion:
     """The group of a hero and its epilogue, whose kernel holds so many whole vectors at a time.
 
     Elements after the last of those are held one by one.
@@ -61,46 +61,46 @@ def with_epilogue(family: str, graph: Graph, position: int, vectors: int = 1) ->
         starts = (axis("v", whole) * step + part * LANES for part in range(vectors))
         places += [start + axis("lane", LANES) for start in starts]
     found = epilogue(graph, position, places)
-    reads = tuple(sorted({*made.operands, *found.reads}))
-    return Group(family, found.members, reads, (found.exit,), position)
+    reads = tuple(sorted({*made.operands, *found.inputs}))
+    return Fusion(family, found.instructions, reads, (found.output,), position)
 
 
 def _aligned(
-    graph: Graph, hero: int, value: int, members: frozenset[int], places: tuple[Index, ...]
+    graph: Graph, hero: int, value: int, workgroup_size: frozenset[int], places: tuple[Index, ...]
 ) -> bool:
     """Whether ``value`` needs the hero's elements exactly where the kernel holds them."""
-    inside = {v for p in members for v in graph.results[p]}
+    inside = {v for p in workgroup_size for v in graph.results[p]}
     held = graph.type(hero)
     for flat in places:
-        at = (digits(flat, held.shape), Var(held.dtype, "held"))
+        at = (unravel_index(flat, held.shape), Var(held.dtype, "held"))
         try:
             builder = Builder(graph, lambda v: v not in inside, {hero: at})
-            builder.at(value, digits(flat, graph.type(value).shape))
+            builder.at(value, unravel_index(flat, graph.type(value).shape))
         except Unfusible:
             return False
     return True
 
 
-def builder_of(group: Group, site: Site) -> Builder:
+def builder_of(fusion: Fusion, context: EmitContext) -> Builder:
     """Expressions over what is stored outside of the group."""
-    inside = {v for p in group.members for v in site.graph.results[p]}
-    builder = site.builder()
-    builder.stored = lambda v: v not in inside and site.stored(v)
+    inside = {v for p in fusion.instructions for v in context.graph.results[p]}
+    builder = context.builder()
+    builder.stored = lambda v: v not in inside and context.is_materialized(v)
     return builder
 
 
 class HeroKernel:
     """What every kernel around one instruction, its *hero*, knows while it is written."""
 
-    def __init__(self, group: Group, site: Site) -> None:
-        self.group, self.site = group, site
-        self.made: Instruction = site.graph.block.instructions[group.detail]
-        self.writer: Writer = site.writer()
-        self.builder = builder_of(group, site)
+    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
+        self.group, self.context = fusion, context
+        self.made: Instruction = context.graph.block.instructions[fusion.detail]
+        self.writer: Writer = context.writer()
+        self.builder = builder_of(fusion, context)
 
     def store(self, flat: Index, expr: Expr) -> None:
         """Store the exit's element, or one per lane, where the hero's is ``expr``."""
-        hero, exit = self.site.graph.results[self.group.detail][0], self.group.exits[0]
+        hero, exit = self.context.graph.results[self.group.detail][0], self.group.outputs[0]
         store(self.writer, self.builder, (hero, expr), exit, flat)
 
 
@@ -108,7 +108,7 @@ def store(writer: Writer, builder: Builder, held: tuple[int, Expr], exit: int, f
     """Store the exit's element, or one per lane, where the hero's is what ``held`` says."""
     hero, expr = held
     graph = builder.graph
-    register = (digits(flat, graph.type(hero).shape), expr)
+    register = (unravel_index(flat, graph.type(hero).shape), expr)
     type = graph.type(exit)
-    found = builder.holding({hero: register}).at(exit, digits(flat, type.shape))
+    found = builder.holding({hero: register}).at(exit, unravel_index(flat, type.shape))
     writer.store(exit, type.dtype, flat, found)

@@ -18,11 +18,11 @@ from ptir.types import DType
 
 if TYPE_CHECKING:
     from ptir.codegen.fusion.graph import Graph
-    from ptir.codegen.schedules.kernel import Group, Kernel, Site
+    from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel
 
 Refusal: TypeAlias = Callable[[OpQuery, Collection[str]], str | None]
 """Why a composite is left to its lowering, or None; given a dialect's dot products."""
-Made: TypeAlias = "Mapping[int, Group]"
+Made: TypeAlias = "Mapping[int, Fusion]"
 """Values, and the groups that store them."""
 
 
@@ -55,16 +55,16 @@ class Family:
     """The composites that it takes whole, and when not."""
     measured: tuple[Literal["serial", "coop"], ...] = ()
     """The schedules whose tiles are measured with its kernels (``codegen.tuning.tune``)."""
-    written: str = ""
+    emit: str = ""
     """Where ``write(group, site)``, the serial kernel, is; in ``module`` where nothing is said."""
-    coop: str = ""
+    emit_cooperative: str = ""
     """Where ``coop(group, site)``, the kernel of work-groups, is. It may give None."""
     prologue: str = ""
     """Where ``prologue(graph, group, made)`` is: the operand that a group computes itself, and the
     group that does it elsewhere; or None."""
     materialized: str = ""
     """Where ``materialized(graph, group, made)`` is: values that must lie in memory besides
-    ``Group.exact``, when ``made`` do anyway."""
+    ``Fusion.materialized``, when ``made`` do anyway."""
     inlined: str = ""
     """Where ``inlined(graph, position)`` is: whether all who read an instruction that the family
     could anchor compute it themselves."""
@@ -73,47 +73,50 @@ class Family:
         return getattr(import_module(f"ptir.codegen.families.{module or self.module}"), name)
 
     @cached_property
-    def _match(self) -> Callable[[Graph, int], Group | None]:
-        found: Callable[[Graph, int], Group | None] = self._in("", "match")
+    def _match(self) -> Callable[[Graph, int], Fusion | None]:
+        found: Callable[[Graph, int], Fusion | None] = self._in("", "match")
         return found
 
-    def match(self, graph: Graph, position: int) -> Group | None:
+    def match(self, graph: Graph, position: int) -> Fusion | None:
         """The group around the instruction at a position where that is an anchor, or None."""
         made = graph.block.instructions[position]
         anchor = made.op in self.ops or (made.op == "composite" and made.name in self.composites)
         return self._match(graph, position) if anchor else None
 
     @cached_property
-    def _write(self) -> Callable[[Group, Site], Kernel]:
-        write: Callable[[Group, Site], Kernel] = self._in(self.written, "write")
+    def _write(self) -> Callable[[Fusion, EmitContext], Kernel]:
+        write: Callable[[Fusion, EmitContext], Kernel] = self._in(self.emit, "write")
         return write
 
-    def kernel(self, group: Group, site: Site) -> Kernel:
+    def kernel(self, fusion: Fusion, context: EmitContext) -> Kernel:
         """The kernel of a group in the site's schedule.
 
         A family without a coop form is written as for a CPU: one work-item per item.
         """
         made: Kernel | None = None
-        if site.coop and self.coop:
-            made = self._in(self.coop, "coop")(group, site.single())
+        if context.cooperative and self.emit_cooperative:
+            made = self._in(self.emit_cooperative, "coop")(fusion, context.scalar())
         if made is None:
-            return self._write(group, replace(site, coop=False))
-        fits = made.shared <= site.traits.shared and made.members <= site.traits.group
-        assert fits, f"{self.name}: {made.members} members share {made.shared} bytes"
+            return self._write(fusion, replace(context, cooperative=False))
+        fits = (
+            made.shared_bytes <= context.traits.shared_memory_bytes
+            and made.workgroup_size <= context.traits.max_workgroup_size
+        )
+        assert fits, f"{self.name}: {made.workgroup_size} members share {made.shared_bytes} bytes"
         return made
 
-    def prologue_of(self, graph: Graph, group: Group, made: Made) -> tuple[int, Group] | None:
+    def prologue_of(self, graph: Graph, fusion: Fusion, made: Made) -> tuple[int, Fusion] | None:
         """The operand that the group could compute itself, and the group that stores it now."""
         if not self.prologue:
             return None
-        found: tuple[int, Group] | None = self._in(self.prologue, "prologue")(graph, group, made)
+        found: tuple[int, Fusion] | None = self._in(self.prologue, "prologue")(graph, fusion, made)
         return found
 
-    def in_memory(self, graph: Graph, group: Group, made: frozenset[int]) -> Collection[int]:
-        """Values that must lie in memory besides ``Group.exact``."""
+    def in_memory(self, graph: Graph, fusion: Fusion, made: frozenset[int]) -> Collection[int]:
+        """Values that must lie in memory besides ``Fusion.materialized``."""
         if not self.materialized:
             return ()
-        found: Collection[int] = self._in(self.materialized, "materialized")(graph, group, made)
+        found: Collection[int] = self._in(self.materialized, "materialized")(graph, fusion, made)
         return found
 
     def is_inlined(self, graph: Graph, position: int) -> bool:

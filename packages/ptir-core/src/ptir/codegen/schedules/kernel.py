@@ -22,7 +22,7 @@ from ptir.types import BOOL, I32, TensorType
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class Fusion:
     """The instructions that become one kernel.
 
     ``reads`` are the values whose expressions it evaluates, ``exits`` the values that it stores.
@@ -33,23 +33,25 @@ class Group:
     """
 
     family: str
-    members: frozenset[Position]
-    reads: Unordered
-    exits: tuple[Value, ...]
+    instructions: frozenset[Position]
+    inputs: Unordered
+    outputs: tuple[Value, ...]
     detail: Annotated[Any, "position"] = None
-    exact: tuple[Value, ...] = ()
-    shares: Mapping[Value, Value] = field(default_factory=dict[int, int])
-    prologue: Group | None = None
+    materialized: tuple[Value, ...] = ()
+    output_aliases: Mapping[Value, Value] = field(default_factory=dict[int, int])
+    prologue: Fusion | None = None
 
     @property
-    def inside(self) -> frozenset[int]:
+    def all_instructions(self) -> frozenset[int]:
         """The instructions that the kernel computes as its own, its prologue's among them."""
-        return self.members | (self.prologue.inside if self.prologue else frozenset())
+        return self.instructions | (
+            self.prologue.all_instructions if self.prologue else frozenset()
+        )
 
     @property
     def position(self) -> int:
         """Where in the block the kernel may run: at its last instruction."""
-        return max(self.members)
+        return max(self.instructions)
 
 
 def alone(
@@ -58,44 +60,44 @@ def alone(
     position: int,
     exact: tuple[Value, ...] = (),
     in_place: bool = False,
-) -> Group:
+) -> Fusion:
     """The group of one instruction; its result may be written over its first operand."""
     made, results = graph.block.instructions[position], graph.results[position]
     shares = {results[0]: made.operands[0]} if in_place else {}
     exact += tuple(shares.values())
-    return Group(family, frozenset((position,)), made.operands, results, position, exact, shares)
+    return Fusion(family, frozenset((position,)), made.operands, results, position, exact, shares)
 
 
-SCRATCH_MOST = 8
+MAX_SCRATCH = 8
 """Most scratch memories of one group."""
 
 
-def scratch_value(group: Group, number: int) -> int:
+def scratch_value(fusion: Fusion, number: int) -> int:
     """The value number under which a group's scratch memory goes: negative, its own."""
-    return -1 - (group.position * SCRATCH_MOST + number)
+    return -1 - (fusion.position * MAX_SCRATCH + number)
 
 
 @dataclass(frozen=True, eq=False)
-class Code:
+class KernelCode:
     """The statements of a kernel and its arguments, and their text in the dialect they are for.
 
     Two of one compilation are equal where all that they say is, whatever they are rendered to.
     """
 
-    head: tuple[Statement, ...]
+    preamble: tuple[Statement, ...]
     """What every item would do in the same way."""
-    each: tuple[Statement, ...]
+    body: tuple[Statement, ...]
     """What is done by every item."""
     arguments: tuple[Argument, ...]
     dialect: Dialect
 
     @staticmethod
-    def of(writer: Writer) -> Code:
+    def of(writer: Writer) -> KernelCode:
         """What ``writer`` holds."""
-        return Code(*writer.body(), tuple(writer.arguments.values()), writer.dialect)
+        return KernelCode(*writer.body(), tuple(writer.arguments.values()), writer.dialect)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Code) and self._facts == other._facts)
+        return self is other or (isinstance(other, KernelCode) and self._facts == other._facts)
 
     def __hash__(self) -> int:
         return self._hash
@@ -103,7 +105,7 @@ class Code:
     @property
     def _facts(self) -> tuple[Hashable, ...]:
         # How many lanes a wide value has stands in no statement.
-        return self.head, self.each, self.arguments, self.dialect.lanes
+        return self.preamble, self.body, self.arguments, self.dialect.lanes
 
     @cached_property
     def _hash(self) -> int:
@@ -114,39 +116,39 @@ class Code:
         return Renderer(self.dialect, {a.name: a for a in self.arguments})
 
     @cached_property
-    def head_text(self) -> str:
+    def preamble_text(self) -> str:
         """The head as text."""
-        return self._renderer.lines(self.head)
+        return self._renderer.lines(self.preamble)
 
     @cached_property
-    def each_text(self) -> str:
+    def body_text(self) -> str:
         """What every item does as text."""
-        return self._renderer.lines(self.each)
+        return self._renderer.lines(self.body)
 
     @property
     def text(self) -> str:
         """All that one item does as text."""
-        return f"{self.head_text}\n{self.each_text}" if self.head else self.each_text
+        return f"{self.preamble_text}\n{self.body_text}" if self.preamble else self.body_text
 
     @property
     def printed(self) -> str:
         """The code in the text form of the kernel IR, which is no language's."""
-        return printed(Body(self.arguments, self.head, self.each))
+        return printed(Body(self.arguments, self.preamble, self.body))
 
-    def faults(self, members: int, nbytes: Mapping[str, int]) -> list[Fault]:
+    def faults(self, workgroup_size: int, nbytes: Mapping[str, int]) -> list[Fault]:
         """Every rule of a legal kernel that is broken, and where."""
-        all = (*self.head, *self.each)
-        return faults(all, self.arguments, members, self.dialect.lanes, nbytes)
+        all = (*self.preamble, *self.body)
+        return faults(all, self.arguments, workgroup_size, self.dialect.lanes, nbytes)
 
-    def guarded(self, items: int, members: int) -> Code:
+    def guarded(self, workgroups: int, workgroup_size: int) -> KernelCode:
         """The same where members of groups are the items, of which the last group may lack some."""
-        thread, group = Var(I32, "thread"), Axis("item", -(-items // members))
-        place = Index({group: members}) + axis("member", members)
+        thread, group = Var(I32, "thread"), Axis("item", -(-workgroups // workgroup_size))
+        place = Index({group: workgroup_size}) + axis("member", workgroup_size)
         item = Let(Var(I32, "item"), thread)
-        inside = Apply(BOOL, "lt", thread, Const(I32, items))
-        body = (item, *self.head, *self.each)
+        inside = Apply(BOOL, "lt", thread, Const(I32, workgroups))
+        body = (item, *self.preamble, *self.body)
         each = Let(thread, Coordinate(I32, place)), If(inside, body)
-        return replace(self, head=(), each=each)
+        return replace(self, preamble=(), body=each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,18 +161,18 @@ class Kernel:
     """
 
     family: str
-    code: Code
+    code: KernelCode
     values: tuple[int, ...]
-    items: int
-    group: Group
+    workgroups: int
+    fusion: Fusion
     scratch: tuple[TensorType, ...] = ()
-    over: frozenset[int] = frozenset()
-    members: int = 1
-    """Work-items of an item. More than one is a group (``Together``), in which every member runs
+    may_alias: frozenset[int] = frozenset()
+    workgroup_size: int = 1
+    """Work-items of an item. More than one is a group (``WorkgroupPrimitives``), in which every member runs
     head and body and finds its number in ``member``."""
-    shared: int = 0
+    shared_bytes: int = 0
     """Bytes that the members of a group share."""
-    then: Kernel | None = None
+    next: Kernel | None = None
     """What is launched right behind a kernel of groups: it sees all that these wrote. It belongs to
     the same group of instructions and has no scratch of its own."""
 
@@ -182,7 +184,7 @@ class Kernel:
     @property
     def statements(self) -> tuple[Statement, ...]:
         """All that one item does."""
-        return (*self.code.head, *self.code.each)
+        return (*self.code.preamble, *self.code.body)
 
     @property
     def body(self) -> str:
@@ -192,66 +194,77 @@ class Kernel:
     @property
     def launches(self) -> tuple[Kernel, ...]:
         """The kernel and what follows it."""
-        return (self, *(self.then.launches if self.then else ()))
+        return (self, *(self.next.launches if self.next else ()))
 
     def text(self, dialect: Dialect, name: str) -> str:
         """The kernel in the dialect."""
-        own = dialect.written(self, name)
+        own = dialect.whole_kernel(self, name)
         if own is not None:
             return own
         code = self.code
-        if self.members > 1:
-            return dialect.grouped(name, code.arguments, self.members, code.text)
-        return dialect.workers(name, code.arguments, code.head_text, code.each_text)
+        if self.workgroup_size > 1:
+            return dialect.workgroup_kernel(name, code.arguments, self.workgroup_size, code.text)
+        return dialect.kernel_with_preamble(
+            name, code.arguments, code.preamble_text, code.body_text
+        )
 
 
 @dataclass(frozen=True)
-class Site:
+class EmitContext:
     """What a family may look at while it writes: the graph, what is stored, and the device.
 
     ``tiles`` are the numbers that its schedules use on this device.
     """
 
     graph: Graph
-    stored: Callable[[int], bool]
+    is_materialized: Callable[[int], bool]
     dialect: Dialect
     traits: Traits
     tiles: Tiles
-    coop: bool = False
+    cooperative: bool = False
     """Whether kernels are work-groups, where their family has such a schedule."""
 
-    def single(self) -> Site:
+    def scalar(self) -> EmitContext:
         """The site as a coop schedule sees it: values are scalars."""
-        return replace(self, dialect=self.dialect.single())
+        return replace(self, dialect=self.dialect.scalar())
 
     def builder(self) -> Builder:
         """Expressions over what is stored."""
-        return Builder(self.graph, self.stored)
+        return Builder(self.graph, self.is_materialized)
 
     def writer(self) -> Writer:
         """An empty kernel body."""
         return Writer(self.dialect)
 
-    def items(self, pieces: int, work: int) -> int:
+    def workgroups(self, pieces: int, work: int) -> int:
         """Work-items for ``pieces`` equal pieces of ``work`` elementary operations in all.
 
         As many as there are pieces where an item is a thread of a group (``threads``).
         """
-        if self.coop:
+        if self.cooperative:
             return max(1, pieces)
-        most = max(1, work // self.tiles.least_work)
-        return max(1, min(pieces, self.traits.units * self.tiles.spread, most))
+        most = max(1, work // self.tiles.min_work)
+        return max(1, min(pieces, self.traits.compute_units * self.tiles.workgroups_per_unit, most))
 
 
-def finished(
-    group: Group,
+def finish_kernel(
+    fusion: Fusion,
     writer: Writer,
-    items: int,
+    workgroups: int,
     scratch: tuple[TensorType, ...] = (),
-    over: frozenset[int] = frozenset(),
-    members: int = 1,
+    may_alias: frozenset[int] = frozenset(),
+    workgroup_size: int = 1,
 ) -> Kernel:
     """The kernel that ``writer`` holds; of groups, where it has several ``members``."""
     values = tuple(writer.arguments)
-    groups = members, writer.shared_bytes
-    return Kernel(group.family, Code.of(writer), values, items, group, scratch, over, *groups)
+    groups = workgroup_size, writer.shared_bytes
+    return Kernel(
+        fusion.family,
+        KernelCode.of(writer),
+        values,
+        workgroups,
+        fusion,
+        scratch,
+        may_alias,
+        *groups,
+    )

@@ -14,14 +14,14 @@ from ptir.backend.kernel import KernelDevice
 from ptir.errors import UsageError, unknown_name
 from ptir.switches import SCHEDULE, SCHEDULES
 
-COOP_CLASSES: Final = frozenset(("gpu",))
+COOPERATIVE_CLASSES: Final = frozenset(("gpu",))
 """The classes of device (``Traits.device_class``) whose kernels are work-groups."""
 
 
 def schedule_of(device: KernelDevice) -> str:
     """The schedule of what is compiled now for ``device``; raises ``UsageError``."""
     forced = os.environ.get(SCHEDULE, "")
-    has_groups = device.dialect.together is not None and device.traits.group > 1
+    has_groups = device.dialect.workgroup is not None and device.traits.max_workgroup_size > 1
     if forced not in ("", *SCHEDULES):
         raise UsageError(f"{SCHEDULE}: {unknown_name('schedule', forced, SCHEDULES)}")
     if forced == "coop" and not has_groups:
@@ -31,4 +31,4 @@ def schedule_of(device: KernelDevice) -> str:
         )
     if forced:
         return forced
-    return "coop" if has_groups and device.traits.device_class in COOP_CLASSES else "serial"
+    return "coop" if has_groups and device.traits.device_class in COOPERATIVE_CLASSES else "serial"

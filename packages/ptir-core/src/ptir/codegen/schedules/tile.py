@@ -16,8 +16,8 @@ from ptir.codegen.expressions.expr import Cell, Coordinate, Expr, Var, carrier, 
 from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.kernel_ir.conditions import all_of, less
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.groups import Team
-from ptir.codegen.schedules.kernel import Site
+from ptir.codegen.schedules.kernel import EmitContext
+from ptir.codegen.schedules.workgroup import Workgroup
 from ptir.types import I32, DType
 
 SIDE: Final = 16
@@ -40,7 +40,7 @@ class Operand:
     says that neighbours along the depth lie side by side in memory, rather than lines.
     """
 
-    neighbours: Callable[[Index, Index], Sequence[Expr]]
+    values: Callable[[Index, Index], Sequence[Expr]]
     deep: bool
     per: int = 1
 
@@ -48,11 +48,11 @@ class Operand:
 class Tile:
     """A contraction of ``rows`` by ``columns`` over ``depth`` while its kernel is written."""
 
-    members: Final = SIDE * SIDE
+    workgroup_size: Final = SIDE * SIDE
 
     def __init__(
         self,
-        site: Site,
+        context: EmitContext,
         writer: Writer,
         dtype: DType,
         sizes: tuple[int, int, int],
@@ -60,11 +60,11 @@ class Tile:
         """``sizes`` are rows, columns and depth."""
         self.writer, self.dtype = writer, dtype
         self.rows, self.columns, self.depth = sizes
-        self.team = Team(writer, self.members)
+        self.workgroup = Workgroup(writer, self.workgroup_size)
         for most in MOST:
             self._high, self._wide = (min(most, -(-n // SIDE)) for n in sizes[:2])
             self.height, self.width = SIDE * self._high, SIDE * self._wide
-            if self._nbytes <= site.traits.shared:
+            if self._nbytes <= context.traits.shared_memory_bytes:
                 break
         self.down, self.across = -(-self.rows // self.height), -(-self.columns // self.width)
         self._sums = [
@@ -92,7 +92,7 @@ class Tile:
             (b, first[1], self.width, self.columns, writer.shared(self._held, self.width * DEPTH)),
         )
         slices = -(-self.depth // DEPTH)
-        with writer.loop(Axis("slice", slices), 0, slices, rolled=True):
+        with writer.loop(Axis("slice", slices), 0, slices, no_unroll=True):
             for operand, begin, size, limit, array in sides:
                 self._bring(operand, axis("slice", slices) * DEPTH, begin, size, limit, array)
             writer.barrier()
@@ -115,7 +115,7 @@ class Tile:
         """A slice of one operand into shared memory; zeros beyond its ends."""
         writer, per = self.writer, operand.per
         words = DEPTH // per
-        with self.team.own(size * words, "e") as own:
+        with self.workgroup.distribute(size * words, "e") as own:
             if operand.deep:
                 line, word = own // words, own % words
             else:
@@ -126,7 +126,7 @@ class Tile:
             inside = [less(one, most) for one, most, left in limits if left]
             with writer.when(all_of(inside)):
                 place = axis(at[0].name, limit), axis(at[1].name, self.depth // per) * per
-                for target, expr in zip(targets, operand.neighbours(*place), strict=True):
+                for target, expr in zip(targets, operand.values(*place), strict=True):
                     writer.put(array, target, expr, whole_word(self.dtype))
             if inside:
                 with writer.otherwise():
@@ -135,7 +135,7 @@ class Tile:
 
     def _multiply(self, a: str, b: str) -> None:
         """One step along the depth."""
-        writer, k, member = self.writer, axis("k", DEPTH), self.team.member
+        writer, k, member = self.writer, axis("k", DEPTH), self.workgroup.local_id
         rows, columns = (
             [Cell(self.dtype, array, k * size + begin + n * SIDE) for n in range(count)]
             for array, size, begin, count in (
@@ -150,7 +150,7 @@ class Tile:
 
     def _finish(self, first: tuple[Index, Index], finish: Finish) -> None:
         """Put the sums down, and go through them as results lie in memory."""
-        writer, member = self.writer, self.team.member
+        writer, member = self.writer, self.workgroup.local_id
         held = writer.shared(self._held, self.height * self.width)
         for m, line in enumerate(self._sums):
             for n, one in enumerate(line):
@@ -162,11 +162,11 @@ class Tile:
             return writer.let(writer.element(Cell(self.dtype, held, row * self.width + column)))
 
         size, limits = (self.height, self.width), (self.rows, self.columns)
-        finish_tile(self.team, size, first, limits, sum_at, finish)
+        finish_tile(self.workgroup, size, first, limits, sum_at, finish)
 
 
 def finish_tile(
-    team: Team,
+    workgroup: Workgroup,
     size: tuple[int, int],
     first: Sequence[Index],
     limits: tuple[int, int],
@@ -178,8 +178,8 @@ def finish_tile(
     ``sum_at`` gives the variable of a sum by row and column of the tile, which begins at ``first``;
     ``finish`` gets row, column and variable of those within ``limits``.
     """
-    writer, (height, width) = team.writer, size
-    with team.own(height * width, "e") as own:
+    writer, (height, width) = workgroup.writer, size
+    with workgroup.distribute(height * width, "e") as own:
         within = own // width, own % width
         at = [
             writer.let(Coordinate(I32, begin + one))

@@ -19,58 +19,64 @@ FEW: Final = 8
 class Tiles:
     """What one device is written for."""
 
-    rows: int = 8
+    gemm_rows: int = 8
     """Rows of a blocked product's tile."""
-    panels: int = 3
+    gemm_panels: int = 3
     """Panels of 16 outputs of a blocked product's tile; ``rows * panels`` vectors are held."""
-    byte_rows: int = 4
+    int8_rows: int = 4
     """Rows of the tile of a blocked product of bytes, which holds two vectors for each result."""
-    byte_panels: int = 3
+    int8_panels: int = 3
     """Panels of such a tile."""
-    digit_rows: int = 2
+    slice_rows: int = 2
     """Rows of the tile of a blocked product of digits: three vectors are held for each result."""
-    digit_panels: int = 2
+    slice_panels: int = 2
     """Panels of such a tile."""
-    chains: int = 4
+    accumulators: int = 4
     """Sums that a streamed product keeps apart, all rows together, to hide an addition's delay."""
-    ahead: int = 8192
+    prefetch_bytes: int = 8192
     """Bytes ahead of a streamed product's loads that the cache fetches weights; 0: it does not."""
-    keys: int = 16
+    attention_keys: int = 16
     """Keys whose scores attention holds at once: as many as a vector has lanes."""
-    threads: int = 64
+    independent_workgroup_size: int = 64
     """Members of a group that have nothing to do with each other."""
-    run_members: int = 128
+    map_workgroup_size: int = 128
     """Members of a group of a map, which have a run of neighbours each."""
-    row_members: int = 256
+    row_workgroup_size: int = 256
     """Most members of a group that has a row: a power of two."""
-    row_elements: int = 8
+    row_elements_per_thread: int = 8
     """Elements of a row from which another member pays."""
-    line_members: int = 256
+    sort_workgroup_size: int = 256
     """Members of a group that sorts or runs along a line: a power of two."""
-    block_members: int = 128
+    attention_workgroup_size: int = 128
     """Members of a group of attention: a power of two."""
-    block_rows: int = 16
+    attention_block_rows: int = 16
     """Most query rows that a group of attention has: a power of two."""
-    block_keys: int = 32
+    attention_block_keys: int = 32
     """Most keys that pass through its shared memory at once: a power of two."""
-    stretch: int = 256
+    min_keys_per_split: int = 256
     """Least keys that a group attends to where the keys of a query are split over groups."""
-    spread: int = 4
+    workgroups_per_unit: int = 4
     """Work-items per unit, so that a late one delays little."""
-    least_work: int = 1 << 13
+    min_work: int = 1 << 13
     """Elementary operations below which another work-item does not pay."""
 
 
 TILES: Final[dict[str, Tiles]] = {
     "cpu-avx512": Tiles(),  # 32 registers of 16 lanes: 24 sums, 3 weights, 1 factor
-    "cpu-avx512-amd": Tiles(ahead=0),  # Zen 4 is slower with it
-    "cpu-avx2": Tiles(rows=6, panels=1),  # 16 registers of 8 lanes, so a vector is two of them
-    "cpu-avx2-amd": Tiles(rows=6, panels=1, ahead=0),
-    "cpu-neon": Tiles(rows=6, panels=1),  # 32 registers of 4 lanes, so a vector is four of them
-    "gpu": Tiles(rows=4, panels=1, ahead=0),  # an item has few registers, and there are many items
+    "cpu-avx512-amd": Tiles(prefetch_bytes=0),  # Zen 4 is slower with it
+    "cpu-avx2": Tiles(
+        gemm_rows=6, gemm_panels=1
+    ),  # 16 registers of 8 lanes, so a vector is two of them
+    "cpu-avx2-amd": Tiles(gemm_rows=6, gemm_panels=1, prefetch_bytes=0),
+    "cpu-neon": Tiles(
+        gemm_rows=6, gemm_panels=1
+    ),  # 32 registers of 4 lanes, so a vector is four of them
+    "gpu": Tiles(
+        gemm_rows=4, gemm_panels=1, prefetch_bytes=0
+    ),  # an item has few registers, and there are many items
 }
 """By class of device (``Traits.device_class``)."""
-LEAST: Final = {"ahead": 0}
+LEAST: Final = {"prefetch_bytes": 0}
 """The least that a number may be, where that is not 1."""
 
 

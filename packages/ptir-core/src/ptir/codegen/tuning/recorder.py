@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from ptir.backend.kernel import KernelDevice
 
 if TYPE_CHECKING:
-    from ptir.codegen.planning.fuse import Fused
+    from ptir.codegen.planning.fuse import FusionPlan
 
-Recorder: TypeAlias = "Callable[[Fused], object]"
+Recorder: TypeAlias = "Callable[[FusionPlan], object]"
 
 
 @dataclass(eq=False)

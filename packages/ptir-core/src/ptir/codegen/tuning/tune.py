@@ -3,7 +3,7 @@
 While ``tuning`` lasts, programs that are compiled are recorded. At its end their products, and
 where kernels are groups their attention and row programs, are timed with the device's tiles and
 with candidates, one change after another, and what was fastest is kept for every later process
-(``ptir.codegen.schedules.tuned``).
+(``ptir.codegen.schedules.tuned_tiles``).
 """
 
 from __future__ import annotations
@@ -20,74 +20,80 @@ from ptir.backend.kernel import KernelDevice, Memory
 from ptir.codegen.artifact.binaries import built
 from ptir.codegen.expressions.expr import interned
 from ptir.codegen.families import FAMILIES
-from ptir.codegen.planning.fuse import Fused
-from ptir.codegen.schedules import tuned
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, scratch_value
+from ptir.codegen.planning.fuse import FusionPlan
+from ptir.codegen.schedules import tuned_tiles
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, scratch_value
 from ptir.codegen.schedules.schedules import schedule_of
 from ptir.codegen.schedules.tiles import Tiles
 from ptir.codegen.tuning.recorder import Recorded
 
 Changes = tuple[tuple[Mapping[str, int], ...], ...]
 
-CHANGES: Final[Changes] = (
-    tuple({"rows": r, "panels": p} for r, p in ((4, 3), (6, 1), (6, 4), (8, 2), (8, 3), (12, 2))),
-    tuple({"byte_rows": r, "byte_panels": p} for r, p in ((2, 4), (4, 2), (4, 3), (6, 2))),
+CANDIDATES: Final[Changes] = (
     tuple(
-        {"digit_rows": r, "digit_panels": p} for r, p in ((1, 3), (1, 4), (2, 2), (2, 3), (4, 1))
+        {"gemm_rows": r, "gemm_panels": p}
+        for r, p in ((4, 3), (6, 1), (6, 4), (8, 2), (8, 3), (12, 2))
     ),
-    tuple({"chains": n} for n in (1, 2, 4, 8)),
-    tuple({"ahead": n} for n in (0, 4096, 8192, 16384)),
-    tuple({"spread": n} for n in (1, 2, 4, 8)),
+    tuple({"int8_rows": r, "int8_panels": p} for r, p in ((2, 4), (4, 2), (4, 3), (6, 2))),
+    tuple(
+        {"slice_rows": r, "slice_panels": p} for r, p in ((1, 3), (1, 4), (2, 2), (2, 3), (4, 1))
+    ),
+    tuple({"accumulators": n} for n in (1, 2, 4, 8)),
+    tuple({"prefetch_bytes": n} for n in (0, 4096, 8192, 16384)),
+    tuple({"workgroups_per_unit": n} for n in (1, 2, 4, 8)),
 )
 """What is tried, one line after the other, each on top of the best so far."""
-COOP_CHANGES: Final[Changes] = (
-    tuple({"block_members": n} for n in (64, 128, 256)),
-    tuple({"block_rows": r, "block_keys": k} for r, k in ((8, 32), (8, 64), (16, 32), (16, 64))),
-    tuple({"stretch": n} for n in (64, 128, 256, 512, 1024)),
-    tuple({"spread": n} for n in (1, 2, 4, 8)),
-    tuple({"row_members": n} for n in (128, 256, 512)),
-    tuple({"row_elements": n} for n in (4, 8, 16)),
+COOPERATIVE_CANDIDATES: Final[Changes] = (
+    tuple({"attention_workgroup_size": n} for n in (64, 128, 256)),
+    tuple(
+        {"attention_block_rows": r, "attention_block_keys": k}
+        for r, k in ((8, 32), (8, 64), (16, 32), (16, 64))
+    ),
+    tuple({"min_keys_per_split": n} for n in (64, 128, 256, 512, 1024)),
+    tuple({"workgroups_per_unit": n} for n in (1, 2, 4, 8)),
+    tuple({"row_workgroup_size": n} for n in (128, 256, 512)),
+    tuple({"row_elements_per_thread": n} for n in (4, 8, 16)),
 )
 """What is tried where kernels are groups."""
-MEASURED: Final[Mapping[str, Changes]] = {"serial": CHANGES, "coop": COOP_CHANGES}
+MEASURED: Final[Mapping[str, Changes]] = {"serial": CANDIDATES, "coop": COOPERATIVE_CANDIDATES}
 """What is tried by schedule, on the kernels of families with that in ``Family.measured``."""
 MARGIN: Final = 0.03
 """How much faster a change must be to be taken."""
 REPEATS: Final = 5
 ROTATED: Final = 64 << 20
 """Bytes of weights that runs go through in turn, so that no cache holds them all."""
-TURNS: Final = 16
+LAUNCHES_PER_ROUND: Final = 16
 """Most of them, however small."""
 MOST: Final = 6
 """Most kernels of a family that are measured, those with most bytes first."""
 
-Timer = Callable[[Kernel, "Case"], float]
+Timer = Callable[[Kernel, "TuningTask"], float]
 
 
 @dataclass(frozen=True)
-class Case:
+class TuningTask:
     """A kernel of a recorded program."""
 
-    fused: Fused
-    group: Group
+    fused: FusionPlan
+    fusion: Fusion
     device: KernelDevice
 
     def kernel(self, tiles: Tiles) -> Kernel:
         """The kernel as it is written with ``tiles``."""
         device, coop = self.device, schedule_of(self.device) == "coop"
         graph, stored = self.fused.graph, self.fused.is_stored
-        site = Site(graph, stored, device.dialect, device.traits, tiles, coop)
-        return FAMILIES[self.group.family].kernel(self.group, site)
+        context = EmitContext(graph, stored, device.dialect, device.traits, tiles, coop)
+        return FAMILIES[self.fusion.family].kernel(self.fusion, context)
 
     def nbytes(self, kernel: Kernel) -> dict[int, int]:
         """The bytes behind each value that its launches use."""
-        types = {scratch_value(kernel.group, n): type for n, type in enumerate(kernel.scratch)}
+        types = {scratch_value(kernel.fusion, n): type for n, type in enumerate(kernel.scratch)}
         values = dict.fromkeys(value for each in kernel.launches for value in each.values)
         return {v: max(1, (types.get(v) or self.fused.graph.type(v)).nbytes) for v in values}
 
 
 @dataclass
-class Outcome:
+class TuningResult:
     """What a tuning found: filled in at its end."""
 
     tiles: Tiles
@@ -102,11 +108,11 @@ class Outcome:
 
 
 @contextmanager
-def tuning(opened: Recorded, timer: Timer | None = None) -> Iterator[Outcome]:
+def tuning(opened: Recorded, timer: Timer | None = None) -> Iterator[TuningResult]:
     """While it lasts programs are recorded; then their kernels are measured, the tiles chosen."""
-    recorded: list[Fused] = []
-    device, before = opened.device, tuned.chosen(opened.device)
-    outcome, around = Outcome(before, before), opened.recorder
+    recorded: list[FusionPlan] = []
+    device, before = opened.device, tuned_tiles.tiles_for(opened.device)
+    outcome, around = TuningResult(before, before), opened.recorder
     opened.recorder = recorded.append
     try:
         yield outcome
@@ -124,21 +130,21 @@ def tuning(opened: Recorded, timer: Timer | None = None) -> Iterator[Outcome]:
             search = _Search(cases, changes, timer or run_time)
             outcome.tiles = search.best(before)
             outcome.speedup = 1 / search.relative(outcome.tiles, before)
-            tuned.choose(device, outcome.tiles)
+            tuned_tiles.remember(device, outcome.tiles)
 
 
 def _distinct(
-    device: KernelDevice, family: str, recorded: Sequence[Fused], tiles: Tiles
-) -> list[Case]:
+    device: KernelDevice, family: str, recorded: Sequence[FusionPlan], tiles: Tiles
+) -> list[TuningTask]:
     """Different kernels of a family, those with most bytes first."""
-    found: dict[Hashable, tuple[int, Case]] = {}
-    for fused in recorded:
-        for group in fused.groups:
+    found: dict[Hashable, tuple[int, TuningTask]] = {}
+    for plan in recorded:
+        for group in plan.fusions:
             if group.family == family:
-                case = Case(fused, group, device)
+                case = TuningTask(plan, group, device)
                 kernel = case.kernel(tiles)
                 nbytes = sum(case.nbytes(kernel).values())
-                found.setdefault((kernel.code, kernel.members), (nbytes, case))
+                found.setdefault((kernel.code, kernel.workgroup_size), (nbytes, case))
     ordered = sorted(found.values(), key=lambda each: -each[0])
     return [case for _, case in ordered[:MOST]]
 
@@ -146,7 +152,7 @@ def _distinct(
 class _Search:
     """Tries changes one after the other; kernels of equal code and items are not timed again."""
 
-    def __init__(self, cases: Sequence[Case], changes: Changes, timer: Timer) -> None:
+    def __init__(self, cases: Sequence[TuningTask], changes: Changes, timer: Timer) -> None:
         self._cases, self._changes, self._timer = cases, changes, timer
         self._seconds: dict[Hashable, float] = {}
 
@@ -174,14 +180,14 @@ class _Search:
     def _time(self, number: int, tiles: Tiles) -> float:
         case = self._cases[number]
         kernel = case.kernel(tiles)
-        launched = ((each.code, each.items, each.members) for each in kernel.launches)
+        launched = ((each.code, each.workgroups, each.workgroup_size) for each in kernel.launches)
         key = number, *launched
         if key not in self._seconds:
             self._seconds[key] = self._timer(kernel, case)
         return self._seconds[key]
 
 
-def run_time(kernel: Kernel, case: Case) -> float:
+def run_time(kernel: Kernel, case: TuningTask) -> float:
     """Seconds of its launches: the median of several rounds over weights of ``ROTATED`` bytes."""
     device = case.device
     named = [(f"measured_{n}", each) for n, each in enumerate(kernel.launches)]
@@ -190,7 +196,7 @@ def run_time(kernel: Kernel, case: Case) -> float:
     sizes = case.nbytes(kernel)
     largest = max(sizes, key=lambda value: sizes[value])
     memories = {value: _filled(device, n) for value, n in sizes.items()}
-    count = max(1, min(TURNS, ROTATED // sizes[largest]))
+    count = max(1, min(LAUNCHES_PER_ROUND, ROTATED // sizes[largest]))
     turns: list[list[tuple[Any, int, int]]] = []
     held: list[Memory] = []
     for _ in range(count):
@@ -200,7 +206,7 @@ def run_time(kernel: Kernel, case: Case) -> float:
             bound = device.kernel(made, name, len(each.values))
             for position, value in enumerate(each.values):
                 device.bind(bound, position, memories[value])
-            turns[-1].append((bound, each.items, each.members))
+            turns[-1].append((bound, each.workgroups, each.workgroup_size))
         if len(turns) < count:
             memories[largest] = _filled(device, sizes[largest])
     rounds = [_round(device, turns) for _ in range(REPEATS + 1)]

@@ -14,7 +14,7 @@ from typing import Final
 from ptir.backend.contract import Derivation, derived_name
 from ptir.codegen.weights.filters import PackedFilters, convolution, packed_filters
 from ptir.codegen.weights.panels import LANES, LEAST, Panels
-from ptir.codegen.weights.parts import Parts, Span, spans
+from ptir.codegen.weights.split_parameters import Span, SplitParameters, spans
 from ptir.ir.graph import Ref, freeze, inline, source
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.rounded import BYTES, PAIRS
@@ -56,7 +56,7 @@ class _Packing:
         self.largest = largest
         self.inputs: list[tuple[Port, Ref]] = []
         self.derived: dict[str, Derivation] = {}
-        self.parts = Parts()
+        self.parts = SplitParameters()
 
     def given(self, port: Port, type: TensorType) -> Ref:
         """An input that stays as it is."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Expr, Load, compare, constant, select
-from ptir.codegen.expressions.index import Index, flatten
+from ptir.codegen.expressions.index import Index, ravel_index
 from ptir.codegen.expressions.movement import Coordinates
 from ptir.codegen.expressions.unpacked import UNPACK, place_in_panels
 from ptir.ir.attributes import Attributes
@@ -81,7 +81,7 @@ class Panels:
     def word(self, output: Index, input: Index) -> Index:
         """The 32-bit word in which a weight lies."""
         shape = (self.stored, (self.stride or self.inputs) // self.per, LANES)
-        return flatten((output // LANES, input // self.per, output % LANES), shape)
+        return ravel_index((output // LANES, input // self.per, output % LANES), shape)
 
     def pack(self, weight: Ref) -> Ref:
         """The packed parameter computed from the matrix, in movement ops."""

@@ -19,7 +19,7 @@ from ptir.codegen.expressions.index import Index
 from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Builder, Graph, splat
 from ptir.codegen.fusion.renumber import Value
-from ptir.codegen.weights.columns import panels_behind
+from ptir.codegen.weights.panel_views import panels_of_slices
 from ptir.codegen.weights.panels import Panels, panels_of
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, U32
@@ -80,7 +80,7 @@ class Quantized:
         """A word of an output's row."""
         return Load(U32, self.words, self.panels.word(output, word))
 
-    def raised(self, word: Expr, place: int) -> Expr:
+    def biased(self, word: Expr, place: int) -> Expr:
         """The value at a place of a word, plus ``unit``."""
         begin = self.format.codes.planes[0].place(place)
         lowest = FRACTION - self.bits  # where a value's lowest bit lies in the fraction
@@ -97,7 +97,7 @@ class Quantized:
         raised = Apply(F32, "mul", step, constant(F32, -self.unit))
         start = Apply(F32, "add", raised, self.offset(builder, output, group))
         held = self.word(output, word)
-        values = (self.raised(held, place) for place in range(self.per))
+        values = (self.biased(held, place) for place in range(self.per))
         return [Apply(F32, "fma", value, step, start) for value in values]
 
     def bytes_of(self, word: Expr) -> tuple[Expr, ...]:
@@ -144,7 +144,7 @@ class Quantized:
         return self._by_group(builder, self.bias, output, group)
 
     def _by_group(self, builder: Builder, value: int, output: Index, group: Index) -> Expr:
-        if panels_behind(builder.graph, value) is None:
+        if panels_of_slices(builder.graph, value) is None:
             output = self._inside(output)
         at = (output, group) if self.panels.layout == "oi" else (group, output)
         return cast(F32, builder.at(value, at))
@@ -167,7 +167,7 @@ def _spread(word: Expr) -> Expr:
     return word
 
 
-def parted(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+def deinterleaved(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     """Two words of bytes as ``bytes_of`` a word orders them: even places, then odd ones."""
     return _even(a, b), _even(_down(a), _down(b))
 
@@ -191,7 +191,7 @@ def quantized_weight(graph: Graph, made: Instruction | None, contract: int) -> Q
     """The packed weight that a ``dequantize`` stands for, or None."""
     if made is None or made.op != "dequantize" or made.types[0].dtype != F32:
         return None
-    found = panels_behind(graph, made.operands[0])
+    found = panels_of_slices(graph, made.operands[0])
     if found is None:
         return None
     bits, group = made.attributes["bits"], made.attributes["group"]
@@ -223,7 +223,7 @@ def _of_words(
         return None
     zero = _zero(graph, scale, bias)
     if panels.runs:  # scales lie like words, biases do not
-        scales = panels_behind(graph, scale)
+        scales = panels_of_slices(graph, scale)
         if scales is None or scales[1].runs != panels.runs or zero is None:
             return None
         scale = scales[0]

@@ -20,7 +20,7 @@ from ptir.codegen.expressions.bits import (
 )
 from ptir.codegen.expressions.elementwise import cast
 from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, compare, constant, select
-from ptir.codegen.expressions.index import Index, digits, number
+from ptir.codegen.expressions.index import Index, number, unravel_index
 from ptir.codegen.expressions.movement import limited
 from ptir.errors import UnsupportedError
 from ptir.types import F32, I32, U32
@@ -107,7 +107,7 @@ class _Place:
         """The bit of a block where a number begins."""
         found = number(plane.first)
         for value, digit in zip(
-            digits(place, [d.size for d in plane.order]), plane.order, strict=True
+            unravel_index(place, [d.size for d in plane.order]), plane.order, strict=True
         ):
             found = found + value * digit.step
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ptir.backend.kernel import Argument, Dialect, Together, WholeKernel
+from ptir.backend.kernel import Argument, Dialect, WholeKernel, WorkgroupPrimitives
 from ptir.codegen.lowering.table import EVERYTHING
 from ptir.codegen.wgsl.ops import TYPES, applied, literal
 from ptir.types import F32, DType
@@ -13,14 +13,14 @@ from ptir.types import F32, DType
 DEFAULT: Final = 8
 """Storage buffers of a kernel that every device of WebGPU allows."""
 
-TOGETHER: Final = Together(
+WORKGROUP: Final = WorkgroupPrimitives(
     kernel="@compute @workgroup_size({2}) fn {0}({1})",
-    item="i32(of_group.x)",
-    member="i32(of_member.x)",
+    workgroup_id="i32(of_group.x)",
+    local_id="i32(of_member.x)",
     barrier="storageBarrier(); workgroupBarrier();",
-    shared="var<workgroup> {1}: array<{0}, {2}>;",
-    words="let {0} = {1}[({2}) / 4];",
-    put="{0}[({1}) / 4] = vec4<u32>({2}, {3}, {4}, {5});",
+    shared_array="var<workgroup> {1}: array<{0}, {2}>;",
+    load_vector="let {0} = {1}[({2}) / 4];",
+    store_vector="{0}[({1}) / 4] = vec4<u32>({2}, {3}, {4}, {5});",
 )
 """Groups without exchanges: subgroups are no part of WebGPU's defaults."""
 
@@ -33,17 +33,17 @@ class Wgsl(Dialect):
 
     name = "wgsl"
     lanes = 1
-    together = TOGETHER
+    workgroup = WORKGROUP
     lacks = EVERYTHING
 
     def __init__(self, buffers: int = DEFAULT) -> None:
-        self.buffers = buffers
+        self.max_buffers = buffers
 
-    def written(self, kernel: WholeKernel, name: str) -> str:
+    def whole_kernel(self, kernel: WholeKernel, name: str) -> str:
         """An entry point with its buffers."""
         from ptir.codegen.wgsl.render import module_of
 
-        return module_of(kernel, name, self.lacks, self.buffers).text
+        return module_of(kernel, name, self.lacks, self.max_buffers).text
 
     def type(self, dtype: DType, width: int = 1) -> str:
         """One of the four."""

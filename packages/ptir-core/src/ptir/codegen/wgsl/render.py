@@ -45,7 +45,7 @@ class Renderer:
         self._arguments = {argument.name for argument in body.arguments}
         statements = Seen(body).statements
         self.shared = [s for s in statements if isinstance(s, nodes.Array) and s.shared]
-        self.atomic = {s.memory for s in statements if isinstance(s, nodes.StoreBits)}
+        self.atomic = {s.memory for s in statements if isinstance(s, nodes.StorePacked)}
         self.vectors = vectors(body) - elements(body)
         self._held = {argument.name: argument.dtype for argument in body.arguments}
         self._held |= {s.name: s.dtype for s in statements if isinstance(s, nodes.Array)}
@@ -106,7 +106,7 @@ class Renderer:
         atomic = one.memory in self.atomic
         yield f"atomicStore(&{place}, {value});" if atomic else f"{place} = {value};"
 
-    def bits_stored(self, one: nodes.StoreBits) -> Iterable[str]:
+    def bits_stored(self, one: nodes.StorePacked) -> Iterable[str]:
         """Bits are cleared, then set: others' bits are never touched."""
         place = f"&{self.memory(one.memory)}[{self.index(one.at)}]"
         yield f"atomicAnd({place}, ~{self.text(one.mask)});"
@@ -192,7 +192,7 @@ LINES: Final[Lines] = {
     nodes.Assign: lambda r, s: [f"{safe(s.variable.name)} = {r.text(s.value)};"],
     nodes.Array: Renderer.array,
     nodes.Store: Renderer.stored,
-    nodes.StoreBits: Renderer.bits_stored,
+    nodes.StorePacked: Renderer.bits_stored,
     nodes.LoadWords: Renderer.words,
     nodes.StoreWords: Renderer.words_stored,
     nodes.Break: lambda r, s: ["break;"],
@@ -220,8 +220,8 @@ def module(
     name: str,
     statements: Sequence[nodes.Statement],
     arguments: Sequence[Argument],
-    items: int,
-    members: int,
+    workgroups: int,
+    workgroup_size: int,
     lacks: Iterable[str],
     most: int,
 ) -> Module:
@@ -230,19 +230,19 @@ def module(
     plain = lowered(given, frozenset(lacks))
     names = joined(plain, most)
     body = lowered(plain, (), most)
-    groups = -(-items // INVOCATIONS) if members == 1 else items
+    groups = -(-workgroups // INVOCATIONS) if workgroup_size == 1 else workgroups
     wide = max(1, min(groups, WIDEST))
-    text = written(name, body, items, members)
+    text = written(name, body, workgroups, workgroup_size)
     return Module(text, layout(body, names), (wide, -(-groups // wide)))
 
 
-def written(name: str, body: Body, items: int, members: int) -> str:
+def written(name: str, body: Body, workgroups: int, workgroup_size: int) -> str:
     """The text of a lowered kernel; a group of one member has many items."""
     r = Renderer(name, body)
-    size, numbers = (INVOCATIONS, ALONE) if members == 1 else (members, TOGETHER)
+    size, numbers = (INVOCATIONS, ALONE) if workgroup_size == 1 else (workgroup_size, TOGETHER)
     lines = [*r.declarations(), f"@compute @workgroup_size({size})", HEADER.format(name)]
     lines += [f"  {line}" for line in numbers.format(size).splitlines()]
-    lines += [f"  if (item < {items}i) {{", *r.lines(body.statements, 2), "  }", "}"]
+    lines += [f"  if (item < {workgroups}i) {{", *r.lines(body.statements, 2), "  }", "}"]
     return "\n".join(lines)
 
 
@@ -260,5 +260,5 @@ let member: i32 = i32(of_member.x);"""
 
 def module_of(kernel: WholeKernel, name: str, lacks: Iterable[str], most: int) -> Module:
     """A kernel of a family."""
-    given = kernel.statements, kernel.arguments, kernel.items, kernel.members
+    given = kernel.statements, kernel.arguments, kernel.workgroups, kernel.workgroup_size
     return module(name, *given, lacks, most)

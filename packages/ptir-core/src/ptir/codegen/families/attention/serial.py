@@ -21,7 +21,7 @@ from ptir.codegen.expressions.expr import (
     constant,
     select,
 )
-from ptir.codegen.expressions.index import Axis, Index, axis, digits, flatten, number
+from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index, unravel_index
 from ptir.codegen.families.attention import softmax
 from ptir.codegen.families.cache.serial import append, is_update
 from ptir.codegen.fusion.graph import Graph
@@ -30,8 +30,8 @@ from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.nodes import Store
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.folds import pairwise
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.codegen.schedules.accumulators import pairwise
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
 from ptir.types import F32, I32, I64
 
 NEARER: Final = 4
@@ -41,19 +41,19 @@ MOST, TOTAL, NOW = (Var(F32, name) for name in ("most", "total", "now"))
 
 
 @dataclass(frozen=True)
-class Attending:
+class AttentionDetail:
     """One attention call and the cache updates that run in its kernel, by result."""
 
     position: Position
     updates: tuple[Position, ...] = ()
 
 
-def match(graph: Graph, position: int) -> Group:
+def match(graph: Graph, position: int) -> Fusion:
     """The group of an attention composite."""
     made = graph.block.instructions[position]
     stored = tuple(_stored(graph, position, value) for value in made.operands[1:3])
     updates = _updates(graph, position, stored)
-    attention = Attending(position, updates)
+    attention = AttentionDetail(position, updates)
     results = [graph.results[p][0] for p in updates]
     shares = {
         result: graph.block.instructions[p].operands[0]
@@ -67,9 +67,9 @@ def match(graph: Graph, position: int) -> Group:
         members |= _between(graph, behind, value)
     written = {v for p in updates for v in graph.block.instructions[p].operands}
     reads = (set(operands) | written) - set(results)
-    exits = (exit, *results)
+    outputs = (exit, *results)
     exact = tuple(shares.values()) if updates else stored
-    return Group("attention", members, tuple(sorted(reads)), exits, attention, exact, shares)
+    return Fusion("attention", members, tuple(sorted(reads)), outputs, attention, exact, shares)
 
 
 def _stored(graph: Graph, position: int, value: int) -> int:
@@ -118,19 +118,19 @@ class Attention:
     head: Index
     """The batch and the key head at hand."""
 
-    def __init__(self, group: Group, site: Site) -> None:
-        self.group, self.site = group, site
-        self.graph = site.graph
-        detail: Attending = group.detail
+    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
+        self.fusion, self.context = fusion, context
+        self.graph = context.graph
+        detail: AttentionDetail = fusion.detail
         self.made = self.graph.block.instructions[detail.position]
         self.updates = detail.updates
-        self.writer: Writer = site.writer()
-        self.builder = site.builder()
+        self.writer: Writer = context.writer()
+        self.builder = context.builder()
         self.B, self.H, self.T, self.D = self.graph.type(self.made.operands[0]).shape
         self.G, self.C = self.graph.type(self.made.operands[1]).shape[1:3]
         self.share = self.H // self.G
-        self.lanes = site.dialect.lanes
-        self.keys = site.tiles.keys
+        self.lanes = context.dialect.lanes
+        self.keys = context.tiles.attention_keys
         self.whole = self.D // self.lanes if self.D % self.lanes == 0 else 0
         self.lane = Axis("lane", self.lanes)
         self.j = Index({Axis("j", self.C): 1})
@@ -142,7 +142,7 @@ class Attention:
         """A loop over queries, or over key heads where items append to them."""
         for operand in self.made.operands[1:3]:
             stored = self.graph.behind_views(operand)
-            self.writer.fetch_ahead(stored, self.site.tiles.ahead // NEARER)
+            self.writer.prefetch(stored, self.context.tiles.prefetch_bytes // NEARER)
         heads, entries = (self.G, 1) if self.updates else (self.H, self.T)
         return self._shared_out(heads, entries)
 
@@ -150,12 +150,12 @@ class Attention:
         """The kernel whose items have runs of so many entries of so many heads."""
         assert self.keys == self.lanes, "scores are held one per lane"
         writer, outer = self.writer, self.B * heads * entries
-        items = self.site.items(outer, self.B * self.H * self.T * self.C * self.D // 2)
-        first, last = writer.share(outer, items)
+        workgroups = self.context.workgroups(outer, self.B * self.H * self.T * self.C * self.D // 2)
+        first, last = writer.work_range(outer, workgroups)
         self._declare_arrays()
         with writer.loop(Axis("e", outer), first, last):
-            self._entry(*digits(axis("e", outer), (self.B, heads, entries)))
-        return finished(self.group, writer, items)
+            self._entry(*unravel_index(axis("e", outer), (self.B, heads, entries)))
+        return finish_kernel(self.fusion, writer, workgroups)
 
     def _declare_arrays(self) -> None:
         """The private arrays of single queries: scores of a block, and the query."""
@@ -183,7 +183,7 @@ class Attention:
 
     def _owned(self, row: Index, head: Index) -> None:
         """Append a key head's new entries, then attend with every query head that uses it."""
-        for position, result in zip(self.updates, self.group.exits[1:], strict=True):
+        for position, result in zip(self.updates, self.fusion.outputs[1:], strict=True):
             made = self.graph.block.instructions[position]
             with self.writer.scope():
                 append(self.writer, self.builder, made, result, (row, head, number(0)))
@@ -310,11 +310,11 @@ class Attention:
 
     def _store(self, at: tuple[Index, ...], found: Expr) -> None:
         """Write one element, or one per lane, where the views behind the call put it."""
-        value = self.group.exits[0]
-        detail: Attending = self.group.detail
+        value = self.fusion.outputs[0]
+        detail: AttentionDetail = self.fusion.detail
         hero, shape = self.graph.results[detail.position][0], self.graph.type(value).shape
         here = self.graph.through(hero, value, at)
-        self.writer.store(value, F32, flatten(here, shape), found)
+        self.writer.store(value, F32, ravel_index(here, shape), found)
 
     def _each(self, body: Any) -> None:
         """Call ``body`` with every place of a head: whole vectors, or single elements."""

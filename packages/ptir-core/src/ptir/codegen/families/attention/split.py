@@ -16,47 +16,49 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var, as_index, constant
-from ptir.codegen.expressions.index import Axis, Index, axis, digits, flatten, number
+from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index, unravel_index
 from ptir.codegen.families.attention import softmax
-from ptir.codegen.families.attention.coop import ZERO, TeamAttention, block_of
+from ptir.codegen.families.attention.cooperative import ZERO, CooperativeAttention, block_of
 from ptir.codegen.families.attention.serial import NOW, TOTAL, Attention
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Read
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished, scratch_value
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel, scratch_value
 from ptir.types import BOOL, F32, I32, TensorType
 
 MOSTS, TOTALS, VALUES = range(3)
 """The scratch memories: ``[part, row]`` of each key head, and ``[part, row, place]``."""
 
 
-def coop(group: Group, site: Site) -> Kernel | None:
+def coop(fusion: Fusion, context: EmitContext) -> Kernel | None:
     """A group per block of rows and part; None where no block fits into shared memory."""
-    whole = TeamAttention(group, site)
-    block = block_of(whole.rows, whole.D, site)
+    whole = CooperativeAttention(fusion, context)
+    block = block_of(whole.rows, whole.D, context)
     if block is None:
         return None
     entries = 1 if whole.updates else -(-whole.rows // block.rows)
-    parts = parts_of(site, whole.B * whole.G * entries, whole.C)
+    parts = splits_of(context, whole.B * whole.G * entries, whole.C)
     if parts == 1:
         return whole.kernel_of_groups(block)
-    split = SplitAttention(group, site, parts)
+    split = SplitAttention(fusion, context, parts)
     made = replace(split.kernel_of_groups(block), scratch=split.scratch)
-    return replace(made, then=Combination(group, site, split).kernel())
+    return replace(made, next=SplitReduction(fusion, context, split).kernel())
 
 
-def parts_of(site: Site, groups: int, capacity: int) -> int:
+def splits_of(context: EmitContext, groups: int, capacity: int) -> int:
     """Parts of the keys of each group: 1 where groups keep all units busy or the cache is short."""
-    units, tiles = site.traits.units, site.tiles
+    units, tiles = context.traits.compute_units, context.tiles
     if groups >= units:
         return 1
-    return max(1, min(units * tiles.spread // groups, capacity // tiles.stretch))
+    return max(
+        1, min(units * tiles.workgroups_per_unit // groups, capacity // tiles.min_keys_per_split)
+    )
 
 
-class SplitAttention(TeamAttention):
+class SplitAttention(CooperativeAttention):
     """The kernel of the parts."""
 
-    def __init__(self, group: Group, site: Site, parts: int) -> None:
-        super().__init__(group, site)
+    def __init__(self, fusion: Fusion, context: EmitContext, parts: int) -> None:
+        super().__init__(fusion, context)
         self.parts = parts
 
     @property
@@ -65,11 +67,11 @@ class SplitAttention(TeamAttention):
         rows = self.B * self.G * self.parts * self.rows
         return tuple(TensorType(F32, (size,)) for size in (rows, rows, rows * self.D))
 
-    def left(self, what: int, heads: Index, part: Index, row: Index) -> tuple[int, Index]:
+    def partial_result(self, what: int, heads: Index, part: Index, row: Index) -> tuple[int, Index]:
         """A scratch memory, and where the row's element or the first of its places is."""
         sizes = self.B * self.G, self.parts, self.rows
-        at = flatten((heads, part, row), sizes)
-        return scratch_value(self.group, what), at * self.D if what == VALUES else at
+        at = ravel_index((heads, part, row), sizes)
+        return scratch_value(self.fusion, what), at * self.D if what == VALUES else at
 
     def _bound(self, one: Expr) -> Index:
         """A position, an end or a number of keys."""
@@ -111,20 +113,20 @@ class SplitAttention(TeamAttention):
         writer, heads = self.writer, self.row * self.G + self.head
         for begin, one in self._results:
             with self._own_result(begin) as at, self._inside(at // self.D) as row:
-                value, first = self.left(VALUES, heads, self.part, row)
+                value, first = self.partial_result(VALUES, heads, self.part, row)
                 place = self._named(at % self.D, self.D)
                 writer.store(value, F32, first + place, one)
-        with self.team.own(self.block.rows, "r") as r, self._inside(r) as row:
+        with self.workgroup.distribute(self.block.rows, "r") as r, self._inside(r) as row:
             for what, array in ((MOSTS, self.mosts), (TOTALS, self.totals)):
-                value, at = self.left(what, heads, self.part, row)
+                value, at = self.partial_result(what, heads, self.part, row)
                 writer.store(value, F32, at, Read(F32, array, r))
 
 
-class Combination(Attention):
+class SplitReduction(Attention):
     """The kernel that brings parts together: a member per result."""
 
-    def __init__(self, group: Group, site: Site, split: SplitAttention) -> None:
-        super().__init__(group, site)
+    def __init__(self, fusion: Fusion, context: EmitContext, split: SplitAttention) -> None:
+        super().__init__(fusion, context)
         self.split = split
 
     def kernel(self) -> Kernel:
@@ -132,17 +134,17 @@ class Combination(Attention):
         writer, split = self.writer, self.split
         sizes = self.B, self.G, split.rows, self.D
         count = math.prod(sizes)
-        members = self.site.tiles.block_members
-        items = -(-count // members)
-        at = axis("item", items) * members + axis("member", members)
+        members = self.context.tiles.attention_workgroup_size
+        workgroups = -(-count // members)
+        at = axis("item", workgroups) * members + axis("member", members)
         with writer.when(less(at, count) if count % members else None):
-            found = digits(writer.let_index(at, count), sizes)
+            found = unravel_index(writer.let_index(at, count), sizes)
             row, head, r, place = map(writer.let_index, found, sizes)
             step, within = r // split.share, r % split.share
             self._combine(row * self.G + head, r, place)
             where = row, head * split.share + within, step, place
             self._store(where, Apply(F32, "div", RESULT, softmax.divisor(TOTAL)))
-        return finished(self.group, writer, items, members=members)
+        return finish_kernel(self.fusion, writer, workgroups, workgroup_size=members)
 
     def _combine(self, heads: Index, r: Index, place: Index) -> None:
         """The greatest maximum, then sums and values scaled to it and added part after part."""
@@ -150,7 +152,7 @@ class Combination(Attention):
         part = axis("part", parts)
 
         def left(what: int, further: Index) -> Expr:
-            value, at = self.split.left(what, heads, part, r)
+            value, at = self.split.partial_result(what, heads, part, r)
             return Load(F32, value, at + further)
 
         one = number(0)

@@ -26,8 +26,8 @@ from ptir.codegen.families.attention import softmax
 from ptir.codegen.families.attention.serial import Attention
 from ptir.codegen.kernel_ir.conditions import all_of, less
 from ptir.codegen.kernel_ir.nodes import Store
-from ptir.codegen.kernel_ir.values import Here, Read
-from ptir.codegen.schedules.kernel import Group, Kernel, Site
+from ptir.codegen.kernel_ir.values import Hoisted, Read
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel
 from ptir.types import BOOL, F32, I32
 
 KEYS: Final = 32
@@ -40,17 +40,17 @@ MOST, TOTAL, NOW, KEEP = (Var(F32, name, True) for name in ("most", "total", "no
 LOW, HIGH = (Var(I32, name, True) for name in ("low", "high"))
 
 
-def write(group: Group, site: Site) -> Kernel:
+def write(fusion: Fusion, context: EmitContext) -> Kernel:
     """Tiles of queries where one is full and no item appends, else queries one by one."""
-    made = TiledAttention(group, site)
-    return (Attention(group, site) if made.updates or not made.tiles else made).kernel()
+    made = TiledAttention(fusion, context)
+    return (Attention(fusion, context) if made.updates or not made.tiles else made).kernel()
 
 
 class TiledAttention(Attention):
     """One attention call whose queries are attended to as vectors, while its kernel is written."""
 
-    def __init__(self, group: Group, site: Site) -> None:
-        super().__init__(group, site)
+    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
+        super().__init__(fusion, context)
         self.tiles, self.left = divmod(self.T, self.lanes)
 
     def kernel(self) -> Kernel:
@@ -140,7 +140,7 @@ class TiledAttention(Attention):
     def _position(self, offset: Index, last: Var | None) -> Expr:
         """A position of the block; none that no query sees."""
         here = Coordinate(I32, J + offset)
-        return here if last is None else Here(Apply(I32, "min", here, last))
+        return here if last is None else Hoisted(Apply(I32, "min", here, last))
 
     def _sees(self, offset: Index) -> Expr:
         """Whether a lane's query sees a key of the block."""

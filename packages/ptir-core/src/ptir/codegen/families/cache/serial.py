@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ptir.codegen.expressions.expr import Apply, Coordinate, as_index, compare
-from ptir.codegen.expressions.index import Axis, Index, axis, digits, flatten, number
+from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index, unravel_index
 from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.groups import threads
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, alone, finished
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, alone, finish_kernel
+from ptir.codegen.schedules.workgroup import independent
 from ptir.ir.program import Instruction
 from ptir.types import BOOL, I32
 
@@ -23,21 +23,21 @@ def is_update(made: Instruction | None) -> bool:
     return made is not None and made.op == "composite" and made.name == "cache_update"
 
 
-def match(graph: Graph, position: int) -> Group:
+def match(graph: Graph, position: int) -> Fusion:
     """Every cache update on its own."""
     return alone("cache", graph, position, in_place=True)
 
 
-def write(group: Group, site: Site) -> Kernel:
+def write(fusion: Fusion, context: EmitContext) -> Kernel:
     """An item writes a run of (row, head, step) entries."""
-    made = site.graph.block.instructions[group.detail]
-    b, h, t, _ = site.graph.type(made.operands[1]).shape
-    writer, entries = site.writer(), b * h * t
-    items = site.items(entries, site.graph.type(made.operands[1]).size * 2)
-    with writer.loop(Axis("e", entries), *writer.share(entries, items)):
-        row, head, step = digits(axis("e", entries), (b, h, t))
-        append(writer, site.builder(), made, group.exits[0], (row, head, step))
-    return finished(group, writer, items)
+    made = context.graph.block.instructions[fusion.detail]
+    b, h, t, _ = context.graph.type(made.operands[1]).shape
+    writer, entries = context.writer(), b * h * t
+    workgroups = context.workgroups(entries, context.graph.type(made.operands[1]).size * 2)
+    with writer.loop(Axis("e", entries), *writer.work_range(entries, workgroups)):
+        row, head, step = unravel_index(axis("e", entries), (b, h, t))
+        append(writer, context.builder(), made, fusion.outputs[0], (row, head, step))
+    return finish_kernel(fusion, writer, workgroups)
 
 
 def append(
@@ -50,7 +50,7 @@ def append(
     with written(writer, builder, (start, count), row, step, capacity) as place:
 
         def copy(at: Index) -> None:
-            target = flatten((row, head, place, at), type.shape)
+            target = ravel_index((row, head, place, at), type.shape)
             writer.store(result, type.dtype, target, builder.at(new, (*entry, at)))
 
         whole = size // lanes
@@ -85,4 +85,4 @@ def written(
         yield as_index(place, 0, capacity - 1)
 
 
-coop = threads(write)
+coop = independent(write)

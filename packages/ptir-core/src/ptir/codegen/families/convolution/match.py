@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ptir.codegen.expressions.expr import Load, walk
-from ptir.codegen.expressions.index import Index, axis, flatten
+from ptir.codegen.expressions.index import Index, axis, ravel_index
 from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.schedules.epilogue import epilogue
-from ptir.codegen.schedules.kernel import Group
+from ptir.codegen.schedules.kernel import Fusion
 from ptir.codegen.weights.filters import Convolution, convolution
 from ptir.codegen.weights.panels import LANES, Panels, panels_of
 
@@ -42,7 +42,7 @@ class Detail:
     panels: Panels | None
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Fusion | None:
     """The group of a convolution and its epilogue."""
     made = graph.block.instructions[position]
     shape = convolution(made, graph.block.types, graph.instruction)
@@ -53,9 +53,11 @@ def match(graph: Graph, position: int) -> Group | None:
     pixels = axis("m", made.types[0].size // shape.outputs) * shape.outputs
     found = epilogue(graph, position, (pixels + output for output in _outputs(shape)))
     weight = shape.weight if packed is None else packed
-    reads = {v for v in (shape.x, weight, shape.bias) if v is not None} | found.reads
+    reads = {v for v in (shape.x, weight, shape.bias) if v is not None} | found.inputs
     exact = () if packed is None else (packed,)
-    return Group("convolution", found.members, tuple(sorted(reads)), (found.exit,), detail, exact)
+    return Fusion(
+        "convolution", found.instructions, tuple(sorted(reads)), (found.output,), detail, exact
+    )
 
 
 def _packed(graph: Graph, shape: Convolution) -> tuple[int | None, Panels | None]:
@@ -73,8 +75,8 @@ def _packed(graph: Graph, shape: Convolution) -> tuple[int | None, Panels | None
     found = Builder(graph, lambda v: v == packed).at(
         shape.weight, shape.weight_at(output, taps, channel)
     )
-    input = flatten((*taps, channel), (*shape.taps, channels))
-    place = flatten(panels.place(output, input), panels.packed.shape)
+    input = ravel_index((*taps, channel), (*shape.taps, channels))
+    place = ravel_index(panels.place(output, input), panels.packed.shape)
     fits = shape.groups == 1 or own % LANES == 0 or shape.is_depthwise
     loads = [node for node in walk(found) if isinstance(node, Load)]
     same = (panels.outputs, panels.inputs) == (outputs, inputs)
@@ -87,15 +89,15 @@ def _outputs(shape: Convolution) -> Iterator[Index]:
     """The output numbers at which results are stored: of whole panels, and what is left over."""
     groups, own = (1, shape.outputs) if shape.is_depthwise else (shape.groups, shape.own[0])
     whole, left = divmod(own, LANES)
-    group = axis("g", groups) * own
+    fusion = axis("g", groups) * own
     if whole:
-        yield group + axis("p", whole) * LANES + axis("lane", LANES)
+        yield fusion + axis("p", whole) * LANES + axis("lane", LANES)
     for place in range(left):
-        yield group + (whole * LANES + place)
+        yield fusion + (whole * LANES + place)
 
 
 @dataclass(frozen=True)
-class Cut:
+class Tiling:
     """How the work is cut: pieces of ``rows`` output rows and ``tiles`` tiles of panels.
 
     A register tile has ``high`` rows of ``wide`` pixels and ``panels`` panels; a group of the
@@ -130,7 +132,7 @@ def columns_in(shape: Convolution) -> int:
     return (dimension.count - 1) * dimension.stride + dimension.span
 
 
-def cut(shape: Convolution, units: int, least: int, copied: bool) -> Cut:
+def choose_tiling(shape: Convolution, units: int, least: int, copied: bool) -> Tiling:
     """The cheapest cut into at least ``least`` pieces where there are as many."""
     found = list(_cuts(shape, copied))
     most = max(one.row_pieces * one.tile_pieces for one in found) * shape.batch * shape.places[0]
@@ -140,7 +142,7 @@ def cut(shape: Convolution, units: int, least: int, copied: bool) -> Cut:
     return min(enough, key=lambda one: _cost(shape, one, units))
 
 
-def _cuts(shape: Convolution, copied: bool) -> Iterator[Cut]:
+def _cuts(shape: Convolution, copied: bool) -> Iterator[Tiling]:
     _, height, width = shape.places
     deep = shape.is_depthwise
     groups, own = (1, shape.outputs) if deep else (shape.groups, shape.own[0])
@@ -156,7 +158,7 @@ def _cuts(shape: Convolution, copied: bool) -> Iterator[Cut]:
             pitch = channels + (SPREAD if close else 0)
             pieces = -(-height // rows), -(-groups * across // tiles)
             tile = min(high, rows), wide, panels, across, groups
-            yield Cut(rows, tiles, *tile, *pieces, pitch, copied)
+            yield Tiling(rows, tiles, *tile, *pieces, pitch, copied)
 
 
 def _parts(size: int) -> list[int]:
@@ -164,7 +166,7 @@ def _parts(size: int) -> list[int]:
     return sorted({-(-size // n) for n in range(1, size + 1)})
 
 
-def _cost(shape: Convolution, one: Cut, units: int) -> float:
+def _cost(shape: Convolution, one: Tiling, units: int) -> float:
     """Cycles of the slower of the units: products, copying, and what comes from far away."""
     pieces = shape.batch * shape.places[0] * one.row_pieces * one.tile_pieces
     pixels = one.rows * shape.places[2]

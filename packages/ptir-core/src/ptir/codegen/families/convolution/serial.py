@@ -16,13 +16,13 @@ from ptir.codegen.expressions.expr import (
     compare,
     constant,
 )
-from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, flatten, number, replaced
+from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, number, ravel_index, replaced
 from ptir.codegen.families.convolution.match import Detail
-from ptir.codegen.families.convolution.parts import LANE, Parts
+from ptir.codegen.families.convolution.operands import LANE, ConvolutionOperands
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.statements import Whole
 from ptir.codegen.kernel_ir.values import Lane, Read, Splat
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
 from ptir.codegen.weights.panels import LANES
 from ptir.types import BOOL, F32, I32, TensorType
 
@@ -32,24 +32,24 @@ Places: TypeAlias = Sequence[tuple[Index, Index]]
 """The row and column of each pixel of a tile, within the piece."""
 
 
-class _Pieces(Parts, ABC):
+class _Pieces(ConvolutionOperands, ABC):
     """What both schedules share."""
 
     def kernel(self) -> Kernel:
         """A loop over pieces."""
         writer, cut = self.writer, self.cut
-        part = writer.share(self.pieces, self.items)
-        with writer.loop(Axis("q", self.pieces), *part, rolled=True):
+        part = writer.work_range(self.pieces, self.workgroups)
+        with writer.loop(Axis("q", self.pieces), *part, no_unroll=True):
             sizes = self.slabs, cut.row_pieces, cut.tile_pieces
             split = self.named_digits(axis("q", self.pieces), sizes)
             self.slab, self.row_piece, self.tile_piece = split
             if not self.direct:
                 self.copy()
             self._panels()
-        block = 1 if self.direct else self.items * self.block
-        kept = self.items * self.kept if self.keeps else 1
+        block = 1 if self.direct else self.workgroups * self.block
+        kept = self.workgroups * self.kept if self.keeps else 1
         scratch = tuple(TensorType(F32, (size,)) for size in (block, kept))
-        return finished(self.group, writer, self.items, scratch)
+        return finish_kernel(self.fusion, writer, self.workgroups, scratch)
 
     def _panels(self) -> None:
         """Every tile of panels of the piece, and for each every tile of pixels."""
@@ -59,9 +59,9 @@ class _Pieces(Parts, ABC):
         if cut.tile_pieces > 1:
             first = self.named(self.tile_piece * cut.tiles, count)
             ends = first, _least(first + cut.tiles, count)
-        with writer.loop(Axis("p", count), *ends, rolled=True):
-            group, tile = self.named_digits(axis("p", count), (cut.groups, cut.across))
-            self._tile_of_panels(group, tile)
+        with writer.loop(Axis("p", count), *ends, no_unroll=True):
+            fusion, tile = self.named_digits(axis("p", count), (cut.groups, cut.across))
+            self._tile_of_panels(fusion, tile)
 
     def _tile_of_panels(self, group: Index, tile: Index) -> None:
         """The whole tiles, and the last one where it has fewer panels."""
@@ -83,14 +83,14 @@ class _Pieces(Parts, ABC):
         if height % cut.rows:
             end = _least(number(cut.rows), number(height) - self.row_piece * cut.rows)
         if cut.high == 1:
-            with writer.loop(Axis("y", cut.rows), 0, end, rolled=True):
+            with writer.loop(Axis("y", cut.rows), 0, end, no_unroll=True):
                 self._columns(group, panel, panels, axis("y", cut.rows), 1)
             return
         until, at = writer.let(end, "end"), writer.declare(Const(I32, 0), "at")
         for high in (cut.high, 1):
             after = Coordinate(I32, axis("at", cut.rows) + high)
             within = less(at, until) if high == 1 else Apply(BOOL, "le", after, until)
-            with writer.repeat(at, within, after, rolled=True):
+            with writer.while_true(at, within, after, rolled=True):
                 row = _variable(writer.let(at), cut.rows - high + 1)
                 self._columns(group, panel, panels, row, high)
 
@@ -204,9 +204,9 @@ class Dense(_Pieces):
     def sums(self, group: Index, panel: Index, sums: Sums, places: Places) -> None:
         """Taps and channels, in the order of the weights."""
         shape, (_, channels) = self.shape, self.shape.own
-        together = shape.groups == 1 and self.cut.pitch == channels and not self.direct
-        together = together and shape.dimensions[2].window_dilation == 1
-        along, lines = shape.taps[2], 1 if together else shape.taps[2]
+        primitives = shape.groups == 1 and self.cut.pitch == channels and not self.direct
+        primitives = primitives and shape.dimensions[2].window_dilation == 1
+        along, lines = shape.taps[2], 1 if primitives else shape.taps[2]
         run = along // lines * channels
         with (
             self.over("k0", shape.taps[0]) as a,
@@ -215,7 +215,7 @@ class Dense(_Pieces):
         ):
             k = axis("k", run)
             channel = group * channels + k
-            input = flatten((a, b, c, k), (*shape.taps[:2], lines, run))
+            input = ravel_index((a, b, c, k), (*shape.taps[:2], lines, run))
             xs = [self.element(*place, (a, b, c), channel) for place in places]
             weights = [self.weight(group, panel, p, input) for p in range(len(sums[0]))]
             known: dict[Index, Var] = {}
@@ -290,14 +290,14 @@ class Depthwise(_Pieces):
 
             for c in range(shape.taps[2]):
                 taps = (a, b, number(c))
-                weight = load(self.weight(group, panel, 0, flatten(taps, shape.taps)))
+                weight = load(self.weight(group, panel, 0, ravel_index(taps, shape.taps)))
                 for (row, column), (total,) in zip(places, sums, strict=True):
                     self.add(
                         total, load(self.element(row, column, taps, channel), self.beyond), weight
                     )
 
 
-def write(group: Group, site: Site) -> Kernel:
+def write(fusion: Fusion, context: EmitContext) -> Kernel:
     """The schedule for depthwise convolutions, or the one for all others."""
-    detail: Detail = group.detail
-    return (Depthwise if detail.shape.is_depthwise else Dense)(group, site).kernel()
+    detail: Detail = fusion.detail
+    return (Depthwise if detail.shape.is_depthwise else Dense)(fusion, context).kernel()

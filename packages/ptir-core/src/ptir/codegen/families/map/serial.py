@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Const, Expr, Load, Var, walk
-from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, digits, number
+from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, number, unravel_index
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
 from ptir.types import BOOL, I32, TensorType
 
 RUN: Final = 4
@@ -27,40 +27,40 @@ def match(graph: Graph, position: int) -> None:
     """No group: what is in no other family's is stored by ``group``, value by value."""
 
 
-def group(graph: Graph, value: int) -> Group:
+def group(graph: Graph, value: int) -> Fusion:
     """The kernel that stores ``value``, everything before it inlined."""
     made = graph.maker[value]
-    return Group("map", frozenset((made,)), graph.block.instructions[made].operands, (value,))
+    return Fusion("map", frozenset((made,)), graph.block.instructions[made].operands, (value,))
 
 
-def write(group: Group, site: Site) -> Kernel:
+def write(fusion: Fusion, context: EmitContext) -> Kernel:
     """One loop over the elements of the only exit, or one over runs and one inside."""
-    element = Elements(group, site)
-    writer = site.writer()
+    element = MapEmitter(fusion, context)
+    writer = context.writer()
     pieces = element.runs if element.run else element.type.size // element.lanes
-    items = site.items(pieces, element.type.size * COST)
-    part = writer.share(pieces, items)
+    workgroups = context.workgroups(pieces, element.type.size * COST)
+    part = writer.work_range(pieces, workgroups)
     if element.run:
         with writer.loop(Axis("o", element.runs), *part):
             element.write(writer, axis("o", element.runs) * element.run, element.run, None)
     else:
         element.write(writer, ZERO, element.type.size, part)
-    return finished(group, writer, items, over=element.over())
+    return finish_kernel(fusion, writer, workgroups, may_alias=element.may_alias())
 
 
-class Elements:
+class MapEmitter:
     """The exit of a map kernel, element by element; ``run`` is 0 when it is one long run."""
 
-    def __init__(self, group: Group, site: Site) -> None:
-        (self.value,) = group.exits
-        self.type: TensorType = site.graph.type(self.value)
-        self.lanes = site.dialect.lanes
-        self._builder = site.builder()
-        self._builder.stored = lambda v: v != self.value and site.stored(v)
+    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
+        (self.value,) = fusion.outputs
+        self.type: TensorType = context.graph.type(self.value)
+        self.lanes = context.dialect.lanes
+        self._builder = context.builder()
+        self._builder.stored = lambda v: v != self.value and context.is_materialized(v)
         self._elsewhere: set[int] = set()
         self._loaded: set[int] = set()
 
-    def over(self) -> frozenset[int]:
+    def may_alias(self) -> frozenset[int]:
         """The operands of the exit's size and type that were read only where the exit is written.
 
         To be asked when all is written.
@@ -80,7 +80,7 @@ class Elements:
 
     def at(self, flat: Index) -> Expr:
         """The element at a flat position."""
-        return self._builder.at(self.value, digits(flat, self.type.shape))
+        return self._builder.at(self.value, unravel_index(flat, self.type.shape))
 
     @property
     def runs(self) -> int:
@@ -116,15 +116,15 @@ class Elements:
                     self.store(writer, flat)
 
 
-def coop(group: Group, site: Site) -> Kernel:
+def coop(fusion: Fusion, context: EmitContext) -> Kernel:
     """Every member of a group writes runs of neighbours, 16 bytes at once where that can be.
 
     Neighbouring members write neighbouring runs.
     """
-    element = Elements(group, site)
-    writer, size = site.writer(), element.type.size
+    element = MapEmitter(fusion, context)
+    writer, size = context.writer(), element.type.size
     run = RUN if size % RUN == 0 else 1
-    members = min(site.tiles.run_members, site.traits.group)
+    members = min(context.tiles.map_workgroup_size, context.traits.max_workgroup_size)
     runs = size // run
     block = ZERO
     if runs > 1:
@@ -132,6 +132,8 @@ def coop(group: Group, site: Site) -> Kernel:
         block = writer.let_index(own, runs, "run")
     with writer.when(less(block if runs > 1 else Var(I32, "member"), runs)):
         for place in range(run):
-            with writer.running(block, run, place):
+            with writer.vectorized_run(block, run, place):
                 element.store(writer, block * run + place)
-    return finished(group, writer, -(-runs // members), over=element.over(), members=members)
+    return finish_kernel(
+        fusion, writer, -(-runs // members), may_alias=element.may_alias(), workgroup_size=members
+    )

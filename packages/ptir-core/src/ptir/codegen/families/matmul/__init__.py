@@ -1,1 +1,1 @@
-"""Rows times packed weights."""
+"""Every other contraction."""

@@ -1,216 +1,248 @@
-"""What serial products share: a tile of outputs in registers, along the inputs or by groups.
+"""The dot family: contractions of anything with anything, batched or not, without packing.
 
-A schedule says where weights and activations are found, and what a group's sums begin with and
-come to; the loops over rows, panels and sums are here.
+Serial schedule: an item owns rows of the result. Lanes run along the right operand's free axis
+where its neighbours lie side by side, else along the contracted axis, else nothing is wide.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Final, NamedTuple, TypeAlias
+import math
 
-from ptir.codegen.expressions.elementwise import cast
-from ptir.codegen.expressions.expr import Apply, Expr, Load, Var, constant
-from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, number
-from ptir.codegen.families.matmul.parts import Writing, add_product
-from ptir.codegen.weights.panels import LANES
-from ptir.types import F32, U32
-
-ZERO_SUM: Final = constant(F32, 0.0)
-Sums: TypeAlias = Sequence[Sequence[Sequence[Var]]]
-"""The vectors that are summed for each panel of each row of a tile."""
-
-
-class Outputs(NamedTuple):
-    """A tile: ``rows`` of activations from ``row`` on, ``panels`` of weights from ``panel`` on."""
-
-    row: Index
-    rows: int
-    panel: Index
-    panels: int
-    slot: Index = ZERO
-    """The first row's place among those that an item prepared."""
+from ptir.codegen.expressions.elementwise import cast, rounded
+from ptir.codegen.expressions.expr import Expr, Load, Var, constant, walk
+from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, number, unravel_index
+from ptir.codegen.families.reduction.rows import WIDEST
+from ptir.codegen.fusion.graph import Graph
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.epilogue import builder_of, epilogue, store
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
+from ptir.codegen.schedules.mma_operands import MmaOperand, in_words, mma_operand, narrowed
+from ptir.codegen.schedules.mma_tile import Contraction, MmaTile, Shape, shape_for
+from ptir.codegen.schedules.tile import Operand, Tile
+from ptir.ir.program import Instruction
+from ptir.types import BF16, F16, F32, DType
 
 
-class Serial(Writing):
-    """A product whose sums are in the registers of one work-item."""
+def match(graph: Graph, position: int) -> Fusion | None:
+    """Every contraction, with what follows it element by element."""
+    made = graph.block.instructions[position]
+    if made.op != "dot_general":
+        return None
+    behind = epilogue(graph, position, _places(graph, made))
+    reads = tuple(sorted(behind.inputs.union(made.operands)))
+    return Fusion("matmul", behind.instructions, reads, (behind.output,), position, made.operands)
 
-    @cached_property
-    def dot(self) -> str:
-        """The dot product of words that multiplies them; none where numbers are multiplied."""
-        return "" if self.product.rounded is None else self.product.rounded.dot
 
-    @cached_property
-    def unit(self) -> int:
-        """Inputs that are multiplied at once along the inputs: pairs of bf16 are."""
-        return 2 if self.dot == "dot_bf16" else 1
+def _places(graph: Graph, made: Instruction) -> list[Index]:
+    """Where the kernel holds results: one element, a vector, or what is left behind vectors."""
+    taken = (*made.attributes["rhs_batch"], *made.attributes["rhs_contract"])
+    shape = graph.type(made.operands[1]).shape
+    columns = math.prod(n for a, n in enumerate(shape) if a not in taken)
+    whole, left = divmod(columns, WIDEST)
+    row = axis("r", made.types[0].size // columns if columns else 0) * columns
+    vector = axis("v", whole) * WIDEST + axis("lane", WIDEST)
+    return [row + one for one in (axis("n", columns), vector, axis("n", left) + whole * WIDEST)]
 
-    @property
-    def chains(self) -> int:
-        """Sums of an output that take turns."""
-        return 1
 
-    def output(self, panel: Index) -> Index:
-        """Where the 16 outputs of a panel lie in memory."""
-        return panel * LANES + axis("lane", LANES)
+def write(fusion: Fusion, context: EmitContext) -> Kernel:
+    """A loop over rows of the result, inside it one over columns."""
+    return _Matmul(fusion, context).kernel()
 
-    def begun(self, name: str, panels: int, starts: Sequence[Sequence[Expr]]) -> Sums:
-        """Declare sums that begin with a row's ``starts`` in every panel."""
+
+class _Matmul:
+    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
+        self.fusion, self.context, self.graph = fusion, context, context.graph
+        self.made: Instruction = self.graph.block.instructions[fusion.detail]
+        self.writer: Writer = context.writer()
+        self.builder = builder_of(fusion, context)
+        self.hero = self.graph.results[fusion.detail][0]
+        self.shapes = [self.graph.type(v).shape for v in self.made.operands]
+        attributes = self.made.attributes
+        self.batch = (attributes["lhs_batch"], attributes["rhs_batch"])
+        self.contract = (attributes["lhs_contract"], attributes["rhs_contract"])
+        self.depth = math.prod(self.shapes[0][a] for a in self.contract[0])
+        self.columns = math.prod(self._free(1))
+        result = self.made.types[0]
+        self.dtype: DType = result.dtype
+        self.rows = result.size // self.columns if self.columns else 0
+        self.lanes = context.dialect.lanes
+        self.lane = Axis("lane", self.lanes)
+
+    def _free(self, side: int) -> list[int]:
+        taken = (*self.batch[side], *self.contract[side])
+        return [n for a, n in enumerate(self.shapes[side]) if a not in taken]
+
+    def element(self, side: int, row: Index, column: Index, depth: Index) -> Expr:
+        """An operand's element for a row and a column of the result."""
+        found = self.builder.at(self.made.operands[side], self._place(side, row, column, depth))
+        return cast(self.dtype, found)
+
+    def _place(self, side: int, row: Index, column: Index, depth: Index) -> tuple[Index, ...]:
+        """Where that element is in the operand."""
+        batch = [self.shapes[0][a] for a in self.batch[0]]
+        split = unravel_index(row, [*batch, *self._free(0)])
+        free = iter(split[len(batch) :] if side == 0 else unravel_index(column, self._free(1)))
+        inner = unravel_index(depth, [self.shapes[0][a] for a in self.contract[0]])
+        places: list[Index] = []
+        for a in range(len(self.shapes[side])):
+            if a in self.batch[side]:
+                places.append(split[self.batch[side].index(a)])
+            elif a in self.contract[side]:
+                places.append(inner[self.contract[side].index(a)])
+            else:
+                places.append(next(free))
+        return tuple(places)
+
+    def kernel(self) -> Kernel:
+        """Lanes along columns, along the contraction, or not at all."""
         writer = self.writer
+        workgroups = self.context.workgroups(self.rows, self.rows * self.columns * self.depth)
+        with writer.loop(Axis("r", self.rows), *writer.work_range(self.rows, workgroups)):
+            row = axis("r", self.rows)
+            if self._straight(1, along_columns=True):
+                self._wide_columns(row)
+            else:
+                self._single_columns(row)
+        return finish_kernel(self.fusion, writer, workgroups)
 
-        def held(m: int, p: int) -> list[Var]:
-            each = enumerate(starts[m], p * len(starts[m]))
-            return [writer.declare(writer.wide(start), f"{name}{m}_{n}") for n, start in each]
+    def tiled(self) -> Kernel:
+        """Tiles of a group; no tile has rows of two batches."""
+        batches = math.prod(self.shapes[0][a] for a in self.batch[0])
+        rows = self.rows // batches if batches else 0
+        self.first = axis("batch", batches) * rows
+        found = self._matrices(rows)
+        if found is not None:
+            made, shape = found
+            tile: Tile | MmaTile = MmaTile(self.context, self.writer, made, shape)
+        else:
+            sizes = (rows, self.columns, self.depth)
+            tile = Tile(self.context, self.writer, self.dtype, sizes)
+        number = axis("item", batches * tile.count)
+        self.first = number // tile.count * rows if batches > 1 else ZERO
 
-        return [[held(m, p) for p in range(panels)] for m in range(len(starts))]
+        def finish(row: Index, column: Index, sum: Var) -> None:
+            self._one(self.writer.let_index(self.first + row, self.rows), column, sum)
 
-    def multiply(
-        self,
-        sums: Sums,
-        count: int,
-        weight: Callable[[int, int], Expr],
-        factors: Callable[[int, int], Sequence[Expr]],
-    ) -> None:
-        """Multiply ``count`` weights of every panel with activations of every row.
-
-        ``weight`` is asked by panel and number, ``factors`` by row and number: one, or several that
-        have sums of their own.
-        """
-        op, writer = self.dot or "fma", self.writer
-        for n in range(count):
-            weights = [writer.wide(weight(p, n)) for p in range(len(sums[0]))]
-            for m, line in enumerate(sums):
-                found = factors(m, n)
-                for place, x in enumerate(found, n % self.chains * len(found)):
-                    for held, w in zip(line, weights, strict=True):
-                        one = held[place]
-                        args = (one, w, x) if self.dot else (x, w, one)
-                        writer.assign(one, Apply(one.dtype, op, *args))
-
-    def along_inputs(self, tile: Outputs, step: int) -> Sums:
-        """The sums of all inputs, ``step`` of them in a turn of the loop."""
-        writer, steps = self.writer, self.product.inputs // step
-        sums = self.begun("a", tile.panels, [[ZERO_SUM] * self.chains] * tile.rows)
-        first = axis("k", steps) * step
-        with writer.loop(Axis("k", steps), 0, steps), writer.lanes(Axis("lane", LANES)):
-            self.multiply(
-                sums,
-                step // self.unit,
-                lambda p, n: self.weight_at(tile.panel, p, first + n * self.unit),
-                lambda m, n: [self.x_at(tile.row + m, first + n * self.unit)],
-            )
-        return sums
-
-    def weight_at(self, panel: Index, p: int, input: Index) -> Expr:
-        """The weights of an input in a tile's panel ``p``, or the words of what is multiplied."""
-        output = self.output(panel + p)
-        if self.unit > 1:
-            return Load(U32, self.product.packed, self.panels.word(output, input))
-        return self.weight(output, input)
-
-    def x_at(self, row: Index, input: Index) -> Expr:
-        """The value of an activation, or the word of what is multiplied at once."""
-        if self.unit > 1:
-            return self.writer.element(self.stored_word(row, input // self.unit))
-        return self.writer.wide(self.activation(row, input))
-
-
-class RowGroup(NamedTuple):
-    """What is known of a group of a row's activations."""
-
-    starts: Sequence[Expr]
-    """What the sums of an output begin with."""
-    unit: Expr = constant(F32, 1.0)
-    """What its sums are multiplied with, beside the scale of the weight."""
-    total: Expr | None = None
-    """The sum of the activations, where the weight has a bias of its own."""
-
-
-class Grouped(Serial):
-    """One whose weight is quantized: sums are finished group by group."""
-
-    @property
-    def groups(self) -> int:
-        """Groups of a row."""
-        return self.quantized.inputs // self.quantized.group
-
-    def by_groups(self, tile: Outputs) -> Sums:
-        """The results of a tile: one vector for each panel of a row."""
-        writer, groups = self.writer, self.groups
-        results = self.begun("y", tile.panels, [[ZERO_SUM]] * tile.rows)
-        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
-            self._add_group(tile, axis("h", groups), results)
-        return results
-
-    def _add_group(self, tile: Outputs, group: Index, results: Sums) -> None:
-        """Add the sums of one group, scaled."""
-        writer, quantized = self.writer, self.quantized
-        rows = [self.row_group(tile, m, group) for m in range(tile.rows)]
-        sums = self.begun("a", tile.panels, [row.starts for row in rows])
-        self.multiply_group(tile, group, sums)
-        for p in range(tile.panels):
-            step = writer.value(self.step(tile.panel, p, group))
-            for row, line, found in zip(rows, sums, results, strict=True):
-                (result,) = found[p]
-                self.scale(result, line[p], step, row.unit)
-                if row.total is not None:
-                    output = self.output(tile.panel + p)
-                    self.added(result, quantized.offset(self.builder, output, group), row.total)
-
-    def multiply_group(self, tile: Outputs, group: Index, sums: Sums) -> None:
-        """Add the products of a group to its sums."""
-        for word in range(self.quantized.group // self.quantized.per):
-            self.multiply_word(tile, group, number(word), sums)
-
-    def multiply_word(self, tile: Outputs, group: Index, word: Index, sums: Sums) -> None:
-        """Multiply the parts of one of a group's words of every panel."""
-        at = group * (self.quantized.group // self.quantized.per) + word
-        parts = [self.parts_of(tile.panel, p, at) for p in range(tile.panels)]
-        count = len(parts[0])
-        self.multiply(
-            sums,
-            count,
-            lambda p, n: parts[p][n],
-            lambda m, n: self.factors(tile, m, group, word * count + n),
+        if isinstance(tile, MmaTile):
+            tile.write(number % tile.count, finish)
+        else:
+            tile.write(number % tile.count, self._operand(0), self._operand(1), finish)
+        workgroups = batches * tile.count
+        return finish_kernel(
+            self.fusion, self.writer, workgroups, workgroup_size=tile.workgroup_size
         )
 
-    def step(self, panel: Index, p: int, group: Index) -> Expr:
-        """The scale of a group in a tile's panel ``p``."""
-        return self.quantized.scaled(self.builder, self.output(panel + p), group)
+    def _operand(self, side: int) -> Operand:
+        """An operand as a tile of the group's batch takes it."""
 
-    def parts_of(self, panel: Index, p: int, word: Index) -> Sequence[Expr]:
-        """What a word of a tile's panel ``p`` is multiplied as: words of bytes or raised values."""
-        found = self.quantized.word(self.output(panel + p), word)
-        if self.dot:
-            return self.quantized.bytes_of(found)
-        return [self.quantized.raised(found, place) for place in range(self.quantized.per)]
+        def one(line: Index, k: Index) -> list[Expr]:
+            return [self.element(side, *self._of_line(side, line), k)]
 
-    @abstractmethod
-    def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:
-        """What a group's part of a number is multiplied with in a tile's row ``m``."""
+        return Operand(one, deep=self._is_deep(side))
 
-    @abstractmethod
-    def row_group(self, tile: Outputs, m: int, group: Index) -> RowGroup:
-        """What is known of a group of a tile's row ``m``."""
+    def _of_line(self, side: int, line: Index) -> tuple[Index, Index]:
+        """Row and column by what is a line of an operand, in the group's batch."""
+        return (self.first, line) if side else (self.first + line, ZERO)
 
-    @abstractmethod
-    def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:
-        """Add what a group's sums come to, times step and unit, to a result."""
+    def _matrices(self, rows: int) -> tuple[Contraction, Shape] | None:
+        """The contraction as matrix instructions take it, where both operands have 16 bits."""
+        values = [narrowed(self.graph, v) for v in self.made.operands]
+        kinds = {self.graph.type(v).dtype for v in values}
+        if kinds not in ({BF16}, {F16}) or self.dtype.bits > F32.bits:
+            return None
+        (kind,) = kinds
+
+        def side(number: int, lines: int) -> MmaOperand:
+            def element(line: Index, k: Index) -> Expr:
+                place = self._place(number, *self._of_line(number, line), k)
+                return self.builder.at(values[number], place)
+
+            made = mma_operand(kind, element, lines, self._is_deep(number), kind)
+            return in_words(made, (axis("line", lines), axis("pair", self.depth // 2)))
+
+        sizes = rows, self.columns
+        left, right = (side(number, lines) for number, lines in enumerate(sizes))
+        made = Contraction(kind, left, right, self.columns, self.depth)
+        shape = shape_for(self.context, made)
+        return None if shape is None else (made, shape)
+
+    def _is_deep(self, side: int) -> bool:
+        """Whether an operand's neighbours along the depth lie side by side."""
+        places = (axis("r", self.rows), axis("n", self.columns), axis("k", self.depth))
+        loads = [node for node in walk(self.element(side, *places)) if isinstance(node, Load)]
+        return all(node.index.coefficient(Axis("k", self.depth)) == 1 for node in loads)
+
+    def _straight(self, side: int, along_columns: bool) -> bool:
+        """Whether an operand's neighbours along the columns or the depth lie side by side."""
+        size = self.columns if along_columns else self.depth
+        if size < self.lanes:
+            return False
+        run = axis("v", size // self.lanes) * self.lanes + axis("lane", self.lanes)
+        row, other = axis("r", self.rows), axis("k", self.depth)
+        place = (run, other) if along_columns else (axis("n", self.columns), run)
+        found = self.element(side, row, *place)
+        loads = [node for node in walk(found) if isinstance(node, Load)]
+        return all(node.index.coefficient(self.lane) in (0, 1) for node in loads)
+
+    def _wide_columns(self, row: Index) -> None:
+        writer, whole = self.writer, self.columns // self.lanes
+        with writer.loop(Axis("v", whole), 0, whole), writer.lanes(self.lane):
+            column = axis("v", whole) * self.lanes + axis("lane", self.lanes)
+            self._one(row, column, self._sum(row, column, True))
+        left = self.columns - whole * self.lanes
+        if left:
+            with writer.loop(Axis("n", left), 0, left):
+                column = axis("n", left) + whole * self.lanes
+                self._one(row, column, self._sum(row, column, False))
+
+    def _single_columns(self, row: Index) -> None:
+        deep = all(self._straight(side, along_columns=False) for side in (0, 1))
+        with self.writer.loop(Axis("n", self.columns), 0, self.columns):
+            column = axis("n", self.columns)
+            sum = self._deep_sum(row, column) if deep else self._sum(row, column, False)
+            self._one(row, column, sum)
+
+    def _one(self, row: Index, column: Index, sum: Var) -> None:
+        """The epilogue and the store of one result, or one per lane."""
+        (exit,) = self.fusion.outputs
+        held = self.hero, rounded(self.dtype, sum)
+        store(self.writer, self.builder, held, exit, row * self.columns + column)
+
+    def _sum(self, row: Index, column: Index, wide: bool) -> Var:
+        """The sum over the depth in one variable, lanes along columns if ``wide``."""
+        sum = self._start(wide)
+        if self.depth:
+            with self.writer.loop(Axis("k", self.depth), 0, self.depth):
+                self._add(sum, row, column, axis("k", self.depth))
+        return sum
+
+    def _deep_sum(self, row: Index, column: Index) -> Var:
+        """The sum over the depth a vector at a time, its lanes combined at the end."""
+        writer, whole = self.writer, self.depth // self.lanes
+        with writer.lanes(self.lane):
+            wide = self._start(True)
+            with writer.loop(Axis("k", whole), 0, whole):
+                depth = axis("k", whole) * self.lanes + axis("lane", self.lanes)
+                self._add(wide, row, column, depth)
+        with writer.lanes(None):
+            name = writer.name("acc")
+            sum = writer.declare(writer.folded("add", wide), name)
+            for place in range(whole * self.lanes, self.depth):
+                with writer.scope():
+                    self._add(sum, row, column, number(place))
+        return sum
+
+    def _start(self, wide: bool) -> Var:
+        zero = constant(self.dtype, 0)
+        return self.writer.declare(self.writer.widened(zero) if wide else zero)
+
+    def _add(self, sum: Var, row: Index, column: Index, depth: Index) -> None:
+        writer = self.writer
+        valued = writer.wide if sum.wide else writer.scalar
+        factors = [valued(self.element(side, row, column, depth)) for side in (0, 1)]
+        writer.assign(sum, writer.apply("fma", self.dtype, *factors, sum))
 
 
-class ByBytes(Grouped):
-    """One whose activations are rounded to bytes."""
-
-    def known(self, scale: Expr, total: Expr) -> RowGroup:
-        """What is known of a group with a scale, whose bytes come to a total."""
-        starts = [self.quantized.start(total)]
-        if self.quantized.whole_zero is not None:
-            return RowGroup(starts, scale)
-        return RowGroup(starts, scale, Apply(F32, "mul", scale, cast(F32, total)))
-
-    def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:
-        """Add the sum of products of bytes, scaled."""
-        factor = self.writer.wide(Apply(F32, "mul", step, unit))
-        add_product(self.writer, result, Apply(F32, "convert", sums[0]), factor)
+def coop(fusion: Fusion, context: EmitContext) -> Kernel:
+    """A group per tile of rows and columns of one batch."""
+    return _Matmul(fusion, context).tiled()

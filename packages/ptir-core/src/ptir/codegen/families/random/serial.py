@@ -14,7 +14,7 @@ from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Gather, Lane
 from ptir.codegen.schedules.epilogue import HeroKernel, with_epilogue
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
 from ptir.codegen.weights.panels import LANES
 from ptir.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS
 from ptir.types import BOOL, I32, U32, U64
@@ -25,27 +25,27 @@ COST: Final = 40
 """Elementary operations behind a word."""
 
 
-def match(graph: Graph, position: int) -> Group:
+def match(graph: Graph, position: int) -> Fusion:
     """Random words and what follows them element by element."""
     return with_epilogue("random", graph, position, WORDS)
 
 
-def write(group: Group, site: Site) -> Kernel:
+def write(fusion: Fusion, context: EmitContext) -> Kernel:
     """A loop over runs of 16 blocks, and the blocks that are left over."""
-    return _Words(group, site).kernel()
+    return _Words(fusion, context).kernel()
 
 
 class _Words(HeroKernel):
-    def __init__(self, group: Group, site: Site) -> None:
-        super().__init__(group, site)
+    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
+        super().__init__(fusion, context)
         self.size = self.made.types[0].size
 
     def kernel(self) -> Kernel:
         """Whole runs are shared out; the last item writes the rest."""
         writer, step = self.writer, LANES * WORDS
         whole, left = divmod(self.size, step)
-        items = self.site.items(whole, self.size * COST)
-        first, last = writer.share(whole, items)
+        workgroups = self.context.workgroups(whole, self.size * COST)
+        first, last = writer.work_range(whole, workgroups)
         if whole:
             with writer.loop(Axis("v", whole), first, last):
                 self._run(axis("v", whole) * step)
@@ -53,13 +53,15 @@ class _Words(HeroKernel):
             with writer.when(Apply(BOOL, "eq", last, Const(I32, whole))):
                 for block in range(whole * step, self.size, WORDS):
                     self._block(block)
-        return finished(self.group, writer, items)
+        return finish_kernel(self.group, writer, workgroups)
 
     def threads(self) -> Kernel:
         """A block each; the last may be cut off."""
         writer, left = self.writer, self.size % WORDS
         blocks = -(-self.size // WORDS)
-        members = min(self.site.tiles.threads, self.site.traits.group)
+        members = min(
+            self.context.tiles.independent_workgroup_size, self.context.traits.max_workgroup_size
+        )
         place = Index({Axis("item", -(-blocks // members)): members, Axis("member", members): 1})
         block, held = writer.let_index(place, blocks, "block"), Var(I32, "block")
         with writer.when(less(held, blocks)):
@@ -69,9 +71,9 @@ class _Words(HeroKernel):
                     with writer.when(less(held, blocks - 1) if n >= left else None):
                         self.store(block * WORDS + n, found)
                     continue
-                with writer.running(block, WORDS, n):
+                with writer.vectorized_run(block, WORDS, n):
                     self.store(block * WORDS + n, found)
-        return finished(self.group, writer, -(-blocks // members), members=members)
+        return finish_kernel(self.group, writer, -(-blocks // members), workgroup_size=members)
 
     def _run(self, begin: Index) -> None:
         """64 words: lanes are blocks until the words are put in order."""
@@ -109,8 +111,8 @@ class _Words(HeroKernel):
 def _round(words: list[Expr], keys: list[Expr]) -> list[Expr]:
     left, right = (_product(m, words[n]) for m, n in zip(MULTIPLIERS, (0, 2), strict=True))
     mixed = [
-        Apply(U32, "xor", Apply(U32, "xor", product[0], words[n]), key)
-        for product, n, key in zip((right, left), (1, 3), keys, strict=True)
+        Apply(U32, "xor", Apply(U32, "xor", linear[0], words[n]), key)
+        for linear, n, key in zip((right, left), (1, 3), keys, strict=True)
     ]
     return [mixed[0], right[1], mixed[1], left[1]]
 
@@ -122,6 +124,6 @@ def _product(factor: int, word: Expr) -> tuple[Expr, Expr]:
     return Apply(U32, "convert", high), Apply(U32, "mul", word, constant(U32, factor))
 
 
-def coop(group: Group, site: Site) -> Kernel:
+def coop(fusion: Fusion, context: EmitContext) -> Kernel:
     """A member of a group per block of four words."""
-    return _Words(group, site).threads()
+    return _Words(fusion, context).threads()

@@ -15,7 +15,7 @@ from typing import Final
 
 from ptir.codegen.expressions.elementwise import NARROW, rounded
 from ptir.codegen.expressions.expr import Cell, Coordinate, Expr, Var, constant
-from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
+from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
 from ptir.codegen.fusion.graph import (
     CHEAP,
     Builder,
@@ -26,13 +26,13 @@ from ptir.codegen.fusion.graph import (
     is_map,
     weight,
 )
-from ptir.codegen.fusion.regions import exits
+from ptir.codegen.fusion.regions import region_outputs
 from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.kernel_ir.values import Lane
 from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.accumulators import COMBINERS, accumulator, identity, take_better
 from ptir.codegen.schedules.epilogue import builder_of
-from ptir.codegen.schedules.folds import COMBINE, held, identity, take_better
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, finished
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, TensorType
 
@@ -44,17 +44,17 @@ WIDEST: Final = 16
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowReduction:
     """Rows of ``size`` elements: the reductions over them and the values that come out."""
 
     count: int
     size: int
     stages: tuple[Position, ...]
-    exits: tuple[Value, ...]
-    kept: tuple[Value, ...] = field(default=())
+    outputs: tuple[Value, ...]
+    cached: tuple[Value, ...] = field(default=())
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Fusion | None:
     """The group of a reduction over the last axes and what can follow it row by row."""
     instruction = graph.block.instructions[position]
     split = _split(graph, instruction)
@@ -69,14 +69,14 @@ def match(graph: Graph, position: int) -> Group | None:
         return follows(made) and made.types[0].size in (count, count * size)
 
     found = graph.results[position][0]
-    regions = [(found, frozenset[int]()), *exits(graph, (found,), joins)]
+    regions = [(found, frozenset[int]()), *region_outputs(graph, (found,), joins)]
     for exit, behind in reversed(regions):  # the longest that fits
         members = behind | {position}
         rows = _rows(graph, split, tuple(members), exit)
         if rows is not None:
             reads = {v for p in members for v in graph.block.instructions[p].operands}
             inner = {v for p in members for v in graph.results[p]}
-            return Group("rows", members, tuple(sorted(reads - inner)), (exit,), rows)
+            return Fusion("row_reduction", members, tuple(sorted(reads - inner)), (exit,), rows)
     return None
 
 
@@ -97,12 +97,14 @@ def _split(graph: Graph, instruction: Instruction) -> tuple[int, int] | None:
     return (math.prod(shape) // size, size) if math.prod(shape) else None
 
 
-def _rows(graph: Graph, split: tuple[int, int], members: tuple[int, ...], exit: int) -> Rows | None:
+def _rows(
+    graph: Graph, split: tuple[int, int], workgroup_size: tuple[int, ...], exit: int
+) -> RowReduction | None:
     """The description of a region, or None where its values do not line up row by row."""
     ops = graph.block.instructions
-    stages = tuple(p for p in sorted(members) if ops[p].op in ("reduce", "arg_max"))
-    rows = Rows(*split, stages, (exit,), _kept(graph, split, members, stages, exit))
-    inside = {v for p in members for v in graph.results[p]}
+    stages = tuple(p for p in sorted(workgroup_size) if ops[p].op in ("reduce", "arg_max"))
+    rows = RowReduction(*split, stages, (exit,), _kept(graph, split, workgroup_size, stages, exit))
+    inside = {v for p in workgroup_size for v in graph.results[p]}
     try:
         _Trial(graph, rows, inside).run()
     except Unfusible:
@@ -113,7 +115,7 @@ def _rows(graph: Graph, split: tuple[int, int], members: tuple[int, ...], exit: 
 def _kept(
     graph: Graph,
     split: tuple[int, int],
-    members: tuple[int, ...],
+    workgroup_size: tuple[int, ...],
     stages: tuple[int, ...],
     exit: int,
 ) -> tuple[int, ...]:
@@ -123,7 +125,7 @@ def _kept(
     needed: dict[int, int] = {}
     ops = graph.block.instructions
     for root in [*(ops[s].operands[0] for s in stages), exit]:
-        for value in _below(graph, root, set(members), set(stages)):
+        for value in _below(graph, root, set(workgroup_size), set(stages)):
             needed[value] = needed.get(value, 0) + 1
     full = split[0] * split[1]
     return tuple(
@@ -136,14 +138,14 @@ def _kept(
     )
 
 
-def _below(graph: Graph, root: int, members: set[int], stages: set[int]) -> set[int]:
+def _below(graph: Graph, root: int, workgroup_size: set[int], stages: set[int]) -> set[int]:
     """The members' values that ``root`` is computed from without going through a stage."""
     found: set[int] = set()
     pending = [root]
     while pending:
         value = pending.pop()
         made = graph.maker.get(value)
-        if made in members and made not in stages and value not in found:
+        if made in workgroup_size and made not in stages and value not in found:
             found.add(value)
             pending.extend(graph.block.instructions[made].operands)
     return found
@@ -152,7 +154,7 @@ def _below(graph: Graph, root: int, members: set[int], stages: set[int]) -> set[
 class _Trial:
     """Builds every expression of a region without writing it, to see whether it can be."""
 
-    def __init__(self, graph: Graph, rows: Rows, inside: set[int]) -> None:
+    def __init__(self, graph: Graph, rows: RowReduction, inside: set[int]) -> None:
         self.graph, self.rows = graph, rows
         self.builder = Builder(graph, lambda v: v not in inside)
 
@@ -173,34 +175,36 @@ class _Trial:
             value = self.graph.results[position][0]
             builder = self.builder.holding(registers)
             shape = self.graph.type(made.operands[0]).shape
-            builder.at(made.operands[0], digits(row * self.rows.size + place, shape))
-            held = digits(row, self.graph.type(value).shape)
+            builder.at(made.operands[0], unravel_index(row * self.rows.size + place, shape))
+            held = unravel_index(row, self.graph.type(value).shape)
             registers[value] = (held, Var(made.types[0].dtype, f"r{value}"))
         builder = self.builder.holding(registers)
-        for value in self.rows.exits:
+        for value in self.rows.outputs:
             if value not in registers:
                 builder.at(value, coordinates(self.graph.type(value), self.rows, row, place))
 
 
-def coordinates(type: TensorType, rows: Rows, row: Index, place: Index) -> tuple[Index, ...]:
+def coordinates(
+    type: TensorType, rows: RowReduction, row: Index, place: Index
+) -> tuple[Index, ...]:
     """Where a value of the region is, at a place of a row."""
     flat = row if type.size == rows.count and rows.size > 1 else row * rows.size + place
-    return digits(flat, type.shape)
+    return unravel_index(flat, type.shape)
 
 
 # --- writing ---
 
 
-class RowWriter:
+class RowEmitter:
     """Writes the stages of one row, then hands out expressions for its exits."""
 
-    def __init__(self, writer: Writer, builder: Builder, rows: Rows, row: Index) -> None:
+    def __init__(self, writer: Writer, builder: Builder, rows: RowReduction, row: Index) -> None:
         self.writer, self.graph = writer, builder.graph
         self.rows, self.row = rows, row
         self._base = builder
         self._results: dict[int, Expr] = {}
         self._kept: dict[int, str] = {}
-        self._arrays = {value: f"kept{place}" for place, value in enumerate(rows.kept)}
+        self._arrays = {value: f"kept{place}" for place, value in enumerate(rows.cached)}
         self.lanes = writer.dialect.lanes
         self.lane = Axis("lane", self.lanes)
         self._whole = rows.size // self.lanes if self.lanes > 1 else 0
@@ -208,17 +212,17 @@ class RowWriter:
     def builder(self, place: Index) -> Builder:
         """Expressions at a place of the row."""
         held = {
-            value: (digits(self.row, self.graph.type(value).shape), expr)
+            value: (unravel_index(self.row, self.graph.type(value).shape), expr)
             for value, expr in self._results.items()
         }
         for value, array in self._kept.items():
-            at = digits(self.row * self.rows.size + place, self.graph.type(value).shape)
+            at = unravel_index(self.row * self.rows.size + place, self.graph.type(value).shape)
             held[value] = (at, Cell(F32, array, place))
         return self._base.holding(held)
 
     def stages(self) -> None:
         """Write every stage; afterwards ``exit`` may be asked."""
-        for value in self.rows.kept:
+        for value in self.rows.cached:
             self._arrays[value] = self._array(self._arrays[value])
         for position in self.rows.stages:
             made = self.graph.block.instructions[position]
@@ -233,7 +237,7 @@ class RowWriter:
     def write(self) -> None:
         """Write the stages, and store the exits."""
         self.stages()
-        for value in self.rows.exits:
+        for value in self.rows.outputs:
             self._store(value)
 
     def _store(self, value: int) -> None:
@@ -274,7 +278,7 @@ class RowWriter:
 
     def _ready(self, operand: int) -> dict[int, str]:
         """Kept values that the coming stage computes first."""
-        waiting = (value for value in self.rows.kept if value not in self._kept)
+        waiting = (value for value in self.rows.cached if value not in self._kept)
         return {v: self._arrays[v] for v in waiting if _reaches(self.graph, operand, v)}
 
     def _element(self, operand: int, place: Index) -> Expr:
@@ -282,29 +286,29 @@ class RowWriter:
         shape = self.graph.type(operand).shape
         builder = self.builder(place)
         for value, array in self._ready(operand).items():
-            at = digits(self.row * self.rows.size + place, self.graph.type(value).shape)
+            at = unravel_index(self.row * self.rows.size + place, self.graph.type(value).shape)
             made = builder.at(value, at)
             self.writer.put(array, place, made)
             builder = builder.holding({value: (at, made)})  # reading it back would wait for it
-        return builder.at(operand, digits(self.row * self.rows.size + place, shape))
+        return builder.at(operand, unravel_index(self.row * self.rows.size + place, shape))
 
     def _reduce(self, made: Instruction) -> Expr:
         writer, dtype = self.writer, made.types[0].dtype
         kind = made.attributes["kind"]
         total = writer.declare(identity(kind, dtype), writer.name("r"))
-        lanes = held(writer, kind, dtype, True) if self._whole else None
+        lanes = accumulator(writer, kind, dtype, True) if self._whole else None
 
         def body(place: Index) -> None:
             element = self._element(made.operands[0], place)
             if writer.lane and lanes:
                 lanes.add(element)
                 return
-            writer.assign(total, writer.scalar(COMBINE[kind](dtype, total, element)))
+            writer.assign(total, writer.scalar(COMBINERS[kind](dtype, total, element)))
 
         def fold() -> None:
             if lanes:
                 with writer.scope():
-                    writer.assign(total, writer.scalar(lanes.folded()))
+                    writer.assign(total, writer.scalar(lanes.reduce_lanes()))
 
         self._each_then_fold(body, fold)
         return self._rounded(total)
@@ -373,12 +377,12 @@ def _reaches(graph: Graph, root: int, value: int) -> bool:
     return False
 
 
-def write(group: Group, site: Site) -> Kernel:
+def write(fusion: Fusion, context: EmitContext) -> Kernel:
     """An item runs a block of rows."""
-    rows: Rows = group.detail
-    writer = site.writer()
-    items = site.items(rows.count, rows.count * rows.size * 4 * (1 + len(rows.stages)))
-    builder = builder_of(group, site)
-    with writer.loop(Axis("r", rows.count), *writer.share(rows.count, items)):
-        RowWriter(writer, builder, rows, axis("r", rows.count)).write()
-    return finished(group, writer, items)
+    rows: RowReduction = fusion.detail
+    writer = context.writer()
+    workgroups = context.workgroups(rows.count, rows.count * rows.size * 4 * (1 + len(rows.stages)))
+    builder = builder_of(fusion, context)
+    with writer.loop(Axis("r", rows.count), *writer.work_range(rows.count, workgroups)):
+        RowEmitter(writer, builder, rows, axis("r", rows.count)).write()
+    return finish_kernel(fusion, writer, workgroups)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Expr, Var, compare, constant, select
-from ptir.codegen.expressions.index import Axis, Index, axis, digits
-from ptir.codegen.families.matmul.parts import rounds_itself
+from ptir.codegen.expressions.index import Axis, Index, axis, unravel_index
+from ptir.codegen.families.linear.parts import rounds_itself
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, alone, finished
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, alone, finish_kernel
 from ptir.codegen.weights.panels import LANES
 from ptir.codegen.weights.rounded import is_rounding, only_products, readers_of
 from ptir.ops.rounded import LEAST, MOST
@@ -40,32 +40,32 @@ def inlined(graph: Graph, position: int) -> bool:
     return few and only_products(graph.block, readers_of(graph, position))
 
 
-def match(graph: Graph, position: int) -> Group | None:
+def match(graph: Graph, position: int) -> Fusion | None:
     """The group of one rounding."""
     if inlined(graph, position):
         return None
     return alone("rounding", graph, position, graph.block.instructions[position].operands)
 
 
-def write(group: Group, site: Site) -> Kernel:
+def write(fusion: Fusion, context: EmitContext) -> Kernel:
     """An item rounds a run of groups."""
-    made = site.graph.block.instructions[group.detail]
-    values, scales, sums = group.exits
+    made = context.graph.block.instructions[fusion.detail]
+    values, scales, sums = fusion.outputs
     size = made.attributes["group"]
-    writer, builder, pieces = site.writer(), site.builder(), site.graph.type(scales).size
-    shape = site.graph.type(made.operands[0]).shape
-    items = site.items(pieces, pieces * size * WORK)
-    with writer.loop(Axis("g", pieces), *writer.share(pieces, items)):
+    writer, builder, pieces = context.writer(), context.builder(), context.graph.type(scales).size
+    shape = context.graph.type(made.operands[0]).shape
+    workgroups = context.workgroups(pieces, pieces * size * WORK)
+    with writer.loop(Axis("g", pieces), *writer.work_range(pieces, workgroups)):
         first = axis("g", pieces) * size
         scale, total = round_group(
             writer,
             size,
-            lambda place: builder.at(made.operands[0], digits(first + place, shape)),
+            lambda place: builder.at(made.operands[0], unravel_index(first + place, shape)),
             lambda place, value: writer.store(values, I8, first + place, value),
         )
         writer.store(scales, F32, axis("g", pieces), scale)
         writer.store(sums, I32, axis("g", pieces), total)
-    return finished(group, writer, items)
+    return finish_kernel(fusion, writer, workgroups)
 
 
 def round_group(

@@ -21,38 +21,38 @@ from ptir.codegen.expressions.expr import (
     constant,
     whole_word,
 )
-from ptir.codegen.expressions.index import Axis, Index, axis, digits, number
+from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Gather, Lane, Read
+from ptir.codegen.schedules.accumulators import COMBINERS, identity
 from ptir.codegen.schedules.epilogue import HeroKernel
-from ptir.codegen.schedules.folds import COMBINE, identity
-from ptir.codegen.schedules.groups import Team, threads
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, alone, finished
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, alone, finish_kernel
+from ptir.codegen.schedules.workgroup import Workgroup, independent
 from ptir.types import I32
 
 ALONE: Final = 128
 """Elements up to which a line belongs to one member of a group."""
 
 
-def match(graph: Graph, position: int) -> Group:
+def match(graph: Graph, position: int) -> Fusion:
     """Every cumulative fold."""
-    return alone("running", graph, position)
+    return alone("cumulative", graph, position)
 
 
-def write(group: Group, site: Site) -> Kernel:
+def write(fusion: Fusion, context: EmitContext) -> Kernel:
     """A loop over lines, or over vectors of neighbouring lines, inside it one along the line."""
-    return _Running(group, site).kernel()
+    return _Running(fusion, context).kernel()
 
 
 class _Running(HeroKernel):
-    def __init__(self, group: Group, site: Site) -> None:
-        super().__init__(group, site)
+    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
+        super().__init__(fusion, context)
         self.dtype, self.shape = self.made.types[0].dtype, self.made.types[0].shape
         along: int = self.made.attributes["axis"] % len(self.shape)
         self.kind = self.made.attributes["kind"]
         self.size, self.inner = self.shape[along], math.prod(self.shape[along + 1 :])
-        self.lanes = site.dialect.lanes
+        self.lanes = context.dialect.lanes
         self.lane = Axis("lane", self.lanes)
 
     def kernel(self) -> Kernel:
@@ -60,8 +60,8 @@ class _Running(HeroKernel):
         writer, lines = self.writer, math.prod(self.shape) // self.size
         beside = self.inner % self.lanes == 0  # a vector of lines must not cross into the next
         pieces = lines // self.lanes if beside else lines
-        items = self.site.items(pieces, math.prod(self.shape) * 4)
-        with writer.loop(Axis("p", pieces), *writer.share(pieces, items)):
+        workgroups = self.context.workgroups(pieces, math.prod(self.shape) * 4)
+        with writer.loop(Axis("p", pieces), *writer.work_range(pieces, workgroups)):
             if beside:
                 with writer.lanes(self.lane):
                     lane = axis("lane", self.lanes)
@@ -70,7 +70,7 @@ class _Running(HeroKernel):
                 self._long(axis("p", pieces))
             else:
                 self._line(axis("p", pieces), self.start(), 0)
-        return finished(self.group, writer, items)
+        return finish_kernel(self.group, writer, workgroups)
 
     def start(self) -> Const:
         """What nothing folds to; for sums of floats -0, so that a first -0 stays."""
@@ -83,10 +83,10 @@ class _Running(HeroKernel):
         return begin + place * self.inner
 
     def _element(self, flat: Index) -> Expr:
-        return self.builder.at(self.made.operands[0], digits(flat, self.shape))
+        return self.builder.at(self.made.operands[0], unravel_index(flat, self.shape))
 
     def _combined(self, a: Expr, b: Expr) -> Expr:
-        return COMBINE[self.kind](self.dtype, a, b)
+        return COMBINERS[self.kind](self.dtype, a, b)
 
     def _held(self, start: Expr) -> Var:
         """A variable that grows, one per lane while there are lanes."""
@@ -127,10 +127,12 @@ class _Running(HeroKernel):
         """
         writer, dtype, size = self.writer, self.dtype, self.size
         lines = math.prod(self.shape) // size
-        members = min(self.site.tiles.line_members, self.site.traits.group)
-        team = Team(writer, members)
-        array, count = writer.shared(dtype, team.members), team.members
-        held, line, member = self._held(self.start()), axis("item", lines), team.member
+        members = min(
+            self.context.tiles.sort_workgroup_size, self.context.traits.max_workgroup_size
+        )
+        workgroup = Workgroup(writer, members)
+        array, count = writer.shared(dtype, workgroup.size), workgroup.size
+        held, line, member = self._held(self.start()), axis("item", lines), workgroup.local_id
         with writer.loop(Axis("j", size), 0, size, count):
             place = writer.let_index(axis("j", size) + member, size)
             own = self._held(self.start())
@@ -154,7 +156,7 @@ class _Running(HeroKernel):
             writer.barrier()
             writer.assign(held, Read(dtype, array, number(count - 1)))
             writer.barrier()
-        return finished(self.group, writer, lines, members=count)
+        return finish_kernel(self.group, writer, lines, workgroup_size=count)
 
     def _prefix(self, found: Expr) -> Expr:
         """The fold of each lane with all lanes before it."""
@@ -167,9 +169,9 @@ class _Running(HeroKernel):
         return writer.let(found)
 
 
-def coop(group: Group, site: Site) -> Kernel:
+def coop(fusion: Fusion, context: EmitContext) -> Kernel:
     """A member per line, or a group per line where a line lies in one piece and is long."""
-    running = _Running(group, site)
+    running = _Running(fusion, context)
     if running.inner > 1 or running.size <= ALONE:
-        return threads(write)(group, site)
+        return independent(write)(fusion, context)
     return running.scanned()

@@ -13,13 +13,20 @@ from typing import Final, TypeAlias
 
 from ptir.codegen.expressions.elementwise import NARROW, cast, maximum, minimum
 from ptir.codegen.expressions.expr import Apply, Expr, Load, as_index, compare, constant
-from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, digits, flatten
+from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, ravel_index, unravel_index
 from ptir.codegen.expressions.movement import Coordinates, both
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.statements import Whole
 from ptir.codegen.schedules.epilogue import HeroKernel
-from ptir.codegen.schedules.groups import threads
-from ptir.codegen.schedules.kernel import Group, Kernel, Site, alone, finished, scratch_value
+from ptir.codegen.schedules.kernel import (
+    EmitContext,
+    Fusion,
+    Kernel,
+    alone,
+    finish_kernel,
+    scratch_value,
+)
+from ptir.codegen.schedules.workgroup import independent
 from ptir.types import BOOL, F32, I32, DType
 
 FOLD: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
@@ -34,19 +41,19 @@ Range: TypeAlias = tuple[Whole, Whole]
 """Where a loop begins and ends."""
 
 
-def match(graph: Graph, position: int) -> Group:
+def match(graph: Graph, position: int) -> Fusion:
     """Every scatter on its own."""
     return alone("scatter", graph, position, in_place=True)
 
 
-def write(group: Group, site: Site) -> Kernel:
+def write(fusion: Fusion, context: EmitContext) -> Kernel:
     """A loop over batches, inside it one over places, inside that one over columns."""
-    return _Scatter(group, site).kernel()
+    return _Scatter(fusion, context).kernel()
 
 
 class _Scatter(HeroKernel):
-    def __init__(self, group: Group, site: Site) -> None:
-        super().__init__(group, site)
+    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
+        super().__init__(fusion, context)
         attributes = self.made.attributes
         self.axes, self.kind = tuple(attributes["axes"]), attributes["kind"]
         self.type = self.made.types[0]
@@ -55,18 +62,18 @@ class _Scatter(HeroKernel):
         self.columns_of = [a for a in range(len(shape)) if a >= self.batch and a not in self.axes]
         self.batches = math.prod(shape[: self.batch])
         self.columns = math.prod(shape[a] for a in self.columns_of)
-        self.lead = site.graph.type(self.made.operands[1]).shape[self.batch : -1]
+        self.lead = context.graph.type(self.made.operands[1]).shape[self.batch : -1]
         self.places = math.prod(self.lead)
         self.grows = self.dtype in NARROW and self.kind in ("add", "mul")
-        self.held = scratch_value(group, 0) if self.grows else group.exits[0]
+        self.held = scratch_value(fusion, 0) if self.grows else fusion.outputs[0]
 
     def kernel(self) -> Kernel:
         """The whole kernel; batches are shared out, or else columns."""
         writer, by_batch = self.writer, self.batches > 1
         pieces = self.batches if by_batch else self.columns
         work = self.batches * self.places * self.columns * 4
-        items = self.site.items(pieces, work)
-        part = writer.share(pieces, items)
+        workgroups = self.context.workgroups(pieces, work)
+        part = writer.work_range(pieces, workgroups)
         ranges: tuple[Range, Range] = (part, (0, self.columns)) if by_batch else ((0, 1), part)
         if self.grows:
             self._each(*ranges, self._widen)
@@ -77,12 +84,12 @@ class _Scatter(HeroKernel):
         if self.grows:
             self._each(*ranges, self._narrow)
         scratch = (self.type.with_dtype(F32),) if self.grows else ()
-        return finished(self.group, writer, items, scratch)
+        return finish_kernel(self.group, writer, workgroups, scratch)
 
     def _place(self, first: Whole, last: Whole) -> None:
         """Fold the update of one place into its columns, if it lies inside."""
         writer, batch = self.writer, self._batch()
-        spot = (*batch, *digits(axis("p", self.places), self.lead))
+        spot = (*batch, *unravel_index(axis("p", self.places), self.lead))
         inside: Expr = constant(BOOL, -1)
         found: list[Index] = []
         for number, size in enumerate(self.type.shape[a] for a in self.axes):
@@ -92,9 +99,9 @@ class _Scatter(HeroKernel):
             found.append(as_index(narrowed, 0, size - 1))
         kept = writer.when(writer.scalar(inside))
         with kept, writer.loop(Axis("c", self.columns), first, last):
-            column = digits(axis("c", self.columns), self._column_shape())
+            column = unravel_index(axis("c", self.columns), self._column_shape())
             update = self.builder.at(self.made.operands[2], (*spot, *column))
-            self._fold(flatten(self._at(batch, found, column), self.type.shape), update)
+            self._fold(ravel_index(self._at(batch, found, column), self.type.shape), update)
 
     def _fold(self, flat: Index, update: Expr) -> None:
         dtype = F32 if self.grows else self.dtype
@@ -110,20 +117,20 @@ class _Scatter(HeroKernel):
         outer = writer.loop(Axis("b", self.batches), *batches)
         middle = writer.loop(Axis("row", count), 0, count)
         with outer, middle, writer.loop(Axis("c", self.columns), *columns):
-            found = digits(axis("row", count), rows)
-            column = digits(axis("c", self.columns), self._column_shape())
-            body(flatten(self._at(self._batch(), found, column), self.type.shape))
+            found = unravel_index(axis("row", count), rows)
+            column = unravel_index(axis("c", self.columns), self._column_shape())
+            body(ravel_index(self._at(self._batch(), found, column), self.type.shape))
 
     def _widen(self, flat: Index) -> None:
-        loaded = cast(F32, Load(self.dtype, self.group.exits[0], flat))
+        loaded = cast(F32, Load(self.dtype, self.group.outputs[0], flat))
         self.writer.store(self.held, F32, flat, loaded)
 
     def _narrow(self, flat: Index) -> None:
         total = cast(self.dtype, Load(F32, self.held, flat))
-        self.writer.store(self.group.exits[0], self.dtype, flat, total)
+        self.writer.store(self.group.outputs[0], self.dtype, flat, total)
 
     def _batch(self) -> Coordinates:
-        return digits(axis("b", self.batches), self.type.shape[: self.batch])
+        return unravel_index(axis("b", self.batches), self.type.shape[: self.batch])
 
     def _column_shape(self) -> list[int]:
         return [self.type.shape[a] for a in self.columns_of]
@@ -153,4 +160,4 @@ def _inside(entry: Expr, size: int) -> Expr:
     return both(compare("ge", entry, constant(entry.dtype, 0)), last)
 
 
-coop = threads(write)
+coop = independent(write)

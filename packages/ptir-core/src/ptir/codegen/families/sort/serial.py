@@ -11,23 +11,25 @@ from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var, as_index, constant
 from ptir.codegen.expressions.index import Axis, Index, axis, number
-from ptir.codegen.families.sort.order import Best, Lines, is_few
+from ptir.codegen.families.sort.match import SortEmitter, TopK, is_few
 from ptir.codegen.kernel_ir.conditions import less
-from ptir.codegen.schedules.kernel import Group, Kernel, Site
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel
 from ptir.types import F32, F64, I32
 
 LONG: Final = 4096
 """Elements of a line from which digits are 11 bits instead of 8."""
 
 
-class Inserting(Lines):
+class Inserting(SortEmitter):
     """Every element is moved to its place among those before it."""
 
     MOST: Final = 32
 
     def kernel(self) -> Kernel:
         """A loop over lines."""
-        self.items = self.site.items(self.lines, self.lines * self.size * (self.size + 4))
+        self.workgroups = self.context.workgroups(
+            self.lines, self.lines * self.size * (self.size + 4)
+        )
         self.ranks, self.begin = self.own(0, self.size)
         self.places, _ = self.own(1, self.size)
         return self.finish(self._line, (self.rank_type, self.size), (I32, self.size))
@@ -38,7 +40,7 @@ class Inserting(Lines):
         self.write_results(lambda place: Load(I32, self.places, self.begin + place))
 
 
-class Radix(Lines):
+class Radix(SortEmitter):
     """Digit by digit, each time in the order of the digits before."""
 
     def kernel(self) -> Kernel:
@@ -50,7 +52,7 @@ class Radix(Lines):
         self.passes = -(-bits // self.digit)
         self.bins = 1 << self.digit
         work = self.lines * (self.size * 8 * (self.passes + 1) + self.passes * self.bins * 4)
-        self.items = self.site.items(self.lines, work)
+        self.workgroups = self.context.workgroups(self.lines, work)
         self.ranks, self.begin = self.own(0, 2 * self.size)
         self.places, _ = self.own(1, 2 * self.size)
         self.counts, self.counted = self.own(2, self.passes * self.bins)
@@ -118,9 +120,11 @@ class Radix(Lines):
                     writer.assign(Var(I32, name), Coordinate(I32, number(size) - half))
 
 
-def write(group: Group, site: Site) -> Kernel:
+def write(fusion: Fusion, context: EmitContext) -> Kernel:
     """The schedule for few elements, for short lines or for long ones."""
-    made = site.graph.block.instructions[group.detail]
+    made = context.graph.block.instructions[fusion.detail]
     if is_few(made):
-        return Best(group, site).kernel()
-    return (Inserting if Lines(group, site).size <= Inserting.MOST else Radix)(group, site).kernel()
+        return TopK(fusion, context).kernel()
+    return (Inserting if SortEmitter(fusion, context).size <= Inserting.MOST else Radix)(
+        fusion, context
+    ).kernel()

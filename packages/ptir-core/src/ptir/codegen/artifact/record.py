@@ -1,0 +1,206 @@
+"""What a compiled program comes down to: a source file, launches and copies, and where things lie.
+
+A recipe is plain data, so it is kept on disk too: a later process that compiles the same program
+takes it from there and neither fuses nor writes. Its key holds everything that compiling looks at:
+the program, the options, the device, the tiles, and the state of the code that compiles.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from ptir.backend.contract import Options
+from ptir.backend.kernel import KernelDevice
+from ptir.codegen.artifact import disk_cache
+from ptir.codegen.artifact.disk_cache import Damaged, DiskCache
+from ptir.codegen.planning.buffer_slot import BufferSlot
+from ptir.codegen.schedules.schedules import schedule_of
+from ptir.codegen.schedules.tuned_tiles import tiles_for
+from ptir.codegen.weights import panels
+from ptir.ir.attributes import Literal
+from ptir.ir.program import Program
+from ptir.switches import switched_on
+from ptir.types import parse_type
+
+FORMAT: Final = 3
+ARTIFACTS: Final = DiskCache("recipes", FORMAT, limit=256 << 20)
+LARGEST: Final = 1 << 20
+"""Most bytes of all constants of a kept recipe."""
+
+
+@dataclass(frozen=True)
+class BufferBinding:
+    """A memory that a step uses, and how many bytes of it."""
+
+    place: BufferSlot
+    nbytes: int
+    offset: int = 0
+    """Bytes behind the begin of the place: inputs and outputs are used in parts too."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One step: a kernel by name with its items and arguments, or a copy, which has no name."""
+
+    kernel: str
+    workgroups: int
+    parts: tuple[BufferBinding, ...]
+    workgroup_size: int = 1
+    """Work-items of an item."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """All that is needed to bind and run a program on the device that it was compiled for."""
+
+    source: str
+    commands: tuple[Command, ...]
+    outputs: tuple[BufferSlot, ...]
+    arena: int
+    constants: tuple[Literal, ...]
+    counts: tuple[tuple[int, ...], ...] = ()
+    """Of a shared program: how many calls, in order, each worker does in each phase."""
+    partitioning: str = ""
+    """How workers share it, or why they do not."""
+
+    def encoded(self) -> bytes:
+        """The recipe as JSON."""
+        fields = {
+            "source": self.source,
+            "calls": [
+                [c.kernel, c.workgroups, c.workgroup_size, *map(_part, c.parts)]
+                for c in self.commands
+            ],
+            "outputs": [_place(place) for place in self.outputs],
+            "arena": self.arena,
+            "constants": [[str(c.type), base64.b85encode(c.data).decode()] for c in self.constants],
+            "counts": self.counts,
+            "sharing": self.partitioning,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @staticmethod
+    def decoded(text: bytes) -> Artifact:
+        """What ``encoded`` gave; else a ``ValueError``, ``TypeError`` or ``KeyError``."""
+        fields = json.loads(text)
+        return Artifact(
+            fields["source"],
+            tuple(
+                Command(
+                    name,
+                    workgroups,
+                    tuple(BufferBinding(BufferSlot(k, n), *rest) for k, n, *rest in parts),
+                    members,
+                )
+                for name, workgroups, members, *parts in fields["calls"]
+            ),
+            tuple(BufferSlot(kind, number) for kind, number in fields["outputs"]),
+            fields["arena"],
+            tuple(
+                Literal(parse_type(type), base64.b85decode(data))
+                for type, data in fields["constants"]
+            ),
+            tuple(map(tuple, fields["counts"])),
+            fields["sharing"],
+        )
+
+
+def _place(place: BufferSlot) -> list[Any]:
+    return [place.kind, place.number]
+
+
+def _part(part: BufferBinding) -> list[Any]:
+    return [*_place(part.place), part.nbytes, part.offset]
+
+
+# --- on disk ---
+
+
+def load(key: str) -> Artifact | None:
+    """The recipe that an earlier process kept, or None. A damaged one is a warning."""
+    try:
+        entry = ARTIFACTS.read(key)
+        return None if entry is None else _decoded(key, entry)
+    except Damaged as problem:
+        warnings.warn(f"recipe cache: {problem}; the program is compiled again", stacklevel=2)
+        return None
+
+
+def _decoded(key: str, entry: bytes) -> Artifact:
+    try:
+        return Artifact.decoded(entry)
+    except (ValueError, TypeError, KeyError) as error:
+        raise Damaged(f"{ARTIFACTS.path(key)} is no recipe ({error})") from error
+
+
+def store(key: str, artifact: Artifact) -> None:
+    """Let later processes find ``recipe``."""
+    if sum(len(constant.data) for constant in artifact.constants) <= LARGEST:
+        ARTIFACTS.store(key, artifact.encoded(), "recipe cache", "programs are compiled again")
+
+
+def cache_key(program: Program, device: KernelDevice, options: Options) -> str | None:
+    """What a recipe is kept under, or None where nothing may be taken or code cannot be told."""
+    block = program.main
+    if switched_on("PTIR_REBUILD_KERNELS"):
+        return None
+    types = (type(device), type(device.dialect))
+    code = [_state(name) for name in sorted({"ptir", *(_package(made) for made in types)})]
+    if None in code:
+        return None
+    return disk_cache.digest_key(
+        f"{FORMAT}.{panels.VERSION}",
+        *(state for state in code if state is not None),
+        *(f"{made.__module__}.{made.__qualname__}" for made in types),
+        repr([(name, _settled(value)) for name, value in sorted(vars(device.dialect).items())]),
+        repr((device.traits, device.partitioning)),
+        repr((tiles_for(device), schedule_of(device))),
+        repr((sorted(options.donated), options.aliases, options.check_indices)),
+        repr([port.kind for port in program.ports]),
+        block.digest.hex(),
+    )
+
+
+def _settled(value: object) -> object:
+    """A value whose text is the same in every process: sets have no order of their own."""
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
+def _package(made: type) -> str:
+    return made.__module__.partition(".")[0]
+
+
+@cache
+def _state(package: str) -> str | None:
+    """The sizes and times of change of a package's files: other code has another state.
+
+    None where the code is not in files. Taken once a process, whose code does not change.
+    """
+    origin = getattr(sys.modules[package], "__file__", None)
+    if origin is None or not os.path.exists(origin):
+        return None
+    path = Path(origin)
+    if path.name == "__init__.py":
+        files = sorted(_code_files(str(path.parent)))
+    else:
+        files = [(origin, path.stat())]
+    states = (repr((name, status.st_size, status.st_mtime_ns)) for name, status in files)
+    return disk_cache.digest_key(*states)
+
+
+def _code_files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(folder) as listing:
+        for entry in listing:
+            if entry.is_dir():
+                yield from _code_files(entry.path)
+            elif entry.name.endswith((".py", ".h", ".c")):
+                yield entry.path, entry.stat()

@@ -1,1 +1,0 @@
-"""Every other contraction."""

@@ -1,0 +1,212 @@
+"""The coop schedule of a product of few rows: a group per panel, its members along the inputs.
+
+Four members side by side read one row of a panel, 64 bytes, as 16 bytes each: the words of four
+outputs. The next four read the next row, so a group reads what follows in memory. Each member sums
+four outputs of every row of activations; what members with the same outputs hold is brought
+together at the end. Activations that are not stored are computed into shared memory first, as many
+inputs at a time as fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Final
+
+from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Expr, Var, constant
+from ptir.codegen.expressions.index import Axis, Index, axis, number
+from ptir.codegen.families.linear.parts import LinearEmitter
+from ptir.codegen.families.reduction.rows import RowReduction
+from ptir.codegen.families.reduction.rows_cooperative import CooperativeRows, fitting
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.schedules.epilogue import builder_of
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
+from ptir.codegen.schedules.workgroup import Workgroup, power_of_two
+from ptir.codegen.weights.panels import LANES
+from ptir.codegen.weights.quantized import Quantized
+from ptir.types import F32, I32
+
+OUTPUTS: Final = 4
+"""Outputs of a member: the words of 16 bytes."""
+ACROSS: Final = LANES // OUTPUTS
+"""Members beside each other that share a row of a panel."""
+LEAST: Final = 32
+MOST: Final = 256
+EACH: Final = 8
+"""Rows of a panel from which another four members pay."""
+FLIGHT: Final = 32
+"""Weights of an output that a member holds at once, times rows of activations."""
+
+Activation = Callable[[int, Index], Expr]
+"""An activation by row and input."""
+
+
+class CooperativeGemv(LinearEmitter):
+    """Few rows: every weight is read once, in the order in which it lies in memory."""
+
+    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
+        super().__init__(fusion, context)
+        self.per = self.linear.per
+        self.words = self.linear.inputs // self.per
+        wanted = power_of_two(ACROSS * -(-self.words // EACH))
+        most = MOST if self.linear.rows <= OUTPUTS else MOST // 2
+        members = min(max(LEAST, wanted), most, context.traits.max_workgroup_size)
+        self.workgroup = Workgroup(self.writer, members)
+        self.along = members // ACROSS
+        self.panel: Index = axis("item", self.panels.count)
+        self.quarter = axis("quarter", ACROSS)
+        self.sums = [
+            [Var(F32, f"a{m}_{c}") for c in range(OUTPUTS)] for m in range(self.linear.rows)
+        ]
+
+    def kernel(self) -> Kernel:
+        """A group per panel."""
+        writer, every = self.writer, [one for line in self.sums for one in line]
+        writer.declare_all(*((one, constant(F32, 0.0)) for one in every))
+        writer.let_index(self.workgroup.local_id % ACROSS, ACROSS, "quarter")
+        if self.is_stored:
+            self._multiply(number(0), self.words, lambda m, k: self.activation(number(m), k))
+        else:
+            self._in_parts(self._activations())
+        self.workgroup.sum(every, ACROSS)
+        self._finish()
+        return finish_kernel(
+            self.fusion, writer, self.panels.count, workgroup_size=self.workgroup.size
+        )
+
+    # --- activations ---
+
+    def _activations(self) -> Activation:
+        """What gives an activation, once the row programs in front have run."""
+        prologue = self.fusion.prologue
+        if prologue is None:
+            return lambda m, place: self.activation(number(m), place)
+        rows: RowReduction = prologue.detail
+        bodies: list[CooperativeRows] = []
+        for m in range(self.linear.rows):
+            builder = builder_of(prologue, self.context)
+            body = CooperativeRows(
+                self.writer, builder, fitting(rows, 0), number(m), self.workgroup
+            )
+            body.stages()
+            bodies.append(body)
+        return lambda m, place: bodies[m].exit(rows.outputs[0], place)
+
+    def _in_parts(self, activation: Activation) -> None:
+        """Compute activations into shared memory, as many as fit, and multiply them."""
+        writer, rows = self.writer, self.linear.rows
+        folds = (self.workgroup.size * OUTPUTS + LANES) * rows
+        left = (
+            self.context.traits.shared_memory_bytes - writer.shared_bytes
+        ) // F32.itemsize - folds
+        part = min(self.words, max(self.along, left // (rows * self.per)))
+        x = writer.shared(F32, rows * part * self.per)
+        parts, rest = divmod(self.words, part)
+        with writer.loop(Axis("part", parts), 0, parts, no_unroll=True):
+            self._one_part(x, activation, axis("part", parts) * part, part)
+        if rest:
+            self._one_part(x, activation, number(parts * part), rest)
+
+    def _one_part(self, x: str, activation: Activation, first: Index, words: int) -> None:
+        """The activations of so many words from ``first`` on, and the products with them."""
+        writer, begin, size = self.writer, first * self.per, words * self.per
+        for m in range(self.linear.rows):
+            with self.workgroup.distribute(size, "k") as own:
+                writer.put(x, own + m * size, activation(m, begin + own))
+        writer.barrier()
+        self._multiply(begin, words, lambda m, k: Cell(F32, x, k - begin + m * size))
+        writer.barrier()
+
+    # --- products ---
+
+    def _multiply(self, first: Index, words: int, x: Activation) -> None:
+        """Multiply the member's words of those from input ``first`` on, several at a time."""
+        writer = self.writer
+        flight = FLIGHT // (self.per * self.linear.rows)
+        flight = max(1, min(flight, words // self.along, OUTPUTS))
+        w = writer.declare(Coordinate(I32, self.workgroup.local_id // ACROSS), writer.name("w"))
+        at = Index({Axis(w.name, words): 1})
+        for several in sorted({flight, 1}, reverse=True):
+            inside = less(at + (several - 1) * self.along, words)
+            with writer.while_true(w, inside, Coordinate(I32, at + several * self.along)):
+                for n in range(several):
+                    self._word(first + (axis(w.name, words) + n * self.along) * self.per, x)
+
+    def _word(self, first: Index, x: Activation) -> None:
+        """Multiply one word of each output of the member: the inputs from ``first`` on."""
+        writer, quantized, rows = self.writer, self.linear.quantized, range(self.linear.rows)
+        inputs = [first + place for place in range(self.per)]
+        weights = [self._weights(first // self.per, inputs, c) for c in range(OUTPUTS)]
+        values = [[writer.scalar(x(m, k)) for k in inputs] for m in rows]
+        for m in rows:
+            if quantized is not None:
+                self._scaled(quantized, m, first // self.per, weights, values[m])
+                continue
+            for c in range(OUTPUTS):
+                for value, weight in zip(values[m], weights[c], strict=True):
+                    self._add(self.sums[m][c], value, weight)
+
+    def _output(self, c: int) -> Index:
+        return self.panel * LANES + self.quarter * OUTPUTS + c
+
+    def _weights(self, word: Index, inputs: Sequence[Index], c: int) -> list[Expr]:
+        """The weights in one word, of quantized ones raised."""
+        writer, quantized = self.writer, self.linear.quantized
+        with writer.vectorized_run(self.quarter, OUTPUTS, c):
+            if quantized is None:
+                found = [self.weight(self._output(c), input) for input in inputs]
+            else:
+                held = quantized.word(self._output(c), word)
+                found = [quantized.biased(held, place) for place in range(self.per)]
+            return [writer.scalar(one) for one in found]
+
+    def _scaled(
+        self,
+        quantized: Quantized,
+        m: int,
+        word: Index,
+        weights: Sequence[Sequence[Expr]],
+        values: Sequence[Expr],
+    ) -> None:
+        """Add the products of a word of each output, scaled."""
+        writer = self.writer
+        fusion = word // (quantized.group // self.per)
+        total = reduce(lambda a, b: Apply(F32, "add", a, b), values)
+        raised_by = constant(F32, (quantized.zero or 0.0) - quantized.unit)
+        start = writer.scalar(Apply(F32, "mul", raised_by, total))
+        for c in range(OUTPUTS):
+            output = self._output(c)
+            step = writer.scalar(quantized.scaled(self.builder, output, fusion))
+            offset = None
+            if quantized.zero is None:
+                offset = writer.scalar(quantized.offset(self.builder, output, fusion))
+            with writer.scope():
+                t = writer.declare(start, "t")
+                for value, weight in zip(values, weights[c], strict=True):
+                    self._add(t, value, weight)
+                self._add(self.sums[m][c], t, step)
+                if offset is not None:
+                    self._add(self.sums[m][c], writer.scalar(total), offset)
+
+    def _add(self, sum: Var, a: Expr, b: Expr) -> None:
+        """Add a product to a variable."""
+        self.writer.assign(sum, self.writer.apply("fma", F32, a, b, sum))
+
+    # --- results ---
+
+    def _finish(self) -> None:
+        """The first members put the sums down; an output of a row is finished by one member."""
+        writer, rows = self.writer, self.linear.rows
+        held = writer.shared(F32, rows * LANES)
+        with writer.when(less(self.workgroup.local_id, ACROSS)):
+            for m, line in enumerate(self.sums):
+                for c, one in enumerate(line):
+                    writer.put(held, self.quarter * OUTPUTS + (m * LANES + c), one)
+        writer.barrier()
+        outputs = self.panels.outputs
+        with self.workgroup.distribute(rows * LANES, "o") as own:
+            row = writer.let_index(own // LANES, rows)
+            output = writer.let(Coordinate(I32, self.panel * LANES + own % LANES))
+            with writer.when(less(output, outputs) if outputs % LANES else None):
+                sum = writer.let(writer.element(Cell(F32, held, own)))
+                self.finish_sum(row, axis(output.name, outputs), sum)

@@ -1,0 +1,274 @@
+"""Kernels that follow one another in one launch, done by workers that stay.
+
+Between two launches a CPU's threads go to sleep and wake again, which takes longer than many a
+kernel. So what runs without a copy in between becomes one kernel, a *chain*, whose *phases* are
+the kernels. It is launched with one work-item per unit of the device, a *worker*. In every phase
+workers claim items, one by one, until none are left, and wait until those claimed by others are
+done. A worker waits only for items that a running worker has claimed: nothing is assumed about how
+many run at the same time, and one that comes late finds its phases done.
+
+Two counters belong to a phase, items claimed and items done, each in a cache line of its own. The
+last worker to leave sets them all to zero for the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from ptir.backend.kernel import Argument, Dialect, PersistentPrimitives
+from ptir.codegen.expressions.expr import Apply, Const, Expr, Var
+from ptir.codegen.expressions.index import ZERO, Index, axis, dynamic
+from ptir.codegen.kernel_ir.nodes import (
+    Addresses,
+    Assign,
+    Call,
+    Declare,
+    Fence,
+    For,
+    If,
+    Let,
+    Signal,
+    Statement,
+    Store,
+    Switch,
+    While,
+    Yield,
+)
+from ptir.codegen.kernel_ir.values import FetchAdd, Poll, Read
+from ptir.codegen.planning.buffer_slot import BufferSlot
+from ptir.codegen.planning.plan import MemoryPlan
+from ptir.codegen.schedules.kernel import Kernel, KernelCode
+from ptir.errors import VerifyError
+from ptir.switches import switched_on
+from ptir.types import BOOL, I32, U8, TensorType
+
+LINE: Final = 16
+"""Counters in a cache line."""
+STRIDE: Final = 2 * LINE
+"""Counters between phases."""
+SPINS: Final = 1 << 13
+"""How often a worker looks for the others before it gives way to another thread, if it can."""
+SPINS_BEFORE_YIELD: Final = "turns"
+ANY: Final = (1 << 31) - 1
+"""The items of a phase, where nothing else is known of them."""
+
+
+@dataclass(frozen=True)
+class PersistentKernel:
+    """Kernels that run in one launch: their numbers, and the memories that they use in all.
+
+    A chain of one kernel is launched as that kernel.
+    """
+
+    kernels: tuple[int, ...]
+    buffers: tuple[BufferSlot, ...]
+
+    @property
+    def counters(self) -> TensorType:
+        """The type of its counters; the last one counts the workers that left."""
+        return TensorType(I32, (len(self.kernels) * STRIDE + LINE,))
+
+
+def within(place: BufferSlot, piece: int) -> tuple[BufferSlot, int]:
+    """The memory in which a place lies, and its offset there; the arena comes in pieces."""
+    if place.kind != "arena":
+        return place, 0
+    offset = place.number % piece
+    return BufferSlot("arena", place.number - offset), offset
+
+
+def persistent_kernels(
+    kernels: Sequence[Kernel | None], plan: MemoryPlan, dialect: Dialect, piece: int, most: int
+) -> tuple[PersistentKernel, ...]:
+    """The kernels of a program as chains, in order.
+
+    A copy ends a chain, and so do more than ``most`` memories, the counters among them; the arena
+    counts once for each ``piece`` bytes. A kernel of work-groups is launched alone.
+    """
+    most = most - 1 if dialect.persistent is not None else 0
+    found: list[PersistentKernel] = []
+    numbers: list[int] = []
+    memories: dict[BufferSlot, None] = {}
+
+    def close() -> None:
+        if numbers:
+            found.append(PersistentKernel(tuple(numbers), tuple(memories)))
+        numbers.clear()
+        memories.clear()
+
+    for number, kernel in enumerate(kernels):
+        if plan.copies[number]:
+            close()
+        if kernel is None:
+            continue
+        own = dict.fromkeys(within(plan.slots[v], piece)[0] for v in kernel.values)
+        alone = kernel.workgroup_size > 1
+        if alone or len(memories | own) > most:
+            close()
+        numbers.append(number)
+        memories |= own
+        if alone:
+            close()
+    close()
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A kernel in a chain: its function, its items, and memory and byte offset of each argument."""
+
+    function: int
+    items: int
+    uses: tuple[tuple[int, int], ...]
+
+
+def phases(
+    persistent: PersistentKernel,
+    kernels: Sequence[Kernel | None],
+    plan: MemoryPlan,
+    piece: int,
+    functions: Sequence[int],
+) -> tuple[Phase, ...]:
+    """The phases of a chain, given the number of the function of each of its kernels."""
+    place_of = {place: n for n, place in enumerate(persistent.buffers)}
+    found: list[Phase] = []
+    for number, function in zip(persistent.kernels, functions, strict=True):
+        kernel = kernels[number]
+        assert kernel is not None
+        places = [within(plan.slots[value], piece) for value in kernel.values]
+        uses = [(place_of[memory], offset) for memory, offset in places]
+        found.append(Phase(function, kernel.workgroups, tuple(uses)))
+    return tuple(found)
+
+
+# --- kernels ---
+
+ITEM, ITEMS, DONE, LOOKS = (Var(I32, name) for name in ("item", "items", "done", "looks"))
+KIND, FIRST = Var(I32, "kind"), Var(I32, "first")
+COUNTERS, USES = "turn", "uses"
+"""The counters of a phase, and the addresses of what all phases use."""
+
+
+def phase(code: KernelCode) -> KernelCode:
+    """What a worker does in a phase: items that it claims, as long as there are some."""
+    claim = FetchAdd(COUNTERS, ZERO)
+    each = *code.body, Assign(DONE, _next(DONE))
+    claimed = While(ITEM, claim, Apply(BOOL, "lt", ITEM, ITEMS), claim, each)
+    announced = Signal(COUNTERS, Index({}, LINE), DONE)
+    return replace(code, body=(Declare((DONE,), (Const(I32, 0),)), claimed, announced))
+
+
+def _next(variable: Var) -> Expr:
+    return Apply(I32, "add", variable, Const(I32, 1))
+
+
+def device_function(
+    dialect: Dialect, primitives: PersistentPrimitives, name: str, code: KernelCode
+) -> str:
+    """The code of a phase as a function that takes counters, items and buffers.
+
+    Where ``PTIR_VERIFY`` is on, one that is not legal is a ``VerifyError``.
+    """
+    given = replace(code, preamble=(Let(ITEMS, Const(I32, ANY)), *code.preamble))
+    _check(f"{name}, a phase,", given, Argument(COUNTERS, I32, True), {COUNTERS: STRIDE * 4})
+    listed = "".join(f", {dialect.pointer(a)}{a.name}" for a in code.arguments)
+    turn = dialect.pointer(Argument(COUNTERS, I32, True))
+    head = f"{primitives.function} {name}({turn}{COUNTERS}, const int {ITEMS.name}{listed})"
+    return f"{head} {{\n{code.text}\n}}"
+
+
+Functions: TypeAlias = Sequence[tuple[str, Sequence[Argument]]]
+"""The names and arguments of functions, by number."""
+
+
+def persistent_code(
+    dialect: Dialect,
+    table: str,
+    persistent: PersistentKernel,
+    made: Sequence[Phase],
+    functions: Functions,
+    workers: int,
+) -> KernelCode:
+    """What a worker does in a chain. ``table`` has a row for each phase (``_rows``)."""
+    buffers = [Argument(f"m{n}", U8, True) for n in range(len(persistent.buffers))]
+    uses = [use for each in made for use in each.uses]
+    row, turn = axis("n", len(made)) * 3, axis("n", len(made)) * STRIDE
+    kind, workgroups, first = (Read(I32, table, row + n) for n in range(3))
+    claimed = (
+        Let(KIND, kind),
+        Let(FIRST, first),
+        _called(made, functions, turn, dynamic(FIRST, 0, len(uses))),
+    )
+    waiting = Apply(BOOL, "lt", Poll(SPINS_BEFORE_YIELD, turn + LINE), ITEMS)
+    impatient = If(Apply(BOOL, "gt", LOOKS, Const(I32, SPINS)), (Yield(),))
+    each_phase = (
+        Let(ITEMS, workgroups),
+        If(Apply(BOOL, "lt", Poll(SPINS_BEFORE_YIELD, turn), ITEMS), claimed),
+        While(LOOKS, Const(I32, 0), waiting, _next(LOOKS), (impatient,)),
+        Fence(),
+    )
+    left = FetchAdd(SPINS_BEFORE_YIELD, Index({}, len(made) * STRIDE))
+    is_last = Apply(BOOL, "eq", left, Const(I32, workers - 1))
+    count = len(made) * 2 + 1
+    cleared = Store(I32, SPINS_BEFORE_YIELD, axis("n", count) * LINE, Const(I32, 0))
+    statements = (
+        Addresses(USES, tuple(f"m{memory}" for memory, _ in uses), tuple(at for _, at in uses)),
+        _counted(len(made), each_phase),
+        If(is_last, (_counted(count, (cleared,)),)),
+    )
+    return KernelCode((), statements, (*buffers, Argument(SPINS_BEFORE_YIELD, I32, True)), dialect)
+
+
+def _counted(end: int, body: tuple[Statement, ...]) -> For:
+    return For("n", Const(I32, 0), Const(I32, end), 1, body)
+
+
+def _called(made: Sequence[Phase], functions: Functions, turn: Index, first: Index) -> Switch:
+    """The function of the phase at hand."""
+    numbers = sorted({phase.function for phase in made})
+    bodies: list[tuple[Statement, ...]] = []
+    for one in numbers:
+        name, arguments = functions[one]
+        dtypes, written = tuple(a.dtype for a in arguments), tuple(a.written for a in arguments)
+        bodies.append((Call(name, SPINS_BEFORE_YIELD, turn, ITEMS, USES, first, dtypes, written),))
+    return Switch(KIND, tuple(numbers), tuple(bodies))
+
+
+def kernel(
+    dialect: Dialect,
+    primitives: PersistentPrimitives,
+    name: str,
+    persistent: PersistentKernel,
+    made: Sequence[Phase],
+    functions: Functions,
+    workers: int,
+) -> str:
+    """The kernel of a chain; where ``PTIR_VERIFY`` is on, a ``VerifyError`` if it is not legal."""
+    table = f"{name}_phases"
+    code = persistent_code(dialect, table, persistent, made, functions, workers)
+    nbytes = {SPINS_BEFORE_YIELD: persistent.counters.nbytes, table: 3 * I32.itemsize * len(made)}
+    _check(name, code, Argument(table, I32, False), nbytes)
+    rows = primitives.table.format(table, ", ".join(map(str, _rows(made))))
+    return f"{rows}\n{dialect.kernel(name, code.arguments, code.text)}"
+
+
+def _rows(made: Sequence[Phase]) -> Iterator[int]:
+    """Function, items and first use of each phase."""
+    first = 0
+    for phase in made:
+        yield from (phase.function, phase.items, first)
+        first += len(phase.uses)
+
+
+def _check(what: str, code: KernelCode, given: Argument, nbytes: Mapping[str, int]) -> None:
+    """Raise ``VerifyError`` for code that is not legal where it finds a memory more."""
+    if not switched_on("PTIR_VERIFY"):
+        return
+    problems = replace(code, arguments=(*code.arguments, given)).faults(1, nbytes)
+    if problems:
+        raise VerifyError(
+            f"{what} is not legal: {problems[0]}; this is a fault of the kernel generator: report"
+            " the program (`ptir dump`)"
+        )
