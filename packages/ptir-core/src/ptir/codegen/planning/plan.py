@@ -182,7 +182,7 @@ class _Planner:
         place = life.place
         if place is None or place.kind != "input" or place.number not in self.options.donated:
             return False
-        return not any(place.number in fusion for fusion in self.options.aliases)
+        return not any(place.number in aliases for aliases in self.options.aliases)
 
     def _pack(self) -> int:
         """Offsets in the arena, large memories first; returns the arena's size."""

@@ -89,11 +89,11 @@ def _outputs(shape: Convolution) -> Iterator[Index]:
     """The output numbers at which results are stored: of whole panels, and what is left over."""
     groups, own = (1, shape.outputs) if shape.is_depthwise else (shape.groups, shape.own[0])
     whole, left = divmod(own, LANES)
-    fusion = axis("g", groups) * own
+    group = axis("g", groups) * own
     if whole:
-        yield fusion + axis("p", whole) * LANES + axis("lane", LANES)
+        yield group + axis("p", whole) * LANES + axis("lane", LANES)
     for place in range(left):
-        yield fusion + (whole * LANES + place)
+        yield group + (whole * LANES + place)
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,8 @@ class _Pieces(ConvolutionOperands, ABC):
             first = self.named(self.tile_piece * cut.tiles, count)
             ends = first, _least(first + cut.tiles, count)
         with writer.loop(Axis("p", count), *ends, no_unroll=True):
-            fusion, tile = self.named_digits(axis("p", count), (cut.groups, cut.across))
-            self._tile_of_panels(fusion, tile)
+            group, tile = self.named_digits(axis("p", count), (cut.groups, cut.across))
+            self._tile_of_panels(group, tile)
 
     def _tile_of_panels(self, group: Index, tile: Index) -> None:
         """The whole tiles, and the last one where it has fewer panels."""

@@ -89,11 +89,11 @@ class Gemm(Serial):
         groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
         output = panel * LANES + axis("lane", LANES)
         with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
-            fusion = axis("h", groups)
+            group = axis("h", groups)
             for w in range(words):
-                found = quantized.dequantized(self.builder, output, fusion, fusion * words + w)
+                found = quantized.dequantized(self.builder, output, group, group * words + w)
                 for place, value in enumerate(found):
-                    input = fusion * quantized.group + (w * quantized.per + place)
+                    input = group * quantized.group + (w * quantized.per + place)
                     writer.store(source, F32, self._held(number_, input), value)
 
     def _widen(self, panel: Index, number_: int) -> None:

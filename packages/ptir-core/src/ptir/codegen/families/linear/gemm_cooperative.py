@@ -34,5 +34,5 @@ class CooperativeGemm(LinearEmitter):
         quantized = self.linear.quantized
         if quantized is None:
             return [self.weight(output, input + n) for n in range(self.panels.per)]
-        fusion = input // quantized.group
-        return quantized.dequantized(self.builder, output, fusion, input // quantized.per)
+        group = input // quantized.group
+        return quantized.dequantized(self.builder, output, group, input // quantized.per)

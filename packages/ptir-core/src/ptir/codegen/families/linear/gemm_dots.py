@@ -41,13 +41,13 @@ class Int8DotGemm(Int8Loops, Gemm):
                 writer.loop(Axis("h", self.groups), 0, self.groups),
                 writer.lanes(Axis("lane", LANES)),
             ):
-                fusion = axis("h", self.groups)
-                scale = quantized.scaled(self.builder, output, fusion)
-                writer.store(scales, F32, self._placed(p, fusion, self.groups), scale)
+                group = axis("h", self.groups)
+                scale = quantized.scaled(self.builder, output, group)
+                writer.store(scales, F32, self._placed(p, group, self.groups), scale)
                 for w in range(raw if quantized.parts > 1 else 0):
-                    found = quantized.in_order(quantized.word(output, fusion * raw + w))
+                    found = quantized.in_order(quantized.word(output, group * raw + w))
                     for n, word in enumerate(found):
-                        place = (fusion * raw + w) * quantized.parts + n
+                        place = (group * raw + w) * quantized.parts + n
                         at = self._placed(p, place, quantized.inputs // 4)
                         writer.store(words, U32, at, word)
 

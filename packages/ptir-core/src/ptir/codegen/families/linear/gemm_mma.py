@@ -81,6 +81,9 @@ class MmaGemm(CooperativeGemm):
         dtype = graph.type(source).dtype
         if dtype != BF16:
             source, dtype = lhs, F32
+        stored = self.context.is_materialized
+        if stored(lhs) and not stored(source):
+            source = lhs  # what it is a cast of may be no expression of what lies in memory
         rows = self.linear.rows
         side = mma_operand(dtype, lambda row, k: self.element(source, row, k), rows, True, BF16)
         example = axis("row", rows), axis("pair", self.linear.inputs // 2)
@@ -123,5 +126,5 @@ class MmaGemm(CooperativeGemm):
 
     def _scale(self, output: Index, slice: Index) -> Expr:
         """What the sums of a slice are multiplied with."""
-        fusion = slice // (self.quantized.group // DEPTH)
-        return self.quantized.scaled(self.builder, output, fusion)
+        group = slice // (self.quantized.group // DEPTH)
+        return self.quantized.scaled(self.builder, output, group)

@@ -139,9 +139,9 @@ class Gemv(Grouped):
         with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
             with writer.loop(Axis("h", groups), 0, groups):
-                fusion, size = axis("h", groups), self.quantized.group
-                found = self._sum(row, fusion * size, size)
-                writer.emit(Store(F32, "sums", row * groups + fusion, found))
+                group, size = axis("h", groups), self.quantized.group
+                found = self._sum(row, group * size, size)
+                writer.emit(Store(F32, "sums", row * groups + group, found))
 
     def _sum(self, row: Index, first: Index, size: int) -> Expr:
         """The sum of a group of activations: its vectors, then their lanes."""

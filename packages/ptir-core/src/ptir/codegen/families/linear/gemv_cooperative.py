@@ -170,16 +170,16 @@ class CooperativeGemv(LinearEmitter):
     ) -> None:
         """Add the products of a word of each output, scaled."""
         writer = self.writer
-        fusion = word // (quantized.group // self.per)
+        group = word // (quantized.group // self.per)
         total = reduce(lambda a, b: Apply(F32, "add", a, b), values)
         raised_by = constant(F32, (quantized.zero or 0.0) - quantized.unit)
         start = writer.scalar(Apply(F32, "mul", raised_by, total))
         for c in range(OUTPUTS):
             output = self._output(c)
-            step = writer.scalar(quantized.scaled(self.builder, output, fusion))
+            step = writer.scalar(quantized.scaled(self.builder, output, group))
             offset = None
             if quantized.zero is None:
-                offset = writer.scalar(quantized.offset(self.builder, output, fusion))
+                offset = writer.scalar(quantized.offset(self.builder, output, group))
             with writer.scope():
                 t = writer.declare(start, "t")
                 for value, weight in zip(values, weights[c], strict=True):
