@@ -18,6 +18,8 @@ from ptir.capture.lazy import default_target
 from ptir.checkpoint import (
     BpeFiles,
     Checkpoint,
+    DescribedTokenizer,
+    TokenizerText,
     check_parameters,
     eos_token_ids,
     normalize_config,
@@ -27,15 +29,19 @@ from ptir.errors import CheckpointError, UsageError, short, unknown_name
 from ptir.functional.linear import QuantizedWeight
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
+from ptir.params.packed import MINIMUM, SCALE, PackedSource, part_name
+from ptir.params.parted import WORDS
 from ptir.params.quantized import QuantizedSource, quantization, quantized_names, zero_point
-from ptir.params.source import ParamSource, RenamedSource
+from ptir.params.source import BlockSource, ParamSource, RenamedSource, stored_formats
 from ptir.params.store import ParamStore
 from ptir.runtime.fast import fast_policies
+from ptir.runtime.gguf_text import described_tokenizer
 from ptir.runtime.handle import Model
 from ptir.runtime.specs import resolve
 from ptir.text import Tokenizer
 from ptir.types import DType
 from ptir.types import dtype as dtype_named
+from ptir.weights.affine_form import AffineForm, affine_form
 
 STORAGE = ("f32", "bf16", "f16")
 """What parameters can be stored as on a device."""
@@ -124,11 +130,54 @@ def described(checkpoint: Checkpoint) -> Described:
 def _bound(
     module: Any, source: ParamSource, target: Target, storage: DType, quant: str | None
 ) -> tuple[ParamStore, Any]:
-    """The store and the module with its parameters, some of them quantized while they load."""
-    if quant is None:
+    """The store and the module with its parameters.
+
+    Weights are as they are, in words where they are stored in blocks, or quantized while they load.
+    """
+    if quant is not None:
+        return _quantized(module, source, target, storage, quant)
+    forms = _packed_forms(module, source)
+    if not forms or not isinstance(source, BlockSource):
         store = ParamStore(source, target, storage)
         return store, module.bind(lambda name: parameter(store, name))
+    packed = PackedSource(source, forms)
+    parts = ParamStore(packed, target, storage, packed.keep_dtype)
+
+    def resolve(name: str) -> Tensor | QuantizedWeight:
+        if name not in forms:
+            return parameter(parts, name)
+        form, axis = forms[name]
+        words, scale = (parameter(parts, part_name(name, form, part)) for part in (WORDS, SCALE))
+        minimum = parameter(parts, part_name(name, form, MINIMUM)) if form.minimum else None
+        return QuantizedWeight(words, scale, axis, form.bits, form.group, form.zero, minimum)
+
+    return parts, module.bind(resolve)
+
+
+def _packed_forms(module: Any, source: ParamSource) -> dict[str, tuple[AffineForm, int]]:
+    """The weights whose blocks become words, and the axis of their inputs.
+
+    What else is stored in blocks is expanded to floats when it is read.
+    """
+    axes = module.block_weights()
+    found: dict[str, tuple[AffineForm, int]] = {}
+    for name, format in stored_formats(source).items():
+        form = affine_form(format) if name in axes else None
+        if form is not None:
+            found[name] = form, axes[name]
+    return found
+
+
+def _quantized(
+    module: Any, source: ParamSource, target: Target, storage: DType, quant: str
+) -> tuple[ParamStore, Any]:
     how, weights = quantization(quant), module.weights()
+    stored = {format.name for format in stored_formats(source).values()}
+    if stored:
+        raise UsageError(
+            f"quant {quant!r}: the file has weights in {', '.join(sorted(stored))} already; leave"
+            " --quant out"
+        )
     quantized = QuantizedSource(source, how, weights)
     packed = ParamStore(quantized, target, storage, quantized.keep_dtype)
 
@@ -213,9 +262,17 @@ def _renamed(source: ParamSource, prefix: str) -> ParamSource:
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     """The checkpoint's tokenizer, or None when it carries none."""
     match checkpoint.tokenizer:
+        case DescribedTokenizer() as held:
+            return described_tokenizer(held) or _of_text(held.beside)
+        case text:
+            return _of_text(text)
+
+
+def _of_text(text: TokenizerText) -> Tokenizer | None:
+    match text:
         case None:
             return None
         case BpeFiles(vocab, merges):
             return Tokenizer.from_gpt2(vocab, merges)
-        case text:
+        case _:
             return Tokenizer.from_json(text)
