@@ -14,7 +14,7 @@ from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.capture.creation import tensor
 from ptir.capture.jit import jit
-from ptir.checkpoint import Checkpoint, eos_token_ids
+from ptir.checkpoint import Checkpoint, DescribedTokenizer, eos_token_ids
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, unknown_name
 from ptir.nn.module import recording
 from ptir.ops.implementations import active_overrides, overrides
@@ -87,7 +87,10 @@ class Model:
 
     def _encode_text(self, prompt: str, size: int) -> list[int]:
         if self.tokenizer is None:
-            raise UsageError(f"model {self.name!r} has no tokenizer; give token ids (--tokens)")
+            raise UsageError(
+                f"model {self.name!r} has no tokenizer{_why(self.checkpoint)}; give token ids"
+                " (--tokens)"
+            )
         ids = self.tokenizer.encode(prompt)
         if max(ids, default=0) >= size:
             raise CheckpointError(
@@ -207,6 +210,12 @@ class Model:
             f"model {self.name!r} ({kind}) cannot {capability}; it can {able}: load a model that"
             f" can {capability}"
         )
+
+
+def _why(checkpoint: Checkpoint) -> str:
+    if not isinstance(checkpoint.tokenizer, DescribedTokenizer):
+        return ""
+    return " that can be used: its file describes one, which is not read, and none lies beside it"
 
 
 def _stop_texts(stop: Any) -> tuple[str, ...]:

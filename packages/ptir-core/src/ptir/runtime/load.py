@@ -77,6 +77,8 @@ def load_model(
     with _errors_name(checkpoint.path):
         read = described(checkpoint)
     target = default_target(backend)
+    if fast:
+        _refuse_fast(read.source)
     chosen = fast_policies(storage, quant, target) if fast else {}
     store, bound = _bound(read.module, read.source, target, storage, quant)
     return Model(
@@ -152,6 +154,15 @@ def _bound(
         return QuantizedWeight(words, scale, axis, form.bits, form.group, form.zero, minimum)
 
     return parts, module.bind(resolve)
+
+
+def _refuse_fast(source: ParamSource) -> None:
+    stored = {format.name for format in stored_formats(source).values()}
+    if stored:
+        raise UsageError(
+            f"fast: weights in {', '.join(sorted(stored))} have no dot implementation here; leave"
+            " --fast out"
+        )
 
 
 def _packed_forms(module: Any, source: ParamSource) -> dict[str, tuple[AffineForm, int]]:
