@@ -7,19 +7,20 @@ is stored wherever a format has fewer bits than words have, or scales of scales.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from ptir.errors import CheckpointError
 from ptir.params.parted import WORDS, PartedSource
 from ptir.params.quantized import resized
 from ptir.params.source import Array, BlockSource
-from ptir.types import F16, U32, TensorType
+from ptir.types import U32, TensorType
 from ptir.weights.affine_form import AffineForm, affine_arrays
 from ptir.weights.words import words_for
 
 SCALE, MINIMUM = "scale", "minimum"
-_CHUNK: Final = 1 << 22
-"""Weights that are taken apart at a time."""
+_CHUNK: Final = 1 << 20
+"""Weights that a thread takes apart at a time."""
 
 
 class PackedSource(PartedSource):
@@ -47,13 +48,14 @@ class PackedSource(PartedSource):
         stored = self._stored.blocks(base)
         outputs, inputs = self._stored.type(base).shape[:: 1 if axis == 1 else -1]
         step = max(1, _CHUNK // max(inputs, 1))
-        runs = [
-            affine_arrays(
-                form, {name: array[first : first + step] for name, array in stored.items()}
-            )
-            for first in range(0, outputs, step)
-        ]
-        found = {name: np.concatenate([run[name] for run in runs]) for name in runs[0]}
+
+        def run(first: int) -> dict[str, Array]:
+            some = {name: array[first : first + step] for name, array in stored.items()}
+            return affine_arrays(form, some)
+
+        with ThreadPoolExecutor() as pool:
+            runs = list(pool.map(run, range(0, max(outputs, 1), step)))
+        found = {name: np.concatenate([one[name] for one in runs]) for name in runs[0]}
         _check_scales(base, form, found)
         if axis == 0:
             found = {name: np.ascontiguousarray(array.T) for name, array in found.items()}
@@ -77,7 +79,7 @@ def _parts(
 
 
 def _check_scales(base: str, form: AffineForm, arrays: Mapping[str, Array]) -> None:
-    """Scales must be finite, and so must be what they are times the zero point in their type."""
+    """Scales must be finite, and so must be what is computed with them."""
     import numpy as np
 
     for name in (SCALE, MINIMUM):
@@ -86,11 +88,9 @@ def _check_scales(base: str, form: AffineForm, arrays: Mapping[str, Array]) -> N
                 f"{base!r}: a {name} of its {form.format.name} blocks is NaN or infinite; the file"
                 " is damaged: fetch it again"
             )
-    if form.scale == F16 and form.minimum is None and form.zero:
-        limit = float(np.finfo(np.float16).max) / form.zero
-        largest = float(np.abs(arrays[SCALE]).max(initial=0.0))
-        if largest > limit:
-            raise CheckpointError(
-                f"{base!r}: a scale of its {form.format.name} blocks is {largest:g}; at most"
-                f" {limit:g} can be computed with: fetch another quantization of the model"
-            )
+    largest = float(np.abs(arrays[SCALE]).max(initial=0.0))
+    if largest > form.largest_scale:
+        raise CheckpointError(
+            f"{base!r}: a scale of its {form.format.name} blocks is {largest:g}; at most"
+            f" {form.largest_scale:g} can be computed with: fetch another quantization of the model"
+        )

@@ -170,9 +170,10 @@ def _packed_forms(module: Any, source: ParamSource) -> dict[str, tuple[AffineFor
 
     What else is stored in blocks is expanded to floats when it is read.
     """
-    axes = module.block_weights()
+    stored = stored_formats(source)
+    axes = module.block_weights() if stored else {}
     found: dict[str, tuple[AffineForm, int]] = {}
-    for name, format in stored_formats(source).items():
+    for name, format in stored.items():
         form = affine_form(format) if name in axes else None
         if form is not None:
             found[name] = form, axes[name]

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,6 +48,15 @@ class AffineForm:
         """Bits of memory for each weight."""
         floats = self.scale.bits + (self.minimum.bits if self.minimum else 0)
         return self.bits + floats / self.group
+
+    @property
+    def largest_scale(self) -> float:
+        """Above this a step on the way to a weight leaves the range of its type.
+
+        A scale is multiplied with the zero point in its own type, with values in f32.
+        """
+        factor = 1 << self.bits if self.scale == F32 else max(self.zero, 1)
+        return float(ml_dtypes.finfo(self.scale.numpy).max) / factor
 
 
 def affine_form(format: WeightFormat) -> AffineForm | None:

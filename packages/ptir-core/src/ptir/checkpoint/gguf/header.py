@@ -1,6 +1,6 @@
 """The header of one GGUF file, checked in full before any of it is believed.
 
-Layout (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): signature, version, two counts,
+Layout (the page on GGUF of https://github.com/ggml-org/ggml): signature, version, two counts,
 metadata, one entry a tensor, then the tensors' bytes. The checks are those of llama.cpp's reader,
 and that every tensor lies in the file.
 """
