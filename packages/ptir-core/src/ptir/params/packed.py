@@ -56,6 +56,7 @@ class PackedSource(PartedSource):
         with ThreadPoolExecutor() as pool:
             runs = list(pool.map(run, range(0, max(outputs, 1), step)))
         found = {name: np.concatenate([one[name] for one in runs]) for name in runs[0]}
+        self._stored.release(base)
         _check_scales(base, form, found)
         if axis == 0:
             found = {name: np.ascontiguousarray(array.T) for name, array in found.items()}

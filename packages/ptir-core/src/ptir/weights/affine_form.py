@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,7 +55,7 @@ class AffineForm:
         A scale is multiplied with the zero point in its own type, with values in f32.
         """
         factor = 1 << self.bits if self.scale == F32 else max(self.zero, 1)
-        return float(ml_dtypes.finfo(self.scale.numpy).max) / factor
+        return float(np.finfo(self.scale.numpy).max) / factor
 
 
 def affine_form(format: WeightFormat) -> AffineForm | None:
