@@ -61,7 +61,7 @@ def write(
         if value is not None:
             _add(writer, f"{architecture}.{key}", value)
     vocabulary(writer)
-    names = gguf.get_tensor_name_map(_architecture(architecture), 8)
+    names = gguf.get_tensor_name_map(_architecture(architecture), 64)
     rng = np.random.default_rng(seed)
     written = Written(path)
     for stored in checkpoint.source.names():

@@ -14,7 +14,7 @@ from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.capture.creation import tensor
 from ptir.capture.jit import jit
-from ptir.checkpoint import Checkpoint, DescribedTokenizer, eos_token_ids
+from ptir.checkpoint import Checkpoint, eos_token_ids
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, unknown_name
 from ptir.nn.module import recording
 from ptir.ops.implementations import active_overrides, overrides
@@ -34,7 +34,9 @@ Prompt = str | Sequence[int]
 class Model:
     """A loaded model: its checkpoint, its bound architecture and where it runs.
 
-    ``capabilities`` says which methods apply; the others raise ``UnsupportedError``.
+    ``capabilities`` says which methods apply; the others raise ``UnsupportedError``. ``ends`` are
+    tokens that the tokenizer says end a text, ``lack`` is why there is no tokenizer, if that is
+    known.
     """
 
     name: str
@@ -47,6 +49,8 @@ class Model:
     overrides: Mapping[str, str]
     load_seconds: float
     cache_dtype: DType = F32
+    ends: tuple[int, ...] = ()
+    lack: str = ""
     steps: Steps = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +74,8 @@ class Model:
     @property
     def eos_ids(self) -> tuple[int, ...]:
         """The tokens that end a generation."""
-        return eos_token_ids(self.checkpoint.config, self.checkpoint.generation_config)
+        said = eos_token_ids(self.checkpoint.config, self.checkpoint.generation_config)
+        return tuple(dict.fromkeys((*said, *self.ends)))
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; ids are checked and passed through. Raises ``UsageError``."""
@@ -87,9 +92,9 @@ class Model:
 
     def _encode_text(self, prompt: str, size: int) -> list[int]:
         if self.tokenizer is None:
+            why = f" ({self.lack})" if self.lack else ""
             raise UsageError(
-                f"model {self.name!r} has no tokenizer{_why(self.checkpoint)}; give token ids"
-                " (--tokens)"
+                f"model {self.name!r} has no tokenizer{why}; give token ids (--tokens)"
             )
         ids = self.tokenizer.encode(prompt)
         if max(ids, default=0) >= size:
@@ -210,12 +215,6 @@ class Model:
             f"model {self.name!r} ({kind}) cannot {capability}; it can {able}: load a model that"
             f" can {capability}"
         )
-
-
-def _why(checkpoint: Checkpoint) -> str:
-    if not isinstance(checkpoint.tokenizer, DescribedTokenizer):
-        return ""
-    return " that can be used: its file describes one, which is not read, and none lies beside it"
 
 
 def _stop_texts(stop: Any) -> tuple[str, ...]:

@@ -16,10 +16,7 @@ from ptir.capture import Tensor
 from ptir.capture.creation import parameter
 from ptir.capture.lazy import default_target
 from ptir.checkpoint import (
-    BpeFiles,
     Checkpoint,
-    DescribedTokenizer,
-    TokenizerText,
     check_parameters,
     eos_token_ids,
     normalize_config,
@@ -35,10 +32,9 @@ from ptir.params.quantized import QuantizedSource, quantization, quantized_names
 from ptir.params.source import BlockSource, ParamSource, RenamedSource, stored_formats
 from ptir.params.store import ParamStore
 from ptir.runtime.fast import fast_policies
-from ptir.runtime.gguf_text import described_tokenizer
 from ptir.runtime.handle import Model
 from ptir.runtime.specs import resolve
-from ptir.text import Tokenizer
+from ptir.runtime.tokenizer import LoadedTokenizer, load_tokenizer
 from ptir.types import DType
 from ptir.types import dtype as dtype_named
 from ptir.weights.affine_form import AffineForm, affine_form
@@ -87,11 +83,13 @@ def load_model(
         module=bound,
         store=store,
         target=target,
-        tokenizer=read.tokenizer,
+        tokenizer=read.text.tokenizer,
         context=read.context,
         overrides={**read.policies, **chosen, **(overrides or {})},
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
+        ends=read.text.ends,
+        lack=read.text.lack,
     )
 
 
@@ -106,7 +104,7 @@ class Described:
     module: Any
     context: int
     policies: Mapping[str, str]
-    tokenizer: Tokenizer | None
+    text: LoadedTokenizer
 
 
 def described(checkpoint: Checkpoint) -> Described:
@@ -125,7 +123,7 @@ def described(checkpoint: Checkpoint) -> Described:
         module=module,
         context=architecture.context(config),
         policies=_configured_overrides(config),
-        tokenizer=load_tokenizer(checkpoint),
+        text=load_tokenizer(checkpoint),
     )
 
 
@@ -269,22 +267,3 @@ def _renamed(source: ParamSource, prefix: str) -> ParamSource:
             )
         mapping[name] = stored
     return RenamedSource(source, mapping)
-
-
-def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
-    """The checkpoint's tokenizer, or None when it carries none."""
-    match checkpoint.tokenizer:
-        case DescribedTokenizer() as held:
-            return described_tokenizer(held) or _of_text(held.beside)
-        case text:
-            return _of_text(text)
-
-
-def _of_text(text: TokenizerText) -> Tokenizer | None:
-    match text:
-        case None:
-            return None
-        case BpeFiles(vocab, merges):
-            return Tokenizer.from_gpt2(vocab, merges)
-        case _:
-            return Tokenizer.from_json(text)
