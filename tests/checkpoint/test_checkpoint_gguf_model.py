@@ -225,7 +225,9 @@ def test_tensors_that_the_family_lacks_are_named(tmp_path: Path) -> None:
     checkpoint = llama(tmp_path)
     for extra, name in ((norm, "blk.0.attn_q_norm.weight"), (clash, "not a parameter: layers.0")):
         written = write(tmp_path / "m.gguf", checkpoint, extra=extra)
-        with pytest.raises(CheckpointError, match=rf"1 tensors not expected \({name}"):
+        with pytest.raises(
+            CheckpointError, match=rf"1 tensors not expected \({name}.*the file's meta"
+        ):
             described(open_checkpoint(written.path))
 
 
@@ -235,9 +237,12 @@ def test_factors_of_frequencies_must_be_one_for_each_pair(tmp_path: Path) -> Non
         (np.ones(3, np.float32), r"tensor 'rope_freqs.weight': F32\[3\]; F32\[4\] is needed"),
         (
             np.float32([1, 2, np.nan, 1]),
-            r"rope_type 'divided': divisors nan .*must be a number > 0",
+            r"'rope_freqs.weight': number 2 is nan; it must be a number",
         ),
-        (np.float32([1, 2, 0, 1]), r"rope_type 'divided': divisors 0.0 .*must be a number > 0"),
+        (
+            np.float32([1, 2, 0, 1]),
+            r"'rope_freqs.weight': number 2 is 0.0; it must be a number > 0",
+        ),
     ):
         extra = {"rope_freqs.weight": factors}
         written = write(tmp_path / "m.gguf", checkpoint, extra=extra)
@@ -291,7 +296,7 @@ def test_a_file_that_is_cut_while_it_is_in_use_is_an_error(tmp_path: Path) -> No
 def test_mutated_models_open_or_are_refused(tmp_path: Path) -> None:
     """More of them: the module as a script, with ``tests`` on the path and a count."""
     ends = fuzz(tmp_path, int(os.environ.get("PTIR_SLICE", "0")), 250)
-    assert ends["refused"] > 60 and ends["opened"] > 5
+    assert ends["refused"] > 60
 
 
 def fuzz(folder: Path, seed: int, count: int) -> dict[str, int]:
@@ -299,6 +304,9 @@ def fuzz(folder: Path, seed: int, count: int) -> dict[str, int]:
     rng, ends = random.Random(seed), {"refused": 0, "opened": 0}
     right = [_header_and_rest(folder, make) for make in (llama, lambda _: small_checkpoint())]
     path = folder / "x.gguf"
+    for header, rest in right:
+        path.write_bytes(header + rest)
+        described(open_checkpoint(path))
     for number in range(count):
         header, rest = rng.choice(right)
         path.write_bytes(mutated(header, rng) + rest)

@@ -142,6 +142,25 @@ def test_rows_of_a_fused_tensor_are_cut_apart(tmp_path: Path) -> None:
     assert np.array_equal(found, ptir.load_model(apart.path, backend=REF).forward(TOKENS))
 
 
+@pytest.mark.parametrize(
+    ("config", "keys"),
+    [
+        ({"sliding_window": 5}, {"attention.sliding_window": 5}),
+        ({"head_dim": 16}, {"attention.key_length": 16, "attention.value_length": 16}),
+        ({"num_key_value_heads": 4}, {"attention.head_count_kv": None}),
+        ({"rope_theta": 10000.0}, {"rope.freq_base": None, "rope.dimension_count": 8}),
+    ],
+    ids=["window", "size of heads", "heads of keys left out", "frequencies left out"],
+)
+def test_keys_shape_the_computation(
+    tmp_path: Path, config: dict[str, Any], keys: dict[str, Any]
+) -> None:
+    checkpoint = llama(tmp_path, **config)
+    found = ptir.load_model(write(tmp_path / "m.gguf", checkpoint, keys=keys).path, backend=REF)
+    wanted = ptir.load_model(tmp_path / "small", backend=REF).forward(TOKENS)
+    assert np.array_equal(found.forward(TOKENS), wanted)
+
+
 def test_linear_scaling_divides_the_frequencies(tmp_path: Path) -> None:
     scaling = {"rope_type": "linear", "factor": 4.0}
     checkpoint = llama(tmp_path, rope_scaling=scaling)

@@ -58,7 +58,7 @@ class Checkpoint:
 
     ``generation_config`` and ``tokenizer_config`` are empty when the checkpoint has none; a
     separate ``chat_template.jinja`` appears as ``tokenizer_config["chat_template"]``. ``files``
-    holds the weight files.
+    holds the weight files, ``said_by`` is what the configuration was read from.
     """
 
     path: Path
@@ -68,6 +68,7 @@ class Checkpoint:
     source: ParamSource
     tokenizer: TokenizerText | DescribedTokenizer
     files: tuple[Path, ...]
+    said_by: str = CONFIG
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
@@ -122,6 +123,7 @@ def _open_gguf(path: Path) -> Checkpoint:
         source=opened.source,
         tokenizer=tokenizer,
         files=tuple(file.path for file in model.files),
+        said_by="the file's metadata",
     )
 
 

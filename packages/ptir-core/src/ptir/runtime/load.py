@@ -116,7 +116,7 @@ def described(checkpoint: Checkpoint) -> Described:
     tied = ties_embeddings(config, source.names())
     module = architecture.build({**config, "tie_word_embeddings": tied})
     ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
-    check_parameters(module.parameters(), source, ignore=ignored)
+    check_parameters(module.parameters(), source, ignore=ignored, said_by=checkpoint.said_by)
     eos_token_ids(checkpoint.config, checkpoint.generation_config)
     return Described(
         source=source,

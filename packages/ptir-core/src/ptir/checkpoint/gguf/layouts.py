@@ -16,6 +16,7 @@ from ptir.checkpoint.gguf.header import GgufTensor
 from ptir.checkpoint.gguf.source import Part
 from ptir.checkpoint.gguf.splits import GgufModel
 from ptir.errors import CheckpointError, nearest, short
+from ptir.models.fields import FIELDS
 from ptir.types import F32
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
@@ -294,4 +295,8 @@ def divisors(model: GgufModel, config: Config, where: str) -> list[float] | None
     if tensor.type.dtype != F32 or tensor.shape != (pairs,):
         raise CheckpointError(f"{where}: tensor {FACTORS!r}: {tensor}; F32[{pairs}] is needed")
     values = [float(one) for one in model.file(FACTORS).raw(FACTORS).view("<f4")]
+    for number, value in enumerate(values):
+        if not FIELDS["divisors"].holds(value):
+            rule = f"number {number} is {value}; it must be {FIELDS['divisors']}"
+            raise CheckpointError(f"{where}: tensor {FACTORS!r}: {rule}; fetch the file again")
     return None if all(value == 1.0 for value in values) else values
