@@ -47,16 +47,18 @@ def write(
     extra: Mapping[str, Array] | None = None,
     seed: int = 0,
     parts: int = 0,
+    bare: bool = False,
     vocabulary: Callable[[gguf.GGUFWriter], None] = lambda writer: None,
 ) -> Written:
     """``checkpoint`` (GPT-2, llama or qwen2) as a file at ``path``, matrices as ``kinds`` says.
 
     Types that ``gguf`` cannot quantize to get random blocks. ``keys`` replace those of the
-    architecture (None leaves one out), ``extra`` tensors are added; ``parts`` splits the file.
+    architecture (None leaves one out), ``extra`` tensors are added. ``parts`` splits the file into
+    parts of as many tensors; a ``bare`` first one has none.
     """
     config = checkpoint.config
     architecture = str(config["model_type"])
-    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=parts)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=parts, small_first_shard=bare)
     for key, value in {**_keys(architecture, config), **(keys or {})}.items():
         if value is not None:
             _add(writer, f"{architecture}.{key}", value)

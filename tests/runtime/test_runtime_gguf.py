@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
@@ -14,7 +15,7 @@ from gguf import GGMLQuantizationType as Kind
 import ptir
 from gguf_models import Written, f32, kind_of_matrices, write
 from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder
-from ptir.checkpoint.gguf import READABLE
+from ptir.checkpoint.gguf import READABLE, GgufFile
 from ptir.errors import CheckpointError, UsageError
 from ptir.models.rotation import frequencies
 from ptir.params.source import ArraySource
@@ -113,10 +114,6 @@ def test_biases_of_rotated_rows_are_put_in_order_too(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_fused_tensor_are_cut_apart(tmp_path: Path) -> None:
-    import gguf
-
-    from ptir.checkpoint.gguf import GgufFile
-
     checkpoint = llama(tmp_path)
     apart = GgufFile(write(tmp_path / "m.gguf", checkpoint, kind_of_matrices(Kind.Q8_0)).path)
     writer = gguf.GGUFWriter(tmp_path / "fused.gguf", "llama")
@@ -213,6 +210,19 @@ def test_a_file_in_parts_is_opened_by_any_of_them(tmp_path: Path) -> None:
     (tmp_path / "kept").rename(parts[2])
     with pytest.raises(CheckpointError, match="part 2 of 3, where part 1 of 3 is expected"):
         open_checkpoint(parts[0])
+
+
+def test_a_first_part_may_hold_nothing_but_metadata(tmp_path: Path) -> None:
+    checkpoint = llama(tmp_path)
+
+    def vocabulary(writer: gguf.GGUFWriter) -> None:
+        writer.add_token_list(["a", "b"])
+
+    write(tmp_path / "m.gguf", checkpoint, parts=12, bare=True, vocabulary=vocabulary)
+    (first, *rest) = sorted(tmp_path.glob("m-*.gguf"))
+    assert not GgufFile(first).tensors and len(rest) == 2
+    wanted = ptir.load_model(tmp_path / "small", backend=REF).forward(TOKENS)
+    assert np.array_equal(ptir.load_model(first, backend=REF).forward(TOKENS), wanted)
 
 
 def test_weights_that_are_quantized_are_not_quantized_again(tmp_path: Path) -> None:

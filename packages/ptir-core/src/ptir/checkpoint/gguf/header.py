@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from ptir.checkpoint import foreign
 from ptir.checkpoint.gguf.metadata import AGAIN, Cursor, Value, read_metadata
@@ -105,8 +105,9 @@ def _check_beginning(path: Path) -> None:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not start.startswith(SIGNATURE):
-        told = foreign.told(start) or f"begins with {short(start[:4])} and not with {SIGNATURE!r}"
-        _refuse(path, f"is no GGUF file but {told}" if foreign.told(start) else told)
+        told = foreign.told(start)
+        begins = f"begins with {short(start[:4])} and not with {SIGNATURE!r}"
+        _refuse(path, f"is no GGUF file but {told}" if told else begins)
     if size < HEADER_BYTES:
         _refuse(path, f"{size} bytes; a GGUF file has at least {HEADER_BYTES}; {AGAIN}")
     _check_version(path, start[4:8])
@@ -204,5 +205,5 @@ def _padded(position: int, alignment: int) -> int:
     return -(-position // alignment) * alignment
 
 
-def _refuse(path: Path, rule: str) -> None:
+def _refuse(path: Path, rule: str) -> NoReturn:
     raise CheckpointError(f"{path}: {rule}")

@@ -10,11 +10,10 @@ from ptir.checkpoint.gguf.fields import Keys, plain
 from ptir.checkpoint.gguf.layouts import divisors, layout_of
 from ptir.checkpoint.gguf.metadata import Strings, Value
 from ptir.checkpoint.gguf.source import GgufSource
-from ptir.checkpoint.gguf.splits import GgufModel
+from ptir.checkpoint.gguf.splits import TOKENS, GgufModel
 from ptir.models.fields import FIELDS
 
 TOKENIZER: Final = "tokenizer."
-TOKENS: Final = "tokenizer.ggml.tokens"
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"
 ENDS: Final = ("eos", "eot", "eom")
 """Whose tokens end a text: all of them, the turn, the message."""

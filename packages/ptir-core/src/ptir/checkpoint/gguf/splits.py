@@ -15,7 +15,8 @@ NAME: Final = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.g
 """How the parts of a split model are called."""
 TYPE: Final = "general.type"
 ARCHITECTURE: Final = "general.architecture"
-NUMBER, COUNT, TENSORS = "split.no", "split.count", "split.tensors.count"
+TOKENS: Final = "tokenizer.ggml.tokens"
+NUMBER, COUNT, TENSOR_COUNT = "split.no", "split.count", "split.tensors.count"
 
 _MODEL: Final = "give the model that it belongs to"
 OTHER_TYPES: Final[Mapping[str, str]] = {
@@ -41,11 +42,11 @@ class GgufModel:
         first = self.files[0]
         self.metadata: Mapping[str, Value] = first.metadata
         self._file_of = _placed(self.files)
-        _refuse_others(first)
-        wanted = _whole(first, TENSORS, len(self._file_of))
+        _refuse_others(first, with_tensors=bool(self._file_of))
+        wanted = _whole(first, TENSOR_COUNT, len(self._file_of))
         if wanted != len(self._file_of):
             rule = f"{wanted} tensors; the {len(self.files)} parts hold {len(self._file_of)}"
-            _refuse(first.path, f"key {TENSORS!r}: {rule}; fetch all parts of one model")
+            _refuse(first.path, f"key {TENSOR_COUNT!r}: {rule}; fetch all parts of one model")
 
     @property
     def tensors(self) -> dict[str, GgufTensor]:
@@ -92,7 +93,8 @@ def _placed(files: tuple[GgufFile, ...]) -> dict[str, GgufFile]:
     return found
 
 
-def _refuse_others(first: GgufFile) -> None:
+def _refuse_others(first: GgufFile, *, with_tensors: bool) -> None:
+    """Name a file that holds something else than a model."""
     kind = first.metadata.get(TYPE, "model")
     architecture = first.metadata.get(ARCHITECTURE)
     by_architecture = OTHER_ARCHITECTURES.get(str(architecture))
@@ -101,13 +103,9 @@ def _refuse_others(first: GgufFile) -> None:
         _refuse(first.path, f"is {told}")
     if kind != "model":
         _refuse(first.path, f"key {TYPE!r}: {short(kind)}; only a 'model' can be run")
-    if not first.tensors and len(_tokens(first)):
+    if not with_tensors and TOKENS in first.metadata:
         told = "holds a vocabulary and no tensors; give the file with the model's weights"
         _refuse(first.path, told)
-
-
-def _tokens(first: GgufFile) -> tuple[str, ...]:
-    return tuple(key for key in first.metadata if key == "tokenizer.ggml.tokens")
 
 
 def _whole(file: GgufFile, key: str, default: int) -> int:
