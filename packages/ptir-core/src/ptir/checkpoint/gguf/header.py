@@ -63,7 +63,7 @@ class GgufFile:
         self.path = path
         _check_beginning(path)
         self._mapped = MappedFile(path)
-        cursor = Cursor(path, self._mapped.buffer, len(SIGNATURE), len(self._mapped))
+        cursor = Cursor(path, self._mapped.buffer, len(SIGNATURE))
         self.version = cursor.u32("version")
         tensors = cursor.count("number of tensors", _LEAST_TENSOR, MAX_TENSORS)
         keys = cursor.count("number of keys", _LEAST_KEY, MAX_KEYS)
@@ -163,9 +163,9 @@ def _check_place(cursor: Cursor, name: str, tensor: GgufTensor, offset: int, pos
         how = "overlaps the one before" if offset < position else "leaves a hole before it"
         rule = f"offset {offset} {how}; tensors must follow each other, which is at {position}"
         cursor.refuse(what, f"{rule}; {AGAIN}")
-    end = tensor.start + tensor.nbytes
-    if end > cursor.size:
-        cursor.refuse(what, f"{tensor} ends at byte {end} of a file of {cursor.size}; {AGAIN}")
+    end, size = tensor.start + tensor.nbytes, len(cursor.buffer)
+    if end > size:
+        cursor.refuse(what, f"{tensor} ends at byte {end} of a file of {size}; {AGAIN}")
 
 
 def _shape(cursor: Cursor, what: str) -> tuple[int, ...]:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 Value: TypeAlias = "int | float | bool | str | Array | Strings"
 """What a key holds; arrays of numbers are read-only, of the type that is stored."""
 
-MAX_STRING: Final = 1 << 30
+MAX_HEADER: Final = 1 << 28
+"""Most bytes of a header, ten times those of the largest vocabularies: what a file that is mostly
+holes can have read."""
+MAX_STRING: Final = 1 << 26
 MAX_ARRAY: Final = 1 << 30
 MAX_STRINGS: Final = 1 << 24
 """Most strings of an array: their ends are kept."""
@@ -98,7 +101,11 @@ class Cursor:
     path: Path
     buffer: mmap.mmap
     at: int
-    size: int
+
+    @property
+    def size(self) -> int:
+        """Bytes that a header may take: all, of a file that is not very large."""
+        return min(len(self.buffer), MAX_HEADER)
 
     @property
     def left(self) -> int:
@@ -112,7 +119,7 @@ class Cursor:
     def number(self, kind: struct.Struct, what: str) -> Any:
         """The next number."""
         if kind.size > self.left:
-            self.refuse(what, f"ends behind the file's {self.size} bytes; {AGAIN}")
+            self.refuse(what, f"ends behind the {self.size} bytes that a header may have; {AGAIN}")
         (value,) = kind.unpack_from(self.buffer, self.at)
         self.at += kind.size
         return value
@@ -154,16 +161,18 @@ class Cursor:
         """The next array of strings: one look at each length, none at what they say."""
         count = self.count(f"{what}: number of strings", 8, MAX_STRINGS)
         first = at = self.at
-        last = self.size - 8
+        size = self.size
+        last = size - 8
         unpack, ends = _U64.unpack_from, array("Q")
         for _ in range(count):
             if at > last:
                 break
             at += 8 + unpack(self.buffer, at)[0]
-            ends.append(min(at, self.size + 1))
-        if len(ends) < count or at > self.size:
-            place = len(ends) - (at > self.size)
-            rule = f"string {place} of {count} ends behind the file's {self.size} bytes"
+            ends.append(min(at, size + 1))
+        if len(ends) < count or at > size:
+            place = len(ends) - (at > size)
+            last_byte = f"the {size} bytes that a header may have"
+            rule = f"string {place} of {count} ends behind {last_byte}"
             self.refuse(what, f"{rule}; {AGAIN}")
         self.at = at
         return Strings(self.buffer, first, ends, f"{self.path}: {what}")
