@@ -35,7 +35,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "functional": "functions on tensors; composites and their implementations",
         "nn": "layers: declared parameters and one functional each",
         "models": "one architecture per file, by `model_type`",
-        "checkpoint": "folders, single files, archives",
+        "checkpoint": "folders, single files, archives; `gguf`: GGUF files",
         "text": "tokenizers, stop strings",
         "vision": PLANNED,
         "plugins": "every hook, and the manager",

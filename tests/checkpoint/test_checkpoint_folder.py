@@ -237,7 +237,7 @@ def test_a_folder_that_only_holds_gguf_says_so(tmp_path: Path, with_config: bool
     path = folder(tmp_path / "m", **{"model-q4.gguf": "GGUF"})
     if not with_config:
         (path / "config.json").unlink()
-    with pytest.raises(CheckpointError, match=r"model-q4.gguf, a GGUF file, which.*give the fold"):
+    with pytest.raises(CheckpointError, match=r"model-q4.gguf, a GGUF file, which.*give the path"):
         open_checkpoint(path)
 
 

@@ -211,10 +211,10 @@ DAMAGED = {
     ),
 }
 FOREIGN_FILES = {
-    "gguf": (b"GGUF\3\0\0\0" + b"\0" * 16, r"a GGUF file \(version 3\), which ptir does not read"),
+    "gguf": (b"GGUF\3\0\0\0" + b"\0" * 16, r"a GGUF file \(version 3\), which is a model of its"),
     "gguf, big-endian": (
         b"GGUF\0\0\0\3",
-        r"a GGUF file \(version 3\).*give the folder of the same",
+        r"a GGUF file \(version 3\).*give the path of that file",
     ),
     "gguf, cut": (b"GGUF", "a GGUF file, which"),
     "zip of PyTorch": (

@@ -170,7 +170,7 @@ def test_what_a_config_leaves_out_means_what_the_family_means(kind: str, tmp_pat
         ({"hidden_act": "gelu"}, "llama: hidden_act 'gelu' is not implemented; only 'silu' is"),
         (
             {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
-            "llama: rope_type 'yarn' is not implemented; default, linear, llama3 are: choose",
+            r"llama: rope_type 'yarn' is not implemented; default, divided, linear, llama3 are: c",
         ),
         (
             {"rope_scaling": {"type": "llama3", "factor": 8.0}},

@@ -9,7 +9,13 @@ from ptir.checkpoint.config import (
     ties_embeddings,
     with_dtype,
 )
-from ptir.checkpoint.folder import BpeFiles, Checkpoint, open_checkpoint
+from ptir.checkpoint.folder import (
+    BpeFiles,
+    Checkpoint,
+    DescribedTokenizer,
+    TokenizerText,
+    open_checkpoint,
+)
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
 from ptir.checkpoint.safetensors_write import write_safetensors
 from ptir.checkpoint.save import save_folder, save_single_file
@@ -18,7 +24,9 @@ __all__ = [
     "Archive",
     "BpeFiles",
     "Checkpoint",
+    "DescribedTokenizer",
     "MappedSource",
+    "TokenizerText",
     "check_parameters",
     "eos_token_ids",
     "load_archive",

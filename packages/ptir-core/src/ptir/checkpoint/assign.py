@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Final
 
 from ptir.errors import CheckpointError
 from ptir.params.source import ParamSource, RenamedSource
 from ptir.types import TensorType
 
 _SHOWN = 5
+CONFIG: Final = "config.json"
 
 
 def check_parameters(
@@ -20,13 +22,15 @@ def check_parameters(
     ignore: Collection[str] = (),
     aliases: Mapping[str, str] | None = None,
     where: str | Path = "checkpoint",
+    said_by: str = CONFIG,
 ) -> RenamedSource:
     """A view of ``source`` with exactly the names of ``expected``, once everything fits.
 
     ``aliases`` gives the stored name of an expected one that is stored under another (a tied
     weight); ``ignore`` holds patterns (``*.masked_bias``) of stored tensors that may be left over.
     Shapes must agree; floating-point tensors may be stored in another float type. Raises one
-    ``CheckpointError`` opening with ``where`` that lists all missing, left-over and unfitting ones.
+    ``CheckpointError`` opening with ``where`` that lists all missing, left-over and unfitting ones,
+    and says to check what ``said_by`` tells of the model.
     """
     stored = set(source.names())
     used = {name: _stored_name(name, stored, aliases or {}) for name in expected}
@@ -41,7 +45,7 @@ def check_parameters(
     extra = [name for name in extra if not any(fnmatchcase(name, row) for row in ignore)]
     problems = {"missing": missing, "not expected": extra, "of another shape or kind": unfit}
     if any(problems.values()):
-        raise CheckpointError(_report(where, problems))
+        raise CheckpointError(_report(where, problems, said_by))
     return RenamedSource(source, used)
 
 
@@ -54,11 +58,11 @@ def _fits(stored: TensorType, expected: TensorType) -> bool:
     return stored.shape == expected.shape and (both_float or stored.dtype == expected.dtype)
 
 
-def _report(where: str | Path, problems: Mapping[str, list[str]]) -> str:
+def _report(where: str | Path, problems: Mapping[str, list[str]], said_by: str) -> str:
     parts = [
         f"{len(rows)} tensors {what} ({_some(rows)})" for what, rows in problems.items() if rows
     ]
-    return f"{where}: does not fit the model: {'; '.join(parts)}; check config.json"
+    return f"{where}: does not fit the model: {'; '.join(parts)}; check {said_by}"
 
 
 def _some(rows: list[str]) -> str:

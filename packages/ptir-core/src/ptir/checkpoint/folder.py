@@ -1,6 +1,6 @@
 """Open checkpoints: Hugging Face folders, and single files that carry their own configuration.
 
-Weights are only ever read from safetensors; pickled weights run code when loaded and are refused.
+Weights are read from safetensors and GGUF; pickled weights run code when loaded and are refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from ptir.checkpoint import foreign
+from ptir.checkpoint.gguf import GgufModel, GgufVocabulary, begins_as_gguf, open_gguf
 from ptir.checkpoint.json_text import parse_json_object, read_json_object, read_text
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
 from ptir.errors import CheckpointError, short
@@ -26,6 +27,7 @@ VOCAB: Final = "vocab.json"
 MERGES: Final = "merges.txt"
 INDEX: Final = "model.safetensors.index.json"
 WEIGHTS: Final = "model.safetensors"
+GGUF_SUFFIX: Final = ".gguf"
 _MAX_NAME_BYTES: Final = 255
 """Longer names are refused by file systems."""
 
@@ -43,12 +45,20 @@ TokenizerText: TypeAlias = str | BpeFiles | None
 
 
 @dataclass(frozen=True)
+class DescribedTokenizer:
+    """A tokenizer in a GGUF file's metadata, and the text of one that lies beside the file."""
+
+    vocabulary: GgufVocabulary
+    beside: TokenizerText
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """An opened checkpoint: configuration as found on disk, mapped weights, tokenizer text.
 
     ``generation_config`` and ``tokenizer_config`` are empty when the checkpoint has none; a
     separate ``chat_template.jinja`` appears as ``tokenizer_config["chat_template"]``. ``files``
-    holds the weight files.
+    holds the weight files, ``said_by`` is what the configuration was read from.
     """
 
     path: Path
@@ -56,21 +66,26 @@ class Checkpoint:
     generation_config: Mapping[str, Any]
     tokenizer_config: Mapping[str, Any]
     source: ParamSource
-    tokenizer: TokenizerText
+    tokenizer: TokenizerText | DescribedTokenizer
     files: tuple[Path, ...]
+    said_by: str = CONFIG
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a Hugging Face folder or a self-describing safetensors file; reads no weights.
+    """Open a Hugging Face folder, a self-describing safetensors file or a GGUF file.
 
-    Raises ``CheckpointError`` when something is missing, damaged or unsafe to read.
+    Reads no weights. Raises ``CheckpointError`` when something is missing, damaged or unsafe.
     """
     path = Path(path)
     if path.is_dir():
         return _open_folder(path)
+    if begins_as_gguf(path) or path.suffix.lower() == GGUF_SUFFIX:
+        return _open_gguf(path)
     if path.exists():
         return _open_file(path)
-    raise CheckpointError(f"{path}: does not exist; give a model folder or a .safetensors file")
+    raise CheckpointError(
+        f"{path}: does not exist; give a model folder, a .safetensors file or a .gguf file"
+    )
 
 
 def _open_folder(path: Path) -> Checkpoint:
@@ -88,6 +103,27 @@ def _open_folder(path: Path) -> Checkpoint:
         source=source,
         tokenizer=_tokenizer(path),
         files=files,
+    )
+
+
+def _open_gguf(path: Path) -> Checkpoint:
+    model = GgufModel(path)
+    opened, beside = open_gguf(model), _tokenizer(path.parent)
+    if opened.vocabulary is not None:
+        tokenizer: TokenizerText | DescribedTokenizer = DescribedTokenizer(
+            opened.vocabulary, beside
+        )
+    else:
+        tokenizer = beside
+    return Checkpoint(
+        path=path,
+        config=MappingProxyType(opened.config),
+        generation_config=MappingProxyType({}),
+        tokenizer_config=MappingProxyType(opened.tokenizer_config),
+        source=opened.source,
+        tokenizer=tokenizer,
+        files=tuple(file.path for file in model.files),
+        said_by="the file's metadata",
     )
 
 

@@ -45,7 +45,12 @@ def _gguf(start: bytes) -> str:
 
 
 FOREIGN: Final = (
-    Foreign(_gguf, (b"GGUF",), (".gguf",), f"which ptir does not read yet; {_OTHER_FORM}"),
+    Foreign(
+        _gguf,
+        (b"GGUF",),
+        (".gguf",),
+        "which is a model of its own; give the path of that file as the model",
+    ),
     Foreign(
         _always("a pickle"),
         tuple(bytes([0x80, protocol]) for protocol in range(2, 6)),

@@ -6,9 +6,7 @@ Format: 8 bytes little-endian header length, a JSON object, then the tensors' by
 
 from __future__ import annotations
 
-import mmap
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, Final, NoReturn, TypeGuard
 
 from ptir.checkpoint import foreign
 from ptir.checkpoint.json_text import parse_json_object
+from ptir.checkpoint.mapped import MappedFile
 from ptir.errors import CheckpointError, short, unknown_name
 from ptir.params.source import Array, Counters, lookup
 from ptir.types import DTYPES, DType, TensorType
@@ -106,7 +105,7 @@ class MappedSource:
 
     def __init__(self, paths: Sequence[Path], where: Mapping[str, Path] | None = None) -> None:
         self.counters = Counters()
-        files = {path: _MappedFile(path) for path in paths}
+        files = {path: _TensorFile(path) for path in paths}
         self._file_of = _chosen(files, where) if where is not None else _every(files)
 
     def names(self) -> tuple[str, ...]:
@@ -128,28 +127,21 @@ class MappedSource:
         lookup(self._file_of, name).drop_pages(name)
 
 
-class _MappedFile:
+class _TensorFile:
     """One mapped file and its checked header."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.header = read_header(path)
-        try:
-            with path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path}: cannot be mapped: {error}") from error
+        self._mapped = MappedFile(path)
         last = max((entry.end for entry in self.header.entries.values()), default=0)
-        if self.header.data_start + last != len(self._map):
+        if self.header.data_start + last != len(self._mapped):
             _refuse(path, "changed while it was opened; open it again")
 
     def array(self, name: str) -> Array:
-        import numpy as np
-
         entry = self.header.entries[name]
         stored = entry.type.dtype
-        self._check_size(name)
-        raw = np.frombuffer(self._map, np.uint8, *self._span(entry))
+        raw = self._mapped.raw(*self._span(entry), f"tensor {short(name)}")
         if stored.name == "bool" and raw.size and raw.max() > 1:
             _refuse_tensor(self.path, name, f"bool byte {raw.max()}; bytes must be 0 or 1")
         values = raw.view(stored.numpy).reshape(entry.type.shape)
@@ -158,24 +150,15 @@ class _MappedFile:
         values.setflags(write=False)
         return values
 
-    def _check_size(self, name: str) -> None:
-        found, mapped = self._map.size(), len(self._map)
-        if found < mapped:
-            said = f"the file was cut from {mapped} to {found} bytes while it was in use"
-            _refuse_tensor(self.path, name, f"{said}; fetch it again and load the model anew")
-
     def drop_pages(self, name: str) -> None:
-        length, start = self._span(self.header.entries[name])
-        page = start // mmap.PAGESIZE * mmap.PAGESIZE
-        if sys.platform != "win32" and length:
-            self._map.madvise(mmap.MADV_DONTNEED, page, start + length - page)
+        self._mapped.drop_pages(*self._span(self.header.entries[name]))
 
     def _span(self, entry: TensorEntry) -> tuple[int, int]:
-        return entry.end - entry.begin, self.header.data_start + entry.begin
+        return self.header.data_start + entry.begin, entry.end - entry.begin
 
 
-def _every(files: Mapping[Path, _MappedFile]) -> dict[str, _MappedFile]:
-    found: dict[str, _MappedFile] = {}
+def _every(files: Mapping[Path, _TensorFile]) -> dict[str, _TensorFile]:
+    found: dict[str, _TensorFile] = {}
     for path, file in files.items():
         for name in file.header.entries:
             if name in found:
@@ -184,7 +167,7 @@ def _every(files: Mapping[Path, _MappedFile]) -> dict[str, _MappedFile]:
     return found
 
 
-def _chosen(files: Mapping[Path, _MappedFile], where: Mapping[str, Path]) -> dict[str, _MappedFile]:
+def _chosen(files: Mapping[Path, _TensorFile], where: Mapping[str, Path]) -> dict[str, _TensorFile]:
     lost = [f"{n!r} in {p.name}" for n, p in where.items() if n not in files[p].header.entries]
     if lost:
         folder = next(iter(files)).parent

@@ -23,6 +23,7 @@ from ptir.checkpoint.folder import (
     WEIGHTS,
     BpeFiles,
     Checkpoint,
+    DescribedTokenizer,
 )
 from ptir.checkpoint.safetensors_write import write_safetensors
 from ptir.errors import CheckpointError
@@ -131,7 +132,8 @@ def _side_files(checkpoint: Checkpoint, dtype: DType | None) -> dict[str, str]:
         files[GENERATION_CONFIG] = _json(dict(checkpoint.generation_config))
     if checkpoint.tokenizer_config:
         files[TOKENIZER_CONFIG] = _json(dict(checkpoint.tokenizer_config))
-    match checkpoint.tokenizer:
+    held = checkpoint.tokenizer
+    match held.beside if isinstance(held, DescribedTokenizer) else held:
         case BpeFiles(vocab, merges):
             files |= {VOCAB: vocab, MERGES: merges}
         case str(text):

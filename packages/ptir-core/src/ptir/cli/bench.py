@@ -70,7 +70,8 @@ def command(
     if common.json:
         show.value(report)
         return
-    lines = [(model, report["backend"], formats.weights, r["test"], *_cells(r)) for r in rows]
+    label = formats.weights(loaded)
+    lines = [(model, report["backend"], label, r["test"], *_cells(r)) for r in rows]
     show.table(("model", "backend", "dtype", "test", "tok/s", "spread", "of bandwidth"), lines)
     if probe is not None:
         speed = probe["bytes_per_second"] / 1e9

@@ -86,9 +86,9 @@ def command(
         if 1 < count <= LISTED:
             by_workers = partition_step(loaded, count, SERVER, prefill, position)
     if common.json:
-        show.value(_json(loaded, formats.weights, report, by_workers))
+        show.value(_json(loaded, formats.weights(loaded), report, by_workers))
         return
-    _print(loaded, formats.weights, report)
+    _print(loaded, formats.weights(loaded), report)
     if count > 1:
         show.rich("")
         show.rich(f"by {count} workers ({report.explanation.sharing})")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options
 from ptir.cli.model import model_argument
+
+if TYPE_CHECKING:
+    from ptir.types import TensorType
+    from ptir.weights import WeightFormat
 
 
 @click.command()
@@ -19,22 +23,25 @@ from ptir.cli.model import model_argument
 def command(common: CommonOptions, model: str, tensors: bool) -> None:
     """Show what MODEL holds: architecture, parameters, dtypes, tokenizer."""
     from ptir.checkpoint import normalize_config
+    from ptir.params import stored_formats
     from ptir.runtime.specs import resolve
 
     checkpoint = resolve(model, seed=common.seed or 0)
     types = {name: checkpoint.source.type(name) for name in checkpoint.source.names()}
+    formats = stored_formats(checkpoint.source)
+    stored = {n: formats[n].name if n in formats else t.dtype.name for n, t in types.items()}
     config = normalize_config(checkpoint.config)
     summary: dict[str, Any] = {
         "model_type": config.get("model_type"),
         "parameters": sum(t.size for t in types.values()),
         "tensors": len(types),
-        "bytes": sum(t.nbytes for t in types.values()),
-        "dtypes": sorted({t.dtype.name for t in types.values()}),
+        "bytes": sum(_nbytes(t, formats.get(n)) for n, t in types.items()),
+        "dtypes": sorted(set(stored.values())),
         "tokenizer": checkpoint.tokenizer is not None,
         "files": [file.name for file in checkpoint.files],
     }
     rows: list[dict[str, Any]] = [
-        {"name": n, "dtype": t.dtype.name, "shape": list(t.shape)} for n, t in types.items()
+        {"name": n, "dtype": stored[n], "shape": list(t.shape)} for n, t in types.items()
     ]
     if common.json:
         show.value({**summary, "config": dict(checkpoint.config), "tensor_list": rows})
@@ -43,6 +50,11 @@ def command(common: CommonOptions, model: str, tensors: bool) -> None:
     if tensors:
         lines = [(r["name"], r["dtype"], r["shape"], math.prod(r["shape"])) for r in rows]
         show.table(("tensor", "dtype", "shape", "elements"), lines)
+
+
+def _nbytes(type: TensorType, format: WeightFormat | None) -> int:
+    """Bytes in the file."""
+    return type.nbytes if format is None else int(type.size * format.stored_bits / 8)
 
 
 def _plain(value: Any) -> object:

@@ -63,10 +63,12 @@ class Formats:
     cache_dtype: str
     fast: bool
 
-    @property
-    def weights(self) -> str:
-        """What tables call the format."""
-        return self.quant or self.dtype
+    def weights(self, model: Model) -> str:
+        """What tables call the format of a model's weights: what its file stores, or these."""
+        from ptir.params import stored_formats
+
+        stored = {format.name for format in stored_formats(model.checkpoint.source).values()}
+        return self.quant or "+".join(sorted(stored)) or self.dtype
 
 
 def format_options(command: Callable[..., Any]) -> Callable[..., Any]:

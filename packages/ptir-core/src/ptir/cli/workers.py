@@ -77,9 +77,9 @@ def explain_partitioned(
         costs = costs_of(cost)
         report = partition_step(loaded, workers, costs, prefill, position)
     if common.json:
-        show.value(_json(loaded, formats.weights, costs, report))
+        show.value(_json(loaded, formats.weights(loaded), costs, report))
     else:
-        _print(loaded, formats.weights, report)
+        _print(loaded, formats.weights(loaded), report)
 
 
 def _json(model: Model, dtype: str, costs: Costs, report: PartitionedStep) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from ptir.types import F32
 class QuantizedWeight:
     """A weight in words with a scale per group, as ``linear`` and ``embedding`` take it.
 
-    The bias of a group is its scale times ``-zero``; groups lie along ``axis``.
+    The bias of a group is ``minimum``, or without one its scale times ``-zero``; groups lie along
+    ``axis``.
     """
 
     words: Tensor
@@ -27,11 +28,12 @@ class QuantizedWeight:
     bits: int
     group: int
     zero: int
+    minimum: Tensor | None = None
 
     @property
     def bias(self) -> Tensor:
-        """The bias of each group: its scale times the negative zero point."""
-        return self.scale * float(-self.zero)
+        """The bias of each group: as it is stored, or its scale times the negative zero point."""
+        return self.scale * float(-self.zero) if self.minimum is None else self.minimum
 
     def dense(self) -> Tensor:
         """The weight as f32: recorded where it is used, computed by whoever reads it."""
@@ -52,13 +54,33 @@ def concat_weights(weights: Sequence[Weight], axis: int) -> Weight:
     quantized = [weight for weight in weights if isinstance(weight, QuantizedWeight)]
     if not quantized:
         return concat([_dense(weight) for weight in weights], axis)
-    forms = {(w.axis, w.bits, w.group, w.zero) for w in quantized}
-    if len(quantized) < len(weights) or len(forms) > 1 or quantized[0].axis == axis:
+    if len({_form(weight) for weight in weights}) > 1 or quantized[0].axis == axis:
         kinds = [w.words.type if isinstance(w, QuantizedWeight) else w.type for w in weights]
         rule = f"weights must be stored alike, in groups along another axis than {axis}"
         raise type_error("concat_weights", kinds, f"{rule}; join those that are")
     words, scale = (concat([getattr(w, n) for w in quantized], axis) for n in ("words", "scale"))
-    return replace(quantized[0], words=words, scale=scale)
+    minima = [w.minimum for w in quantized if w.minimum is not None]
+    minimum = concat(minima, axis) if minima else None
+    return replace(quantized[0], words=words, scale=scale, minimum=minimum)
+
+
+def stored_alike(weights: Sequence[Weight]) -> list[list[int]]:
+    """The numbers of neighbouring weights that ``concat_weights`` can make one, run by run."""
+    runs: list[list[int]] = []
+    for number, weight in enumerate(weights):
+        if runs and _form(weights[runs[-1][-1]]) == _form(weight):
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs
+
+
+def _form(weight: Weight) -> object:
+    """Equal for weights that are stored alike: in numbers, or in words of one kind."""
+    if not isinstance(weight, QuantizedWeight):
+        return None
+    types = [None if one is None else one.dtype for one in (weight.scale, weight.minimum)]
+    return (weight.axis, weight.bits, weight.group, weight.zero, *types)
 
 
 def _dense(weight: Weight) -> Tensor:

@@ -72,6 +72,7 @@ FIELDS: Final[Mapping[str, Whole | Real]] = {
     "layer_norm_epsilon": _EPSILON,
     "rms_norm_eps": _EPSILON,
     "rope_theta": Real(1e30),
+    "divisors": Real(1e31),
     "factor": _FACTOR,
     "low_freq_factor": _FACTOR,
     "high_freq_factor": _FACTOR,

@@ -36,7 +36,11 @@ def frequencies(config: Mapping[str, Any], model: str, size: int) -> tuple[float
     names, scaled = KINDS[kind]
     where = f"{model}: rope_type {kind!r}"
     numbers = {name: real(given, name, where=where) for name in ("rope_theta", *names)}
-    plain = [numbers["rope_theta"] ** (-2 * pair / size) for pair in range(size // 2)]
+    divisors = _divisors(given, where, size // 2) if kind == "divided" else [1.0] * (size // 2)
+    plain = [
+        numbers["rope_theta"] ** (-2 * pair / size) / divisor
+        for pair, divisor in enumerate(divisors)
+    ]
     if "low_freq_factor" in numbers and numbers["low_freq_factor"] >= numbers["high_freq_factor"]:
         raise CheckpointError(
             f"{model}: rope_type {kind!r}: low_freq_factor {numbers['low_freq_factor']:g} must be"
@@ -57,6 +61,14 @@ def _entry(config: Mapping[str, Any], model: str) -> Mapping[str, Any]:
     return entries[0]
 
 
+def _divisors(given: Mapping[str, Any], where: str, pairs: int) -> list[float]:
+    """By what the frequency of each pair is divided, as GGUF files store it."""
+    found = given.get("divisors")
+    if not isinstance(found, list) or len(found) != pairs:
+        raise CheckpointError(f"{where}: divisors must be a list of {pairs}, one for each pair")
+    return [real({"divisors": one}, "divisors", where=where) for one in found]
+
+
 def _llama3(frequency: float, numbers: Numbers) -> float:
     """Low frequencies are divided by ``factor``, high ones stay, those between are blended.
 
@@ -71,6 +83,7 @@ def _llama3(frequency: float, numbers: Numbers) -> float:
 
 KINDS: Final[dict[str, tuple[tuple[str, ...], Callable[[float, Numbers], float]]]] = {
     "default": ((), lambda frequency, numbers: frequency),
+    "divided": ((), lambda frequency, numbers: frequency),
     "linear": (("factor",), lambda frequency, numbers: frequency / numbers["factor"]),
     "llama3": (
         ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),

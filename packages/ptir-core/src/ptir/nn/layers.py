@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
+from ptir.functional.linear import stored_alike
 from ptir.nn.module import Module, note, param
 
 
@@ -27,8 +28,16 @@ def fused_linear(x: Tensor, layers: Sequence[Linear]) -> tuple[Tensor, ...]:
     """What each of several linear layers makes of the same ``x``, computed as one product.
 
     The layers' weights are joined, which is done once when they are loaded, so that one pass over
-    ``x`` serves all. Either all have a bias or none.
+    ``x`` serves all. Neighbours whose weights are stored in different formats are joined format by
+    format, a product each. Either all have a bias or none.
     """
+    runs = stored_alike([layer.weight for layer in layers])
+    return tuple(
+        part for run in runs for part in _one_product(x, [layers[number] for number in run])
+    )
+
+
+def _one_product(x: Tensor, layers: Sequence[Linear]) -> list[Tensor]:
     weight = F.concat_weights([layer.weight for layer in layers], axis=0)
     biases = [layer.bias for layer in layers if layer.bias is not None]
     together = F.linear(x, weight, F.concat(biases) if biases else None, layout="oi")
@@ -38,7 +47,7 @@ def fused_linear(x: Tensor, layers: Sequence[Linear]) -> tuple[Tensor, ...]:
     ]
     for layer, result in zip(layers, found, strict=True):
         note(layer, result)
-    return tuple(found)
+    return found
 
 
 class Conv1D(Module):
@@ -57,7 +66,7 @@ class Embedding(Module):
     """Rows of ``weight`` ``[count, size]`` by index; ``is_head`` where rows are multiplied too."""
 
     def __init__(self, count: int, size: int, *, is_head: bool = False) -> None:
-        self.weight = param(count, size, inputs=1 if is_head else None)
+        self.weight = param(count, size, inputs=1, multiplied=is_head)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Rows of the table: i32[...] to f32[...,size]."""

@@ -24,20 +24,23 @@ if TYPE_CHECKING:
 class Declared:
     """A parameter that a layer needs, by type; stored floats of other widths are accepted.
 
-    ``inputs`` is the axis of a weight's inputs where rows are multiplied with it: such a weight
-    may be quantized.
+    ``inputs`` is the axis of a weight's inputs where ``linear`` and ``embedding`` alone read it:
+    such a weight may be stored in blocks along them. One that is ``multiplied`` with rows, and not
+    only looked up, may be quantized while it is loaded.
     """
 
     type: TensorType
     inputs: int | None = None
+    multiplied: bool = True
 
 
-def param(*shape: int, inputs: int | None = None) -> Tensor:
+def param(*shape: int, inputs: int | None = None, multiplied: bool = True) -> Tensor:
     """Declare a parameter of a layer; after ``bind`` the attribute is a tensor of this shape.
 
-    ``inputs`` names the axis of the inputs of a weight that only ``linear`` and ``embedding`` read.
+    ``inputs`` names the axis of the inputs of a weight that only ``linear`` and ``embedding`` read,
+    ``multiplied`` is false for one that only ``embedding`` does.
     """
-    return cast("Tensor", Declared(TensorType(F32, shape), inputs))
+    return cast("Tensor", Declared(TensorType(F32, shape), inputs, multiplied))
 
 
 _outputs: ContextVar[dict[str, Tensor] | None] = ContextVar("ptir_outputs", default=None)
@@ -95,12 +98,20 @@ class Module:
 
     def weights(self, prefix: str = "") -> dict[str, int]:
         """The weights that may be quantized, by checkpoint key, with the axis of their inputs."""
+        return self._weights(prefix, looked_up=False)
+
+    def block_weights(self) -> dict[str, int]:
+        """The weights that may be stored in blocks, which are those and tables of rows."""
+        return self._weights("", looked_up=True)
+
+    def _weights(self, prefix: str, *, looked_up: bool) -> dict[str, int]:
         found: dict[str, int] = {}
         for name, value in self._members():
             if isinstance(value, Declared) and value.inputs is not None:
-                found[prefix + name] = value.inputs
+                if value.multiplied or looked_up:
+                    found[prefix + name] = value.inputs
             elif isinstance(value, Module):
-                found |= value.weights(f"{prefix}{name}.")
+                found |= value._weights(f"{prefix}{name}.", looked_up=looked_up)
         return found
 
     def bind(self, resolve: Callable[[str], Tensor], scope: Scope = ROOT) -> Self:

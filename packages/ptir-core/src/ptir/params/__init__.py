@@ -3,15 +3,18 @@
 from ptir.params.ids import BaseParamId, NamespaceId, ParamKey, derived
 from ptir.params.source import (
     ArraySource,
+    BlockSource,
     Counters,
     ParamSource,
     RandomSource,
     RenamedSource,
+    stored_formats,
 )
 
 __all__ = [
     "ArraySource",
     "BaseParamId",
+    "BlockSource",
     "Counters",
     "NamespaceId",
     "ParamKey",
@@ -19,4 +22,5 @@ __all__ = [
     "RandomSource",
     "RenamedSource",
     "derived",
+    "stored_formats",
 ]

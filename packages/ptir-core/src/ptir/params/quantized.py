@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ptir.errors import QuantizationError, unknown_name
-from ptir.params.source import Array, Counters, ParamSource
+from ptir.params.parted import WORDS, PartedSource
+from ptir.params.source import Array, ParamSource
 from ptir.types import BF16, U32, TensorType
 from ptir.weights import FORMATS, QUANTIZERS, WeightFormat
 from ptir.weights.words import greatest, per_word, words_for
@@ -49,71 +50,37 @@ def quantized_names(name: str, format: WeightFormat) -> QuantizedNames:
     return QuantizedNames(f"{name}:{format.name}.words", f"{name}:{format.name}.scale")
 
 
-class QuantizedSource:
+class QuantizedSource(PartedSource):
     """Another source's parameters, and the quantized parts of some of its weights.
 
     ``axes`` maps the weights to quantize to the axis of their inputs, which the group must divide.
     """
 
     def __init__(self, source: ParamSource, format: WeightFormat, axes: Mapping[str, int]) -> None:
-        self.counters = Counters()
-        self._source, self._format = source, format
-        self._of: dict[str, tuple[str, int, str]] = {}
-        self._scales: dict[str, Array] = {}
+        self._format, self._axes = format, dict(axes)
+        parts: dict[str, dict[str, tuple[str, TensorType]]] = {}
         for name, axis in axes.items():
-            size = source.type(name).shape[axis]
-            if size % format.group:
+            shape = source.type(name).shape
+            if shape[axis] % format.group:
                 raise QuantizationError(
                     f"{name!r}: {format.name} takes groups of {format.group} inputs, which do not"
-                    f" divide {size}; choose another quantization"
+                    f" divide {shape[axis]}; choose another quantization"
                 )
             both = quantized_names(name, format)
-            self._of[both.words] = name, axis, "words"
-            self._of[both.scale] = name, axis, "scale"
+            words = TensorType(U32, resized(shape, axis, words_for(shape[axis], format.bits)))
+            scale = TensorType(BF16, resized(shape, axis, shape[axis] // format.group))
+            parts[name] = {WORDS: (both.words, words), "scale": (both.scale, scale)}
+        super().__init__(source, parts)
 
-    @property
-    def keep_dtype(self) -> frozenset[str]:
-        """The names whose stored type is the one that programs see."""
-        return frozenset(self._of)
+    def parts_of(self, base: str) -> dict[str, Array]:
+        """Words and scales of a weight, rounded."""
+        words, scale = round_to_nearest(self._source.read(base), self._axes[base], self._format)
+        return {WORDS: words, "scale": scale}
 
-    def names(self) -> tuple[str, ...]:
-        """The other source's names, each quantized weight's replaced by its parts."""
-        gone = {name for name, _, _ in self._of.values()}
-        kept = tuple(name for name in self._source.names() if name not in gone)
-        return (*kept, *self._of)
 
-    def type(self, name: str) -> TensorType:
-        """The stored type of a parameter or a part."""
-        if name not in self._of:
-            return self._source.type(name)
-        base, axis, part = self._of[name]
-        shape = list(self._source.type(base).shape)
-        if part == "words":
-            shape[axis] = words_for(shape[axis], self._format.bits)
-            return TensorType(U32, tuple(shape))
-        shape[axis] //= self._format.group
-        return TensorType(BF16, tuple(shape))
-
-    def read(self, name: str) -> Array:
-        """The values; a part is computed from its weight when it is read.
-
-        Scales, which are small, wait from the reading of the words until they are asked for.
-        """
-        if name not in self._of:
-            return self._source.read(name)
-        base, axis, part = self._of[name]
-        found = self._scales.pop(base, None) if part == "scale" else None
-        if found is None:
-            words, scale = round_to_nearest(self._source.read(base), axis, self._format)
-            found = words if part == "words" else scale
-            if part == "words":
-                self._scales[base] = scale
-        self.counters.record(name, found.nbytes)
-        return found
-
-    def release(self, name: str) -> None:
-        """Release the weight behind a part, or the parameter."""
-        self._source.release(self._of[name][0] if name in self._of else name)
+def resized(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
+    """A shape with another size along an axis."""
+    return (*shape[:axis], size, *shape[axis + 1 :])
 
 
 def round_to_nearest(weight: Array, axis: int, format: WeightFormat) -> tuple[Array, Array]:

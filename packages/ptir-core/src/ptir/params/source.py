@@ -9,11 +9,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from ptir.errors import CheckpointError, UsageError, nearest
 from ptir.params.ids import BaseParamId
 from ptir.types import TensorType, dtype_of
+from ptir.weights import WeightFormat
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,6 +68,27 @@ class ParamSource(Protocol):
     def release(self, name: str) -> None:
         """Give back the resident pages behind ``name``; reading it again is allowed."""
         ...
+
+
+@runtime_checkable
+class BlockSource(ParamSource, Protocol):
+    """A source some of whose matrices are stored in blocks; their ``type`` and ``read`` are f32."""
+
+    def format(self, name: str) -> WeightFormat | None:
+        """How the blocks of a parameter are read; None where elements are stored as they are."""
+        ...
+
+    def blocks(self, name: str) -> Mapping[str, Array]:
+        """The stored arrays [outputs, ...] of a matrix with a format, as its record names them."""
+        ...
+
+
+def stored_formats(source: ParamSource) -> dict[str, WeightFormat]:
+    """The formats of the parameters that are stored in blocks."""
+    if not isinstance(source, BlockSource):
+        return {}
+    found = {name: source.format(name) for name in source.names()}
+    return {name: format for name, format in found.items() if format is not None}
 
 
 class ArraySource:

@@ -34,7 +34,9 @@ Prompt = str | Sequence[int]
 class Model:
     """A loaded model: its checkpoint, its bound architecture and where it runs.
 
-    ``capabilities`` says which methods apply; the others raise ``UnsupportedError``.
+    ``capabilities`` says which methods apply; the others raise ``UnsupportedError``. ``ends`` are
+    tokens that the tokenizer says end a text, ``lack`` is why there is no tokenizer, if that is
+    known.
     """
 
     name: str
@@ -47,6 +49,8 @@ class Model:
     overrides: Mapping[str, str]
     load_seconds: float
     cache_dtype: DType = F32
+    ends: tuple[int, ...] = ()
+    lack: str = ""
     steps: Steps = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +74,8 @@ class Model:
     @property
     def eos_ids(self) -> tuple[int, ...]:
         """The tokens that end a generation."""
-        return eos_token_ids(self.checkpoint.config, self.checkpoint.generation_config)
+        said = eos_token_ids(self.checkpoint.config, self.checkpoint.generation_config)
+        return tuple(dict.fromkeys((*said, *self.ends)))
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; ids are checked and passed through. Raises ``UsageError``."""
@@ -87,7 +92,10 @@ class Model:
 
     def _encode_text(self, prompt: str, size: int) -> list[int]:
         if self.tokenizer is None:
-            raise UsageError(f"model {self.name!r} has no tokenizer; give token ids (--tokens)")
+            why = f" ({self.lack})" if self.lack else ""
+            raise UsageError(
+                f"model {self.name!r} has no tokenizer{why}; give token ids (--tokens)"
+            )
         ids = self.tokenizer.encode(prompt)
         if max(ids, default=0) >= size:
             raise CheckpointError(

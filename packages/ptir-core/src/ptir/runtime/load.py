@@ -16,7 +16,6 @@ from ptir.capture import Tensor
 from ptir.capture.creation import parameter
 from ptir.capture.lazy import default_target
 from ptir.checkpoint import (
-    BpeFiles,
     Checkpoint,
     check_parameters,
     eos_token_ids,
@@ -27,15 +26,18 @@ from ptir.errors import CheckpointError, UsageError, short, unknown_name
 from ptir.functional.linear import QuantizedWeight
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
+from ptir.params.packed import MINIMUM, SCALE, PackedSource, part_name
+from ptir.params.parted import WORDS
 from ptir.params.quantized import QuantizedSource, quantization, quantized_names, zero_point
-from ptir.params.source import ParamSource, RenamedSource
+from ptir.params.source import BlockSource, ParamSource, RenamedSource, stored_formats
 from ptir.params.store import ParamStore
 from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
 from ptir.runtime.specs import resolve
-from ptir.text import Tokenizer
+from ptir.runtime.tokenizer import LoadedTokenizer, load_tokenizer
 from ptir.types import DType
 from ptir.types import dtype as dtype_named
+from ptir.weights.affine_form import AffineForm, affine_form
 
 STORAGE = ("f32", "bf16", "f16")
 """What parameters can be stored as on a device."""
@@ -71,6 +73,8 @@ def load_model(
     with _errors_name(checkpoint.path):
         read = described(checkpoint)
     target = default_target(backend)
+    if fast:
+        _refuse_fast(read.source)
     chosen = fast_policies(storage, quant, target) if fast else {}
     store, bound = _bound(read.module, read.source, target, storage, quant)
     return Model(
@@ -79,11 +83,13 @@ def load_model(
         module=bound,
         store=store,
         target=target,
-        tokenizer=read.tokenizer,
+        tokenizer=read.text.tokenizer,
         context=read.context,
         overrides={**read.policies, **chosen, **(overrides or {})},
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
+        ends=read.text.ends,
+        lack=read.text.lack,
     )
 
 
@@ -98,7 +104,7 @@ class Described:
     module: Any
     context: int
     policies: Mapping[str, str]
-    tokenizer: Tokenizer | None
+    text: LoadedTokenizer
 
 
 def described(checkpoint: Checkpoint) -> Described:
@@ -110,25 +116,78 @@ def described(checkpoint: Checkpoint) -> Described:
     tied = ties_embeddings(config, source.names())
     module = architecture.build({**config, "tie_word_embeddings": tied})
     ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
-    check_parameters(module.parameters(), source, ignore=ignored)
+    check_parameters(module.parameters(), source, ignore=ignored, said_by=checkpoint.said_by)
     eos_token_ids(checkpoint.config, checkpoint.generation_config)
     return Described(
         source=source,
         module=module,
         context=architecture.context(config),
         policies=_configured_overrides(config),
-        tokenizer=load_tokenizer(checkpoint),
+        text=load_tokenizer(checkpoint),
     )
 
 
 def _bound(
     module: Any, source: ParamSource, target: Target, storage: DType, quant: str | None
 ) -> tuple[ParamStore, Any]:
-    """The store and the module with its parameters, some of them quantized while they load."""
-    if quant is None:
+    """The store and the module with its parameters.
+
+    Weights are as they are, in words where they are stored in blocks, or quantized while they load.
+    """
+    if quant is not None:
+        return _quantized(module, source, target, storage, quant)
+    forms = _packed_forms(module, source)
+    if not forms or not isinstance(source, BlockSource):
         store = ParamStore(source, target, storage)
         return store, module.bind(lambda name: parameter(store, name))
+    packed = PackedSource(source, forms)
+    parts = ParamStore(packed, target, storage, packed.keep_dtype)
+
+    def resolve(name: str) -> Tensor | QuantizedWeight:
+        if name not in forms:
+            return parameter(parts, name)
+        form, axis = forms[name]
+        words, scale = (parameter(parts, part_name(name, form, part)) for part in (WORDS, SCALE))
+        minimum = parameter(parts, part_name(name, form, MINIMUM)) if form.minimum else None
+        return QuantizedWeight(words, scale, axis, form.bits, form.group, form.zero, minimum)
+
+    return parts, module.bind(resolve)
+
+
+def _refuse_fast(source: ParamSource) -> None:
+    stored = {format.name for format in stored_formats(source).values()}
+    if stored:
+        raise UsageError(
+            f"fast: weights in {', '.join(sorted(stored))} have no dot implementation here; leave"
+            " --fast out"
+        )
+
+
+def _packed_forms(module: Any, source: ParamSource) -> dict[str, tuple[AffineForm, int]]:
+    """The weights whose blocks become words, and the axis of their inputs.
+
+    What else is stored in blocks is expanded to floats when it is read.
+    """
+    stored = stored_formats(source)
+    axes = module.block_weights() if stored else {}
+    found: dict[str, tuple[AffineForm, int]] = {}
+    for name, format in stored.items():
+        form = affine_form(format) if name in axes else None
+        if form is not None:
+            found[name] = form, axes[name]
+    return found
+
+
+def _quantized(
+    module: Any, source: ParamSource, target: Target, storage: DType, quant: str
+) -> tuple[ParamStore, Any]:
     how, weights = quantization(quant), module.weights()
+    stored = {format.name for format in stored_formats(source).values()}
+    if stored:
+        raise UsageError(
+            f"quant {quant!r}: the file has weights in {', '.join(sorted(stored))} already; leave"
+            " --quant out"
+        )
     quantized = QuantizedSource(source, how, weights)
     packed = ParamStore(quantized, target, storage, quantized.keep_dtype)
 
@@ -208,14 +267,3 @@ def _renamed(source: ParamSource, prefix: str) -> ParamSource:
             )
         mapping[name] = stored
     return RenamedSource(source, mapping)
-
-
-def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
-    """The checkpoint's tokenizer, or None when it carries none."""
-    match checkpoint.tokenizer:
-        case None:
-            return None
-        case BpeFiles(vocab, merges):
-            return Tokenizer.from_gpt2(vocab, merges)
-        case text:
-            return Tokenizer.from_json(text)

@@ -27,7 +27,9 @@ from ptir.weights.record import (
     Top,
     WeightFormat,
 )
+from ptir.weights.words import greatest
 
+BYTE: Final = 8
 Array = NDArray[Any]
 
 
@@ -36,15 +38,9 @@ def decode(format: WeightFormat, arrays: Mapping[str, Array]) -> Array:
 
     Each has the shape that ``StoredArray`` says. Raises ``ValueError`` where one has another.
     """
-    own = next(one for one in format.arrays if one.outputs == one.blocks == 1)
-    outputs, elements = arrays[own.name].shape
-    blocks = elements // own.count
-    bits = {
-        one.name: _bits(one, arrays[one.name], outputs, blocks, format.name)
-        for one in format.arrays
-    }
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        found = _quantity(format, format.value, bits)
+    stored = raw_bytes(format, arrays)
+    found = quantity_of(format.value, stored)
+    outputs, blocks, _ = next(iter(stored.values())).shape
     shape = (outputs, blocks, format.block)
     return np.ascontiguousarray(np.broadcast_to(found, shape)).reshape(outputs, -1)
 
@@ -56,8 +52,18 @@ def decode_fused(format: FusedFormat, arrays: Sequence[Mapping[str, Array]]) -> 
     )
 
 
-def _bits(stored: StoredArray, array: Array, outputs: int, blocks: int, name: str) -> Array:
-    """The bits [outputs, blocks, bits] of an array, shared entries repeated."""
+def raw_bytes(format: WeightFormat, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The bytes u8[outputs, blocks, bytes] of each array, shared entries repeated."""
+    own = next(one for one in format.arrays if one.outputs == one.blocks == 1)
+    outputs, elements = arrays[own.name].shape
+    blocks = elements // own.count
+    return {
+        one.name: _bytes(one, arrays[one.name], outputs, blocks, format.name)
+        for one in format.arrays
+    }
+
+
+def _bytes(stored: StoredArray, array: Array, outputs: int, blocks: int, name: str) -> Array:
     lines, across = -(-outputs // stored.outputs), -(-blocks // stored.blocks)
     wanted = (lines, across * stored.count)
     if array.shape != wanted or array.dtype != stored.dtype.numpy:
@@ -66,44 +72,71 @@ def _bits(stored: StoredArray, array: Array, outputs: int, blocks: int, name: st
             f" {stored.dtype}{list(wanted)} is needed for {outputs} outputs of {blocks} blocks"
         )
     raw = np.ascontiguousarray(array).view(np.uint8).reshape(lines, across, -1)
-    cut = np.unpackbits(raw, axis=-1, bitorder="little")
-    return cut[np.arange(outputs) // stored.outputs][:, np.arange(blocks) // stored.blocks]
+    if (lines, across) == (outputs, blocks):
+        return raw
+    return raw[np.arange(outputs) // stored.outputs][:, np.arange(blocks) // stored.blocks]
 
 
-def _quantity(format: WeightFormat, quantity: Quantity, bits: Mapping[str, Array]) -> Array:
+def quantity_of(quantity: Quantity, raw: Mapping[str, Array], each: int = 1) -> Array:
+    """A quantity f32[outputs, blocks, numbers] of stored bytes, one number for ``each`` inputs.
+
+    Axes have size 1 where all numbers along them are the same.
+    """
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        return _quantity(quantity, raw, each)
+
+
+def _quantity(quantity: Quantity, raw: Mapping[str, Array], each: int) -> Array:
     numbers = quantity.numbers
     if isinstance(numbers, float):
         found: Array = np.full((1, 1, 1), numbers, np.float32)
     else:
-        found = np.repeat(_numbers(numbers, bits), numbers.each, axis=-1)
+        found = READINGS[type(numbers.reading)](
+            numbers.reading, codes_of(numbers, raw), numbers.bits
+        )
+        if numbers.each > each:
+            found = np.repeat(found, numbers.each // each, axis=-1)
     if quantity.scale is not None:
-        found = found * _quantity(format, quantity.scale, bits)
+        found = found * _quantity(quantity.scale, raw, each)
     if quantity.minimum is not None:
-        found = found + _quantity(format, quantity.minimum, bits)
+        found = found + _quantity(quantity.minimum, raw, each)
     return found
 
 
-def _numbers(numbers: Numbers, bits: Mapping[str, Array]) -> Array:
-    """The numbers [outputs, blocks, numbers] of every block."""
-    codes, shift = np.zeros((), np.int64), 0
-    for plane in numbers.planes:
-        codes = codes + (_plane(plane, bits[plane.array]) << shift)
+def codes_of(numbers: Numbers, raw: Mapping[str, Array]) -> Array:
+    """The codes [outputs, blocks, numbers] of every block: bytes where their bits fit one."""
+    codes, shift = _plane(numbers.planes[0], raw), numbers.planes[0].bits
+    if numbers.bits > BYTE:
+        codes = codes.astype(np.int64)
+    for plane in numbers.planes[1:]:
+        codes = codes | (_plane(plane, raw).astype(codes.dtype) << codes.dtype.type(shift))
         shift += plane.bits
-    return READINGS[type(numbers.reading)](numbers.reading, codes, numbers.bits)
+    return codes
 
 
-def _plane(plane: Plane, bits: Array) -> Array:
-    """The bits of a plane as whole numbers."""
-    places = np.array(list(plane.places()))[:, None] + np.arange(plane.bits)
-    values: Array = (bits[..., places].astype(np.int64) << np.arange(plane.bits)).sum(axis=-1)
+def _plane(plane: Plane, raw: Mapping[str, Array]) -> Array:
+    """The bits of a plane as whole numbers: of one byte each where none reaches into the next."""
+    stored = raw[plane.array]
+    places = np.array(list(plane.places()))
+    first, shift = places // BYTE, places % BYTE
+    width = int((shift + plane.bits - 1).max()) // BYTE + 1
+    if width == 1:
+        small: Array = stored[..., first] >> shift.astype(np.uint8)
+        return small & np.uint8(greatest(plane.bits))
+    wide = np.zeros((*stored.shape[:-1], len(places)), np.int64)
+    for at in range(width):
+        reached = np.minimum(first + at, stored.shape[-1] - 1)  # what is behind is masked away
+        wide |= stored[..., reached].astype(np.int64) << (BYTE * at)
+    values: Array = (wide >> shift) & greatest(plane.bits)
     return values
 
 
 def _integer(reading: Integer, codes: Array, bits: int) -> Array:
     low, most = reading.range(bits)
+    values = codes.astype(np.float32)
     if reading.signed:
-        return np.where(codes > most, codes - (1 << bits), codes).astype(np.float32)
-    return (codes + low).astype(np.float32)
+        return np.where(codes > most, values - np.float32(1 << bits), values)
+    return values + np.float32(low)
 
 
 def _codebook(reading: Codebook, codes: Array, bits: int) -> Array:
@@ -112,6 +145,7 @@ def _codebook(reading: Codebook, codes: Array, bits: int) -> Array:
 
 
 def _small_float(reading: SmallFloat, codes: Array, bits: int) -> Array:
+    codes = codes.astype(np.int64)
     fraction = codes & ((1 << reading.fraction) - 1)
     last = (1 << reading.exponent) - 1
     field = (codes >> reading.fraction) & last
@@ -129,7 +163,7 @@ def _small_float(reading: SmallFloat, codes: Array, bits: int) -> Array:
 
 
 def _power(reading: PowerOfTwo, codes: Array, bits: int) -> Array:
-    power = codes - reading.bias
+    power = codes.astype(np.int64) - reading.bias
     largest = FLOATS[F32].bias
     return np.where(power > largest, np.nan, np.ldexp(1.0, power)).astype(np.float32)
 

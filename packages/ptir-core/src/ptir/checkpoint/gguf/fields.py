@@ -1,0 +1,79 @@
+"""The keys of one architecture: the only readers of them, with the bounds of ``FIELDS``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ptir.checkpoint.gguf.metadata import Strings, Value
+from ptir.errors import CheckpointError, short
+from ptir.models.fields import FIELDS
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The metadata of a model whose architecture's keys begin with ``prefix``.
+
+    ``of`` names the field of a configuration whose bounds hold. All raise ``CheckpointError``
+    with the key, what was found and what may be there.
+    """
+
+    path: Path
+    metadata: Mapping[str, Value]
+    prefix: str
+
+    def number(self, key: str, of: str, default: Any = None) -> Any:
+        """The number at a key; ``default`` is for a file without it.
+
+        A key that has one for each layer counts as a number where all are equal.
+        """
+        name = f"{self.prefix}.{key}"
+        found: Any = self.metadata.get(name)
+        if found is None:
+            if default is None:
+                self.refuse(key, f"is missing; it must be {FIELDS[of]}: convert the model anew")
+            return default
+        if hasattr(found, "dtype"):
+            if not found.size or (found != found[0]).any():
+                rule = (
+                    f"{short(found.tolist()[:8])} differs between layers, which is not implemented"
+                )
+                self.refuse(key, f"{rule}: choose another model")
+            found = found[0].item()
+        if not FIELDS[of].holds(found):
+            self.refuse(key, f"{short(found)} must be {FIELDS[of]}; fetch the file again")
+        return found
+
+    def optional(self, key: str, of: str) -> Any:
+        """The number at a key, or None for a file without it, or with 0."""
+        found = self.metadata.get(f"{self.prefix}.{key}")
+        return self.number(key, of) if found is not None and _not_zero(found) else None
+
+    def text(self, key: str, default: str) -> str:
+        """The string at a key."""
+        found = self.metadata.get(f"{self.prefix}.{key}", default)
+        if not isinstance(found, str):
+            self.refuse(key, f"{short(found)} must be a string; fetch the file again")
+        return found
+
+    def require(self, holds: bool, key: str, rule: str) -> None:
+        """Refuse the value of a key unless the rule holds."""
+        if not holds:
+            self.refuse(key, f"{short(self.metadata.get(f'{self.prefix}.{key}'))}: {rule}")
+
+    def refuse(self, key: str, rule: str) -> NoReturn:
+        """Say what is wrong with a key."""
+        raise CheckpointError(f"{self.path}: key {f'{self.prefix}.{key}'!r}: {rule}")
+
+
+def _not_zero(found: Value) -> bool:
+    return bool(found.size) if hasattr(found, "size") else found not in (0, 0.0, False)
+
+
+def plain(value: Value) -> Any:
+    """A value as Python's own numbers, strings and lists."""
+    if isinstance(value, Strings):
+        return list(value)
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -1,0 +1,90 @@
+"""A GGUF file as a checkpoint: configuration and tokenizer from its metadata, mapped tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ptir.checkpoint.gguf.fields import Keys, plain
+from ptir.checkpoint.gguf.layouts import divisors, layout_of
+from ptir.checkpoint.gguf.metadata import Strings, Value
+from ptir.checkpoint.gguf.source import GgufSource
+from ptir.checkpoint.gguf.splits import TOKENS, GgufModel
+from ptir.models.fields import FIELDS
+
+TOKENIZER: Final = "tokenizer."
+CHAT_TEMPLATE: Final = "tokenizer.chat_template"
+ENDS: Final = ("eos", "eot", "eom")
+"""Whose tokens end a text: all of them, the turn, the message."""
+
+
+@dataclass(frozen=True)
+class GgufVocabulary:
+    """The metadata that a tokenizer is made of: the keys that begin with ``tokenizer.``."""
+
+    metadata: Mapping[str, Value] = field(repr=False)
+
+    def plain(self) -> dict[str, Any]:
+        """The same as Python's own numbers, strings and lists."""
+        return {key: plain(value) for key, value in self.metadata.items()}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a GGUF model says of itself, in the words of Hugging Face's files."""
+
+    config: dict[str, Any]
+    tokenizer_config: dict[str, Any]
+    source: GgufSource
+    vocabulary: GgufVocabulary | None
+
+
+def open_gguf(model: GgufModel) -> Opened:
+    """Read and check a model's metadata; raises ``CheckpointError``."""
+    architecture, layout = layout_of(model)
+    keys = Keys(model.path, model.metadata, architecture)
+    tensors = model.tensors
+    config = {"model_type": layout.model_type, **layout.config(keys, tensors), **_tokens(model)}
+    _divide(model, config)
+    return Opened(
+        config=config,
+        tokenizer_config=_tokenizer_config(model),
+        source=GgufSource(model, layout.parts(tensors, config)),
+        vocabulary=_vocabulary(model),
+    )
+
+
+def _divide(model: GgufModel, config: dict[str, Any]) -> None:
+    """Put the divisors of frequencies, and the factor there is besides, into the configuration."""
+    rope = config.get("rope_parameters")
+    found = divisors(model, config, str(model.path)) if rope else None
+    if rope is None or found is None:
+        return
+    factor = rope.get("factor", 1.0)
+    config["rope_parameters"] = {
+        "rope_type": "divided",
+        "rope_theta": rope["rope_theta"],
+        "divisors": [factor * one for one in found],
+    }
+
+
+def _tokens(model: GgufModel) -> dict[str, Any]:
+    """The ids that begin and end a text."""
+    ids = {name: model.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", *ENDS)}
+    known = {name: one for name, one in ids.items() if FIELDS["eos_token_id"].holds(one)}
+    ends = list(dict.fromkeys(known[name] for name in ENDS if name in known))
+    begin = {"bos_token_id": known["bos"]} if "bos" in known else {}
+    return begin | ({"eos_token_id": ends} if ends else {})
+
+
+def _tokenizer_config(model: GgufModel) -> dict[str, Any]:
+    template = model.metadata.get(CHAT_TEMPLATE)
+    return {"chat_template": template} if isinstance(template, str) else {}
+
+
+def _vocabulary(model: GgufModel) -> GgufVocabulary | None:
+    if not isinstance(model.metadata.get(TOKENS), Strings):
+        return None
+    keys = (key for key in model.metadata if key.startswith(TOKENIZER))
+    return GgufVocabulary({key: model.metadata[key] for key in keys})

@@ -1,0 +1,97 @@
+"""Weights stored in blocks, as the kernels of products take them: words, scales and minima.
+
+No number changes on the way (``ptir.weights.affine_form``). What is in memory is larger than what
+is stored wherever a format has fewer bits than words have, or scales of scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from ptir.errors import CheckpointError
+from ptir.params.parted import WORDS, PartedSource
+from ptir.params.quantized import resized
+from ptir.params.source import Array, BlockSource
+from ptir.types import U32, TensorType
+from ptir.weights.affine_form import AffineForm, affine_arrays
+from ptir.weights.words import words_for
+
+SCALE, MINIMUM = "scale", "minimum"
+_CHUNK: Final = 1 << 20
+"""Weights that a thread takes apart at a time."""
+
+
+class PackedSource(PartedSource):
+    """Another source's parameters, and the parts of weights that it stores in blocks.
+
+    ``forms`` maps these to their form and the axis of their inputs. Raises ``CheckpointError``
+    when scales are read that are no numbers, or too large for what is computed with them.
+    """
+
+    def __init__(self, source: BlockSource, forms: Mapping[str, tuple[AffineForm, int]]) -> None:
+        self._stored, self._forms = source, dict(forms)
+        super().__init__(
+            source,
+            {
+                name: dict(_parts(name, form, axis, source.type(name).shape))
+                for name, (form, axis) in forms.items()
+            },
+        )
+
+    def parts_of(self, base: str) -> dict[str, Array]:
+        """Words, scales and minima of a weight."""
+        import numpy as np
+
+        form, axis = self._forms[base]
+        stored = self._stored.blocks(base)
+        outputs, inputs = self._stored.type(base).shape[:: 1 if axis == 1 else -1]
+        step = max(1, _CHUNK // max(inputs, 1))
+
+        def run(first: int) -> dict[str, Array]:
+            some = {name: array[first : first + step] for name, array in stored.items()}
+            return affine_arrays(form, some)
+
+        with ThreadPoolExecutor() as pool:
+            runs = list(pool.map(run, range(0, max(outputs, 1), step)))
+        found = {name: np.concatenate([one[name] for one in runs]) for name in runs[0]}
+        self._stored.release(base)
+        _check_scales(base, form, found)
+        if axis == 0:
+            found = {name: np.ascontiguousarray(array.T) for name, array in found.items()}
+        return found
+
+
+def part_name(name: str, form: AffineForm, part: str) -> str:
+    """What a part of the weight called ``name`` is called."""
+    return f"{name}:{form.format.name}.{part}"
+
+
+def _parts(
+    name: str, form: AffineForm, axis: int, shape: tuple[int, ...]
+) -> Iterator[tuple[str, tuple[str, TensorType]]]:
+    groups = resized(shape, axis, shape[axis] // form.group)
+    words = resized(shape, axis, words_for(shape[axis], form.bits))
+    yield WORDS, (part_name(name, form, WORDS), TensorType(U32, words))
+    yield SCALE, (part_name(name, form, SCALE), TensorType(form.scale, groups))
+    if form.minimum is not None:
+        yield MINIMUM, (part_name(name, form, MINIMUM), TensorType(form.minimum, groups))
+
+
+def _check_scales(base: str, form: AffineForm, arrays: Mapping[str, Array]) -> None:
+    """Scales must be finite, and so must be what is computed with them."""
+    import numpy as np
+
+    for name in (SCALE, MINIMUM):
+        if name in arrays and not np.isfinite(arrays[name]).all():
+            raise CheckpointError(
+                f"{base!r}: a {name} of its {form.format.name} blocks is NaN or infinite; the file"
+                " is damaged: fetch it again"
+            )
+    largest = float(np.abs(arrays[SCALE]).max(initial=0.0))
+    if largest > form.largest_scale:
+        raise CheckpointError(
+            f"{base!r}: a scale of its {form.format.name} blocks is {largest:g}; at most"
+            f" {form.largest_scale:g} can be computed with: fetch another quantization of the model"
+        )

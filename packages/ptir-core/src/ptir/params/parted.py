@@ -1,0 +1,79 @@
+"""Sources of which some weights appear as several parameters, computed from them when read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from ptir.params.source import Array, Counters, ParamSource
+from ptir.types import TensorType
+
+WORDS = "words"
+"""The part that holds nearly all of a weight's bytes."""
+
+
+class PartedSource(ABC):
+    """Another source's parameters, and the parts of some of its weights.
+
+    ``parts`` maps the weights to the types of their parts by name; a part is called as
+    they are given with.
+    """
+
+    def __init__(
+        self, source: ParamSource, parts: Mapping[str, Mapping[str, tuple[str, TensorType]]]
+    ) -> None:
+        self.counters = Counters()
+        self._source = source
+        self._of = {
+            name: (base, part, type_)
+            for base, types in parts.items()
+            for part, (name, type_) in types.items()
+        }
+        self._waiting: dict[str, dict[str, Array]] = {}
+
+    @abstractmethod
+    def parts_of(self, base: str) -> Mapping[str, Array]:
+        """All parts of a weight, computed."""
+
+    @property
+    def keep_dtype(self) -> frozenset[str]:
+        """The names whose stored type is the one that programs see."""
+        return frozenset(self._of)
+
+    def names(self) -> tuple[str, ...]:
+        """The other source's names, each weight's that has parts replaced by theirs."""
+        gone = {base for base, _, _ in self._of.values()}
+        kept = tuple(name for name in self._source.names() if name not in gone)
+        return (*kept, *self._of)
+
+    def type(self, name: str) -> TensorType:
+        """The stored type of a parameter or a part."""
+        return self._of[name][2] if name in self._of else self._source.type(name)
+
+    def read(self, name: str) -> Array:
+        """The values; a part is computed from its weight when it is read.
+
+        The small parts wait from the reading of the words until they are asked for.
+        """
+        if name not in self._of:
+            return self._source.read(name)
+        base, part, _ = self._of[name]
+        waiting = self._waiting.get(base, {})
+        found = waiting.pop(part, None)
+        if found is None:
+            found = self._computed(base, part)
+        elif not waiting:
+            del self._waiting[base]
+        self.counters.record(name, found.nbytes)
+        return found
+
+    def _computed(self, base: str, part: str) -> Array:
+        parts = dict(self.parts_of(base))
+        found = parts.pop(part)
+        if part == WORDS and parts:
+            self._waiting[base] = parts
+        return found
+
+    def release(self, name: str) -> None:
+        """Release the weight behind a part, or the parameter."""
+        self._source.release(self._of[name][0] if name in self._of else name)

@@ -1,0 +1,61 @@
+"""From a checkpoint to its tokenizer: from files, or from the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from typing import Final
+
+from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, TokenizerText
+from ptir.errors import CheckpointError
+from ptir.text import Tokenizer
+
+BUILDER: Final = "ptir.text.gguf_tokenizer"
+"""The module whose ``tokenizer_of`` makes a tokenizer of a GGUF file's metadata, where there is
+one: its result has a ``tokenizer`` and the ids that ``ends`` a text."""
+BESIDE: Final = "put the model's tokenizer.json beside the file"
+
+
+@dataclass(frozen=True)
+class LoadedTokenizer:
+    """A tokenizer, and the tokens it says end a text; or why there is none."""
+
+    tokenizer: Tokenizer | None = None
+    ends: tuple[int, ...] = ()
+    lack: str = ""
+
+
+def load_tokenizer(checkpoint: Checkpoint) -> LoadedTokenizer:
+    """The checkpoint's tokenizer; none, and no reason, when it carries none.
+
+    What a GGUF file describes is taken before what lies beside it. A description that cannot be
+    used is no error as long as nobody gives a text.
+    """
+    held = checkpoint.tokenizer
+    if not isinstance(held, DescribedTokenizer):
+        return LoadedTokenizer(_of_text(held))
+    described = _described(held)
+    if described.tokenizer is None and held.beside is not None:
+        return LoadedTokenizer(_of_text(held.beside))
+    return described
+
+
+def _described(held: DescribedTokenizer) -> LoadedTokenizer:
+    if importlib.util.find_spec(BUILDER) is None:
+        return LoadedTokenizer(lack=f"its file describes one, which is not read yet: {BESIDE}")
+    try:
+        found = importlib.import_module(BUILDER).tokenizer_of(held.vocabulary.plain())
+    except CheckpointError as error:
+        return LoadedTokenizer(lack=f"the one in its file cannot be used ({error}): {BESIDE}")
+    return LoadedTokenizer(found.tokenizer, tuple(sorted(found.ends)))
+
+
+def _of_text(text: TokenizerText) -> Tokenizer | None:
+    match text:
+        case None:
+            return None
+        case BpeFiles(vocab, merges):
+            return Tokenizer.from_gpt2(vocab, merges)
+        case _:
+            return Tokenizer.from_json(text)

@@ -1,0 +1,41 @@
+"""Blocks of GGUF in compiled kernels: words in groups of 16 and 32, with and without minima."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gguf import GGMLQuantizationType as Kind
+
+import ptir
+from gguf_models import write
+from ptir.backend.contract import Target
+from ptir.checkpoint import open_checkpoint
+from running import REF, assert_close, llama_folder
+
+KINDS = {
+    "attn_k.weight": Kind.Q8_0,
+    "attn_v.weight": Kind.Q6_K,
+    "ffn_up.weight": Kind.Q4_1,
+    "ffn_down.weight": Kind.Q2_K,
+}
+TOKENS = list(range(0, 60, 3))
+
+
+def test_a_model_of_several_types_gives_the_logits_of_the_reference(
+    tmp_path: Path, c: Target
+) -> None:
+    """A prompt of many rows, and a token at a time."""
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
+    checkpoint = open_checkpoint(llama_folder(tmp_path, **sizes))
+
+    def kind(name: str) -> Kind:
+        return KINDS.get(name.removeprefix("blk.0."), Kind.Q4_K)
+
+    path = write(tmp_path / "m.gguf", checkpoint, kind).path
+    found, wanted = ptir.load_model(path, backend=c), ptir.load_model(path, backend=REF)
+    assert_close(found.forward(TOKENS), wanted.forward(TOKENS), 1e-4)
+    got = found.generate(TOKENS[:5], max_tokens=8, temperature=0, ignore_eos=True).token_ids
+    logits = wanted.forward(TOKENS[:5] + got)
+    for step, token in enumerate(got):
+        row = logits[4 + step]
+        assert row[token] >= row.max() - 1e-4 * abs(row).max()

@@ -1,0 +1,184 @@
+"""Models as GGUF files, written by ``gguf``: its names of tensors, its quantizers, its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Kind
+
+from ptir.checkpoint import Checkpoint
+from ptir.weights import FORMATS
+from ptir.weights.record import SmallFloat
+
+Array = np.ndarray[Any, Any]
+TURNED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+SUFFIXES = (".weight", ".bias")
+
+
+def f32(name: str) -> Kind:
+    """Every tensor in f32."""
+    return Kind.F32
+
+
+def kind_of_matrices(kind: Kind) -> Callable[[str], Kind]:
+    """Matrices in one type, the positions of GPT-2, as quantizers leave them, in f32."""
+    return lambda name: Kind.F32 if "norm" in name or "position" in name else kind
+
+
+@dataclass
+class Written:
+    """A file, and the numbers that are in it, by the names of the safetensors model."""
+
+    path: Path
+    weights: dict[str, Array] = field(default_factory=dict[str, Array])
+
+
+def write(
+    path: Path,
+    checkpoint: Checkpoint,
+    kinds: Callable[[str], Kind] = f32,
+    *,
+    keys: Mapping[str, Any] | None = None,
+    extra: Mapping[str, Array] | None = None,
+    seed: int = 0,
+    parts: int = 0,
+    bare: bool = False,
+    vocabulary: Callable[[gguf.GGUFWriter], None] = lambda writer: None,
+) -> Written:
+    """``checkpoint`` (GPT-2, llama or qwen2) as a file at ``path``, matrices as ``kinds`` says.
+
+    Types that ``gguf`` cannot quantize to get random blocks. ``keys`` replace those of the
+    architecture (None leaves one out), ``extra`` tensors are added. ``parts`` splits the file into
+    parts of as many tensors; a ``bare`` first one has none.
+    """
+    config = checkpoint.config
+    architecture = str(config["model_type"])
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=parts, small_first_shard=bare)
+    for key, value in {**_keys(architecture, config), **(keys or {})}.items():
+        if value is not None:
+            _add(writer, f"{architecture}.{key}", value)
+    vocabulary(writer)
+    names = gguf.get_tensor_name_map(_architecture(architecture), 64)
+    rng = np.random.default_rng(seed)
+    written = Written(path)
+    for stored in checkpoint.source.names():
+        name = stored.removeprefix("transformer.").removeprefix("model.")
+        array = np.asarray(checkpoint.source.read(stored), np.float32)
+        called = names.get_name(_long(architecture, name), try_suffixes=SUFFIXES)
+        assert called is not None, name
+        kind = Kind.F32 if array.ndim == 1 else kinds(called)
+        order = _order(architecture, name, array, config)
+        raw, held = _stored(
+            np.ascontiguousarray(
+                array[order] if order is not None else (array.T if name.endswith(TURNED) else array)
+            ),
+            kind,
+            rng,
+        )
+        writer.add_tensor(called, raw, raw_dtype=kind)
+        if order is not None:
+            held = held[np.argsort(order)]
+        written.weights[name] = np.ascontiguousarray(held.T if name.endswith(TURNED) else held)
+    for name, array in (extra or {}).items():
+        writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return written
+
+
+def _keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    if architecture == "gpt2":
+        return {
+            "context_length": config["n_positions"],
+            "embedding_length": config["n_embd"],
+            "feed_forward_length": config.get("n_inner") or 4 * config["n_embd"],
+            "block_count": config["n_layer"],
+            "attention.head_count": config["n_head"],
+            "attention.layer_norm_epsilon": float(config.get("layer_norm_epsilon", 1e-5)),
+        }
+    return {
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "block_count": config["num_hidden_layers"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.layer_norm_rms_epsilon": float(config.get("rms_norm_eps", 1e-6)),
+        "rope.freq_base": float(config["rope_theta"]),
+        "vocab_size": config["vocab_size"],
+    }
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    match value:
+        case bool():
+            writer.add_bool(key, value)
+        case int():
+            writer.add_uint32(key, value)
+        case float():
+            writer.add_float32(key, value)
+        case str():
+            writer.add_string(key, value)
+        case _:
+            writer.add_array(key, value)
+
+
+def _architecture(name: str) -> gguf.MODEL_ARCH:
+    return {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}[name]
+
+
+def _long(architecture: str, name: str) -> str:
+    """The name as Hugging Face's checkpoints have it."""
+    if architecture == "gpt2":
+        return f"transformer.{name}" if not name.startswith("lm_head") else name
+    return name if name.startswith("lm_head") else f"model.{name}"
+
+
+def _order(architecture: str, name: str, array: Array, config: Mapping[str, Any]) -> Array | None:
+    """Where the converter takes each row of a llama's queries and keys from."""
+    heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
+    key = heads.get(name.split(".")[-2])
+    if architecture != "llama" or key is None:
+        return None
+    rows = np.arange(len(array)).reshape(config[key], 2, -1)
+    return rows.swapaxes(1, 2).reshape(-1)
+
+
+def _stored(array: Array, kind: Kind, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The bytes of an array in a type, and the numbers that they stand for."""
+    try:
+        raw = gguf.quants.quantize(array, kind)
+    except NotImplementedError:
+        raw = random_blocks(kind.name, array.shape[0], array.shape[1], rng)
+    with np.errstate(all="ignore"):
+        return raw, np.asarray(gguf.quants.dequantize(raw, kind), np.float32).reshape(array.shape)
+
+
+def random_blocks(name: str, outputs: int, inputs: int, rng: np.random.Generator) -> Array:
+    """Random bytes whose scales are small numbers, so that a model of them has small logits."""
+    form = FORMATS[name]
+    raw = rng.integers(0, 256, (outputs, inputs // form.block, form.arrays[0].count), np.uint8)
+    for quantity in form.value.within():
+        if isinstance(quantity.numbers, float):
+            continue
+        numbers = quantity.numbers
+        if isinstance(numbers.reading, SmallFloat) and numbers.bits == 16:
+            (place,) = numbers.planes[0].places()
+            scale = np.float16(rng.uniform(0.5, 1.5, raw.shape[:2]) * SCALES.get(name, 1e-3))
+            raw[..., place // 8 : place // 8 + 2] = scale[..., None].view(np.uint8)
+    if name == "MXFP4":
+        raw[..., 0] = rng.integers(120, 124, raw.shape[:2])
+    if name == "NVFP4":
+        raw[..., :4] = rng.integers(8, 32, (*raw.shape[:2], 4))
+    return raw.reshape(outputs, -1)
+
+
+SCALES = {"Q4_K": 4e-4, "Q5_K": 2e-4, "Q2_K": 3e-3, "Q6_K": 5e-5, "Q3_K": 1e-3, "IQ4_XS": 4e-5}
+"""About what makes weights of size 0.1."""

@@ -1,0 +1,127 @@
+"""GGUF's blocks as words, scales and minima: ``dequantize`` makes the numbers of ``decode``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from weight_arrays import as_written, random_arrays
+
+from ptir.errors import CheckpointError
+from ptir.ops.numerics.quantized import dequantize
+from ptir.params.packed import PackedSource, part_name
+from ptir.params.source import Array, Counters
+from ptir.types import F32, TensorType
+from ptir.weights import FORMATS, PACKED_BITS, WeightFormat
+from ptir.weights.affine_form import AffineForm, affine_arrays, affine_form
+from ptir.weights.decode import decode
+from ptir.weights.gguf import GGUF
+
+each_format = pytest.mark.parametrize("name", [one.name for one in GGUF])
+
+
+def form_of(name: str) -> AffineForm:
+    form = affine_form(FORMATS[name])
+    assert form is not None
+    return form
+
+
+def dense(form: AffineForm, arrays: dict[str, Array]) -> Array:
+    """The weight as the op makes it."""
+    scale = arrays["scale"]
+    minimum = arrays.get("minimum", scale * scale.dtype.type(-form.zero))
+    how = {"axis": 1, "group": form.group, "bits": form.bits}
+    return np.asarray(dequantize(arrays["words"], scale, minimum, **how))
+
+
+@each_format
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), outputs=st.integers(1, 3), blocks=st.integers(1, 3))
+def test_no_number_changes(name: str, seed: int, outputs: int, blocks: int) -> None:
+    """Also where a scale is f16 and is multiplied with the zero point as such, if that fits."""
+    form, rng = form_of(name), np.random.default_rng(seed)
+    arrays = random_arrays(form.format, outputs, blocks, rng)
+    arrays["blocks"] = as_written(form.format, arrays["blocks"])
+    with np.errstate(all="ignore"):
+        found, wanted = affine_arrays(form, arrays), decode(form.format, arrays)
+        refused = np.abs(found["scale"]) > form.largest_scale
+        fits = ~np.repeat(refused, form.group, axis=1)
+        got = dense(form, found)
+    np.testing.assert_array_equal(got[fits], wanted[fits])
+
+
+@each_format
+def test_forms_fit_the_kernels_and_what_is_computed_is_exact(name: str) -> None:
+    """By the bits of codes and scales; what is held is at most ten bits a weight."""
+    form = form_of(name)
+    assert form.bits in PACKED_BITS and form.held_bits <= 10
+    assert (max(form.values), min(form.values)) <= ((1 << form.bits) - 1, form.values[0])
+    assert min(form.values) >= 0 and (form.zero == 0) == (form.minimum is not None)
+    assert form.zero & (form.zero - 1) == 0
+    assert form.format.block % form.group == 0
+
+
+def test_what_is_packed_already_and_codes_that_are_not_whole_have_no_form() -> None:
+    assert {n for n, one in FORMATS.items() if affine_form(one) is None} == {
+        *("int4", "int8", "nf4", "mxfp4", "f8e4m3", "f8e5m2", "f8e4m3-blocks")
+    }
+
+
+class Blocks:
+    """A source of one weight."""
+
+    def __init__(self, format: WeightFormat, blocks: Array, inputs: int) -> None:
+        self.counters = Counters()
+        self._format, self._blocks = format, blocks
+        self._type = TensorType(F32, (len(blocks), inputs))
+
+    def names(self) -> tuple[str, ...]:
+        return ("w",)
+
+    def type(self, name: str) -> TensorType:
+        return self._type
+
+    def read(self, name: str) -> Array:
+        return decode(self._format, self.blocks(name))
+
+    def release(self, name: str) -> None: ...
+
+    def format(self, name: str) -> WeightFormat | None:
+        return self._format
+
+    def blocks(self, name: str) -> dict[str, Array]:
+        return {"blocks": self._blocks}
+
+
+def q8_0(scale: float) -> PackedSource:
+    block = np.concatenate([np.float16([scale]).view(np.uint8), np.arange(32, dtype=np.uint8)])
+    form = form_of("Q8_0")
+    return PackedSource(Blocks(form.format, block[None], 32), {"w": (form, 1)})
+
+
+def test_parts_are_computed_once_and_have_the_types_that_were_announced() -> None:
+    source = q8_0(0.5)
+    assert source.names() == ("w:Q8_0.words", "w:Q8_0.scale")
+    arrays = {
+        part: source.read(part_name("w", form_of("Q8_0"), part)) for part in ("words", "scale")
+    }
+    for part, array in arrays.items():
+        type_ = source.type(f"w:Q8_0.{part}")
+        assert (array.shape, array.dtype) == (type_.shape, type_.dtype.numpy)
+    assert np.array_equal(dense(form_of("Q8_0"), arrays)[0], np.arange(32) / 2)
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        (np.nan, "'w': a scale of its Q8_0 blocks is NaN or infinite; the file is damaged"),
+        (np.inf, "'w': a scale of its Q8_0 blocks is NaN or infinite"),
+        (-512.0, "'w': a scale of its Q8_0 blocks is 512; at most 511.75 can be computed with"),
+    ],
+)
+def test_scales_that_cannot_be_computed_with_are_refused(scale: float, message: str) -> None:
+    source = q8_0(scale)
+    with pytest.raises(CheckpointError, match=message):
+        source.read("w:Q8_0.words")
+    assert np.isfinite(q8_0(511.75).read("w:Q8_0.scale")).all()
