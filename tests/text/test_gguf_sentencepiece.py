@@ -91,7 +91,7 @@ def test_ids_are_those_of_sentencepiece(kind: str) -> None:
     lines = [line for line in awkward_lines(1500, 4) if "\0" not in line]
     other = [line for line in lines if built.encode(line) != own.encode(line)]
     if "unigram" in kind:  # sums of scores in f32 there, in f64 here: few lines are ties
-        assert len(other) <= 3
+        assert len(other) <= len(lines) // 50
         other = [line for line in other if not as_good(own, built.encode(line), own.encode(line))]
     assert other == []
 
