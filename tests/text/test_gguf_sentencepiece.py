@@ -274,3 +274,19 @@ def test_user_defined_tokens_are_found_before_pieces() -> None:
     assert built.encode("a<|x|> yb") == [*own.encode("a"), new, *own.encode("b")]
     assert built.decode([new]) == "<|x|> y"
     assert new not in built.special_ids
+
+
+def test_user_defined_tokens_of_one_score_are_no_ties() -> None:
+    """As Gemma's files have them: runs of lines and of spaces, tags, all of one score."""
+    own = trained("bpe", 900, **KINDS["bytes"][1])
+    metadata = converted("llama", own, add_bos_token=False)
+    names = ["\n\n", "\n\n\n", "\n\n\n\n", "  ", "   ", "<td>", "</td>", "aa", "aaa", "aab"]
+    for key, value in (("scores", -1000.0), ("token_type", USER_DEFINED)):
+        metadata[f"tokenizer.ggml.{key}"] += [value] * len(names)
+    metadata["tokenizer.ggml.tokens"] += names
+    built = tokenizer_of(metadata).tokenizer
+    new = {name: own.get_piece_size() + index for index, name in enumerate(names)}
+    assert built.encode("\n\n\n\n\n<td>   </td>") == [
+        new["\n\n\n\n"], *own.encode("\n"), new["<td>"], new["   "], new["</td>"]
+    ]  # fmt: skip
+    assert built.encode("aabaaaa") == [new["aab"], new["aaa"], *own.encode("a")]

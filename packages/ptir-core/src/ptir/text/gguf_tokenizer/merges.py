@@ -16,7 +16,7 @@ from ptir.text.gguf_tokenizer.fields import (
     of_length,
     texts,
 )
-from ptir.text.gguf_tokenizer.vocabulary import TokenType, Vocabulary
+from ptir.text.gguf_tokenizer.vocabulary import SPACE, TokenType, Vocabulary
 
 MERGES: Final = f"{PREFIX}merges"
 """The key of the merges, first to last: two tokens, a space between them."""
@@ -102,11 +102,19 @@ def scored_merges(vocabulary: Vocabulary, scores: list[float]) -> list[Merge]:
 
 
 def _all_merges(vocabulary: Vocabulary) -> dict[str, list[Merge]]:
-    """By token: the pairs of tokens that make it up, those with the longest left part first."""
-    pieces = vocabulary.of_type(TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED)
-    parts = {vocabulary.tokens[index] for index in pieces}
+    """By token: the pairs of tokens that make it up, those with the longest left part first.
+
+    User-defined tokens are found before, so what is left to merge has none, unless they are spelled
+    with what spaces become only then.
+    """
+    parts = {
+        token
+        for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
+        if kind in (TokenType.NORMAL, TokenType.UNUSED)
+        or (kind is TokenType.USER_DEFINED and SPACE in token)
+    }
     found: dict[str, list[Merge]] = {}
-    for token in (vocabulary.tokens[index] for index in pieces):
+    for token in filter(parts.__contains__, vocabulary.tokens):
         pairs = [
             (token[:at], token[at:])
             for at in range(len(token) - 1, 0, -1)

@@ -12,13 +12,10 @@ from ptir.text.gguf_tokenizer.fields import AGAIN, PREFIX, Metadata, flag, text
 from ptir.text.gguf_tokenizer.merges import listed_merges, scored_merges, scores_of
 from ptir.text.gguf_tokenizer.pre_tokenizers import BY_NAME, PreTokenizer, pre_tokenizer
 from ptir.text.gguf_tokenizer.special import Roles, special_ids
-from ptir.text.gguf_tokenizer.vocabulary import TOKENS, TokenType, Vocabulary
+from ptir.text.gguf_tokenizer.vocabulary import SPACE, TOKENS, TokenType, Vocabulary
 
 if TYPE_CHECKING:
     import tokenizers
-
-SPACE: Final = "▁"
-"""What stands for a space in vocabularies that are not byte-level."""
 
 
 _IN_BYTE: Final = "(?<=<)(?=0x[0-9A-F]{2}>)"

@@ -17,6 +17,10 @@ TYPES: Final = f"{PREFIX}token_type"
 """The key of the list of their types."""
 
 
+SPACE: Final = "▁"
+"""What stands for a space in vocabularies that are not byte-level."""
+
+
 class TokenType(IntEnum):
     """What a token is (``tokenizer.ggml.token_type``)."""
 
