@@ -64,7 +64,7 @@ def test_gpt2_as_metadata_decodes_as_its_own_files() -> None:
         assert built.decode(ids) == gpt2_own().decode(ids)
 
 
-@together("row")
+@together()
 @pytest.mark.parametrize("row", LEVEL, ids=lambda row: row.names[0])
 def test_words_are_those_that_another_engine_finds_by_the_row(row: Any) -> None:
     for line in awkward_lines(60, 3):
@@ -113,12 +113,12 @@ SPLIT = {
 }  # fmt: skip
 """The words of ``SENTENCE``, by the first name of each row, as llama.cpp has them too.
 
-It splits differently where its expressions stand for others: for gpt-4o, tekken and kimi-k2 marks
-are no letters to it, and for youtu and kimi-k2 small letters may follow small letters.
+It splits differently where its expressions stand for others: of gpt-4o, tekken and kimi-k2 it takes
+marks for no letters, of youtu and kimi-k2 letters of all cases alike.
 """
 
 
-@together("pre")
+@together()
 @pytest.mark.parametrize("pre", SPLIT)
 def test_a_sentence_is_split_as_the_model_splits_it(pre: str) -> None:
     assert "|".join(words(pre, SENTENCE)) == SPLIT[pre]

@@ -1,6 +1,7 @@
 """What GGUF metadata says of tokenizers: kinds, types, ids, ends, templates; what is refused."""
 
 import functools
+import random
 import struct
 from typing import Any
 
@@ -27,6 +28,7 @@ from ptir.errors import CheckpointError
 from ptir.text.gguf_tokenizer import MODELS, REFUSED, Adds, tokenizer_of
 from ptir.text.gguf_tokenizer.charsmap import CHARSMAP, charsmap_of
 from ptir.text.gguf_tokenizer.special import ENDS, NAMES
+from together import together
 
 
 @functools.cache
@@ -88,6 +90,7 @@ def plain(*names: str, **others: Any) -> dict[str, Any]:
     ) | keyed(**others)  # fmt: skip
 
 
+@together()
 @pytest.mark.parametrize(
     ("names", "said", "ends"),
     [
@@ -108,6 +111,7 @@ def test_what_ends_a_generation(names: list[str], said: dict[str, Any], ends: se
     assert tokenizer_of(plain(*names, **said)).ends == ends
 
 
+@together()
 @pytest.mark.parametrize("name", [*ENDS, *(name for names in NAMES.values() for name in names)])
 def test_tokens_known_by_name_are_special_whatever_their_type(name: str) -> None:
     built = tokenizer_of(plain(name, token_type=[NORMAL, NORMAL]))
@@ -182,6 +186,7 @@ def test_empty_tokens_have_names_of_their_own() -> None:
     assert (built.id_of("[EMPTY_1]"), built.id_of("[EMPTY_2]")) == (1, 2)
 
 
+@together()
 @pytest.mark.parametrize("model", REFUSED)
 def test_kinds_of_tokenizers_that_are_not_built_are_refused_by_name(model: str) -> None:
     with pytest.raises(
@@ -243,6 +248,7 @@ DAMAGED: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@together()
 @pytest.mark.parametrize(("metadata", "message"), DAMAGED)
 def test_damaged_metadata_is_refused_by_key(metadata: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=rf"^tokenizer\.ggml\.{message}"):
@@ -295,3 +301,45 @@ def test_bytes_are_tokens_only_where_all_are() -> None:
         keyed(model="llama", tokens=tokens, token_type=types, scores=[0.0] * 259)
     ).tokenizer
     assert built.encode("é") == [1, 258, 0]
+
+
+JUNK = [
+    None, True, -1, 0, 7, 1 << 40, 1.5, float("inf"), "", "a", "gpt2", "llama", "t5", "bert",
+    "gemma4", "default", b"", b"\xff", [], [[]], ["a"], ["a", "b"], [None], [1.0, 2.0], [1, 2, 3],
+    ["a b"], {}, object(), np.float32([0.5]), np.zeros((2, 2)), ["a"] * 3, ["", " ", "  "],
+]  # fmt: skip
+
+
+def damaged(rng: random.Random) -> dict[str, Any]:
+    """Metadata of one of the kinds, with a few of its values replaced, cut, doubled or mixed up."""
+    own = trained("bpe", 400, byte_fallback=True)
+    whole = rng.choice(
+        [plain("b", "ab", merges=["a b"]), keyed(**SPM), unigram(), converted("llama", own)]
+    )
+    metadata = dict(whole)
+    for _ in range(rng.randrange(1, 4)):
+        key = rng.choice(list(metadata))
+        value = metadata[key]
+        if isinstance(value, list) and rng.random() < 0.6:
+            values = list(value)
+            at = rng.randrange(len(values) + 1)
+            values[at : at + rng.randrange(3)] = rng.choice([[], values[:1], [rng.choice(JUNK)]])
+            metadata[key] = values
+        else:
+            metadata[key] = rng.choice(JUNK)
+    return metadata
+
+
+def test_any_damage_is_a_checkpoint_error_or_a_tokenizer_that_works() -> None:
+    rng, built = random.Random(13), 0
+    for _ in range(1500):
+        metadata = damaged(rng)
+        try:
+            found = tokenizer_of(metadata)
+        except CheckpointError as error:
+            assert len(str(error)) < 1500
+            continue
+        built += 1
+        ids = found.tokenizer.encode("ab <s> é\n")
+        found.tokenizer.decode(ids)
+    assert 50 < built < 1000

@@ -50,7 +50,9 @@ def tokenizer_of(metadata: Metadata) -> GgufTokenizer:
     """The tokenizer that a GGUF file's ``metadata`` describes; raises ``CheckpointError``.
 
     A key's value is a number, a truth value, text (or its bytes), or a sequence of numbers or of
-    text. Kinds of tokenizers and rules of splitting that are not known are refused by name.
+    text. Besides the keys of tokenizers, ``general.name`` and ``general.architecture`` are read:
+    only they tell that a model's tokens take white space with them. Kinds of tokenizers and rules
+    of splitting that are not known are refused by name.
     """
     model = _model(metadata)
     vocabulary = read_vocabulary(metadata)
