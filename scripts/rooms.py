@@ -36,7 +36,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "nn": "layers: declared parameters and one functional each",
         "models": "one architecture per file, by `model_type`",
         "checkpoint": "folders, single files, archives; `gguf`: GGUF files",
-        "text": "tokenizers, stop strings",
+        "text": "tokenizers, also of GGUF files, stop strings; see [tokenizers.md](tokenizers.md)",
         "vision": PLANNED,
         "plugins": "every hook, and the manager",
         "runtime": "loading, generation, the model handle",

@@ -90,6 +90,14 @@ def test_flushing_shows_an_unfinished_character_once() -> None:
     assert stream.flush() == ""
 
 
+def test_what_a_stream_comes_after_changes_no_text_of_bytes() -> None:
+    whole = gpt2().encode("Hear 😀 me")
+    for at in range(len(whole) + 1):
+        stream = gpt2().stream(after=whole[:at])
+        shown = "".join([*map(stream.push, whole[at:]), stream.flush()])
+        assert shown == gpt2().decode(whole[at:])
+
+
 @pytest.mark.parametrize("index", [-1, 1 << 32, 1 << 70])
 def test_what_can_be_no_id_is_refused(index: int) -> None:
     for use in (lambda: gpt2().decode([0, index]), lambda: gpt2().stream().push(index)):

@@ -38,7 +38,7 @@ class Row:
         self.logprobs: list[dict[str, Any]] = []
         self.parts: list[str] = []
         self.finish: FinishReason | None = None
-        self._stream = model.tokenizer.stream() if model.tokenizer else None
+        self._stream = model.tokenizer.stream(after=prompt) if model.tokenizer else None
         self._matcher = StopMatcher(stop)
 
     def push(self, token: int) -> str:

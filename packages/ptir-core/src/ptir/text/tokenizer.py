@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from ptir.checkpoint.json_text import parse_json_object
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
     import tokenizers
 
 _END_OF_TEXT: Final = "<|endoftext|>"
+_BYTE: Final = re.compile("<0x[0-9A-F]{2}>")
+_BROKEN: Final = "\ufffd"
+_CONTEXT: Final = 32
 
 
 class Tokenizer:
@@ -85,9 +90,13 @@ class Tokenizer:
         known = [index for index in ids if self.has(index)]
         return self._inner.decode(known, skip_special_tokens=skip_special_tokens)
 
-    def stream(self, *, skip_special_tokens: bool = True) -> TextStream:
-        """A detokenizer for ids that arrive one at a time."""
-        return TextStream(self, self._inner, skip_special_tokens)
+    def stream(self, *, skip_special_tokens: bool = True, after: Sequence[int] = ()) -> TextStream:
+        """A detokenizer for ids that arrive one at a time, behind the ids ``after``.
+
+        A tokenizer that puts a space in front of every text takes it off where a text begins, so
+        what continues a prompt is told the prompt: its first word keeps its space.
+        """
+        return TextStream(self, skip_special_tokens, after)
 
     def id_of(self, token: str) -> int:
         """The id of one token as spelled in the vocabulary; raises ``UsageError``."""
@@ -102,39 +111,64 @@ class Tokenizer:
             raise UsageError(f"token id {index}: must be an integer in [0, 2**32)")
         return self._inner.id_to_token(index) is not None
 
+    def is_byte(self, index: int) -> bool:
+        """Whether ``index`` is one byte (``<0xE2>``) of a character that is no token itself."""
+        token = self._inner.id_to_token(index)
+        return self._has_bytes and token is not None and _BYTE.fullmatch(token) is not None
+
+    @cached_property
+    def _has_bytes(self) -> bool:
+        """Whether tokens called ``<0x41>`` are decoded to bytes."""
+        letter = self._inner.token_to_id("<0x41>")
+        return letter is not None and self._inner.decode([letter]) == "A"
+
 
 class TextStream:
     """Detokenizes ids one at a time, never splitting a character.
 
-    What ``push`` and ``flush`` return adds up to ``decode`` of all ids.
+    What ``push`` and ``flush`` return adds up to ``decode`` of all ids, or to what that gives of
+    them behind ``after``. Bytes that are tokens are held back until another token follows: what
+    they are depends on all of them.
     """
 
-    def __init__(
-        self, owner: Tokenizer, inner: tokenizers.Tokenizer, skip_special_tokens: bool
-    ) -> None:
-        import tokenizers
-
+    def __init__(self, owner: Tokenizer, skip_special_tokens: bool, after: Sequence[int]) -> None:
         self._owner = owner
-        self._inner = inner
-        self._skip = skip_special_tokens
-        self._decoder = tokenizers.decoders.DecodeStream(skip_special_tokens=skip_special_tokens)
-        self._ids: list[int] = []
-        self._emitted = 0
+        self._unseen = owner.special_ids if skip_special_tokens else frozenset[int]()
+        self._ids: list[int] = self._context(after)
+        self._shown = len(self._ids)  # how many ids have been shown
+        self._start = 0  # of the shown ones, where those begin that the next are decoded behind
+        self._known = len(self._decoded())  # how much of the text from there has been shown
 
     def push(self, index: int) -> str:
         """The text that ``index`` completes, often empty, and always for ids without a token."""
-        if not self._owner.has(index):
+        if not self._owner.has(index) or index in self._unseen:
             return ""
         self._ids.append(index)
-        text = self._decoder.step(self._inner, index) or ""
-        self._emitted += len(text)
-        return text
+        text = "" if self._owner.is_byte(index) else self._decoded()
+        if len(text) <= self._known or text.endswith(_BROKEN):
+            return ""
+        new = text[self._known :]
+        self._start, self._shown = self._shown, len(self._ids)
+        self._known = len(self._decoded())
+        return new
 
     def flush(self) -> str:
         """The rest, at the end: bytes that never became a character appear as U+FFFD."""
-        whole = self._owner.decode(self._ids, skip_special_tokens=self._skip)
-        rest, self._emitted = whole[self._emitted :], len(whole)
-        return rest
+        text = self._decoded()
+        new, self._known = text[self._known :], len(text)
+        return new
+
+    def _decoded(self) -> str:
+        return self._owner.decode(self._ids[self._start :], skip_special_tokens=False)
+
+    def _context(self, after: Sequence[int]) -> list[int]:
+        """The last of ``after`` that is text by itself, if one of its last few is."""
+        for index in reversed(after[-_CONTEXT:]):
+            if index in self._unseen or not self._owner.has(index) or self._owner.is_byte(index):
+                continue
+            if _BROKEN not in self._owner.decode([index], skip_special_tokens=False):
+                return [index]
+        return []
 
 
 def _vocabulary(text: str) -> dict[str, int]:

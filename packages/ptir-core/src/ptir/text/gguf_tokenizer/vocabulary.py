@@ -1,0 +1,89 @@
+"""The vocabulary of a GGUF file: its tokens, what kind each is, and what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from ptir.errors import CheckpointError, short
+from ptir.text.gguf_tokenizer.fields import AGAIN, PREFIX, Metadata, integers, of_length, texts
+
+TOKENS: Final = f"{PREFIX}tokens"
+"""The key of the list of tokens; a token's place in it is its id."""
+
+TYPES: Final = f"{PREFIX}token_type"
+"""The key of the list of their types."""
+
+
+SPACE: Final = "▁"
+"""What stands for a space in vocabularies that are not byte-level."""
+
+
+class TokenType(IntEnum):
+    """What a token is (``tokenizer.ggml.token_type``)."""
+
+    UNDEFINED = 0
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokens by id, their types, and the id of each."""
+
+    tokens: list[str]
+    types: list[TokenType]
+    ids: Mapping[str, int]
+
+    def of_type(self, *types: TokenType) -> list[int]:
+        """The ids of the tokens of these types, ascending."""
+        return [index for index, found in enumerate(self.types) if found in types]
+
+
+def read_vocabulary(metadata: Metadata) -> Vocabulary:
+    """The vocabulary that ``metadata`` holds; raises ``CheckpointError``.
+
+    A file without types has normal tokens alone. Empty tokens, which say nothing, are called
+    ``[EMPTY_i]``, so that they differ from each other.
+    """
+    tokens = texts(metadata, TOKENS)
+    if not tokens:
+        raise CheckpointError(f"{TOKENS}: there are none, so text has no ids; {AGAIN}")
+    tokens = [token or f"[EMPTY_{index}]" for index, token in enumerate(tokens)]
+    ids = {token: index for index, token in enumerate(tokens)}
+    if len(ids) < len(tokens):
+        raise CheckpointError(_twice(tokens))
+    return Vocabulary(tokens, _types(metadata, len(tokens)), ids)
+
+
+def _twice(tokens: list[str]) -> str:
+    seen: dict[str, int] = {}
+    for index, token in enumerate(tokens):
+        first = seen.setdefault(token, index)
+        if first != index:
+            break
+    return (
+        f"{TOKENS}: {short(token)} is token {first} and token {index}; tokens must be unique, or"
+        f" text has more than one id; {AGAIN}"
+    )
+
+
+def _types(metadata: Metadata, count: int) -> list[TokenType]:
+    found = integers(metadata, TYPES)
+    if found is None:
+        return [TokenType.NORMAL] * count
+    of_length(TYPES, found, count)
+    known = {int(one): one for one in TokenType}
+    for index, one in enumerate(found):
+        if one not in known:
+            raise CheckpointError(
+                f"{TYPES}[{index}]: {short(one)} is no type of tokens; they are 0 to"
+                f" {max(known)}; {AGAIN}"
+            )
+    return [known[one] for one in found]
