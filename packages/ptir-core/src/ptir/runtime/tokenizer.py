@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,9 +9,6 @@ from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, TokenizerT
 from ptir.errors import CheckpointError
 from ptir.text import Tokenizer
 
-BUILDER: Final = "ptir.text.gguf_tokenizer"
-"""The module whose ``tokenizer_of`` makes a tokenizer of a GGUF file's metadata, where there is
-one: its result has a ``tokenizer`` and the ids that ``ends`` a text."""
 BESIDE: Final = "put the model's tokenizer.json beside the file"
 
 
@@ -42,10 +37,10 @@ def load_tokenizer(checkpoint: Checkpoint) -> LoadedTokenizer:
 
 
 def _described(held: DescribedTokenizer) -> LoadedTokenizer:
-    if importlib.util.find_spec(BUILDER) is None:
-        return LoadedTokenizer(lack=f"its file describes one, which is not read yet: {BESIDE}")
+    from ptir.text.gguf_tokenizer import tokenizer_of  # its tables are no use to other files
+
     try:
-        found = importlib.import_module(BUILDER).tokenizer_of(held.vocabulary.plain())
+        found = tokenizer_of(held.vocabulary.plain())
     except CheckpointError as error:
         return LoadedTokenizer(lack=f"the one in its file cannot be used ({error}): {BESIDE}")
     return LoadedTokenizer(found.tokenizer, tuple(sorted(found.ends)))

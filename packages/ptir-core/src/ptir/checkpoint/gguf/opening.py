@@ -14,6 +14,8 @@ from ptir.checkpoint.gguf.splits import TOKENS, GgufModel
 from ptir.models.fields import FIELDS
 
 TOKENIZER: Final = "tokenizer."
+NAMES: Final = ("general.architecture", "general.name")
+"""By which a few models' tokens are known that take white space beside them."""
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"
 ENDS: Final = ("eos", "eot", "eom")
 """Whose tokens end a text: all of them, the turn, the message."""
@@ -21,7 +23,7 @@ ENDS: Final = ("eos", "eot", "eom")
 
 @dataclass(frozen=True)
 class GgufVocabulary:
-    """The metadata that a tokenizer is made of: the keys that begin with ``tokenizer.``."""
+    """The metadata that a tokenizer is made of: ``tokenizer.``'s keys and the model's names."""
 
     metadata: Mapping[str, Value] = field(repr=False)
 
@@ -86,5 +88,5 @@ def _tokenizer_config(model: GgufModel) -> dict[str, Any]:
 def _vocabulary(model: GgufModel) -> GgufVocabulary | None:
     if not isinstance(model.metadata.get(TOKENS), Strings):
         return None
-    keys = (key for key in model.metadata if key.startswith(TOKENIZER))
+    keys = (key for key in model.metadata if key.startswith(TOKENIZER) or key in NAMES)
     return GgufVocabulary({key: model.metadata[key] for key in keys})
