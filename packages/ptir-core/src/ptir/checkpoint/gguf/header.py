@@ -105,9 +105,9 @@ def _check_beginning(path: Path) -> None:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not start.startswith(SIGNATURE):
-        told = foreign.told(start)
+        found = foreign.recognized(start)
         begins = f"begins with {short(start[:4])} and not with {SIGNATURE!r}"
-        _refuse(path, f"is no GGUF file but {told}" if told else begins)
+        _refuse(path, f"is no GGUF file but {found}" if found else begins)
     if size < HEADER_BYTES:
         _refuse(path, f"{size} bytes; a GGUF file has at least {HEADER_BYTES}; {AGAIN}")
     _check_version(path, start[4:8])
