@@ -102,7 +102,7 @@ class ChainsBackend(PaperBackend):
 
 @pytest.fixture
 def persistent_names(monkeypatch: pytest.MonkeyPatch, built_anew: None) -> list[str]:
-    """Every phase and every persistent kernel that is written meanwhile, each verified and read back."""
+    """Every phase and persistent kernel that is written meanwhile, each verified and read back."""
     found: list[str] = []
     right = persistent._check
 
@@ -199,7 +199,7 @@ def test_bodies_and_other_sides_are_read_back() -> None:
 
 WRONG = {
     "let x:f32": "line 2, column 10: expected ',', found '}'",
-    "let x:f32,\nlett": "line 3, column 1: expected a value (hoisted, coordinate, .*), found 'lett'",
+    "let x:f32,\nlett": "line 3, column 1: expected a value (hoisted, .*), found 'lett'",
     "lett x:f32, 0:i32": "line 2, column 1: expected '}' or a statement (let, .*), found 'lett'",
     "let x:g32, 0:i32": "line 2, column 7: expected an element type (bool, .*), found 'g32'",
     "let 2:f32, 0:i32": "line 2, column 5: expected a variable such as x:f32, found '2'",
