@@ -237,7 +237,7 @@ FAULTS: Final = {
     ),
     "members exchange across more than one bit": Row(
         around(
-            Workgroup, "_exchange", lambda right, self, held, how, step: right(self, held, how, 3)
+            Workgroup, "_shuffle", lambda right, self, held, how, step: right(self, held, how, 3)
         ),
         _softmax,
         "across 3",

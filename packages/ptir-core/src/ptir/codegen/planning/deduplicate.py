@@ -134,9 +134,9 @@ def _check(reused: Kernel, anew: Kernel) -> None:
     for one, other in zip_longest(reused.launches, anew.launches):
         if differing := _differing(one, other):
             raise VerifyError(
-                f"a {reused.family} kernel was reused for a group that it is not written for:"
-                f" {differing}; the form of a group (`form_of`) leaves out what its family looks"
-                " at: report the program (`ptir dump`)"
+                f"a {reused.family} kernel was reused for a fusion that it is not written for:"
+                f" {differing}; the structural key of a fusion (`structural_key`) leaves out what"
+                " its family looks at: report the program (`ptir dump`)"
             )
 
 
