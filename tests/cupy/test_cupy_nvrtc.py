@@ -83,7 +83,7 @@ def nothing_spills(suite: offline.OfflineDevice) -> None:
     rows = list(offline.rows(suite))
     assert {row.architecture for row in rows} == {80, 90, 100}
     families = {row.kernel.partition("_")[0] for row in rows}
-    assert families >= {"product", "attention", "rows", "cache", "map"}
+    assert families >= {"linear", "attention", "row_reduction", "cache", "map"}
     noted = {row.kernel for row in rows}
     assert set(suite.launched) <= noted, "what is launched was looked at"
     spilled = [row for row in rows if row.is_hot and (row.resources.spilled or row.resources.stack)]
@@ -94,7 +94,7 @@ def nothing_spills(suite: offline.OfflineDevice) -> None:
 
 def streamed(codes: dict[str, list[str]]) -> dict[str, list[str]]:
     """The kernels of a step that read weights."""
-    return {name: found for name, found in codes.items() if name.startswith("product")}
+    return {name: found for name, found in codes.items() if name.startswith("linear")}
 
 
 def rows_are_multiplied_by_tensor_cores(codes: dict[str, list[str]], narrow: bool) -> None:
