@@ -35,7 +35,7 @@ class Memories:
         if one.name in self.arrays or one.name in self.arguments:
             yield f"{one.name} is declared twice"
         if one.shared and workgroup_size == 1:
-            yield f"array {one.name} is shared, and the kernel is not one of groups"
+            yield f"array {one.name} is shared, and the kernel is not one of workgroups"
         self.arrays[one.name] = one
 
     def touched(

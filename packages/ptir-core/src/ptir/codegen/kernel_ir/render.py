@@ -1,6 +1,6 @@
 """From nodes to text: **tables** of how each statement and each expression is spelled.
 
-A dialect brings words for types, literals, scalar ops, memory and groups (``Dialect``); how these
+A dialect spells types, literals, scalar ops, memory and workgroups (``Dialect``); how these
 stand together is what C, OpenCL C, CUDA C and MSL have in common, and is said here, once.
 """
 
@@ -131,7 +131,7 @@ class Renderer:
         return f"{self.type(one.variables[0])} {', '.join(each)};"
 
     def array(self, one: nodes.Array) -> str:
-        """An array of the work-item, or of its group."""
+        """An array of the thread, or one that its workgroup shares."""
         if not one.shared:
             return self.dialect.private(one.name, one.size, one.dtype)
         assert self.dialect.workgroup is not None, f"{self.dialect.name} has no work-groups"
@@ -149,7 +149,7 @@ class Renderer:
         return self.dialect.store(one.dtype, width, buffer, at, value)
 
     def workgroup(self, template: str, *given: object) -> str:
-        """A template of the dialect's groups."""
+        """A template of the dialect's workgroup primitives, filled in."""
         assert self.dialect.workgroup is not None, f"{self.dialect.name} has no work-groups"
         return str(getattr(self.dialect.workgroup, template)).format(*given)
 
@@ -165,8 +165,8 @@ class Renderer:
         return self.dialect.workgroup.mma.multiply[one.dtype.name].format(*names)
 
     def persistent(self, template: str, *given: object) -> str:
-        """A template of the dialect's workers that stay."""
-        assert self.dialect.persistent is not None, f"{self.dialect.name} has no chains"
+        """A template of the dialect's persistent primitives, filled in."""
+        assert self.dialect.persistent is not None, f"{self.dialect.name} has no persistent kernels"
         return str(getattr(self.dialect.persistent, template)).format(*given)
 
     def address(self, memory: str, at: Index) -> str:
@@ -194,7 +194,7 @@ class Renderer:
         return f"{pointer}const {one.name}[] = {{{', '.join(each)}}};"
 
     def rolled(self, header: str, rolled: bool) -> str:
-        """The header of a loop that must stay as it is, or need not."""
+        """The header of a loop, which compilers must not unroll where that is said."""
         return f"{self.dialect.no_unroll} {header}".strip() if rolled else header
 
     def bits_stored(self, one: nodes.StorePacked) -> str:

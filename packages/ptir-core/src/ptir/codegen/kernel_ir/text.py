@@ -49,7 +49,7 @@ class Body(NamedTuple):
 
 
 def printed(kernel: Body) -> str:
-    """A kernel: a line per argument, then what is the same for all items, and what each does."""
+    """A kernel: a line per argument, the preamble, the same for all workgroups, and the body."""
     arguments = (f"argument {_fields(one, 0)}" for one in kernel.arguments)
     return "\n".join(
         (*arguments, f"head {_block(kernel.head, 0)}", f"each {_block(kernel.each, 0)}")

@@ -4,7 +4,7 @@ What comes in: a kernel's statements and arguments. What goes out: every rule th
 where it does first (``faults``). ``CHECKS`` has a row per statement and ``VALUES`` one per
 expression: each goes through its parts, and asks the modules of the rules' subjects. Types that go
 together are in ``signatures.py``, names in ``scopes.py``, memories and their ends in
-``memories.py``, where numbers lie in ``ranges.py``, and what members do together in
+``memories.py``, where numbers lie in ``ranges.py``, and what threads do together in
 ``uniformity.py``.
 """
 
@@ -55,17 +55,17 @@ class Fault:
 
 
 class _Verifier:
-    """A walk through one kernel."""
+    """One pass over a kernel: the scopes at the node at hand, and the faults found so far."""
 
     def __init__(self, memories: Memories, workgroup_size: int, lanes: int) -> None:
         begun = [Var(I32, "item")] + [Var(I32, "member")] * (workgroup_size > 1)
         self.scopes = Scopes(*(Known(v, False, v.name == "member") for v in begun))
-        self.memories, self.members, self.lanes = memories, workgroup_size, lanes
+        self.memories, self.workgroup_size, self.lanes = memories, workgroup_size, lanes
         self._statement: nodes.Statement | None = None
         self.found: dict[str, Fault] = {}
 
     def wrong(self, *rules: str) -> None:
-        """Note rules that are broken, each once."""
+        """Record rules that are broken, each once."""
         for said in rules:
             self.found.setdefault(said, Fault(said, self._statement))
 
@@ -76,8 +76,8 @@ class _Verifier:
             CHECKS[type(one)](self, one)
 
     def together(self, what: str) -> None:
-        """Something that all members of a group do together."""
-        self.wrong(*apart(self.scopes, self.members, what))
+        """Something that all threads of a workgroup do together."""
+        self.wrong(*apart(self.scopes, self.workgroup_size, what))
 
     def declare(self, known: Known) -> None:
         """A name from here on."""
@@ -140,10 +140,10 @@ class _Verifier:
                 self.wrong(f"{shown(one)} is gathered into {expr.dtype}")
 
     def exchanged(self, expr: ShuffleXor) -> None:
-        """A value of another member."""
+        """A value of another thread of the subgroup."""
         self.together("an exchange of values")
-        if expr.bit < 1 or expr.bit & (expr.bit - 1) or expr.bit >= self.members:
-            self.wrong(f"members exchange across {expr.bit}: no power of two below their number")
+        if expr.bit < 1 or expr.bit & (expr.bit - 1) or expr.bit >= self.workgroup_size:
+            self.wrong(f"threads exchange across {expr.bit}: no power of two below their number")
 
     def touched(
         self, memory: str, dtype: DType, at: Index, count: int = 1, written: bool = False
@@ -312,7 +312,7 @@ class _Verifier:
 
     def called(self, one: nodes.Call) -> None:
         """A phase is called."""
-        self.scalar(one.items, I32, "the items of a phase")
+        self.scalar(one.items, I32, "the workgroups of a phase")
         self.written(one.memory, I32, one.at)
         self.value(one.first)
         if one.addresses not in self.memories.addresses:
@@ -364,7 +364,7 @@ CHECKS: Final[Mapping[type, Callable[[_Verifier, Any], None]]] = {
     nodes.Let: _Verifier.let,
     nodes.Declare: _Verifier.declared,
     nodes.Assign: _Verifier.assigned,
-    nodes.Array: lambda v, s: v.wrong(*v.memories.array(s, v.members)),
+    nodes.Array: lambda v, s: v.wrong(*v.memories.array(s, v.workgroup_size)),
     nodes.Store: _Verifier.stored,
     nodes.LoadWords: _Verifier.words,
     nodes.StoreWords: _Verifier.words_stored,

@@ -88,8 +88,8 @@ class Longs(Rewriter):
         begun = () if one.first is None else (nodes.Declare((one.variable,), (one.first,)),)
         leave = nodes.If(Apply(BOOL, "not", one.condition), (nodes.Break(),))
         body = (leave, *one.body, nodes.Assign(one.variable, one.after))
-        turn = Var(BOOL, self.name())
-        loop = nodes.While(turn, Const(BOOL, 1), turn, turn, body, one.rolled)
+        again = Var(BOOL, self.name())
+        loop = nodes.While(again, Const(BOOL, 1), again, again, body, one.rolled)
         self.scoped(nodes.Scope((*begun, loop)))
 
     def _held(self, value: Expr) -> Expr:
@@ -181,7 +181,7 @@ class Longs(Rewriter):
         )
 
     def _float(self, of: DType, value: Pair) -> Expr:
-        """The nearest f32: digits moved to the top of a word, the lost ones noted in its last."""
+        """The nearest f32: digits moved to the top of a word, the lost ones marked in its last."""
         below: Expr | None = None
         if of.kind == "int":
             below = self.let(test("lt", bits(I32, value.high), Const(I32, 0)))

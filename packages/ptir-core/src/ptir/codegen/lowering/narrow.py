@@ -2,9 +2,9 @@
 
 A value always is what its own type says: whatever may overflow is cut to its bits again. An element
 in memory is a part of a word. Reading takes the word apart; writing changes the bits of the element
-alone (``StorePacked``), because the neighbours in the word may be another item's: families hand out
-elements, not words, and an atomic *and* and *or* of two disjoint parts of a word give both, in any
-order. In an array that a member has to itself the word is put together and written.
+alone (``StorePacked``), because the neighbours in the word may be another workgroup's: families
+distribute elements, not words, and an atomic *and* and *or* of two disjoint parts of a word give
+both, in any order. In an array that a thread has to itself the word is put together and written.
 """
 
 from __future__ import annotations

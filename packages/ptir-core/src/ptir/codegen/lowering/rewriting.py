@@ -1,4 +1,4 @@
-"""A pass as a walk: every node is made anew of its rewritten parts; a pass says what it changes.
+"""A pass over a kernel: nodes are made anew of rewritten parts; each pass says what it changes.
 
 What a pass needs computed in front of a statement it ``emit``s: names for parts that are used
 several times, or loops. Expressions are rewritten in the order in which they would be computed.
@@ -243,7 +243,7 @@ class Rewriter:
         return Cell(self.type(one.dtype), one.array, self.index(one.index))
 
     def exchanged(self, one: ShuffleXor) -> Expr:
-        """A value of another member."""
+        """A value of another thread of the subgroup."""
         return ShuffleXor(self.variable(one.of), one.bit)
 
     def splat(self, one: Splat) -> Expr:

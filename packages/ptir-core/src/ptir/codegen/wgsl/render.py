@@ -1,8 +1,8 @@
 """From a lowered kernel to WGSL: **tables** of how each statement and expression is spelled.
 
-A kernel is an entry point with its buffers. Where one member has an item, ``INVOCATIONS`` items are
-a work-group; else a work-group is an item. A launch has as many work-groups as there are, in two
-dimensions where one is too short; what is beyond the last item does nothing.
+A kernel is an entry point with its buffers. Where it is serial, ``INVOCATIONS`` workgroups of its
+are one of WGSL's; else each is one. A launch has as many as there are, in two dimensions where one
+is too short; what is beyond the last does nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ptir.codegen.wgsl.ops import TYPES, applied, literal
 from ptir.types import I32, DType
 
 INVOCATIONS: Final = 64
-"""Items of a work-group whose members have one each."""
+"""Serial workgroups that are one of WGSL's, an invocation each."""
 WIDEST: Final = 65535
-"""Work-groups of a launch along one dimension."""
+"""Workgroups of a launch along one dimension."""
 
 
 class Module(NamedTuple):
-    """A kernel in WGSL: its text, its buffers in order, and the work-groups of a launch."""
+    """A kernel in WGSL: its text, its buffers in order, and the workgroups of a launch."""
 
     text: str
     bindings: tuple[Binding, ...]
@@ -54,7 +54,7 @@ class Renderer:
     # --- module scope ---
 
     def declarations(self) -> Iterable[str]:
-        """Buffers, and what groups share."""
+        """Buffers, and what workgroups share."""
         for number, argument in enumerate(self.body.arguments):
             access = "read_write" if argument.written else "read"
             of = self.element(argument.name, TYPES[argument.dtype])
@@ -96,7 +96,7 @@ class Renderer:
             yield f"var {safe(variable.name)}: {TYPES[variable.dtype]}{value};"
 
     def array(self, one: nodes.Array) -> Iterable[str]:
-        """An array that a member has to itself; others stand in front of the kernel."""
+        """An array that a thread has to itself; others stand in front of the kernel."""
         if not one.shared:
             yield f"var {safe(one.name)}: array<{TYPES[one.dtype]}, {one.size}>;"
 
@@ -237,7 +237,7 @@ def module(
 
 
 def written(name: str, body: Body, workgroups: int, workgroup_size: int) -> str:
-    """The text of a lowered kernel; a group of one member has many items."""
+    """The text of a lowered kernel; serial kernels have ``INVOCATIONS`` threads a workgroup."""
     r = Renderer(name, body)
     size, numbers = (INVOCATIONS, ALONE) if workgroup_size == 1 else (workgroup_size, TOGETHER)
     lines = [*r.declarations(), f"@compute @workgroup_size({size})", HEADER.format(name)]
