@@ -40,17 +40,17 @@ class Compiled:
     """Bytes of an allocation of the arena."""
 
     def artifact(self) -> Artifact:
-        """All that is needed to run it."""
+        """The artifact: all that is needed to bind and run it."""
         constants = (self.fused.graph.instruction(value) for value in self.plan.constants)
         return Artifact(
             self.source,
-            tuple(self._calls()),
+            tuple(self._commands()),
             self.plan.outputs,
             self.plan.arena,
             tuple(made.attributes["value"] for made in constants if made is not None),
         )
 
-    def _calls(self) -> Iterator[Command]:
+    def _commands(self) -> Iterator[Command]:
         """Everything that one run queues, in order."""
         last = 0
         for persistent, names in zip(self.persistent, self.names, strict=True):

@@ -229,7 +229,7 @@ def _counted(end: int, body: tuple[Statement, ...]) -> For:
 
 
 def _called(made: Sequence[Phase], functions: Functions, turn: Index, first: Index) -> Switch:
-    """The function of the phase at hand."""
+    """The call of the function of the phase at hand, among those of all phases."""
     numbers = sorted({phase.function for phase in made})
     bodies: list[tuple[Statement, ...]] = []
     for one in numbers:
