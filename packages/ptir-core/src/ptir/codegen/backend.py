@@ -292,7 +292,7 @@ class KernelBackend(Backend):
                 context = Context.of(opened, source, recorder)
                 made = compile_block(program.main, context, options).artifact()
                 return replace(made, partitioning=found)
-            return found.recipe
+            return found.artifact
 
         if batch is not None:
             return batch.artifact(program, options, make)
@@ -331,11 +331,11 @@ class KernelBackend(Backend):
         return self._uploaded(dense, opened, borrow)
 
     def _uploaded(
-        self, array: np.ndarray[Any, Any], opened: _OpenDevice, lent: bool = False
+        self, array: np.ndarray[Any, Any], opened: _OpenDevice, borrowed: bool = False
     ) -> DeviceBuffer:
-        """A copy; of a lent array, which stays as it is, it is only queued and need not be done."""
+        """A copy; of a borrowed array, which stays as it is, it is queued and need not be done."""
         resident = opened.pool.allocate(TensorType(dtype_of(array), array.shape))
-        if array.size and lent:
+        if array.size and borrowed:
             sent = opened.device.send(resident.memory, array)
             opened.pool.defer_free((array, sent), array.nbytes)
         elif array.size:

@@ -51,7 +51,7 @@ class CompiledWorkerPhase:
     """What a worker does in a phase: its program, and what that comes down to."""
 
     program: BoundProgram
-    recipe: Artifact
+    artifact: Artifact
 
 
 @dataclass
@@ -98,11 +98,11 @@ class Linker:
         commands: list[Command] = []
         counts: list[tuple[int, ...]] = []
         for number, phase in enumerate(self.worked):
-            counts.append(tuple(len(one.recipe.commands) for one in phase))
+            counts.append(tuple(len(one.artifact.commands) for one in phase))
             for worker, one in enumerate(phase):
                 base = len(constants)
-                constants += one.recipe.constants
-                for command in one.recipe.commands:
+                constants += one.artifact.constants
+                for command in one.artifact.commands:
                     parts = (
                         self._part(part, number, worker, own[worker], base)
                         for part in command.parts
@@ -124,7 +124,7 @@ class Linker:
         """What a worker writes over its part of a donated input is where that is."""
         for number, phase in enumerate(self.worked):
             for worker, one in enumerate(phase):
-                for output, place in enumerate(one.recipe.outputs):
+                for output, place in enumerate(one.artifact.outputs):
                     if place.kind == "input":
                         bound = one.program.bound[place.number]
                         assert isinstance(bound, FromInput)
@@ -183,7 +183,7 @@ class Linker:
         """What nobody reads, at the end of the arena: kernels write it all the same."""
         for number, phase in enumerate(self.worked):
             for worker, one in enumerate(phase):
-                for output in range(len(one.recipe.outputs)):
+                for output in range(len(one.artifact.outputs)):
                     key = (number, worker, output)
                     if key not in self.places:
                         self.places[key] = Location(BufferSlot("arena", self.arena))
@@ -199,7 +199,7 @@ class Linker:
         found: list[int] = []
         for worker in range(self.shared.workers):
             found.append(self.arena)
-            self.arena += up(max(phase[worker].recipe.arena for phase in self.worked), LINE)
+            self.arena += up(max(phase[worker].artifact.arena for phase in self.worked), LINE)
         return found
 
     def _part(

@@ -42,7 +42,7 @@ class PartitionedArtifact:
     """A partitioned program: its partition and what it comes down to."""
 
     partition: Partition
-    recipe: Artifact
+    artifact: Artifact
 
 
 def partitioned(

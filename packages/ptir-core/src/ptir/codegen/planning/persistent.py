@@ -51,6 +51,7 @@ STRIDE: Final = 2 * LINE
 SPINS_BEFORE_YIELD: Final = 1 << 13
 """How often a thread looks for the others before it gives way to another one, if it can."""
 ALL_COUNTERS: Final = "turns"
+"""The buffer of a persistent kernel that holds the counters of all its phases."""
 ANY: Final = (1 << 31) - 1
 """The workgroups of a phase, where nothing else is known of them."""
 
@@ -177,8 +178,8 @@ def device_function(
     given = replace(code, preamble=(Let(ITEMS, Const(I32, ANY)), *code.preamble))
     _check(f"{name}, a phase,", given, Argument(COUNTERS, I32, True), {COUNTERS: STRIDE * 4})
     listed = "".join(f", {dialect.pointer(a)}{a.name}" for a in code.arguments)
-    turn = dialect.pointer(Argument(COUNTERS, I32, True))
-    head = f"{primitives.function} {name}({turn}{COUNTERS}, const int {ITEMS.name}{listed})"
+    pointer = dialect.pointer(Argument(COUNTERS, I32, True))
+    head = f"{primitives.function} {name}({pointer}{COUNTERS}, const int {ITEMS.name}{listed})"
     return f"{head} {{\n{code.text}\n}}"
 
 
@@ -197,18 +198,18 @@ def persistent_code(
     """What a thread does in a persistent kernel. ``table`` has a row for each phase (``_rows``)."""
     buffers = [Argument(f"m{n}", U8, True) for n in range(len(persistent.buffers))]
     uses = [use for each in made for use in each.uses]
-    row, turn = axis("n", len(made)) * 3, axis("n", len(made)) * STRIDE
+    row, counters = axis("n", len(made)) * 3, axis("n", len(made)) * STRIDE
     kind, workgroups, first = (Read(I32, table, row + n) for n in range(3))
     claimed = (
         Let(KIND, kind),
         Let(FIRST, first),
-        _called(made, functions, turn, dynamic(FIRST, 0, len(uses))),
+        _called(made, functions, counters, dynamic(FIRST, 0, len(uses))),
     )
-    waiting = Apply(BOOL, "lt", Poll(ALL_COUNTERS, turn + LINE), ITEMS)
+    waiting = Apply(BOOL, "lt", Poll(ALL_COUNTERS, counters + LINE), ITEMS)
     impatient = If(Apply(BOOL, "gt", LOOKS, Const(I32, SPINS_BEFORE_YIELD)), (Yield(),))
     each_phase = (
         Let(ITEMS, workgroups),
-        If(Apply(BOOL, "lt", Poll(ALL_COUNTERS, turn), ITEMS), claimed),
+        If(Apply(BOOL, "lt", Poll(ALL_COUNTERS, counters), ITEMS), claimed),
         While(LOOKS, Const(I32, 0), waiting, _next(LOOKS), (impatient,)),
         Fence(),
     )
@@ -228,14 +229,14 @@ def _counted(end: int, body: tuple[Statement, ...]) -> For:
     return For("n", Const(I32, 0), Const(I32, end), 1, body)
 
 
-def _called(made: Sequence[Phase], functions: Functions, turn: Index, first: Index) -> Switch:
+def _called(made: Sequence[Phase], functions: Functions, counters: Index, first: Index) -> Switch:
     """The call of the function of the phase at hand, among those of all phases."""
     numbers = sorted({phase.function for phase in made})
     bodies: list[tuple[Statement, ...]] = []
     for one in numbers:
         name, arguments = functions[one]
         dtypes, written = tuple(a.dtype for a in arguments), tuple(a.written for a in arguments)
-        bodies.append((Call(name, ALL_COUNTERS, turn, ITEMS, USES, first, dtypes, written),))
+        bodies.append((Call(name, ALL_COUNTERS, counters, ITEMS, USES, first, dtypes, written),))
     return Switch(KIND, tuple(numbers), tuple(bodies))
 
 
