@@ -232,7 +232,7 @@ FAULTS: Final = {
     "a barrier is waited for by some members": Row(
         emitting(nodes.Barrier, lambda one: nodes.If(_few_members(), (one,))),
         _wide_softmax,
-        "a barrier stands where only some members may come",
+        "a barrier stands where only some threads may come",
         "coop",
     ),
     "members exchange across more than one bit": Row(

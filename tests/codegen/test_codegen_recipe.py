@@ -189,5 +189,7 @@ def test_the_switch_leaves_the_disk_alone(kept: Path, monkeypatch: pytest.Monkey
 
 def test_a_folder_that_cannot_be_is_a_warning(kept: Path) -> None:
     kept.write_text("a file, not a folder")
-    with pytest.warns(UserWarning, match=r"recipe cache: .*recipes cannot be written .*; programs"):
+    with pytest.warns(
+        UserWarning, match=r"artifact cache: .*recipes cannot be written .*; programs"
+    ):
         compile_anew(program())

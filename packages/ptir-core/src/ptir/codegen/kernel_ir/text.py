@@ -49,7 +49,7 @@ class Body(NamedTuple):
 
 
 def printed(kernel: Body) -> str:
-    """A kernel: a line per argument, then what all workgroups share, and what each does."""
+    """A kernel: a line per argument, the preamble, the same for all workgroups, and the body."""
     arguments = (f"argument {_fields(one, 0)}" for one in kernel.arguments)
     preamble, body = _block(kernel.preamble, 0), _block(kernel.body, 0)
     return "\n".join((*arguments, f"preamble {preamble}", f"body {body}"))
