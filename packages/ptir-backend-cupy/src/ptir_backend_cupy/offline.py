@@ -25,7 +25,7 @@ from ptir_backend_cupy.nvrtc import Cubin, Nvrtc, Resources, find
 ARCHITECTURES: Final = (80, 90, 100)
 """A100, H100 and H200, B200."""
 PROMPT: Final = (*range(1, 73),)
-"""Tokens of the prompt: more than the tile of a linear kernel has rows."""
+"""Tokens of the prompt: more than the tile of a product has rows."""
 
 
 class OfflineDevice(PaperDevice):
@@ -61,7 +61,7 @@ class OfflineDevice(PaperDevice):
         return source
 
     def launch(self, kernel: str, workgroups: int, workgroup_size: int = 1) -> None:
-        """The kernel's name is recorded."""
+        """The kernel's name is noted."""
         self.launched.append(kernel)
 
 
@@ -98,9 +98,14 @@ class Row:
     resources: Resources
 
     @property
+    def family(self) -> str:
+        """The family of the kernel: its name without its number."""
+        return self.kernel.rpartition("_")[0]
+
+    @property
     def is_hot(self) -> bool:
         """Whether it is of a family that time goes into."""
-        return self.kernel.startswith(("linear_", "attention_", "row_", "matmul_", "cache_"))
+        return self.family in ("linear", "attention", "row_reduction", "matmul", "cache")
 
 
 def rows(device: OfflineDevice) -> Iterator[Row]:
@@ -114,8 +119,8 @@ def rows(device: OfflineDevice) -> Iterator[Row]:
 def compiled(model: str, architectures: Sequence[int], **options: Any) -> OfflineDevice:
     """A device that has compiled a prompt and a decode step of a model.
 
-    What is on disk is left alone, if ``PTIR_REBUILD_KERNELS`` says so: kernels in the disk cache
-    are not compiled.
+    What is on disk is left alone, if ``PTIR_REBUILD_KERNELS`` says so: kernels that were kept are
+    not compiled.
     """
     import ptir
 
