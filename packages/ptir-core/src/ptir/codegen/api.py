@@ -8,8 +8,8 @@ Beside this module stand the contract of every level (``ptir.backend``, ``ptir.b
   ``PersistentPrimitives`` say how workgroups, matrix instructions and persistent kernels are
   written.
 - To run kernels: ``KernelDevice`` with its ``Traits`` and ``CommandBuffer``; ``built`` builds a
-  source file once, ``cache_folder`` and ``replace_file`` keep others, ``processor`` tells of the one
-  at hand. On a ``PaperDevice`` nothing runs.
+  source file once, ``cache_folder`` and ``replace_file`` keep others, ``processor`` tells of the
+  one at hand. On a ``PaperDevice`` nothing runs.
 - Behind a driver: ``DriverDevice`` with its ``Failures`` makes errors of the contract of the
   driver's, ``in_kernel`` names the kernel that does not build.
 - Where memory is an address: ``Addressed`` memory, an ``AddressedDevice``, an ``AddressedKernel``;
