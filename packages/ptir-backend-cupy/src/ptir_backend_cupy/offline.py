@@ -25,7 +25,7 @@ from ptir_backend_cupy.nvrtc import Cubin, Nvrtc, Resources, find
 ARCHITECTURES: Final = (80, 90, 100)
 """A100, H100 and H200, B200."""
 PROMPT: Final = (*range(1, 73),)
-"""Tokens of the prompt: more than the tile of a product has rows."""
+"""Tokens of the prompt: more than the tile of a linear kernel has rows."""
 
 
 class OfflineDevice(PaperDevice):
@@ -61,7 +61,7 @@ class OfflineDevice(PaperDevice):
         return source
 
     def launch(self, kernel: str, workgroups: int, workgroup_size: int = 1) -> None:
-        """The kernel's name is noted."""
+        """The kernel's name is recorded."""
         self.launched.append(kernel)
 
 
@@ -100,7 +100,7 @@ class Row:
     @property
     def is_hot(self) -> bool:
         """Whether it is of a family that time goes into."""
-        return self.kernel.partition("_")[0] in ("product", "attention", "rows", "dot", "cache")
+        return self.kernel.startswith(("linear_", "attention_", "row_", "matmul_", "cache_"))
 
 
 def rows(device: OfflineDevice) -> Iterator[Row]:
@@ -114,8 +114,8 @@ def rows(device: OfflineDevice) -> Iterator[Row]:
 def compiled(model: str, architectures: Sequence[int], **options: Any) -> OfflineDevice:
     """A device that has compiled a prompt and a decode step of a model.
 
-    What is on disk is left alone, if ``PTIR_REBUILD_KERNELS`` says so: kernels that were kept are
-    not compiled.
+    What is on disk is left alone, if ``PTIR_REBUILD_KERNELS`` says so: kernels in the disk cache
+    are not compiled.
     """
     import ptir
 
