@@ -141,7 +141,7 @@ class KernelCode:
         return faults(all, self.arguments, workgroup_size, self.dialect.lanes, nbytes)
 
     def guarded(self, workgroups: int, workgroup_size: int) -> KernelCode:
-        """The same where threads do what workgroups did; the last workgroup may have too many."""
+        """The same where threads do what workgroups did; the last ones may have nothing to do."""
         thread, group = Var(I32, "thread"), Axis("item", -(-workgroups // workgroup_size))
         place = Index({group: workgroup_size}) + axis("member", workgroup_size)
         item = Let(Var(I32, "item"), thread)

@@ -1,10 +1,10 @@
 """The convolution family: implicit matrix products with packed weights, and what comes after.
 
 Here is what joins a convolution and how its work is cut up; ``serial`` and ``cooperative`` write
-the kernels. Serial schedule: a workgroup owns blocks of output rows and panels of outputs. It copies
-the operand's rows with their padding to scratch memory of its own (unless nothing is padded), in
-which every tap of every window is a fixed distance away, and goes through tiles of neighbouring
-pixels and two panels in registers.
+the kernels. Serial schedule: a workgroup owns blocks of output rows and panels of outputs. It
+copies the operand's rows with their padding to scratch memory of its own (unless nothing is
+padded), in which every tap of every window is a fixed distance away, and goes through tiles of
+neighbouring pixels and two panels in registers.
 """
 
 from __future__ import annotations
