@@ -61,8 +61,8 @@ instruction compute the same numbers from the lowering, at no gain; there, and f
 no such implementation, `--fast` is an error that says so.
 
 Exact products use the dot product of bytes as well: the C backend and PoCL multiply weights of 8
-and 4 bits by digits of all 24 bits of an activation
-([digits](../internals/codegen.md#digits)). CUDA's tensor cores take three bf16 for an activation
+and 4 bits by [int8 slices](../internals/codegen.md#int8-slices) that hold all 24 bits of an
+activation. CUDA's tensor cores take three bf16 for an activation
 ([matrix instructions](../internals/codegen.md#matrix-instructions)).
 
 - `linear`: `bf16`, for weights in bf16: activations rounded to bf16, half to even; products are

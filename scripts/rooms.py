@@ -64,7 +64,7 @@ INNER: Final[dict[str, tuple[str, ...]]] = {
     "ptir.codegen": (
         *("expressions", "kernel_ir", "lowering", "wgsl", "fusion", "weights", "schedules"),
         *("processor", "families", "planning", "artifact", "launching", "tuning", "context"),
-        *("compile", "shared", "explain", "backend", "api"),
+        *("compile", "partitioned", "explain", "backend", "api"),
     ),
 }
 """Rooms that have rooms of their own, from the top; the pages of these say what each holds."""

@@ -96,7 +96,7 @@ def _turns_alike(patch: pytest.MonkeyPatch) -> None:
             self._block.recall(0)
         hold(self, turn)
 
-    patch.setattr(Launches, "hold", first)
+    patch.setattr(Launches, "bind_slot", first)
 
 
 def _kept_in_donations(patch: pytest.MonkeyPatch) -> None:

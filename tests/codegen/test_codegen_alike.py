@@ -175,7 +175,8 @@ def test_reused_kernels_are_written_anew_where_asked(monkeypatch: pytest.MonkeyP
     write_kernels(fused, site_of(fused))
     monkeypatch.setattr(deduplicate, "structural_key", without_types)
     said = (
-        r"a rows kernel was reused .*: it says `array kept0, f32, 40` instead of `.*, 48`; the form"
+        r"a row_reduction kernel was reused .*: it says `array kept0, f32, 40` instead of `.*, 48`;"
+        r" the key of a fusion \(`structural_key`\)"
     )
     with pytest.raises(VerifyError, match=said):
         write_kernels(fused, site_of(fused))

@@ -203,8 +203,8 @@ WRITER = """
 import sys
 from ptir.codegen.artifact import binaries
 for n in range(60):
-    binaries.KEPT.write(f"k{n % 5}", bytes([n % 5]) * 40000, limit=130000)
-    found = binaries.KEPT.read(f"k{(n + 1) % 5}")
+    binaries.BINARIES.write(f"k{n % 5}", bytes([n % 5]) * 40000, limit=130000)
+    found = binaries.BINARIES.read(f"k{(n + 1) % 5}")
     assert found is None or found == bytes([(n + 1) % 5]) * 40000
 """
 

@@ -50,11 +50,11 @@ def test_equal_layers_of_a_model_are_one_section(decode: StepReport) -> None:
 def test_what_is_fused_goes_by_the_names_of_functionals(decode: StepReport) -> None:
     (layer,) = (section for section in decode.sections if section.layers)
     assert [(work.name, work.fused) for work in layer.works] == [
-        ("product", ("layer_norm", "linear")),
+        ("linear", ("layer_norm", "linear")),
         ("attention", ("cache_update", "attention")),
-        ("product", ("linear", "add")),
-        ("product", ("layer_norm", "linear", "gelu")),
-        ("product", ("linear", "add")),
+        ("linear", ("linear", "add")),
+        ("linear", ("layer_norm", "linear", "gelu")),
+        ("linear", ("linear", "add")),
     ]
     assert layer.works[0].parameters == (
         "ln_1.weight",

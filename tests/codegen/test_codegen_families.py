@@ -27,11 +27,11 @@ ROOT = Path(ptir.codegen.__file__).parent
 SHARED = [
     path for path in sorted(ROOT.rglob("*.py")) if "families" not in path.relative_to(ROOT).parts
 ]
-BY_CLASS = re.compile(r"(isinstance|getattr)\(\s*\w*group\w*\.detail")
+BY_CLASS = re.compile(r"(isinstance|getattr)\(\s*\w*(group|fusion)\w*\.detail")
 
 
 def test_there_is_shared_code() -> None:
-    assert {"fuse.py", "alike.py", "explain.py", "support.py", "tune.py", "plan.py"} <= {
+    assert {"fuse.py", "deduplicate.py", "explain.py", "support.py", "tune.py", "plan.py"} <= {
         path.name for path in SHARED
     }
 
@@ -57,9 +57,10 @@ def imported(tree: ast.AST) -> Iterator[str]:
 def test_what_a_row_names_is_there(name: str) -> None:
     row = FAMILIES[name]
     assert callable(row._match) and callable(row._write)
-    for field in ("coop", "prologue", "materialized", "inlined"):
+    names = {"emit_cooperative": "coop"}
+    for field in ("emit_cooperative", "prologue", "materialized", "inlined"):
         module = getattr(row, field)
-        assert not module or callable(row._in(module, field)), field
+        assert not module or callable(row._in(module, names.get(field, field))), field
 
 
 @pytest.fixture

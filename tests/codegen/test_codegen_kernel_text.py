@@ -23,7 +23,7 @@ from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.nodes import Assign, Barrier, Break, If, Let, Statement, Store
 from ptir.codegen.kernel_ir.text import STATEMENTS, Body, fields_of, line, parsed, printed
 from ptir.codegen.kernel_ir.values import FetchAdd, Gather, Read
-from ptir.codegen.planning import chains
+from ptir.codegen.planning import persistent
 from ptir.codegen.planning.deduplicate import write_kernels
 from ptir.codegen.planning.persistent import PersistentKernel
 from ptir.codegen.schedules.kernel import Kernel, KernelCode
@@ -58,7 +58,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, built_anew: None) -> Iterator[list[
 def check(code: KernelCode) -> None:
     """The text of ``code`` is read back as the same code, which is rendered alike."""
     body = parsed(code.printed)
-    again = KernelCode(body.head, body.each, body.arguments, code.dialect)
+    again = KernelCode(body.preamble, body.body, body.arguments, code.dialect)
     assert again == code and hash(again) == hash(code)
     assert again.text == code.text
     assert again.printed == code.printed
@@ -83,12 +83,12 @@ def test_kernels_of_models_are_read_back(model: str, name: str, checked: list[Ke
     PLANS.clear()  # another test may have compiled the same steps
     target = Target(BACKENDS[name](), DEVICE)
     ptir.load_model(f"random:{model}", backend=target).generate(list(range(20)), max_tokens=2)
-    assert {"product", "attention"} <= {kernel.family for kernel in checked}
+    assert {"linear", "attention"} <= {kernel.family for kernel in checked}
     assert any(kernel.workgroup_size > 1 for kernel in checked) is (name == "groups")
 
 
 class ChainsDevice(PaperDevice):
-    """One that launches what follows one another as chains."""
+    """One that launches what follows one another as persistent kernels."""
 
     traits = replace(PaperDevice.traits, max_persistent_buffers=16)
 
@@ -96,15 +96,15 @@ class ChainsDevice(PaperDevice):
 class ChainsBackend(PaperBackend):
     """One paper device of workers that stay."""
 
-    name = "paper-chains"
+    name = "paper-persistent"
     kind = ChainsDevice
 
 
 @pytest.fixture
-def chain_names(monkeypatch: pytest.MonkeyPatch, built_anew: None) -> list[str]:
-    """Every phase and every chain that is written meanwhile, each verified and read back."""
+def persistent_names(monkeypatch: pytest.MonkeyPatch, built_anew: None) -> list[str]:
+    """Every phase and persistent kernel that is written meanwhile, each verified and read back."""
     found: list[str] = []
-    right = chains._check
+    right = persistent._check
 
     def seen(what: str, code: KernelCode, *given: Any) -> None:
         found.append(what)
@@ -112,24 +112,24 @@ def chain_names(monkeypatch: pytest.MonkeyPatch, built_anew: None) -> list[str]:
         right(what, code, *given)
 
     monkeypatch.setenv("PTIR_VERIFY", "1")
-    monkeypatch.setattr(chains, "_check", seen)
+    monkeypatch.setattr(persistent, "_check", seen)
     return found
 
 
 @pytest.mark.slice(1)
 @pytest.mark.parametrize("model", ("gpt2-tiny", "llama-tiny"))
-def test_phases_and_chains_of_models_are_legal_and_read_back(
-    model: str, chain_names: list[str]
+def test_phases_and_persistent_kernels_of_models_are_legal_and_read_back(
+    model: str, persistent_names: list[str]
 ) -> None:
     PLANS.clear()
     target = Target(ChainsBackend(), DEVICE)
     ptir.load_model(f"random:{model}", backend=target).generate(list(range(20)), max_tokens=2)
-    families = {re.sub(r"(\w+)_phase.*", r"\1", what) for what in chain_names}
-    assert {"chain_0", "product", "attention", "map"} <= families
+    families = {re.sub(r"(\w+)_phase.*", r"\1", what) for what in persistent_names}
+    assert {"chain_0", "linear", "attention", "map"} <= families
 
 
-def test_a_chain_that_is_not_legal_is_found_before_a_compiler(
-    chain_names: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_persistent_kernel_that_is_not_legal_is_found_before_a_compiler(
+    persistent_names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def compiled() -> None:
         x = ptir.spec("f32", 6, 40)
@@ -137,14 +137,14 @@ def test_a_chain_that_is_not_legal_is_found_before_a_compiler(
         compile.compile_block(optimized(program).main, Context.of(ChainsDevice()), Options())
 
     compiled()
-    assert chain_names
-    monkeypatch.setattr(chains, "LINE", 2 * chains.LINE)  # counters of two phases overlap
+    assert persistent_names
+    monkeypatch.setattr(persistent, "LINE", 2 * persistent.LINE)  # counters of two phases overlap
     with pytest.raises(VerifyError, match=r"_phase_0, a phase, is not legal: turn of 32 elements"):
         compiled()
     monkeypatch.undo()
     monkeypatch.setenv("PTIR_VERIFY", "1")
     monkeypatch.setattr(
-        PersistentKernel, "counters", property(lambda chain: TensorType(I32, (32,)))
+        PersistentKernel, "counters", property(lambda kernel: TensorType(I32, (32,)))
     )
     with pytest.raises(VerifyError, match=r"chain_0 is not legal: turns of 32 elements is"):
         compiled()
@@ -169,14 +169,14 @@ TEXTS: dict[str, Callable[[], Statement]] = {
         F32, "b1", Index({Quotient(AT + 1, 2): 1, Remainder(AT, 3): 1}), X
     ),
     "barrier": Barrier,
-    "announce turn, [16], claim(turn, [i:4*2])": lambda: nodes.Signal(
+    "signal turn, [16], fetchadd(turn, [i:4*2])": lambda: nodes.Signal(
         "turn", Index({}, 16), FetchAdd("turn", AT * 2)
     ),
     "call f, turns, [0], 3:i32, uses, [i:4], (f32, i8), (true, false)": lambda: nodes.Call(
         "f", "turns", Index({}), Const(I32, 3), "uses", AT, (F32, I8), (True, False)
     ),
     "prefetch f32, b0, [i:4], 64": lambda: nodes.Prefetch(F32, "b0", AT, 64),
-    "copywords shared1, [i:4], b0, [i:4*4]": lambda: nodes.AsyncCopy("shared1", AT, "b0", AT * 4),
+    "asynccopy shared1, [i:4], b0, [i:4*4]": lambda: nodes.AsyncCopy("shared1", AT, "b0", AT * 4),
 }
 """A line, and what it says."""
 
@@ -185,7 +185,7 @@ TEXTS: dict[str, Callable[[], Statement]] = {
 def test_a_line_says_all_of_a_statement(text: str) -> None:
     statement = TEXTS[text]()
     assert line(statement) == text
-    assert parsed(f"head {{}} each {{ {text} }}") == Body((), (), (statement,))
+    assert parsed(f"preamble {{}} body {{ {text} }}") == Body((), (), (statement,))
 
 
 def test_bodies_and_other_sides_are_read_back() -> None:
@@ -199,7 +199,7 @@ def test_bodies_and_other_sides_are_read_back() -> None:
 
 WRONG = {
     "let x:f32": "line 2, column 10: expected ',', found '}'",
-    "let x:f32,\nlett": "line 3, column 1: expected a value (here, coordinate, .*), found 'lett'",
+    "let x:f32,\nlett": "line 3, column 1: expected a value (hoisted, .*), found 'lett'",
     "lett x:f32, 0:i32": "line 2, column 1: expected '}' or a statement (let, .*), found 'lett'",
     "let x:g32, 0:i32": "line 2, column 7: expected an element type (bool, .*), found 'g32'",
     "let 2:f32, 0:i32": "line 2, column 5: expected a variable such as x:f32, found '2'",
@@ -214,7 +214,7 @@ WRONG = {
     "store f32, b0, [(i:i32 in 0)], x:f32": "expected 'to', found ')'",
     "store f32, b0, [([i:4]*4)], x:f32": "expected '%', found '*'",
     "break;": "no token starts with ';'",
-    "if 1:bool, {": "expected '}' or a statement (let, .*), found 'each'",
+    "if 1:bool, {": "expected '}' or a statement (let, .*), found 'body'",
 }
 """What stands in a kernel, and what is said of it."""
 
@@ -222,14 +222,14 @@ WRONG = {
 @pytest.mark.parametrize("text", WRONG)
 def test_bad_text_is_named_with_what_was_expected(text: str) -> None:
     with pytest.raises(VerifyError) as found:
-        parsed(f"head {{\n{text}}} each {{}}")
+        parsed(f"preamble {{\n{text}}} body {{}}")
     said = re.escape(WRONG[text]).replace(r"\.\*", ".*")
     assert re.search(said, str(found.value)), str(found.value)
     with pytest.raises(VerifyError, match="line 2, column 1: expected the end of the text"):
-        parsed("head {} each {}\nhead")
+        parsed("preamble {} body {}\npreamble")
 
 
-def test_phases_and_chains_are_code_that_is_legal_and_read_back() -> None:
+def test_phases_and_persistent_kernels_are_code_that_is_legal_and_read_back() -> None:
     device = PaperDevice()
     device.traits = replace(device.traits, max_persistent_buffers=8)
     x = ptir.spec("f32", 6, 40)
@@ -238,24 +238,24 @@ def test_phases_and_chains_are_code_that_is_legal_and_read_back() -> None:
     with interned(context.source.nodes):
         made = compile.compile_block(optimized(program).main, context, Options())
         assert "chain_0_phases" in made.source
-        codes = [chains.phase(kernel.code) for kernel in made.kernels if kernel]
-        (chain,) = made.persistent
+        codes = [persistent.phase(one.code) for one in made.kernels if one]
+        (kernel,) = made.persistent
         numbers = range(len(codes))
-        phases = chains.phases(chain, made.kernels, made.plan, made.max_allocation, numbers)
+        phases = persistent.phases(kernel, made.kernels, made.plan, made.max_allocation, numbers)
         functions = [(f"f{n}", code.arguments) for n, code in enumerate(codes)]
-        whole = chains.persistent_code(device.dialect, "table", chain, phases, functions, 2)
+        whole = persistent.persistent_code(device.dialect, "table", kernel, phases, functions, 2)
         for code in (*codes, whole):
             check(code)
         table, nbytes = Argument("table", I32, False), {"table": len(codes) * 12}
-        turns = chain.counters.nbytes
+        turns = kernel.counters.nbytes
         assert problems(whole, table, nbytes | {"turns": turns}) == []
-        assert problems(whole, table, nbytes | {"turns": turns - 4 * chains.LINE}) != []
-        given = Let(chains.ITEMS, Const(I32, 9))
-        counters = Argument(chains.COUNTERS, I32, True)
+        assert problems(whole, table, nbytes | {"turns": turns - 4 * persistent.LINE}) != []
+        given = Let(persistent.ITEMS, Const(I32, 9))
+        counters = Argument(persistent.COUNTERS, I32, True)
         for code in codes:
             whole = replace(code, preamble=(given, *code.preamble))
-            assert problems(whole, counters, {chains.COUNTERS: 8 * chains.LINE}) == []
-            assert problems(whole, counters, {chains.COUNTERS: 4 * chains.LINE}) != []
+            assert problems(whole, counters, {persistent.COUNTERS: 8 * persistent.LINE}) == []
+            assert problems(whole, counters, {persistent.COUNTERS: 4 * persistent.LINE}) != []
 
 
 def problems(code: KernelCode, more: Argument, nbytes: dict[str, int]) -> list[str]:

@@ -239,7 +239,7 @@ def test_a_planted_takeover_of_what_is_read_elsewhere_is_found() -> None:
     made = compiled(ptir.capture(lambda x: x[::-1] + x, SQUARE), Options(donated=frozenset((0,))))
     (kernel,) = made.kernels
     assert kernel is not None and not kernel.may_alias
-    places = {**made.plan.slots, kernel.fusion.outputs[0]: BufferSlot("input", 0)}
-    planted = replace(made, plan=replace(made.plan, places=places))
+    slots = {**made.plan.slots, kernel.fusion.outputs[0]: BufferSlot("input", 0)}
+    planted = replace(made, plan=replace(made.plan, slots=slots))
     with pytest.raises(AssertionError, match="is written over %0"):
         check(planted)

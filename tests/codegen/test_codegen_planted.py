@@ -232,12 +232,12 @@ FAULTS: Final = {
     "a barrier is waited for by some members": Row(
         emitting(nodes.Barrier, lambda one: nodes.If(_few_members(), (one,))),
         _wide_softmax,
-        "a barrier stands where only some members may come",
+        "a barrier stands where only some threads may come",
         "coop",
     ),
     "members exchange across more than one bit": Row(
         around(
-            Workgroup, "_exchange", lambda right, self, held, how, step: right(self, held, how, 3)
+            Workgroup, "_shuffle", lambda right, self, held, how, step: right(self, held, how, 3)
         ),
         _softmax,
         "across 3",

@@ -19,7 +19,7 @@ from ptir.codegen import compile
 from ptir.codegen.artifact import record
 from ptir.codegen.artifact.record import Artifact
 from ptir.codegen.launching.launches import KernelProgram
-from ptir.codegen.schedules import tuned
+from ptir.codegen.schedules import tuned_tiles
 from ptir.codegen.schedules.tiles import Tiles
 from ptir.ir.program import Port, Program
 from ptir.types import spec
@@ -113,7 +113,7 @@ def test_every_part_of_the_key_counts(kept: Path, monkeypatch: pytest.MonkeyPatc
     given.append((program(3.0), PaperDevice(), plain))
     given.append((Program(whole.main, (Port("x", "parameter"),)), PaperDevice(), plain))
     keys = [record.cache_key(*each) for each in given]
-    tuned.remember(devices[0], Tiles(workgroups_per_unit=9))
+    tuned_tiles.remember(devices[0], Tiles(workgroups_per_unit=9))
     keys.append(record.cache_key(*given[0]))
     monkeypatch.setattr(record.panels, "VERSION", record.panels.VERSION + 1)
     keys.append(record.cache_key(*given[0]))
@@ -189,5 +189,7 @@ def test_the_switch_leaves_the_disk_alone(kept: Path, monkeypatch: pytest.Monkey
 
 def test_a_folder_that_cannot_be_is_a_warning(kept: Path) -> None:
     kept.write_text("a file, not a folder")
-    with pytest.warns(UserWarning, match=r"recipe cache: .*recipes cannot be written .*; programs"):
+    with pytest.warns(
+        UserWarning, match=r"artifact cache: .*recipes cannot be written .*; programs"
+    ):
         compile_anew(program())

@@ -1,4 +1,4 @@
-"""No text of a language is written outside of dialects, the renderer and chains of kernels."""
+"""No text of a language is written outside of dialects, the renderer and persistent kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import ptir.codegen
 
 ROOT = Path(ptir.codegen.__file__).parent
 FILES = [p for p in sorted(ROOT.rglob("*.py")) if re.search(r"\bwriter\b", p.read_text("utf-8"))]
-"""Whatever builds kernels; the renderer and chains of kernels (``chains.py``) do not."""
+"""Whatever builds kernels; the renderer and persistent kernels (``persistent.py``) do not."""
 CODE = re.compile(
     r";\s*$|[{}]\s*$|\b(for|if|while)\s*\(|^\s*\[$|\]\s*=\s*$|\b(int|float|const)\s+\w*\s*$"
 )

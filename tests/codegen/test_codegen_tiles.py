@@ -59,14 +59,16 @@ def test_nothing_ahead_is_a_choice_that_is_remembered() -> None:
     assert tuned_tiles.tiles_for(Again()) == Tiles(prefetch_bytes=0)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "devices": {"paper": {"rows": 0}}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"format": 1, "devices": {"paper": {"gemm_rows": 0}}}']
+)
 def test_a_damaged_file_is_a_warning_that_names_it(file: Path, text: str) -> None:
     file.write_text(text)
     with pytest.warns(UserWarning, match=r"tiles\.json: not a list of measured tiles"):
         assert tuned_tiles.tiles_for(PaperDevice()) == Tiles()
 
 
-@pytest.mark.parametrize("change", [{"rows": None}, {"depth": 4}])
+@pytest.mark.parametrize("change", [{"gemm_rows": None}, {"depth": 4}])
 def test_a_choice_with_other_fields_is_of_another_version(
     file: Path, change: dict[str, int | None]
 ) -> None:
@@ -115,7 +117,7 @@ def test_kernels_are_written_with_the_tiles_of_their_device(rows: int, changed: 
     first, second = (
         compile_block(program, Context.of(device), Options()) for device in (plain, other)
     )
-    assert [k.family for k in first.kernels if k] == ["product"]
+    assert [k.family for k in first.kernels if k] == ["linear"]
     launches = [
         (made.source, [k.workgroups for k in made.kernels if k]) for made in (first, second)
     ]

@@ -131,8 +131,12 @@ def test_what_is_written_untuned_is_the_same_in_every_process() -> None:
 def test_every_number_of_what_is_measured_is_tried() -> None:
     lines = [line for changes in tune.MEASURED.values() for line in changes]
     tried = {name for line in lines for change in line for name in change}
-    serial = {"keys", "least_work"}  # of attention, and of what an item pays for
-    unmeasured = {"threads", "run_members", "line_members"}  # of maps, sorts and the like
+    serial = {"attention_keys", "min_work"}  # of attention, and of what an item pays for
+    unmeasured = {
+        "independent_workgroup_size",
+        "map_workgroup_size",
+        "sort_workgroup_size",
+    }  # of maps, sorts and the like
     assert tried == {field.name for field in fields(Tiles)} - serial - unmeasured
     for line in lines:
         for change in line:

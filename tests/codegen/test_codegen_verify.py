@@ -207,10 +207,10 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
         "a loop of i goes by 0",
     ),
     "break": (lambda: found(store(read()), Break()), "a break stands in no loop"),
-    "barrier of one": (lambda: found(store(read()), Barrier()), "not one of groups"),
+    "barrier of one": (lambda: found(store(read()), Barrier()), "not one of workgroups"),
     "barrier of some": (
         lambda: found(*GROUPS[:3], If(less(MEMBER, 4), (Barrier(),)), store(ACC), members=8),
-        "a barrier stands where only some members may come",
+        "a barrier stands where only some threads may come",
     ),
     "barrier in a loop of each": (
         lambda: found(
@@ -218,7 +218,7 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
             For("i", Coordinate(I32, MEMBER), Const(I32, 9), 8, (Barrier(),)),
             members=8,
         ),
-        "a barrier stands where only some members may come",
+        "a barrier stands where only some threads may come",
     ),
     "barrier behind what varies later": (
         lambda: found(
@@ -230,7 +230,7 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
             store(read()),
             members=8,
         ),
-        "a barrier stands where only some members may come",
+        "a barrier stands where only some threads may come",
     ),
     "exchange of some": (
         lambda: found(
@@ -242,7 +242,7 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "shared by one": (
         lambda: found(Array("a", F32, 4, shared=True), store(read())),
-        "array a is shared, and the kernel is not one of groups",
+        "array a is shared, and the kernel is not one of workgroups",
     ),
     "words": (lambda: found(store(read()), Store(U32, "b1", ITEM, Word("w1", 0))), "w1 names no"),
     "words between": (
@@ -253,7 +253,7 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: found(
             Declare((N,), (ONE,)), Let(Var(I32, "x"), ShuffleXor(N, 3)), store(read()), members=8
         ),
-        "members exchange across 3: no power of two below their number",
+        "threads exchange across 3: no power of two below their number",
     ),
     "a loop further than it is taken for": (
         lambda: found(For("i", Const(I32, 0), Const(I32, 5), 1, (store(read(axis("i", 4))),))),
@@ -383,7 +383,7 @@ def test_what_varies_under_a_condition_on_itself_varies_behind_it() -> None:
         If(less(AT, 3), (Barrier(),)),
         members=8,
     )
-    assert problems == ["a barrier stands where only some members may come"]
+    assert problems == ["a barrier stands where only some threads may come"]
 
 
 def test_every_kind_of_node_is_rendered_and_verified() -> None:

@@ -41,12 +41,12 @@ from ptir.types import BOOL, DTYPES, F32, F64, I8, I32, U32, spec
 from ptir_testsuite.corpus.models import model_runs
 
 SUITE: dict[str, tuple[str, dict[str, str], set[str]]] = {
-    "gpt2-f32": ("random:gpt2-two-layers", {}, {"product", "attention", "map", "cache"}),
+    "gpt2-f32": ("random:gpt2-two-layers", {}, {"linear", "attention", "map", "cache"}),
     "gpt2-bf16": ("random:gpt2-two-layers", {"dtype": "bf16", "cache_dtype": "bf16"}, set()),
     "gpt2-f16": ("random:gpt2-two-layers", {"dtype": "f16"}, set()),
     "gpt2-int8": ("random:gpt2-two-layers", {"quant": "int8"}, set()),
     "gpt2-int4": ("random:gpt2-two-layers", {"quant": "int4"}, set()),
-    "llama-f32": ("random:llama-tiny", {}, {"product", "attention", "map"}),
+    "llama-f32": ("random:llama-tiny", {}, {"linear", "attention", "map"}),
     "llama-int4": ("random:llama-tiny", {"quant": "int4", "dtype": "bf16"}, set()),
 }
 """Models whose kernels of a prompt and a decode step are written; layers are alike."""
@@ -101,7 +101,7 @@ def lowered_bodies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Body]]:
             seen.append((members, body))
         return written(name, body, items, members)
 
-    monkeypatch.setattr(render, "write_kernels", noting)
+    monkeypatch.setattr(render, "written", noting)
     return seen
 
 

@@ -83,7 +83,7 @@ def prompt(target: Target) -> tuple[Array, Array]:
     return found, (shares / shares.sum(-1, keepdims=True) @ k[0, 0])[None, None]
 
 
-def running(target: Target) -> tuple[Array, Array]:
+def cumulative(target: Target) -> tuple[Array, Array]:
     x = normal(1, 300)
     found = run(target, lambda x: call("cumulative", x, axis=1, kind="sum"), x)
     return found, x.astype(np.float64).cumsum(1)
@@ -108,7 +108,7 @@ def mapped(target: Target) -> tuple[Array, Array]:
 KINDS: dict[str, Callable[[Target], tuple[Array, Array]]] = {
     function.__name__: function
     for function in (
-        *(softmax, streamed, blocked, attention, split, prompt, running, ordered, best, mapped),
+        *(softmax, streamed, blocked, attention, split, prompt, cumulative, ordered, best, mapped),
     )
 }
 

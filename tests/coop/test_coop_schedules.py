@@ -47,19 +47,19 @@ def kernels(target: Target, function: Callable[..., Any], *types: TensorType) ->
 
 HEROES: dict[str, tuple[Callable[..., Any], tuple[TensorType, ...]]] = {
     "map": (lambda x: x + 1.0, (spec("f32", 300),)),
-    "rows": (lambda x: F.softmax(x, axis=-1), (spec("f32", 3, 300),)),
-    "fold": (
+    "row_reduction": (lambda x: F.softmax(x, axis=-1), (spec("f32", 3, 300),)),
+    "reduce": (
         lambda x: call("reduce", x, axes=(0,), kind="sum"),
         (spec("f32", 30, 40),),
     ),
-    "dot": (
+    "matmul": (
         lambda x, y: call(
             "dot_general", x, y, lhs_batch=(), rhs_batch=(), lhs_contract=(1,), rhs_contract=(0,)
         ),
         (spec("f32", 20, 30), spec("f32", 30, 40)),
     ),
-    "order": (lambda x: call_multi("sort", x, axis=1, descending=False)[0], (spec("f32", 3, 100),)),
-    "running": (lambda x: call("cumulative", x, axis=1, kind="sum"), (spec("f32", 3, 300),)),
+    "sort": (lambda x: call_multi("sort", x, axis=1, descending=False)[0], (spec("f32", 3, 100),)),
+    "cumulative": (lambda x: call("cumulative", x, axis=1, kind="sum"), (spec("f32", 3, 300),)),
     "convolution": (
         lambda x, w: F.conv2d(x, w, padding=1, layout="hwio"),
         (spec("f32", 1, 8, 8, 4), spec("f32", 3, 3, 4, 20)),
@@ -97,7 +97,7 @@ def test_a_family_is_groups_where_they_are_forced_and_items_where_not(
 
 
 def test_every_family_is_asked_for_here() -> None:
-    assert set(HEROES) | {"product"} | SERIAL_ONLY == set(FAMILIES)
+    assert set(HEROES) | {"linear"} | SERIAL_ONLY == set(FAMILIES)
 
 
 def test_a_schedule_is_one_of_two_and_only_where_there_are_groups(
@@ -109,7 +109,7 @@ def test_a_schedule_is_one_of_two_and_only_where_there_are_groups(
     with pytest.raises(UsageError, match="cooperative"):
         schedule_of(device)
     monkeypatch.setenv(SCHEDULE, "coop")
-    monkeypatch.setattr(device.dialect, "together", None)
+    monkeypatch.setattr(device.dialect, "workgroup", None)
     with pytest.raises(UsageError, match="has no work-groups; leave --schedule away"):
         schedule_of(device)
     monkeypatch.delenv(SCHEDULE)
@@ -184,9 +184,9 @@ def test_little_shared_memory_makes_tiles_smaller(
 ) -> None:
     device: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
     types = (spec("f64", 70, 30), spec("f64", 30, 80))
-    (wide,) = kernels(opencl, HEROES["dot"][0], *types)
+    (wide,) = kernels(opencl, HEROES["matmul"][0], *types)
     monkeypatch.setattr(device, "traits", replace(device.traits, shared_memory_bytes=32768))
-    (narrow,) = kernels(opencl, HEROES["dot"][0], *types)
+    (narrow,) = kernels(opencl, HEROES["matmul"][0], *types)
     assert wide.shared_bytes > 32768 >= narrow.shared_bytes
 
 
@@ -200,7 +200,7 @@ def test_attention_that_does_not_fit_is_serial_and_says_so(
 
 
 def test_a_prompt_of_small_heads_longer_than_a_block_of_keys(opencl: Target) -> None:
-    """A block of 32 keys by 16 places is one turn for 128 members (see ``Workgroup.distribute``)."""
+    """A block of 32 keys by 16 places is one turn for 128 threads (``Workgroup.distribute``)."""
     q, k = normal(1, 1, 37, 16), normal(1, 1, 40, 16, seed=1)
     rows = np.array([0], np.int32), np.array([37], np.int32)
     found = run(opencl, lambda q, k, s, n: F.attention(q, k, k, start=s, length=n), q, k, *rows)

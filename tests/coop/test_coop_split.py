@@ -176,7 +176,7 @@ LEFT = split.SplitAttention.partial_result
 
 
 @pytest.mark.parametrize(
-    ("name", "planted"), [("_stretch", dropped), ("_stretch", twice), ("left", at_first)]
+    ("name", "planted"), [("_stretch", dropped), ("_stretch", twice), ("partial_result", at_first)]
 )
 def test_a_part_that_is_lost_or_counts_twice_is_seen(
     opencl: Target, monkeypatch: pytest.MonkeyPatch, name: str, planted: Callable[..., Any]

@@ -108,7 +108,7 @@ def test_tuning_measures_kernels_of_groups_and_keeps_the_fastest_sizes(
 ) -> None:
     monkeypatch.setattr(own_tiles, "traits", replace(own_tiles.traits, compute_units=64))
     before = tuned_tiles.tiles_for(own_tiles)
-    wanted = replace(before, stretch=128, row_elements=4)
+    wanted = replace(before, min_keys_per_split=128, row_elements_per_thread=4)
     seen: list[tuple[str, int]] = []
 
     def clock(kernel: Any, case: TuningTask) -> float:
@@ -145,7 +145,7 @@ def test_both_launches_of_a_kernel_are_timed(
     def timer(kernel: Any, case: TuningTask) -> float:
         launched.clear()
         seconds = run_time(kernel, case)
-        timed.append(([(each.items, each.members) for each in kernel.launches], launched.copy()))
+        timed.append(([(each.workgroups, each.workgroup_size) for each in kernel.launches], launched.copy()))
         return seconds
 
     opened = Recorded(own_tiles)

@@ -97,5 +97,5 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(body)
         return grouped(self, name, arguments, members, body)
 
-    monkeypatch.setattr(CudaC, "grouped", noting)
+    monkeypatch.setattr(CudaC, "workgroup_kernel", noting)
     return seen

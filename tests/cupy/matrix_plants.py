@@ -21,8 +21,8 @@ def described(**wrong: Any) -> Plant:
     """An instruction that is described with a mistake."""
 
     def plant(patch: pytest.MonkeyPatch) -> list[int]:
-        whole = replace(dialect.WORKGROUP, matrices=replace(MATRICES, **wrong))
-        patch.setattr(CudaC, "together", whole)
+        whole = replace(dialect.WORKGROUP, mma=replace(MATRICES, **wrong))
+        patch.setattr(CudaC, "workgroup", whole)
         return [1]
 
     return plant
@@ -39,7 +39,7 @@ def in_kernels(old: str, new: str) -> Plant:
             made.append(times)
             return grouped(self, name, arguments, members, changed)
 
-        patch.setattr(CudaC, "grouped", wrong)
+        patch.setattr(CudaC, "workgroup_kernel", wrong)
         return made
 
     return plant

@@ -69,7 +69,7 @@ def _together(**wrong: str) -> Plant:
     """Groups that are spelled with a mistake."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(CudaC, "together", replace(dialect.WORKGROUP, **wrong))
+        patch.setattr(CudaC, "workgroup", replace(dialect.WORKGROUP, **wrong))
 
     return plant
 
@@ -82,7 +82,7 @@ def _last_threads_go_on(patch: pytest.MonkeyPatch) -> None:
         dropped = re.sub(r"if \((thread|run|member) < \d+\)", "if (1)", body)
         return grouped(self, name, arguments, members, dropped)
 
-    patch.setattr(CudaC, "grouped", unguarded)
+    patch.setattr(CudaC, "workgroup_kernel", unguarded)
 
 
 FAULTS: Final[dict[str, tuple[Plant, tuple[str, ...]]]] = {
@@ -96,9 +96,9 @@ FAULTS: Final[dict[str, tuple[Plant, tuple[str, ...]]]] = {
                                    ("rem",)),
     "sign of zero lost": (_negated_zero_lost, ("neg",)),
     "barrier missing": (_together(barrier=""), ("dot_general", "sort")),
-    "shuffle mask wrong": (_together(exchange="__shfl_xor_sync(0xffffu, {0}, {1})"),
+    "shuffle mask wrong": (_together(shuffle_xor="__shfl_xor_sync(0xffffu, {0}, {1})"),
                            ("reduce",)),
-    "shuffle off by a bit": (_together(exchange="__shfl_xor_sync(0xffffffffu, {0}, {1} / 2)"),
+    "shuffle off by a bit": (_together(shuffle_xor="__shfl_xor_sync(0xffffffffu, {0}, {1} / 2)"),
                              ("reduce",)),
     "bounds not checked": (_last_threads_go_on, ("add",)),
 }  # fmt: skip

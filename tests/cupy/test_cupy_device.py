@@ -102,12 +102,12 @@ def test_graphs_that_are_not_used_go(cupy: Target, monkeypatch: pytest.MonkeyPat
         " f(f32 *x, const int items) { x[threadIdx.x] = blockIdx.x; }"
     )
     kernel = made.kernel(built, "f", 1)
-    walk = made.sequence([(kernel, 4, 1)])
+    walk = made.record([(kernel, 4, 1)])
     memories = [made.allocate(256) for _ in range(launching.GRAPHS + 3)]
     for memory in memories * 3:
         made.bind(kernel, 0, memory)
-        walk.hold(0)
-        walk.run(1)
+        walk.bind_slot(0)
+        walk.submit(1)
         made.finish()
     assert len(walk._met) == launching.GRAPHS
 

@@ -237,7 +237,7 @@ FAULTS: Final[dict[str, Plant]] = {
     "columns of sums exchanged": described(sums=((0, 1), (0, 0), (8, 1), (8, 0))),
     "rows of sums exchanged": described(sums=((8, 0), (8, 1), (0, 0), (0, 1))),
     "a fragment of the next column": described(right=((1, 0), (1, 4))),
-    "copies not waited for": described(copied=""),
+    "copies not waited for": described(async_wait=""),
     "no barrier behind copies": in_kernels(COPIES, "copies_done();"),
     "rows not checked": in_kernels(r" < 17\b", " < 64"),
     "outputs not checked": in_kernels(r" < 86\b", " < 128"),

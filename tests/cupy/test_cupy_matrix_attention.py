@@ -105,9 +105,9 @@ def test_keys_and_values_that_are_not_finite_reach_those_who_see_them(host: Targ
 HEADS: Final[dict[str, Plant]] = {
     "right halves exchanged": described(right=((0, 4), (0, 0))),
     "rows of sums exchanged": described(sums=((8, 0), (8, 1), (0, 0), (0, 1))),
-    "values not turned": described(gather_across=MATRICES.load_matrix),
-    "keys turned": described(gather=MATRICES.load_matrix_transposed),
-    "copies not waited for": described(copied=""),
+    "values not turned": described(load_matrix_transposed=MATRICES.load_matrix),
+    "keys turned": described(load_matrix=MATRICES.load_matrix_transposed),
+    "copies not waited for": described(async_wait=""),
     "no barrier behind copies": in_kernels(COPIES, "copies_done();"),
     "rows not checked": in_kernels(r" < 18\b", " < 64"),
     "greatest scores not exchanged": in_kernels(r"__shfl_xor_sync\(0xffffffffu, now0, 2\)",

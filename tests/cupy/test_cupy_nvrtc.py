@@ -82,8 +82,8 @@ def test_the_model_suite_compiles_to_what_it_should(
 def nothing_spills(suite: offline.OfflineDevice) -> None:
     rows = list(offline.rows(suite))
     assert {row.architecture for row in rows} == {80, 90, 100}
-    families = {row.kernel.partition("_")[0] for row in rows}
-    assert families >= {"product", "attention", "rows", "cache", "map"}
+    families = {row.family for row in rows}
+    assert families >= {"linear", "attention", "row_reduction", "cache", "map"}
     noted = {row.kernel for row in rows}
     assert set(suite.launched) <= noted, "what is launched was looked at"
     spilled = [row for row in rows if row.is_hot and (row.resources.spilled or row.resources.stack)]
@@ -94,7 +94,7 @@ def nothing_spills(suite: offline.OfflineDevice) -> None:
 
 def streamed(codes: dict[str, list[str]]) -> dict[str, list[str]]:
     """The kernels of a step that read weights."""
-    return {name: found for name, found in codes.items() if name.startswith("product")}
+    return {name: found for name, found in codes.items() if name.startswith("linear")}
 
 
 def rows_are_multiplied_by_tensor_cores(codes: dict[str, list[str]], narrow: bool) -> None:
@@ -238,7 +238,7 @@ def test_the_command_prints_a_table(
     monkeypatch.setattr(offline, "ARCHITECTURES", (90,))
     offline.main(["demo", "--json", str(file)])
     said = capsys.readouterr().out
-    assert re.search(r"^0:product_\d+ +90 +\d+ +0 +0 +\d+$", said, re.M)
+    assert re.search(r"^0:linear_\d+ +90 +\d+ +0 +0 +\d+$", said, re.M)
     assert '"registers"' in file.read_text()
 
 

@@ -61,7 +61,7 @@ def test_a_turn_that_runs_with_the_addresses_of_another_is_seen(
     cupy: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold = Replay.bind_slot
-    monkeypatch.setattr(Replay, "hold", lambda self, turn: hold(self, max(0, turn - 1)))
+    monkeypatch.setattr(Replay, "bind_slot", lambda self, turn: hold(self, max(0, turn - 1)))
     with pytest.raises((AssertionError, DeviceLost)):  # the last turn's memory has no address
         repeated(cupy, turning_step(), 3)
 

@@ -87,7 +87,7 @@ def test_kernels_without_a_copy_between_them_are_one_launch(opencl: Target) -> N
 def test_more_memories_than_a_kernel_takes_are_several_chains(
     opencl: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = opencl.backend.opened(opencl.device).device.traits.memories  # type: ignore[attr-defined]
+    limit = opencl.backend.opened(opencl.device).device.traits.max_persistent_buffers  # type: ignore[attr-defined]
     count = 2 * limit
     made = ptir.capture(many, *[spec("f32", 4, 3)] * count)
     found = chains(opencl, made)
@@ -108,8 +108,8 @@ from test_opencl_chains import OpenCLBackend, program
 backend = OpenCLBackend()
 device = backend.devices()[0]
 opened = backend.opened(device).device
-assert opened.traits.units == 1, opened.traits
-opened.traits = replace(opened.traits, units=3)
+assert opened.traits.compute_units == 1, opened.traits
+opened.traits = replace(opened.traits, compute_units=3)
 made, inputs = program()
 (found,) = run_program(made, inputs, Target(backend, device))
 np.save(sys.argv[1], found)

@@ -118,8 +118,8 @@ def test_capabilities_are_plain_facts(opencl: Target) -> None:
         "shares_host_memory": bool,
     }
     traits = opencl.backend.opened(opencl.device).device.traits
-    assert found["largest_allocation_bytes"] == traits.largest
-    assert found["fp64"] == traits.doubles
+    assert found["largest_allocation_bytes"] == traits.max_allocation_bytes
+    assert found["fp64"] == traits.has_f64
 
 
 @pytest.mark.parametrize(

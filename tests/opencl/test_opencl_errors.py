@@ -48,7 +48,7 @@ def raising(error: Exception) -> Any:
 
 
 def test_a_value_larger_than_the_largest_allocation_is_refused_by_name(opencl: Target) -> None:
-    largest = opencl.backend.opened(opencl.device).device.traits.largest
+    largest = opencl.backend.opened(opencl.device).device.traits.max_allocation_bytes
     elements = largest // 4 + 1
     one = tensor(np.ones(1, np.float32), backend=opencl)
     words = (
@@ -64,7 +64,7 @@ def test_a_value_larger_than_the_largest_allocation_is_refused_by_name(opencl: T
 
 def test_memory_larger_than_the_largest_allocation_is_refused_by_name(opencl: Target) -> None:
     opened = opencl.backend.opened(opencl.device)
-    largest = opened.device.traits.largest
+    largest = opened.device.traits.max_allocation_bytes
     before = opencl.backend.memory_stats(opencl.device).live_bytes
     with pytest.raises(OutOfMemory, match=f"at most {largest} bytes in one piece, ") as said:
         opened.pool.allocate(TensorType(U8, (largest + 1,)))
@@ -157,7 +157,7 @@ def test_memory_kept_for_reuse_is_given_up_before_an_allocation_fails(
 ) -> None:
     pool = opencl.backend.opened(opencl.device).pool
     pool.release(pool.take(4099), 4099)
-    pool.retire(bytearray(100), 100)
+    pool.defer_free(bytearray(100), 100)
     live = pool.stats().live_bytes
     buffer, calls = cl.Buffer, list[int]()
 

@@ -33,7 +33,7 @@ def products(model: Model, tokens: int) -> set[str]:
     with model.policies():
         report = explain_prefill(model, tokens, 1)
     parts = [work for section in report.sections for work in section.works]
-    return {n for work in parts if work.name == "product" for n in work.fused if "linear" in n}
+    return {n for work in parts if work.name == "linear" for n in work.fused if "linear" in n}
 
 
 @pytest.mark.slice(1)

@@ -30,7 +30,7 @@ def small(opencl: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
 
 
 def largest(target: Target) -> int:
-    return target.backend.opened(target.device).device.traits.largest  # type: ignore[attr-defined, no-any-return]
+    return target.backend.opened(target.device).device.traits.max_allocation_bytes  # type: ignore[attr-defined, no-any-return]
 
 
 def test_the_mask_lowers_the_largest_allocation(small: Target) -> None:

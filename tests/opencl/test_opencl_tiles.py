@@ -53,7 +53,7 @@ def test_a_model_is_tuned_and_the_next_process_uses_the_choice(
     opencl: Target, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tune, "ROTATED", 1 << 20)
-    try_only(monkeypatch, ({"rows": 6, "panels": 4},), ({"chains": 2},))
+    try_only(monkeypatch, ({"gemm_rows": 6, "gemm_panels": 4},), ({"accumulators": 2},))
     device = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
     x, weight, bias = normal(37, 64), normal(64, 118, seed=1), normal(118, seed=2)
     with opencl.backend.tuning(opencl.device) as outcome:  # type: ignore[union-attr]

@@ -38,7 +38,7 @@ def shown(rows):
 
 
 def test_a_slice_of_edited_texts_is_refused_or_runs_alike_on_ref_and_c(monkeypatch):
-    monkeypatch.setattr(edited, "SPINS", 1.0)
+    monkeypatch.setattr(edited, "PATIENCE", 1.0)
     items = edited_programs(TEXTS, SLICE)
     on_ref = rows_of(items, order_of("ref").setting())
     ran = [item for item in items if editing.how(on_ref[item.id]) == "ran"]
@@ -165,7 +165,7 @@ def test_backends_must_end_alike(ref, c, outcomes):
 
 
 def test_a_loop_that_never_ends_is_left_and_said(monkeypatch, reference_setting):
-    monkeypatch.setattr(edited, "SPINS", 0.2)
+    monkeypatch.setattr(edited, "PATIENCE", 0.2)
     text = (
         BY_HAND[0]
         .replace("%4 = add(%0, %3)", "%4 = sub(%0, %3)")

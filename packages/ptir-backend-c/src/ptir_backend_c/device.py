@@ -96,7 +96,7 @@ class Runtime:
         _check(self._run(self.pool, listed, count))
 
     def share(self, listed: Any, ends: Any, phases: int, workers: int) -> None:
-        """Run a list shared by workers, phase by phase; raises ``DeviceError``."""
+        """Run a list that workers share, phase by phase; raises ``DeviceError``."""
         _check(self._share(self.pool, listed, ends, phases, workers))
 
 
@@ -107,18 +107,19 @@ def _check(problem: int) -> None:
 
 
 class Launches(CommandBuffer):
-    """A list of launches for every turn; the kernels' buffers are one block, copied for each."""
+    """A list of launches for every run; the kernels' buffers are one block, copied for each."""
 
     def __init__(
-        self, runtime: Runtime, launches: Sequence[tuple[Kernel, int, int]], turns: int
+        self, runtime: Runtime, launches: Sequence[tuple[Kernel, int, int]], runs: int
     ) -> None:
         self._runtime, self._count = runtime, len(launches)
         self._kernels = [kernel for kernel, _, _ in launches]
-        self._block = Block(self._kernels, turns)
+        self._block = Block(self._kernels, runs)
+        held, nbytes = self._block.held, self._block.nbytes
         listed = [
-            Launch(kernel.address, self._block.held + turn * self._block.nbytes + offset, items)
-            for turn in range(turns)
-            for (kernel, items, _), offset in zip(launches, self._block.offsets, strict=True)
+            Launch(kernel.address, held + slot * nbytes + offset, workgroups)
+            for slot in range(runs)
+            for (kernel, workgroups, _), offset in zip(launches, self._block.offsets, strict=True)
         ]
         self._listed = (Launch * len(listed))(*listed)
 
@@ -127,22 +128,22 @@ class Launches(CommandBuffer):
         self._block.hold(slot)
 
     def submit(self, count: int) -> None:
-        """The pool does the launches one after the other, all threads the items of each."""
+        """The pool does the launches one after the other, all threads the workgroups of each."""
         self._runtime.walk(self._listed, self._count * count)
 
 
 class SharedLaunches(Launches):
-    """Launches of workers, with the number that each does in each phase; turns follow on."""
+    """Launches of workers, with the number that each does in each phase; runs follow on."""
 
     def __init__(
         self,
         runtime: Runtime,
         launches: Sequence[tuple[Kernel, int, int]],
-        turns: int,
+        runs: int,
         counts: Sequence[Sequence[int]],
     ) -> None:
-        super().__init__(runtime, launches, turns)
-        ends = [*accumulate([count for phase in counts for count in phase] * turns)]
+        super().__init__(runtime, launches, runs)
+        ends = [*accumulate([count for phase in counts for count in phase] * runs)]
         self._ends = (ctypes.c_int * len(ends))(*ends)
         self._phases, self._workers = len(counts), len(counts[0])
 
@@ -247,13 +248,13 @@ class CDevice(AddressedDevice):
         return made
 
     def launch(self, kernel: Kernel, workgroups: int, workgroup_size: int = 1) -> None:
-        """Run it; the items are done when this returns."""
+        """Run it; the workgroups are done when this returns."""
         assert workgroup_size == 1, "the dialect has no work-groups"
         alone = Launch(kernel.address, ctypes.addressof(kernel.addresses), workgroups)
         self._runtime.walk(ctypes.byref(alone), 1)
 
     def record(self, launches: Sequence[tuple[Kernel, int, int]]) -> Launches:
-        """A list that the pool walks in one call."""
+        """A list that the pool runs in one call."""
         return Launches(self._runtime, launches, self.runs_per_call)
 
     def record_partitioned(

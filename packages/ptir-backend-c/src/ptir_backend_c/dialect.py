@@ -79,9 +79,9 @@ class PlainC(CLike):
     def kernel_with_preamble(
         self, name: str, arguments: Sequence[Argument], head: str, each: str
     ) -> str:
-        """A function of the buffers' addresses and the item's number.
+        """A function of the buffers' addresses and the workgroup's number.
 
-        With a head, it asks for more items (``turn`` of pool.c).
+        With a preamble, it asks for more workgroups (``turn`` of pool.c).
         """
         taken = "\n".join(
             f"  {self.pointer(argument)}const {argument.name} = buffers[{place}];"

@@ -198,14 +198,16 @@ class CupyDevice(AddressedDevice, DriverDevice):
         with self.errors(f"launch of {kernel.name}"):
             self.queue(kernel, workgroups, workgroup_size, self.stream)
 
-    def queue(self, kernel: Kernel | Copy, items: int, members: int, stream: Any) -> None:
+    def queue(
+        self, kernel: Kernel | Copy, workgroups: int, workgroup_size: int, stream: Any
+    ) -> None:
         """``launch`` on a stream with CuPy's errors, the device being current."""
         if isinstance(kernel, Copy):
             source, target = kernel.addresses
             self._move("DeviceToDevice", target, source, kernel.nbytes, stream)
             return
-        kernel.items.value = items
-        blocks, threads = grid(items, members)
+        kernel.items.value = workgroups
+        blocks, threads = grid(workgroups, workgroup_size)
         self._driver.launchKernel(
             *(kernel.function, blocks, 1, 1, threads, 1, 1, 0),
             *(stream.ptr, ctypes.addressof(kernel.given), 0),

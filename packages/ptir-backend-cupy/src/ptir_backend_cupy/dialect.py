@@ -10,7 +10,7 @@ from ptir_backend_cupy.matrices import MATRICES
 from ptir_backend_cupy.prelude import prelude, with_matrices
 
 THREADS: Final = 64
-"""Threads of a block whose items have nothing to do with each other."""
+"""Threads of a block whose threads are serial workgroups: they do nothing together."""
 
 KERNEL: Final = """\
 extern "C" __global__ void __launch_bounds__(THREADS) {name}({arguments}, const int items) {{
@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) {name}({arguments}, const 
   if ((unsigned)item >= items) return;
 {head}{each}
 }}""".replace("THREADS", str(THREADS))
-"""A kernel whose threads are items; the number of items comes last."""
+"""A kernel whose threads are workgroups; the number of workgroups comes last."""
 
 WORKGROUP: Final = WorkgroupPrimitives(
     kernel='extern "C" __global__ void __launch_bounds__({2}) {0}({1})',

@@ -1,10 +1,10 @@
 """Kernels with their arguments, and lists of launches that become CUDA graphs.
 
-A graph holds the addresses that it was recorded with. So it is kept under all addresses of its
+A graph holds the addresses that it was recorded with. So it is stored under all addresses of its
 list, and launched when these come again: buffers come from pools, so a program that runs again and
-again (a decode step) soon has met every set of addresses that it will meet. Several turns of a list
-are one graph, kept under the addresses of all of them; who asks for several will ask again, so that
-is recorded at once.
+again (a decode step) soon has met every set of addresses that it will meet. Several runs of a list
+are one graph, stored under the addresses of all of them; who asks for several will ask again, so
+that is recorded at once.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 GRAPHS: Final = 16
 """Graphs that a list keeps; those not used for longest go."""
 TURNS: Final = 16
-"""Turns of a list in one graph, at most."""
+"""Runs of a list in one graph, at most."""
 LEAST: Final = 3
 """Launches below which a graph saves nothing."""
 
 
-def grid(items: int, members: int) -> tuple[int, int]:
-    """Blocks and threads of a launch: a group is a block; plain items share one."""
-    return (-(-items // THREADS), THREADS) if members == 1 else (items, members)
+def grid(workgroups: int, workgroup_size: int) -> tuple[int, int]:
+    """Blocks and threads of a launch: a workgroup is a block; serial ones are a thread of one."""
+    if workgroup_size == 1:
+        return -(-workgroups // THREADS), THREADS
+    return workgroups, workgroup_size
 
 
 class Kernel(AddressedKernel):
     """A function, and its arguments as CUDA takes them: addresses of values.
 
-    The number of items comes last; a kernel of groups does not take it.
+    The number of workgroups comes last; a cooperative kernel does not take it.
     """
 
     def __init__(self, function: int, name: str, buffers: int, built: object) -> None:
@@ -78,7 +80,7 @@ class Replay(CommandBuffer):
         self._block.hold(slot)
 
     def submit(self, count: int) -> None:
-        """Addresses of one turn that are new are queued one by one; all others become a graph."""
+        """Addresses of one run that are new are queued one by one; all others become a graph."""
         addresses = self._block.bytes_of(count)
         graph = self._met.get(addresses)
         if graph is not None:
@@ -101,9 +103,9 @@ class Replay(CommandBuffer):
         if len(self._met) > GRAPHS:
             self._met.popitem(last=False)
 
-    def _queue(self, turns: int, stream: Any) -> None:
-        """Every turn with its addresses; the block holds those of the last one then, as before."""
-        for turn in range(turns):
-            self._block.recall(turn)
-            for kernel, items, members in self._launches:
-                self._device.queue(kernel, items, members, stream)
+    def _queue(self, count: int, stream: Any) -> None:
+        """Every run with its addresses; the block holds those of the last one then, as before."""
+        for slot in range(count):
+            self._block.recall(slot)
+            for kernel, workgroups, workgroup_size in self._launches:
+                self._device.queue(kernel, workgroups, workgroup_size, stream)

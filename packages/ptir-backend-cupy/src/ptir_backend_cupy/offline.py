@@ -98,9 +98,14 @@ class Row:
     resources: Resources
 
     @property
+    def family(self) -> str:
+        """The family of the kernel: its name without its number."""
+        return self.kernel.rpartition("_")[0]
+
+    @property
     def is_hot(self) -> bool:
         """Whether it is of a family that time goes into."""
-        return self.kernel.partition("_")[0] in ("product", "attention", "rows", "dot", "cache")
+        return self.family in ("linear", "attention", "row_reduction", "matmul", "cache")
 
 
 def rows(device: OfflineDevice) -> Iterator[Row]:

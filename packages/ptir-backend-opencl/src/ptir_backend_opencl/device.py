@@ -146,7 +146,7 @@ class OpenCLDevice(DriverDevice):
             raise self.typed(action, error) from error
 
     def launch(self, kernel: Any, workgroups: int, workgroup_size: int = 1) -> None:
-        """Queue ``items`` work-groups, of one where kernels are serial."""
+        """Queue ``workgroups``, of one thread where kernels are serial."""
         try:
             cl.enqueue_nd_range_kernel(
                 self._queue, kernel, (workgroups * workgroup_size,), (workgroup_size,)

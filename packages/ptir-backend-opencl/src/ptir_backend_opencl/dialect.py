@@ -93,7 +93,7 @@ void {name}({arguments}) {{
   const int item = get_global_id(0);
 {head}{each}
 }}"""
-"""A kernel of work-groups of one: an item is a tile."""
+"""A serial kernel: workgroups of one thread, each with a tile of its own."""
 
 HAS_DOUBLES: Final = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
 NO_DOUBLES: Final = "#define double this_device_has_no_double\n"
@@ -186,7 +186,7 @@ class OpenCLC(CLike):
     ``yields``: kernels may give way to another thread (``YIELD``); ``own``: ``exp``, ``tanh`` and
     ``erf`` of f32 and ``exp`` of f64 are ours (``functions``), and so are vectors of narrow types.
     ``dots`` are instructions unless ``spelled`` says that they are written out. ``subgroup``:
-    members that exchange values (Intel's extension, whose subgroups have a fixed size), or 0.
+    threads that shuffle values (Intel's extension, whose subgroups have a fixed size), or 0.
     """
 
     name = "opencl-c"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 WHERE: Final = ("__global const uint *", "const uint *")
-"""Where a word of activations may lie: in memory, or in an array of the work-item."""
+"""Where a word of activations may lie: in memory, or in an array of the thread."""
 WORD: Final = """\
 static inline __attribute__((overloadable, always_inline))
 {type} {name}_at({type} a, uint16 w, {where}x) {{ {body} return a; }}

@@ -1,4 +1,4 @@
-"""How OpenCL C spells work-groups, with subgroups where their size can be fixed."""
+"""How OpenCL C spells workgroups, with subgroups where their size can be fixed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from ptir.codegen.api import WorkgroupPrimitives
 
 SUBGROUPS: Final = "#pragma OPENCL EXTENSION cl_intel_subgroups : enable\n"
-"""What the prelude needs for exchanges."""
+"""What the prelude needs for shuffles."""
 
 WORKGROUP: Final = WorkgroupPrimitives(
     kernel="__kernel __attribute__((reqd_work_group_size({2}, 1, 1)))\nvoid {0}({1})",
@@ -22,7 +22,7 @@ WORKGROUP: Final = WorkgroupPrimitives(
 
 
 def together(subgroup: int) -> WorkgroupPrimitives:
-    """How groups are spelled where ``subgroup`` of their members exchange values."""
+    """How workgroups are spelled where ``subgroup`` of their threads shuffle values."""
     if not subgroup:
         return WORKGROUP
     fixed = f"__attribute__((intel_reqd_sub_group_size({subgroup})))"

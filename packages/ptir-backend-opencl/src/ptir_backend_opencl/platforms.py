@@ -27,11 +27,11 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
 }
 """What can be done without, and the extensions that go.
 
-``large-groups`` are work-groups above 256; ``chains`` are kernels that run in one launch; ``dots``
-are the processor's dot products.
+``large-groups`` are workgroups above 256; ``chains`` are persistent kernels, several kernels in one
+launch; ``dots`` are the processor's dot products.
 """
 SUBGROUP: Final = 16
-"""Members of a subgroup, where it can be chosen: every device of Intel has this size."""
+"""Threads of a subgroup, where it can be chosen: every device of Intel has this size."""
 POINTER: Final = 8
 """Bytes of a buffer among the arguments of a kernel."""
 
@@ -170,19 +170,19 @@ def extensions(device: Any) -> frozenset[str]:
 
 
 def work_group_size(device: Any) -> int:
-    """Work-items of the largest work-group."""
+    """Threads of the largest workgroup."""
     most = int(device.max_work_group_size)
     return min(most, 256) if "large-groups" in lacking() else most
 
 
 def subgroup_size(device: Any) -> int:
-    """Work-items whose values can be exchanged; 0 where their number cannot be fixed."""
+    """Threads that can shuffle values; 0 where their number cannot be fixed."""
     needed = {"cl_intel_subgroups", "cl_intel_required_subgroup_size"}
     return SUBGROUP if needed <= extensions(device) else 0
 
 
 def chain_memories(device: Any) -> int:
-    """Most buffers of a kernel that is a chain; 0 where kernels are launched one by one."""
+    """Most buffers of a persistent kernel; 0 where kernels are launched one by one."""
     if kind_of(device) != "cpu" or "chains" in lacking():
         return 0
     return int(device.max_parameter_size) // POINTER

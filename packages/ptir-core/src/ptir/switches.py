@@ -9,15 +9,15 @@ from ptir.errors import UsageError, unknown_name
 
 SWITCHES: Final = {
     "PTIR_EAGER": "run every op at once instead of recording it",
-    "PTIR_VERIFY": "check every type rule again after every pass",
+    "PTIR_VERIFY": "verify types after every pass, and the bounds, barriers and chains of kernels",
     "PTIR_CHECK_INDICES": "raise where an index is outside instead of clamping it",
     "PTIR_REBUILD_KERNELS": "build kernels again instead of keeping them on disk",
     "PTIR_DEBUG": "show the traceback of an error",
 }
 
 SCHEDULES: Final = {
-    "serial": "a work-item owns a tile, with vectors and without barriers",
-    "coop": "a group of work-items owns a tile and shares memory",
+    "serial": "a thread owns a tile, with vectors and without barriers",
+    "coop": "a workgroup owns a tile and shares memory",
 }
 """How kernels divide their work."""
 SCHEDULE: Final = "PTIR_SCHEDULE"

@@ -291,7 +291,7 @@ class Backend(ABC):
         return self.claims
 
     def tuning(self, device: Device) -> AbstractContextManager[Any] | None:
-        """A context in which programs are noted, to be measured with other sizes at its end.
+        """A context in which programs are recorded, to be measured with other sizes at its end.
 
         What was fastest is kept on disk and used from then on. It gives an object whose
         ``facts()`` say afterwards what was found. None where there is nothing to choose.

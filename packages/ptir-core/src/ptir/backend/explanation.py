@@ -42,13 +42,13 @@ class Part:
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     items: int = 1
-    """Work-items of a kernel, or its work-groups."""
+    """Workgroups of a kernel; of one thread where its schedule is serial."""
     workgroup_size: int = 1
-    """Work-items of a group; one where the kernel's schedule is serial."""
+    """Threads of a workgroup; one where the kernel's schedule is serial."""
 
     @property
     def schedule(self) -> str:
-        """``coop`` where groups of work-items run a kernel, else ``serial``; copies have none."""
+        """``coop`` where workgroups run a kernel together, else ``serial``; copies have none."""
         if self.kind != "kernel":
             return ""
         return "coop" if self.workgroup_size > 1 else "serial"
@@ -62,9 +62,9 @@ class Explanation:
     arena_bytes: int | None = None
     """None where intermediates are allocated one by one."""
     sharing: str = ""
-    """How workers share the run, or why they do not; nothing where there are no workers."""
+    """How the run is partitioned among workers, or why not; nothing where there are no workers."""
     workers: int = 1
-    """Units of the device that can share a run as workers."""
+    """Units of the device among which a run can be partitioned, as workers."""
 
 
 def read_sizes(

@@ -42,7 +42,7 @@ class WholeKernel(Protocol):
 
     @property
     def statements(self) -> Sequence[Any]:
-        """All that an item does: statements of the kernel IR."""
+        """All that a workgroup does: statements of the kernel IR."""
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -50,16 +50,16 @@ class WholeKernel(Protocol):
 
     @property
     def workgroups(self) -> int:
-        """How many items there are."""
+        """How many workgroups a launch has."""
 
     @property
     def workgroup_size(self) -> int:
-        """Work-items of an item."""
+        """Threads of a workgroup; 1 where the kernel is serial."""
 
 
 @dataclass(frozen=True)
 class PersistentPrimitives:
-    """How workers that stay from phase to phase are spelled: templates of what they do.
+    """How persistent threads are spelled: templates of what they do from phase to phase.
 
     ``{0}`` is the address of a 32-bit counter in the device's memory (a pointer as ``pointer``
     gives it).
@@ -79,29 +79,30 @@ class PersistentPrimitives:
     yield_thread: str
     """A statement that gives way to other threads; nothing where that cannot be."""
     fence: str
-    """A statement: what others wrote before they announced it is visible from here on."""
+    """A statement: what others wrote before their ``signal`` is visible from here on."""
 
 
 @dataclass(frozen=True)
 class WorkgroupPrimitives:
-    """How work-groups are spelled: templates of what the members of a group do together.
+    """How workgroups are spelled: templates of what the threads of one do together.
 
-    A group owns an item. Its members see each other's *shared* memory, and what they write to the
-    device's memory, behind a barrier. Members next to each other, ``width`` of them, may exchange
+    The threads of a workgroup see each other's *shared* memory, and what they write to the device's
+    memory, behind a barrier. Threads next to each other, ``subgroup_size`` of them, may shuffle
     values of 32 bits without one.
     """
 
     kernel: str
-    """A kernel up to its body: ``{0}`` its name, ``{1}`` its arguments, ``{2}`` the members."""
+    """A kernel up to its body: ``{0}`` its name, ``{1}`` its arguments, ``{2}`` the threads of a
+    workgroup."""
     workgroup_id: str
-    """An expression: the number of the group."""
+    """An expression: the number of the workgroup in the launch."""
     local_id: str
-    """An expression: the number of the work-item in its group."""
+    """An expression: the number of the thread in its workgroup."""
     barrier: str
-    """A statement: goes on when all members are here, and shows each what the others wrote to
-    shared memory and to the device's."""
+    """A statement: goes on when all threads of the workgroup are here, and shows each what the
+    others wrote to shared memory and to the device's."""
     shared_array: str
-    """A statement at the top of a kernel: an array for the group. ``{0}`` is the type of its
+    """A statement at the top of a kernel: an array for the workgroup. ``{0}`` is the type of its
     elements, ``{1}`` its name, ``{2}`` their number; 16-byte aligned."""
     load_vector: str
     """A statement: declares ``{0}``, the 16 bytes of buffer ``{1}`` from its element ``{2}`` on, at
@@ -110,12 +111,12 @@ class WorkgroupPrimitives:
     """A statement: writes the u32 words ``{2}`` to ``{5}`` to buffer ``{0}`` from its element
     ``{1}`` on, at an address that 16 divides."""
     shuffle_xor: str = ""
-    """An expression: what the variable ``{0}`` of 32 bits is in the member whose number differs in
-    the only bit of ``{1}``, a number less than ``width``."""
+    """An expression: what the variable ``{0}`` of 32 bits is in the thread whose number differs in
+    the only bit of ``{1}``, a number less than ``subgroup_size``."""
     subgroup_size: int = 0
-    """Members that exchange with each other: a power of two, or 0 where none do."""
+    """Threads that shuffle values with each other: a power of two, or 0 where none do."""
     mma: MmaInstruction | None = None
-    """The matrix instruction of members that exchange with each other, where there is one."""
+    """The matrix instruction of a subgroup, where there is one."""
 
 
 class Dialect(ABC):
@@ -129,13 +130,13 @@ class Dialect(ABC):
     lanes: int = 16
     """Lanes of a wide value."""
     persistent: PersistentPrimitives | None = None
-    """How chains of kernels are spelled, where they are (``codegen.planning.persistent``)."""
+    """How persistent kernels are spelled, where they are (``codegen.planning.persistent``)."""
     workgroup: WorkgroupPrimitives | None = None
-    """How work-groups are spelled, where they are: *coop* schedules are written with it."""
+    """How workgroups are spelled, where they are: *cooperative* schedules are written with it."""
     dots: frozenset[str] = frozenset()
     """The dot products (``dot_bytes``, ``dot_bf16``) that the device has instructions for."""
     no_unroll: str = ""
-    """What stands in front of a loop that the compiler must leave as it is."""
+    """What stands in front of a loop that the compiler must not unroll."""
     lacks: frozenset[str] = frozenset()
     """What the language does not have of what kernels are made of: rows of the table of lowerings
     (``codegen.lowering.table.LOWERINGS``)."""
@@ -219,21 +220,24 @@ class Dialect(ABC):
 
     @abstractmethod
     def kernel(self, name: str, arguments: Sequence[Argument], body: str) -> str:
-        """A whole kernel. ``body`` finds its number in ``item``."""
+        """A whole serial kernel. ``body`` finds the number of its workgroup in ``item``."""
 
     def kernel_with_preamble(
         self, name: str, arguments: Sequence[Argument], head: str, each: str
     ) -> str:
-        """A whole kernel whose items all begin with ``head``, which does not depend on the item.
+        """A whole kernel whose workgroups all begin with ``head``, the same for each of them.
 
-        A language in which one worker does several items of a launch does it once for them.
+        A language in which one thread does several workgroups of a launch does it once for them.
         """
         return self.kernel(name, arguments, f"{head}\n{each}" if head else each)
 
     def workgroup_kernel(
         self, name: str, arguments: Sequence[Argument], members: int, body: str
     ) -> str:
-        """A whole kernel of groups. ``body`` finds numbers in ``item`` and ``member``."""
+        """A whole cooperative kernel.
+
+        ``body`` finds the workgroup's number in ``item`` and the thread's in ``member``.
+        """
         assert self.workgroup is not None, f"{self.name} has no work-groups"
         listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)
         head = self.workgroup.kernel.format(name, listed, members)
@@ -242,7 +246,7 @@ class Dialect(ABC):
         return f"{head} {{\n{declared}\n{body}\n}}"
 
     def scalar(self) -> Self:
-        """The dialect with wide values of one lane, which are scalars: for coop schedules.
+        """The dialect with wide values of one lane, which are scalars: for cooperative schedules.
 
         ``splat``, ``gathered`` and ``lane`` of one lane are the scalar itself.
         """
@@ -260,7 +264,7 @@ class Traits:
     """What schedules need to know about a device."""
 
     compute_units: int
-    """Work-items that run at the same time at full speed."""
+    """Workgroups that run at the same time at full speed."""
     has_f64: bool
     """Whether f64 can be computed with."""
     max_allocation_bytes: int
@@ -270,13 +274,13 @@ class Traits:
     identity: str
     """Names the device, its driver, their versions and the build options: part of cache keys."""
     max_persistent_buffers: int = 0
-    """Most buffers of a kernel that is a chain; 0: kernels are launched one by one."""
+    """Most buffers of a persistent kernel; 0: kernels are launched one by one."""
     device_class: str = "cpu-avx512"
     """The row of ``codegen.schedules.tiles.TILES`` that schedules start from."""
     max_workgroup_size: int = 0
-    """Most members of a work-group; 0 where there are none."""
+    """Most threads of a workgroup; 0 where there are no workgroups."""
     shared_memory_bytes: int = 0
-    """Bytes of the memory that a work-group shares."""
+    """Bytes of the memory that a workgroup shares."""
 
     @property
     def aligned_allocation_bytes(self) -> int:
@@ -289,11 +293,11 @@ class CommandBuffer(ABC):
 
     @abstractmethod
     def bind_slot(self, slot: int) -> None:
-        """Remember what the kernels are bound to now as what they use in a turn (from 0)."""
+        """Remember what the kernels are bound to now as what they use in run ``slot`` (from 0)."""
 
     @abstractmethod
     def submit(self, count: int) -> None:
-        """Launch all kernels ``turns`` times, with what was held for each turn."""
+        """Launch all kernels ``count`` times, each time with what its slot was bound to."""
 
 
 class KernelDevice(ABC):
@@ -302,10 +306,10 @@ class KernelDevice(ABC):
     traits: Traits
     dialect: Dialect
     partitioning: Literal["never", "cheaper", "always"] = "never"
-    """When programs are shared by its units as workers (``phased``): never, where that is cheaper
-    by ``codegen.partitioned.rule``, or wherever it can be."""
+    """When programs are partitioned among its units as workers (``record_partitioned``): never,
+    where that is cheaper by ``codegen.partitioned.rule``, or wherever it can be."""
     not_partitioned_reason: str = ""
-    """What is said of a run that is never shared; nothing where units cannot be workers."""
+    """What is said of a run that is never partitioned; nothing where units cannot be workers."""
     runs_per_call: int = 1
     """How many times in a row one call of a ``CommandBuffer`` may launch it."""
     budget: int = BUDGET
@@ -386,33 +390,33 @@ class KernelDevice(ABC):
 
     @abstractmethod
     def launch(self, kernel: Any, workgroups: int, workgroup_size: int = 1) -> None:
-        """Queue ``items`` groups of ``members`` work-items; the kernel's arguments are all bound.
+        """Queue ``workgroups`` of ``workgroup_size`` threads; the kernel's arguments are all bound.
 
-        Items of one member are plain work-items.
+        Serial kernels have workgroups of one thread.
         """
 
     def copy_kernel(self, nbytes: int) -> Any | None:
-        """A kernel of one item that copies ``nbytes`` from its first buffer to its second.
+        """A kernel of one workgroup that copies ``nbytes`` from its first buffer to its second.
 
         None where copies are commands of their own (``copy``).
         """
         return None
 
     def record(self, launches: Sequence[tuple[Any, int, int]]) -> CommandBuffer | None:
-        """Kernels, their items and the members of an item: launched in order, in one call.
+        """Kernels, their workgroups and the size of each: launched in order, in one call.
 
-        None where they are launched one by one. A kernel is in one sequence at most.
+        None where they are launched one by one. A kernel is in one command buffer at most.
         """
         return None
 
     def record_partitioned(
         self, launches: Sequence[tuple[Any, int, int]], counts: Sequence[Sequence[int]]
     ) -> CommandBuffer | None:
-        """What does a program shared by workers in one call.
+        """What runs a partitioned program in one call.
 
         ``counts`` says how many of the launches, in order, each worker does in each phase. A worker
-        does all items of its launches, one launch after the other; all wait for each other between
-        phases. None where launches are queued one by one, which is right too.
+        does all workgroups of its launches, one launch after the other; all wait for each other
+        between phases. None where launches are queued one by one, which is right too.
         """
         return None
 

@@ -4,11 +4,12 @@ Beside this module stand the contract of every level (``ptir.backend``, ``ptir.b
 ``ptir.errors`` and ``ptir.types``. All other modules of the generator change without notice.
 
 - To spell a language: ``Dialect``, or ``CLike`` with the tables of ``clike``; ``Spelling`` is a row
-  of them, ``Argument`` what a kernel takes. ``WorkgroupPrimitives``, ``MmaInstruction`` and ``PersistentPrimitives`` say how
-  groups, matrix instructions and chains of kernels are written.
-- To run kernels: ``KernelDevice`` with its ``Traits`` and ``CommandBuffer``; ``built`` builds a source file
-  once, ``cache_folder`` and ``replace_file`` keep others, ``processor`` tells of the one at hand.
-  On a ``PaperDevice`` nothing runs.
+  of them, ``Argument`` what a kernel takes. ``WorkgroupPrimitives``, ``MmaInstruction`` and
+  ``PersistentPrimitives`` say how workgroups, matrix instructions and persistent kernels are
+  written.
+- To run kernels: ``KernelDevice`` with its ``Traits`` and ``CommandBuffer``; ``built`` builds a
+  source file once, ``cache_folder`` and ``replace_file`` keep others, ``processor`` tells of the
+  one at hand. On a ``PaperDevice`` nothing runs.
 - Behind a driver: ``DriverDevice`` with its ``Failures`` makes errors of the contract of the
   driver's, ``in_kernel`` names the kernel that does not build.
 - Where memory is an address: ``Addressed`` memory, an ``AddressedDevice``, an ``AddressedKernel``;

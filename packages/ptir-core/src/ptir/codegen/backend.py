@@ -29,7 +29,7 @@ from ptir.backend.control import CONTROL
 from ptir.backend.explanation import Explanation
 from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
-from ptir.codegen.artifact import record as recipes
+from ptir.codegen.artifact import record
 from ptir.codegen.artifact.binaries import built
 from ptir.codegen.artifact.record import Artifact, BufferBinding
 from ptir.codegen.expressions.unpacked import UNPACK
@@ -177,7 +177,7 @@ class KernelBackend(Backend):
         program = settled(given)
         opened = self.opened(device)
         with self._opening:
-            artifact = self._recipe(program, device, options, batch, check)
+            artifact = self._artifact(program, device, options, batch, check)
             if batch is not None and batch.writing:
                 return batch.unbound
 
@@ -268,7 +268,7 @@ class KernelBackend(Backend):
             apart,
         )
 
-    def _recipe(
+    def _artifact(
         self,
         program: Program,
         device: Device,
@@ -276,7 +276,7 @@ class KernelBackend(Backend):
         batch: BatchedBuild | None,
         check: Callable[[], None] | None,
     ) -> Artifact:
-        """What ``program`` comes down to: kept by an earlier process, or made now."""
+        """What ``program`` comes down to: stored by an earlier process, or made now."""
         recorder, opened = self.opened(device).recorder, self.opened(device).device
 
         def make(source: SourceFile | None = None) -> Artifact:
@@ -292,16 +292,16 @@ class KernelBackend(Backend):
                 context = Context.of(opened, source, recorder)
                 made = compile_block(program.main, context, options).artifact()
                 return replace(made, partitioning=found)
-            return found.recipe
+            return found.artifact
 
         if batch is not None:
             return batch.artifact(program, options, make)
-        key = None if recorder is not None else recipes.cache_key(program, opened, options)
-        artifact = recipes.load(key) if key else None
+        key = None if recorder is not None else record.cache_key(program, opened, options)
+        artifact = record.load(key) if key else None
         if artifact is None:
             artifact = make()
             if key:
-                recipes.store(key, artifact)
+                record.store(key, artifact)
         return artifact
 
     @staticmethod
@@ -331,11 +331,11 @@ class KernelBackend(Backend):
         return self._uploaded(dense, opened, borrow)
 
     def _uploaded(
-        self, array: np.ndarray[Any, Any], opened: _OpenDevice, lent: bool = False
+        self, array: np.ndarray[Any, Any], opened: _OpenDevice, borrowed: bool = False
     ) -> DeviceBuffer:
-        """A copy; of a lent array, which stays as it is, it is only queued and need not be done."""
+        """A copy; of a borrowed array, which stays as it is, it is queued and need not be done."""
         resident = opened.pool.allocate(TensorType(dtype_of(array), array.shape))
-        if array.size and lent:
+        if array.size and borrowed:
             sent = opened.device.send(resident.memory, array)
             opened.pool.defer_free((array, sent), array.nbytes)
         elif array.size:

@@ -27,30 +27,30 @@ class Compiled:
 
     fused: FusionPlan
     kernels: tuple[Kernel | None, ...]
-    """One per group; None where there is nothing to store."""
+    """One per fusion; None where there is nothing to store."""
     plan: MemoryPlan
     persistent: tuple[PersistentKernel, ...]
     """The kernels as they are launched, in order."""
     source: str
     names: tuple[tuple[str, ...], ...]
-    """The names of each chain's launches in the source: of one kernel, what follows it too."""
+    """The names of each persistent kernel's launches in the source; of one kernel, all of its."""
     workers: int
-    """Work-items of a chain."""
+    """Threads of a persistent kernel."""
     max_allocation: int
     """Bytes of an allocation of the arena."""
 
     def artifact(self) -> Artifact:
-        """All that is needed to run it."""
+        """The artifact: all that is needed to bind and run it."""
         constants = (self.fused.graph.instruction(value) for value in self.plan.constants)
         return Artifact(
             self.source,
-            tuple(self._calls()),
+            tuple(self._commands()),
             self.plan.outputs,
             self.plan.arena,
             tuple(made.attributes["value"] for made in constants if made is not None),
         )
 
-    def _calls(self) -> Iterator[Command]:
+    def _commands(self) -> Iterator[Command]:
         """Everything that one run queues, in order."""
         last = 0
         for persistent, names in zip(self.persistent, self.names, strict=True):
@@ -119,11 +119,13 @@ def _compiled(block: Block, context: Context, options: Options) -> Compiled:
     over = [kernel.may_alias if kernel else frozenset[int]() for kernel in kernels]
     plan = plan_memory(fused, reads, scratch, over, options, traits)
     most = 0 if context.apart else traits.max_persistent_buffers
-    chains = persistent_kernels(
+    persistent = persistent_kernels(
         kernels, plan, source.dialect, traits.aligned_allocation_bytes, most
     )
-    names = _named_in(source, kernels, chains, plan)
-    return Compiled(fused, kernels, plan, chains, source.text, names, source.workers, source.piece)
+    names = _named_in(source, kernels, persistent, plan)
+    return Compiled(
+        fused, kernels, plan, persistent, source.text, names, source.workers, source.piece
+    )
 
 
 def _check_sizes(plan: FusionPlan, kernels: Sequence[Kernel | None], largest: int) -> None:
@@ -182,12 +184,12 @@ def _reads(kernel: Kernel | None) -> tuple[int, ...]:
 def _named_in(
     source: SourceFile,
     kernels: Sequence[Kernel | None],
-    chains: Sequence[PersistentKernel],
+    launched: Sequence[PersistentKernel],
     plan: MemoryPlan,
 ) -> tuple[tuple[str, ...], ...]:
-    """The names of each chain in the source file; what has equal text is written once."""
+    """The names of each persistent kernel in the source; what has equal text is written once."""
     names: list[tuple[str, ...]] = []
-    for persistent in chains:
+    for persistent in launched:
         found = [k for n in persistent.kernels if (k := kernels[n]) is not None]
         if len(found) == 1:
             names.append(tuple(source.kernel(each) for each in found[0].launches))

@@ -24,9 +24,9 @@ class Context:
     tiles: Tiles
     schedule: str
     apart: bool = False
-    """Whether every kernel is launched by itself, also where the device has chains."""
+    """Whether every kernel is launched by itself, also where the device has persistent kernels."""
     recorder: Recorder | None = None
-    """What is told of every program that is fused."""
+    """What is called with every program that is fused."""
 
     @staticmethod
     def of(
@@ -41,6 +41,6 @@ class Context:
 
     def emit_context(self, plan: FusionPlan) -> EmitContext:
         """What families may look at while they write kernels of a program."""
-        coop = self.schedule == "coop"
-        dialect = self.source.dialect
-        return EmitContext(plan.graph, plan.is_stored, dialect, self.traits, self.tiles, coop)
+        cooperative = self.schedule == "coop"
+        dialect, traits, tiles = self.source.dialect, self.traits, self.tiles
+        return EmitContext(plan.graph, plan.is_stored, dialect, traits, tiles, cooperative)

@@ -36,24 +36,24 @@ def _copied(copy: Copy, owners: dict[BufferSlot, int]) -> Part:
 
 
 def _launched(plan: FusionPlan, kernel: Kernel) -> Iterator[Part]:
-    """A kernel, and what follows it, which reads nothing that others may: it writes exits."""
-    group, *others = kernel.fusion, *kernel.launches[1:]
-    needed, inlined = _needed(plan, group)
-    members = {*group.all_instructions, *inlined}
-    members |= _passed(plan, group, members)
+    """A kernel, and what follows it, which reads nothing that others may: it writes outputs."""
+    fusion, *others = kernel.fusion, *kernel.launches[1:]
+    needed, inlined = _needed(plan, fusion)
+    computed = {*fusion.all_instructions, *inlined}
+    computed |= _passed(plan, fusion, computed)
     types = plan.graph.block.types
     reads = tuple(
         Access(value, -(-elements * types[value].nbytes // max(1, types[value].size)))
         for value, elements in sorted(needed.items())
-        if value not in group.outputs
+        if value not in fusion.outputs
     )
     later = {value for other in others for value in other.values}
-    writes = tuple(_written(plan, group, value) for value in group.outputs if value not in later)
+    writes = tuple(_written(plan, fusion, value) for value in fusion.outputs if value not in later)
     sizes = kernel.workgroups, kernel.workgroup_size
-    yield Part("kernel", kernel.family, tuple(sorted(members)), reads, writes, *sizes)
+    yield Part("kernel", kernel.family, tuple(sorted(computed)), reads, writes, *sizes)
     for other in others:
-        own = (value for value in group.outputs if value in other.values)
-        writes = tuple(_written(plan, group, value) for value in own)
+        own = (value for value in fusion.outputs if value in other.values)
+        writes = tuple(_written(plan, fusion, value) for value in own)
         yield Part("kernel", other.family, (), (), writes, other.workgroups, other.workgroup_size)
 
 
@@ -79,17 +79,15 @@ def _needed(plan: FusionPlan, fusion: Fusion) -> tuple[dict[int, int], set[int]]
     return held, inlined
 
 
-def _passed(plan: FusionPlan, fusion: Fusion, workgroup_size: set[int]) -> set[int]:
+def _passed(plan: FusionPlan, fusion: Fusion, computed: set[int]) -> set[int]:
     """What a kernel need not compute because it reads what lies behind: the panels of a weight."""
     graph = plan.graph
     found: set[int] = set()
-    pending = [
-        v for position in workgroup_size for v in graph.block.instructions[position].operands
-    ]
+    pending = [v for position in computed for v in graph.block.instructions[position].operands]
     while pending:
         value = pending.pop()
         position = graph.maker.get(value)
-        if position is None or plan.is_stored(value) or position in found | workgroup_size:
+        if position is None or plan.is_stored(value) or position in found | computed:
             continue
         found.add(position)
         pending.extend(graph.block.instructions[position].operands)

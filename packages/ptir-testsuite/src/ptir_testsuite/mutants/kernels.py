@@ -19,7 +19,7 @@ from ptir_testsuite.mutants.planting import planted
 @planted(
     "elements after the last whole vector are not stored",
     "add",
-    "families.map.serial:Elements.write",
+    "families.map.serial:MapEmitter.write",
 )
 def _(right: Any) -> Any:
     def write(self: Any, writer: Any, begin: Any, size: int, part: Any) -> None:
@@ -31,7 +31,7 @@ def _(right: Any) -> Any:
 @planted(
     "the end of a row is left out of its fold",
     "reduce",
-    "families.reduction.rows:RowWriter._each_then_fold",
+    "families.reduction.rows:RowEmitter._each_then_fold",
 )
 def _(right: Any) -> Any:
     def each(self: Any, body: Callable[[Any], None], fold: Any) -> None:
@@ -50,8 +50,8 @@ def _(right: Any) -> Any:
     "launching.steps:Launch.__init__",
 )
 def _(right: Any) -> Any:
-    def launch(self: Any, device: Any, kernel: Any, items: int, *rest: Any) -> None:
-        right(self, device, kernel, max(1, items - 1), *rest)
+    def launch(self: Any, device: Any, kernel: Any, workgroups: int, *rest: Any) -> None:
+        right(self, device, kernel, max(1, workgroups - 1), *rest)
 
     return launch
 
@@ -59,7 +59,7 @@ def _(right: Any) -> Any:
 @planted(
     "the columns of a product are one too few",
     "dot_general",
-    "families.dot.serial:_Dot._single_columns",
+    "families.matmul.serial:_Matmul._single_columns",
 )
 def _(right: Any) -> Any:
     def columns(self: Any, row: Any) -> None:
@@ -103,7 +103,7 @@ def _(right: Any) -> Any:
 @planted(
     "gaps between elements of a window are not skipped",
     "reduce_window",
-    "families.reduction.fold:tapped",
+    "families.reduction.elements:tapped",
 )
 def _(right: Any) -> Any:
     return lambda places, taps, dimensions: right(
@@ -293,15 +293,15 @@ def _(right: Any) -> Any:
     "folds begin at 0, whatever they fold",
     "reduce cumulative reduce_window",
     "families.reduction.rows:identity",
-    "families.reduction.fold:identity",
+    "families.reduction.elements:identity",
     "families.scan.serial:identity",
-    "expressions.folds:identity",
+    "schedules.accumulators:identity",
 )
 def _(right: Any) -> Any:
     return lambda kind, dtype: constant(dtype, 0)
 
 
-@planted("a 16-bit sum is rounded at every step", "reduce", "expressions.folds:COMBINE[sum]")
+@planted("a 16-bit sum is rounded at every step", "reduce", "schedules.accumulators:COMBINERS[sum]")
 def _(right: Any) -> Any:
     return lambda dtype, a, b: rounded(dtype, Apply(dtype, "add", a, b))
 
@@ -324,7 +324,7 @@ def _(right: Any) -> Any:
     return prefix
 
 
-@planted("equal elements of a sort change places", "sort", "families.sort.order:compare")
+@planted("equal elements of a sort change places", "sort", "families.sort.match:compare")
 def _(right: Any) -> Any:
     return lambda op, a, b: right("gt" if op == "ge" else op, a, b)
 

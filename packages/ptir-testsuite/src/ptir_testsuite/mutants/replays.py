@@ -1,4 +1,4 @@
-"""Planted faults around generated kernels: memory plans, replays, chains and caches of kernels."""
+"""Planted faults around kernels: memory plans, replays, persistent kernels, caches of kernels."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _(right: Any) -> Any:
 @planted(
     "a result takes over an operand that is read later",
     "programs",
-    "planning.plan:_Planner._may_take_over",
+    "planning.plan:_Planner._may_alias",
 )
 def _(right: Any) -> Any:
-    def may(self: Any, operand: int, exit: int, step: int, last: Any, group: Any) -> bool:
+    def may(self: Any, operand: int, output: int, step: int, last: Any, fusion: Any) -> bool:
         life = self.lives[operand]
-        return life.place is None and not any(value in group.exits for value in life.values)
+        return life.place is None and not any(value in fusion.outputs for value in life.values)
 
     return may
 
@@ -108,13 +108,17 @@ def _(right: Any) -> Any:
 # --- texts and caches ---
 
 
-@planted("kernels that differ in an attribute are written once", "programs", "fusion.alike:form_of")
+@planted(
+    "kernels that differ in an attribute are written once",
+    "programs",
+    "planning.deduplicate:structural_key",
+)
 def _(right: Any) -> Any:
-    def form_of(fused: Any, group: Any) -> Any:
-        (family, instructions, *rest), values = right(fused, group)
+    def structural_key(plan: Any, fusion: Any) -> Any:
+        (family, instructions, *rest), values = right(plan, fusion)
         return (family, tuple((op, *more) for op, _, *more in instructions), *rest), values
 
-    return form_of
+    return structural_key
 
 
 READ = r"(= b\d+\[)[^];]*"
@@ -124,7 +128,7 @@ READ = r"(= b\d+\[)[^];]*"
 @planted(
     "the cache of built kernels overlooks where they read",
     "slice reverse",
-    "artifact.binaries:key_of",
+    "artifact.binaries:binary_key",
 )
 def _(right: Any) -> Any:
     return lambda device, source: right(device, re.sub(READ, r"\1", source))
@@ -135,10 +139,10 @@ SLOW = r"\1 for (volatile int slow = 0; slow < 4000000; slow += 1) {}"
 
 
 @planted(
-    "workers do not wait between the phases of a chain",
+    "workers do not wait between the phases of a persistent kernel",
     "programs",
-    "artifact.source:chain_text",
-    "artifact.source:function",
+    "artifact.source:persistent_text",
+    "artifact.source:device_function",
     on=("opencl",),
 )
 def _(right: Any) -> Any:
@@ -149,6 +153,8 @@ def _(right: Any) -> Any:
     return text
 
 
-@planted("the phases of a chain run in reverse", "programs", "compile:phases", on=("opencl",))
+@planted(
+    "the phases of a persistent kernel run in reverse", "programs", "compile:phases", on=("opencl",)
+)
 def _(right: Any) -> Any:
     return lambda *given: tuple(reversed(right(*given)))

@@ -48,8 +48,8 @@ class CLike(Dialect):
     is how a relation of lanes of other than 32 bits becomes masks of 32."""
     entry: ClassVar[str]
     """A kernel: a template of ``{name}``, ``{arguments}`` and ``{comma}`` (which follows them where
-    there are any), ``{head}`` (the same for every item) and ``{each}``, which finds its number in
-    ``item``."""
+    there are any), ``{head}`` (the same for every workgroup) and ``{each}``, which finds the
+    workgroup's number in ``item``."""
 
     # --- names ---
 

@@ -2,7 +2,7 @@
 
 A compiler takes a good part of its time to start and to read what stands in front of every file.
 The programs are compiled twice: the first time only writes their kernels into the file, the second
-finds each program's recipe here, with the whole file as its source.
+finds each program's artifact here, with the whole file as its source.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ class PendingExecutable(Executable):
 
 
 class BatchedBuild:
-    """The source file of a batch, and the recipes of the programs in it."""
+    """The source file of a batch, and the artifacts of the programs in it."""
 
     def __init__(self, device: KernelDevice) -> None:
         self._source = SourceFile(device)
-        self._recipes: dict[Hashable, Artifact] = {}
+        self._artifacts: dict[Hashable, Artifact] = {}
         self.writing = True
         self.unbound = PendingExecutable()
 
     def artifact(
         self, program: Program, options: Options, make: Callable[[SourceFile], Artifact]
     ) -> Artifact:
-        """The recipe of a program, which ``make`` writes the first time."""
+        """The artifact of a program, which ``make`` writes the first time."""
         key = program.main.digest, tuple(port.kind for port in program.ports), options
-        if key not in self._recipes:
-            self._recipes[key] = make(self._source)
-        return self._recipes[key]
+        if key not in self._artifacts:
+            self._artifacts[key] = make(self._source)
+        return self._artifacts[key]
 
     def close(self) -> None:
-        """Every kernel is in the file: from now on recipes have all of it as their source.
+        """Every kernel is in the file: from now on artifacts have all of it as their source.
 
-        Programs that workers share are linked by themselves and keep a file of their own.
+        Partitioned programs are linked by themselves and keep a file of their own.
         """
         self.writing = False
         whole = self._source.text
-        for key, artifact in self._recipes.items():
+        for key, artifact in self._artifacts.items():
             if not artifact.counts:
-                self._recipes[key] = replace(artifact, source=whole)
+                self._artifacts[key] = replace(artifact, source=whole)

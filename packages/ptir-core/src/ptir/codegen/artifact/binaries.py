@@ -1,4 +1,4 @@
-"""Built kernels kept on disk: a source file is built once per device and driver, ever.
+"""Built kernels in the disk cache: a source file is built once per device and driver, ever.
 
 An entry is named after everything it depends on: the source, the device with its driver and build
 options, and the version of the format.

@@ -1,4 +1,4 @@
-"""Entries kept on disk: one file each, named by a key that says everything it depends on.
+"""The disk cache: entries in one file each, named by a key that says everything it depends on.
 
 Processes share a folder: entries are written in one step, read with a checksum, and the least
 recently used ones leave when it grows too large.
@@ -78,7 +78,7 @@ class DiskCache:
         return entry
 
     def write(self, key: str, entry: bytes, limit: int | None = None) -> None:
-        """Keep ``entry`` and make room for it; raises ``OSError``."""
+        """Store ``entry`` and make room for it; raises ``OSError``."""
         replace_file(self.path(key), self.magic + _checksum(entry) + entry)
         limit = self.limit if limit is None else limit
         grown = _grown.get(self.folder, limit) + len(entry)
@@ -107,14 +107,14 @@ class DiskCache:
 
     def _evict(self, limit: int) -> None:
         """Remove what was used least recently, and files that were never finished."""
-        kept = []
+        present = []
         for path, status in self._listed():
             if path.suffix != PARTIAL_SUFFIX:
-                kept.append((status.st_mtime_ns, status.st_size, path))
+                present.append((status.st_mtime_ns, status.st_size, path))
             elif time.time() - status.st_mtime > ABANDONED:
                 path.unlink(missing_ok=True)
-        total = sum(size for _, size, _ in kept)
-        for _, size, path in sorted(kept)[:-1]:
+        total = sum(size for _, size, _ in present)
+        for _, size, path in sorted(present)[:-1]:
             if total <= limit:
                 break
             path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """What a compiled program comes down to: a source file, launches and copies, and where things lie.
 
-A recipe is plain data, so it is kept on disk too: a later process that compiles the same program
-takes it from there and neither fuses nor writes. Its key holds everything that compiling looks at:
-the program, the options, the device, the tiles, and the state of the code that compiles.
+An artifact is plain data, so it is in the disk cache too: a later process that compiles the same
+program takes it from there and neither fuses nor writes. Its key holds everything that compiling
+looks at: the program, the options, the device, the tiles, and the state of the code that compiles.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ptir.types import parse_type
 FORMAT: Final = 3
 ARTIFACTS: Final = DiskCache("recipes", FORMAT, limit=256 << 20)
 LARGEST: Final = 1 << 20
-"""Most bytes of all constants of a kept recipe."""
+"""Most bytes of all constants of an artifact on disk."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class BufferBinding:
 
 @dataclass(frozen=True)
 class Command:
-    """One step: a kernel by name with its items and arguments, or a copy, which has no name."""
+    """One step: a kernel by name, its workgroups and arguments, or a copy, which has no name."""
 
     kernel: str
     workgroups: int
     parts: tuple[BufferBinding, ...]
     workgroup_size: int = 1
-    """Work-items of an item."""
+    """Threads of a workgroup."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Artifact:
     arena: int
     constants: tuple[Literal, ...]
     counts: tuple[tuple[int, ...], ...] = ()
-    """Of a shared program: how many calls, in order, each worker does in each phase."""
+    """Of a partitioned program: how many commands, in order, each worker does in each phase."""
     partitioning: str = ""
-    """How workers share it, or why they do not."""
+    """How it is partitioned among workers, or why it is not."""
 
     def encoded(self) -> bytes:
-        """The recipe as JSON."""
+        """The artifact as JSON."""
         fields = {
             "source": self.source,
             "calls": [
@@ -99,9 +99,9 @@ class Artifact:
                     name,
                     workgroups,
                     tuple(BufferBinding(BufferSlot(k, n), *rest) for k, n, *rest in parts),
-                    members,
+                    workgroup_size,
                 )
-                for name, workgroups, members, *parts in fields["calls"]
+                for name, workgroups, workgroup_size, *parts in fields["calls"]
             ),
             tuple(BufferSlot(kind, number) for kind, number in fields["outputs"]),
             fields["arena"],
@@ -126,12 +126,12 @@ def _part(part: BufferBinding) -> list[Any]:
 
 
 def load(key: str) -> Artifact | None:
-    """The recipe that an earlier process kept, or None. A damaged one is a warning."""
+    """The artifact that an earlier process stored, or None. A damaged one is a warning."""
     try:
         entry = ARTIFACTS.read(key)
         return None if entry is None else _decoded(key, entry)
     except Damaged as problem:
-        warnings.warn(f"recipe cache: {problem}; the program is compiled again", stacklevel=2)
+        warnings.warn(f"artifact cache: {problem}; the program is compiled again", stacklevel=2)
         return None
 
 
@@ -139,17 +139,17 @@ def _decoded(key: str, entry: bytes) -> Artifact:
     try:
         return Artifact.decoded(entry)
     except (ValueError, TypeError, KeyError) as error:
-        raise Damaged(f"{ARTIFACTS.path(key)} is no recipe ({error})") from error
+        raise Damaged(f"{ARTIFACTS.path(key)} is no artifact ({error})") from error
 
 
 def store(key: str, artifact: Artifact) -> None:
-    """Let later processes find ``recipe``."""
+    """Let later processes find ``artifact``."""
     if sum(len(constant.data) for constant in artifact.constants) <= LARGEST:
-        ARTIFACTS.store(key, artifact.encoded(), "recipe cache", "programs are compiled again")
+        ARTIFACTS.store(key, artifact.encoded(), "artifact cache", "programs are compiled again")
 
 
 def cache_key(program: Program, device: KernelDevice, options: Options) -> str | None:
-    """What a recipe is kept under, or None where nothing may be taken or code cannot be told."""
+    """The key of an artifact, or None where none may be loaded or the code's state is unknown."""
     block = program.main
     if switched_on("PTIR_REBUILD_KERNELS"):
         return None

@@ -1,4 +1,4 @@
-"""A source file under construction: its kernels, each once, and the launches that are chains."""
+"""A source file under construction: its kernels, each once, and the persistent kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from ptir.backend.kernel import Argument, KernelDevice
 from ptir.codegen.expressions.expr import Nodes
 from ptir.codegen.planning.persistent import PersistentKernel, Phase, device_function, phase
-from ptir.codegen.planning.persistent import kernel as chain_text
+from ptir.codegen.planning.persistent import kernel as persistent_text
 from ptir.codegen.schedules.kernel import Kernel, KernelCode
 
 
@@ -23,7 +23,7 @@ class SourceFile:
         self.dialect, self.workers = device.dialect, device.traits.compute_units
         self.piece = device.traits.aligned_allocation_bytes
         self.texts = [device.dialect.prelude()]
-        self._chains = 0
+        self._persistent = 0
         self._names: dict[Hashable, str] = {}
         self._known: dict[Hashable, str] = {}
         self._functions: list[tuple[str, Sequence[Argument]]] = []
@@ -50,7 +50,7 @@ class SourceFile:
         return self._known[said]
 
     def function(self, kernel: Kernel) -> int:
-        """The number of the function that a kernel is in a chain."""
+        """The number of the function that a kernel is in a persistent kernel."""
         if kernel.code not in self._phases:
             self._phases[kernel.code] = self._numbered(kernel)
         return self._phases[kernel.code]
@@ -67,12 +67,12 @@ class SourceFile:
         return self._numbers[said]
 
     def persistent_kernel(self, persistent: PersistentKernel, made: Sequence[Phase]) -> str:
-        """The name of a chain that is one kernel."""
-        primitives, name = self.dialect.persistent, f"chain_{self._chains}"
+        """The name of a persistent kernel, which is written here."""
+        primitives, name = self.dialect.persistent, f"chain_{self._persistent}"
         assert primitives is not None
-        text = chain_text(
+        text = persistent_text(
             self.dialect, primitives, name, persistent, made, self._functions, self.workers
         )
         self.texts.append(text)
-        self._chains += 1
+        self._persistent += 1
         return name

@@ -84,7 +84,7 @@ FAMILIES: Final[dict[str, Family]] = {family.name: family for family in _ROWS}
 
 
 def stored(graph: Graph, value: int) -> Fusion:
-    """The group that stores a value which no anchor makes."""
+    """The fusion that stores a value which no anchor makes."""
     from ptir.codegen.families.map.serial import group
 
     return group(graph, value)

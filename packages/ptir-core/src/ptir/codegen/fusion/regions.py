@@ -1,4 +1,4 @@
-"""Which instructions behind a hero may join its kernel: regions with a single exit."""
+"""Which instructions behind a hero may join its kernel: regions with a single output."""
 
 from __future__ import annotations
 

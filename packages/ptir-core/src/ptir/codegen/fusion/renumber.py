@@ -1,6 +1,6 @@
-"""What the whole numbers in a group's records stand for: values, instructions, or themselves.
+"""What the whole numbers in a fusion's records stand for: values, instructions, or themselves.
 
-A record says it in the types of its fields. So groups of different layers, whose numbers differ,
+A record says it in the types of its fields. So fusions of different layers, whose numbers differ,
 can be compared: values and instructions by where they stand, all else by what it is.
 """
 

@@ -31,17 +31,17 @@ class Memories:
         self._used: set[str] = set()
 
     def array(self, one: nodes.Array, workgroup_size: int) -> Iterator[str]:
-        """An array is declared."""
+        """Declare an array, and say what is wrong with it."""
         if one.name in self.arrays or one.name in self.arguments:
             yield f"{one.name} is declared twice"
         if one.shared and workgroup_size == 1:
-            yield f"array {one.name} is shared, and the kernel is not one of groups"
+            yield f"array {one.name} is shared, and the kernel is not one of workgroups"
         self.arrays[one.name] = one
 
     def touched(
         self, scopes: Scopes, memory: str, dtype: DType, at: Index, count: int, written: bool
     ) -> Iterator[str]:
-        """``count`` elements from a place on are read or written."""
+        """What is wrong with reading or writing ``count`` elements from a place on."""
         argument, verb = self.arguments.get(memory), "written" if written else "read"
         self._used.add(memory)
         if argument is not None and written and not argument.written:
@@ -75,7 +75,7 @@ class Memories:
         return None if nbytes is None else nbytes // dtype.itemsize
 
     def listed(self, one: nodes.Addresses) -> Iterator[str]:
-        """Addresses of arguments are taken."""
+        """Declare a list of addresses of arguments, and say what is wrong with it."""
         for memory in one.memories:
             self._used.add(memory)
             if memory not in self.arguments:
@@ -85,18 +85,18 @@ class Memories:
         self.addresses.add(one.name)
 
     def unworded(self, name: str) -> Iterator[str]:
-        """A word is taken of what a name stands for."""
+        """What is wrong with taking a word of what a name stands for."""
         if name not in self.words:
             yield f"{name} names no 16 bytes"
 
     @staticmethod
     def uneven(memory: str, dtype: DType, at: Index) -> Iterator[str]:
-        """16 bytes are taken from a place on: they must begin there."""
+        """What is wrong with the place that 16 bytes are taken at: 16 must divide it."""
         each = 16 // dtype.itemsize
         if (at % each).bounds != (0, 0):
             yield f"16 bytes of {memory} are taken at {at!r}, which {each} may not divide"
 
     def unused(self) -> Iterator[str]:
-        """Arguments that nobody touched."""
+        """The arguments that nothing in the kernel touched."""
         for name in self.arguments.keys() - self._used:
             yield f"argument {name} is never read or written"

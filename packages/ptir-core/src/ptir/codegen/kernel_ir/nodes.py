@@ -37,7 +37,7 @@ class Assign(NamedTuple):
 
 
 class Array(NamedTuple):
-    """An array of ``size`` elements: of the work-item, or shared by its group."""
+    """An array of ``size`` elements: of the thread, or shared by its workgroup."""
 
     name: str
     dtype: DType
@@ -82,8 +82,8 @@ class StoreWords(NamedTuple):
 class StorePacked(NamedTuple):
     """The bits of ``mask``, in a word of a memory of u32, become those of ``bits``; others stay.
 
-    Members and items may do so with other bits of the word at the same time. It is made by lowering
-    (``codegen.lowering``), for languages whose memory holds nothing smaller than words.
+    Threads and workgroups may do so with other bits of the word at the same time. It is made by
+    lowering (``codegen.lowering``), for languages whose memory holds nothing smaller than words.
     """
 
     memory: str
@@ -119,7 +119,7 @@ class For(NamedTuple):
 
 
 class While(NamedTuple):
-    """A loop as long as ``condition`` holds; after each turn ``variable`` becomes ``after``.
+    """A loop as long as ``condition`` holds; after each iteration ``variable`` becomes ``after``.
 
     ``first`` is what the variable begins with where the loop declares it.
     """
@@ -151,7 +151,7 @@ class Break(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """All members of the group arrive, and see what the others wrote."""
+    """All threads of the workgroup arrive, and see what the others wrote."""
 
 
 class LoadMatrices(NamedTuple):
@@ -188,7 +188,7 @@ class AsyncCopy(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """Add ``by`` to a counter: who sees it sees all that this worker wrote before."""
+    """Add ``by`` to a counter: who sees it sees all that this thread wrote before."""
 
     memory: str
     at: Index
@@ -220,7 +220,7 @@ class Addresses(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Call the function of a phase, given its counters, its items and its buffers.
+    """Call the function of a phase, given its counters, its workgroups and its buffers.
 
     The counters lie in ``memory`` from ``at`` on; the addresses of the buffers, of types ``dtypes``
     and perhaps ``written``, in the array ``addresses`` from ``first`` on.
@@ -237,7 +237,7 @@ class Call(NamedTuple):
 
 
 class AsyncWait(NamedTuple):
-    """Go on when all copies that this member began are done."""
+    """Go on when all copies that this thread began are done."""
 
 
 Statement: TypeAlias = (

@@ -90,7 +90,7 @@ def narrow(scopes: Scopes, condition: Expr) -> None:
 
 
 def is_unreached(scopes: Scopes) -> bool:
-    """Whether conditions around contradict each other, or a loop around has no turn."""
+    """Whether conditions around contradict each other, or a loop around has no iteration."""
     known = (one for block in scopes.blocks for one in block.values())
     return any(one.range is not None and one.range[0] > one.range[1] for one in known)
 

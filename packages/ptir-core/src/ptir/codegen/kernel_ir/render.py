@@ -1,6 +1,6 @@
 """From nodes to text: **tables** of how each statement and each expression is spelled.
 
-A dialect brings words for types, literals, scalar ops, memory and groups (``Dialect``); how these
+A dialect spells types, literals, scalar ops, memory and workgroups (``Dialect``); how these
 stand together is what C, OpenCL C, CUDA C and MSL have in common, and is said here, once.
 """
 
@@ -39,7 +39,7 @@ class Renderer:
         self._arguments = arguments
 
     def lines(self, statements: Iterable[nodes.Statement], depth: int = 1) -> str:
-        """Statements as text, indented."""
+        """The lines of statements, indented."""
         out: list[str] = []
         self._lines(statements, depth, out)
         return "\n".join(out)
@@ -61,11 +61,11 @@ class Renderer:
     # --- expressions ---
 
     def text(self, expr: Expr) -> str:
-        """An expression."""
+        """The text of an expression."""
         return TEXTS[type(expr)](self, expr)
 
     def index(self, index: Index) -> str:
-        """An index."""
+        """The text of an index."""
         return spelled(index, self.text)
 
     def condition(self, expr: Expr) -> str:
@@ -99,7 +99,7 @@ class Renderer:
         return self.dialect.apply(expr.op, expr.dtype, of, width, args)
 
     def coordinate(self, expr: Coordinate) -> str:
-        """An index as a number."""
+        """The text of an index as a number."""
         return self.dialect.apply("convert", expr.dtype, I32, 1, [self.index(expr.index)])
 
     def buffer(self, memory: str, dtype: DType, written: bool = False) -> str:
@@ -109,7 +109,7 @@ class Renderer:
         return f"(({self.dialect.pointer(Argument('', dtype, written))}){memory})"
 
     def read(self, expr: Read) -> str:
-        """Elements of an argument or an array."""
+        """The text that reads elements of an argument or an array."""
         width = self.dialect.lanes if expr.wide else 1
         if expr.memory not in self._arguments:
             return self.dialect.private_load(width, expr.memory, self.index(expr.place))
@@ -121,17 +121,17 @@ class Renderer:
     # --- statements ---
 
     def type(self, variable: Var) -> str:
-        """The type of a variable."""
+        """The word for the type of a variable."""
         return self.dialect.type(variable.dtype, self.dialect.lanes if variable.wide else 1)
 
     def declared(self, one: nodes.Declare) -> str:
-        """Variables that change."""
+        """The declaration of variables that change."""
         begun = zip(one.variables, one.values, strict=True) if one.values else ()
         each = [f"{v.name} = {self.text(x)}" for v, x in begun] or [v.name for v in one.variables]
         return f"{self.type(one.variables[0])} {', '.join(each)};"
 
     def array(self, one: nodes.Array) -> str:
-        """An array of the work-item, or of its group."""
+        """An array of the thread, or one that its workgroup shares."""
         if not one.shared:
             return self.dialect.private(one.name, one.size, one.dtype)
         assert self.dialect.workgroup is not None, f"{self.dialect.name} has no work-groups"
@@ -140,7 +140,7 @@ class Renderer:
         )
 
     def stored(self, one: nodes.Store) -> str:
-        """An element, or one per lane."""
+        """The statement that writes an element, or one per lane."""
         width = self.dialect.lanes if one.value.wide else 1
         at, value = self.index(one.at), self.text(one.value)
         if one.memory not in self._arguments:
@@ -149,7 +149,7 @@ class Renderer:
         return self.dialect.store(one.dtype, width, buffer, at, value)
 
     def workgroup(self, template: str, *given: object) -> str:
-        """A template of the dialect's groups."""
+        """A template of the dialect's workgroup primitives, filled in."""
         assert self.dialect.workgroup is not None, f"{self.dialect.name} has no work-groups"
         return str(getattr(self.dialect.workgroup, template)).format(*given)
 
@@ -159,22 +159,22 @@ class Renderer:
         return str(getattr(self.dialect.workgroup.mma, template)).format(*given)
 
     def multiplied(self, one: nodes.Mma) -> str:
-        """A matrix instruction."""
+        """The statement of a matrix instruction."""
         assert self.dialect.workgroup is not None and self.dialect.workgroup.mma is not None
         names = (each.name for each in (*one.sums, *one.left, *one.right))
         return self.dialect.workgroup.mma.multiply[one.dtype.name].format(*names)
 
     def persistent(self, template: str, *given: object) -> str:
-        """A template of the dialect's workers that stay."""
-        assert self.dialect.persistent is not None, f"{self.dialect.name} has no chains"
+        """A template of the dialect's persistent primitives, filled in."""
+        assert self.dialect.persistent is not None, f"{self.dialect.name} has no persistent kernels"
         return str(getattr(self.dialect.persistent, template)).format(*given)
 
     def address(self, memory: str, at: Index) -> str:
-        """The address of a counter."""
+        """The text of the address of a counter."""
         return f"{memory} + {self.index(at)}" if at != ZERO else memory
 
     def called(self, one: nodes.Call) -> str:
-        """A call of a phase."""
+        """The text that calls the function of a phase."""
         pointers = (
             self.dialect.pointer(Argument("", dtype, written))
             for dtype, written in zip(one.dtypes, one.written, strict=True)
@@ -187,14 +187,14 @@ class Renderer:
         return f"{one.function}({', '.join(given)});"
 
     def addresses(self, one: nodes.Addresses) -> str:
-        """An array of addresses."""
+        """The declaration of an array of addresses."""
         pointer = self.dialect.pointer(Argument("", U8, True))
         places = zip(one.memories, one.offsets, strict=True)
         each = (f"{memory} + {offset}" if offset else memory for memory, offset in places)
         return f"{pointer}const {one.name}[] = {{{', '.join(each)}}};"
 
     def rolled(self, header: str, rolled: bool) -> str:
-        """The header of a loop that must stay as it is, or need not."""
+        """The header of a loop, which compilers must not unroll where that is said."""
         return f"{self.dialect.no_unroll} {header}".strip() if rolled else header
 
     def bits_stored(self, one: nodes.StorePacked) -> str:

@@ -1,7 +1,7 @@
-"""The names of a kernel, as a walk through it meets them: what is known of each where it stands.
+"""The names of a kernel, as the verifier meets them: what is known of each where it stands.
 
 What comes in: declarations and assignments in their order. What goes out: the record of a name in
-the innermost block that has it, and whether all members of a group come to where the walk is.
+the innermost block that has it, and whether all threads of a workgroup come to where it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Range = tuple[int, int]
 
 @dataclass
 class Known:
-    """A name in scope: its variable, whether it may change, and whether members differ in it."""
+    """A name in scope: its variable, whether it may change, and whether threads differ in it."""
 
     variable: Var
     changes: bool
@@ -37,11 +37,11 @@ class Scopes:
         self.loops = 0
         """How many loops stand around."""
         self.diverged = False
-        """Whether only some members of a group may come here."""
+        """Whether only some threads of a workgroup may come here."""
 
     @contextmanager
     def nested(self, varying: bool = False, loop: bool = False) -> Iterator[None]:
-        """A block; ``varying`` where only some members may come."""
+        """A block; ``varying`` where only some threads may come."""
         before, self.diverged = self.diverged, self.diverged or varying
         self.blocks.append({})
         self.loops += loop

@@ -1,4 +1,4 @@
-"""Statements of one kernel body under construction: blocks, loops, names, and what groups share."""
+"""Statements of one kernel body under construction: blocks, loops, names, shared memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Whole: TypeAlias = "int | Index | Expr"
 """A whole number as it is given to a loop: known, computed from loop variables, or a value."""
 
 FIRST, LAST = Var(I32, "first"), Var(I32, "last")
-"""The item's part of what items share out (``Statements.work_range``)."""
+"""The workgroup's part of what workgroups divide (``Statements.work_range``)."""
 
 
 def whole(value: Whole) -> Expr:
@@ -159,23 +159,22 @@ class Statements:
         self.emit(Break())
 
     def work_range(self, pieces: int, workgroups: int) -> tuple[Var, Var]:
-        """Name the item's part of ``pieces`` among ``items``: ``FIRST`` up to ``LAST``.
+        """Name this workgroup's part of ``pieces`` among ``workgroups``: ``FIRST`` up to ``LAST``.
 
-        What was written before is the kernel's *head*: it must not depend on the item.
+        What was written before is the kernel's *preamble*: it must not depend on the workgroup.
         """
         self._head = len(self._open[0])
         each, left = divmod(pieces, workgroups)
-        own = Index(
-            {Axis("item", workgroups): 1}
-        )  # of a single item too: its number is nobody's guess
-        for variable, item in ((FIRST, own), (LAST, own + 1)):
-            more = Apply(I32, "min", Coordinate(I32, item), Const(I32, left))
-            place = item * each + (as_index(more, 0, left) if left else 0)
+        # of a single workgroup too: its number is nobody's guess
+        own = Index({Axis("item", workgroups): 1})
+        for variable, number in ((FIRST, own), (LAST, own + 1)):
+            more = Apply(I32, "min", Coordinate(I32, number), Const(I32, left))
+            place = number * each + (as_index(more, 0, left) if left else 0)
             self.let(Coordinate(I32, place), variable.name)
         return FIRST, LAST
 
     def body(self) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
-        """What is the same for every item, and what each item does."""
+        """The preamble, which is the same for every workgroup, and the body that each does."""
         (all,) = self._open
         arrays = (Array(name, *what, shared=True) for name, what in self._arrays.items())
         return (*arrays, *all[: self._head]), tuple(all[self._head :])
@@ -194,11 +193,11 @@ class Statements:
         self._scopes[-1][key] = value
         return value
 
-    # --- arrays and groups ---
+    # --- arrays and workgroups ---
 
     @property
     def workgroup(self) -> WorkgroupPrimitives:
-        """How the dialect spells groups."""
+        """How the dialect spells workgroups."""
         assert self.dialect.workgroup is not None, f"{self.dialect.name} has no work-groups"
         return self.dialect.workgroup
 
@@ -214,7 +213,7 @@ class Statements:
         return sum(-(-size // 16) * 16 for size in sizes)
 
     def shared(self, dtype: DType, size: int) -> str:
-        """Declare an array that the members of a group share; returns its name."""
+        """Declare an array that the threads of a workgroup share; returns its name."""
         name = self.name("shared")
         self._arrays[name] = dtype, size
         return name
@@ -229,12 +228,12 @@ class Statements:
         return name
 
     def barrier(self) -> None:
-        """All members arrive, and see what the others wrote. Every member must come here."""
+        """All threads arrive, and see what the others wrote. Every thread must come here."""
         self.emit(Barrier())
 
 
 def _with_otherwise(before: If, rest: tuple[Statement, ...]) -> If:
-    """The last condition of a chain with another side."""
+    """The last condition of an *else if* sequence, with another side."""
     if before.otherwise is None:
         return before._replace(otherwise=rest)
     (inner,) = before.otherwise

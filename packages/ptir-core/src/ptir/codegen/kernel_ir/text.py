@@ -41,19 +41,18 @@ T = TypeVar("T")
 
 
 class Body(NamedTuple):
-    """All that a kernel's text says: what ``kernel.Code`` holds."""
+    """All that a kernel's text says: what ``KernelCode`` holds."""
 
     arguments: tuple[Argument, ...]
-    head: Block
-    each: Block
+    preamble: Block
+    body: Block
 
 
 def printed(kernel: Body) -> str:
-    """A kernel: a line per argument, then what is the same for all items, and what each does."""
+    """A kernel: a line per argument, the preamble, the same for all workgroups, and the body."""
     arguments = (f"argument {_fields(one, 0)}" for one in kernel.arguments)
-    return "\n".join(
-        (*arguments, f"head {_block(kernel.head, 0)}", f"each {_block(kernel.each, 0)}")
-    )
+    preamble, body = _block(kernel.preamble, 0), _block(kernel.body, 0)
+    return "\n".join((*arguments, f"preamble {preamble}", f"body {body}"))
 
 
 def line(statement: nodes.Statement) -> str:
@@ -219,13 +218,13 @@ class KernelReader(Reader):
         arguments: list[Argument] = []
         while self.accept("argument"):
             arguments.append(self.record(Argument))
-        self.expect("head")
-        head = self.block()
-        self.expect("each")
-        each = self.block()
+        self.expect("preamble")
+        preamble = self.block()
+        self.expect("body")
+        body = self.block()
         if self.token.kind != "end":
             raise self.expected("the end of the text behind the kernel")
-        return Body(tuple(arguments), head, each)
+        return Body(tuple(arguments), preamble, body)
 
     def block(self) -> Block:
         """Statements in braces."""

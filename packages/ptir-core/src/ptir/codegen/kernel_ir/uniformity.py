@@ -1,9 +1,9 @@
-"""What members of a group have in common, and what they may do only together.
+"""What threads of a workgroup have in common, and what they may do only together.
 
 What comes in: a value, or the place of a statement, with the scopes around it. What goes out:
-whether members may differ in it, or a sentence on members that would wait for others in vain. What
-is computed from a member's number is *varying*: a barrier, an exchange of values or a matrix
-instruction under a condition or in a loop of that kind would wait for members that never come.
+whether threads may differ in it, or a sentence on threads that would wait for others in vain. What
+is computed from a thread's number is *varying*: a barrier, an exchange of values or a matrix
+instruction under a condition or in a loop of that kind would wait for threads that never come.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ptir.codegen.kernel_ir.values import CHILDREN, FetchAdd, Node, Poll, Shuffl
 
 
 def varies(scopes: Scopes, *values: Node) -> bool:
-    """Whether members may find different values in any of these."""
+    """Whether threads may find different values in any of these."""
     return any(_varies(scopes, one) for one in values)
 
 
@@ -30,8 +30,8 @@ def _varies(scopes: Scopes, one: Node) -> bool:
 
 
 def apart(scopes: Scopes, workgroup_size: int, what: str) -> Iterator[str]:
-    """Why members cannot do something together here."""
+    """Why threads cannot do something together here."""
     if workgroup_size == 1:
-        yield f"{what} stands in a kernel that is not one of groups"
+        yield f"{what} stands in a kernel that is not one of workgroups"
     elif scopes.diverged:
-        yield f"{what} stands where only some members may come"
+        yield f"{what} stands where only some threads may come"

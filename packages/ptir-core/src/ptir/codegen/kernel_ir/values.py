@@ -102,14 +102,14 @@ class ReduceLanes(Expr):
 
 
 class ShuffleXor(Expr):
-    """A variable as it is in the member of the subgroup whose number differs in one bit."""
+    """A variable as it is in the thread of the subgroup whose number differs in one bit."""
 
     __slots__ = ("bit", "of")
     of: Var
     bit: int
 
     def __new__(cls, of: Var, bit: int) -> ShuffleXor:
-        """``of`` in the member whose number differs by ``bit``, a power of two."""
+        """``of`` in the thread whose number differs by ``bit``, a power of two."""
         made, new = cls._interned(of.dtype, of, bit)
         if new:
             made.of, made.bit, made.axes = of, bit, NO_AXES

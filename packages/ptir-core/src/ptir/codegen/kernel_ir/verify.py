@@ -4,7 +4,7 @@ What comes in: a kernel's statements and arguments. What goes out: every rule th
 where it does first (``faults``). ``CHECKS`` has a row per statement and ``VALUES`` one per
 expression: each goes through its parts, and asks the modules of the rules' subjects. Types that go
 together are in ``signatures.py``, names in ``scopes.py``, memories and their ends in
-``memories.py``, where numbers lie in ``ranges.py``, and what members do together in
+``memories.py``, where numbers lie in ``ranges.py``, and what threads do together in
 ``uniformity.py``.
 """
 
@@ -55,32 +55,32 @@ class Fault:
 
 
 class _Verifier:
-    """A walk through one kernel."""
+    """One pass over a kernel: the scopes at the node at hand, and the faults found so far."""
 
     def __init__(self, memories: Memories, workgroup_size: int, lanes: int) -> None:
         begun = [Var(I32, "item")] + [Var(I32, "member")] * (workgroup_size > 1)
         self.scopes = Scopes(*(Known(v, False, v.name == "member") for v in begun))
-        self.memories, self.members, self.lanes = memories, workgroup_size, lanes
+        self.memories, self.workgroup_size, self.lanes = memories, workgroup_size, lanes
         self._statement: nodes.Statement | None = None
         self.found: dict[str, Fault] = {}
 
     def wrong(self, *rules: str) -> None:
-        """Note rules that are broken, each once."""
+        """Record rules that are broken, each once."""
         for said in rules:
             self.found.setdefault(said, Fault(said, self._statement))
 
     def block(self, statements: Statements) -> None:
-        """Statements in order."""
+        """Check statements, in order."""
         for one in statements:
             self._statement = one
             CHECKS[type(one)](self, one)
 
     def together(self, what: str) -> None:
-        """Something that all members of a group do together."""
-        self.wrong(*apart(self.scopes, self.members, what))
+        """Check that all threads of the workgroup do ``what`` together."""
+        self.wrong(*apart(self.scopes, self.workgroup_size, what))
 
     def declare(self, known: Known) -> None:
-        """A name from here on."""
+        """Make a name known from here on; it must be new in its block."""
         if known.variable.name in self.scopes.blocks[-1]:
             self.wrong(f"{known.variable.name} is declared twice in a block")
         self.scopes.declare(known)
@@ -88,24 +88,24 @@ class _Verifier:
     # --- values ---
 
     def value(self, one: Node) -> None:
-        """A value, an index or a term of one is computed, of its parts."""
+        """Check a value, an index or a term of one, its parts first."""
         for part in CHILDREN[type(one)](one):
             self.value(part)
         if rule := VALUES.get(type(one)):
             rule(self, one)
 
     def scalar(self, expr: Expr, dtype: DType, what: str) -> None:
-        """An expression that must be one value of a type."""
+        """Check an expression that must be one value of a type."""
         self.single(expr, dtype, what)
         self.value(expr)
 
     def single(self, expr: Expr, dtype: DType, what: str) -> None:
-        """Something must be one value of a type."""
+        """Check that an expression is one value of a type."""
         if expr.wide or expr.dtype != dtype:
             self.wrong(f"{what} is {shown(expr)}; it must be {dtype}")
 
     def read(self, variable: Var) -> None:
-        """A variable is read."""
+        """Check that a variable is read as it is declared."""
         known = self.scopes[variable.name]
         if known is None:
             self.wrong(f"{variable.name} is read and not declared")
@@ -114,7 +114,7 @@ class _Verifier:
             self.wrong(f"{variable.name} is declared as {was} and read as {now}")
 
     def axis(self, axis: Axis) -> None:
-        """A loop variable is read, which an index takes for below the size of its loop."""
+        """Check a loop variable, which an index takes for below the size of its loop."""
         self.read(Var(I32, axis.name))
         known = self.scopes[axis.name]
         if known and known.counted and known.range and known.range[1] >= axis.size:
@@ -122,17 +122,17 @@ class _Verifier:
             self.wrong(f"{axis.name} goes up to {last}, and is taken for below {axis.size}")
 
     def dynamic(self, one: Dynamic) -> None:
-        """A value in an index."""
+        """Check that a value in an index is one integer."""
         if one.value.wide or not one.value.dtype.is_integer:
             self.wrong(f"an index holds {shown(one.value)}; it must be one integer")
 
     def lane(self, expr: Lane) -> None:
-        """One lane."""
+        """Check that there is the lane that is read."""
         if not expr.of.wide or not 0 <= expr.number < self.lanes:
             self.wrong(f"lane {expr.number} of {shown(expr.of)}, which has {self.lanes} lanes")
 
     def gathered(self, expr: Gather) -> None:
-        """A scalar per lane."""
+        """Check that each lane gets one scalar of the type."""
         if len(expr.parts) != self.lanes:
             self.wrong(f"{len(expr.parts)} scalars are gathered into {self.lanes} lanes")
         for one in expr.parts:
@@ -140,26 +140,26 @@ class _Verifier:
                 self.wrong(f"{shown(one)} is gathered into {expr.dtype}")
 
     def exchanged(self, expr: ShuffleXor) -> None:
-        """A value of another member."""
+        """Check that a value is exchanged by all threads, across one bit of their number."""
         self.together("an exchange of values")
-        if expr.bit < 1 or expr.bit & (expr.bit - 1) or expr.bit >= self.members:
-            self.wrong(f"members exchange across {expr.bit}: no power of two below their number")
+        if expr.bit < 1 or expr.bit & (expr.bit - 1) or expr.bit >= self.workgroup_size:
+            self.wrong(f"threads exchange across {expr.bit}: no power of two below their number")
 
     def touched(
         self, memory: str, dtype: DType, at: Index, count: int = 1, written: bool = False
     ) -> None:
-        """Elements of a memory are read or written."""
+        """Check that elements that are read or written lie in their memory."""
         self.wrong(*self.memories.touched(self.scopes, memory, dtype, at, count, written))
 
     def written(self, memory: str, dtype: DType, at: Index, count: int = 1) -> None:
-        """A statement writes elements of a memory."""
+        """Check elements that a statement writes, and where."""
         self.touched(memory, dtype, at, count, written=True)
         self.value(at)
 
     # --- variables ---
 
     def declared(self, one: nodes.Declare) -> None:
-        """Variables that change."""
+        """Check variables that change, and what they begin with."""
         if one.values and len(one.values) != len(one.variables):
             self.wrong(f"{len(one.variables)} variables begin with {len(one.values)} values")
         for place, variable in enumerate(one.variables):
@@ -171,7 +171,7 @@ class _Verifier:
             self.declare(Known(variable, True, varies(self.scopes, *values)))
 
     def let(self, one: nodes.Let) -> None:
-        """A variable that does not change."""
+        """Check a variable that does not change, and what it holds."""
         name, value = one.variable.name, one.value
         if not fits(one.variable, value):
             self.wrong(f"{name} is {shown(one.variable)} and holds {shown(value)}")
@@ -180,7 +180,7 @@ class _Verifier:
         self.declare(Known(one.variable, False, varying, within))
 
     def assigned(self, one: nodes.Assign) -> None:
-        """A variable changes."""
+        """Check that a variable may change, and that the value fits it."""
         self.value(one.value)
         name, known = one.variable.name, self.scopes[one.variable.name]
         if known is None:
@@ -195,7 +195,7 @@ class _Verifier:
     # --- memory ---
 
     def stored(self, one: nodes.Store) -> None:
-        """Elements are written."""
+        """Check that the value of a store fits the memory."""
         self.value(one.value)
         element = self.memories.element(one.memory, one.dtype, written=True)
         if not is_alike(one.value.dtype, element):
@@ -204,42 +204,42 @@ class _Verifier:
         self.written(one.memory, one.dtype, one.at, count)
 
     def words(self, one: nodes.LoadWords) -> None:
-        """16 bytes are named."""
+        """Check 16 bytes that are loaded under a name."""
         self.memories.words.add(one.name)
         self.sixteen(one.memory, one.dtype, one.at, 4, written=False)
 
     def words_stored(self, one: nodes.StoreWords) -> None:
-        """16 bytes are written."""
+        """Check 16 bytes that are written as words."""
         for word in one.words:
             self.scalar(word, U32, "a word of 16 bytes")
         self.sixteen(one.memory, one.dtype, one.at, len(one.words), written=True)
 
     def copied(self, one: nodes.AsyncCopy) -> None:
-        """16 bytes to shared memory."""
+        """Check both ends of a copy of 16 bytes to shared memory."""
         self.sixteen(one.array, U32, one.to, 4, written=True)
         self.sixteen(one.memory, U32, one.at, 4, written=False)
 
     def sixteen(self, memory: str, dtype: DType, at: Index, count: int, written: bool) -> None:
-        """16 bytes are read or written."""
+        """Check that 16 bytes lie in their memory, at an address that 16 divides."""
         self.wrong(*self.memories.uneven(memory, dtype, at))
         self.touched(memory, dtype, at, count, written)
         self.value(at)
 
     def bits_stored(self, one: nodes.StorePacked) -> None:
-        """Bits of a word change."""
+        """Check that mask and bits are words, and the word that they change."""
         for word in (one.mask, one.bits):
             self.scalar(word, U32, "the bits of a word")
         self.written(one.memory, U32, one.at)
 
     def announced(self, one: nodes.Signal) -> None:
-        """A counter grows."""
+        """Check what a counter grows by, and where it is."""
         self.scalar(one.by, I32, "what a counter grows by")
         self.written(one.memory, I32, one.at)
 
     # --- blocks ---
 
     def counted(self, one: nodes.For) -> None:
-        """A counted loop."""
+        """Check a counted loop: its ends, its step and its body."""
         for one_end in (one.first, one.end):
             self.scalar(one_end, I32, "an end of a loop")
         if one.step < 1:
@@ -252,7 +252,7 @@ class _Verifier:
         self._loop(variable, None, varying, one.body)
 
     def turned(self, one: nodes.While) -> None:
-        """Any other loop."""
+        """Check any other loop: its condition, what follows an iteration, and its body."""
         begin = one.variable if one.first is None else one.first
         self.value(begin)
         varying = varies(self.scopes, begin)
@@ -279,7 +279,7 @@ class _Verifier:
                 self.block(body)
 
     def branched(self, one: nodes.If) -> None:
-        """A condition."""
+        """Check a condition and both its sides."""
         self.scalar(one.condition, BOOL, "a condition")
         varying = varies(self.scopes, one.condition)
         with self.scopes.nested(varying):
@@ -289,7 +289,7 @@ class _Verifier:
             self.block(one.otherwise or ())
 
     def switched(self, one: nodes.Switch) -> None:
-        """One of several bodies."""
+        """Check the number that chooses a body, and all bodies."""
         self.scalar(one.value, I32, "the number of a body")
         varying = varies(self.scopes, one.value)
         if len(set(one.numbers)) != len(one.bodies):
@@ -299,20 +299,20 @@ class _Verifier:
                 self.block(body)
 
     def scoped(self, one: nodes.Scope) -> None:
-        """A block."""
+        """Check a block, whose names end with it."""
         with self.scopes.nested():
             self.block(one.body)
 
     def left(self, one: nodes.Break) -> None:
-        """A loop is left."""
+        """Check that there is a loop to leave."""
         if not self.scopes.loops:
             self.wrong("a break stands in no loop")
 
     # --- phases and matrices ---
 
     def called(self, one: nodes.Call) -> None:
-        """A phase is called."""
-        self.scalar(one.items, I32, "the items of a phase")
+        """Check the counters and the addresses that a phase is called with."""
+        self.scalar(one.items, I32, "the workgroups of a phase")
         self.written(one.memory, I32, one.at)
         self.value(one.first)
         if one.addresses not in self.memories.addresses:
@@ -321,14 +321,14 @@ class _Verifier:
             self.wrong(f"{one.function} takes {len(one.dtypes)} or {len(one.written)} buffers")
 
     def gathering(self, one: nodes.LoadMatrices) -> None:
-        """Matrices out of shared memory."""
+        """Check that matrices are loaded by all threads, from shared memory into variables."""
         self.together("a gather of matrices")
         self.touched(one.array, U32, one.at)
         self.value(one.at)
         self._filled(one.variables)
 
     def multiplied(self, one: nodes.Mma) -> None:
-        """A matrix instruction."""
+        """Check that a matrix instruction is done by all threads, on variables."""
         self.together("a matrix instruction")
         for variable in (*one.left, *one.right):
             self.read(variable)
@@ -364,7 +364,7 @@ CHECKS: Final[Mapping[type, Callable[[_Verifier, Any], None]]] = {
     nodes.Let: _Verifier.let,
     nodes.Declare: _Verifier.declared,
     nodes.Assign: _Verifier.assigned,
-    nodes.Array: lambda v, s: v.wrong(*v.memories.array(s, v.members)),
+    nodes.Array: lambda v, s: v.wrong(*v.memories.array(s, v.workgroup_size)),
     nodes.Store: _Verifier.stored,
     nodes.LoadWords: _Verifier.words,
     nodes.StoreWords: _Verifier.words_stored,

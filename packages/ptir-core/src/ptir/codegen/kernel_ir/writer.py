@@ -55,7 +55,7 @@ class Writer(Statements):
         self._ahead[value] = nbytes
 
     def body(self) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
-        """What is the same for every item, and what each item does."""
+        """The preamble, which is the same for every workgroup, and the body that each does."""
         assert not self._run_stores, f"stores of 16 bytes left half done: {self._run_stores}"
         return super().body()
 

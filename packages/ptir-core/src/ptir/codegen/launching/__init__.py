@@ -1,5 +1,5 @@
 """Running: memory, steps and launches.
 
-What comes in: a recipe, and handles. What goes out: results, queued. Loops and conditions are
-walked by the host (``control``).
+What comes in: an artifact, and handles. What goes out: results, queued. Loops and conditions are
+run by the host (``control``).
 """

@@ -1,9 +1,9 @@
 """Programs with control flow: straight-line blocks become kernels, the host chooses among them.
 
 A block is cut at its conds, whiles and scans; what lies between is compiled like any program. The
-host reads the flag of a cond and of every turn of a while (counted as ``host_syncs``); a scan runs
-its region a known number of times and reads nothing. With ``check_indices`` a block is also cut in
-front of every op that has indices to look at.
+host reads the flag of a cond and of every iteration of a while (counted as ``host_syncs``); a scan
+runs its region a known number of times and reads nothing. With ``check_indices`` a block is also
+cut in front of every op that has indices to look at.
 """
 
 from __future__ import annotations
@@ -162,26 +162,26 @@ def _cond(instruction: Instruction, host: Host) -> Called:
 
 
 def _with_condition(instruction: Instruction, host: Host) -> Called:
-    """A while that reads its flag before every turn."""
-    condition, turn = (HostBlock(region, host) for region in instruction.regions)
+    """A while that reads its flag before every iteration."""
+    condition, body = (HostBlock(region, host) for region in instruction.regions)
 
     def loop(*state: Handle) -> tuple[Handle, ...]:
         while bool(host.read(condition(*state)[0])):
-            state = turn(*state)
+            state = body(*state)
         return state
 
     return loop
 
 
-def _with_trip_count(turns: int) -> Loop:
-    """Whiles whose number of turns is known: their condition is never computed."""
+def _with_trip_count(count: int) -> Loop:
+    """Whiles whose number of iterations is known: their condition is never computed."""
 
     def counted(instruction: Instruction, host: Host) -> Called:
-        turn = HostBlock(instruction.regions[1], host)
+        body = HostBlock(instruction.regions[1], host)
 
         def loop(*state: Handle) -> tuple[Handle, ...]:
-            for _ in range(turns):
-                state = turn(*state)
+            for _ in range(count):
+                state = body(*state)
             return state
 
         return loop
@@ -190,7 +190,7 @@ def _with_trip_count(turns: int) -> Loop:
 
 
 def _scan(types: Sequence[TensorType], instruction: Instruction, host: Host) -> Called:
-    """The scan's decomposition: a while, which turns as often as there are rows."""
+    """The scan's decomposition: a while with an iteration for each row."""
     inputs = [source(type) for type in types]
     decomposition = OPS["scan"].decomposition
     assert decomposition is not None

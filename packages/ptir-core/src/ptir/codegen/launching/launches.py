@@ -2,7 +2,7 @@
 
 Everything that can be settled at compile time is: kernel objects, sizes, arena parts, constants.
 A replay binds only the inputs and outputs that changed since the last one and queues the steps. A
-device that walks lists of launches by itself (``KernelDevice.record``) gets them all in one call.
+device with command buffers (``KernelDevice.record``) gets them all in one call.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class KernelProgram(Executable):
         sharing: str = "",
         apart: Apart | None = None,
     ) -> None:
-        """``counts`` say how many steps each worker does in each phase of a shared program.
+        """``counts`` say how many steps each worker does in each phase of a partitioned program.
 
-        ``sharing`` says how workers share it, or why they do not; ``apart`` gives the same program
+        ``sharing`` says how it is partitioned, or why it is not; ``apart`` gives the same program
         with every kernel launched by itself, and what is in it.
         """
         self.program = program
         self._device, self._pool, self._stats = device, pool, stats
         self._steps = tuple(steps)
-        self._walk = _in_one_call(device, self._steps, counts)
-        self._turns = device.runs_per_call
+        self._commands = _in_one_call(device, self._steps, counts)
+        self._most_runs = device.runs_per_call
         self._made_types, self._results_of = _outputs_of(program, outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
         self._kernels = sum(step.launches for step in steps)
@@ -121,9 +121,9 @@ class KernelProgram(Executable):
 
     def _queue(self) -> None:
         """Queue every step as it is bound now."""
-        if self._walk is not None:
-            self._walk.bind_slot(0)
-            self._walk.submit(1)
+        if self._commands is not None:
+            self._commands.bind_slot(0)
+            self._commands.submit(1)
             return
         for step in self._steps:
             step.run()
@@ -131,9 +131,9 @@ class KernelProgram(Executable):
     def repeat(
         self, inputs: Sequence[Handle], feeds: Feeds, turns: int, keep: int
     ) -> tuple[list[Handle], tuple[Handle, ...]]:
-        """Runs in a row, in one call where the device takes as many turns at once."""
-        walk = self._walk
-        if walk is None or turns > self._turns:
+        """Runs in a row, in one call where the device takes as many at once."""
+        commands = self._commands
+        if commands is None or turns > self._most_runs:
             return repeat_by_runs(self.run, inputs, feeds, turns, keep)
         self._pool.check(inputs)
         given, size = list(inputs), len(self._made_types)
@@ -151,22 +151,22 @@ class KernelProgram(Executable):
                     own = new[turn * size : (turn + 1) * size]
                     made.append(self._results_of((*given, *own)))
                     self._bind_results(made[-1])
-                    walk.bind_slot(turn)
-                walk.submit(turns)
+                    commands.bind_slot(turn)
+                commands.submit(turns)
             finally:
                 self._let_go()
             self._stats.kernels_launched += self._kernels * turns
         return [outputs[keep] for outputs in made], made[-1]
 
     def _layout(self, turns: int) -> Layout:
-        """How the outputs of so many turns are allocated."""
+        """How the outputs of so many runs are allocated."""
         if turns not in self._layouts:
             types, alignment = self._made_types * turns, self._device.traits.alignment
             self._layouts[turns] = Layout.of(types, alignment)
         return self._layouts[turns]
 
     def _feed(self, given: list[Handle], outputs: Sequence[Handle], feeds: Feeds) -> None:
-        """Give the next turn what the last one made: most of it is where it was."""
+        """Give the next run what the last one made: most of it is where it was."""
         for into, out in feeds:
             if given[into] is not outputs[out]:
                 given[into] = outputs[out]

@@ -23,7 +23,7 @@ class Step(ABC):
     holds = False
     """Whether it keeps what it is bound to, so that it must be bound to nothing after a run."""
     launched: tuple[Any, int, int] | None = None
-    """The kernel, its items and the members of an item, where that is all there is to it."""
+    """The kernel, its workgroups and their size, where that is all there is to it."""
 
     @abstractmethod
     def places(self) -> Sequence[BufferSlot]:
@@ -43,7 +43,7 @@ class Step(ABC):
 
 
 class Launch(Step):
-    """A kernel, its number of items and the members of an item."""
+    """A kernel, the number of its workgroups and their size."""
 
     launches = 1
 
@@ -56,11 +56,8 @@ class Launch(Step):
         workgroup_size: int = 1,
     ) -> None:
         self._device = device
-        self.launched = self._kernel, self._items, self._members = (
-            kernel,
-            workgroups,
-            workgroup_size,
-        )
+        self._kernel, self._sizes = kernel, (workgroups, workgroup_size)
+        self.launched = kernel, workgroups, workgroup_size
         self._parts = parts
         self._places = [part.place for part in parts]
 
@@ -80,7 +77,7 @@ class Launch(Step):
 
     def run(self) -> None:
         """Queue the kernel."""
-        self._device.launch(self._kernel, self._items, self._members)
+        self._device.launch(self._kernel, *self._sizes)
 
 
 class Transfer(Step):
@@ -122,7 +119,7 @@ class Transfer(Step):
 
 
 def step_of(device: KernelDevice, built: Any, command: Command) -> Step:
-    """The step of a call, still unbound; ``built`` is the recipe's source file."""
+    """The step of a command, still unbound; ``built`` is the artifact's source file."""
     if command.kernel:
         kernel = device.kernel(built, command.kernel, len(command.parts))
         return Launch(device, kernel, command.workgroups, command.parts, command.workgroup_size)

@@ -54,7 +54,7 @@ class Bindings(Rewriter):
         return bits(one.dtype, Read(U32, JOINED, at))
 
     def stored(self, one: nodes.Store) -> None:
-        """The same."""
+        """A store to the buffer of several."""
         if one.memory not in self._number:
             super().stored(one)
             return
@@ -63,7 +63,7 @@ class Bindings(Rewriter):
         self.emit(nodes.Store(U32, JOINED, at, value))
 
     def bits_stored(self, one: nodes.StorePacked) -> None:
-        """The same."""
+        """A store of bits to the buffer of several."""
         if one.memory not in self._number:
             super().bits_stored(one)
             return
@@ -112,6 +112,6 @@ def layout(body: Body, names: tuple[str, ...]) -> tuple[Binding, ...]:
 
 
 def remaining(body: Body, most: int) -> list[str]:
-    """That there are too many."""
+    """How many buffers there are, if too many."""
     count = len(body.arguments)
     return [f"{count} buffers, of which {most} are allowed"] if most and count > most else []

@@ -30,7 +30,7 @@ WRAPPING: Final[dict[str, Callable[..., int]]] = {
 
 
 class Constants(Rewriter):
-    """Folds them."""
+    """Folds ops of literals into literals."""
 
     def applied(self, one: Apply) -> Expr:
         """A literal where all operands are."""

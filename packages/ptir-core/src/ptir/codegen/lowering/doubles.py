@@ -19,5 +19,5 @@ def without(body: Body) -> Body:
 
 
 def remaining(body: Body) -> list[str]:
-    """Where f64 stands."""
+    """Where f64 still stands."""
     return found(body, F64)

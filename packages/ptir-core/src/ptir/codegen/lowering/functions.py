@@ -22,7 +22,7 @@ SIZE, INFINITY = 0x7FFFFFFF, 0x7F800000
 
 
 class Functions(Rewriter):
-    """f32 functions written out."""
+    """Writes out functions of f32."""
 
     def applied(self, one: Apply) -> Expr:
         """An op of the table, or the op itself."""
@@ -179,7 +179,7 @@ WRITTEN: Final[dict[str, Callable[..., Expr]]] = {
 
 
 def without(body: Body) -> Body:
-    """Functions of f32 in terms of others."""
+    """The kernel with functions of f32 in terms of others."""
     return Functions(body).rewritten()
 
 

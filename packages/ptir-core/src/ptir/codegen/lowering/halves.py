@@ -125,7 +125,7 @@ def _from_half(held: Expr) -> Expr:
 
 
 def without(body: Body) -> Body:
-    """f32 in registers, integers in memory."""
+    """The kernel with f32 for narrow floats in variables, and their bits in memory."""
     return Halves(body).rewritten()
 
 

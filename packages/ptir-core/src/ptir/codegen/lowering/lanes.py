@@ -9,7 +9,7 @@ from ptir.errors import UnsupportedError
 
 
 class Lanes(Rewriter):
-    """One lane of everything."""
+    """Makes scalars of values that are one lane wide."""
 
     def variable(self, one: Var) -> Var:
         """A scalar variable."""

@@ -31,14 +31,14 @@ ZERO: Final = Pair(word(0), word(0))
 
 
 class Longs(Rewriter):
-    """Pairs in registers and in memory."""
+    """Makes pairs of words of 64-bit integers, in variables and in memory."""
 
     types: ClassVar = {I64: U32, U64: U32}
 
     # --- statements ---
 
     def lets(self, one: nodes.Let) -> None:
-        """Two names."""
+        """A variable of two words as two variables."""
         if one.variable.dtype not in LONG:
             super().lets(one)
             return
@@ -46,7 +46,7 @@ class Longs(Rewriter):
             self.emit(nodes.Let(variable, value))
 
     def declared(self, one: nodes.Declare) -> None:
-        """Twice as many."""
+        """Variables of two words as two each."""
         if one.variables[0].dtype not in LONG:
             super().declared(one)
             return
@@ -64,7 +64,7 @@ class Longs(Rewriter):
             self.emit(nodes.Assign(variable, value))
 
     def array(self, one: nodes.Array) -> None:
-        """Twice as long."""
+        """An array of twice as many words."""
         if one.dtype in LONG:
             self.arrays[one.name] = one
             self.emit(one._replace(dtype=U32, size=2 * one.size))
@@ -72,7 +72,7 @@ class Longs(Rewriter):
             super().array(one)
 
     def stored(self, one: nodes.Store) -> None:
-        """Two words."""
+        """A store of two words."""
         if one.dtype not in LONG:
             super().stored(one)
             return
@@ -88,8 +88,8 @@ class Longs(Rewriter):
         begun = () if one.first is None else (nodes.Declare((one.variable,), (one.first,)),)
         leave = nodes.If(Apply(BOOL, "not", one.condition), (nodes.Break(),))
         body = (leave, *one.body, nodes.Assign(one.variable, one.after))
-        turn = Var(BOOL, self.name())
-        loop = nodes.While(turn, Const(BOOL, 1), turn, turn, body, one.rolled)
+        again = Var(BOOL, self.name())
+        loop = nodes.While(again, Const(BOOL, 1), again, again, body, one.rolled)
         self.scoped(nodes.Scope((*begun, loop)))
 
     def _held(self, value: Expr) -> Expr:
@@ -181,7 +181,7 @@ class Longs(Rewriter):
         )
 
     def _float(self, of: DType, value: Pair) -> Expr:
-        """The nearest f32: digits moved to the top of a word, the lost ones noted in its last."""
+        """The nearest f32: digits moved to the top of a word, the lost ones marked in its last."""
         below: Expr | None = None
         if of.kind == "int":
             below = self.let(test("lt", bits(I32, value.high), Const(I32, 0)))
@@ -213,13 +213,13 @@ class Longs(Rewriter):
         return self.less(ZERO, a)
 
     def more(self, a: Pair, b: Pair) -> Pair:
-        """The sum."""
+        """The sum of two pairs."""
         low = self.let(op("add", a.low, b.low))
         carried = choose(test("lt", low, a.low), word(1), word(0))
         return Pair(low, op("add", op("add", a.high, b.high), carried))
 
     def less(self, a: Pair, b: Pair) -> Pair:
-        """The difference."""
+        """The difference of two pairs."""
         borrowed = choose(test("lt", a.low, b.low), word(1), word(0))
         high = op("sub", op("sub", a.high, b.high), borrowed)
         return Pair(op("sub", a.low, b.low), high)
@@ -374,7 +374,7 @@ PAIRS: Final[dict[type, Callable[[Longs, Expr], Pair]]] = {
 
 
 def without(body: Body) -> Body:
-    """Pairs of words."""
+    """The kernel with pairs of words for 64-bit integers."""
     return Longs(body).rewritten()
 
 

@@ -21,7 +21,7 @@ NUMBERS: Final = frozenset(("bits", "convert"))
 
 
 class Masks(Rewriter):
-    """Truth values."""
+    """Makes bytes in memory of truth values."""
 
     def memory(self, dtype: DType) -> DType:
         """A byte."""

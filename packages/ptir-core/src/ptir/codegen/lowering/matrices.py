@@ -1,4 +1,4 @@
-"""No matrix instructions and no copies behind the back of a group: such kernels are refused.
+"""No matrix instructions and no asynchronous copies: such kernels are refused.
 
 They are written only where a dialect offers them (``WorkgroupPrimitives.mma``).
 """
@@ -26,8 +26,8 @@ def without(body: Body) -> Body:
     """The kernel as it is; raises ``UnsupportedError`` where it holds any."""
     if kinds := remaining(body):
         raise UnsupportedError(
-            f"the language has no {kinds[0]}: leave `matrices` and `exchange` of"
-            " `Dialect.together` empty, so that no kernel is written with it"
+            f"the language has no {kinds[0]}: leave `mma` and `shuffle_xor` of"
+            " `Dialect.workgroup` empty, so that no kernel is written with it"
         )
     return body
 

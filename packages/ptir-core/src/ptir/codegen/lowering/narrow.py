@@ -2,9 +2,9 @@
 
 A value always is what its own type says: whatever may overflow is cut to its bits again. An element
 in memory is a part of a word. Reading takes the word apart; writing changes the bits of the element
-alone (``StorePacked``), because the neighbours in the word may be another item's: families hand out
-elements, not words, and an atomic *and* and *or* of two disjoint parts of a word give both, in any
-order. In an array that a member has to itself the word is put together and written.
+alone (``StorePacked``), because the neighbours in the word may be another workgroup's: families
+distribute elements, not words, and an atomic *and* and *or* of two disjoint parts of a word give
+both, in any order. In an array that a thread has to itself the word is put together and written.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ KEPT: Final = frozenset(("and", "or", "xor", "max", "min", "select", "rem", "shi
 
 
 class Narrow(Rewriter):
-    """32 bits in registers, words in memory."""
+    """Makes 32-bit integers of narrow ones in variables, and words of them in memory."""
 
     types: ClassVar = {I8: I32, I16: I32, U8: U32, U16: U32}
 
     def memory(self, dtype: DType) -> DType:
-        """Words."""
+        """Words, whatever integers lie in them."""
         return U32 if dtype in NARROW else dtype
 
     def applied(self, one: Apply) -> Expr:
@@ -119,7 +119,7 @@ def _ends(dtype: DType) -> tuple[int, int]:
 
 
 def without(body: Body) -> Body:
-    """Integers of 32 bits, and words in memory."""
+    """The kernel with integers of 32 bits, in memory too."""
     return Narrow(body).rewritten()
 
 

@@ -16,10 +16,10 @@ INFINITY = 0x7F800000
 
 
 class Numbers(Rewriter):
-    """Questions about bits."""
+    """Asks about bits where NaN and zeros of both signs matter."""
 
     def applied(self, one: Apply) -> Expr:
-        """The same, or what it asks."""
+        """A scalar op; comparisons with itself and additions of zero by the operand's bits."""
         args = tuple(map(self.expr, one.args))
         if _asks(one):
             size = op("and", bits(U32, self.let(args[0])), word(SIZE))
@@ -47,7 +47,7 @@ def _is_zero(expr: Expr) -> bool:
 
 
 def without(body: Body) -> Body:
-    """NaN and zeros by their bits."""
+    """The kernel with NaN and zeros told by their bits."""
     return Numbers(body).rewritten()
 
 

@@ -7,18 +7,18 @@ from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
 
 
 class Prefetches(Rewriter):
-    """Drops them."""
+    """Leaves prefetches out."""
 
     def fetched(self, one: nodes.Prefetch) -> None:
-        """Nothing."""
+        """Nothing is put in its place."""
 
 
 def without(body: Body) -> Body:
-    """The same without hints."""
+    """The kernel without prefetches."""
     return Prefetches(body).rewritten()
 
 
 def remaining(body: Body) -> list[str]:
-    """The memories that are fetched ahead."""
+    """The memories that are still prefetched."""
     seen = Seen(body).statements
     return sorted({f"{s.memory} is fetched ahead" for s in seen if isinstance(s, nodes.Prefetch)})

@@ -18,7 +18,7 @@ from ptir.types import U32, DType
 
 
 class Reinterpreted(Rewriter):
-    """One type a memory."""
+    """Gives each memory one type."""
 
     def __init__(self, body: Body) -> None:
         super().__init__(body)
@@ -83,7 +83,7 @@ def used(body: Body) -> dict[str, set[DType]]:
 
 
 def without(body: Body) -> Body:
-    """One type a memory, and no addresses."""
+    """The kernel with one type for each memory, and no addresses in variables."""
     return Reinterpreted(body).rewritten()
 
 

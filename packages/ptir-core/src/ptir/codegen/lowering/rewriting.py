@@ -1,4 +1,4 @@
-"""A pass as a walk: every node is made anew of its rewritten parts; a pass says what it changes.
+"""A pass over a kernel: nodes are made anew of rewritten parts; each pass says what it changes.
 
 What a pass needs computed in front of a statement it ``emit``s: names for parts that are used
 several times, or loops. Expressions are rewritten in the order in which they would be computed.
@@ -69,7 +69,7 @@ class Rewriter:
     # --- what stands in front ---
 
     def emit(self, statement: nodes.Statement) -> None:
-        """A statement in front of what is rewritten now."""
+        """Put a statement in front of what is rewritten now."""
         self._out.append(statement)
 
     def name(self) -> str:
@@ -88,7 +88,7 @@ class Rewriter:
     # --- statements ---
 
     def block(self, statements: Iterable[nodes.Statement]) -> tuple[nodes.Statement, ...]:
-        """Statements of a block of their own."""
+        """The statements of a block, rewritten."""
         before, self._out = self._out, []
         for one in statements:
             self._done = {}
@@ -98,40 +98,40 @@ class Rewriter:
         return tuple(found)
 
     def lets(self, one: nodes.Let) -> None:
-        """A name."""
+        """Rewrite a variable that does not change."""
         self.emit(nodes.Let(self.variable(one.variable), self.expr(one.value)))
 
     def declared(self, one: nodes.Declare) -> None:
-        """Variables that change."""
+        """Rewrite variables that change, and what they begin with."""
         values = tuple(map(self.expr, one.values))
         self.emit(nodes.Declare(tuple(map(self.variable, one.variables)), values))
 
     def assigned(self, one: nodes.Assign) -> None:
-        """A variable changes."""
+        """Rewrite an assignment."""
         self.emit(nodes.Assign(self.variable(one.variable), self.expr(one.value)))
 
     def array(self, one: nodes.Array) -> None:
-        """An array."""
+        """Rewrite the declaration of an array."""
         self.arrays[one.name] = one
         self.emit(one._replace(dtype=self.type(one.dtype)))
 
     def stored(self, one: nodes.Store) -> None:
-        """An element is written."""
+        """Rewrite a store of elements."""
         at, value = self.index(one.at), self.expr(one.value)
         self.emit(nodes.Store(self.memory(one.dtype), one.memory, at, value))
 
     def bits_stored(self, one: nodes.StorePacked) -> None:
-        """Bits of a word are written."""
+        """Rewrite a store of some bits of a word."""
         at, mask, bits = self.index(one.at), self.expr(one.mask), self.expr(one.bits)
         self.emit(nodes.StorePacked(one.memory, at, mask, bits))
 
     def words(self, one: nodes.LoadWords) -> None:
-        """16 bytes are named."""
+        """Rewrite a load of 16 bytes under a name."""
         at = self.words_at(one.dtype, self.index(one.at))
         self.emit(nodes.LoadWords(one.name, self.memory(one.dtype), one.memory, at))
 
     def words_stored(self, one: nodes.StoreWords) -> None:
-        """16 bytes are written."""
+        """Rewrite a store of 16 bytes."""
         words = tuple(map(self.expr, one.words))
         at = self.words_at(one.dtype, self.index(one.at))
         self.emit(nodes.StoreWords(self.memory(one.dtype), one.memory, at, words))
@@ -144,16 +144,16 @@ class Rewriter:
         return at * (dtype.itemsize // after.itemsize)
 
     def fetched(self, one: nodes.Prefetch) -> None:
-        """A hint."""
+        """Rewrite a prefetch."""
         self.emit(one._replace(dtype=self.memory(one.dtype), at=self.index(one.at)))
 
     def counted(self, one: nodes.For) -> None:
-        """A counted loop."""
+        """Rewrite a counted loop."""
         first, end = self.expr(one.first), self.expr(one.end)
         self.emit(one._replace(first=first, end=end, body=self.block(one.body)))
 
     def turned(self, one: nodes.While) -> None:
-        """Any other loop: what a pass puts in front of its conditions goes into its body."""
+        """Rewrite any other loop: what belongs in front of its conditions goes into its body."""
         first = None if one.first is None else self.expr(one.first)
         before, condition = self._apart(one.condition)
         behind, after = self._apart(one.after)
@@ -174,34 +174,34 @@ class Rewriter:
         return emitted, found
 
     def branched(self, one: nodes.If) -> None:
-        """A condition."""
+        """Rewrite a condition and both its sides."""
         condition = self.expr(one.condition)
         otherwise = None if one.otherwise is None else self.block(one.otherwise)
         self.emit(nodes.If(condition, self.block(one.body), otherwise))
 
     def scoped(self, one: nodes.Scope) -> None:
-        """A block."""
+        """Rewrite a block."""
         self.emit(nodes.Scope(self.block(one.body)))
 
     def copied(self, one: nodes.AsyncCopy) -> None:
-        """16 bytes to shared memory."""
+        """Rewrite a copy of 16 bytes to shared memory."""
         self.emit(one._replace(to=self.index(one.to), at=self.index(one.at)))
 
     def gathered(self, one: nodes.LoadMatrices) -> None:
-        """Matrices out of shared memory."""
+        """Rewrite a load of matrices from shared memory."""
         self.emit(one._replace(at=self.index(one.at)))
 
     # --- expressions ---
 
     def expr(self, expr: Expr) -> Expr:
-        """An expression."""
+        """An expression, rewritten once for every statement that it stands in."""
         found = self._done.get(expr)
         if found is None:
             found = self._done[expr] = EXPRESSIONS[type(expr)](self, expr)
         return found
 
     def index(self, index: Index) -> Index:
-        """An index."""
+        """An index of rewritten terms."""
         terms = [(self._atom(atom), factor) for atom, factor in index.terms.items()]
         return Index(dict(terms), index.constant)
 
@@ -213,57 +213,57 @@ class Rewriter:
         return type(atom)(self.index(atom.of), atom.by)
 
     def place(self, expr: Expr) -> Expr:
-        """A whole number that an index is made of."""
+        """A rewritten value that is a term of an index."""
         return self.expr(expr)
 
     def constant(self, one: Const) -> Expr:
-        """A literal."""
+        """A literal of what carries its type."""
         return Const(self.type(one.dtype), one.value)
 
     def variable(self, one: Var) -> Var:
-        """A variable."""
+        """A variable of what carries its type."""
         return Var(self.type(one.dtype), one.name, one.wide)
 
     def applied(self, one: Apply) -> Expr:
-        """A scalar op."""
+        """A scalar op of rewritten operands."""
         return Apply(self.type(one.dtype), one.op, *map(self.expr, one.args))
 
     def coordinate(self, one: Coordinate) -> Expr:
-        """An index as a number."""
+        """A rewritten index as a number."""
         return Coordinate(self.type(one.dtype), self.index(one.index))
 
     def read(self, one: Read) -> Expr:
-        """Elements of an argument or of an array."""
+        """Elements of an argument or of an array, at a rewritten index."""
         base = None if one.base is None else self.index(one.base)
         of = self.memory if one.memory in self.arguments else self.type
         return Read(of(one.dtype), one.memory, self.index(one.index), one.wide, base)
 
     def cell(self, one: Cell) -> Expr:
-        """An element of an array."""
+        """An element of an array, at a rewritten index."""
         return Cell(self.type(one.dtype), one.array, self.index(one.index))
 
     def exchanged(self, one: ShuffleXor) -> Expr:
-        """A value of another member."""
+        """A rewritten variable in another thread of the subgroup."""
         return ShuffleXor(self.variable(one.of), one.bit)
 
     def splat(self, one: Splat) -> Expr:
-        """A scalar in every lane."""
+        """A rewritten scalar in every lane."""
         return Splat(self.expr(one.of))
 
     def gather(self, one: Gather) -> Expr:
-        """A scalar per lane."""
+        """A rewritten scalar per lane."""
         return Gather(*map(self.expr, one.parts))
 
     def lane(self, one: Lane) -> Expr:
-        """One lane."""
+        """One lane of a rewritten variable."""
         return Lane(self.variable(one.of), one.number)
 
     def fold(self, one: ReduceLanes) -> Expr:
-        """All lanes."""
+        """All lanes of a rewritten variable, reduced."""
         return ReduceLanes(one.op, self.variable(one.of))
 
     def word(self, one: Word) -> Expr:
-        """One of the words of 16 bytes."""
+        """One of the words of 16 bytes, as it is."""
         return one
 
 

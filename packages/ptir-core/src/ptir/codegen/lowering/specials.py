@@ -19,7 +19,7 @@ HIDDEN: Final = Var(U32, "hidden_zero")
 
 
 class Specials(Rewriter):
-    """Bits instead of literals."""
+    """Makes bits of the literals that are not finite."""
 
     used = False
 
@@ -37,7 +37,7 @@ def _is_special(one: Expr) -> bool:
 
 
 def without(body: Body) -> Body:
-    """Finite literals only."""
+    """The kernel with finite literals only."""
     made = Specials(body)
     found = made.rewritten()
     if not made.used:
@@ -47,5 +47,5 @@ def without(body: Body) -> Body:
 
 
 def remaining(body: Body) -> list[str]:
-    """The literals."""
+    """The literals that are not finite."""
     return sorted({repr(x.value) for x in Seen(body).expressions if _is_special(x)})  # type: ignore[attr-defined]

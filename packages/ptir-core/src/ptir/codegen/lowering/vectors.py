@@ -37,7 +37,7 @@ class Vectors(Rewriter):
         self._taken: set[str] = set()
 
     def words(self, one: nodes.LoadWords) -> None:
-        """Four names."""
+        """A load of 16 bytes as four variables."""
         if one.memory not in self._split:
             super().words(one)
             return
@@ -47,7 +47,7 @@ class Vectors(Rewriter):
             self.emit(nodes.Let(_named(one.name, number), Read(U32, one.memory, at + number)))
 
     def words_stored(self, one: nodes.StoreWords) -> None:
-        """Four stores."""
+        """A store of 16 bytes as four stores."""
         if one.memory not in self._split:
             super().words_stored(one)
             return
@@ -56,7 +56,7 @@ class Vectors(Rewriter):
             self.emit(nodes.Store(U32, one.memory, at + number, value))
 
     def word(self, one: Word) -> Expr:
-        """One of the names."""
+        """The variable that holds the word."""
         return _named(one.of, one.number) if one.of in self._taken else one
 
 
@@ -70,6 +70,6 @@ def without(body: Body) -> Body:
 
 
 def remaining(body: Body) -> list[str]:
-    """Memories of both kinds."""
+    """Memories that are used both by element and by 16 bytes."""
     both = vectors(body) & elements(body)
     return sorted(f"{name} is read by words and by 16 bytes" for name in both)

@@ -1,1 +1,1 @@
-"""Programs shared by a device's units as workers: each runs its part of every phase in order."""
+"""Programs partitioned among a device's units: each runs its part of every phase in order."""

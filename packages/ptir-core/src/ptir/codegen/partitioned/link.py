@@ -1,4 +1,4 @@
-"""From a partition to one recipe: every worker's kernels in one source, every memory in its place.
+"""From a partition to one artifact: all workers' kernels in one source, all memory in its place.
 
 Each distinct program of a phase is compiled once, for one unit. Then everything that workers leave
 for each other gets a place: parts of a split value one behind the other, which makes the value
@@ -51,7 +51,7 @@ class CompiledWorkerPhase:
     """What a worker does in a phase: its program, and what that comes down to."""
 
     program: BoundProgram
-    recipe: Artifact
+    artifact: Artifact
 
 
 @dataclass
@@ -89,27 +89,28 @@ class Linker:
                 self.worked[-1].append(CompiledWorkerPhase(program, known[key]))
 
     def artifact(self, sharing: str) -> Artifact:
-        """The recipe; raises ``NotPartitioned``."""
+        """The artifact; raises ``NotPartitioned``."""
         self._in_place()
         outputs = tuple(self._output(n, output) for n, output in enumerate(self.outputs))
         self._place_phase_outputs()
         own = self._own_arenas()
         constants: list[Literal] = []
-        calls: list[Command] = []
+        commands: list[Command] = []
         counts: list[tuple[int, ...]] = []
         for number, phase in enumerate(self.worked):
-            counts.append(tuple(len(one.recipe.commands) for one in phase))
+            counts.append(tuple(len(one.artifact.commands) for one in phase))
             for worker, one in enumerate(phase):
                 base = len(constants)
-                constants += one.recipe.constants
-                for call in one.recipe.commands:
+                constants += one.artifact.constants
+                for command in one.artifact.commands:
                     parts = (
-                        self._part(part, number, worker, own[worker], base) for part in call.parts
+                        self._part(part, number, worker, own[worker], base)
+                        for part in command.parts
                     )
-                    calls.append(replace(call, parts=tuple(parts)))
+                    commands.append(replace(command, parts=tuple(parts)))
         return Artifact(
             self.source.text,
-            tuple(calls),
+            tuple(commands),
             outputs,
             self.arena,
             tuple(constants),
@@ -123,7 +124,7 @@ class Linker:
         """What a worker writes over its part of a donated input is where that is."""
         for number, phase in enumerate(self.worked):
             for worker, one in enumerate(phase):
-                for output, place in enumerate(one.recipe.outputs):
+                for output, place in enumerate(one.artifact.outputs):
                     if place.kind == "input":
                         bound = one.program.bound[place.number]
                         assert isinstance(bound, FromInput)
@@ -166,14 +167,14 @@ class Linker:
             if key in self.places:
                 continue
             parts = whole.get(key)
-            group = [_key(part) for part in parts] if parts else [key]
-            sizes = [self._nbytes(one) for one in group]
-            end = max(last.get(one, one[0]) for one in group)
+            keys = [_key(part) for part in parts] if parts else [key]
+            sizes = [self._nbytes(one) for one in keys]
+            end = max(last.get(one, one[0]) for one in keys)
             busy = [(at, size) for at, size, a, b in used if a <= end and key[0] <= b]
             offset = lowest_offset(busy, sum(sizes), LINE)
             used.append((offset, sum(sizes), key[0], end))
             self.arena = max(self.arena, offset + up(sum(sizes), LINE))
-            for one, size in zip(group, sizes, strict=True):
+            for one, size in zip(keys, sizes, strict=True):
                 self.places[one] = Location(BufferSlot("arena", offset))
                 offset += size
         self._forgotten()
@@ -182,7 +183,7 @@ class Linker:
         """What nobody reads, at the end of the arena: kernels write it all the same."""
         for number, phase in enumerate(self.worked):
             for worker, one in enumerate(phase):
-                for output in range(len(one.recipe.outputs)):
+                for output in range(len(one.artifact.outputs)):
                     key = (number, worker, output)
                     if key not in self.places:
                         self.places[key] = Location(BufferSlot("arena", self.arena))
@@ -198,7 +199,7 @@ class Linker:
         found: list[int] = []
         for worker in range(self.shared.workers):
             found.append(self.arena)
-            self.arena += up(max(phase[worker].recipe.arena for phase in self.worked), LINE)
+            self.arena += up(max(phase[worker].artifact.arena for phase in self.worked), LINE)
         return found
 
     def _part(
@@ -227,10 +228,10 @@ def _key(left: PhaseOutput) -> tuple[int, int, int]:
 
 
 def _check(plan: FusionPlan) -> None:
-    """Raise ``NotPartitioned`` where something else than a product of few rows reads a part of panels."""
-    products = {p for group in plan.fusions if group.family == "linear" for p in group.instructions}
+    """Raise ``NotPartitioned`` where not a linear kernel of few rows reads a part of panels."""
+    linear = {p for each in plan.fusions if each.family == "linear" for p in each.instructions}
     for position, made in enumerate(plan.graph.block.instructions):
-        alone = made.op == "dot_general" and position not in products
+        alone = made.op == "dot_general" and position not in linear
         if alone and any(_is_unpacked(plan, value) for value in made.operands):
             raise NotPartitioned("a product does not read its weight as panels")
 

@@ -1,4 +1,4 @@
-"""The last phase of a shared program: outputs that workers did not leave as they are wanted.
+"""The last phase of a partitioned program: outputs that workers did not leave as they are wanted.
 
 Parts of an output that lie one behind the other are written there by those who make them. Others
 are brought together by the first worker when everything else is done.

@@ -1,7 +1,8 @@
-"""Which programs a device's units share as workers, and the recipe of those that are.
+"""Which programs are partitioned among a device's units, and the artifact of those that are.
 
-A program is shared where its products have few rows, so that reading weights is what takes time,
-and where the partition is cheaper than kernels one after the other, whose items units claim.
+A program is partitioned where its products have few rows, so that reading weights is what takes
+time, and where the partition is cheaper than kernels one after the other, whose workgroups are
+claimed by whichever unit is free.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from ptir.partition.costs import SERVER
 from ptir.partition.phases import Partition
 
 LAUNCH_SECONDS: Final = 1e-6
-"""Lost to a kernel whose items are claimed: until the last item of another thread is done."""
+"""Lost to a kernel whose workgroups are claimed: until another thread's last one is done."""
 UNEVEN: Final = 0.1
 """What shares that are settled beforehand lose: cores are not equally fast all the time, and parts
 of panels are read slower than whole ones. Measured: ``docs/internals/partition.md``."""
 LEAST_BYTES: Final = 1 << 20
-"""Bytes of weights from which sharing is looked at."""
+"""Bytes of weights from which partitioning is looked at."""
 
 
 @dataclass(frozen=True)
 class PartitionedArtifact:
-    """A program that workers share: its partition and what it comes down to."""
+    """A partitioned program: its partition and what it comes down to."""
 
     partition: Partition
-    recipe: Artifact
+    artifact: Artifact
 
 
 def partitioned(
@@ -52,7 +53,7 @@ def partitioned(
     options: Options,
     recorder: Recorder | None = None,
 ) -> PartitionedArtifact | str:
-    """The program shared by the units of ``opened``, or why it is not."""
+    """The program partitioned among the units of ``opened``, or why it is not."""
     workers, always = opened.traits.compute_units, opened.partitioning == "always"
     if opened.partitioning == "never":
         return opened.not_partitioned_reason
@@ -66,26 +67,26 @@ def partitioned(
         whole = unpacked(program)
         made = partition(whole.program, workers, SERVER)
         kernels = len(fuse(program.main).fusions)
-        apart, primitives = made.even + kernels * LAUNCH_SECONDS, made.seconds * (1 + UNEVEN)
-        figures = f"{len(made.phases)} phases, {1e3 * primitives:.3f} ms; {kernels} kernels apart,"
+        apart, together = made.even + kernels * LAUNCH_SECONDS, made.seconds * (1 + UNEVEN)
+        figures = f"{len(made.phases)} phases, {1e3 * together:.3f} ms; {kernels} kernels apart,"
         figures += f" {1e3 * apart:.3f} ms"
-        if primitives >= apart and not always:
+        if together >= apart and not always:
             return figures
-        localizer = ProgramBinder(made, whole.packed, backend, device, options.donated)
-        return PartitionedArtifact(made, _linked(made, localizer, opened, recorder, figures))
+        binder = ProgramBinder(made, whole.packed, backend, device, options.donated)
+        return PartitionedArtifact(made, _linked(made, binder, opened, recorder, figures))
     except NotPartitioned as reason:
         return str(reason)
 
 
 def _linked(
     made: Partition,
-    localizer: ProgramBinder,
+    binder: ProgramBinder,
     opened: KernelDevice,
     recorder: Recorder | None,
     figures: str,
 ) -> Artifact:
     programs = [
-        [localizer.program(phase, worker) for worker in range(made.workers)]
+        [binder.program(phase, worker) for worker in range(made.workers)]
         for phase in range(len(made.phases))
     ]
     phases, outputs = with_gathered_outputs(made, programs)

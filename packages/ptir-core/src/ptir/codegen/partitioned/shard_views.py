@@ -1,10 +1,10 @@
 """Workers' windows of inputs, as places in the memory of the whole inputs.
 
-A packed parameter stands in the partition as the matrix that it is (``plain``). A worker's part of
-it becomes slices of the unpacked whole, behind an offset in bytes, so that workers with equal
-shares run one kernel on other addresses and no window is ever copied. A product reads the panels
-behind such slices (``codegen.weights.panel_views``); a contiguous part of another input is an offset
-alone.
+A packed parameter stands in the partition as the matrix that it is (``unpacked``). A worker's part
+of it becomes slices of the unpacked whole, behind an offset in bytes, so that workers with equal
+shares run one kernel on other addresses and no window is ever copied. A linear kernel reads the
+panels behind such slices (``codegen.weights.panel_views``); a contiguous part of another input is
+an offset alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ptir.types import TensorType
 
 
 class NotPartitioned(Exception):  # noqa: N818  not an error: a question answered with no
-    """Why a program is not shared by the workers of a device."""
+    """Why a program is not partitioned among the workers of a device."""
 
 
 @dataclass(frozen=True)

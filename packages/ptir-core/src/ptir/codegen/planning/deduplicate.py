@@ -1,10 +1,10 @@
-"""Groups that are alike: a kernel is written once, and serves every group of the same form.
+"""Deduplication: a kernel is written once, and serves every fusion of equal structural key.
 
-The layers of a model differ in nothing but which values they read and write. The form of a group is
-all that its family can look at: the instructions that it computes and those that are inlined into
-it, and what the group holds, its detail among that. Values and instructions go by where a walk from
-the group's results meets them. Groups of one form get one kernel; ``PTIR_VERIFY=1`` has it written
-for each of them and compared.
+The layers of a model differ in nothing but which values they read and write. The structural key of
+a fusion is all that its family can look at: the instructions that it computes and those that are
+inlined into it, and what the fusion holds, its detail among that. Values and instructions are
+numbered in the order in which a search from the fusion's outputs meets them. Fusions of one key
+get one kernel; ``PTIR_VERIFY=1`` has it written for each of them and compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ptir.switches import switched_on
 
 
 def write_kernels(plan: FusionPlan, context: EmitContext) -> tuple[Kernel | None, ...]:
-    """The kernel of every group; None where there is nothing to store."""
+    """The kernel of every fusion; None where there is nothing to store."""
     known: dict[Hashable, tuple[Kernel, tuple[int, ...]]] = {}
     kernels: list[Kernel | None] = []
     checked = switched_on("PTIR_VERIFY")
@@ -31,11 +31,11 @@ def write_kernels(plan: FusionPlan, context: EmitContext) -> tuple[Kernel | None
         if not any(plan.graph.type(value).size for value in fusion.outputs):
             kernels.append(None)
             continue
-        form, values = structural_key(plan, fusion)
-        before = known.get(form)
+        key, values = structural_key(plan, fusion)
+        before = known.get(key)
         if before is None:
             made = FAMILIES[fusion.family].kernel(fusion, context)
-            known[form] = made, values
+            known[key] = made, values
             kernels.append(made)
         else:
             kernel, others = before
@@ -47,7 +47,7 @@ def write_kernels(plan: FusionPlan, context: EmitContext) -> tuple[Kernel | None
 
 
 def structural_key(plan: FusionPlan, fusion: Fusion) -> tuple[Hashable, tuple[int, ...]]:
-    """What is written for a group depends on this and the device; and the values that it is of."""
+    """What is written for a fusion depends on this and the device; and the values that it is of."""
     graph = plan.graph
     inside = fusion.all_instructions
     values, seen = _views_of_structure(plan, fusion, inside)
@@ -65,19 +65,19 @@ def structural_key(plan: FusionPlan, fusion: Fusion) -> tuple[Hashable, tuple[in
         what = made.op, made.attributes, made.types, made.regions
         operands, results = numbers(made.operands), numbers(graph.results[position])
         instructions.append((*what, operands, results, position in inside))
-    form = (
+    key = (
         fusion.family,
         tuple(instructions),
         tuple((graph.type(value), plan.is_stored(value)) for value in values),
         renumbered(fusion, number),
     )
-    return form, values
+    return key, values
 
 
 def _views_of_structure(
     plan: FusionPlan, fusion: Fusion, inside: frozenset[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The values and the instructions of the kernel's expressions, in the order of a walk."""
+    """The values and the instructions of the kernel's expressions, in the order of a search."""
     graph = plan.graph
     values, positions = dict[int, None](), dict[int, None]()
     own = (value for position in sorted(inside) for value in graph.results[position])
@@ -106,18 +106,18 @@ def _views_of_structure(
 
 
 def _values_in(graph: Graph, fusion: Fusion) -> list[int]:
-    """The values that a group's detail holds, and those that the instructions in it make."""
+    """The values that a fusion's detail holds, and those that the instructions in it make."""
     found: list[int] = []
 
-    def note(role: Role, number: int) -> None:
+    def record(role: Role, number: int) -> None:
         found.extend((number,) if role == "value" else graph.results[number])
 
-    renumbered(fusion.detail, note, "position")
+    renumbered(fusion.detail, record, "position")
     return found
 
 
 def _renumbered(kernel: Kernel, fusion: Fusion, names: Mapping[int, int]) -> Kernel:
-    """The kernel for another group of its form."""
+    """The kernel for another fusion of its structural key."""
     scratch = range(len(kernel.scratch))
     names = {
         **names,
@@ -130,13 +130,13 @@ def _renumbered(kernel: Kernel, fusion: Fusion, names: Mapping[int, int]) -> Ker
 
 
 def _check(reused: Kernel, anew: Kernel) -> None:
-    """Raise ``VerifyError`` where a kernel is not what is written for its own group."""
+    """Raise ``VerifyError`` where a kernel is not what is written for its own fusion."""
     for one, other in zip_longest(reused.launches, anew.launches):
         if differing := _differing(one, other):
             raise VerifyError(
-                f"a {reused.family} kernel was reused for a group that it is not written for:"
-                f" {differing}; the form of a group (`form_of`) leaves out what its family looks"
-                " at: report the program (`ptir dump`)"
+                f"a {reused.family} kernel was reused for a fusion that it is not written for:"
+                f" {differing}; the key of a fusion (`structural_key`) leaves out what its family"
+                " looks at: report the program (`ptir dump`)"
             )
 
 

@@ -1,7 +1,7 @@
 """The fusion pass: which instructions share a kernel, and which values are stored between kernels.
 
 Heroes (reductions, contractions, attention, ...) claim what follows them as long as it has a
-single exit; what precedes a kernel is inlined into it down to stored values. A value is stored
+single output; what precedes a kernel is inlined into it down to stored values. A value is stored
 when it is an output, when a hero made it, or when several kernels need it and computing it again
 would cost more than writing and reading it: the rule saves bytes first, then operations.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ptir.codegen.expressions.elementwise import ELEMENTWISE
 from ptir.codegen.families import FAMILIES
-from ptir.codegen.families import stored as group_that_stores
+from ptir.codegen.families import stored as fusion_that_stores
 from ptir.codegen.fusion.graph import CHEAP, Graph, is_free, is_map, splat, weight
 from ptir.codegen.schedules.kernel import Fusion
 from ptir.ir.program import Block
@@ -24,7 +24,7 @@ DEEP = 64
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """The groups in the order in which they run, and the values that lie in memory."""
+    """The fusions in the order in which they run, and the values that lie in memory."""
 
     graph: Graph
     fusions: tuple[Fusion, ...]
@@ -42,12 +42,12 @@ def fuse(block: Block) -> FusionPlan:
     stored = _materialized(graph, heroes)
     made = {value for fusion in heroes for value in fusion.outputs}
     maps = [
-        group_that_stores(graph, value)
+        fusion_that_stores(graph, value)
         for value in sorted(stored - made)
         if not _is_constant(graph, value)
     ]
-    groups = sorted((*heroes, *maps), key=lambda group: group.position)
-    return FusionPlan(graph, tuple(groups), frozenset(stored))
+    fusions = sorted((*heroes, *maps), key=lambda fusion: fusion.position)
+    return FusionPlan(graph, tuple(fusions), frozenset(stored))
 
 
 def _is_constant(graph: Graph, value: int) -> bool:
@@ -56,7 +56,7 @@ def _is_constant(graph: Graph, value: int) -> bool:
 
 
 def _hero_fusions(graph: Graph) -> list[Fusion]:
-    """A group for each hero that no earlier group took in; families are asked in table order."""
+    """A fusion for each hero that no earlier one took in; families are asked in table order."""
     found: list[Fusion] = []
     taken = graph.taken
     for family in FAMILIES.values():
@@ -69,12 +69,12 @@ def _hero_fusions(graph: Graph) -> list[Fusion]:
 
 
 def _with_prologues(graph: Graph, heroes: list[Fusion]) -> list[Fusion]:
-    """Groups whose results only others read that can compute them themselves move into those."""
-    made = {value: group for group in heroes for value in group.outputs}
+    """Fusions whose results only others read that can compute them themselves go into those."""
+    made = {value: fusion for fusion in heroes for value in fusion.outputs}
     fronts = {
-        group: front
-        for group in heroes
-        if (front := FAMILIES[group.family].prologue_of(graph, group, made)) is not None
+        fusion: front
+        for fusion in heroes
+        if (front := FAMILIES[fusion.family].prologue_of(graph, fusion, made)) is not None
     }
     wanted = Counter(prologue.outputs[0] for _, prologue in fronts.values())
     gone = {v for v, n in wanted.items() if n == len(_kernels_reading(graph, v))}
@@ -113,8 +113,8 @@ def _is_inlined(graph: Graph, position: int) -> bool:
 
 
 def _materialized(graph: Graph, heroes: list[Fusion]) -> set[int]:
-    """Values that are written to memory: exits, outputs, and what is dear and shared."""
-    stored = {value for group in heroes for value in group.outputs}
+    """Values that are written to memory: outputs of any kind, and what is dear and shared."""
+    stored = {value for fusion in heroes for value in fusion.outputs}
     made = frozenset(stored)
     stored |= {value for value in graph.outputs if value in graph.maker}
     for fusion in heroes:
@@ -123,7 +123,7 @@ def _materialized(graph: Graph, heroes: list[Fusion]) -> set[int]:
     for number, fusion in enumerate(heroes):
         for value in fusion.inputs:
             consumers.setdefault(value, set()).add(-1 - number)
-    claimed = {position for group in heroes for position in group.all_instructions}
+    claimed = {position for fusion in heroes for position in fusion.all_instructions}
     stored |= _deep(graph, stored, claimed)
     for position in reversed(range(len(graph.block.instructions))):
         if position not in claimed:
@@ -141,7 +141,7 @@ def _must_materialize(graph: Graph, fusion: Fusion, made: frozenset[int]) -> set
 
 
 def _deep(graph: Graph, stored: set[int], claimed: set[int]) -> set[int]:
-    """Values at which long chains are cut, so that expressions stay readable and builds short."""
+    """Values at which deep expressions are cut, so that they stay readable and builds short."""
     found: set[int] = set()
     depths: dict[int, int] = {}
     for position, made in enumerate(graph.block.instructions):

@@ -1,14 +1,14 @@
-"""Kernels that follow one another in one launch, done by workers that stay.
+"""Kernels that follow one another in one launch, done by persistent threads.
 
 Between two launches a CPU's threads go to sleep and wake again, which takes longer than many a
-kernel. So what runs without a copy in between becomes one kernel, a *chain*, whose *phases* are
-the kernels. It is launched with one work-item per unit of the device, a *worker*. In every phase
-workers claim items, one by one, until none are left, and wait until those claimed by others are
-done. A worker waits only for items that a running worker has claimed: nothing is assumed about how
+kernel. So what runs without a copy in between becomes one *persistent kernel*, whose *phases* are
+the kernels. It is launched with one thread per unit of the device. In every phase the threads claim
+workgroups, one by one, until none are left, and wait until those claimed by others are done. A
+thread waits only for workgroups that a running thread has claimed: nothing is assumed about how
 many run at the same time, and one that comes late finds its phases done.
 
-Two counters belong to a phase, items claimed and items done, each in a cache line of its own. The
-last worker to leave sets them all to zero for the next run.
+Two counters belong to a phase, workgroups claimed and workgroups done, each in a cache line of its
+own. The last thread to leave sets them all to zero for the next run.
 """
 
 from __future__ import annotations
@@ -48,18 +48,19 @@ LINE: Final = 16
 """Counters in a cache line."""
 STRIDE: Final = 2 * LINE
 """Counters between phases."""
-SPINS: Final = 1 << 13
-"""How often a worker looks for the others before it gives way to another thread, if it can."""
-SPINS_BEFORE_YIELD: Final = "turns"
+SPINS_BEFORE_YIELD: Final = 1 << 13
+"""How often a thread looks for the others before it gives way to another one, if it can."""
+ALL_COUNTERS: Final = "turns"
+"""The buffer of a persistent kernel that holds the counters of all its phases."""
 ANY: Final = (1 << 31) - 1
-"""The items of a phase, where nothing else is known of them."""
+"""The workgroups of a phase, where nothing else is known of them."""
 
 
 @dataclass(frozen=True)
 class PersistentKernel:
     """Kernels that run in one launch: their numbers, and the memories that they use in all.
 
-    A chain of one kernel is launched as that kernel.
+    One of a single kernel is launched as that kernel.
     """
 
     kernels: tuple[int, ...]
@@ -67,7 +68,7 @@ class PersistentKernel:
 
     @property
     def counters(self) -> TensorType:
-        """The type of its counters; the last one counts the workers that left."""
+        """The type of its counters; the last one counts the threads that left."""
         return TensorType(I32, (len(self.kernels) * STRIDE + LINE,))
 
 
@@ -82,10 +83,10 @@ def within(place: BufferSlot, piece: int) -> tuple[BufferSlot, int]:
 def persistent_kernels(
     kernels: Sequence[Kernel | None], plan: MemoryPlan, dialect: Dialect, piece: int, most: int
 ) -> tuple[PersistentKernel, ...]:
-    """The kernels of a program as chains, in order.
+    """The kernels of a program as persistent kernels, in order.
 
-    A copy ends a chain, and so do more than ``most`` memories, the counters among them; the arena
-    counts once for each ``piece`` bytes. A kernel of work-groups is launched alone.
+    A copy ends one, and so do more than ``most`` memories, the counters among them; the arena
+    counts once for each ``piece`` bytes. A cooperative kernel is launched alone.
     """
     most = most - 1 if dialect.persistent is not None else 0
     found: list[PersistentKernel] = []
@@ -117,7 +118,10 @@ def persistent_kernels(
 
 @dataclass(frozen=True)
 class Phase:
-    """A kernel in a chain: its function, its items, and memory and byte offset of each argument."""
+    """A kernel in a persistent one: its function, its workgroups, and what it uses.
+
+    ``uses`` are the memory and the byte offset of each argument.
+    """
 
     function: int
     items: int
@@ -131,7 +135,7 @@ def phases(
     piece: int,
     functions: Sequence[int],
 ) -> tuple[Phase, ...]:
-    """The phases of a chain, given the number of the function of each of its kernels."""
+    """The phases of a persistent kernel, given the number of the function of each kernel."""
     place_of = {place: n for n, place in enumerate(persistent.buffers)}
     found: list[Phase] = []
     for number, function in zip(persistent.kernels, functions, strict=True):
@@ -152,7 +156,7 @@ COUNTERS, USES = "turn", "uses"
 
 
 def phase(code: KernelCode) -> KernelCode:
-    """What a worker does in a phase: items that it claims, as long as there are some."""
+    """What a thread does in a phase: workgroups that it claims, as long as there are some."""
     claim = FetchAdd(COUNTERS, ZERO)
     each = *code.body, Assign(DONE, _next(DONE))
     claimed = While(ITEM, claim, Apply(BOOL, "lt", ITEM, ITEMS), claim, each)
@@ -167,15 +171,15 @@ def _next(variable: Var) -> Expr:
 def device_function(
     dialect: Dialect, primitives: PersistentPrimitives, name: str, code: KernelCode
 ) -> str:
-    """The code of a phase as a function that takes counters, items and buffers.
+    """The code of a phase as a function that takes counters, workgroups and buffers.
 
     Where ``PTIR_VERIFY`` is on, one that is not legal is a ``VerifyError``.
     """
     given = replace(code, preamble=(Let(ITEMS, Const(I32, ANY)), *code.preamble))
     _check(f"{name}, a phase,", given, Argument(COUNTERS, I32, True), {COUNTERS: STRIDE * 4})
     listed = "".join(f", {dialect.pointer(a)}{a.name}" for a in code.arguments)
-    turn = dialect.pointer(Argument(COUNTERS, I32, True))
-    head = f"{primitives.function} {name}({turn}{COUNTERS}, const int {ITEMS.name}{listed})"
+    pointer = dialect.pointer(Argument(COUNTERS, I32, True))
+    head = f"{primitives.function} {name}({pointer}{COUNTERS}, const int {ITEMS.name}{listed})"
     return f"{head} {{\n{code.text}\n}}"
 
 
@@ -191,48 +195,48 @@ def persistent_code(
     functions: Functions,
     workers: int,
 ) -> KernelCode:
-    """What a worker does in a chain. ``table`` has a row for each phase (``_rows``)."""
+    """What a thread does in a persistent kernel. ``table`` has a row for each phase (``_rows``)."""
     buffers = [Argument(f"m{n}", U8, True) for n in range(len(persistent.buffers))]
     uses = [use for each in made for use in each.uses]
-    row, turn = axis("n", len(made)) * 3, axis("n", len(made)) * STRIDE
+    row, counters = axis("n", len(made)) * 3, axis("n", len(made)) * STRIDE
     kind, workgroups, first = (Read(I32, table, row + n) for n in range(3))
     claimed = (
         Let(KIND, kind),
         Let(FIRST, first),
-        _called(made, functions, turn, dynamic(FIRST, 0, len(uses))),
+        _called(made, functions, counters, dynamic(FIRST, 0, len(uses))),
     )
-    waiting = Apply(BOOL, "lt", Poll(SPINS_BEFORE_YIELD, turn + LINE), ITEMS)
-    impatient = If(Apply(BOOL, "gt", LOOKS, Const(I32, SPINS)), (Yield(),))
+    waiting = Apply(BOOL, "lt", Poll(ALL_COUNTERS, counters + LINE), ITEMS)
+    impatient = If(Apply(BOOL, "gt", LOOKS, Const(I32, SPINS_BEFORE_YIELD)), (Yield(),))
     each_phase = (
         Let(ITEMS, workgroups),
-        If(Apply(BOOL, "lt", Poll(SPINS_BEFORE_YIELD, turn), ITEMS), claimed),
+        If(Apply(BOOL, "lt", Poll(ALL_COUNTERS, counters), ITEMS), claimed),
         While(LOOKS, Const(I32, 0), waiting, _next(LOOKS), (impatient,)),
         Fence(),
     )
-    left = FetchAdd(SPINS_BEFORE_YIELD, Index({}, len(made) * STRIDE))
+    left = FetchAdd(ALL_COUNTERS, Index({}, len(made) * STRIDE))
     is_last = Apply(BOOL, "eq", left, Const(I32, workers - 1))
     count = len(made) * 2 + 1
-    cleared = Store(I32, SPINS_BEFORE_YIELD, axis("n", count) * LINE, Const(I32, 0))
+    cleared = Store(I32, ALL_COUNTERS, axis("n", count) * LINE, Const(I32, 0))
     statements = (
         Addresses(USES, tuple(f"m{memory}" for memory, _ in uses), tuple(at for _, at in uses)),
         _counted(len(made), each_phase),
         If(is_last, (_counted(count, (cleared,)),)),
     )
-    return KernelCode((), statements, (*buffers, Argument(SPINS_BEFORE_YIELD, I32, True)), dialect)
+    return KernelCode((), statements, (*buffers, Argument(ALL_COUNTERS, I32, True)), dialect)
 
 
 def _counted(end: int, body: tuple[Statement, ...]) -> For:
     return For("n", Const(I32, 0), Const(I32, end), 1, body)
 
 
-def _called(made: Sequence[Phase], functions: Functions, turn: Index, first: Index) -> Switch:
-    """The function of the phase at hand."""
+def _called(made: Sequence[Phase], functions: Functions, counters: Index, first: Index) -> Switch:
+    """The call of the function of the phase at hand, among those of all phases."""
     numbers = sorted({phase.function for phase in made})
     bodies: list[tuple[Statement, ...]] = []
     for one in numbers:
         name, arguments = functions[one]
         dtypes, written = tuple(a.dtype for a in arguments), tuple(a.written for a in arguments)
-        bodies.append((Call(name, SPINS_BEFORE_YIELD, turn, ITEMS, USES, first, dtypes, written),))
+        bodies.append((Call(name, ALL_COUNTERS, counters, ITEMS, USES, first, dtypes, written),))
     return Switch(KIND, tuple(numbers), tuple(bodies))
 
 
@@ -245,17 +249,17 @@ def kernel(
     functions: Functions,
     workers: int,
 ) -> str:
-    """The kernel of a chain; where ``PTIR_VERIFY`` is on, a ``VerifyError`` if it is not legal."""
+    """The text of a persistent kernel; ``VerifyError`` if ``PTIR_VERIFY`` finds it not legal."""
     table = f"{name}_phases"
     code = persistent_code(dialect, table, persistent, made, functions, workers)
-    nbytes = {SPINS_BEFORE_YIELD: persistent.counters.nbytes, table: 3 * I32.itemsize * len(made)}
+    nbytes = {ALL_COUNTERS: persistent.counters.nbytes, table: 3 * I32.itemsize * len(made)}
     _check(name, code, Argument(table, I32, False), nbytes)
     rows = primitives.table.format(table, ", ".join(map(str, _rows(made))))
     return f"{rows}\n{dialect.kernel(name, code.arguments, code.text)}"
 
 
 def _rows(made: Sequence[Phase]) -> Iterator[int]:
-    """Function, items and first use of each phase."""
+    """Function, workgroups and first use of each phase."""
     first = 0
     for phase in made:
         yield from (phase.function, phase.items, first)

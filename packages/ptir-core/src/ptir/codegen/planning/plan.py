@@ -1,9 +1,9 @@
 """The memory plan: where every stored value lies while a program runs.
 
-Intermediates share one arena, packed by how long they live. An exit that is written into an
+Intermediates share one arena, packed by how long they live. An output that is written into an
 operand's memory (a cache) takes that memory over where nobody reads the operand later, and is
-copied first where somebody does or where it is not ours to overwrite. The exit of a map takes over
-the memory of an operand that it reads element by element and that nobody reads later.
+copied first where somebody does or where it is not ours to overwrite. The output of a map takes
+over the memory of an operand that it reads element by element and that nobody reads later.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ class Copy:
 class MemoryPlan:
     """Places of the stored values, copies by step, and what each output is.
 
-    ``copies[n]`` run before step n, those of the last entry after all steps. ``taken`` maps
-    outputs to the donated inputs that they are.
+    ``copies[n]`` run before step n, those of the last entry after all steps.
     """
 
     slots: dict[int, BufferSlot]
@@ -66,7 +65,7 @@ class _Planner:
     scratch: list[tuple[TensorType, ...]]
     """The memories that each step needs while it runs."""
     over: list[frozenset[int]]
-    """The operands that each step may write its exit over."""
+    """The operands that each step may write its output over."""
     lives: dict[int, _LiveRange] = field(default_factory=dict[int, _LiveRange])
     copies: list[list[Copy]] = field(default_factory=list[list[Copy]])
     pending: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
@@ -138,24 +137,23 @@ class _Planner:
                     self.pending.append((step, shared, value))
 
     def _may_alias(
-        self, operand: int, exit: int, step: int, last: dict[int, int], fusion: Fusion
+        self, operand: int, output: int, step: int, last: dict[int, int], fusion: Fusion
     ) -> bool:
         """Whether nobody needs the operand's memory as it is after ``step``, or during it."""
         life = self.lives[operand]
         if any(value in fusion.outputs for value in life.values):
             return False
         loaded = [value for value in self.reads[step] if value not in self.over[step]]
-        for target in (
-            fusion.output_aliases.values() if loaded else ()
-        ):  # nothing is read to store nothing
-            loaded.remove(target)
+        if loaded:  # nothing is read to store nothing
+            for target in fusion.output_aliases.values():
+                loaded.remove(target)
         if any(value in loaded for value in life.values):  # the kernel itself reads it as it was
             return False
         if any(last.get(value, -1) > step for value in life.values):
             return False
         if life.place is None:
             return True
-        same = self.graph.type(operand) == self.graph.type(exit)  # it may become an output
+        same = self.graph.type(operand) == self.graph.type(output)  # it may become an output
         return same and self._is_given(life)
 
     def _outputs(self, end: int) -> tuple[BufferSlot, ...]:
@@ -182,7 +180,7 @@ class _Planner:
         place = life.place
         if place is None or place.kind != "input" or place.number not in self.options.donated:
             return False
-        return not any(place.number in aliases for aliases in self.options.aliases)
+        return not any(place.number in group for group in self.options.aliases)
 
     def _pack(self) -> int:
         """Offsets in the arena, large memories first; returns the arena's size."""
@@ -238,8 +236,9 @@ def plan_memory(
     options: Options,
     traits: Traits,
 ) -> MemoryPlan:
-    """The plan for kernels that read these stored values and need this scratch, by group.
+    """The plan for kernels that read these stored values and need this scratch, by fusion.
 
-    ``over`` are the operands that each may write its only exit over, where nobody needs them later.
+    ``over`` are the operands that each may write its only output over, where nobody needs them
+    later.
     """
     return _Planner(plan, options, traits, list(reads), list(scratch), list(over)).plan()

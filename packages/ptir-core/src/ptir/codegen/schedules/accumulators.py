@@ -1,8 +1,8 @@
-"""Folds: how elements become one, what nothing folds to, and what is held meanwhile.
+"""Accumulators: how elements become one, what nothing comes to, and what is held meanwhile.
 
-``COMBINERS`` says what two elements come to. A fold over many holds one value, but for the greatest
-and smallest of floats: there the bits tell NaN, -0 and +0 apart, and three bounds of the bits are
-enough to know the result when all elements were seen, at one instruction each per element.
+``COMBINERS`` says what two elements come to. A reduction of many holds one value, but for the
+greatest and smallest of floats: there the bits tell NaN, -0 and +0 apart, and three bounds of the
+bits are enough to know the result when all elements were seen, at one instruction each per element.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMBINERS: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
 
 
 def identity(kind: str, dtype: DType) -> Const:
-    """What a fold of nothing gives."""
+    """What a reduction of nothing gives."""
     if kind in ("max", "min"):
         if dtype.is_float:
             return constant(dtype, -math.inf if kind == "max" else math.inf)
@@ -51,7 +51,7 @@ def identity(kind: str, dtype: DType) -> Const:
 def accumulator(
     writer: Writer, kind: str, dtype: DType, wide: bool
 ) -> Accumulator | ExtremeAccumulator:
-    """Declare what a fold of ``kind`` holds before the first element, one or one per lane."""
+    """Declare what a reduction of ``kind`` holds before the first element, one or one per lane."""
     return (ExtremeAccumulator if kind in ("max", "min") and dtype.is_float else Accumulator)(
         writer, kind, dtype, wide
     )
@@ -83,18 +83,18 @@ def _is_better(best: Expr, where: Expr, found: Expr, index: Expr) -> Expr:
 
 
 Bring = Callable[[Var, Callable[[Expr, Expr], Expr]], Var]
-"""Makes what each member of a group holds in a variable what all hold, given how two combine."""
+"""Makes what each thread holds in a variable what all of a workgroup hold, by how two combine."""
 
 
 class Accumulator:
-    """A fold in one variable."""
+    """A reduction in one variable."""
 
     def __init__(self, writer: Writer, kind: str, dtype: DType, wide: bool) -> None:
         self._writer, self._kind = writer, kind
         self._now = writer.declare(_valued(writer, identity(kind, dtype), wide))
 
     def add(self, element: Expr) -> None:
-        """Fold another element in."""
+        """Take another element in."""
         _assign(self._writer, self._now, self._combined(self._now, element))
 
     def result(self) -> Expr:
@@ -106,7 +106,7 @@ class Accumulator:
         return pairwise(self._writer, self._now, self._combined)
 
     def reduce_workgroup(self, bring: Bring) -> Expr:
-        """What all members of a group come to."""
+        """What all threads of a workgroup come to."""
         return bring(self._now, self._combined)
 
     def _combined(self, a: Expr, b: Expr) -> Expr:
@@ -152,7 +152,7 @@ class ExtremeAccumulator:
         ]
 
     def add(self, element: Expr) -> None:
-        """Fold another element in."""
+        """Take another element in."""
         for op, bound in self._bounds:
             bits = Apply(bound.dtype, "bits", element)
             _assign(self._writer, bound, Apply(bound.dtype, op, bound, bits))
@@ -193,7 +193,7 @@ class ExtremeAccumulator:
         return self._float(pairwise(writer, rank, self._combined))
 
     def reduce_workgroup(self, bring: Bring) -> Expr:
-        """What all members of a group come to."""
+        """What all threads of a workgroup come to."""
         name, rank = self._writer.name("acc"), self._writer.scalar(self._rank())
         return self._float(bring(self._writer.declare(rank, name), self._combined))
 

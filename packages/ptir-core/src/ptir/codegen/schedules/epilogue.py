@@ -49,7 +49,7 @@ def epilogue(graph: Graph, position: int, places: Iterable[Index]) -> Epilogue:
 
 
 def with_epilogue(family: str, graph: Graph, position: int, vectors: int = 1) -> Fusion:
-    """The group of a hero and its epilogue, whose kernel holds so many whole vectors at a time.
+    """The fusion of a hero and its epilogue, whose kernel holds so many whole vectors at a time.
 
     Elements after the last of those are held one by one.
     """
@@ -82,7 +82,7 @@ def _aligned(
 
 
 def builder_of(fusion: Fusion, context: EmitContext) -> Builder:
-    """Expressions over what is stored outside of the group."""
+    """Expressions over what is stored outside of the fusion."""
     inside = {v for p in fusion.instructions for v in context.graph.results[p]}
     builder = context.builder()
     builder.stored = lambda v: v not in inside and context.is_materialized(v)
@@ -99,13 +99,13 @@ class HeroKernel:
         self.builder = builder_of(fusion, context)
 
     def store(self, flat: Index, expr: Expr) -> None:
-        """Store the exit's element, or one per lane, where the hero's is ``expr``."""
+        """Store the output's element, or one per lane, where the hero's is ``expr``."""
         hero, exit = self.context.graph.results[self.group.detail][0], self.group.outputs[0]
         store(self.writer, self.builder, (hero, expr), exit, flat)
 
 
 def store(writer: Writer, builder: Builder, held: tuple[int, Expr], exit: int, flat: Index) -> None:
-    """Store the exit's element, or one per lane, where the hero's is what ``held`` says."""
+    """Store the output's element, or one per lane, where the hero's is what ``held`` says."""
     hero, expr = held
     graph = builder.graph
     register = (unravel_index(flat, graph.type(hero).shape), expr)

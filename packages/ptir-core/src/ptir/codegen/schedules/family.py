@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Refusal: TypeAlias = Callable[[OpQuery, Collection[str]], str | None]
 """Why a composite is left to its lowering, or None; given a dialect's dot products."""
 Made: TypeAlias = "Mapping[int, Fusion]"
-"""Values, and the groups that store them."""
+"""Values, and the fusions that store them."""
 
 
 def whole(*dtypes: DType) -> Refusal:
@@ -43,7 +43,7 @@ def whole(*dtypes: DType) -> Refusal:
 class Family:
     """One row: what it anchors, and in which module of ``families`` each of its functions is.
 
-    ``module`` has ``match(graph, position)``: the group around an anchor, or None. Only it says
+    ``module`` has ``match(graph, position)``: the fusion around an anchor, or None. Only it says
     what is in a kernel, which is the same in both schedules. It is asked about anchors alone.
     """
 
@@ -56,14 +56,14 @@ class Family:
     measured: tuple[Literal["serial", "coop"], ...] = ()
     """The schedules whose tiles are measured with its kernels (``codegen.tuning.tune``)."""
     emit: str = ""
-    """Where ``write(group, site)``, the serial kernel, is; in ``module`` where nothing is said."""
+    """Where ``write(fusion, context)``, the serial kernel, is; in ``module`` where empty."""
     emit_cooperative: str = ""
-    """Where ``coop(group, site)``, the kernel of work-groups, is. It may give None."""
+    """Where ``coop(fusion, context)``, the cooperative kernel, is. It may give None."""
     prologue: str = ""
-    """Where ``prologue(graph, group, made)`` is: the operand that a group computes itself, and the
-    group that does it elsewhere; or None."""
+    """Where ``prologue(graph, fusion, made)`` is: the operand that a fusion computes itself, and
+    the fusion that does it elsewhere; or None."""
     materialized: str = ""
-    """Where ``materialized(graph, group, made)`` is: values that must lie in memory besides
+    """Where ``materialized(graph, fusion, made)`` is: values that must lie in memory besides
     ``Fusion.materialized``, when ``made`` do anyway."""
     inlined: str = ""
     """Where ``inlined(graph, position)`` is: whether all who read an instruction that the family
@@ -78,7 +78,7 @@ class Family:
         return found
 
     def match(self, graph: Graph, position: int) -> Fusion | None:
-        """The group around the instruction at a position where that is an anchor, or None."""
+        """The fusion around the instruction at a position where that is an anchor, or None."""
         made = graph.block.instructions[position]
         anchor = made.op in self.ops or (made.op == "composite" and made.name in self.composites)
         return self._match(graph, position) if anchor else None
@@ -89,9 +89,9 @@ class Family:
         return write
 
     def kernel(self, fusion: Fusion, context: EmitContext) -> Kernel:
-        """The kernel of a group in the site's schedule.
+        """The kernel of a fusion in the context's schedule.
 
-        A family without a coop form is written as for a CPU: one work-item per item.
+        A family without a cooperative form is written as for a CPU: one thread per tile.
         """
         made: Kernel | None = None
         if context.cooperative and self.emit_cooperative:
@@ -106,7 +106,7 @@ class Family:
         return made
 
     def prologue_of(self, graph: Graph, fusion: Fusion, made: Made) -> tuple[int, Fusion] | None:
-        """The operand that the group could compute itself, and the group that stores it now."""
+        """The operand that the fusion could compute itself, and the fusion that stores it now."""
         if not self.prologue:
             return None
         found: tuple[int, Fusion] | None = self._in(self.prologue, "prologue")(graph, fusion, made)

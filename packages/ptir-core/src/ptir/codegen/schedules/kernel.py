@@ -1,4 +1,4 @@
-"""What a kernel family makes of a group: the kernel's text, its arguments and its size."""
+"""What a kernel family makes of a fusion: the kernel's text, its arguments and its size."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from ptir.types import BOOL, I32, TensorType
 class Fusion:
     """The instructions that become one kernel.
 
-    ``reads`` are the values whose expressions it evaluates, ``exits`` the values that it stores.
-    ``exact`` operands must lie in memory as they are, but for views. ``shares`` maps an exit to
-    the operand whose memory it is written into. ``detail`` belongs to the family: a record whose
-    fields say which of their numbers are values and instructions, or the position of the hero.
-    ``prologue`` is a group that would store an operand; it runs inside this kernel instead.
+    ``inputs`` are the values whose expressions it evaluates, ``outputs`` the values that it stores.
+    ``materialized`` operands must lie in memory as they are, but for views. ``output_aliases`` maps
+    an output to the operand whose memory it is written into. ``detail`` belongs to the family: a
+    record whose fields say which of their numbers are values and instructions, or the position of
+    the hero. ``prologue`` is a fusion that would store an operand; it runs inside this kernel.
     """
 
     family: str
@@ -61,7 +61,7 @@ def alone(
     exact: tuple[Value, ...] = (),
     in_place: bool = False,
 ) -> Fusion:
-    """The group of one instruction; its result may be written over its first operand."""
+    """The fusion of one instruction; its result may be written over its first operand."""
     made, results = graph.block.instructions[position], graph.results[position]
     shares = {results[0]: made.operands[0]} if in_place else {}
     exact += tuple(shares.values())
@@ -69,11 +69,11 @@ def alone(
 
 
 MAX_SCRATCH = 8
-"""Most scratch memories of one group."""
+"""Most scratch memories of one fusion."""
 
 
 def scratch_value(fusion: Fusion, number: int) -> int:
-    """The value number under which a group's scratch memory goes: negative, its own."""
+    """The value number under which a fusion's scratch memory goes: negative, its own."""
     return -1 - (fusion.position * MAX_SCRATCH + number)
 
 
@@ -85,9 +85,9 @@ class KernelCode:
     """
 
     preamble: tuple[Statement, ...]
-    """What every item would do in the same way."""
+    """What every workgroup would do in the same way."""
     body: tuple[Statement, ...]
-    """What is done by every item."""
+    """What each workgroup does."""
     arguments: tuple[Argument, ...]
     dialect: Dialect
 
@@ -117,17 +117,17 @@ class KernelCode:
 
     @cached_property
     def preamble_text(self) -> str:
-        """The head as text."""
+        """The preamble as text."""
         return self._renderer.lines(self.preamble)
 
     @cached_property
     def body_text(self) -> str:
-        """What every item does as text."""
+        """What each workgroup does, as text."""
         return self._renderer.lines(self.body)
 
     @property
     def text(self) -> str:
-        """All that one item does as text."""
+        """All that one workgroup does, as text."""
         return f"{self.preamble_text}\n{self.body_text}" if self.preamble else self.body_text
 
     @property
@@ -141,7 +141,7 @@ class KernelCode:
         return faults(all, self.arguments, workgroup_size, self.dialect.lanes, nbytes)
 
     def guarded(self, workgroups: int, workgroup_size: int) -> KernelCode:
-        """The same where members of groups are the items, of which the last group may lack some."""
+        """The same where threads do what workgroups did; the last ones may have nothing to do."""
         thread, group = Var(I32, "thread"), Axis("item", -(-workgroups // workgroup_size))
         place = Index({group: workgroup_size}) + axis("member", workgroup_size)
         item = Let(Var(I32, "item"), thread)
@@ -155,9 +155,9 @@ class KernelCode:
 class Kernel:
     """One kernel ready to be built, and the values bound to its arguments, in order.
 
-    A worker that does several items may do the head of its code once. ``scratch`` are memories that
-    it needs while it runs (see ``scratch_value``). The exit may be written over an operand in
-    ``over``: element i of that is read only to write element i.
+    A worker that does several workgroups may do the preamble of its code once. ``scratch`` are
+    memories that it needs while it runs (see ``scratch_value``). The output may be written over an
+    operand in ``may_alias``: element i of that is read only to write element i.
     """
 
     family: str
@@ -168,13 +168,13 @@ class Kernel:
     scratch: tuple[TensorType, ...] = ()
     may_alias: frozenset[int] = frozenset()
     workgroup_size: int = 1
-    """Work-items of an item. More than one is a group (``WorkgroupPrimitives``), in which every member runs
-    head and body and finds its number in ``member``."""
+    """Threads of a workgroup. Where there are several (``WorkgroupPrimitives``), each runs preamble
+    and body, and finds its local id in ``member``."""
     shared_bytes: int = 0
-    """Bytes that the members of a group share."""
+    """Bytes that the threads of a workgroup share."""
     next: Kernel | None = None
-    """What is launched right behind a kernel of groups: it sees all that these wrote. It belongs to
-    the same group of instructions and has no scratch of its own."""
+    """What is launched right behind a cooperative kernel: it sees all that this one wrote. It
+    belongs to the same fusion and has no scratch of its own."""
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -183,12 +183,12 @@ class Kernel:
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """All that one item does."""
+        """All that one workgroup does."""
         return (*self.code.preamble, *self.code.body)
 
     @property
     def body(self) -> str:
-        """All that one item does as text."""
+        """All that one workgroup does, as text."""
         return self.code.text
 
     @property
@@ -222,10 +222,10 @@ class EmitContext:
     traits: Traits
     tiles: Tiles
     cooperative: bool = False
-    """Whether kernels are work-groups, where their family has such a schedule."""
+    """Whether kernels are cooperative, where their family has such a schedule."""
 
     def scalar(self) -> EmitContext:
-        """The site as a coop schedule sees it: values are scalars."""
+        """The context as a cooperative schedule sees it: values are scalars."""
         return replace(self, dialect=self.dialect.scalar())
 
     def builder(self) -> Builder:
@@ -237,9 +237,9 @@ class EmitContext:
         return Writer(self.dialect)
 
     def workgroups(self, pieces: int, work: int) -> int:
-        """Work-items for ``pieces`` equal pieces of ``work`` elementary operations in all.
+        """Workgroups for ``pieces`` equal pieces of ``work`` elementary operations in all.
 
-        As many as there are pieces where an item is a thread of a group (``threads``).
+        As many as there are pieces where each becomes a thread (``independent``).
         """
         if self.cooperative:
             return max(1, pieces)
@@ -255,7 +255,7 @@ def finish_kernel(
     may_alias: frozenset[int] = frozenset(),
     workgroup_size: int = 1,
 ) -> Kernel:
-    """The kernel that ``writer`` holds; of groups, where it has several ``members``."""
+    """The kernel that ``writer`` holds; cooperative, where a workgroup has several threads."""
     values = tuple(writer.arguments)
     groups = workgroup_size, writer.shared_bytes
     return Kernel(

@@ -1,4 +1,4 @@
-"""Fragments of matrices: how members take words out of shared memory and multiply them."""
+"""Fragments of matrices: how threads take words out of shared memory and multiply them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ptir.codegen.kernel_ir.writer import Writer
 from ptir.types import U32, DType
 
 EIGHT = 8
-"""Rows of the matrices that members gather."""
+"""Rows of the matrices that threads load."""
 
 
 @dataclass(frozen=True)
 class Stage:
     """Where words of pairs lie in a shared array of words: line after line, or pair after pair.
 
-    ``stride`` is chosen so that a subgroup's members find their words in different banks.
+    ``stride`` is chosen so that a subgroup's threads find their words in different banks.
     """
 
     array: str
@@ -35,7 +35,7 @@ class Stage:
 
 
 class Fragments:
-    """What the members of a subgroup hold, while a kernel is written."""
+    """What the threads of a subgroup hold, while a kernel is written."""
 
     def __init__(self, writer: Writer, matrices: MmaInstruction, member: Index) -> None:
         self.writer, self.matrices = writer, matrices

@@ -18,7 +18,7 @@ from ptir.codegen.fusion.graph import Graph
 from ptir.types import BF16, DTYPES, F16, F32, U32, DType
 
 RUN: Final = 4
-"""Words of 16 bytes, which a member brings at once."""
+"""Words of 16 bytes, which a thread brings at once."""
 RAISED: Final = 8
 """Bits by which each part of an f32 is raised above the one before."""
 UPPER: Final = constant(U32, 0xFFFF0000)

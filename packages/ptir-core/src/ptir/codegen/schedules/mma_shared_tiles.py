@@ -1,4 +1,4 @@
-"""Slices of both operands in shared memory, as words for matrix instructions, in two buffers.
+"""Shared tiles of both operands, as words for matrix instructions, in two buffers.
 
 ``load`` asks for a slice: words that lie in memory as they are needed are copied by the hardware,
 everything else is loaded into variables, which ``put`` turns into words. Between the two the
@@ -25,14 +25,14 @@ DEPTH: Final = 32
 """Places along the depth of a slice, and of the sums that stay in the instruction."""
 PAIRS: Final = DEPTH // 2
 PAD: Final = {True: 4, False: 8}
-"""Words behind a line of a deep side, or behind a pair of another."""
+"""Words behind a line of a deep operand, or behind a pair of another."""
 BLOCK: Final = 16
 """Neighbouring lines that may lie apart from the next ones, as in panels."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a member brings of a side at once: ``run`` units of a line, or ``run`` lines of a unit.
+    """What a thread brings at once: ``run`` units of an operand's line, or ``run`` lines of a unit.
 
     ``own`` is its number in the slice, which has ``count``; ``at`` the first line and unit.
     """
@@ -74,7 +74,7 @@ class SharedTiles:
         self.sides, self.pairs = sides, depth // 2
 
     def stage(self, side: int, part: int, buffer: Index) -> Stage:
-        """Where a part of a side's slice lies in one of the two buffers."""
+        """Where a part of an operand's slice lies in one of the two buffers."""
         size, one = self.sides[side]
         begin = shared_tile_words(self.sides[:side])
         place = number(begin) + (buffer * one.parts + part) * operand_words(size, one)
@@ -93,7 +93,7 @@ class SharedTiles:
         return pending
 
     def wait(self) -> None:
-        """Go on when the member's copies are done, and all members are here."""
+        """Go on when the thread's copies are done, and all threads are here."""
         if any(side.lies for _, side in self.sides):
             self.writer.emit(AsyncWait())
         self.writer.barrier()
@@ -117,7 +117,7 @@ class SharedTiles:
     # --- chunks ---
 
     def _chunks(self, number_: int) -> list[Chunk]:
-        """The member's chunks of a slice."""
+        """The thread's chunks of a slice."""
         size, side = self.sides[number_]
         units, run, members = PAIRS // side.pairs, self._run(side), self.workgroup.size
         per, count = (units if side.deep else size) // run, size * units // run
@@ -137,7 +137,7 @@ class SharedTiles:
         return run if self.pairs % run == 0 else 1
 
     def _owned(self, chunk: Chunk) -> AbstractContextManager[None]:
-        """What is done where the member has the chunk."""
+        """What is done where the thread has the chunk."""
         has_all = chunk.count >= self.workgroup.size
         return (
             nullcontext()

@@ -1,6 +1,6 @@
-"""A contraction by matrix instructions: tiles of a group, of which each subgroup owns a part.
+"""A contraction by matrix instructions: tiles of a workgroup, of which each subgroup owns a part.
 
-Slice by slice along the depth, members bring both operands into shared memory as words of 16-bit
+Slice by slice along the depth, threads bring both operands into shared memory as words of 16-bit
 floats, one slice ahead of what is multiplied: words that lie in memory as they are needed are
 copied there by the hardware. A slice is summed in the instruction and then added to the sums in
 f32, because the instruction cuts where f32 rounds.
@@ -129,7 +129,7 @@ class MmaTile:
 
     @property
     def count(self) -> int:
-        """Tiles: groups, for each batch."""
+        """Tiles: workgroups, for each batch."""
         return self.down * self.across
 
     def write(self, tile: Index, finish: Finish) -> None:
@@ -159,7 +159,7 @@ class MmaTile:
     # --- sums ---
 
     def _sums(self, prefix: str) -> list[list[list[Var]]]:
-        """The variables of the member's sums, by matrix."""
+        """The variables of the thread's sums, by matrix."""
         each = range(len(self.matrices.sums))
         return [
             [[Var(F32, f"{prefix}{m}_{n}_{r}") for r in each] for n in range(self.wide)]
@@ -226,7 +226,7 @@ class MmaTile:
                     writer.assign(total, writer.apply(op, F32, *given))
 
     def _factors(self, first: Index, n: int, slice: Index) -> dict[Index, Expr]:
-        """The factors of a slice's sums in a member's matrices, by column; none are 1."""
+        """The factors of a slice's sums in a thread's matrices, by column; none are 1."""
         writer, scale, most = self.writer, self.made.scale, self.made.columns - 1
         found: dict[Index, Expr] = {}
         if scale is None:

@@ -1,8 +1,9 @@
 """Which schedule kernels are written in: **table** ``SCHEDULES``, and what a device gets.
 
-A *serial* kernel is one work-item per tile, without barriers. A *coop* kernel is a group of
-work-items per tile, which share memory. A class of device has one of them; ``--schedule`` (the
-variable ``PTIR_SCHEDULE``) forces one, so that coop kernels can be tested on a CPU.
+A *serial* kernel is one work-item per tile, without barriers. A *cooperative* kernel,
+``coop``, is a workgroup of several work-items per tile, which share memory. A class of device
+has one of them; ``--schedule`` (the variable ``PTIR_SCHEDULE``) forces one, so that cooperative
+kernels can be tested on a CPU.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ptir.errors import UsageError, unknown_name
 from ptir.switches import SCHEDULE, SCHEDULES
 
 COOPERATIVE_CLASSES: Final = frozenset(("gpu",))
-"""The classes of device (``Traits.device_class``) whose kernels are work-groups."""
+"""The classes of device (``Traits.device_class``) whose kernels are workgroups."""
 
 
 def schedule_of(device: KernelDevice) -> str:

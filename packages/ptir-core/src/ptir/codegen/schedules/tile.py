@@ -1,7 +1,7 @@
-"""A contraction as tiles of a group: operands pass through shared memory, members hold the sums.
+"""A contraction as tiles of a workgroup: operands pass through shared memory, threads hold sums.
 
-A group owns a tile of rows and columns. Slice by slice along the depth, its members bring both
-operands into shared memory, as numbers ready to be multiplied, and each member adds the products
+A workgroup owns a tile of rows and columns. Slice by slice along the depth, its threads bring both
+operands into shared memory, as numbers ready to be multiplied, and each thread adds the products
 of some rows and columns to its sums. What follows is done element by element at the end, in the
 order in which results lie in memory.
 """
@@ -21,9 +21,9 @@ from ptir.codegen.schedules.workgroup import Workgroup
 from ptir.types import I32, DType
 
 SIDE: Final = 16
-"""Members along either side of a tile."""
+"""Threads along either side of a tile."""
 MOST: Final = (4, 2, 1)
-"""Rows and columns of a member, at most: the first with which a tile fits."""
+"""Rows and columns of a thread, at most: the first with which a tile fits."""
 DEPTH: Final = 16
 """Slices along the depth."""
 
@@ -36,7 +36,7 @@ Finish = Callable[[Index, Index, Var], None]
 class Operand:
     """One side of a contraction: ``per`` neighbours along the depth for a line (row or column).
 
-    ``neighbours(line, place)`` gives them from ``place``, which is a multiple of ``per``. ``deep``
+    ``values(line, place)`` gives them from ``place``, which is a multiple of ``per``. ``deep``
     says that neighbours along the depth lie side by side in memory, rather than lines.
     """
 
@@ -173,7 +173,7 @@ def finish_tile(
     sum_at: Callable[[Index, Index], Var],
     finish: Finish,
 ) -> None:
-    """Go through a tile's sums, which all members see, in the order in which results lie.
+    """Go through a tile's sums, which all threads see, in the order in which results lie.
 
     ``sum_at`` gives the variable of a sum by row and column of the tile, which begins at ``first``;
     ``finish`` gets row, column and variable of those within ``limits``.

@@ -1,6 +1,6 @@
 """The numbers that schedules are written with: **table** ``TILES``, one row per class of device.
 
-A row says how much of a product an item holds in registers and how finely work is cut. What is
+A row says how much of a contraction a thread holds in registers and how finely work is cut. What is
 measured on a device (``ptir warmup --tune``) takes the place of its row; nothing else changes it.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 from ptir.errors import PluginError, unknown_name
 
 FEW: Final = 8
-"""Most rows of a product that is streamed rather than blocked: its tiles are panels alone."""
+"""Most rows of a contraction that is a gemv rather than a gemm: its tiles are panels alone."""
 
 
 @dataclass(frozen=True)
@@ -20,45 +20,45 @@ class Tiles:
     """What one device is written for."""
 
     gemm_rows: int = 8
-    """Rows of a blocked product's tile."""
+    """Rows of a gemm's tile."""
     gemm_panels: int = 3
-    """Panels of 16 outputs of a blocked product's tile; ``rows * panels`` vectors are held."""
+    """Panels of 16 outputs of a gemm's tile; ``gemm_rows * gemm_panels`` vectors are held."""
     int8_rows: int = 4
-    """Rows of the tile of a blocked product of bytes, which holds two vectors for each result."""
+    """Rows of the tile of a gemm of bytes, which holds two vectors for each result."""
     int8_panels: int = 3
     """Panels of such a tile."""
     slice_rows: int = 2
-    """Rows of the tile of a blocked product of digits: three vectors are held for each result."""
+    """Rows of the tile of a gemm of int8 slices: three vectors are held for each result."""
     slice_panels: int = 2
     """Panels of such a tile."""
     accumulators: int = 4
-    """Sums that a streamed product keeps apart, all rows together, to hide an addition's delay."""
+    """Sums that a gemv keeps apart, all rows together, to hide an addition's delay."""
     prefetch_bytes: int = 8192
-    """Bytes ahead of a streamed product's loads that the cache fetches weights; 0: it does not."""
+    """Bytes ahead of a gemv's loads that the cache fetches weights; 0: it does not."""
     attention_keys: int = 16
     """Keys whose scores attention holds at once: as many as a vector has lanes."""
     independent_workgroup_size: int = 64
-    """Members of a group that have nothing to do with each other."""
+    """Threads of a workgroup that have nothing to do with each other."""
     map_workgroup_size: int = 128
-    """Members of a group of a map, which have a run of neighbours each."""
+    """Threads of a workgroup of a map, which have a run of neighbours each."""
     row_workgroup_size: int = 256
-    """Most members of a group that has a row: a power of two."""
+    """Most threads of a workgroup that has a row: a power of two."""
     row_elements_per_thread: int = 8
-    """Elements of a row from which another member pays."""
+    """Elements of a row from which another thread pays."""
     sort_workgroup_size: int = 256
-    """Members of a group that sorts or runs along a line: a power of two."""
+    """Threads of a workgroup that sorts or runs along a line: a power of two."""
     attention_workgroup_size: int = 128
-    """Members of a group of attention: a power of two."""
+    """Threads of a workgroup of attention: a power of two."""
     attention_block_rows: int = 16
-    """Most query rows that a group of attention has: a power of two."""
+    """Most query rows that a workgroup of attention has: a power of two."""
     attention_block_keys: int = 32
     """Most keys that pass through its shared memory at once: a power of two."""
     min_keys_per_split: int = 256
-    """Least keys that a group attends to where the keys of a query are split over groups."""
+    """Least keys that a workgroup attends to where the keys of a query are split over several."""
     workgroups_per_unit: int = 4
-    """Work-items per unit, so that a late one delays little."""
+    """Serial workgroups per unit, so that a late one delays little."""
     min_work: int = 1 << 13
-    """Elementary operations below which another work-item does not pay."""
+    """Elementary operations below which another serial workgroup does not pay."""
 
 
 TILES: Final[dict[str, Tiles]] = {
@@ -73,7 +73,7 @@ TILES: Final[dict[str, Tiles]] = {
     ),  # 32 registers of 4 lanes, so a vector is four of them
     "gpu": Tiles(
         gemm_rows=4, gemm_panels=1, prefetch_bytes=0
-    ),  # an item has few registers, and there are many items
+    ),  # a thread has few registers, and there are many threads
 }
 """By class of device (``Traits.device_class``)."""
 LEAST: Final = {"prefetch_bytes": 0}

@@ -1,7 +1,8 @@
-"""Work-groups: how the members of one divide places, bring what they hold together, and wait.
+"""Workgroups: how the threads of one divide places, bring what they hold together, and wait.
 
-The other half of coop schedules is ``threads``: a serial schedule of scalars whose items are the
-members of groups, for families in which items have nothing to say to each other.
+The other half of cooperative schedules is ``independent``: a serial schedule of scalars whose
+workgroups of one thread become the threads of larger ones, for families in which threads have
+nothing to say to each other.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel
 from ptir.types import BOOL, I32, DType
 
 Combined = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
-"""What two members' values come to, value by value; the order of the two must not matter."""
+"""What two threads' values come to, value by value; the order of the two must not matter."""
 ScratchSlots: TypeAlias = list[tuple[Var, str, int]]
 """Variables, the shared array for each, and where it begins there."""
 
@@ -37,9 +38,9 @@ ScratchSlots: TypeAlias = list[tuple[Var, str, int]]
 def independent(
     write: Callable[[Fusion, EmitContext], Kernel],
 ) -> Callable[[Fusion, EmitContext], Kernel]:
-    """The coop schedule in which every member of a group is an item of the serial one.
+    """The cooperative schedule in which every thread is a workgroup of the serial one.
 
-    The last group may have members without an item.
+    The last workgroup may have threads without work.
     """
 
     def coop(fusion: Fusion, context: EmitContext) -> Kernel:
@@ -59,7 +60,7 @@ def power_of_two(size: int) -> int:
 
 
 class Workgroup:
-    """The members of one group while their kernel is written."""
+    """The threads of one workgroup while their kernel is written."""
 
     def __init__(self, writer: Writer, workgroup_size: int) -> None:
         assert workgroup_size == power_of_two(workgroup_size), workgroup_size
@@ -71,18 +72,18 @@ class Workgroup:
 
     @contextmanager
     def distribute(self, size: int, name: str = "i", no_unroll: bool = False) -> Iterator[Index]:
-        """A block for each of ``size`` places, shared out: member n has n, n + members, ..."""
+        """A block for each of ``size`` places, shared out: local id n gets n, n + size, ..."""
         name = self.writer.name(name)
         if size < self.size:
             with self.writer.when(less(self.local_id, size)):
                 yield axis("member", size)
             return
-        # A loop of one turn too: PoCL 3.1 computes a bare block between barriers wrongly.
+        # A loop of one pass too: PoCL 3.1 computes a bare block between barriers wrongly.
         with self.writer.loop(Axis(name, size), self.local_id, size, self.size, no_unroll):
             yield axis(name, size)
 
     def distribute_runs(self, size: int, body: Callable[[Index], None], run: int = 1) -> None:
-        """Call ``body`` with every place, runs of ``run`` neighbours going to one member."""
+        """Call ``body`` with every place, runs of ``run`` neighbours going to one thread."""
         run = run if size % run == 0 else 1
         with self.distribute(size // run) as block:
             if run == 1:
@@ -93,16 +94,16 @@ class Workgroup:
                     body(block * run + place)
 
     def first(self) -> AbstractContextManager[None]:
-        """A block of the first member alone."""
+        """A block of the first thread alone."""
         return self.writer.when(Apply(BOOL, "eq", Coordinate(I32, self.local_id), Const(I32, 0)))
 
     # --- bringing together ---
 
     def reduce(self, held: Sequence[Var], combined: Combined, segments: int = 1) -> None:
-        """What all members hold becomes what each holds, in variables that change.
+        """What all threads hold becomes what each holds, in variables that change.
 
-        With ``apart``, members whose numbers differ by multiples of it are brought together. The
-        order is fixed by the number of members and by how many of them exchange values.
+        With ``segments``, threads whose local ids differ by multiples of it are brought together.
+        The order is fixed by the number of threads and by how many of them exchange values.
         """
         reach = self.width if all(can_shuffle(one.dtype) for one in held) else 0
         step = reach // 2
@@ -116,12 +117,12 @@ class Workgroup:
                 self._reduce_by_tree(held, combined, segments)
 
     def reduce_one(self, one: Var, combined: Callable[[Expr, Expr], Expr]) -> Var:
-        """``fold`` of one variable: what ``folds`` asks for."""
+        """``reduce`` of one variable: what an ``Accumulator`` asks for."""
         self.reduce([one], lambda a, b: [combined(a[0], b[0])])
         return one
 
     def sum(self, held: Sequence[Var], segments: int = 1) -> None:
-        """The sums of what members hold."""
+        """The sums of what threads hold."""
         self.reduce(held, lambda a, b: [_add(x, y) for x, y in zip(a, b, strict=True)], segments)
 
     def _shuffle(self, held: Sequence[Var], combined: Combined, step: int) -> None:
@@ -149,7 +150,7 @@ class Workgroup:
     def _reduce_by_subgroup(
         self, held: Sequence[Var], combined: Combined, segments: int, reach: int
     ) -> None:
-        """Subgroups put down what they came to, and every member goes through it in order."""
+        """Subgroups put down what they came to, and every thread goes through it in order."""
         writer, subgroups = self.writer, self.size // reach
         rooms = self._scratch(held, subgroups * segments)
         with writer.when(less(self.local_id % reach, segments)):
@@ -163,7 +164,7 @@ class Workgroup:
         writer.barrier()
 
     def _reduce_by_tree(self, held: Sequence[Var], combined: Combined, segments: int) -> None:
-        """Halves are brought together until ``apart`` members are left."""
+        """Halves are brought together until ``segments`` threads are left."""
         writer = self.writer
         rooms = self._scratch(held, self.size)
         self._put(rooms, self.local_id)
@@ -180,17 +181,17 @@ class Workgroup:
         writer.barrier()
 
     def _put(self, rooms: ScratchSlots, slot: Index) -> None:
-        """What the member holds, into the rooms."""
+        """What the thread holds, into the slots."""
         for one, room, begin in rooms:
             self.writer.put(room, slot + begin, one, whole_word(one.dtype))
 
     def _take(self, rooms: ScratchSlots, slot: Index) -> None:
-        """What a slot of the rooms holds, into the member's variables."""
+        """What a slot of each array holds, into the thread's variables."""
         for one, room, begin in rooms:
             self.writer.assign(one, self.writer.element(Cell(one.dtype, room, slot + begin)))
 
     def _read(self, rooms: ScratchSlots, slot: Index) -> list[Var]:
-        """What a slot of the rooms holds, in new variables."""
+        """What a slot of each array holds, in new variables."""
         return [
             self.writer.let(self.writer.element(Cell(one.dtype, room, slot + begin)))
             for one, room, begin in rooms
@@ -198,7 +199,7 @@ class Workgroup:
 
 
 def can_shuffle(dtype: DType) -> bool:
-    """Whether values of ``dtype`` are carried in 32 bits, so that members can exchange them."""
+    """Whether values of ``dtype`` are carried in 32 bits, so that threads can exchange them."""
     return dtype == BOOL or carrier(dtype).bits == I32.bits
 
 

@@ -1,4 +1,4 @@
-"""Recorders: who is told of programs while they are compiled (``codegen.tuning.tune``)."""
+"""Recorders: what is called with programs while they are compiled (``codegen.tuning.tune``)."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ class Recorded:
 
     device: KernelDevice
     recorder: Recorder | None = None
-    """What is told of every program that is compiled for the device, while there is somebody."""
+    """What is called with every program that is compiled for the device, while there is one."""

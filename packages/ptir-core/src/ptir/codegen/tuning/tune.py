@@ -1,9 +1,9 @@
 """Measures tiles on a device: the kernels of a model's own programs, written with other sizes.
 
-While ``tuning`` lasts, programs that are compiled are recorded. At its end their products, and
-where kernels are groups their attention and row programs, are timed with the device's tiles and
-with candidates, one change after another, and what was fastest is kept for every later process
-(``ptir.codegen.schedules.tuned_tiles``).
+While ``tuning`` lasts, programs that are compiled are recorded. At its end their linear kernels,
+and where kernels are cooperative their attention and row reductions, are timed with the device's
+tiles and with candidates, one change after another, and what was fastest is kept for every later
+process (``ptir.codegen.schedules.tuned_tiles``).
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ COOPERATIVE_CANDIDATES: Final[Changes] = (
     tuple({"row_workgroup_size": n} for n in (128, 256, 512)),
     tuple({"row_elements_per_thread": n} for n in (4, 8, 16)),
 )
-"""What is tried where kernels are groups."""
+"""What is tried where kernels are cooperative."""
 MEASURED: Final[Mapping[str, Changes]] = {"serial": CANDIDATES, "coop": COOPERATIVE_CANDIDATES}
 """What is tried by schedule, on the kernels of families with that in ``Family.measured``."""
 MARGIN: Final = 0.03
 """How much faster a change must be to be taken."""
 REPEATS: Final = 5
 ROTATED: Final = 64 << 20
-"""Bytes of weights that runs go through in turn, so that no cache holds them all."""
+"""Bytes of weights that runs go through in rotation, so that no cache holds them all."""
 LAUNCHES_PER_ROUND: Final = 16
 """Most of them, however small."""
 MOST: Final = 6
@@ -80,9 +80,9 @@ class TuningTask:
 
     def kernel(self, tiles: Tiles) -> Kernel:
         """The kernel as it is written with ``tiles``."""
-        device, coop = self.device, schedule_of(self.device) == "coop"
+        device, cooperative = self.device, schedule_of(self.device) == "coop"
         graph, stored = self.fused.graph, self.fused.is_stored
-        context = EmitContext(graph, stored, device.dialect, device.traits, tiles, coop)
+        context = EmitContext(graph, stored, device.dialect, device.traits, tiles, cooperative)
         return FAMILIES[self.fusion.family].kernel(self.fusion, context)
 
     def nbytes(self, kernel: Kernel) -> dict[int, int]:
@@ -139,9 +139,9 @@ def _distinct(
     """Different kernels of a family, those with most bytes first."""
     found: dict[Hashable, tuple[int, TuningTask]] = {}
     for plan in recorded:
-        for group in plan.fusions:
-            if group.family == family:
-                case = TuningTask(plan, group, device)
+        for fusion in plan.fusions:
+            if fusion.family == family:
+                case = TuningTask(plan, fusion, device)
                 kernel = case.kernel(tiles)
                 nbytes = sum(case.nbytes(kernel).values())
                 found.setdefault((kernel.code, kernel.workgroup_size), (nbytes, case))
@@ -150,7 +150,7 @@ def _distinct(
 
 
 class _Search:
-    """Tries changes one after the other; kernels of equal code and items are not timed again."""
+    """Tries changes one after the other; kernels of equal code and launch are not timed again."""
 
     def __init__(self, cases: Sequence[TuningTask], changes: Changes, timer: Timer) -> None:
         self._cases, self._changes, self._timer = cases, changes, timer
@@ -197,29 +197,29 @@ def run_time(kernel: Kernel, case: TuningTask) -> float:
     largest = max(sizes, key=lambda value: sizes[value])
     memories = {value: _filled(device, n) for value, n in sizes.items()}
     count = max(1, min(LAUNCHES_PER_ROUND, ROTATED // sizes[largest]))
-    turns: list[list[tuple[Any, int, int]]] = []
+    rotation: list[list[tuple[Any, int, int]]] = []
     held: list[Memory] = []
     for _ in range(count):
         held += memories.values()
-        turns.append([])
+        rotation.append([])
         for name, each in named:
             bound = device.kernel(made, name, len(each.values))
             for position, value in enumerate(each.values):
                 device.bind(bound, position, memories[value])
-            turns[-1].append((bound, each.workgroups, each.workgroup_size))
-        if len(turns) < count:
+            rotation[-1].append((bound, each.workgroups, each.workgroup_size))
+        if len(rotation) < count:
             memories[largest] = _filled(device, sizes[largest])
-    rounds = [_round(device, turns) for _ in range(REPEATS + 1)]
+    rounds = [_round(device, rotation) for _ in range(REPEATS + 1)]
     return statistics.median(rounds[1:])
 
 
-def _round(device: KernelDevice, turns: Sequence[Sequence[tuple[Any, int, int]]]) -> float:
+def _round(device: KernelDevice, rotation: Sequence[Sequence[tuple[Any, int, int]]]) -> float:
     began = time.perf_counter()
-    for launches in turns:
+    for launches in rotation:
         for launch in launches:
             device.launch(*launch)
     device.finish()
-    return (time.perf_counter() - began) / len(turns)
+    return (time.perf_counter() - began) / len(rotation)
 
 
 def _filled(device: KernelDevice, nbytes: int) -> Memory:

@@ -119,7 +119,7 @@ def _wanted(program: Program) -> dict[int, Panels | PackedFilters]:
 def _products(
     block: Block, makers: Mapping[int, Instruction], instruction: Instruction
 ) -> Iterator[tuple[int, Panels]]:
-    """What a product of rows and a weight would have packed."""
+    """What a contraction of rows and a weight would have packed."""
     if instruction.op == "composite":
         contract = 1 if instruction.attributes.get("layout") == "oi" else 0
         if instruction.name == BYTES:

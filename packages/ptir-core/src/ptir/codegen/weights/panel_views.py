@@ -1,8 +1,8 @@
-"""Panels behind slices: which part of a packed weight a product multiplies with.
+"""Panels behind slices: which part of a packed weight a contraction multiplies with.
 
 A worker of several takes some panels of a weight, or some inputs of all panels. In its program the
-weight is then slices of the unpacked whole, brought together; ``panels_of_slices`` says which panels
-that are, so that a product reads them where they lie.
+weight is then slices of the unpacked whole, brought together; ``panels_of_slices`` says which
+panels that are, so that a contraction reads them where they lie.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The packed form of weights, described once: panels of 16 outputs, K-major, 32-bit words.
 
 A matrix of N outputs by K inputs becomes ``[N/16, K/per, 16, per]``: for 16 outputs at a time, one
-32-bit word per output holds ``per`` consecutive inputs. A matrix-vector product streams panels, a
-matrix product blocks them, and a row lookup reads one lane: one layout serves all three, so a
+32-bit word per output holds ``per`` consecutive inputs. A gemv reads panels one after the other, a
+gemm reads tiles of them, and a row lookup reads one lane: one layout serves all three, so a
 weight is resident once. In programs the packed parameter goes through the composite ``unpack``,
 whose lowering says in movement ops what the layout means.
 """

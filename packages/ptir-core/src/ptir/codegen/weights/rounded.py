@@ -1,4 +1,4 @@
-"""Products of rounded activations: when they are taken whole, and what becomes of the others.
+"""Contractions of rounded activations: when they are taken whole, and what becomes of the others.
 
 A processor's dot instruction multiplies 32-bit words: four bytes, or two bf16, of a weight and of
 the activations. Where there is one, the composites of ``ptir.ops.rounded`` are kernels; elsewhere
@@ -25,7 +25,7 @@ DOTS: Final = {ROUND: "dot_bytes", BYTES: "dot_bytes", PAIRS: "dot_bf16"}
 """The scalar op that each composite needs as an instruction."""
 
 WEIGHT: Final = {BYTES: 3, PAIRS: 1}
-"""Which operand of a product is the packed weight."""
+"""Which operand of a contraction is the packed weight."""
 
 PER: Final = {BYTES: 1, PAIRS: 2}
 """Its elements in a 32-bit word of the panels."""
@@ -36,7 +36,7 @@ LARGEST: Final = 1 << 15
 
 
 def refusal(query: OpQuery, dots: Collection[str]) -> str | None:
-    """Why a product, or the rounding before it, is left to its lowering, or None."""
+    """Why a contraction, or the rounding before it, is left to its lowering, or None."""
     name = str(query.name)
     if DOTS[name] not in dots:
         return f"{name}: the device has no {DOTS[name]} instruction"
@@ -64,7 +64,7 @@ def _unfit_pairs(query: OpQuery) -> str | None:
 
 
 def settled(program: Program) -> Program:
-    """``program`` with those products inlined whose weights turned out not to be packed."""
+    """``program`` with those contractions inlined whose weights turned out not to be packed."""
     if not any(i.op == "composite" and i.name in WEIGHT for i in program.main.instructions):
         return program
     return replace(program, main=rebuild(program.main, _settled))
@@ -98,6 +98,6 @@ def readers_of(graph: Graph, position: int) -> set[int]:
 
 
 def only_products(block: Block, positions: Collection[int]) -> bool:
-    """Whether all instructions at ``positions`` are products of bytes."""
+    """Whether all instructions at ``positions`` are contractions of bytes."""
     made = (block.instructions[p] for p in positions)
     return all(i.op == "composite" and i.name == BYTES for i in made)

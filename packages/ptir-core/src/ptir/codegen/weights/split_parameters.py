@@ -1,8 +1,8 @@
 """Parameters above a device's largest allocation: kept in parts, and read as if they were whole.
 
 The resolver replaces such a parameter by the concatenation of its parts, each a derived parameter;
-a product with it becomes a product with each part. A part is derived by a program that only slices
-the stored parameter, which stays on the host: the slices are uploaded, never the whole.
+a contraction with it becomes a contraction with each part. A part is derived by a program that only
+slices the stored parameter, which stays on the host: the slices are uploaded, never the whole.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SplitParameters:
         return joined
 
     def products(self, instruction: Instruction, operands: tuple[Ref, ...]) -> list[Ref] | None:
-        """A product with a weight in parts as products with each part, or None."""
+        """A contraction with a weight in parts as contractions with each part, or None."""
         if instruction.op != "dot_general" or instruction.attributes["rhs_batch"]:
             return None
         lhs, rhs = operands
@@ -149,7 +149,7 @@ def _is_slice(instruction: Instruction) -> bool:
 
 
 class HostSlicedProgram(Executable):
-    """A program of which inputs stay on the host; their pieces are uploaded for every run."""
+    """A program of which inputs stay on the host; their slices are uploaded for every run."""
 
     def __init__(
         self,

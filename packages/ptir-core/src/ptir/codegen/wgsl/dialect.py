@@ -1,4 +1,4 @@
-"""What families are told of WGSL: scalars, work-groups, and all that it lacks."""
+"""What families are told of WGSL: scalars, workgroups, and all that it lacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORKGROUP: Final = WorkgroupPrimitives(
     load_vector="let {0} = {1}[({2}) / 4];",
     store_vector="{0}[({1}) / 4] = vec4<u32>({2}, {3}, {4}, {5});",
 )
-"""Groups without exchanges: subgroups are no part of WebGPU's defaults."""
+"""Workgroups without shuffles: subgroups are no part of WebGPU's defaults."""
 
 
 class Wgsl(Dialect):

@@ -1,8 +1,8 @@
 """From a lowered kernel to WGSL: **tables** of how each statement and expression is spelled.
 
-A kernel is an entry point with its buffers. Where one member has an item, ``INVOCATIONS`` items are
-a work-group; else a work-group is an item. A launch has as many work-groups as there are, in two
-dimensions where one is too short; what is beyond the last item does nothing.
+A kernel is an entry point with its buffers. Where it is serial, ``INVOCATIONS`` workgroups of its
+are one of WGSL's; else each is one. A launch has as many as there are, in two dimensions where one
+is too short; what is beyond the last does nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ptir.codegen.wgsl.ops import TYPES, applied, literal
 from ptir.types import I32, DType
 
 INVOCATIONS: Final = 64
-"""Items of a work-group whose members have one each."""
+"""Serial workgroups that are one of WGSL's, an invocation each."""
 WIDEST: Final = 65535
-"""Work-groups of a launch along one dimension."""
+"""Workgroups of a launch along one dimension."""
 
 
 class Module(NamedTuple):
-    """A kernel in WGSL: its text, its buffers in order, and the work-groups of a launch."""
+    """A kernel in WGSL: its text, its buffers in order, and the workgroups of a launch."""
 
     text: str
     bindings: tuple[Binding, ...]
@@ -54,7 +54,7 @@ class Renderer:
     # --- module scope ---
 
     def declarations(self) -> Iterable[str]:
-        """Buffers, and what groups share."""
+        """The declarations of buffers and of what workgroups share."""
         for number, argument in enumerate(self.body.arguments):
             access = "read_write" if argument.written else "read"
             of = self.element(argument.name, TYPES[argument.dtype])
@@ -65,7 +65,7 @@ class Renderer:
             yield f"var<workgroup> {self.memory(array.name)}: array<{of}, {array.size}>;"
 
     def element(self, memory: str, kind: str) -> str:
-        """What a memory holds."""
+        """The type of the elements that a memory holds."""
         if memory in self.vectors:
             return f"vec4<{kind}>"
         return f"atomic<{kind}>" if memory in self.atomic else kind
@@ -77,7 +77,7 @@ class Renderer:
     # --- statements ---
 
     def lines(self, statements: Iterable[nodes.Statement], depth: int) -> Iterable[str]:
-        """Statements as lines, indented."""
+        """The lines of statements, indented."""
         begin = "  " * depth
         for one in statements:
             block = BLOCKS.get(type(one))
@@ -90,18 +90,18 @@ class Renderer:
                 yield f"{begin}}}"
 
     def declared(self, one: nodes.Declare) -> Iterable[str]:
-        """Variables that change."""
+        """The declaration of variables that change."""
         values = [f" = {self.text(value)}" for value in one.values] or [""] * len(one.variables)
         for variable, value in zip(one.variables, values, strict=True):
             yield f"var {safe(variable.name)}: {TYPES[variable.dtype]}{value};"
 
     def array(self, one: nodes.Array) -> Iterable[str]:
-        """An array that a member has to itself; others stand in front of the kernel."""
+        """An array that a thread has to itself; others stand in front of the kernel."""
         if not one.shared:
             yield f"var {safe(one.name)}: array<{TYPES[one.dtype]}, {one.size}>;"
 
     def stored(self, one: nodes.Store) -> Iterable[str]:
-        """An element is written."""
+        """The statement that writes an element."""
         place, value = self.element_at(one.memory, one.dtype, one.at), self.text(one.value)
         atomic = one.memory in self.atomic
         yield f"atomicStore(&{place}, {value});" if atomic else f"{place} = {value};"
@@ -113,13 +113,13 @@ class Renderer:
         yield f"atomicOr({place}, {self.text(one.bits)});"
 
     def words(self, one: nodes.LoadWords) -> Iterable[str]:
-        """16 bytes of a memory of such."""
+        """The statement that loads 16 bytes of a memory of such."""
         place = f"{self.memory(one.memory)}[{self.index(one.at // 4)}]"
         text = place if TYPES[one.dtype] == "u32" else f"bitcast<vec4<u32>>({place})"
         yield f"let {safe(one.name)} = {text};"
 
     def words_stored(self, one: nodes.StoreWords) -> Iterable[str]:
-        """16 bytes of a memory of such."""
+        """The statement that writes 16 bytes to a memory of such."""
         place = f"{self.memory(one.memory)}[{self.index(one.at // 4)}]"
         words = f"vec4<u32>({', '.join(map(self.text, one.words))})"
         kind = TYPES[one.dtype]
@@ -140,20 +140,20 @@ class Renderer:
     # --- expressions ---
 
     def text(self, expr: Expr) -> str:
-        """An expression."""
+        """The text of an expression."""
         return TEXTS[type(expr)](self, expr)
 
     def index(self, index: Index) -> str:
-        """An index, as an i32."""
+        """The text of an index, as an i32."""
         return spelled(renamed(index), self._whole)
 
     def _whole(self, expr: Expr) -> str:
-        """A value as a part of an index."""
+        """The text of a value as a part of an index."""
         text = self.text(expr)
         return text if expr.dtype == I32 else applied("convert", I32, expr.dtype, [text])
 
     def applied(self, expr: Apply) -> str:
-        """A scalar op."""
+        """The text of a scalar op."""
         of = expr.args[1 if expr.op == "select" else 0].dtype
         return applied(expr.op, expr.dtype, of, [self.text(arg) for arg in expr.args])
 
@@ -164,7 +164,7 @@ class Renderer:
         return f"{self.memory(memory)}[{self.index(index)}]"
 
     def read(self, memory: str, dtype: DType, index: Index) -> str:
-        """An element."""
+        """The text that reads an element."""
         place = self.element_at(memory, dtype, index)
         return f"atomicLoad(&{place})" if memory in self.atomic else place
 
@@ -237,7 +237,7 @@ def module(
 
 
 def written(name: str, body: Body, workgroups: int, workgroup_size: int) -> str:
-    """The text of a lowered kernel; a group of one member has many items."""
+    """The text of a lowered kernel; serial kernels have ``INVOCATIONS`` threads a workgroup."""
     r = Renderer(name, body)
     size, numbers = (INVOCATIONS, ALONE) if workgroup_size == 1 else (workgroup_size, TOGETHER)
     lines = [*r.declarations(), f"@compute @workgroup_size({size})", HEADER.format(name)]
@@ -259,6 +259,6 @@ let member: i32 = i32(of_member.x);"""
 
 
 def module_of(kernel: WholeKernel, name: str, lacks: Iterable[str], most: int) -> Module:
-    """A kernel of a family."""
+    """The module of a kernel: lowered, its text, its buffers and its launch."""
     given = kernel.statements, kernel.arguments, kernel.workgroups, kernel.workgroup_size
     return module(name, *given, lacks, most)

@@ -1,10 +1,10 @@
-"""The coop schedule of attention: a group per block of queries that share their keys.
+"""The cooperative schedule of attention: a workgroup per block of queries that share their keys.
 
 The query heads of a key head and the steps of a prompt are *rows* of one block: they see the same
 keys, which pass through shared memory block by block, then the values do. Scores are pairs of a row
-and a key, results pairs of a row and a place in the head, and both are shared out among members.
-A running maximum and sum are kept for each row (Dao et al. 2022). With cache updates a group owns a
-key head, and appends to it first.
+and a key, results pairs of a row and a place in the head, and both are shared out among threads. A
+running maximum and sum are kept for each row (Dao et al. 2022). With cache updates a workgroup owns
+a key head, and appends to it first.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Block:
 
 
 def block_of(rows: int, depth: int, context: EmitContext) -> Block | None:
-    """The largest block of ``rows`` that fits into the memory that a group shares.
+    """The largest block of ``rows`` that fits into the memory that a workgroup shares.
 
-    None where none does, or where groups have fewer members.
+    None where none does, or where workgroups have fewer threads.
     """
     tiles, traits = context.tiles, context.traits
     if traits.max_workgroup_size < tiles.attention_workgroup_size:
@@ -62,9 +62,9 @@ def block_of(rows: int, depth: int, context: EmitContext) -> Block | None:
 
 
 class CooperativeAttention(Attention):
-    """One attention call while its kernel of groups is written.
+    """One attention call while its cooperative kernel is written.
 
-    A kernel may have several *parts*: groups with the same rows and other keys.
+    A kernel may have several *parts*: workgroups with the same rows and other keys.
     """
 
     parts = 1
@@ -75,7 +75,7 @@ class CooperativeAttention(Attention):
         self.workgroup = Workgroup(self.writer, context.tiles.attention_workgroup_size)
 
     def kernel_of_groups(self, block: Block) -> Kernel:
-        """Blocks of rows, or whole key heads where the group appends to them."""
+        """Blocks of rows, or whole key heads where the workgroup appends to them."""
         self.block, writer = block, self.writer
         blocks = -(-self.rows // block.rows)
         entries = 1 if self.updates else blocks
@@ -232,7 +232,7 @@ class CooperativeAttention(Attention):
                     writer.put(self.entries, target, ZERO)
 
     def _score_all(self) -> None:
-        """Every row times every key of the block, masked; several members along a head if idle."""
+        """Every row times every key of the block, masked; several threads along a head if idle."""
         writer, block = self.writer, self.block
         pairs = block.rows * block.keys
         parts = max(1, block.workgroup_size // pairs)
@@ -256,7 +256,7 @@ class CooperativeAttention(Attention):
 
     @contextmanager
     def _pairs(self, pairs: int, parts: int) -> Iterator[tuple[Index, Index]]:
-        """A block for each pair of a row and a key; all members are there if they have parts."""
+        """A block for each pair of a row and a key; all threads are there if they have parts."""
         if parts > 1:
             with self.writer.scope():
                 pair = self._named(self.workgroup.local_id % pairs, pairs)
@@ -288,14 +288,14 @@ class CooperativeAttention(Attention):
 
     @property
     def _results(self) -> list[tuple[int, Var]]:
-        """The member's results: the number of the first member's, and the variable."""
+        """The thread's results: the number of the first thread's, and the variable."""
         members = self.block.workgroup_size
         each = -(-self.block.rows * self.D // members)
         return [(n * members, Var(F32, f"o{n}")) for n in range(each)]
 
     @contextmanager
     def _own_result(self, begin: int) -> Iterator[Index]:
-        """What is done for a result of the member, where it has one."""
+        """What is done for a result of the thread, where it has one."""
         count, at = self.block.rows * self.D, self.workgroup.local_id + begin
         broken = begin + self.block.workgroup_size > count
         with self.writer.when(less(at, count) if broken else None):

@@ -42,10 +42,10 @@ def coop(fusion: Fusion, context: EmitContext) -> Kernel | None:
 
 
 class MmaAttention(MmaAttentionStages):
-    """One attention call while its kernel of groups is written."""
+    """One attention call while its cooperative kernel is written."""
 
     def by_matrices(self) -> Kernel:
-        """A group per block of rows."""
+        """A workgroup per block of rows."""
         writer, blocks = self.writer, self.blocks
         assert blocks is not None
         self.workgroup = Workgroup(writer, self._members(blocks))
@@ -67,11 +67,11 @@ class MmaAttention(MmaAttentionStages):
         workgroups = self.B * self.G * entries
         return finish_kernel(self.fusion, writer, workgroups, workgroup_size=self.workgroup.size)
 
-    # --- what a member holds ---
+    # --- what a thread holds ---
 
     @property
     def _lines(self) -> list[int]:
-        """The rows of a member's sums, from its line on."""
+        """The rows of a thread's sums, from its line on."""
         return sorted({row for row, _ in self.matrices.sums})
 
     def _start(self) -> None:
@@ -88,7 +88,7 @@ class MmaAttention(MmaAttentionStages):
 
     @property
     def _outputs(self) -> list[list[Var]]:
-        """The variables of the member's results, by matrix."""
+        """The variables of the thread's results, by matrix."""
         each = range(len(self.matrices.sums))
         matrices = range(self.D // self.matrices.columns)
         return [[Var(F32, f"o{n}_{r}") for r in each] for n in matrices]
@@ -190,7 +190,7 @@ class MmaAttention(MmaAttentionStages):
                     writer.assign(total, writer.total([total, one]))
 
     def _steps(self) -> list[int]:
-        """The distances of the members that share a row."""
+        """The distances of the threads that share a row."""
         step, found = self.matrices.across // 2, []
         while step:
             found.append(step)
@@ -200,7 +200,7 @@ class MmaAttention(MmaAttentionStages):
     # --- values ---
 
     def _weights(self, scores: list[list[Var]], step: int) -> list[list[Var]]:
-        """The left matrix of a step along the keys, by part: what the member holds already."""
+        """The left matrix of a step along the keys, by part: what the thread holds already."""
         columns, words = self.matrices.columns, []
         for row, pair in self.matrices.left:
             sums = scores[(step + 2 * pair) // columns]

@@ -27,7 +27,7 @@ from ptir.types import BF16, F16, F32, I32, U32
 KEYS: Final = 32
 """Keys of a block."""
 WIDEST: Final = 128
-"""Places of a head at most: a member holds a quarter of two rows of results."""
+"""Places of a head at most: a thread holds a quarter of two rows of results."""
 SPLIT: Final = split(3)
 """Queries and weights as three bf16. What is left of them below 2^-133 is lost: a row's greatest
 weight is 1, and a score would have to hang on keys above 2^90."""
@@ -37,7 +37,7 @@ KEPT: Final = 3
 
 @dataclass(frozen=True)
 class Blocks:
-    """Rows of a group, and how many blocks of keys and values are in shared memory."""
+    """Rows of a workgroup, and how many blocks of keys and values are in shared memory."""
 
     rows: int
     buffers: int

@@ -2,7 +2,7 @@
 
 Keys are visited in blocks of 16 with a running maximum and sum (Dao et al. 2022), only those that
 a query sees, so that nothing beyond a row's length is ever read. With a single query position the
-new keys and values are appended by the item that owns their head, in the same kernel.
+new keys and values are appended by the workgroup that owns their head, in the same kernel.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AttentionDetail:
 
 
 def match(graph: Graph, position: int) -> Fusion:
-    """The group of an attention composite."""
+    """The fusion of an attention composite."""
     made = graph.block.instructions[position]
     stored = tuple(_stored(graph, position, value) for value in made.operands[1:3])
     updates = _updates(graph, position, stored)
@@ -90,7 +90,7 @@ def _between(graph: Graph, value: int, view: int) -> set[int]:
 
 
 def _updates(graph: Graph, position: int, stored: tuple[int, ...]) -> tuple[int, ...]:
-    """The updates that make its keys and values, where one item can own all that they write."""
+    """The updates that make its keys and values, where one workgroup can own what they write."""
     q, k, v = graph.block.instructions[position].operands[:3]
     positions = [graph.maker.get(value, -1) for value in stored]
     readers = [
@@ -139,7 +139,7 @@ class Attention:
         return self.made.attributes[name]
 
     def kernel(self) -> Kernel:
-        """A loop over queries, or over key heads where items append to them."""
+        """A loop over queries, or over key heads where workgroups append to them."""
         for operand in self.made.operands[1:3]:
             stored = self.graph.behind_views(operand)
             self.writer.prefetch(stored, self.context.tiles.prefetch_bytes // NEARER)
@@ -147,7 +147,7 @@ class Attention:
         return self._shared_out(heads, entries)
 
     def _shared_out(self, heads: int, entries: int) -> Kernel:
-        """The kernel whose items have runs of so many entries of so many heads."""
+        """The kernel whose workgroups have runs of so many entries of so many heads."""
         assert self.keys == self.lanes, "scores are held one per lane"
         writer, outer = self.writer, self.B * heads * entries
         workgroups = self.context.workgroups(outer, self.B * self.H * self.T * self.C * self.D // 2)

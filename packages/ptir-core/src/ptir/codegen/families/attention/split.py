@@ -1,11 +1,11 @@
-"""Coop attention whose keys are split over groups: for few queries and long caches.
+"""Cooperative attention whose keys are split over workgroups: for few queries and long caches.
 
-Where batch and heads give fewer groups than the device has units, several groups attend with the
-same rows, each to a *part* of the keys: an equal stretch of those that are seen, in whole blocks.
-They leave a maximum, a sum and weighed values for each row in scratch memory (Dao 2023,
+Where batch and heads give fewer workgroups than the device has units, several workgroups attend
+with the same rows, each to a *part* of the keys: an equal stretch of those that are seen, in whole
+blocks. They leave a maximum, a sum and weighed values for each row in scratch memory (Dao 2023,
 Flash-Decoding), and a second kernel brings these together, part after part, so that runs repeat bit
 for bit. How many parts there are follows from shapes and the device, how long they are from
-positions and lengths. Of an entry that the call appends, the group writes it that reads it.
+positions and lengths. Of an entry that the call appends, the workgroup writes it that reads it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOSTS, TOTALS, VALUES = range(3)
 
 
 def coop(fusion: Fusion, context: EmitContext) -> Kernel | None:
-    """A group per block of rows and part; None where no block fits into shared memory."""
+    """A workgroup per block of rows and part; None where no block fits into shared memory."""
     whole = CooperativeAttention(fusion, context)
     block = block_of(whole.rows, whole.D, context)
     if block is None:
@@ -45,7 +45,7 @@ def coop(fusion: Fusion, context: EmitContext) -> Kernel | None:
 
 
 def splits_of(context: EmitContext, groups: int, capacity: int) -> int:
-    """Parts of the keys of each group: 1 where groups keep all units busy or the cache is short."""
+    """Parts of the keys of a workgroup: 1 where these keep all units busy or the cache is short."""
     units, tiles = context.traits.compute_units, context.tiles
     if groups >= units:
         return 1
@@ -123,7 +123,7 @@ class SplitAttention(CooperativeAttention):
 
 
 class SplitReduction(Attention):
-    """The kernel that brings parts together: a member per result."""
+    """The kernel that brings parts together: a thread per result."""
 
     def __init__(self, fusion: Fusion, context: EmitContext, split: SplitAttention) -> None:
         super().__init__(fusion, context)

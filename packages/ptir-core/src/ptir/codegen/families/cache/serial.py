@@ -29,7 +29,7 @@ def match(graph: Graph, position: int) -> Fusion:
 
 
 def write(fusion: Fusion, context: EmitContext) -> Kernel:
-    """An item writes a run of (row, head, step) entries."""
+    """A workgroup writes a run of (row, head, step) entries."""
     made = context.graph.block.instructions[fusion.detail]
     b, h, t, _ = context.graph.type(made.operands[1]).shape
     writer, entries = context.writer(), b * h * t

@@ -1,8 +1,8 @@
-"""The coop schedules of convolutions: tiles of a group over pixels and outputs, or a result each.
+"""The cooperative schedules of convolutions: a tile of pixels and outputs, or a result a thread.
 
 A convolution is a contraction whose rows are pixels and whose depth is taps and channels: what a
 tap sees is found while it is brought into shared memory. Depthwise ones have nothing to share: a
-member sums one result.
+thread sums one result.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def coop(fusion: Fusion, context: EmitContext) -> Kernel:
 
 
 class CooperativeConvolution(Convolving):
-    """One convolution while its kernel of groups is written."""
+    """One convolution while its cooperative kernel is written."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)
         self.pixels = self.shape.batch * math.prod(self.shape.places)
 
     def tiled(self) -> Kernel:
-        """A group per tile of pixels and outputs; no tile has outputs of two groups."""
+        """A workgroup per tile of pixels and outputs; no tile has outputs of two groups."""
         shape, writer = self.shape, self.writer
         own, channels = shape.own
         tile = Tile(self.context, writer, F32, (self.pixels, own, shape.inputs))
@@ -58,7 +58,7 @@ class CooperativeConvolution(Convolving):
         )
 
     def single(self) -> Kernel:
-        """A result for each member."""
+        """A result for each thread."""
         shape, writer, count = self.shape, self.writer, self.pixels * self.shape.outputs
         members = min(
             self.context.tiles.independent_workgroup_size, self.context.traits.max_workgroup_size

@@ -1,10 +1,10 @@
 """The convolution family: implicit matrix products with packed weights, and what comes after.
 
-Here is what joins a convolution and how its work is cut up; ``convolution_tiles`` writes the
-kernels. Serial schedule: an item owns blocks of output rows and panels of outputs. It copies
-the operand's rows with their padding to scratch memory of its own (unless nothing is padded), in
-which every tap of every window is a fixed distance away, and goes through tiles of neighbouring
-pixels and two panels in registers.
+Here is what joins a convolution and how its work is cut up; ``serial`` and ``cooperative`` write
+the kernels. Serial schedule: a workgroup owns blocks of output rows and panels of outputs. It
+copies the operand's rows with their padding to scratch memory of its own (unless nothing is
+padded), in which every tap of every window is a fixed distance away, and goes through tiles of
+neighbouring pixels and two panels in registers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Detail:
 
 
 def match(graph: Graph, position: int) -> Fusion | None:
-    """The group of a convolution and its epilogue."""
+    """The fusion of a convolution and its epilogue."""
     made = graph.block.instructions[position]
     shape = convolution(made, graph.block.types, graph.instruction)
     if shape is None or not made.types[0].size or not shape.inputs:

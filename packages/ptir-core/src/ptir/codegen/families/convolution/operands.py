@@ -20,7 +20,7 @@ from ptir.types import F32
 
 LANE = Axis("lane", LANES)
 SHARED = 1 << 16
-"""More than any number of items."""
+"""More than any number of workgroups."""
 
 
 class Convolving:
@@ -111,7 +111,7 @@ class ConvolutionOperands(Convolving):
 
     @property
     def block(self) -> int:
-        """Floats of an item's copy of the operand, whole lines of them."""
+        """Floats of a workgroup's copy of the operand, whole lines of them."""
         return -(-self.cut.block(self.shape) // LANES) * LANES + LANES
 
     def element(self, row: Index, column: Index, taps: Sequence[Index], channel: Index) -> Expr:
@@ -147,7 +147,7 @@ class ConvolutionOperands(Convolving):
 
     @property
     def item(self) -> Index:
-        """The item's number."""
+        """The workgroup's number."""
         return Index({Axis("item", self.workgroups): 1})
 
     def local(self, channel: Index) -> Index:
@@ -257,12 +257,12 @@ class ConvolutionOperands(Convolving):
 
     @property
     def keeps(self) -> bool:
-        """Whether an item makes the panels that it needs itself."""
+        """Whether a workgroup makes the panels that it needs itself."""
         return self.detail.panels is None or self.detail.panels.dtype != F32
 
     @property
     def kept(self) -> int:
-        """Floats of the panels that an item makes itself."""
+        """Floats of the panels that a workgroup makes itself."""
         return self.cut.panels * self.shape.inputs * LANES
 
     def weight(self, group: Index, panel: Index, number_: int, input: Index) -> Expr:

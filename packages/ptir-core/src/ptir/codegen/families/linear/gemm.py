@@ -1,4 +1,4 @@
-"""The blocked schedule of a product of many rows: tiles of rows and panels stay in registers."""
+"""The gemm schedule, of many rows: tiles of rows and panels stay in registers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Gemm(Serial):
     """Many rows: a few panels stay in the cache while every row passes, tile by tile."""
 
     def kernel(self) -> Kernel:
-        """An item per run of panel groups."""
+        """A workgroup per run of panel groups."""
         groups = -(-self.panels.count // self._wide)
         workgroups = self.workgroups(groups)
         self.item = Index({Axis("item", workgroups): 1})
@@ -79,7 +79,7 @@ class Gemm(Serial):
         return self.unit == 1 and self.panels.dtype != F32 and tiles >= FEW
 
     def _held(self, panel: int, input: Index) -> Index:
-        """Where a weight of the item's group is in the scratch memory."""
+        """Where a weight of the workgroup's group is in the scratch memory."""
         place = (self.item * self.tiles.gemm_panels + panel) * self.linear.inputs
         return (place + input) * LANES + axis("lane", LANES)
 

@@ -1,4 +1,4 @@
-"""The coop schedule of a product of many rows: tiles of a group, weights made floats on the way."""
+"""The cooperative gemm, of many rows: tiles of a workgroup, weights made floats on the way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CooperativeGemm(LinearEmitter):
     """Many rows: activations and weights meet in shared memory."""
 
     def kernel(self) -> Kernel:
-        """A group per tile."""
+        """A workgroup per tile."""
         linear, outputs = self.linear, self.panels.outputs
         tile = Tile(self.context, self.writer, F32, (linear.rows, outputs, linear.inputs))
         tile.write(

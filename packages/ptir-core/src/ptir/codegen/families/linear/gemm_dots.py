@@ -1,4 +1,4 @@
-"""The blocked schedule of many rows that are rounded to bytes, tile by tile."""
+"""The gemm of many rows that are rounded to bytes, tile by tile."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Int8DotGemm(Int8Loops, Gemm):
                         writer.store(words, U32, at, word)
 
     def _placed(self, panel: int, place: Index, depth: int) -> Index:
-        """Where a vector of the item's group of panels is in scratch memory."""
+        """Where a vector of the workgroup's group of panels is in scratch memory."""
         first = self.item * (self._wide * depth) + panel * depth
         return (first + place) * LANES + axis("lane", LANES)
 

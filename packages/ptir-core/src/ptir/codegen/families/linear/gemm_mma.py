@@ -1,4 +1,4 @@
-"""Products of many rows by matrix instructions, where these give what f32 arithmetic gives.
+"""Contractions of many rows by matrix instructions, where these give what f32 arithmetic gives.
 
 Activations in f32 become three bf16 each, whose products with the weight are exact: a weight in
 bf16 is taken as it lies, one in f16 is two bf16, one of 4 or 8 bits is a small whole number until
@@ -31,7 +31,7 @@ from ptir.types import BF16, F16, F32, U32
 
 
 class MmaGemm(CooperativeGemm):
-    """Many rows: a group per tile, its sums in the registers of subgroups."""
+    """Many rows: a workgroup per tile, its sums in the registers of subgroups."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)
@@ -39,7 +39,7 @@ class MmaGemm(CooperativeGemm):
         self.shape = None if self.made is None else shape_for(context, self.made)
 
     def kernel(self) -> Kernel:
-        """A group per tile."""
+        """A workgroup per tile."""
         assert self.made is not None and self.shape is not None
         tile = MmaTile(self.context, self.writer, self.made, self.shape)
         tile.write(axis("item", tile.count), self.finish_sum)

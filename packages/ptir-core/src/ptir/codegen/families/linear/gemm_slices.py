@@ -1,8 +1,8 @@
 """Many rows times weights of 4 or 8 bits by dot products of bytes, as exact as by f32.
 
-A piece of work is a block of rows times a run of panels. The digits of its activations
-(``digit_parts``) go into scratch memory once; then tiles of rows and panels pass, group by group.
-The sums of the three digits make one whole number of 32 bits, so that a group costs one conversion.
+A piece of work is a block of rows times a run of panels. The slices of its activations
+(``int8_slices``) go into scratch memory once; then tiles of rows and panels pass, group by group.
+The sums of the three slices make one whole number of 32 bits, so that a group costs one conversion.
 The lowest bits that do not fit are left out: at most 2^-31 of the largest sum that the group could
 have (its largest activation times the largest weight, as often as it has activations).
 
@@ -29,19 +29,19 @@ from ptir.types import BOOL, F32, I8, I32, U32, TensorType
 from ptir.weights.words import greatest
 
 HELD: Final = 1 << 19
-"""Bytes of digits that a block of rows may have: they stay in a core's cache beside the weights."""
+"""Bytes of slices that a block of rows may have: they stay in a core's cache beside the weights."""
 FEWEST: Final = 16
 """Rows of a block, so that weights are not read for a handful of them."""
 UNROLLED: Final = 8
 """Words of bytes that are written out one after the other."""
 SUMMED: Final = tuple(reversed(range(SLICES)))
-"""The digits in the order in which they are multiplied."""
+"""The slices in the order in which they are multiplied."""
 STARTS: Final = 2
-"""What a group's sums start at: those of the highest digits, those of the lowest."""
+"""What a group's sums start at: those of the highest slices, those of the lowest."""
 
 
 def fits(linear: Linear, context: EmitContext) -> bool:
-    """Whether the schedule is for this product and device."""
+    """Whether the schedule is for this contraction and device."""
     quantized = linear.quantized
     if linear.is_gemv or quantized is None or not digits_fit(linear, context):
         return False
@@ -56,11 +56,11 @@ def dropped(quantized: Quantized) -> int:
 
 
 class SlicedGemm(Grouped, Gemm):
-    """The blocked schedule with products in whole numbers."""
+    """The gemm with products in whole numbers."""
 
     dot = "dot_bytes"
     _block_rows: int
-    """Rows whose digits an item holds."""
+    """Rows whose slices a workgroup holds."""
 
     @property
     def _high(self) -> int:
@@ -71,7 +71,7 @@ class SlicedGemm(Grouped, Gemm):
         return self.tiles.slice_panels
 
     def kernel(self) -> Kernel:
-        """An item per run of pieces: blocks of rows, and within them runs of panels."""
+        """A workgroup per run of pieces: blocks of rows, and within them runs of panels."""
         writer, rows = self.writer, self.linear.rows
         all_tiles = -(-rows // self._high)
         columns = -(-self.panels.count // self._wide)
@@ -91,17 +91,17 @@ class SlicedGemm(Grouped, Gemm):
         )
 
     def _tiles_of_a_block(self, all_tiles: int, wanted: int) -> int:
-        """Tiles of rows whose digits an item holds at once."""
+        """Tiles of rows whose slices a workgroup holds at once."""
         most = HELD // (self._high * SLICES * self.linear.inputs)
         fewest = FEWEST // self._high
         tiles = min(max(most, fewest), max(-(-all_tiles // wanted), fewest))
         blocks = -(-all_tiles // tiles)
-        if blocks > wanted:  # as many for every item
+        if blocks > wanted:  # as many for every workgroup
             tiles = -(-all_tiles // (-(-blocks // wanted) * wanted))
         return min(tiles, all_tiles)
 
     def _scratch_of(self, workgroups: int, rows: int) -> tuple[TensorType, ...]:
-        """Digits, units, and what the sums of a group start with (or its sum, for its bias)."""
+        """Slices, units, and what the sums of a group start with (or its sum, for its bias)."""
         groups = workgroups * rows * self.groups
         words = TensorType(U32, (groups * self._words * SLICES,))
         starts = groups if self.quantized.zero is None else groups * STARTS
@@ -110,7 +110,7 @@ class SlicedGemm(Grouped, Gemm):
 
     @property
     def _words(self) -> int:
-        """Words of a digit of a group."""
+        """Words of a slice of a group."""
         return self.quantized.group // 4
 
     # --- a block of rows ---
@@ -145,7 +145,7 @@ class SlicedGemm(Grouped, Gemm):
                 self._tile(Outputs(number(whole * tall), left, panel, panels, slot))
 
     def _digits(self, row: Index, slot: Index, group: Index) -> None:
-        """Digits, unit and start of one group of activations into scratch memory."""
+        """Slices, unit and start of one group of activations into scratch memory."""
         writer, quantized, size = self.writer, self.quantized, self.quantized.group
         words, units, starts = (scratch_value(self.fusion, n) for n in range(3))
         at, drop = slot * self.groups + group, dropped(quantized)
@@ -173,22 +173,22 @@ class SlicedGemm(Grouped, Gemm):
             writer.store(starts, I32, at * STARTS + n + self._item(self.groups * STARTS), start)
 
     def _item(self, size: int) -> Index:
-        """Where the item's part of a scratch memory begins, which has ``size`` for every row."""
+        """Where the workgroup's part of a scratch memory begins, with ``size`` for every row."""
         return self.item * (self._block_rows * size)
 
     def _digit(self, slot: Index, group: Index, digit: int, word: Index) -> Index:
-        """Where a word of digits is."""
+        """Where a word of slices is."""
         at = ((slot * self.groups + group) * SLICES + digit) * self._words + word
         return at + self._item(self.groups * SLICES * self._words)
 
     # --- a tile ---
 
     def results(self, tile: Outputs) -> Sums:
-        """Sums of digits by group, scaled; the digits are those from the tile's slot on."""
+        """Sums of slices by group, scaled; the slices are those from the tile's slot on."""
         return self.by_groups(tile)
 
     def multiply_group(self, tile: Outputs, group: Index, sums: Sums) -> None:
-        """Add the products of a group, some words in a turn of a loop."""
+        """Add the products of a group, some words in one pass of a loop."""
         writer, words = self.writer, self.quantized.group // self.quantized.per
         each = math.gcd(words, UNROLLED // self.quantized.parts)
         with writer.loop(Axis("w", words // each), 0, words // each):
@@ -201,12 +201,12 @@ class SlicedGemm(Grouped, Gemm):
         return [self.writer.wide(part) for part in super().parts_of(panel, p, word)]
 
     def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:
-        """A word of each digit."""
+        """A word of each slice."""
         places = (self._digit(tile.slot + m, group, digit, part) for digit in SUMMED)
         return [self.writer.element(Load(U32, scratch_value(self.fusion, 0), at)) for at in places]
 
     def row_group(self, tile: Outputs, m: int, group: Index) -> RowGroup:
-        """What was found of a group when its digits were made."""
+        """What was found of a group when its slices were made."""
         units, found = (scratch_value(self.fusion, n) for n in (1, 2))
         at, drop = (tile.slot + m) * self.groups + group, dropped(self.quantized)
         high: Expr = constant(I32, 0)

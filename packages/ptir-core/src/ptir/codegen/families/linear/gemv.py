@@ -1,7 +1,7 @@
-"""The streamed schedule of a product of few rows: every weight is read once, as it lies in memory.
+"""The gemv schedule, of few rows: every weight is read once, as it lies in memory.
 
-An item owns a run of panels, keeps a vector of 16 outputs per row and broadcasts one input after
-the other.
+A workgroup owns a run of panels, keeps a vector of 16 outputs per row and broadcasts one input
+after the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Gemv(Grouped):
     """Few rows: every weight is read once, in the order in which it lies in memory."""
 
     def kernel(self) -> Kernel:
-        """An item per run of panels."""
+        """A workgroup per run of panels."""
         writer, panels = self.writer, self.panels
         writer.prefetch(self.linear.packed, self.tiles.prefetch_bytes)
         workgroups = self.workgroups(panels.count)
@@ -58,7 +58,7 @@ class Gemv(Grouped):
 
     @cached_property
     def is_private(self) -> bool:
-        """Whether an item keeps the activations to itself."""
+        """Whether a workgroup keeps the activations to itself."""
         if self.unit == 1:
             return not self.is_stored
         first = axis("m", self.linear.rows), axis("k", self.linear.inputs // 2)
@@ -117,7 +117,7 @@ class Gemv(Grouped):
                 self.finish_panel(number(m), tile.panel, total)
 
     def x_at(self, row: Index, input: Index) -> Expr:
-        """The value of an activation, or the word of two, where the item has it."""
+        """The value of an activation, or the word of two, where the workgroup has it."""
         if self.unit == 1:
             return self.writer.wide(self._input(row, input))
         if not self.is_private:
@@ -125,7 +125,7 @@ class Gemv(Grouped):
         return self.writer.element(Cell(U32, "x", (row * self.linear.inputs + input) // 2))
 
     def _input(self, row: Index, input: Index) -> Expr:
-        """One activation where the item has it."""
+        """One activation where the workgroup has it."""
         if self.is_private:
             return Cell(F32, "x", row * self.linear.inputs + input)
         return self.activation(row, input)

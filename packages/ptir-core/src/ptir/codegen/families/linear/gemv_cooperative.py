@@ -1,8 +1,8 @@
-"""The coop schedule of a product of few rows: a group per panel, its members along the inputs.
+"""The cooperative gemv, of few rows: a workgroup per panel, its threads along the inputs.
 
-Four members side by side read one row of a panel, 64 bytes, as 16 bytes each: the words of four
-outputs. The next four read the next row, so a group reads what follows in memory. Each member sums
-four outputs of every row of activations; what members with the same outputs hold is brought
+Four threads side by side read one row of a panel, 64 bytes, as 16 bytes each: the words of four
+outputs. The next four read the next row, so a workgroup reads what follows in memory. Each thread
+sums four outputs of every row of activations; what threads with the same outputs hold is brought
 together at the end. Activations that are not stored are computed into shared memory first, as many
 inputs at a time as fit.
 """
@@ -27,15 +27,15 @@ from ptir.codegen.weights.quantized import Quantized
 from ptir.types import F32, I32
 
 OUTPUTS: Final = 4
-"""Outputs of a member: the words of 16 bytes."""
+"""Outputs of a thread: the words of 16 bytes."""
 ACROSS: Final = LANES // OUTPUTS
-"""Members beside each other that share a row of a panel."""
+"""Threads beside each other that share a row of a panel."""
 LEAST: Final = 32
 MOST: Final = 256
 EACH: Final = 8
-"""Rows of a panel from which another four members pay."""
+"""Rows of a panel from which another four threads pay."""
 FLIGHT: Final = 32
-"""Weights of an output that a member holds at once, times rows of activations."""
+"""Weights of an output that a thread holds at once, times rows of activations."""
 
 Activation = Callable[[int, Index], Expr]
 """An activation by row and input."""
@@ -60,7 +60,7 @@ class CooperativeGemv(LinearEmitter):
         ]
 
     def kernel(self) -> Kernel:
-        """A group per panel."""
+        """A workgroup per panel."""
         writer, every = self.writer, [one for line in self.sums for one in line]
         writer.declare_all(*((one, constant(F32, 0.0)) for one in every))
         writer.let_index(self.workgroup.local_id % ACROSS, ACROSS, "quarter")
@@ -120,7 +120,7 @@ class CooperativeGemv(LinearEmitter):
     # --- products ---
 
     def _multiply(self, first: Index, words: int, x: Activation) -> None:
-        """Multiply the member's words of those from input ``first`` on, several at a time."""
+        """Multiply the thread's words of those from input ``first`` on, several at a time."""
         writer = self.writer
         flight = FLIGHT // (self.per * self.linear.rows)
         flight = max(1, min(flight, words // self.along, OUTPUTS))
@@ -133,7 +133,7 @@ class CooperativeGemv(LinearEmitter):
                     self._word(first + (axis(w.name, words) + n * self.along) * self.per, x)
 
     def _word(self, first: Index, x: Activation) -> None:
-        """Multiply one word of each output of the member: the inputs from ``first`` on."""
+        """Multiply one word of each output of the thread: the inputs from ``first`` on."""
         writer, quantized, rows = self.writer, self.linear.quantized, range(self.linear.rows)
         inputs = [first + place for place in range(self.per)]
         weights = [self._weights(first // self.per, inputs, c) for c in range(OUTPUTS)]
@@ -195,7 +195,7 @@ class CooperativeGemv(LinearEmitter):
     # --- results ---
 
     def _finish(self) -> None:
-        """The first members put the sums down; an output of a row is finished by one member."""
+        """The first threads put the sums down; an output of a row is finished by one thread."""
         writer, rows = self.writer, self.linear.rows
         held = writer.shared(F32, rows * LANES)
         with writer.when(less(self.workgroup.local_id, ACROSS)):

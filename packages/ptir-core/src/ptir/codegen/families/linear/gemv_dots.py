@@ -1,7 +1,7 @@
-"""The streamed schedule of few rows that are rounded to bytes: every weight is read once.
+"""The gemv of few rows that are rounded to bytes: every weight is read once.
 
-The item first rounds the activations into private words; then each word of a panel meets the same
-word of every row.
+The workgroup first rounds the activations into private words; then each word of a panel meets the
+same word of every row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ptir.types import F32, I8, I32, U32
 
 
 class Int8DotGemv(Int8Loops, Gemv):
-    """Few rows of words of bytes, which the item rounds."""
+    """Few rows of words of bytes, which the workgroup rounds."""
 
     chains = 1
 
@@ -63,6 +63,6 @@ class Int8DotGemv(Int8Loops, Gemv):
         return [self.writer.element(Cell(U32, "words", place + m * self.linear.inputs // 4))]
 
     def row_group(self, tile: Outputs, m: int, group: Index) -> RowGroup:
-        """What the item found when it rounded the group."""
+        """What the workgroup found when it rounded the group."""
         at = group + m * self.groups
         return self.known(Cell(F32, "scales", at), Cell(I32, "sums", at))

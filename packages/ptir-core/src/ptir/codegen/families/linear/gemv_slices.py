@@ -1,7 +1,7 @@
 """Few rows times weights of 4 or 8 bits by dot products of bytes, as exact as by f32.
 
-Activations become signed digits of 8 bits (``digit_parts``). Words of weights times digits add up
-in integers without any error; a group's three sums become one float at its end. The digits are made
+Activations become signed int8 slices (``int8_slices``). Words of weights times slices add up
+in integers without any error; a group's three sums become one float at its end. The slices are made
 once per worker, in the kernel's head.
 """
 
@@ -21,18 +21,18 @@ from ptir.types import F32, I8, I32, U32
 
 
 def fits(linear: Linear, context: EmitContext) -> bool:
-    """Whether the schedule is for this product and device."""
+    """Whether the schedule is for this contraction and device."""
     return linear.is_gemv and digits_fit(linear, context)
 
 
 class SlicedGemv(Gemv):
-    """The streamed schedule with products in whole numbers."""
+    """The gemv with products in whole numbers."""
 
     dot = "dot_bytes"
     chains = 1
 
     def prepare(self) -> None:
-        """Digits, unit and sum of every group of activations into private arrays."""
+        """Slices, unit and sum of every group of activations into private arrays."""
         writer, rows, groups = self.writer, self.linear.rows, self.groups
         writer.array("q", SLICES * rows * self.linear.inputs // 4, U32)
         writer.array("unit", rows * groups, F32)
@@ -71,17 +71,17 @@ class SlicedGemv(Gemv):
             writer.put("starts", at * SLICES + digit, Apply(I32, "mul", part, zero), I32)
 
     def _place(self, row: Index, digit: int) -> Index:
-        """Where a row's digits of one kind begin, in bytes."""
+        """Where a row's slices of one kind begin, in bytes."""
         return row * self.linear.inputs + digit * self.linear.rows * self.linear.inputs
 
     def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:
-        """A word of each digit."""
+        """A word of each slice."""
         place = group * (self.quantized.group // 4) + part
         begins = (self._place(number(m), digit) // 4 for digit in range(SLICES))
         return [self.writer.element(Cell(U32, "q", place + begin)) for begin in begins]
 
     def row_group(self, tile: Outputs, m: int, group: Index) -> RowGroup:
-        """What the kernel's head found of a group."""
+        """What the kernel's preamble found of a group."""
         at = number(m * self.groups) + group
         unit = Cell(F32, "unit", at)
         if self.quantized.zero is None:

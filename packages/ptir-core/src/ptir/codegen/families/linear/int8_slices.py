@@ -1,7 +1,7 @@
-"""Activations as whole numbers of three signed digits of 8 bits: what both schedules share.
+"""Activations as whole numbers of three signed int8 slices: what both schedules share.
 
 Activations of a group become whole numbers of 24 bits, in units of a power of two that fits the
-largest of them, and those become three digits. An activation is off by at most 2^-24 of the largest
+largest of them, and those become three slices. An activation is off by at most 2^-24 of the largest
 of its group, as if it had been rounded to f32 beside that. A group with an infinity or a NaN gives
 NaN.
 """
@@ -25,9 +25,9 @@ SLICES: Final = 3
 LARGEST: Final = 128
 """Most activations of a group, so that its sums fit 32 bits."""
 CENTRE: Final = 0x808080
-"""Added to a number, makes each of its three bytes a digit plus 128."""
+"""Added to a number, makes each of its three bytes a slice plus 128."""
 MARGIN: Final = 0x18000
-"""Added to the bits of the largest, keeps the highest digit below 128."""
+"""Added to the bits of the largest, keeps the highest slice below 128."""
 LEAST: Final = 24
 """Exponents (as stored) below which the unit stays as it is: that of the smallest normal f32."""
 SIZE: Final = 0x7FFFFFFF
@@ -36,7 +36,7 @@ NAN: Final = 0x7FC00000
 
 
 def fits(linear: Linear, context: EmitContext) -> bool:
-    """Whether digits are for this product's weight and for the device."""
+    """Whether slices are for this contraction's weight and for the device."""
     quantized = linear.quantized
     if quantized is None or "dot_bytes" not in context.dialect.dots:
         return False
@@ -61,7 +61,7 @@ def slices_of(
     put: Callable[[int, Index, Expr], None],
     dropped: int = 0,
 ) -> tuple[Expr, Expr]:
-    """The digits of a group of activations: ``put(digit, place, byte)``, the lowest digit first.
+    """The slices of a group of activations: ``put(slice, place, byte)``, the lowest slice first.
 
     ``x`` and ``put`` are asked for a vector: a place in the group for every lane. Gives the unit of
     sums whose lowest ``dropped`` bits are left out, and the sum of the whole numbers. Sizes are

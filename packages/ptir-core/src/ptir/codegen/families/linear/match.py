@@ -1,8 +1,8 @@
-"""The product family: rows of activations times packed weights, with prologue and epilogue.
+"""The linear family: rows of activations times packed weights, with prologue and epilogue.
 
-Few rows (decoding) stream the panels once: an item owns a run of panels, keeps a vector of 16
-outputs per row and broadcasts one input after the other. Many rows (prompts) are blocked: an item
-owns tiles of rows and panels and keeps them in registers.
+Few rows (decoding) read each panel once (a gemv): a workgroup owns a run of panels, keeps a vector
+of 16 outputs per row and broadcasts one input after the other. Many rows (prompts) go tile by tile
+(a gemm): a workgroup owns tiles of rows and panels and keeps them in registers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ptir.types import F32
 
 
 def match(graph: Graph, position: int) -> Fusion | None:
-    """The group of a product with unpacked weights and its epilogue."""
+    """The fusion of a contraction with unpacked weights and its epilogue."""
     linear = _product(graph, position)
     if linear is None:
         return None
@@ -90,7 +90,7 @@ def _reads_panels(linear: Linear) -> bool:
 
 
 def _rounded(graph: Graph, position: int) -> Linear | None:
-    """The product of rounded activations at ``position``, or None."""
+    """The contraction of rounded activations at ``position``, or None."""
     made = graph.block.instructions[position]
     if made.name not in WEIGHT:
         return None
@@ -127,7 +127,7 @@ def _places(linear: Linear) -> list[Index]:
 
 
 def prologue(graph: Graph, fusion: Fusion, made: Mapping[int, Fusion]) -> tuple[int, Fusion] | None:
-    """The row program whose rows are the activations of a product of few rows."""
+    """The row reduction whose rows are the activations of a gemv."""
     linear: Linear = fusion.detail
     source = graph.behind_views(linear.lhs, made)
     found = made.get(source)
@@ -150,7 +150,7 @@ def _unmoved(graph: Graph, value: int, source: int) -> bool:
 
 
 def materialized(graph: Graph, fusion: Fusion, made: frozenset[int]) -> Collection[int]:
-    """Activations that an item does not keep to itself: each row lies in memory without gaps."""
+    """Activations that a workgroup does not keep to itself: a row lies in memory in one piece."""
     linear: Linear = fusion.detail
     return () if linear.is_held else (_rows_in_memory(graph, linear, made),)
 
@@ -191,7 +191,7 @@ def _schedule(linear: Linear, context: EmitContext) -> type[Gemv] | type[Gemm]:
 
 
 def coop(fusion: Fusion, context: EmitContext) -> Kernel | None:
-    """The coop schedule for the number of rows; none for bytes or parts of a weight."""
+    """The cooperative schedule for the number of rows; none for bytes or parts of a weight."""
     linear: Linear = fusion.detail
     is_bytes = linear.rounded is not None and linear.quantized is not None
     if is_bytes or linear.panels.runs:

@@ -1,4 +1,4 @@
-"""What the schedules of a product share: the product itself, its activations and its epilogue."""
+"""What the schedules of the linear family share: the contraction, activations and epilogue."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ptir.codegen.weights.quantized import Quantized
 from ptir.types import F32, I32
 
 HELD: Final = 16384
-"""Most activations that an item keeps to itself."""
+"""Most activations that a workgroup keeps to itself."""
 
 
 def rounds_itself(rows: int, inputs: int) -> bool:
-    """Whether a product rounds its activations to bytes in every item."""
+    """Whether a contraction rounds its activations to bytes in every workgroup."""
     return rows <= FEW and rows * inputs <= HELD * 4
 
 
@@ -33,7 +33,7 @@ class RoundedActivations:
     """Activations that are rounded, and the dot product (``Dialect.dots``) that takes them.
 
     Bytes come with the values of their ``scales`` and ``sums``. Few rows are rounded to bytes in
-    every item: then ``lhs`` is what they are rounded from.
+    every workgroup: then ``lhs`` is what they are rounded from.
     """
 
     dot: str
@@ -43,7 +43,7 @@ class RoundedActivations:
 
 @dataclass(frozen=True)
 class Linear:
-    """One product: activations ``lhs`` [rows, inputs], packed weights, and what comes after it."""
+    """One contraction: activations ``lhs`` [rows, inputs], packed weights, and the epilogue."""
 
     position: Position
     lhs: Value
@@ -70,12 +70,12 @@ class Linear:
 
     @property
     def is_held(self) -> bool:
-        """Whether an item may keep the activations to itself, where they are not in memory."""
+        """Whether a workgroup may keep the activations to itself, where they are not in memory."""
         return self.is_gemv and self.rows * self.inputs <= HELD
 
     @property
     def own(self) -> frozenset[int]:
-        """What the product itself reads."""
+        """What the contraction itself reads."""
         found = [self.lhs, self.packed]
         if self.quantized is not None:
             found.append(self.quantized.scale)
@@ -106,7 +106,7 @@ class LinearEmitter:
         return self.linear.quantized
 
     def workgroups(self, pieces: int) -> int:
-        """Items for ``pieces`` equal pieces of the whole product."""
+        """Workgroups for ``pieces`` equal pieces of the whole contraction."""
         work = self.linear.rows * self.panels.outputs * self.linear.inputs
         return self.context.workgroups(pieces, work)
 

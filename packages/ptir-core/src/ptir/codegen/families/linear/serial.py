@@ -1,4 +1,4 @@
-"""What serial products share: a tile of outputs in registers, along the inputs or by groups.
+"""What serial schedules share: a tile of outputs in registers, along the inputs or by groups.
 
 A schedule says where weights and activations are found, and what a group's sums begin with and
 come to; the loops over rows, panels and sums are here.
@@ -31,11 +31,11 @@ class Outputs(NamedTuple):
     panel: Index
     panels: int
     slot: Index = ZERO
-    """The first row's place among those that an item prepared."""
+    """The first row's place among those that a workgroup prepared."""
 
 
 class Serial(LinearEmitter):
-    """A product whose sums are in the registers of one work-item."""
+    """A contraction whose sums are in the registers of one thread."""
 
     @cached_property
     def dot(self) -> str:
@@ -90,7 +90,7 @@ class Serial(LinearEmitter):
                         writer.assign(one, Apply(one.dtype, op, *args))
 
     def along_inputs(self, tile: Outputs, step: int) -> Sums:
-        """The sums of all inputs, ``step`` of them in a turn of the loop."""
+        """The sums of all inputs, ``step`` of them in one pass of the loop."""
         writer, steps = self.writer, self.linear.inputs // step
         sums = self.begun("a", tile.panels, [[ZERO_SUM] * self.chains] * tile.rows)
         first = axis("k", steps) * step

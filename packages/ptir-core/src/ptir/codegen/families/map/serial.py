@@ -1,6 +1,6 @@
 """The map family: elementwise ops, views and lookups fused into one expression per element.
 
-Serial schedule: an item owns a run of elements, a whole vector of lanes at a time; what is left
+Serial schedule: a workgroup owns a run of elements, a whole vector of lanes at a time; what is left
 over at the end of the value is done one by one.
 """
 
@@ -18,13 +18,13 @@ from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_ke
 from ptir.types import BOOL, I32, TensorType
 
 RUN: Final = 4
-"""Neighbours that a member of a group writes: 16 bytes of f32."""
+"""Neighbours that a thread of a workgroup writes: 16 bytes of f32."""
 COST = 4
 """Elementary operations that one element is taken for."""
 
 
 def match(graph: Graph, position: int) -> None:
-    """No group: what is in no other family's is stored by ``group``, value by value."""
+    """No fusion: what is in no other family's is stored by ``group``, value by value."""
 
 
 def group(graph: Graph, value: int) -> Fusion:
@@ -34,7 +34,7 @@ def group(graph: Graph, value: int) -> Fusion:
 
 
 def write(fusion: Fusion, context: EmitContext) -> Kernel:
-    """One loop over the elements of the only exit, or one over runs and one inside."""
+    """One loop over the elements of the only output, or one over runs and one inside."""
     element = MapEmitter(fusion, context)
     writer = context.writer()
     pieces = element.runs if element.run else element.type.size // element.lanes
@@ -49,7 +49,7 @@ def write(fusion: Fusion, context: EmitContext) -> Kernel:
 
 
 class MapEmitter:
-    """The exit of a map kernel, element by element; ``run`` is 0 when it is one long run."""
+    """The output of a map kernel, element by element; ``run`` is 0 when it is one long run."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         (self.value,) = fusion.outputs
@@ -61,7 +61,7 @@ class MapEmitter:
         self._loaded: set[int] = set()
 
     def may_alias(self) -> frozenset[int]:
-        """The operands of the exit's size and type that were read only where the exit is written.
+        """The operands of the output's size and type that were read only where it is written.
 
         To be asked when all is written.
         """
@@ -117,9 +117,9 @@ class MapEmitter:
 
 
 def coop(fusion: Fusion, context: EmitContext) -> Kernel:
-    """Every member of a group writes runs of neighbours, 16 bytes at once where that can be.
+    """Every thread of a workgroup writes runs of neighbours, 16 bytes at once where that can be.
 
-    Neighbouring members write neighbouring runs.
+    Neighbouring threads write neighbouring runs.
     """
     element = MapEmitter(fusion, context)
     writer, size = context.writer(), element.type.size

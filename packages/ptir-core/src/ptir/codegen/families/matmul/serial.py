@@ -1,6 +1,6 @@
-"""The dot family: contractions of anything with anything, batched or not, without packing.
+"""The matmul family: contractions of anything with anything, batched or not, without packing.
 
-Serial schedule: an item owns rows of the result. Lanes run along the right operand's free axis
+Serial schedule: a workgroup owns rows of the result. Lanes run along the right operand's free axis
 where its neighbours lie side by side, else along the contracted axis, else nothing is wide.
 """
 
@@ -106,7 +106,7 @@ class _Matmul:
         return finish_kernel(self.fusion, writer, workgroups)
 
     def tiled(self) -> Kernel:
-        """Tiles of a group; no tile has rows of two batches."""
+        """Tiles of a workgroup; no tile has rows of two batches."""
         batches = math.prod(self.shapes[0][a] for a in self.batch[0])
         rows = self.rows // batches if batches else 0
         self.first = axis("batch", batches) * rows
@@ -133,7 +133,7 @@ class _Matmul:
         )
 
     def _operand(self, side: int) -> Operand:
-        """An operand as a tile of the group's batch takes it."""
+        """An operand as a tile of the workgroup's batch takes it."""
 
         def one(line: Index, k: Index) -> list[Expr]:
             return [self.element(side, *self._of_line(side, line), k)]
@@ -141,7 +141,7 @@ class _Matmul:
         return Operand(one, deep=self._is_deep(side))
 
     def _of_line(self, side: int, line: Index) -> tuple[Index, Index]:
-        """Row and column by what is a line of an operand, in the group's batch."""
+        """Row and column by what is a line of an operand, in the workgroup's batch."""
         return (self.first, line) if side else (self.first + line, ZERO)
 
     def _matrices(self, rows: int) -> tuple[Contraction, Shape] | None:
@@ -244,5 +244,5 @@ class _Matmul:
 
 
 def coop(fusion: Fusion, context: EmitContext) -> Kernel:
-    """A group per tile of rows and columns of one batch."""
+    """A workgroup per tile of rows and columns of one batch."""
     return _Matmul(fusion, context).tiled()

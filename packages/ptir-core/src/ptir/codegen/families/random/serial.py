@@ -1,7 +1,7 @@
 """The random family: Philox words from a counter and a key, and what is made of them.
 
-Serial schedule: an item owns runs of blocks, 16 blocks of four words at a time; their words are put
-in order in registers. What follows element by element (a float from the bits) joins the kernel.
+Serial schedule: a workgroup owns runs of blocks, 16 blocks of four words at a time; their words are
+put in order in registers. What follows element by element (a float from the bits) joins the kernel.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Words(HeroKernel):
         self.size = self.made.types[0].size
 
     def kernel(self) -> Kernel:
-        """Whole runs are shared out; the last item writes the rest."""
+        """Whole runs are shared out; the last workgroup writes the rest."""
         writer, step = self.writer, LANES * WORDS
         whole, left = divmod(self.size, step)
         workgroups = self.context.workgroups(whole, self.size * COST)
@@ -125,5 +125,5 @@ def _product(factor: int, word: Expr) -> tuple[Expr, Expr]:
 
 
 def coop(fusion: Fusion, context: EmitContext) -> Kernel:
-    """A member of a group per block of four words."""
+    """A thread of a workgroup per block of four words."""
     return _Words(fusion, context).threads()

@@ -1,7 +1,7 @@
-"""The fold family: reductions, arg-max and window reductions, a vector of outputs at a time.
+"""The reduce family: reductions, arg-max and window reductions, a vector of outputs at a time.
 
-Serial schedule: an item owns a run of outputs; for each vector of them the folded elements are
-visited in order. This serves reductions that the row family leaves (along leading axes), whose
+Serial schedule: a workgroup owns a run of outputs; for each vector of them the reduced elements are
+visited in order. This serves reductions that row_reduction leaves (along leading axes), whose
 neighbouring outputs read neighbouring elements, and the windows of a sliding window.
 """
 
@@ -30,7 +30,7 @@ def match(graph: Graph, position: int) -> Fusion:
 
 
 def write(fusion: Fusion, context: EmitContext) -> Kernel:
-    """A loop over outputs, inside it one over what is folded."""
+    """A loop over outputs, inside it one over what is reduced."""
     fold = _Reduce(fusion, context)
     writer, lanes = fold.writer, context.dialect.lanes
     vectors = fold.outputs // lanes
@@ -62,7 +62,7 @@ class _Reduce(HeroKernel):
             self.length = math.prod(self._shape[a] for a in self._axes)
 
     def _element(self, flat: Index) -> Expr:
-        """The folded element numbered ``j`` of an output."""
+        """The reduced element numbered ``j`` of an output."""
         if self.made.op == "reduce_window":
             return self._tap(flat)
         kept = iter(unravel_index(flat, self._type.shape))
@@ -86,7 +86,7 @@ class _Reduce(HeroKernel):
         return select(inside, self.builder.at(self._operand, at), outside)
 
     def write(self, flat: Index) -> None:
-        """Fold one output, or one per lane."""
+        """Reduce one output, or one per lane."""
         writer, wide = self.writer, self.writer.lane is not None
         if self.made.op == "arg_max":
             self._write_arg(flat, wide)

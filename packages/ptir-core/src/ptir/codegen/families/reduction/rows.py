@@ -1,8 +1,8 @@
 """The row family: reductions along the last axes with everything elementwise around them.
 
-Softmax, norms, arg-max and their like are one kernel: an item owns whole rows, and a row goes
-through *stages* (one reduction each) and then gives the exits. Costly elements that several stages
-need are kept in a private array. The matrix-vector product runs the same stages as its prologue.
+Softmax, norms, arg-max and their like are one kernel: a workgroup owns whole rows, and a row goes
+through *stages* (one reduction each) and then gives the outputs. Costly elements that several
+stages need are kept in a private array. A gemv runs the same stages as its prologue.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RowReduction:
 
 
 def match(graph: Graph, position: int) -> Fusion | None:
-    """The group of a reduction over the last axes and what can follow it row by row."""
+    """The fusion of a reduction over the last axes and what can follow it row by row."""
     instruction = graph.block.instructions[position]
     split = _split(graph, instruction)
     if split is None:
@@ -139,7 +139,7 @@ def _kept(
 
 
 def _below(graph: Graph, root: int, workgroup_size: set[int], stages: set[int]) -> set[int]:
-    """The members' values that ``root`` is computed from without going through a stage."""
+    """The instructions' values that ``root`` is computed from without going through a stage."""
     found: set[int] = set()
     pending = [root]
     while pending:
@@ -196,7 +196,7 @@ def coordinates(
 
 
 class RowEmitter:
-    """Writes the stages of one row, then hands out expressions for its exits."""
+    """Writes the stages of one row, then hands out expressions for its outputs."""
 
     def __init__(self, writer: Writer, builder: Builder, rows: RowReduction, row: Index) -> None:
         self.writer, self.graph = writer, builder.graph
@@ -235,13 +235,13 @@ class RowEmitter:
             self._kept |= ready
 
     def write(self) -> None:
-        """Write the stages, and store the exits."""
+        """Write the stages, and store the outputs."""
         self.stages()
         for value in self.rows.outputs:
             self._store(value)
 
     def _store(self, value: int) -> None:
-        """Store an exit: one element a row, or all of them."""
+        """Store an output: one element a row, or all of them."""
         writer, row, size = self.writer, self.row, self.rows.size
         type = self.graph.type(value)
         if (type.size == self.rows.count and size > 1) or value in self._results:
@@ -259,7 +259,7 @@ class RowEmitter:
         return self.writer.array(name, self.rows.size, F32)
 
     def exit(self, value: int, place: Index) -> Expr:
-        """An exit's element at a place of the row."""
+        """An output's element at a place of the row."""
         if value in self._results:
             return self._results[value]
         at = coordinates(self.graph.type(value), self.rows, self.row, place)
@@ -378,7 +378,7 @@ def _reaches(graph: Graph, root: int, value: int) -> bool:
 
 
 def write(fusion: Fusion, context: EmitContext) -> Kernel:
-    """An item runs a block of rows."""
+    """A workgroup runs a block of rows."""
     rows: RowReduction = fusion.detail
     writer = context.writer()
     workgroups = context.workgroups(rows.count, rows.count * rows.size * 4 * (1 + len(rows.stages)))

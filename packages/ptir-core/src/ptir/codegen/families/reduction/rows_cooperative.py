@@ -1,8 +1,8 @@
-"""The coop schedule of the row family: a group per row, or a member per row where rows are short.
+"""Row reductions in cooperative kernels: a workgroup per row, or a thread where rows are short.
 
-Member n visits the elements n, n + members, ... (in runs of 4 where rows allow), always the same
-ones, so what is kept of a row in shared memory needs no barrier. A stage ends with a fold of what
-members hold.
+The thread of local id n visits the elements n, n + size, ... (in runs of 4 where rows allow),
+always the same ones, so what is kept of a row in shared memory needs no barrier. A stage ends with
+a reduction of what threads hold.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ptir.ir.program import Instruction
 from ptir.types import F32, I32
 
 SHORT: Final = 16
-"""Elements up to which a row belongs to one member."""
+"""Elements up to which a row belongs to one thread."""
 LEAST: Final = 32
-"""Members of a group, at least."""
+"""Threads of a workgroup, at least."""
 RUN: Final = 4
 
 
 def coop(fusion: Fusion, context: EmitContext) -> Kernel:
-    """A group per row."""
+    """A workgroup per row."""
     rows: RowReduction = fusion.detail
     if rows.size <= SHORT:
         return independent(write)(fusion, context)
@@ -44,7 +44,7 @@ def coop(fusion: Fusion, context: EmitContext) -> Kernel:
 
 
 def members_for(size: int, context: EmitContext) -> int:
-    """The members of a group for rows of ``size`` elements."""
+    """The threads of a workgroup for rows of ``size`` elements."""
     tiles = context.tiles
     wanted = power_of_two(-(-size // tiles.row_elements_per_thread))
     return min(max(LEAST, wanted), tiles.row_workgroup_size, context.traits.max_workgroup_size)
@@ -56,7 +56,7 @@ def fitting(rows: RowReduction, nbytes: int) -> RowReduction:
 
 
 class CooperativeRows(RowEmitter):
-    """Writes the stages of one row for all members of a group."""
+    """Writes the stages of one row for all threads of a workgroup."""
 
     def __init__(
         self, writer: Writer, builder: Builder, rows: RowReduction, row: Index, workgroup: Workgroup
@@ -65,15 +65,15 @@ class CooperativeRows(RowEmitter):
         self.workgroup = workgroup
 
     def _once(self) -> AbstractContextManager[None]:
-        """A block of the first member."""
+        """A block of the first thread."""
         return self.workgroup.first()
 
     def _array(self, name: str) -> str:
-        """Shared memory; every member uses the places that are its own."""
+        """Shared memory; every thread uses the places that are its own."""
         return self.writer.shared(F32, self.rows.size)
 
     def each(self, body: Callable[[Index], None]) -> None:
-        """Call ``body`` with every place of the row that is the member's own."""
+        """Call ``body`` with every place of the row that is the thread's own."""
         self.workgroup.distribute_runs(self.rows.size, body, RUN)
 
     def _each_element(self, made: Instruction, body: Callable[[Expr, Index], None]) -> None:

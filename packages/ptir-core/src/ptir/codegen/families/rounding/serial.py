@@ -1,7 +1,7 @@
 """The rounding family: rows of activations as bytes, with a scale and a sum of each group.
 
-Products of many rows read them from memory; those of few rows round in their own kernels, with the
-same statements (``round_group``).
+A gemm reads them from memory; a gemv rounds in its own kernel, with the same statements
+(``round_group``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAN: Final = constant(F32, math.nan)
 
 
 def inlined(graph: Graph, position: int) -> bool:
-    """Whether only products of few rows read what an instruction rounds: they do it themselves."""
+    """Whether only gemvs read what an instruction rounds: they do it themselves."""
     made = graph.block.instructions[position]
     if not is_rounding(made) or graph.outputs & set(graph.results[position]):
         return False
@@ -41,14 +41,14 @@ def inlined(graph: Graph, position: int) -> bool:
 
 
 def match(graph: Graph, position: int) -> Fusion | None:
-    """The group of one rounding."""
+    """The fusion of one rounding."""
     if inlined(graph, position):
         return None
     return alone("rounding", graph, position, graph.block.instructions[position].operands)
 
 
 def write(fusion: Fusion, context: EmitContext) -> Kernel:
-    """An item rounds a run of groups."""
+    """A workgroup rounds a run of groups."""
     made = context.graph.block.instructions[fusion.detail]
     values, scales, sums = fusion.outputs
     size = made.attributes["group"]

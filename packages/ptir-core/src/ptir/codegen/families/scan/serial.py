@@ -1,8 +1,8 @@
-"""The running family: folds of everything up to each element of a line.
+"""The cumulative family: reductions of everything up to each element of a line.
 
-Serial schedule: an item owns whole lines, a vector of neighbouring ones at a time where the axis
-is not the last. Along a single line, 16 elements at a time are folded in four steps (each lane
-takes in the one 1, 2, 4 and 8 lanes before it), and the total so far comes in last.
+Serial schedule: a workgroup owns whole lines, a vector of neighbouring ones at a time where the
+axis is not the last. Along a single line, 16 elements at a time are combined in four steps (each
+lane takes in the one 1, 2, 4 and 8 lanes before it), and the total so far comes in last.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from ptir.codegen.schedules.workgroup import Workgroup, independent
 from ptir.types import I32
 
 ALONE: Final = 128
-"""Elements up to which a line belongs to one member of a group."""
+"""Elements up to which a line belongs to one thread of a workgroup."""
 
 
 def match(graph: Graph, position: int) -> Fusion:
-    """Every cumulative fold."""
+    """Every cumulative reduction."""
     return alone("cumulative", graph, position)
 
 
@@ -73,7 +73,7 @@ class _Running(HeroKernel):
         return finish_kernel(self.group, writer, workgroups)
 
     def start(self) -> Const:
-        """What nothing folds to; for sums of floats -0, so that a first -0 stays."""
+        """What nothing comes to; for sums of floats -0, so that a first -0 stays."""
         if self.kind == "sum" and self.dtype.is_float:
             return constant(self.dtype, -0.0)
         return identity(self.kind, self.dtype)
@@ -99,7 +99,7 @@ class _Running(HeroKernel):
         with writer.loop(Axis("j", left), 0, left):
             flat = self._at(line, axis("j", left) + begin)
             writer.assign(held, writer.value(self._combined(held, self._element(flat))))
-            total = writer.let(held)  # a new one each turn: what expressions hold never changes
+            total = writer.let(held)  # a new one each time: what expressions hold never changes
             self.store(flat, rounded(self.dtype, total))
 
     def _long(self, line: Index) -> None:
@@ -121,9 +121,9 @@ class _Running(HeroKernel):
             self._line(line, start, whole * self.lanes)
 
     def scanned(self) -> Kernel:
-        """A group goes along a line, an element of each member at a time.
+        """A workgroup goes along a line, an element of each thread at a time.
 
-        Each takes in the one 1, 2, 4, ... members before it; the total so far comes in last.
+        Each takes in the one 1, 2, 4, ... threads before it; the total so far comes in last.
         """
         writer, dtype, size = self.writer, self.dtype, self.size
         lines = math.prod(self.shape) // size
@@ -159,7 +159,7 @@ class _Running(HeroKernel):
         return finish_kernel(self.group, writer, lines, workgroup_size=count)
 
     def _prefix(self, found: Expr) -> Expr:
-        """The fold of each lane with all lanes before it."""
+        """The reduction of each lane with all lanes before it."""
         writer, step = self.writer, 1
         while step < self.lanes:
             held = writer.let(found)
@@ -170,7 +170,7 @@ class _Running(HeroKernel):
 
 
 def coop(fusion: Fusion, context: EmitContext) -> Kernel:
-    """A member per line, or a group per line where a line lies in one piece and is long."""
+    """A thread per line, or a workgroup per line where a line lies in one piece and is long."""
     running = _Running(fusion, context)
     if running.inner > 1 or running.size <= ALONE:
         return independent(write)(fusion, context)

@@ -1,8 +1,9 @@
-"""The scatter family: updates folded, in order, into a tensor at places known at run time.
+"""The scatter family: updates combined, in order, into a tensor at places known at run time.
 
-Serial schedule: the result takes over the operand's memory (or a copy of it). An item owns whole
-batches, or where there is one batch a run of the columns that a place addresses, so that every
-element is folded by one item, in the order of the updates. 16-bit totals grow in an f32 copy.
+Serial schedule: the result is written over the operand's memory (or a copy of it). A workgroup owns
+whole batches, or where there is one batch a run of the columns that a place addresses, so that
+every element is combined by one workgroup, in the order of the updates. 16-bit totals grow in an
+f32 copy.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class _Scatter(HeroKernel):
         return finish_kernel(self.group, writer, workgroups, scratch)
 
     def _place(self, first: Whole, last: Whole) -> None:
-        """Fold the update of one place into its columns, if it lies inside."""
+        """Combine the update of one place into its columns, if it lies inside."""
         writer, batch = self.writer, self._batch()
         spot = (*batch, *unravel_index(axis("p", self.places), self.lead))
         inside: Expr = constant(BOOL, -1)
@@ -111,7 +112,7 @@ class _Scatter(HeroKernel):
         self.writer.store(self.held, dtype, flat, FOLD[self.kind](dtype, before, update))
 
     def _each(self, batches: Range, columns: Range, body: Callable[[Index], None]) -> None:
-        """Call ``body`` with the place of every element of the item's part."""
+        """Call ``body`` with the place of every element of the workgroup's part."""
         rows = [self.type.shape[a] for a in self.axes]
         writer, count = self.writer, math.prod(rows)
         outer = writer.loop(Axis("b", self.batches), *batches)

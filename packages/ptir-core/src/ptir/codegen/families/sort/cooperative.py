@@ -1,9 +1,9 @@
-"""The coop schedules of the order family: a group per line.
+"""The cooperative schedules of the sort family: a workgroup per line.
 
 Few best elements are found one by one: the least rank behind the last one found, of which every
-member looks at some. Whole lines are sorted as pairs of a rank and a place, which are all
+thread looks at some. Whole lines are sorted as pairs of a rank and a place, which are all
 different, by a bitonic network over a power of two of them, in shared memory where they fit and
-else in scratch memory; so the order is that of a stable sort. Short lines belong to one member.
+else in scratch memory; so the order is that of a stable sort. Short lines belong to one thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ptir.codegen.schedules.workgroup import Workgroup, independent, power_of_tw
 from ptir.types import BOOL, I32, DType, TensorType
 
 ALONE: Final = 32
-"""Elements up to which a line belongs to one member."""
+"""Elements up to which a line belongs to one thread."""
 LENGTH, S = Var(I32, "length"), Var(I32, "s")
 """How long the runs are that a step of the network merges, and how far apart it compares."""
 
@@ -77,7 +77,7 @@ class Strip(NamedTuple):
 
 
 class CooperativeSort(SortEmitter):
-    """The lines of one sort or choice while their kernel of groups is written."""
+    """The lines of one sort or choice while their cooperative kernel is written."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)

@@ -1,8 +1,8 @@
-"""The order family: stable sorts of lines along an axis, and the best few elements of lines.
+"""The sort family: stable sorts of lines along an axis, and the best few elements of lines.
 
 An element's *rank* is an unsigned integer that is smaller the earlier the element comes; so one
 order serves every type, NaN comes last in both directions, and the zeros are equal. Serial
-schedules, an item owns whole lines. Few best elements are kept in order while the line streams by,
+schedules, a workgroup owns whole lines. Few best elements are kept in order while the line is read,
 many vectors for one comparison; everything else is sorted (``sorting``).
 """
 
@@ -40,7 +40,7 @@ from ptir.ir.program import Instruction
 from ptir.types import F32, F64, I32, I64, U32, U64, DType, TensorType
 
 FEW: Final = 128
-"""Most elements of a line that are kept in order while it streams by."""
+"""Most elements of a line that are kept in order while it is read."""
 VECTORS: Final = 8
 """Vectors whose best element decides whether any of theirs is looked at."""
 
@@ -103,7 +103,7 @@ class SortEmitter(HeroKernel):
     ranks: int
     places: int
     begin: Index
-    """Where the item's part of ranks begins."""
+    """Where the workgroup's part of ranks begins."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)
@@ -121,7 +121,7 @@ class SortEmitter(HeroKernel):
         self.line = axis("line", self.lines)
 
     def finish(self, body: Callable[[], None], *scratch: tuple[DType, int]) -> Kernel:
-        """The kernel that runs ``body`` for every line; scratch is given for one item."""
+        """The kernel that runs ``body`` for every line; scratch is given for one workgroup."""
         part = self.writer.work_range(self.lines, self.workgroups)
         with self.writer.loop(Axis("line", self.lines), *part):
             body()
@@ -146,7 +146,7 @@ class SortEmitter(HeroKernel):
         return self._at(place, self.wanted)
 
     def own(self, number: int, size: int) -> tuple[int, Index]:
-        """A scratch memory of the kernel, and where the item's part of it begins."""
+        """A scratch memory of the kernel, and where the workgroup's part of it begins."""
         return scratch_value(self.group, number), Index({Axis("item", self.workgroups): 1}) * size
 
     def insert(self, place: Index, last: Expr, to: Callable[[Index], Index]) -> None:
@@ -187,7 +187,7 @@ class SortEmitter(HeroKernel):
 
 
 class TopK(SortEmitter):
-    """The few best elements of each line, kept in order while the line streams by."""
+    """The few best elements of each line, kept in order while the line is read."""
 
     def kernel(self) -> Kernel:
         """A loop over lines."""

@@ -1,7 +1,7 @@
 """Sorts of lines by rank: insertion for short lines, counting digits for all others.
 
-Ranks and indices of a line lie in scratch memory of the item. A counting pass moves them from one
-half of it to the other in the order of one digit, the lowest digit first; passes in which all
+Ranks and indices of a line lie in scratch memory of the workgroup. A counting pass moves them from
+one half of it to the other in the order of one digit, the lowest digit first; passes in which all
 elements have the same digit are left out.
 """
 
