@@ -91,11 +91,11 @@ class Runtime:
             raise OutOfMemory(f"c: no memory for a pool of {threads} threads")
         weakref.finalize(self, library.pool_free, self.pool).atexit = False
 
-    def run(self, listed: Any, count: int) -> None:
+    def walk(self, listed: Any, count: int) -> None:
         """Run launches one after the other; raises ``DeviceError``."""
         _check(self._run(self.pool, listed, count))
 
-    def run_partitioned(self, listed: Any, ends: Any, phases: int, workers: int) -> None:
+    def share(self, listed: Any, ends: Any, phases: int, workers: int) -> None:
         """Run a list that workers share, phase by phase; raises ``DeviceError``."""
         _check(self._share(self.pool, listed, ends, phases, workers))
 
@@ -129,7 +129,7 @@ class Launches(CommandBuffer):
 
     def submit(self, count: int) -> None:
         """The pool does the launches one after the other, all threads the workgroups of each."""
-        self._runtime.run(self._listed, self._count * count)
+        self._runtime.walk(self._listed, self._count * count)
 
 
 class SharedLaunches(Launches):
@@ -149,7 +149,7 @@ class SharedLaunches(Launches):
 
     def submit(self, count: int) -> None:
         """The pool does them phase by phase, each thread the launches of a worker."""
-        self._runtime.run_partitioned(self._listed, self._ends, self._phases * count, self._workers)
+        self._runtime.share(self._listed, self._ends, self._phases * count, self._workers)
 
 
 class CDevice(AddressedDevice):
@@ -251,7 +251,7 @@ class CDevice(AddressedDevice):
         """Run it; the workgroups are done when this returns."""
         assert workgroup_size == 1, "the dialect has no work-groups"
         alone = Launch(kernel.address, ctypes.addressof(kernel.addresses), workgroups)
-        self._runtime.run(ctypes.byref(alone), 1)
+        self._runtime.walk(ctypes.byref(alone), 1)
 
     def record(self, launches: Sequence[tuple[Kernel, int, int]]) -> Launches:
         """A list that the pool runs in one call."""

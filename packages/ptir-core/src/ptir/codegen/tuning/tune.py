@@ -197,29 +197,29 @@ def run_time(kernel: Kernel, case: TuningTask) -> float:
     largest = max(sizes, key=lambda value: sizes[value])
     memories = {value: _filled(device, n) for value, n in sizes.items()}
     count = max(1, min(LAUNCHES_PER_ROUND, ROTATED // sizes[largest]))
-    launches_of: list[list[tuple[Any, int, int]]] = []
+    rotation: list[list[tuple[Any, int, int]]] = []
     held: list[Memory] = []
     for _ in range(count):
         held += memories.values()
-        launches_of.append([])
+        rotation.append([])
         for name, each in named:
             bound = device.kernel(made, name, len(each.values))
             for position, value in enumerate(each.values):
                 device.bind(bound, position, memories[value])
-            launches_of[-1].append((bound, each.workgroups, each.workgroup_size))
-        if len(launches_of) < count:
+            rotation[-1].append((bound, each.workgroups, each.workgroup_size))
+        if len(rotation) < count:
             memories[largest] = _filled(device, sizes[largest])
-    rounds = [_round(device, launches_of) for _ in range(REPEATS + 1)]
+    rounds = [_round(device, rotation) for _ in range(REPEATS + 1)]
     return statistics.median(rounds[1:])
 
 
-def _round(device: KernelDevice, launches_of: Sequence[Sequence[tuple[Any, int, int]]]) -> float:
+def _round(device: KernelDevice, rotation: Sequence[Sequence[tuple[Any, int, int]]]) -> float:
     began = time.perf_counter()
-    for launches in launches_of:
+    for launches in rotation:
         for launch in launches:
             device.launch(*launch)
     device.finish()
-    return (time.perf_counter() - began) / len(launches_of)
+    return (time.perf_counter() - began) / len(rotation)
 
 
 def _filled(device: KernelDevice, nbytes: int) -> Memory:
