@@ -200,7 +200,7 @@ def test_attention_that_does_not_fit_is_serial_and_says_so(
 
 
 def test_a_prompt_of_small_heads_longer_than_a_block_of_keys(opencl: Target) -> None:
-    """A block of 32 keys by 16 places is one turn for 128 threads (``Workgroup.distribute``)."""
+    """32 keys by 16 places are one turn for 128 members (see ``Workgroup.distribute``)."""
     q, k = normal(1, 1, 37, 16), normal(1, 1, 40, 16, seed=1)
     rows = np.array([0], np.int32), np.array([37], np.int32)
     found = run(opencl, lambda q, k, s, n: F.attention(q, k, k, start=s, length=n), q, k, *rows)

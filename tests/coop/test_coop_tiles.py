@@ -145,7 +145,9 @@ def test_both_launches_of_a_kernel_are_timed(
     def timer(kernel: Any, case: TuningTask) -> float:
         launched.clear()
         seconds = run_time(kernel, case)
-        timed.append(([(each.workgroups, each.workgroup_size) for each in kernel.launches], launched.copy()))
+        timed.append(
+            ([(each.workgroups, each.workgroup_size) for each in kernel.launches], launched.copy())
+        )
         return seconds
 
     opened = Recorded(own_tiles)
