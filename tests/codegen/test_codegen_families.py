@@ -56,7 +56,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_what_a_row_names_is_there(name: str) -> None:
     row = FAMILIES[name]
-    assert callable(row._match) and callable(row._write)
+    assert callable(row._match) and callable(row._emit)
     names = {"emit_cooperative": "coop"}
     for field in ("emit_cooperative", "prologue", "materialized", "inlined"):
         module = getattr(row, field)
@@ -76,7 +76,7 @@ def extra(monkeypatch: pytest.MonkeyPatch) -> Family:
             return None
         return Fusion("extra", frozenset((position,)), made.operands, (value,))
 
-    module.match, module.write = match, map_._write  # type: ignore[attr-defined]
+    module.match, module.write = match, map_._emit  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     row = Family("extra", "extra", ops=("tanh",))
     monkeypatch.setitem(FAMILIES, "extra", row)

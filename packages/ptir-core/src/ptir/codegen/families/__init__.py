@@ -85,6 +85,6 @@ FAMILIES: Final[dict[str, Family]] = {family.name: family for family in _ROWS}
 
 def stored(graph: Graph, value: int) -> Fusion:
     """The fusion that stores a value which no anchor makes."""
-    from ptir.codegen.families.map.serial import group
+    from ptir.codegen.families.map.serial import fusion_of
 
-    return group(graph, value)
+    return fusion_of(graph, value)

@@ -229,7 +229,7 @@ class Call(NamedTuple):
     function: str
     memory: str
     at: Index
-    items: Expr
+    workgroups: Expr
     addresses: str
     first: Index
     dtypes: tuple[DType, ...]

@@ -183,7 +183,7 @@ class Renderer:
             f"({pointer}){one.addresses}[{self.index(one.first + n)}]"
             for n, pointer in enumerate(pointers)
         )
-        given = self.address(one.memory, one.at), self.text(one.items), *buffers
+        given = self.address(one.memory, one.at), self.text(one.workgroups), *buffers
         return f"{one.function}({', '.join(given)});"
 
     def addresses(self, one: nodes.Addresses) -> str:

@@ -312,7 +312,7 @@ class _Verifier:
 
     def called(self, one: nodes.Call) -> None:
         """Check the counters and the addresses that a phase is called with."""
-        self.scalar(one.items, I32, "the workgroups of a phase")
+        self.scalar(one.workgroups, I32, "the workgroups of a phase")
         self.written(one.memory, I32, one.at)
         self.value(one.first)
         if one.addresses not in self.memories.addresses:

@@ -271,7 +271,7 @@ class Writer(Statements):
         """The sum of values in this order."""
         return reduce(lambda a, b: self.apply("add", a.dtype, a, b), values)
 
-    def folded(self, op: str, held: Var) -> Expr:
+    def reduce_lanes(self, op: str, held: Var) -> Expr:
         """All lanes of a wide variable combined with ``op``, pairwise, in a fixed order."""
         if self.dialect.reduce_lanes(op, held.dtype, held.name) is not None:
             return self.let(ReduceLanes(op, held))

@@ -124,7 +124,7 @@ class Phase:
     """
 
     function: int
-    items: int
+    workgroups: int
     uses: tuple[tuple[int, int], ...]
 
 
@@ -262,7 +262,7 @@ def _rows(made: Sequence[Phase]) -> Iterator[int]:
     """Function, workgroups and first use of each phase."""
     first = 0
     for phase in made:
-        yield from (phase.function, phase.items, first)
+        yield from (phase.function, phase.workgroups, first)
         first += len(phase.uses)
 
 

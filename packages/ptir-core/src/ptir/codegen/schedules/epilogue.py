@@ -66,10 +66,10 @@ def with_epilogue(family: str, graph: Graph, position: int, vectors: int = 1) ->
 
 
 def _aligned(
-    graph: Graph, hero: int, value: int, workgroup_size: frozenset[int], places: tuple[Index, ...]
+    graph: Graph, hero: int, value: int, instructions: frozenset[int], places: tuple[Index, ...]
 ) -> bool:
     """Whether ``value`` needs the hero's elements exactly where the kernel holds them."""
-    inside = {v for p in workgroup_size for v in graph.results[p]}
+    inside = {v for p in instructions for v in graph.results[p]}
     held = graph.type(hero)
     for flat in places:
         at = (unravel_index(flat, held.shape), Var(held.dtype, "held"))
@@ -93,14 +93,14 @@ class HeroKernel:
     """What every kernel around one instruction, its *hero*, knows while it is written."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
-        self.group, self.context = fusion, context
+        self.fusion, self.context = fusion, context
         self.made: Instruction = context.graph.block.instructions[fusion.detail]
         self.writer: Writer = context.writer()
         self.builder = builder_of(fusion, context)
 
     def store(self, flat: Index, expr: Expr) -> None:
         """Store the output's element, or one per lane, where the hero's is ``expr``."""
-        hero, exit = self.context.graph.results[self.group.detail][0], self.group.outputs[0]
+        hero, exit = self.context.graph.results[self.fusion.detail][0], self.fusion.outputs[0]
         store(self.writer, self.builder, (hero, expr), exit, flat)
 
 

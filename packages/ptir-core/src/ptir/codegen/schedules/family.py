@@ -84,7 +84,7 @@ class Family:
         return self._match(graph, position) if anchor else None
 
     @cached_property
-    def _write(self) -> Callable[[Fusion, EmitContext], Kernel]:
+    def _emit(self) -> Callable[[Fusion, EmitContext], Kernel]:
         write: Callable[[Fusion, EmitContext], Kernel] = self._in(self.emit, "write")
         return write
 
@@ -97,7 +97,7 @@ class Family:
         if context.cooperative and self.emit_cooperative:
             made = self._in(self.emit_cooperative, "coop")(fusion, context.scalar())
         if made is None:
-            return self._write(fusion, replace(context, cooperative=False))
+            return self._emit(fusion, replace(context, cooperative=False))
         fits = (
             made.shared_bytes <= context.traits.shared_memory_bytes
             and made.workgroup_size <= context.traits.max_workgroup_size

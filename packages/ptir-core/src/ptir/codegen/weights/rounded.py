@@ -97,7 +97,7 @@ def readers_of(graph: Graph, position: int) -> set[int]:
     return {p for value in graph.results[position] for p in graph.readers.get(value, ())}
 
 
-def only_products(block: Block, positions: Collection[int]) -> bool:
+def only_linear(block: Block, positions: Collection[int]) -> bool:
     """Whether all instructions at ``positions`` are contractions of bytes."""
     made = (block.instructions[p] for p in positions)
     return all(i.op == "composite" and i.name == BYTES for i in made)

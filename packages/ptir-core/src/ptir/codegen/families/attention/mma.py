@@ -33,11 +33,11 @@ from ptir.codegen.schedules.workgroup import Workgroup
 from ptir.types import BF16, BOOL, F32, I32, U32
 
 
-def coop(fusion: Fusion, context: EmitContext) -> Kernel | None:
+def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel | None:
     """By matrix instructions where they are exact and pay, else without, keys perhaps split."""
     made = MmaAttention(fusion, context)
     if made.blocks is None:
-        return split.coop(fusion, context)
+        return split.emit_cooperative(fusion, context)
     return made.by_matrices()
 
 

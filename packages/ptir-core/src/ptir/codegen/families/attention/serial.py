@@ -270,7 +270,7 @@ class Attention:
             writer.assign(held, writer.apply("fma", F32, *map(writer.value, factors), held))
 
         self._each(body)
-        return writer.folded("add", held) if self.whole else held
+        return writer.reduce_lanes("add", held) if self.whole else held
 
     def _weigh(self, count: Var, held: list[Var]) -> None:
         """Turn the scores of a block into weights and add the values, rescaling what was there."""
@@ -287,7 +287,7 @@ class Attention:
         with writer.lanes(self.lane):
             weights = writer.let(writer.wide(softmax.weight(scores, less_by)))
         writer.emit(Store(F32, "s", number(0), weights))
-        added = writer.folded("add", weights)
+        added = writer.reduce_lanes("add", weights)
         writer.assign(TOTAL, writer.total([writer.apply("mul", F32, TOTAL, keep), added]))
         writer.assign(MOST, NOW)
         self._add_values(count, held, keep)

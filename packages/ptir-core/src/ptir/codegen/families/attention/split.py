@@ -29,7 +29,7 @@ MOSTS, TOTALS, VALUES = range(3)
 """The scratch memories: ``[part, row]`` of each key head, and ``[part, row, place]``."""
 
 
-def coop(fusion: Fusion, context: EmitContext) -> Kernel | None:
+def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel | None:
     """A workgroup per block of rows and part; None where no block fits into shared memory."""
     whole = CooperativeAttention(fusion, context)
     block = block_of(whole.rows, whole.D, context)

@@ -40,7 +40,7 @@ MOST, TOTAL, NOW, KEEP = (Var(F32, name, True) for name in ("most", "total", "no
 LOW, HIGH = (Var(I32, name, True) for name in ("low", "high"))
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """Tiles of queries where one is full and no workgroup appends, else queries one by one."""
     made = TiledAttention(fusion, context)
     return (Attention(fusion, context) if made.updates or not made.tiles else made).kernel()

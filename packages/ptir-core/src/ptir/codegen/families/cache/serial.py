@@ -28,7 +28,7 @@ def match(graph: Graph, position: int) -> Fusion:
     return alone("cache", graph, position, in_place=True)
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """A workgroup writes a run of (row, head, step) entries."""
     made = context.graph.block.instructions[fusion.detail]
     b, h, t, _ = context.graph.type(made.operands[1]).shape
@@ -85,4 +85,4 @@ def written(
         yield as_index(place, 0, capacity - 1)
 
 
-coop = independent(write)
+emit_cooperative = independent(emit)

@@ -19,7 +19,7 @@ from ptir.codegen.schedules.tile import Operand, Tile
 from ptir.types import F32, I32
 
 
-def coop(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel:
     """The schedule for depthwise convolutions, or the one for all others."""
     made = CooperativeConvolution(fusion, context)
     return made.single() if made.shape.is_depthwise else made.tiled()

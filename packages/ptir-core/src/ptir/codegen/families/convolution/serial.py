@@ -297,7 +297,7 @@ class Depthwise(_Pieces):
                     )
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """The schedule for depthwise convolutions, or the one for all others."""
     detail: Detail = fusion.detail
     return (Depthwise if detail.shape.is_depthwise else Dense)(fusion, context).kernel()

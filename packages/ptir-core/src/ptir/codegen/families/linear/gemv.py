@@ -155,7 +155,7 @@ class Gemv(Grouped):
                     for v in range(whole)
                 ]
                 held = writer.let(writer.total(vectors))
-            total.append(writer.folded("add", held))
+            total.append(writer.reduce_lanes("add", held))
         return writer.total(total)
 
     def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:

@@ -71,7 +71,7 @@ def slices_of(
     values = [_ordered(writer, quantized, x(place)) for place in places]
     with writer.lanes(Axis("lane", LANES)):
         largest = writer.let(writer.wide(_largest([_size(v) for v in values])))
-    most = Apply(U32, "bits", writer.folded("max", largest))
+    most = Apply(U32, "bits", writer.reduce_lanes("max", largest))
     stored = Apply(U32, "shift_right", _plus(most, MARGIN), constant(U32, 23))
     field = select(compare("lt", stored, constant(U32, LEAST)), constant(U32, LEAST), stored)
     factor = _float(Apply(U32, "sub", constant(U32, 276), field))
@@ -92,7 +92,7 @@ def slices_of(
         assert total is not None
         summed = writer.let(writer.wide(total))
     known = select(compare("ge", most, constant(U32, INFINITE)), nan, unit)
-    return known, writer.folded("add", summed)
+    return known, writer.reduce_lanes("add", summed)
 
 
 def _plus(value: Expr, by: int) -> Expr:

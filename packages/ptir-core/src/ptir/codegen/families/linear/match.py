@@ -40,7 +40,7 @@ from ptir.types import F32
 
 def match(graph: Graph, position: int) -> Fusion | None:
     """The fusion of a contraction with unpacked weights and its epilogue."""
-    linear = _product(graph, position)
+    linear = _linear(graph, position)
     if linear is None:
         return None
     behind = epilogue(graph, position, _places(linear))
@@ -51,7 +51,7 @@ def match(graph: Graph, position: int) -> Fusion | None:
     return Fusion("linear", behind.instructions, reads, (behind.output,), linear, tuple(exact))
 
 
-def _product(graph: Graph, position: int) -> Linear | None:
+def _linear(graph: Graph, position: int) -> Linear | None:
     made = graph.block.instructions[position]
     if made.op == "composite":
         return _rounded(graph, position)
@@ -174,7 +174,7 @@ def _rows_in_memory(graph: Graph, linear: Linear, made: frozenset[int]) -> int:
     return base if straight else linear.lhs
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """The schedule for the number of rows."""
     linear: Linear = fusion.detail
     return _schedule(linear, context)(fusion, context).kernel()
@@ -190,7 +190,7 @@ def _schedule(linear: Linear, context: EmitContext) -> type[Gemv] | type[Gemm]:
     return SlicedGemm if blocked_digits_fit(linear, context) else Gemm
 
 
-def coop(fusion: Fusion, context: EmitContext) -> Kernel | None:
+def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel | None:
     """The cooperative schedule for the number of rows; none for bytes or parts of a weight."""
     linear: Linear = fusion.detail
     is_bytes = linear.rounded is not None and linear.quantized is not None

@@ -27,13 +27,13 @@ def match(graph: Graph, position: int) -> None:
     """No fusion: what is in no other family's is stored by ``group``, value by value."""
 
 
-def group(graph: Graph, value: int) -> Fusion:
+def fusion_of(graph: Graph, value: int) -> Fusion:
     """The kernel that stores ``value``, everything before it inlined."""
     made = graph.maker[value]
     return Fusion("map", frozenset((made,)), graph.block.instructions[made].operands, (value,))
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """One loop over the elements of the only output, or one over runs and one inside."""
     element = MapEmitter(fusion, context)
     writer = context.writer()
@@ -116,7 +116,7 @@ class MapEmitter:
                     self.store(writer, flat)
 
 
-def coop(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel:
     """Every thread of a workgroup writes runs of neighbours, 16 bytes at once where that can be.
 
     Neighbouring threads write neighbouring runs.

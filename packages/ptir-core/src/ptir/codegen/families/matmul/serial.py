@@ -44,7 +44,7 @@ def _places(graph: Graph, made: Instruction) -> list[Index]:
     return [row + one for one in (axis("n", columns), vector, axis("n", left) + whole * WIDEST)]
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """A loop over rows of the result, inside it one over columns."""
     return _Matmul(fusion, context).kernel()
 
@@ -226,7 +226,7 @@ class _Matmul:
                 self._add(wide, row, column, depth)
         with writer.lanes(None):
             name = writer.name("acc")
-            sum = writer.declare(writer.folded("add", wide), name)
+            sum = writer.declare(writer.reduce_lanes("add", wide), name)
             for place in range(whole * self.lanes, self.depth):
                 with writer.scope():
                     self._add(sum, row, column, number(place))
@@ -243,6 +243,6 @@ class _Matmul:
         writer.assign(sum, writer.apply("fma", self.dtype, *factors, sum))
 
 
-def coop(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel:
     """A workgroup per tile of rows and columns of one batch."""
     return _Matmul(fusion, context).tiled()

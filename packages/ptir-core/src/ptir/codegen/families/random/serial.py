@@ -30,7 +30,7 @@ def match(graph: Graph, position: int) -> Fusion:
     return with_epilogue("random", graph, position, WORDS)
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """A loop over runs of 16 blocks, and the blocks that are left over."""
     return _Words(fusion, context).kernel()
 
@@ -53,7 +53,7 @@ class _Words(HeroKernel):
             with writer.when(Apply(BOOL, "eq", last, Const(I32, whole))):
                 for block in range(whole * step, self.size, WORDS):
                     self._block(block)
-        return finish_kernel(self.group, writer, workgroups)
+        return finish_kernel(self.fusion, writer, workgroups)
 
     def threads(self) -> Kernel:
         """A block each; the last may be cut off."""
@@ -73,7 +73,7 @@ class _Words(HeroKernel):
                     continue
                 with writer.vectorized_run(block, WORDS, n):
                     self.store(block * WORDS + n, found)
-        return finish_kernel(self.group, writer, -(-blocks // members), workgroup_size=members)
+        return finish_kernel(self.fusion, writer, -(-blocks // members), workgroup_size=members)
 
     def _run(self, begin: Index) -> None:
         """64 words: lanes are blocks until the words are put in order."""
@@ -124,6 +124,6 @@ def _product(factor: int, word: Expr) -> tuple[Expr, Expr]:
     return Apply(U32, "convert", high), Apply(U32, "mul", word, constant(U32, factor))
 
 
-def coop(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel:
     """A thread of a workgroup per block of four words."""
     return _Words(fusion, context).threads()

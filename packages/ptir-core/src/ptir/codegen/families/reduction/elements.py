@@ -29,7 +29,7 @@ def match(graph: Graph, position: int) -> Fusion:
     return with_epilogue("reduce", graph, position)
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """A loop over outputs, inside it one over what is reduced."""
     fold = _Reduce(fusion, context)
     writer, lanes = fold.writer, context.dialect.lanes
@@ -118,4 +118,4 @@ def _axes(made: Instruction) -> tuple[int, ...]:
     return tuple(made.attributes["axes"])
 
 
-coop = independent(write)
+emit_cooperative = independent(emit)

@@ -138,14 +138,14 @@ def _kept(
     )
 
 
-def _below(graph: Graph, root: int, workgroup_size: set[int], stages: set[int]) -> set[int]:
+def _below(graph: Graph, root: int, instructions: set[int], stages: set[int]) -> set[int]:
     """The instructions' values that ``root`` is computed from without going through a stage."""
     found: set[int] = set()
     pending = [root]
     while pending:
         value = pending.pop()
         made = graph.maker.get(value)
-        if made in workgroup_size and made not in stages and value not in found:
+        if made in instructions and made not in stages and value not in found:
             found.add(value)
             pending.extend(graph.block.instructions[made].operands)
     return found
@@ -377,7 +377,7 @@ def _reaches(graph: Graph, root: int, value: int) -> bool:
     return False
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """A workgroup runs a block of rows."""
     rows: RowReduction = fusion.detail
     writer = context.writer()

@@ -14,7 +14,7 @@ from typing import Final
 
 from ptir.codegen.expressions.expr import Coordinate, Expr, constant
 from ptir.codegen.expressions.index import Index, axis
-from ptir.codegen.families.reduction.rows import RowEmitter, RowReduction, write
+from ptir.codegen.families.reduction.rows import RowEmitter, RowReduction, emit
 from ptir.codegen.fusion.graph import Builder
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.accumulators import accumulator, better, identity, take_better
@@ -31,11 +31,11 @@ LEAST: Final = 32
 RUN: Final = 4
 
 
-def coop(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel:
     """A workgroup per row."""
     rows: RowReduction = fusion.detail
     if rows.size <= SHORT:
-        return independent(write)(fusion, context)
+        return independent(emit)(fusion, context)
     writer, builder = context.writer(), builder_of(fusion, context)
     workgroup = Workgroup(writer, members_for(rows.size, context))
     row, kept = axis("item", rows.count), fitting(rows, context.traits.shared_memory_bytes // 2)

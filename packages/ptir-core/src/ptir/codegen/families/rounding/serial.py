@@ -17,7 +17,7 @@ from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, alone, finish_kernel
 from ptir.codegen.weights.panels import LANES
-from ptir.codegen.weights.rounded import is_rounding, only_products, readers_of
+from ptir.codegen.weights.rounded import is_rounding, only_linear, readers_of
 from ptir.ops.rounded import LEAST, MOST
 from ptir.types import F32, I8, I32
 
@@ -37,7 +37,7 @@ def inlined(graph: Graph, position: int) -> bool:
         return False
     *rows, inputs = made.types[0].shape
     few = rounds_itself(math.prod(rows), inputs)
-    return few and only_products(graph.block, readers_of(graph, position))
+    return few and only_linear(graph.block, readers_of(graph, position))
 
 
 def match(graph: Graph, position: int) -> Fusion | None:
@@ -47,7 +47,7 @@ def match(graph: Graph, position: int) -> Fusion | None:
     return alone("rounding", graph, position, graph.block.instructions[position].operands)
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """A workgroup rounds a run of groups."""
     made = context.graph.block.instructions[fusion.detail]
     values, scales, sums = fusion.outputs
@@ -87,7 +87,7 @@ def round_group(
     with writer.loop(Axis("v", vectors), 0, vectors), writer.lanes(lane):
         size_of = Apply(I32, "and", Apply(I32, "bits", element(place)), constant(I32, 0x7FFFFFFF))
         writer.assign(most, writer.wide(Apply(I32, "max", size_of, most)))
-    greatest = Apply(F32, "bits", writer.folded("max", most))
+    greatest = Apply(F32, "bits", writer.reduce_lanes("max", most))
     factor = select(
         compare("gt", greatest, constant(F32, LEAST)),
         Apply(F32, "div", constant(F32, MOST), greatest),
@@ -101,7 +101,7 @@ def round_group(
         put(place, Apply(I8, "convert", bits))
         writer.assign(total, writer.wide(Apply(I32, "add", total, bits)))
     below = constant(I32, _wrapped(-size * BITS))
-    return scale, Apply(I32, "add", writer.folded("add", total), below)
+    return scale, Apply(I32, "add", writer.reduce_lanes("add", total), below)
 
 
 def _scale(greatest: Expr) -> Expr:

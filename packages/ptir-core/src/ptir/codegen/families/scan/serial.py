@@ -40,7 +40,7 @@ def match(graph: Graph, position: int) -> Fusion:
     return alone("cumulative", graph, position)
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """A loop over lines, or over vectors of neighbouring lines, inside it one along the line."""
     return _Running(fusion, context).kernel()
 
@@ -70,7 +70,7 @@ class _Running(HeroKernel):
                 self._long(axis("p", pieces))
             else:
                 self._line(axis("p", pieces), self.start(), 0)
-        return finish_kernel(self.group, writer, workgroups)
+        return finish_kernel(self.fusion, writer, workgroups)
 
     def start(self) -> Const:
         """What nothing comes to; for sums of floats -0, so that a first -0 stays."""
@@ -156,7 +156,7 @@ class _Running(HeroKernel):
             writer.barrier()
             writer.assign(held, Read(dtype, array, number(count - 1)))
             writer.barrier()
-        return finish_kernel(self.group, writer, lines, workgroup_size=count)
+        return finish_kernel(self.fusion, writer, lines, workgroup_size=count)
 
     def _prefix(self, found: Expr) -> Expr:
         """The reduction of each lane with all lanes before it."""
@@ -169,9 +169,9 @@ class _Running(HeroKernel):
         return writer.let(found)
 
 
-def coop(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel:
     """A thread per line, or a workgroup per line where a line lies in one piece and is long."""
     running = _Running(fusion, context)
     if running.inner > 1 or running.size <= ALONE:
-        return independent(write)(fusion, context)
+        return independent(emit)(fusion, context)
     return running.scanned()

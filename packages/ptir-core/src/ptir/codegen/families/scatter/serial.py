@@ -47,7 +47,7 @@ def match(graph: Graph, position: int) -> Fusion:
     return alone("scatter", graph, position, in_place=True)
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """A loop over batches, inside it one over places, inside that one over columns."""
     return _Scatter(fusion, context).kernel()
 
@@ -85,7 +85,7 @@ class _Scatter(HeroKernel):
         if self.grows:
             self._each(*ranges, self._narrow)
         scratch = (self.type.with_dtype(F32),) if self.grows else ()
-        return finish_kernel(self.group, writer, workgroups, scratch)
+        return finish_kernel(self.fusion, writer, workgroups, scratch)
 
     def _place(self, first: Whole, last: Whole) -> None:
         """Combine the update of one place into its columns, if it lies inside."""
@@ -123,12 +123,12 @@ class _Scatter(HeroKernel):
             body(ravel_index(self._at(self._batch(), found, column), self.type.shape))
 
     def _widen(self, flat: Index) -> None:
-        loaded = cast(F32, Load(self.dtype, self.group.outputs[0], flat))
+        loaded = cast(F32, Load(self.dtype, self.fusion.outputs[0], flat))
         self.writer.store(self.held, F32, flat, loaded)
 
     def _narrow(self, flat: Index) -> None:
         total = cast(self.dtype, Load(F32, self.held, flat))
-        self.writer.store(self.group.outputs[0], self.dtype, flat, total)
+        self.writer.store(self.fusion.outputs[0], self.dtype, flat, total)
 
     def _batch(self) -> Coordinates:
         return unravel_index(axis("b", self.batches), self.type.shape[: self.batch])
@@ -161,4 +161,4 @@ def _inside(entry: Expr, size: int) -> Expr:
     return both(compare("ge", entry, constant(entry.dtype, 0)), last)
 
 
-coop = independent(write)
+emit_cooperative = independent(emit)

@@ -24,7 +24,7 @@ from ptir.codegen.expressions.expr import (
 )
 from ptir.codegen.expressions.index import ZERO, Axis, Index, axis
 from ptir.codegen.families.sort.match import SortEmitter, is_few
-from ptir.codegen.families.sort.serial import write
+from ptir.codegen.families.sort.serial import emit
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.nodes import Store
 from ptir.codegen.kernel_ir.values import Read
@@ -39,11 +39,11 @@ LENGTH, S = Var(I32, "length"), Var(I32, "s")
 """How long the runs are that a step of the network merges, and how far apart it compares."""
 
 
-def coop(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel:
     """The schedule for few elements, for short lines or for long ones."""
     lines = CooperativeSort(fusion, context)
     if lines.size <= ALONE:
-        return independent(write)(fusion, context)
+        return independent(emit)(fusion, context)
     return lines.best() if is_few(lines.made) else lines.sorted()
 
 
@@ -103,7 +103,7 @@ class CooperativeSort(SortEmitter):
             self._assign(before, pair)
             with self.workgroup.first():
                 self.give(axis("o", self.wanted), pair[1])
-        return finish_kernel(self.group, writer, self.lines, workgroup_size=self.workgroup.size)
+        return finish_kernel(self.fusion, writer, self.lines, workgroup_size=self.workgroup.size)
 
     def _pair(self, rank: Expr, place: int, behind: str = "") -> tuple[Var, Var]:
         """Declare a rank and a place that change."""
@@ -139,11 +139,11 @@ class CooperativeSort(SortEmitter):
         with self.workgroup.distribute(self.wanted, "o") as place:
             self.give(place, self.strips[1].read(place))
         workgroups, members = self.lines, self.workgroup.size
-        return finish_kernel(self.group, writer, workgroups, self._types, workgroup_size=members)
+        return finish_kernel(self.fusion, writer, workgroups, self._types, workgroup_size=members)
 
     def _scratch(self, number: int, dtype: DType, size: int) -> Strip:
         """The line's part of a scratch memory."""
-        memory = self.writer.memory(scratch_value(self.group, number), dtype, written=True)
+        memory = self.writer.memory(scratch_value(self.fusion, number), dtype, written=True)
         self._types += (TensorType(dtype, (self.lines * size,)),)
         return Strip(self.writer, dtype, memory, self.line * size)
 

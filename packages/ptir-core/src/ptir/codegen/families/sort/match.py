@@ -126,7 +126,7 @@ class SortEmitter(HeroKernel):
         with self.writer.loop(Axis("line", self.lines), *part):
             body()
         types = tuple(TensorType(dtype, (self.workgroups * size,)) for dtype, size in scratch)
-        return finish_kernel(self.group, self.writer, self.workgroups, types)
+        return finish_kernel(self.fusion, self.writer, self.workgroups, types)
 
     def element(self, place: Index) -> Expr:
         """The element at a place of the line."""
@@ -147,7 +147,7 @@ class SortEmitter(HeroKernel):
 
     def own(self, number: int, size: int) -> tuple[int, Index]:
         """A scratch memory of the kernel, and where the workgroup's part of it begins."""
-        return scratch_value(self.group, number), Index({Axis("item", self.workgroups): 1}) * size
+        return scratch_value(self.fusion, number), Index({Axis("item", self.workgroups): 1}) * size
 
     def insert(self, place: Index, last: Expr, to: Callable[[Index], Index]) -> None:
         """Move what comes later by one, the place ``last`` being free, and put the element in.

@@ -120,7 +120,7 @@ class Radix(SortEmitter):
                     writer.assign(Var(I32, name), Coordinate(I32, number(size) - half))
 
 
-def write(fusion: Fusion, context: EmitContext) -> Kernel:
+def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """The schedule for few elements, for short lines or for long ones."""
     made = context.graph.block.instructions[fusion.detail]
     if is_few(made):
