@@ -35,7 +35,7 @@ def filled() -> int:
     record.ARTIFACTS.write("c", b"z" * 60)
     tuning_records_file().write_text('{"choices": []}')
     verdicts_file().write_text('{"trials": {}}')
-    tuned_tiles.file().write_text('{"format": 1, "devices": {}}')
+    tuned_tiles.file().write_text('{"format": 2, "devices": {}}')
     return sum(path.stat().st_size for path in binaries.BINARIES.files())
 
 

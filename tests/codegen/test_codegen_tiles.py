@@ -60,7 +60,7 @@ def test_nothing_ahead_is_a_choice_that_is_remembered() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"format": 1, "devices": {"paper": {"gemm_rows": 0}}}']
+    "text", ["", "{}", '{"format": 2, "devices": {"paper": {"gemm_rows": 0}}}']
 )
 def test_a_damaged_file_is_a_warning_that_names_it(file: Path, text: str) -> None:
     file.write_text(text)

@@ -36,11 +36,11 @@ class WithSubgroups(OpenCLC):
         self.workgroup = replace(self.workgroup, shuffle_xor=exchange, subgroup_size=width)
 
     def workgroup_kernel(
-        self, name: str, arguments: Sequence[Argument], members: int, body: str
+        self, name: str, arguments: Sequence[Argument], workgroup_size: int, body: str
     ) -> str:
         """A kernel with room for what is exchanged."""
         return super().workgroup_kernel(
-            name, arguments, members, f"  __local uint {ROOM}[{members}];\n{body}"
+            name, arguments, workgroup_size, f"  __local uint {ROOM}[{workgroup_size}];\n{body}"
         )
 
     def prelude(self) -> str:

@@ -77,7 +77,7 @@ class PlainC(CLike):
         return f"__builtin_prefetch({buffer} + {index}, 0, 2);"
 
     def kernel_with_preamble(
-        self, name: str, arguments: Sequence[Argument], head: str, each: str
+        self, name: str, arguments: Sequence[Argument], preamble: str, body: str
     ) -> str:
         """A function of the buffers' addresses and the workgroup's number.
 
@@ -87,11 +87,11 @@ class PlainC(CLike):
             f"  {self.pointer(argument)}const {argument.name} = buffers[{place}];"
             for place, argument in enumerate(arguments)
         )
-        if not head:
-            return f"void {name}(void *const *buffers, const int item) {{\n{taken}\n{each}\n}}"
+        if not preamble:
+            return f"void {name}(void *const *buffers, const int item) {{\n{taken}\n{body}\n}}"
         return (
-            f"void {name}(void *const *buffers, int item, struct turn *turn) {{\n{taken}\n{head}\n"
-            f"  do {{\n{each}\n  }} while ((item = turn->next(turn)) >= 0);\n}}"
+            f"void {name}(void *const *buffers, int item, struct turn *turn) {{\n{taken}\n"
+            f"{preamble}\n  do {{\n{body}\n  }} while ((item = turn->next(turn)) >= 0);\n}}"
         )
 
     def prelude(self) -> str:

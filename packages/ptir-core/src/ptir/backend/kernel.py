@@ -223,16 +223,16 @@ class Dialect(ABC):
         """A whole serial kernel. ``body`` finds the number of its workgroup in ``item``."""
 
     def kernel_with_preamble(
-        self, name: str, arguments: Sequence[Argument], head: str, each: str
+        self, name: str, arguments: Sequence[Argument], preamble: str, body: str
     ) -> str:
         """A whole kernel whose workgroups all begin with ``head``, the same for each of them.
 
         A language in which one thread does several workgroups of a launch does it once for them.
         """
-        return self.kernel(name, arguments, f"{head}\n{each}" if head else each)
+        return self.kernel(name, arguments, f"{preamble}\n{body}" if preamble else body)
 
     def workgroup_kernel(
-        self, name: str, arguments: Sequence[Argument], members: int, body: str
+        self, name: str, arguments: Sequence[Argument], workgroup_size: int, body: str
     ) -> str:
         """A whole cooperative kernel.
 
@@ -240,7 +240,7 @@ class Dialect(ABC):
         """
         assert self.workgroup is not None, f"{self.name} has no work-groups"
         listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)
-        head = self.workgroup.kernel.format(name, listed, members)
+        head = self.workgroup.kernel.format(name, listed, workgroup_size)
         numbers = ("item", self.workgroup.workgroup_id), ("member", self.workgroup.local_id)
         declared = "\n".join(f"  const int {what} = {text};" for what, text in numbers)
         return f"{head} {{\n{declared}\n{body}\n}}"

@@ -92,13 +92,13 @@ class CLike(Dialect):
         return self.kernel_with_preamble(name, arguments, "", body)
 
     def kernel_with_preamble(
-        self, name: str, arguments: Sequence[Argument], head: str, each: str
+        self, name: str, arguments: Sequence[Argument], preamble: str, body: str
     ) -> str:
         """The template."""
         listed = ", ".join(f"{self.pointer(a)}{a.name}" for a in arguments)
-        head = f"{head}\n" if head else ""
+        preamble = f"{preamble}\n" if preamble else ""
         comma = "," if arguments else ""
-        return self.entry.format(name=name, arguments=listed, comma=comma, head=head, each=each)
+        return self.entry.format(name=name, arguments=listed, comma=comma, head=preamble, each=body)
 
     # --- ops ---
 

@@ -56,9 +56,9 @@ class Family:
     measured: tuple[Literal["serial", "coop"], ...] = ()
     """The schedules whose tiles are measured with its kernels (``codegen.tuning.tune``)."""
     emit: str = ""
-    """Where ``write(fusion, context)``, the serial kernel, is; in ``module`` where empty."""
+    """Where ``emit(fusion, context)``, the serial kernel, is; in ``module`` where empty."""
     emit_cooperative: str = ""
-    """Where ``coop(fusion, context)``, the cooperative kernel, is. It may give None."""
+    """Where ``emit_cooperative(fusion, context)``, the cooperative kernel, is. It may give None."""
     prologue: str = ""
     """Where ``prologue(graph, fusion, made)`` is: the operand that a fusion computes itself, and
     the fusion that does it elsewhere; or None."""
@@ -85,8 +85,8 @@ class Family:
 
     @cached_property
     def _emit(self) -> Callable[[Fusion, EmitContext], Kernel]:
-        write: Callable[[Fusion, EmitContext], Kernel] = self._in(self.emit, "write")
-        return write
+        emit: Callable[[Fusion, EmitContext], Kernel] = self._in(self.emit, "emit")
+        return emit
 
     def kernel(self, fusion: Fusion, context: EmitContext) -> Kernel:
         """The kernel of a fusion in the context's schedule.
@@ -95,7 +95,7 @@ class Family:
         """
         made: Kernel | None = None
         if context.cooperative and self.emit_cooperative:
-            made = self._in(self.emit_cooperative, "coop")(fusion, context.scalar())
+            made = self._in(self.emit_cooperative, "emit_cooperative")(fusion, context.scalar())
         if made is None:
             return self._emit(fusion, replace(context, cooperative=False))
         fits = (

@@ -19,7 +19,7 @@ from ptir.backend.kernel import KernelDevice
 from ptir.codegen.schedules.tiles import LEAST, Tiles, tiles_of
 from ptir.errors import UsageError
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 _chosen: WeakKeyDictionary[KernelDevice, Tiles] = WeakKeyDictionary()
 _lock = threading.Lock()
