@@ -220,6 +220,8 @@ def test_the_launches_of_a_turn_follow_those_of_the_turn_before() -> None:
 
 def test_memory_of_two_values_that_are_needed_together_is_apart() -> None:
     used = [(0, 100, 1, 2), (128, 64, 2, 4)]
-    assert link._free(used, 3, 3, 128) == 0
-    assert link._free(used, 2, 2, 64) == 192
-    assert link._free(used, 5, 6, 500) == 0
+    assert link._busy(used, 3, 3) == [(128, 64)]
+    assert link._busy(used, 2, 2) == [(0, 100), (128, 64)]
+    assert link._busy(used, 5, 6) == []
+    assert lowest_offset([(128, 64)], 128, link.LINE) == 0
+    assert lowest_offset([(0, 100), (128, 64)], 64, link.LINE) == 192

@@ -170,8 +170,7 @@ class Linker:
             keys = [_key(part) for part in parts] if parts else [key]
             sizes = [self._nbytes(one) for one in keys]
             end = max(last.get(one, one[0]) for one in keys)
-            busy = [(at, size) for at, size, a, b in used if a <= end and key[0] <= b]
-            offset = lowest_offset(busy, sum(sizes), LINE)
+            offset = lowest_offset(_busy(used, key[0], end), sum(sizes), LINE)
             used.append((offset, sum(sizes), key[0], end))
             self.arena = max(self.arena, offset + up(sum(sizes), LINE))
             for one, size in zip(keys, sizes, strict=True):
@@ -225,6 +224,16 @@ class Linker:
 
 def _key(left: PhaseOutput) -> tuple[int, int, int]:
     return left.phase, left.worker, left.output
+
+
+def _busy(
+    used: Sequence[tuple[int, int, int, int]], first: int, last: int
+) -> list[tuple[int, int]]:
+    """Offsets and sizes of what is needed in a phase from ``first`` to ``last``.
+
+    ``used`` has offsets, sizes, and the first and last phase in which each is needed.
+    """
+    return [(at, size) for at, size, begin, end in used if begin <= last and first <= end]
 
 
 def _check(plan: FusionPlan) -> None:
