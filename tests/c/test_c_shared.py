@@ -17,6 +17,7 @@ from ptir.capture.plan import plan_for
 from ptir.capture.run import run_program
 from ptir.codegen.launching.launches import KernelProgram
 from ptir.codegen.partitioned import link, rule
+from ptir.codegen.planning.plan import lowest_offset
 from ptir.ir.program import Port, Program
 from ptir.models import gpt2
 from ptir.models.table import MODELS, load_modules
