@@ -225,7 +225,7 @@ class Dialect(ABC):
     def kernel_with_preamble(
         self, name: str, arguments: Sequence[Argument], preamble: str, body: str
     ) -> str:
-        """A whole kernel whose workgroups all begin with ``head``, the same for each of them.
+        """A whole kernel whose workgroups all begin with ``preamble``, the same for each of them.
 
         A language in which one thread does several workgroups of a launch does it once for them.
         """

@@ -232,8 +232,8 @@ class KernelBackend(Backend):
         parts: dict[tuple[int, int], Memory] = {}
 
         def fixed(part: BufferBinding) -> Memory:
-            number = part.place.number
-            if part.place.kind == "constant":
+            number = part.slot.number
+            if part.slot.kind == "constant":
                 return constants[number].memory
             key = (number, part.nbytes)
             if key not in parts:
@@ -247,10 +247,10 @@ class KernelBackend(Backend):
         counters: list[DeviceBuffer] = []
         for call in artifact.commands:
             step = step_of(device, binary, call)
-            for position, part in enumerate(call.parts):
-                if part.place.kind in ("constant", "arena"):
+            for position, part in enumerate(call.bindings):
+                if part.slot.kind in ("constant", "arena"):
                     step.bind(position, fixed(part))
-                elif part.place.kind == "counters":
+                elif part.slot.kind == "counters":
                     counters.append(self._uploaded(np.zeros(part.nbytes, np.uint8), opened))
                     step.bind(position, counters[-1].memory)
             steps.append(step)

@@ -41,7 +41,7 @@ LARGEST: Final = 1 << 20
 class BufferBinding:
     """A memory that a step uses, and how many bytes of it."""
 
-    place: BufferSlot
+    slot: BufferSlot
     nbytes: int
     offset: int = 0
     """Bytes behind the begin of the place: inputs and outputs are used in parts too."""
@@ -53,7 +53,7 @@ class Command:
 
     kernel: str
     workgroups: int
-    parts: tuple[BufferBinding, ...]
+    bindings: tuple[BufferBinding, ...]
     workgroup_size: int = 1
     """Threads of a workgroup."""
 
@@ -77,10 +77,10 @@ class Artifact:
         fields = {
             "source": self.source,
             "calls": [
-                [c.kernel, c.workgroups, c.workgroup_size, *map(_part, c.parts)]
+                [c.kernel, c.workgroups, c.workgroup_size, *map(_encoded_binding, c.bindings)]
                 for c in self.commands
             ],
-            "outputs": [_place(place) for place in self.outputs],
+            "outputs": [_encoded_slot(place) for place in self.outputs],
             "arena": self.arena,
             "constants": [[str(c.type), base64.b85encode(c.data).decode()] for c in self.constants],
             "counts": self.counts,
@@ -114,12 +114,12 @@ class Artifact:
         )
 
 
-def _place(place: BufferSlot) -> list[Any]:
+def _encoded_slot(place: BufferSlot) -> list[Any]:
     return [place.kind, place.number]
 
 
-def _part(part: BufferBinding) -> list[Any]:
-    return [*_place(part.place), part.nbytes, part.offset]
+def _encoded_binding(part: BufferBinding) -> list[Any]:
+    return [*_encoded_slot(part.slot), part.nbytes, part.offset]
 
 
 # --- on disk ---

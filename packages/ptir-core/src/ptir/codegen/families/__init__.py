@@ -1,4 +1,4 @@
-"""**The kernel families**, in the order in which they are asked for an anchor: one row each."""
+"""**The kernel families**, in the order in which they are asked for a hero: one row each."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ FAMILIES: Final[dict[str, Family]] = {family.name: family for family in _ROWS}
 
 
 def stored(graph: Graph, value: int) -> Fusion:
-    """The fusion that stores a value which no anchor makes."""
+    """The fusion that stores a value which no hero makes."""
     from ptir.codegen.families.map.serial import fusion_of
 
     return fusion_of(graph, value)

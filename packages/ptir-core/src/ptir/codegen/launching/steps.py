@@ -59,7 +59,7 @@ class Launch(Step):
         self._kernel, self._sizes = kernel, (workgroups, workgroup_size)
         self.launched = kernel, workgroups, workgroup_size
         self._parts = parts
-        self._places = [part.place for part in parts]
+        self._places = [part.slot for part in parts]
 
     def places(self) -> Sequence[BufferSlot]:
         """One memory per kernel argument."""
@@ -86,7 +86,7 @@ class Transfer(Step):
     def __init__(self, device: KernelDevice, source: BufferBinding, target: BufferBinding) -> None:
         self._device, self._nbytes = device, source.nbytes
         self._parts = (source, target)
-        self._places = (source.place, target.place)
+        self._places = (source.slot, target.slot)
         nbytes = self._nbytes
         self._held: list[Memory] = [None, None]
         self._copier = device.copy_kernel(nbytes)
@@ -121,9 +121,9 @@ class Transfer(Step):
 def step_of(device: KernelDevice, built: Any, command: Command) -> Step:
     """The step of a command, still unbound; ``built`` is the artifact's source file."""
     if command.kernel:
-        kernel = device.kernel(built, command.kernel, len(command.parts))
-        return Launch(device, kernel, command.workgroups, command.parts, command.workgroup_size)
-    source, target = command.parts
+        kernel = device.kernel(built, command.kernel, len(command.bindings))
+        return Launch(device, kernel, command.workgroups, command.bindings, command.workgroup_size)
+    source, target = command.bindings
     return Transfer(device, source, target)
 
 

@@ -105,9 +105,9 @@ class Linker:
                 for command in one.artifact.commands:
                     parts = (
                         self._part(part, number, worker, own[worker], base)
-                        for part in command.parts
+                        for part in command.bindings
                     )
-                    commands.append(replace(command, parts=tuple(parts)))
+                    commands.append(replace(command, bindings=tuple(parts)))
         return Artifact(
             self.source.text,
             tuple(commands),
@@ -205,11 +205,11 @@ class Linker:
         self, part: BufferBinding, phase: int, worker: int, own: int, constants: int
     ) -> BufferBinding:
         """A worker's memory as one of the whole."""
-        place = part.place
+        place = part.slot
         if place.kind == "arena":
-            return replace(part, place=BufferSlot("arena", own + place.number))
+            return replace(part, slot=BufferSlot("arena", own + place.number))
         if place.kind == "constant":
-            return replace(part, place=BufferSlot("constant", constants + place.number))
+            return replace(part, slot=BufferSlot("constant", constants + place.number))
         if place.kind == "output":
             found = self.places[phase, worker, place.number]
         else:

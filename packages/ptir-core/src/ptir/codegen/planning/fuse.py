@@ -105,7 +105,7 @@ def _kernels_reading(graph: Graph, value: int) -> set[int]:
 
 
 def _is_inlined(graph: Graph, position: int) -> bool:
-    """Whether readers compute an instruction themselves that could be a kernel's anchor."""
+    """Whether readers compute an instruction themselves that could be a kernel's hero."""
     return any(family.is_inlined(graph, position) for family in FAMILIES.values())
 
 

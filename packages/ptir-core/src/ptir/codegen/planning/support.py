@@ -15,7 +15,7 @@ from ptir.types import F64
 from ptir.weights.words import spans_words
 
 ANCHORS: Final = frozenset(op for family in FAMILIES.values() for op in family.ops)
-"""The ops that families anchor."""
+"""The ops that are heroes of a family."""
 COMPOSITES: Final = {n: r for family in FAMILIES.values() for n, r in family.composites.items()}
 """The composites that are taken whole, and when not; all others are fused from their lowerings."""
 

@@ -1,4 +1,4 @@
-"""What a kernel family is: which ops it anchors, and what shared passes ask it.
+"""What a kernel family is: which ops are its heroes, and what shared passes ask it.
 
 A family is a row of the table ``families.FAMILIES`` and modules in that folder, which hold what the
 row names. They are imported when a kernel is written, not when the table is read: a process that
@@ -41,16 +41,16 @@ def whole(*dtypes: DType) -> Refusal:
 
 @dataclass(frozen=True)
 class Family:
-    """One row: what it anchors, and in which module of ``families`` each of its functions is.
+    """One row: its heroes, and in which module of ``families`` each of its functions is.
 
-    ``module`` has ``match(graph, position)``: the fusion around an anchor, or None. Only it says
-    what is in a kernel, which is the same in both schedules. It is asked about anchors alone.
+    ``module`` has ``match(graph, position)``: the fusion around a hero, or None. Only it says
+    what is in a kernel, which is the same in both schedules. It is asked about heroes alone.
     """
 
     name: str
     module: str
     ops: tuple[str, ...] = ()
-    """The ops that it anchors."""
+    """The ops that are its heroes."""
     composites: Mapping[str, Refusal] = field(default_factory=dict[str, Refusal])
     """The composites that it takes whole, and when not."""
     measured: tuple[Literal["serial", "coop"], ...] = ()
@@ -67,7 +67,7 @@ class Family:
     ``Fusion.materialized``, when ``made`` do anyway."""
     inlined: str = ""
     """Where ``inlined(graph, position)`` is: whether all who read an instruction that the family
-    could anchor compute it themselves."""
+    could take as a hero compute it themselves."""
 
     def _in(self, module: str, name: str) -> Any:
         return getattr(import_module(f"ptir.codegen.families.{module or self.module}"), name)
@@ -78,10 +78,10 @@ class Family:
         return found
 
     def match(self, graph: Graph, position: int) -> Fusion | None:
-        """The fusion around the instruction at a position where that is an anchor, or None."""
+        """The fusion around the instruction at a position where that is a hero, or None."""
         made = graph.block.instructions[position]
-        anchor = made.op in self.ops or (made.op == "composite" and made.name in self.composites)
-        return self._match(graph, position) if anchor else None
+        hero = made.op in self.ops or (made.op == "composite" and made.name in self.composites)
+        return self._match(graph, position) if hero else None
 
     @cached_property
     def _emit(self) -> Callable[[Fusion, EmitContext], Kernel]:
@@ -120,5 +120,5 @@ class Family:
         return found
 
     def is_inlined(self, graph: Graph, position: int) -> bool:
-        """Whether readers compute the instruction at a position, which the family could anchor."""
+        """Whether readers compute the instruction at a position, a possible hero of the family."""
         return bool(self.inlined) and bool(self._in(self.inlined, "inlined")(graph, position))

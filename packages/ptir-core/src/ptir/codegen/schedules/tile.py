@@ -25,7 +25,7 @@ SIDE: Final = 16
 MOST: Final = (4, 2, 1)
 """Rows and columns of a thread, at most: the first with which a tile fits."""
 DEPTH: Final = 16
-"""Slices along the depth."""
+"""Places along the depth that pass through shared memory at once."""
 
 
 Finish = Callable[[Index, Index, Var], None]

@@ -20,7 +20,7 @@ from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Load, 
 from ptir.codegen.expressions.index import Axis, Index, axis, number
 from ptir.codegen.families.linear.gemm import Gemm
 from ptir.codegen.families.linear.int8_slices import SLICES, slices_of
-from ptir.codegen.families.linear.int8_slices import fits as digits_fit
+from ptir.codegen.families.linear.int8_slices import fits as slices_fit
 from ptir.codegen.families.linear.parts import Linear, add_product
 from ptir.codegen.families.linear.serial import Grouped, Outputs, RowGroup, Sums
 from ptir.codegen.schedules.kernel import EmitContext, Kernel, finish_kernel, scratch_value
@@ -43,7 +43,7 @@ STARTS: Final = 2
 def fits(linear: Linear, context: EmitContext) -> bool:
     """Whether the schedule is for this contraction and device."""
     quantized = linear.quantized
-    if linear.is_gemv or quantized is None or not digits_fit(linear, context):
+    if linear.is_gemv or quantized is None or not slices_fit(linear, context):
         return False
     return dropped(quantized) <= 8
 
@@ -123,7 +123,7 @@ class SlicedGemm(Grouped, Gemm):
         with writer.loop(Axis("s", held), 0, _at_most(held, number(rows) - row)):
             at = writer.let_index(row + axis("s", held), rows)
             with writer.loop(Axis("h", self.groups), 0, self.groups):
-                self._digits(at, axis("s", held), axis("h", self.groups))
+                self._slices(at, axis("s", held), axis("h", self.groups))
         first, end = ((run + n) * columns // runs for n in range(2))
         self.each_group(columns, first, end, lambda *panels: self._column(block, tiles, *panels))
 
@@ -144,7 +144,7 @@ class SlicedGemm(Grouped, Gemm):
                 slot = number((whole - last * tiles) * tall)
                 self._tile(Outputs(number(whole * tall), left, panel, panels, slot))
 
-    def _digits(self, row: Index, slot: Index, group: Index) -> None:
+    def _slices(self, row: Index, slot: Index, group: Index) -> None:
         """Slices, unit and start of one group of activations into scratch memory."""
         writer, quantized, size = self.writer, self.quantized, self.quantized.group
         words, units, starts = (scratch_value(self.fusion, n) for n in range(3))

@@ -49,7 +49,7 @@ class Gemv(Grouped):
         return finish_kernel(self.fusion, writer, workgroups)
 
     @property
-    def chains(self) -> int:
+    def accumulators(self) -> int:
         """As many as hide an addition's delay, all rows together."""
         chains = max(1, self.tiles.accumulators // self.linear.rows)
         while self.linear.inputs % (chains * self.panels.per):
@@ -111,7 +111,7 @@ class Gemv(Grouped):
             for m, ((result,),) in enumerate(self.by_groups(tile)):
                 self.finish_panel(number(m), tile.panel, result)
             return
-        for m, (sums,) in enumerate(self.along_inputs(tile, self.chains * self.panels.per)):
+        for m, (sums,) in enumerate(self.along_inputs(tile, self.accumulators * self.panels.per)):
             with self.writer.scope():
                 total = self.writer.let(self.writer.total(sums), "acc")
                 self.finish_panel(number(m), tile.panel, total)
@@ -166,7 +166,7 @@ class Gemv(Grouped):
         """Sums begin below zero by what raising the weights adds."""
         total, zero = Cell(F32, "sums", number(m * self.groups) + group), self.quantized.zero
         raised_by = constant(F32, (zero or 0.0) - self.quantized.unit)
-        starts = Apply(F32, "mul", raised_by, total), *[ZERO_SUM] * (self.chains - 1)
+        starts = Apply(F32, "mul", raised_by, total), *[ZERO_SUM] * (self.accumulators - 1)
         return RowGroup(starts, total=total if zero is None else None)
 
     def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:

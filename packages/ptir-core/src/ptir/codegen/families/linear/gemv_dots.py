@@ -20,7 +20,7 @@ from ptir.types import F32, I8, I32, U32
 class Int8DotGemv(Int8Loops, Gemv):
     """Few rows of words of bytes, which the workgroup rounds."""
 
-    chains = 1
+    accumulators = 1
 
     def prepare(self) -> None:
         """Private ``words`` of rounded activations, with the scale and the start of each group."""

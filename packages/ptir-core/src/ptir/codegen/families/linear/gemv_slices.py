@@ -13,7 +13,7 @@ from ptir.codegen.expressions.expr import Apply, Cell, Expr, Var, constant
 from ptir.codegen.expressions.index import Axis, Index, axis, number
 from ptir.codegen.families.linear.gemv import Gemv
 from ptir.codegen.families.linear.int8_slices import SLICES, slices_of
-from ptir.codegen.families.linear.int8_slices import fits as digits_fit
+from ptir.codegen.families.linear.int8_slices import fits as slices_fit
 from ptir.codegen.families.linear.parts import Linear, add_product
 from ptir.codegen.families.linear.serial import Outputs, RowGroup
 from ptir.codegen.schedules.kernel import EmitContext
@@ -22,14 +22,14 @@ from ptir.types import F32, I8, I32, U32
 
 def fits(linear: Linear, context: EmitContext) -> bool:
     """Whether the schedule is for this contraction and device."""
-    return linear.is_gemv and digits_fit(linear, context)
+    return linear.is_gemv and slices_fit(linear, context)
 
 
 class SlicedGemv(Gemv):
     """The gemv with products in whole numbers."""
 
     dot = "dot_bytes"
-    chains = 1
+    accumulators = 1
 
     def prepare(self) -> None:
         """Slices, unit and sum of every group of activations into private arrays."""

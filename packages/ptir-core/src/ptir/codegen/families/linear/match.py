@@ -18,12 +18,12 @@ from ptir.codegen.families.linear.gemm_cooperative import CooperativeGemm
 from ptir.codegen.families.linear.gemm_dots import Int8DotGemm
 from ptir.codegen.families.linear.gemm_mma import MmaGemm
 from ptir.codegen.families.linear.gemm_slices import SlicedGemm
-from ptir.codegen.families.linear.gemm_slices import fits as blocked_digits_fit
+from ptir.codegen.families.linear.gemm_slices import fits as gemm_slices_fit
 from ptir.codegen.families.linear.gemv import Gemv
 from ptir.codegen.families.linear.gemv_cooperative import CooperativeGemv
 from ptir.codegen.families.linear.gemv_dots import Int8DotGemv
 from ptir.codegen.families.linear.gemv_slices import SlicedGemv
-from ptir.codegen.families.linear.gemv_slices import fits as digits_fit
+from ptir.codegen.families.linear.gemv_slices import fits as slices_fit
 from ptir.codegen.families.linear.parts import HELD, Linear, RoundedActivations, rounds_itself
 from ptir.codegen.families.reduction.rows import RowReduction
 from ptir.codegen.fusion.graph import Builder, Graph
@@ -186,8 +186,8 @@ def _schedule(linear: Linear, context: EmitContext) -> type[Gemv] | type[Gemm]:
     if linear.rounded is not None:
         return Int8DotGemv if linear.is_gemv else Int8DotGemm
     if linear.is_gemv:
-        return SlicedGemv if digits_fit(linear, context) else Gemv
-    return SlicedGemm if blocked_digits_fit(linear, context) else Gemm
+        return SlicedGemv if slices_fit(linear, context) else Gemv
+    return SlicedGemm if gemm_slices_fit(linear, context) else Gemm
 
 
 def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel | None:

@@ -48,7 +48,7 @@ class Serial(LinearEmitter):
         return 2 if self.dot == "dot_bf16" else 1
 
     @property
-    def chains(self) -> int:
+    def accumulators(self) -> int:
         """Sums of an output that take turns."""
         return 1
 
@@ -83,7 +83,7 @@ class Serial(LinearEmitter):
             weights = [writer.wide(weight(p, n)) for p in range(len(sums[0]))]
             for m, line in enumerate(sums):
                 found = factors(m, n)
-                for place, x in enumerate(found, n % self.chains * len(found)):
+                for place, x in enumerate(found, n % self.accumulators * len(found)):
                     for held, w in zip(line, weights, strict=True):
                         one = held[place]
                         args = (one, w, x) if self.dot else (x, w, one)
@@ -92,7 +92,7 @@ class Serial(LinearEmitter):
     def along_inputs(self, tile: Outputs, step: int) -> Sums:
         """The sums of all inputs, ``step`` of them in one pass of the loop."""
         writer, steps = self.writer, self.linear.inputs // step
-        sums = self.begun("a", tile.panels, [[ZERO_SUM] * self.chains] * tile.rows)
+        sums = self.begun("a", tile.panels, [[ZERO_SUM] * self.accumulators] * tile.rows)
         first = axis("k", steps) * step
         with writer.loop(Axis("k", steps), 0, steps), writer.lanes(Axis("lane", LANES)):
             self.multiply(

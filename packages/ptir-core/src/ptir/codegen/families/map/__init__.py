@@ -1,1 +1,1 @@
-"""What no anchor makes: element by element."""
+"""What no hero makes: element by element."""

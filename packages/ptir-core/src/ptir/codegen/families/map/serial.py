@@ -24,7 +24,7 @@ COST = 4
 
 
 def match(graph: Graph, position: int) -> None:
-    """No fusion: what is in no other family's is stored by ``group``, value by value."""
+    """No fusion: what is in no other family's is stored by ``fusion_of``, value by value."""
 
 
 def fusion_of(graph: Graph, value: int) -> Fusion:
