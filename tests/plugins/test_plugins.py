@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ptir import plugins
-from ptir.backend import trial
 from ptir.errors import UsageError
 from ptir.ops import implementations
 from tiny_distributions import Site, site, strangers_tried
@@ -154,7 +153,7 @@ def test_without_room_for_a_trial_plugins_are_loaded_untried(
     def full() -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(trial.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.warns(RuntimeWarning, match="nobody was tried .*: No space left on device"):
         plugins.try_strangers()
     assert [status.status for status in plugins.load().statuses()] == ["ok"]

@@ -222,7 +222,7 @@ def test_without_room_for_a_trial_nobody_is_taken_for_tried(
     def full() -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(trial.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.warns(RuntimeWarning, match="nobody was tried"):
         assert loaded_anew() == {"good": "ok"}
     assert not verdicts_file().exists()

@@ -9,19 +9,19 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import metadata
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from ptir.backend.entries import OWN, Entry, normalized
+
+if TYPE_CHECKING:
+    import subprocess  # where a trial runs: most processes know the verdict
 
 LIMIT_SECONDS: Final = 30.0
 """How long a stranger may take to be imported and to name its devices."""
@@ -77,6 +77,9 @@ def _started(entry: Entry, loader: str) -> Iterator[tuple[subprocess.Popen[bytes
 
     Files, because a pipe stays open as long as anything that the stranger started.
     """
+    import subprocess
+    import tempfile
+
     fields = (entry.name, entry.distribution, entry.version, entry.value, _group(entry))
     command = [sys.executable, "-c", _CHILD, json.dumps(sys.path), loader, *fields]
     with tempfile.TemporaryFile() as said:
@@ -100,6 +103,8 @@ def _group(entry: Entry) -> str:
 
 def _end_of(process: subprocess.Popen[bytes], said: IO[bytes], deadline: float) -> str:
     """Why the process did not come back, or nothing when it did."""
+    import subprocess
+
     try:
         code = process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -115,6 +120,8 @@ def _end_of(process: subprocess.Popen[bytes], said: IO[bytes], deadline: float) 
 
 
 def _how(code: int) -> str:
+    import signal
+
     if code >= 0:
         return f"exit code {code}"
     try:

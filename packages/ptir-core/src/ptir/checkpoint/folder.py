@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ptir.checkpoint import foreign
-from ptir.checkpoint.gguf import GgufModel, GgufVocabulary, begins_as_gguf, open_gguf
 from ptir.checkpoint.json_text import parse_json_object, read_json_object, read_text
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
 from ptir.errors import CheckpointError, short
 from ptir.params.source import ParamSource
+
+if TYPE_CHECKING:
+    from ptir.checkpoint.gguf import GgufVocabulary
 
 CONFIG: Final = "config.json"
 GENERATION_CONFIG: Final = "generation_config.json"
@@ -79,6 +81,8 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     path = Path(path)
     if path.is_dir():
         return _open_folder(path)
+    from ptir.checkpoint.gguf import begins_as_gguf  # folders need none of it
+
     if begins_as_gguf(path) or path.suffix.lower() == GGUF_SUFFIX:
         return _open_gguf(path)
     if path.exists():
@@ -107,6 +111,8 @@ def _open_folder(path: Path) -> Checkpoint:
 
 
 def _open_gguf(path: Path) -> Checkpoint:
+    from ptir.checkpoint.gguf import GgufModel, open_gguf
+
     model = GgufModel(path)
     opened, beside = open_gguf(model), _tokenizer(path.parent)
     if opened.vocabulary is not None:
