@@ -12,6 +12,7 @@ import pytest
 import ptir
 from ptir import functional as F
 from ptir.capture.creation import tensor
+from ptir.codegen.families import FAMILIES
 from ptir.errors import BackendUnavailable, CompileError
 from ptir.models import gpt2
 from ptir.models.table import MODELS, load_modules
@@ -79,11 +80,16 @@ def test_the_model_suite_compiles_to_what_it_should(
             caches_are_attended_to_by_tensor_cores(rows)
 
 
+def test_hot_kernels_are_of_families_that_there_are() -> None:
+    assert set(FAMILIES) > offline.HOT
+
+
 def nothing_spills(suite: offline.OfflineDevice) -> None:
     rows = list(offline.rows(suite))
     assert {row.architecture for row in rows} == {80, 90, 100}
     families = {row.family for row in rows}
     assert families >= {"linear", "attention", "row_reduction", "cache", "map"}
+    assert families & offline.HOT == {row.family for row in rows if row.is_hot}
     noted = {row.kernel for row in rows}
     assert set(suite.launched) <= noted, "what is launched was looked at"
     spilled = [row for row in rows if row.is_hot and (row.resources.spilled or row.resources.stack)]

@@ -288,3 +288,20 @@ def test_cache_update_writes_what_it_should_and_nothing_else(
             wanted[:, :, start + t] = new[:, :, t]
     rows = [np.array([n], np.int32) for n in (start, count)]
     assert np.array_equal(run(opencl, F.cache_update, cache, new, *rows), wanted)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 20])
+@pytest.mark.parametrize("packed", [True, False])
+def test_what_needs_other_elements_of_a_contraction_is_no_part_of_its_kernel(
+    opencl: Target, rows: int, packed: bool
+) -> None:
+    """Each element of the sum is of two places of the product."""
+    x, weight = normal(rows, 48), normal(48, 40, seed=1)
+
+    def body(x: Any, w: Any) -> Any:
+        found = F.linear(x, w, layout="io")
+        return found + call("reverse", found, axes=[1])
+
+    found = with_parameters(opencl, body, x, weight) if packed else run(opencl, body, x, weight)
+    wanted = x.astype(np.float64) @ weight.astype(np.float64)
+    close(found, wanted + wanted[:, ::-1], 1e-5)

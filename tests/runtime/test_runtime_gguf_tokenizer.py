@@ -19,15 +19,19 @@ DEMO = Path(ptir.__file__).parent / "data" / "demo"
 END = 0
 
 
-def described(writer: gguf.GGUFWriter, pre: str = "gpt-2") -> None:
-    """The demo's tokenizer, as a converter writes it."""
+def described(writer: gguf.GGUFWriter, pre: str = "gpt-2", last: tuple[str, ...] = ()) -> None:
+    """The demo's tokenizer, as a converter writes it; its last tokens are called ``last``."""
     model = json.loads((DEMO / "tokenizer.json").read_text("utf-8"))["model"]
     merges = [one if isinstance(one, str) else " ".join(one) for one in model["merges"]]
+    merges = merges[: len(merges) - len(last)]
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    tokens[len(tokens) - len(last) :] = last
     control = int(gguf.TokenType.CONTROL)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
-    writer.add_token_list(sorted(model["vocab"], key=model["vocab"].__getitem__))
-    writer.add_token_types([control] + [int(gguf.TokenType.NORMAL)] * (len(model["vocab"]) - 1))
+    writer.add_token_list(tokens)
+    kinds = [int(gguf.TokenType.NORMAL)] * (len(tokens) - 1 - len(last))
+    writer.add_token_types([control, *kinds, *[control] * len(last)])
     writer.add_token_merges(merges)
     writer.add_eos_token_id(END)
     writer.add_name("A demo")
@@ -73,5 +77,18 @@ def test_what_cannot_be_used_is_told_when_a_text_comes(tmp_path: Path) -> None:
 def test_a_tokenizer_beside_the_file_is_taken_where_the_metadata_makes_none(tmp_path: Path) -> None:
     path = demo_file(tmp_path, unknown)
     shutil.copy(DEMO / "tokenizer.json", path.parent)
-    model = ptir.load_model(path, backend=REF)
+    with pytest.warns(UserWarning, match=r"m\.gguf: .*nobody's.*lies beside the file"):
+        model = ptir.load_model(path, backend=REF)
     assert model.tokenizer is not None and model.eos_ids == (END,)
+
+
+def harmony(writer: gguf.GGUFWriter) -> None:
+    """Three tokens get the names of gpt-oss's, and the key of a turn's end says ``<|end|>``."""
+    described(writer, last=("<|end|>", "<|return|>", "<|call|>"))
+    writer.add_eot_token_id(1021)
+
+
+def test_what_only_ends_a_part_of_an_answer_ends_no_text(tmp_path: Path) -> None:
+    """Whatever a key says: the tokenizer's rule, by names, is llama.cpp's."""
+    model = ptir.load_model(demo_file(tmp_path, harmony), backend=REF)
+    assert model.eos_ids == (END, 1022, 1023)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
 
+from ptir.checkpoint.folder import CONFIG
 from ptir.errors import CheckpointError
 from ptir.params.source import ParamSource, RenamedSource
 from ptir.types import TensorType
 
 _SHOWN = 5
-CONFIG: Final = "config.json"
 
 
 def check_parameters(

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, runt
 from ptir.errors import CheckpointError, UsageError, nearest
 from ptir.params.ids import BaseParamId
 from ptir.types import TensorType, dtype_of
-from ptir.weights import WeightFormat
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ptir.weights import WeightFormat
 
 #: Any NumPy array.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"

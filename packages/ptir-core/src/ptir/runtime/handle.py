@@ -73,9 +73,8 @@ class Model:
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """The tokens that end a generation."""
-        said = eos_token_ids(self.checkpoint.config, self.checkpoint.generation_config)
-        return tuple(dict.fromkeys((*said, *self.ends)))
+        """The tokens that end a generation: the tokenizer's own rule where it has one."""
+        return self.ends or eos_token_ids(self.checkpoint.config, self.checkpoint.generation_config)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; ids are checked and passed through. Raises ``UsageError``."""

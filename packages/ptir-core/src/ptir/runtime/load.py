@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir import plugins
 from ptir.backend.contract import Target
@@ -26,8 +26,6 @@ from ptir.errors import CheckpointError, UsageError, short, unknown_name
 from ptir.functional.linear import QuantizedWeight
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
-from ptir.params.packed import MINIMUM, SCALE, PackedSource, part_name
-from ptir.params.parted import WORDS
 from ptir.params.quantized import QuantizedSource, quantization, quantized_names, zero_point
 from ptir.params.source import BlockSource, ParamSource, RenamedSource, stored_formats
 from ptir.params.store import ParamStore
@@ -37,7 +35,9 @@ from ptir.runtime.specs import resolve
 from ptir.runtime.tokenizer import LoadedTokenizer, load_tokenizer
 from ptir.types import DType
 from ptir.types import dtype as dtype_named
-from ptir.weights.affine_form import AffineForm, affine_form
+
+if TYPE_CHECKING:
+    from ptir.weights.affine_form import AffineForm
 
 STORAGE = ("f32", "bf16", "f16")
 """What parameters can be stored as on a device."""
@@ -140,6 +140,9 @@ def _bound(
     if not forms or not isinstance(source, BlockSource):
         store = ParamStore(source, target, storage)
         return store, module.bind(lambda name: parameter(store, name))
+    from ptir.params.packed import MINIMUM, SCALE, PackedSource, part_name
+    from ptir.params.parted import WORDS
+
     packed = PackedSource(source, forms)
     parts = ParamStore(packed, target, storage, packed.keep_dtype)
 
@@ -169,7 +172,11 @@ def _packed_forms(module: Any, source: ParamSource) -> dict[str, tuple[AffineFor
     What else is stored in blocks is expanded to floats when it is read.
     """
     stored = stored_formats(source)
-    axes = module.block_weights() if stored else {}
+    if not stored:
+        return {}
+    from ptir.weights.affine_form import affine_form
+
+    axes = module.block_weights()
     found: dict[str, tuple[AffineForm, int]] = {}
     for name, format in stored.items():
         form = affine_form(format) if name in axes else None

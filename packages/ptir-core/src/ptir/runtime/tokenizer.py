@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,25 +25,25 @@ class LoadedTokenizer:
 def load_tokenizer(checkpoint: Checkpoint) -> LoadedTokenizer:
     """The checkpoint's tokenizer; none, and no reason, when it carries none.
 
-    What a GGUF file describes is taken before what lies beside it. A description that cannot be
-    used is no error as long as nobody gives a text.
+    What a GGUF file describes is taken before what lies beside it, with a warning where that is
+    taken instead. A description that cannot be used is no error as long as nobody gives a text.
     """
     held = checkpoint.tokenizer
     if not isinstance(held, DescribedTokenizer):
         return LoadedTokenizer(_of_text(held))
-    described = _described(held)
-    if described.tokenizer is None and held.beside is not None:
-        return LoadedTokenizer(_of_text(held.beside))
-    return described
-
-
-def _described(held: DescribedTokenizer) -> LoadedTokenizer:
     from ptir.text.gguf_tokenizer import tokenizer_of  # its tables are no use to other files
 
     try:
         found = tokenizer_of(held.vocabulary.plain())
     except CheckpointError as error:
-        return LoadedTokenizer(lack=f"the one in its file cannot be used ({error}): {BESIDE}")
+        if held.beside is None:
+            return LoadedTokenizer(lack=f"the one in its file cannot be used ({error}): {BESIDE}")
+        warnings.warn(
+            f"{checkpoint.path}: the tokenizer in the file cannot be used ({error}); the one that"
+            " lies beside the file is: see that it is this model's",
+            stacklevel=2,
+        )
+        return LoadedTokenizer(_of_text(held.beside))
     return LoadedTokenizer(found.tokenizer, tuple(sorted(found.ends)))
 
 

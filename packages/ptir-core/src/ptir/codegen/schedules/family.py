@@ -102,7 +102,7 @@ class Family:
             made.shared_bytes <= context.traits.shared_memory_bytes
             and made.workgroup_size <= context.traits.max_workgroup_size
         )
-        assert fits, f"{self.name}: {made.workgroup_size} members share {made.shared_bytes} bytes"
+        assert fits, f"{self.name}: {made.workgroup_size} threads share {made.shared_bytes} bytes"
         return made
 
     def prologue_of(self, graph: Graph, fusion: Fusion, made: Made) -> tuple[int, Fusion] | None:

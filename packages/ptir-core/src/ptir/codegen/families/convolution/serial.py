@@ -204,9 +204,9 @@ class Dense(_Pieces):
     def sums(self, group: Index, panel: Index, sums: Sums, places: Places) -> None:
         """Taps and channels, in the order of the weights."""
         shape, (_, channels) = self.shape, self.shape.own
-        primitives = shape.groups == 1 and self.cut.pitch == channels and not self.direct
-        primitives = primitives and shape.dimensions[2].window_dilation == 1
-        along, lines = shape.taps[2], 1 if primitives else shape.taps[2]
+        together = shape.groups == 1 and self.cut.pitch == channels and not self.direct
+        together = together and shape.dimensions[2].window_dilation == 1
+        along, lines = shape.taps[2], 1 if together else shape.taps[2]
         run = along // lines * channels
         with (
             self.over("k0", shape.taps[0]) as a,
