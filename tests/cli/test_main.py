@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -296,3 +297,14 @@ class Ill(WrongBackend):
     assert main(["backends", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["told"]["devices"][0]["capabilities"] == {"fp16": True, "lanes": 8}
+
+
+def test_a_command_looks_for_cycles_seldom_and_its_caller_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, inside = gc.get_threshold(), list[int]()
+    command = click.Command("looks", callback=lambda: inside.append(gc.get_threshold()[0]))
+    monkeypatch.setitem(cli.group.__dict__, "plugin_commands", {"looks": command})
+    assert main(["looks"]) == 0
+    assert inside[0] > 10 * before[0]
+    assert gc.get_threshold() == before

@@ -7,12 +7,14 @@ that ``ptir --help`` stays light. To add one: write ``cli/NAME.py`` with a click
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -149,8 +151,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             switched_on(name)
     except PtirError as error:
         return _failed(error)
-    with results_alone():
+    with results_alone(), seldom_collected():
         return _run(args)
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Inside, cycles are looked for once in 50,000 new objects instead of 700.
+
+    Modules, programs and plans stay until the end: looking through them again and again finds
+    nothing, and takes a twentieth of a short run.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _run(args: list[str]) -> int:
