@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +117,30 @@ def test_a_tokenizer_is_built_when_a_text_first_needs_it(
     assert model.eos_ids == (END,) and model.encode([1, 2]) == [1, 2]
     assert model.forward([1, 2]).shape[0] == 2 and not built
     assert model.encode("Once") and model.encode("upon") and built == ["once"]
+
+
+CUT = """
+import os, sys, ptir
+from ptir.errors import CheckpointError, UsageError
+model = ptir.load_model(sys.argv[1], backend="ref")
+os.truncate(sys.argv[1], 0)
+for use in (lambda: model.encode("text"), lambda: model.forward([1, 2])):
+    try:
+        use()
+    except (CheckpointError, UsageError) as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_file_that_is_cut_before_a_text_comes_is_an_error(tmp_path: Path) -> None:
+    """In a process of its own, which the system would end where bytes that are gone are read."""
+    command = [sys.executable, "-c", CUT, str(demo_file(tmp_path))]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    text, weights = run.stdout.splitlines()
+    said = r"the file was cut from \d+ to 0 bytes while it was in use"
+    assert re.match(rf"UsageError .*has no tokenizer \(.*key 'tokenizer\..*{said}", text)
+    assert re.match(rf"CheckpointError .*tensor '.*{said}", weights)
 
 
 def harmony(writer: gguf.GGUFWriter) -> None:
