@@ -35,7 +35,8 @@ class Points(NamedTuple):
         bits = (len(self.levels) - 1).bit_length()
         shifts = np.arange(self.coordinates) * bits
         places = np.cumsum(low | high << 8)[:, None] >> shifts & ((1 << bits) - 1)
-        return np.array(self.levels, np.int8)[places]
+        found: Array = np.array(self.levels, np.int8)[places]
+        return found
 
 
 def _ternary() -> Array:
