@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Kind
+from gguf.constants import GGML_QUANT_SIZES
 
 from ptir.checkpoint import Checkpoint
 from ptir.weights import FORMATS
-from ptir.weights.record import SmallFloat
+from ptir.weights.decode import decode
+from ptir.weights.record import Numbers, SmallFloat
 
 Array = np.ndarray[Any, Any]
 TURNED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 SUFFIXES = (".weight", ".bias")
+
+
+class Later(enum.IntEnum):
+    """Types that are newer than the package ``gguf``."""
+
+    Q2_0 = 42
+
+
+GGML_QUANT_SIZES.setdefault(cast(Kind, Later.Q2_0), (64, 18))
+
+
+def kind_named(name: str) -> Kind:
+    """The type called ``name``."""
+    return Kind[name] if name in Kind.__members__ else cast(Kind, Later[name])
 
 
 def f32(name: str) -> Kind:
@@ -158,7 +175,11 @@ def _stored(array: Array, kind: Kind, rng: np.random.Generator) -> tuple[Array, 
     except NotImplementedError:
         raw = random_blocks(kind.name, array.shape[0], array.shape[1], rng)
     with np.errstate(all="ignore"):
-        return raw, np.asarray(gguf.quants.dequantize(raw, kind), np.float32).reshape(array.shape)
+        try:
+            held = gguf.quants.dequantize(raw, kind)
+        except NotImplementedError:  # tests/weights has a witness of these
+            held = decode(FORMATS[kind.name], {"blocks": raw})
+    return raw, np.asarray(held, np.float32).reshape(array.shape)
 
 
 def random_blocks(name: str, outputs: int, inputs: int, rng: np.random.Generator) -> Array:
@@ -170,9 +191,8 @@ def random_blocks(name: str, outputs: int, inputs: int, rng: np.random.Generator
             continue
         numbers = quantity.numbers
         if isinstance(numbers.reading, SmallFloat) and numbers.bits == 16:
-            (place,) = numbers.planes[0].places()
             scale = np.float16(rng.uniform(0.5, 1.5, raw.shape[:2]) * SCALES.get(name, 1e-3))
-            raw[..., place // 8 : place // 8 + 2] = scale[..., None].view(np.uint8)
+            _put(raw, numbers, scale.view(np.uint16))
     if name == "MXFP4":
         raw[..., 0] = rng.integers(120, 124, raw.shape[:2])
     if name == "NVFP4":
@@ -180,5 +200,16 @@ def random_blocks(name: str, outputs: int, inputs: int, rng: np.random.Generator
     return raw.reshape(outputs, -1)
 
 
+def _put(raw: Array, numbers: Numbers, codes: Array) -> None:
+    """Store one number for each block, which may lie in pieces."""
+    bits = np.unpackbits(raw, axis=-1, bitorder="little")
+    places = [plane.place(0) + n for plane in numbers.planes for n in range(plane.bits)]
+    for shift, place in enumerate(places):
+        bits[..., place] = codes >> shift & 1
+    raw[...] = np.packbits(bits, axis=-1, bitorder="little")
+
+
 SCALES = {"Q4_K": 4e-4, "Q5_K": 2e-4, "Q2_K": 3e-3, "Q6_K": 5e-5, "Q3_K": 1e-3, "IQ4_XS": 4e-5}
+SCALES |= {"IQ2_XXS": 2e-3, "IQ2_XS": 2e-3, "IQ2_S": 2e-3, "IQ3_XXS": 8e-4, "IQ3_S": 8e-4}
+SCALES |= {"IQ1_S": 1e-2, "IQ1_M": 1e-2, "TQ1_0": 0.1, "Q1_0": 0.1, "Q2_0": 0.1}
 """About what makes weights of size 0.1."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from gguf import GGMLQuantizationType as Kind
 
 import ptir
@@ -21,15 +22,26 @@ KINDS = {
 TOKENS = list(range(0, 60, 3))
 
 
+GRIDS = {
+    "attn_k.weight": Kind.IQ1_M,
+    "attn_v.weight": Kind.TQ1_0,
+    "ffn_up.weight": Kind.IQ2_S,
+    "ffn_down.weight": Kind.Q1_0,
+}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "others"), [(KINDS, Kind.Q4_K), (GRIDS, Kind.IQ3_XXS)], ids=["planes", "grids"]
+)
 def test_a_model_of_several_types_gives_the_logits_of_the_reference(
-    tmp_path: Path, c: Target
+    tmp_path: Path, c: Target, kinds: dict[str, Kind], others: Kind
 ) -> None:
     """A prompt of many rows, and a token at a time."""
     sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
     checkpoint = open_checkpoint(llama_folder(tmp_path, **sizes))
 
     def kind(name: str) -> Kind:
-        return KINDS.get(name.removeprefix("blk.0."), Kind.Q4_K)
+        return kinds.get(name.removeprefix("blk.0."), others)
 
     path = write(tmp_path / "m.gguf", checkpoint, kind).path
     found, wanted = ptir.load_model(path, backend=c), ptir.load_model(path, backend=REF)

@@ -212,9 +212,9 @@ def test_a_type_that_is_known_by_its_size_alone_is_refused_where_it_is_needed(
         keys.append(pair(f"llama.{key}", U32, 256 if key != "block_count" else 1))
     keys.append(pair("llama.attention.head_count", U32, 4))
     keys.append(pair("llama.attention.layer_norm_rms_epsilon", F32, 1e-5))
-    tensors = [entry("token_embd.weight", (256, 2), 16), entry("blk.0.x.weight", (1,), 0, 160)]
-    path.write_bytes(raw_file(keys, tensors, bytes(256)))
-    message = "tensor 'token_embd.weight': is IQ2_XXS, which cannot be decoded; F32, F16, Q4_0"
+    tensors = [entry("token_embd.weight", (256, 2), 9), entry("blk.0.x.weight", (1,), 0, 640)]
+    path.write_bytes(raw_file(keys, tensors, bytes(768)))
+    message = "tensor 'token_embd.weight': is Q8_1, which cannot be decoded; F32, F16, Q4_0"
     with pytest.raises(CheckpointError, match=message):
         open_checkpoint(path)
 

@@ -67,6 +67,14 @@ def test_bits_in_more_elements_than_kernels_join_are_refused() -> None:
     assert len(loads(value_at(bytes_, read, N, K))) == 2
 
 
+def test_grids_are_refused_with_what_is_read_instead() -> None:
+    message = (
+        "weight format IQ2_S: kernels have no grids; they read the words that ptir.weights.aff"
+    )
+    with pytest.raises(UnsupportedError, match=message):
+        value_at(FORMATS["IQ2_S"], read, N, K)
+
+
 @pytest.mark.parametrize(
     ("bits", "unit", "parts", "order"),
     [

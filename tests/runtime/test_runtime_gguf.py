@@ -13,7 +13,7 @@ import pytest
 from gguf import GGMLQuantizationType as Kind
 
 import ptir
-from gguf_models import Written, f32, kind_of_matrices, write
+from gguf_models import Written, f32, kind_named, kind_of_matrices, write
 from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder
 from ptir.checkpoint.gguf import READABLE, GgufFile
 from ptir.errors import CheckpointError, UsageError
@@ -69,7 +69,7 @@ def test_every_quantized_type_gives_the_logits_of_its_numbers(tmp_path: Path, na
         return
     family = "gpt2" if name in ("Q4_1", "Q5_0", "Q3_K") else "llama"
     checkpoint = FAMILIES[family](tmp_path, **WIDE[family])
-    written = write(tmp_path / "m.gguf", checkpoint, kind_of_matrices(Kind[name]))
+    written = write(tmp_path / "m.gguf", checkpoint, kind_of_matrices(kind_named(name)))
     found = ptir.load_model(written.path, backend=REF).forward(TOKENS)
     wanted = folder_model(tmp_path, checkpoint, written).forward(TOKENS)
     assert np.isfinite(wanted).all() and np.abs(wanted).max() > 0.1

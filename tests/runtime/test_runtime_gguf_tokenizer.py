@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import gguf
 import pytest
@@ -12,7 +16,9 @@ import pytest
 import ptir
 from gguf_models import write
 from ptir.checkpoint import DescribedTokenizer, open_checkpoint
-from ptir.errors import UsageError
+from ptir.errors import CheckpointError, UsageError
+from ptir.text import gguf_tokenizer
+from ptir.text.gguf_tokenizer import GgufTokenizer, tokenizer_of
 from running import REF
 
 DEMO = Path(ptir.__file__).parent / "data" / "demo"
@@ -77,9 +83,64 @@ def test_what_cannot_be_used_is_told_when_a_text_comes(tmp_path: Path) -> None:
 def test_a_tokenizer_beside_the_file_is_taken_where_the_metadata_makes_none(tmp_path: Path) -> None:
     path = demo_file(tmp_path, unknown)
     shutil.copy(DEMO / "tokenizer.json", path.parent)
+    model = ptir.load_model(path, backend=REF)
     with pytest.warns(UserWarning, match=r"m\.gguf: .*nobody's.*lies beside the file"):
-        model = ptir.load_model(path, backend=REF)
-    assert model.tokenizer is not None and model.eos_ids == (END,)
+        assert model.tokenizer is not None
+    assert model.eos_ids == (END,)
+
+
+def test_what_lies_beside_and_cannot_be_used_either_is_an_error_when_a_text_comes(
+    tmp_path: Path,
+) -> None:
+    path = demo_file(tmp_path, unknown)
+    (path.parent / "tokenizer.json").write_text("not even JSON")
+    model = ptir.load_model(path, backend=REF)
+    with (
+        pytest.warns(UserWarning, match="nobody's"),
+        pytest.raises(CheckpointError, match=r"m\.gguf: beside it: "),
+    ):
+        model.encode("text")
+
+
+def test_a_tokenizer_is_built_when_a_text_first_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens go in, are checked, and what ends a text is known, without one."""
+    built: list[str] = []
+
+    def counted(metadata: Any) -> GgufTokenizer:
+        built.append("once")
+        return tokenizer_of(metadata)
+
+    monkeypatch.setattr(gguf_tokenizer, "tokenizer_of", counted)
+    model = ptir.load_model(demo_file(tmp_path), backend=REF)
+    assert model.eos_ids == (END,) and model.encode([1, 2]) == [1, 2]
+    assert model.forward([1, 2]).shape[0] == 2 and not built
+    assert model.encode("Once") and model.encode("upon") and built == ["once"]
+
+
+CUT = """
+import os, sys, ptir
+from ptir.errors import CheckpointError, UsageError
+model = ptir.load_model(sys.argv[1], backend="ref")
+os.truncate(sys.argv[1], 0)
+for use in (lambda: model.encode("text"), lambda: model.forward([1, 2])):
+    try:
+        use()
+    except (CheckpointError, UsageError) as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_file_that_is_cut_before_a_text_comes_is_an_error(tmp_path: Path) -> None:
+    """In a process of its own, which the system would end where bytes that are gone are read."""
+    command = [sys.executable, "-c", CUT, str(demo_file(tmp_path))]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    text, weights = run.stdout.splitlines()
+    said = r"the file was cut from \d+ to 0 bytes while it was in use"
+    assert re.match(rf"UsageError .*has no tokenizer \(.*key 'tokenizer\..*{said}", text)
+    assert re.match(rf"CheckpointError .*tensor '.*{said}", weights)
 
 
 def harmony(writer: gguf.GGUFWriter) -> None:

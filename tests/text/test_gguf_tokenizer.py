@@ -25,7 +25,7 @@ from gguf_files import (
 )  # fmt: skip
 
 from ptir.errors import CheckpointError
-from ptir.text.gguf_tokenizer import MODELS, REFUSED, Adds, tokenizer_of
+from ptir.text.gguf_tokenizer import MODELS, REFUSED, Adds, ends_of, tokenizer_of
 from ptir.text.gguf_tokenizer.charsmap import CHARSMAP, charsmap_of
 from ptir.text.gguf_tokenizer.special import ENDS, NAMES
 from together import together
@@ -108,7 +108,7 @@ def plain(*names: str, **others: Any) -> dict[str, Any]:
     ],
 )
 def test_what_ends_a_generation(names: list[str], said: dict[str, Any], ends: set[int]) -> None:
-    assert tokenizer_of(plain(*names, **said)).ends == ends
+    assert tokenizer_of(plain(*names, **said)).ends == ends == ends_of(plain(*names, **said))
 
 
 @together()

@@ -23,6 +23,7 @@ from ptir.runtime.generate import GenerationRun
 from ptir.runtime.generation import Generation, SamplingOptions
 from ptir.runtime.session import Progress
 from ptir.runtime.steps import Steps
+from ptir.runtime.tokenizer import CheckpointText
 from ptir.text import Tokenizer
 from ptir.types import F32, DType, TensorType
 
@@ -34,9 +35,8 @@ Prompt = str | Sequence[int]
 class Model:
     """A loaded model: its checkpoint, its bound architecture and where it runs.
 
-    ``capabilities`` says which methods apply; the others raise ``UnsupportedError``. ``ends`` are
-    tokens that the tokenizer says end a text, ``lack`` is why there is no tokenizer, if that is
-    known.
+    ``capabilities`` says which methods apply; the others raise ``UnsupportedError``. ``text`` is
+    what the checkpoint says of text.
     """
 
     name: str
@@ -44,13 +44,11 @@ class Model:
     module: Any
     store: ParamStore
     target: Target
-    tokenizer: Tokenizer | None
+    text: CheckpointText
     context: int
     overrides: Mapping[str, str]
     load_seconds: float
     cache_dtype: DType = F32
-    ends: tuple[int, ...] = ()
-    lack: str = ""
     steps: Steps = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +58,11 @@ class Model:
     def policies(self) -> AbstractContextManager[None]:
         """The model's own overrides, in force where the caller has not set another policy."""
         return overrides({**self.overrides, **dict(active_overrides())})
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer, if the checkpoint has one that can be used; built when first asked for."""
+        return self.text.loaded.tokenizer
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -74,7 +77,8 @@ class Model:
     @property
     def eos_ids(self) -> tuple[int, ...]:
         """The tokens that end a generation: the tokenizer's own rule where it has one."""
-        return self.ends or eos_token_ids(self.checkpoint.config, self.checkpoint.generation_config)
+        checkpoint = self.checkpoint
+        return self.text.ends or eos_token_ids(checkpoint.config, checkpoint.generation_config)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; ids are checked and passed through. Raises ``UsageError``."""
@@ -91,7 +95,8 @@ class Model:
 
     def _encode_text(self, prompt: str, size: int) -> list[int]:
         if self.tokenizer is None:
-            why = f" ({self.lack})" if self.lack else ""
+            lack = self.text.loaded.lack
+            why = f" ({lack})" if lack else ""
             raise UsageError(
                 f"model {self.name!r} has no tokenizer{why}; give token ids (--tokens)"
             )

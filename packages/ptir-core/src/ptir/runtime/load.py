@@ -32,7 +32,7 @@ from ptir.params.store import ParamStore
 from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
 from ptir.runtime.specs import resolve
-from ptir.runtime.tokenizer import LoadedTokenizer, load_tokenizer
+from ptir.runtime.tokenizer import CheckpointText, text_of
 from ptir.types import DType
 from ptir.types import dtype as dtype_named
 
@@ -83,13 +83,11 @@ def load_model(
         module=bound,
         store=store,
         target=target,
-        tokenizer=read.text.tokenizer,
+        text=read.text,
         context=read.context,
         overrides={**read.policies, **chosen, **(overrides or {})},
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
-        ends=read.text.ends,
-        lack=read.text.lack,
     )
 
 
@@ -104,7 +102,7 @@ class Described:
     module: Any
     context: int
     policies: Mapping[str, str]
-    text: LoadedTokenizer
+    text: CheckpointText
 
 
 def described(checkpoint: Checkpoint) -> Described:
@@ -123,7 +121,7 @@ def described(checkpoint: Checkpoint) -> Described:
         module=module,
         context=architecture.context(config),
         policies=_configured_overrides(config),
-        text=load_tokenizer(checkpoint),
+        text=text_of(checkpoint),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, TokenizerText
@@ -15,36 +16,67 @@ BESIDE: Final = "put the model's tokenizer.json beside the file"
 
 @dataclass(frozen=True)
 class LoadedTokenizer:
-    """A tokenizer, and the tokens it says end a text; or why there is none."""
+    """A tokenizer; or why there is none, if that is known."""
 
     tokenizer: Tokenizer | None = None
-    ends: tuple[int, ...] = ()
     lack: str = ""
 
 
-def load_tokenizer(checkpoint: Checkpoint) -> LoadedTokenizer:
-    """The checkpoint's tokenizer; none, and no reason, when it carries none.
+@dataclass(frozen=True)
+class CheckpointText:
+    """What a checkpoint says of text: its tokenizer, built once it is asked for, and its ends.
 
     What a GGUF file describes is taken before what lies beside it, with a warning where that is
     taken instead. A description that cannot be used is no error as long as nobody gives a text.
     """
-    held = checkpoint.tokenizer
-    if not isinstance(held, DescribedTokenizer):
-        return LoadedTokenizer(_of_text(held))
-    from ptir.text.gguf_tokenizer import tokenizer_of  # its tables are no use to other files
 
-    try:
-        found = tokenizer_of(held.vocabulary.plain())
-    except CheckpointError as error:
-        if held.beside is None:
-            return LoadedTokenizer(lack=f"the one in its file cannot be used ({error}): {BESIDE}")
-        warnings.warn(
-            f"{checkpoint.path}: the tokenizer in the file cannot be used ({error}); the one that"
-            " lies beside the file is: see that it is this model's",
-            stacklevel=2,
-        )
-        return LoadedTokenizer(_of_text(held.beside))
-    return LoadedTokenizer(found.tokenizer, tuple(sorted(found.ends)))
+    checkpoint: Checkpoint
+
+    @cached_property
+    def loaded(self) -> LoadedTokenizer:
+        """The tokenizer; none, and no reason, when the checkpoint carries none."""
+        held = self.checkpoint.tokenizer
+        if not isinstance(held, DescribedTokenizer):
+            return LoadedTokenizer(_of_text(held))
+        from ptir.text.gguf_tokenizer import tokenizer_of  # its tables are no use to other files
+
+        try:
+            return LoadedTokenizer(tokenizer_of(held.vocabulary.plain()).tokenizer)
+        except CheckpointError as error:
+            if held.beside is None:
+                why = f"the one in its file cannot be used ({error}): {BESIDE}"
+                return LoadedTokenizer(lack=why)
+            path = self.checkpoint.path
+            warnings.warn(
+                f"{path}: the tokenizer in the file cannot be used ({error}); the one that lies"
+                " beside the file is: see that it is this model's",
+                stacklevel=2,
+            )
+        try:
+            return LoadedTokenizer(_of_text(held.beside))
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: beside it: {error}") from error
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that a GGUF file's vocabulary says end a text, without its tokenizer."""
+        held = self.checkpoint.tokenizer
+        if not isinstance(held, DescribedTokenizer):
+            return ()
+        from ptir.text.gguf_tokenizer import ends_of
+
+        try:
+            return tuple(sorted(ends_of(held.vocabulary.metadata)))
+        except CheckpointError:  # told when a text needs the tokenizer
+            return ()
+
+
+def text_of(checkpoint: Checkpoint) -> CheckpointText:
+    """What ``checkpoint`` says of text; files of tokenizers are read and checked at once."""
+    found = CheckpointText(checkpoint)
+    if not isinstance(checkpoint.tokenizer, DescribedTokenizer):
+        _ = found.loaded
+    return found
 
 
 def _of_text(text: TokenizerText) -> Tokenizer | None:

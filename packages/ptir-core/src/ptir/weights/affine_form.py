@@ -1,9 +1,10 @@
 """Formats as words, scales and minima: what ``dequantize`` and the kernels of products take.
 
 Codes that stand for whole numbers of at most 8 bits become values of 4 or 8 bits in words, and the
-scale of a sub-block is multiplied out. No number changes: a code has at most 8 bits, a scale that
-was multiplied out 19, and their product, which is rounded first, at most 24, as f32 has. Minima are
-added last, as ``ptir.weights.decode`` does.
+scale of a sub-block is multiplied out. A code that stands for several weights (IQ1 to IQ3, TQ1_0)
+becomes a value for each. No number changes: a value has at most 8 bits, a scale that was multiplied
+out 19, and their product, which is rounded first, at most 24, as f32 has. Minima are added last, as
+``ptir.weights.decode`` does.
 """
 
 from __future__ import annotations
@@ -17,9 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ptir.types import F16, F32, DType
-from ptir.weights.decode import codes_of, quantity_of, raw_bytes
+from ptir.weights.decode import codes_of, grid_numbers, quantity_of, raw_bytes
 from ptir.weights.formats import PACKED_BITS
-from ptir.weights.record import FLOATS, Codebook, Integer, Numbers, Quantity, WeightFormat
+from ptir.weights.grids import grid
+from ptir.weights.record import (
+    FLOATS,
+    Codebook,
+    Grid,
+    Integer,
+    Numbers,
+    Quantity,
+    Signs,
+    WeightFormat,
+)
 from ptir.weights.words import WORD
 
 Array = NDArray[Any]
@@ -31,7 +42,7 @@ class AffineForm:
     """How the weights of ``format`` are held: ``value * scale + minimum``, ``group`` inputs alike.
 
     Without a stored ``minimum`` it is the scale times ``-zero``. ``values`` are what the words
-    hold, by code.
+    hold: by code, or of a grid all there are, ascending.
     """
 
     format: WeightFormat
@@ -94,8 +105,11 @@ def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Ar
     raw = raw_bytes(form.format, arrays)
     codes = codes_of(form.format.codes, raw)
     outputs = codes.shape[0]
-    values = codes
-    if form.values != tuple(range(len(form.values))):
+    values, reading = codes, form.format.codes.reading
+    if isinstance(reading, Grid):
+        values = grid_numbers(reading, codes, form.format.bits) + np.int8(form.zero)
+        values = values.view(np.uint8)
+    elif form.values != tuple(range(len(form.values))):
         values = np.array(form.values, np.uint8)[codes]
     groups = codes.shape[1] * form.format.block // form.group
     found = {"words": _words(values.reshape(outputs, -1), form.bits)}
@@ -111,8 +125,12 @@ def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Ar
 
 
 def _whole_numbers(codes: Numbers) -> tuple[int, ...] | None:
-    """The number that each code stands for, where all are whole."""
+    """The number that each code stands for, where all are whole; of a grid all, ascending."""
     reading = codes.reading
+    if isinstance(reading, Grid):
+        there = set(grid(reading.table).ravel().tolist())
+        signs = (1, -1) if reading.signs is not Signs.NONE else (1,)
+        return tuple(sorted(sign * one for one in there for sign in signs))
     if codes.bits > BYTE:
         return None
     if isinstance(reading, Codebook) and all(value == int(value) for value in reading.values):

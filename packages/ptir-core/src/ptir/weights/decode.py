@@ -13,15 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ptir.types import F32
+from ptir.weights.grids import grid
 from ptir.weights.record import (
     FLOATS,
     Codebook,
     FusedFormat,
+    Grid,
     Integer,
     Numbers,
     Plane,
     PowerOfTwo,
     Quantity,
+    Signs,
     SmallFloat,
     StoredArray,
     Top,
@@ -168,10 +171,36 @@ def _power(reading: PowerOfTwo, codes: Array, bits: int) -> Array:
     return np.where(power > largest, np.nan, np.ldexp(1.0, power)).astype(np.float32)
 
 
+def _grid(reading: Grid, codes: Array, bits: int) -> Array:
+    return grid_numbers(reading, codes, bits).astype(np.float32)
+
+
+def grid_numbers(reading: Grid, codes: Array, bits: int) -> Array:
+    """The whole numbers i8[outputs, blocks, weights] of a grid's codes."""
+    own, count = bits - reading.signs.value, codes.shape[-1]
+    members = np.array([reading.member(number) for number in range(count)])
+    found: Array = grid(reading.table)[codes & codes.dtype.type(greatest(own)), members]
+    if reading.signs is Signs.NONE:
+        return found
+    signs = codes.astype(np.int64) >> own
+    if reading.signs is Signs.EVEN:
+        signs |= _parity(signs) << Signs.EVEN.value
+        signs = signs >> np.arange(count) % BYTE & 1
+    return np.where(signs == 1, -found, found)
+
+
+def _parity(values: Array) -> Array:
+    """Whether the count of set bits of each byte is odd."""
+    for half in (4, 2, 1):
+        values = values ^ values >> half
+    return values & 1
+
+
 READINGS: Final[dict[type, Callable[[Any, Array, int], Array]]] = {
     Integer: _integer,
     Codebook: _codebook,
     SmallFloat: _small_float,
     PowerOfTwo: _power,
+    Grid: _grid,
 }
 """What number codes stand for, by the kind of reading."""

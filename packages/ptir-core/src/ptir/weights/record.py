@@ -54,21 +54,29 @@ class Plane:
 
     A number's place is written as digits, the last one running fastest; each digit moves by its
     step from ``first``, the lowest bit of number 0. So order within bytes is a step below 8, and
-    numbers in the upper half of bytes come first where a step is negative.
+    numbers in the upper half of bytes come first where a step is negative, and numbers share bits
+    where it is 0. Numbers behind these may lie in an order of their own: ``then``.
     """
 
     array: str
     bits: int
     first: int
     order: tuple[Digit, ...]
+    then: Plane | None = None
 
     @property
     def count(self) -> int:
         """Numbers of a block."""
+        return self._own + (self.then.count if self.then else 0)
+
+    @property
+    def _own(self) -> int:
         return math.prod(digit.size for digit in self.order)
 
     def place(self, number: int) -> int:
         """The lowest bit of one number."""
+        if self.then and number >= self._own:
+            return self.then.place(number - self._own)
         found = self.first
         for digit in reversed(self.order):
             number, value = divmod(number, digit.size)
@@ -84,7 +92,11 @@ class Plane:
         """The first and the last bit of all."""
         moves = [(digit.size - 1) * digit.step for digit in self.order]
         low, high = (sum(of(0, move) for move in moves) for of in (min, max))
-        return self.first + low, self.first + high + self.bits - 1
+        low, high = self.first + low, self.first + high + self.bits - 1
+        if self.then is None:
+            return low, high
+        behind = self.then.bounds
+        return min(low, behind[0]), max(high, behind[1])
 
 
 @dataclass(frozen=True)
@@ -139,7 +151,36 @@ class PowerOfTwo:
     bias: int
 
 
-Reading: TypeAlias = Integer | Codebook | SmallFloat | PowerOfTwo
+class Signs(enum.Enum):
+    """What the topmost bits of a code, above an entry's number, say of signs: how many bits."""
+
+    NONE = 0
+    OWN = 1
+    EVEN = 7
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Bits as the number of an entry of a grid, which has whole numbers for several weights.
+
+    Weights that share a code take the entry's numbers in turn, ``span`` of them side by side, or
+    where ``members`` says. ``table`` is the name of the entries in ``ptir.weights.grids``. Above
+    the entry's number stand ``signs``: one that negates the weight (``OWN``), or seven of eight
+    neighbours, the last of which makes the count of negated ones even (``EVEN``).
+    """
+
+    table: str
+    entries: int
+    span: int
+    signs: Signs = Signs.NONE
+    members: Plane | None = None
+
+    def member(self, number: int) -> int:
+        """Which number of an entry the weight at a place of a block takes."""
+        return self.members.place(number) if self.members else number % self.span
+
+
+Reading: TypeAlias = Integer | Codebook | SmallFloat | PowerOfTwo | Grid
 """What number bits stand for."""
 
 FLOATS: Final = {
@@ -267,6 +308,10 @@ class WeightFormat:
             size = 1 << numbers.bits
             message = f"a codebook of {len(reading.values)} numbers for {numbers.bits} bits"
             self._require(len(reading.values) == size, f"{message}; {size} are needed")
+        if isinstance(reading, Grid):
+            size = 1 << (numbers.bits - reading.signs.value)
+            message = f"a grid of {reading.entries} entries for {numbers.bits} bits"
+            self._require(reading.entries == size, f"{message}; {size} are needed")
         if isinstance(reading, SmallFloat):
             message = f"a float of {reading.bits} bits is read from {numbers.bits}"
             self._require(reading.bits == numbers.bits, message)

@@ -53,7 +53,8 @@ _U32, _U64 = NUMBERS[4][1], NUMBERS[10][1]
 class Strings(Sequence[str]):
     """An array of strings in a mapped file; each is decoded when it is asked for.
 
-    Raises ``CheckpointError`` naming the key and the place of a string that is not UTF-8.
+    Raises ``CheckpointError`` naming the key and the place of a string that is not UTF-8, and when
+    the file was cut since it was mapped: touching what is gone would end the process.
     """
 
     def __init__(self, buffer: mmap.mmap, first: int, ends: array[int], where: str) -> None:
@@ -62,6 +63,15 @@ class Strings(Sequence[str]):
     def __len__(self) -> int:
         return len(self._ends)
 
+    def check_there(self) -> None:
+        """Raise ``CheckpointError`` when the file was cut since it was mapped."""
+        found, mapped = self._buffer.size(), len(self._buffer)
+        if found < mapped:
+            raise CheckpointError(
+                f"{self._where}: the file was cut from {mapped} to {found} bytes while it was in"
+                " use; fetch it again and load the model anew"
+            )
+
     @overload
     def __getitem__(self, index: int) -> str: ...
     @overload
@@ -69,11 +79,13 @@ class Strings(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | Sequence[str]:
         if isinstance(index, slice):
             return [self[n] for n in range(*index.indices(len(self)))]
+        self.check_there()
         at = range(len(self))[index]
         begin = self._ends[at - 1] if at else self._first
         return self._text(at, begin + 8, self._ends[at])
 
     def __iter__(self) -> Iterator[str]:
+        self.check_there()
         begin = self._first
         for at, end in enumerate(self._ends):
             yield self._text(at, begin + 8, end)

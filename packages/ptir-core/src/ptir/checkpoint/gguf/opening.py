@@ -28,7 +28,13 @@ class GgufVocabulary:
     metadata: Mapping[str, Value] = field(repr=False)
 
     def plain(self) -> dict[str, Any]:
-        """The same as Python's own numbers, strings and lists."""
+        """The same as Python's own numbers, strings and lists.
+
+        Raises ``CheckpointError`` when the file was cut since it was opened.
+        """
+        for value in self.metadata.values():
+            if isinstance(value, Strings):
+                value.check_there()
         return {key: plain(value) for key, value in self.metadata.items()}
 
 

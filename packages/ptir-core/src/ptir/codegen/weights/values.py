@@ -27,6 +27,7 @@ from ptir.types import F32, I32, U32
 from ptir.weights.record import (
     Codebook,
     FusedFormat,
+    Grid,
     Integer,
     Numbers,
     Plane,
@@ -90,6 +91,11 @@ class _Place:
 
     def number(self, numbers: Numbers) -> Expr:
         """One number of a block."""
+        if isinstance(numbers.reading, Grid):
+            raise UnsupportedError(
+                f"weight format {self._format.name}: kernels have no grids; they read the words"
+                " that ptir.weights.affine_form makes of it"
+            )
         place = self._inside // numbers.each
         first = self._format.array(numbers.planes[0].array)
         if first.dtype.is_float:

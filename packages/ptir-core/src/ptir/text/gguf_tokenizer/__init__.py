@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, Final
 from ptir.errors import CheckpointError, unknown_name
 from ptir.text.gguf_tokenizer.fields import AGAIN, PREFIX, Metadata, flag, text
 from ptir.text.gguf_tokenizer.models import MODELS, REFUSED, Adds, Described
-from ptir.text.gguf_tokenizer.special import KEYS, Strip, roles_of, special_ids, strip_of
-from ptir.text.gguf_tokenizer.vocabulary import TokenType, read_vocabulary
+from ptir.text.gguf_tokenizer.special import (
+    KEYS,
+    LOOKED_UP,
+    Strip,
+    roles_of,
+    special_ids,
+    strip_of,
+)
+from ptir.text.gguf_tokenizer.vocabulary import TokenType, find_tokens, read_vocabulary
 from ptir.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = ["MODELS", "REFUSED", "Adds", "GgufTokenizer", "tokenizer_of"]
+__all__ = ["MODELS", "REFUSED", "Adds", "GgufTokenizer", "ends_of", "tokenizer_of"]
 
 HUGGINGFACE: Final = "tokenizer.huggingface.json"
 """The key of a whole ``tokenizer.json``, which few files have."""
@@ -67,6 +74,15 @@ def tokenizer_of(metadata: Metadata) -> GgufTokenizer:
         chat_template=text(metadata, TEMPLATE),
         chat_templates=_named_templates(metadata),
     )
+
+
+def ends_of(metadata: Metadata) -> frozenset[int]:
+    """The ids that end a generation, as in ``tokenizer_of``, found without building a tokenizer.
+
+    Raises ``CheckpointError`` for kinds of tokenizers that are not known and ids of no token.
+    """
+    model = _model(metadata)
+    return roles_of(metadata, find_tokens(metadata, LOOKED_UP), model).ends
 
 
 def _model(metadata: Metadata) -> str:

@@ -41,7 +41,7 @@ def whole(metadata: Metadata, key: str) -> int | None:
 
 def texts(metadata: Metadata, key: str) -> list[str] | None:
     """The list of texts under ``key`` or None; raises ``CheckpointError``."""
-    values = _sequence(metadata, key)
+    values = sequence(metadata, key)
     if values is None:
         return None
     found = [
@@ -57,7 +57,7 @@ def texts(metadata: Metadata, key: str) -> list[str] | None:
 
 def integers(metadata: Metadata, key: str) -> list[int] | None:
     """The list of integers under ``key`` or None; raises ``CheckpointError``."""
-    values = _sequence(metadata, key)
+    values = sequence(metadata, key)
     if values is None:
         return None
     return [one if type(one) is int else _index(f"{key}[{i}]", one) for i, one in enumerate(values)]
@@ -65,7 +65,7 @@ def integers(metadata: Metadata, key: str) -> list[int] | None:
 
 def numbers(metadata: Metadata, key: str) -> list[float] | None:
     """The list of finite numbers under ``key`` or None; raises ``CheckpointError``."""
-    values = _sequence(metadata, key)
+    values = sequence(metadata, key)
     if values is None:
         return None
     for index, one in enumerate(values):
@@ -83,7 +83,8 @@ def of_length(key: str, values: Sequence[Any], tokens: int) -> None:
         )
 
 
-def _sequence(metadata: Metadata, key: str) -> Sequence[Any] | None:
+def sequence(metadata: Metadata, key: str) -> Sequence[Any] | None:
+    """The array under ``key``, its elements unchecked, or None; raises ``CheckpointError``."""
     value = metadata.get(key)
     if value is None:
         return None

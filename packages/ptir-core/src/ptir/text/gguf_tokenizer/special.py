@@ -98,6 +98,10 @@ def roles_of(metadata: Metadata, vocabulary: Vocabulary, model: str) -> Roles:
     return Roles(ids, ends, frozenset((by_name & ends) | set(found.values())))
 
 
+LOOKED_UP: Final = frozenset(ENDS).union(*NAMES.values())
+"""All names that are looked up."""
+
+
 def _named(vocabulary: Vocabulary, names: Iterable[str]) -> int | None:
     return next((vocabulary.ids[name] for name in names if name in vocabulary.ids), None)
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from ptir.errors import CheckpointError, short
-from ptir.text.gguf_tokenizer.fields import AGAIN, PREFIX, Metadata, integers, of_length, texts
+from ptir.text.gguf_tokenizer.fields import (
+    AGAIN,
+    PREFIX,
+    Metadata,
+    integers,
+    of_length,
+    sequence,
+    texts,
+)
 
 TOKENS: Final = f"{PREFIX}tokens"
 """The key of the list of tokens; a token's place in it is its id."""
@@ -37,7 +45,7 @@ class TokenType(IntEnum):
 class Vocabulary:
     """Tokens by id, their types, and the id of each."""
 
-    tokens: list[str]
+    tokens: Sequence[str]
     types: list[TokenType]
     ids: Mapping[str, int]
 
@@ -60,6 +68,13 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
     if len(ids) < len(tokens):
         raise CheckpointError(_twice(tokens))
     return Vocabulary(tokens, _types(metadata, len(tokens)), ids)
+
+
+def find_tokens(metadata: Metadata, names: Container[str]) -> Vocabulary:
+    """The vocabulary with the ids of ``names`` alone, and without types: one pass, no checks."""
+    tokens = sequence(metadata, TOKENS) or ()
+    ids = {token: index for index, token in enumerate(tokens) if token in names}
+    return Vocabulary(tokens, [], ids)
 
 
 def _twice(tokens: list[str]) -> str:
