@@ -17,6 +17,7 @@ from ptir.checkpoint.folder import (
     GENERATION_CONFIG,
     INDEX,
     MERGES,
+    QUANTIZED,
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCAB,
@@ -127,6 +128,7 @@ def _index(shards: Mapping[str, Mapping[str, TensorType]]) -> str:
 
 def _side_files(checkpoint: Checkpoint, dtype: DType | None) -> dict[str, str]:
     config = with_dtype(checkpoint.config, dtype) if dtype else dict(checkpoint.config)
+    config = {key: value for key, value in config.items() if key not in QUANTIZED}  # all is floats
     files = {CONFIG: _json(config)}
     if checkpoint.generation_config:
         files[GENERATION_CONFIG] = _json(dict(checkpoint.generation_config))
