@@ -326,6 +326,11 @@ CASES: dict[str, Case] = {
         pack_quantized(4, zeros=True, dtype=np.float32),
         words=False,
     ),
+    "ct-int4-f32-middle": Case(
+        ct("pack-quantized", 4, "group", **GROUP),
+        pack_quantized(4, dtype=np.float32),
+        words=False,
+    ),
     "ct-int8-packed": Case(ct("pack-quantized", 8, "channel"), pack_quantized(8, group=-1)),
     "ct-int8": Case(ct("int-quantized", 8, "channel"), int_quantized()),
     "ct-int8-tensor": Case(ct("int-quantized", 8, "tensor"), int_quantized(tensor=True)),

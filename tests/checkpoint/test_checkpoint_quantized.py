@@ -130,7 +130,8 @@ OPTIONAL = {("gptq-4", "g_idx")}
 
 
 NAMED = (
-    r"tensor '.*(is missing|: .*(needed|must be|has|only|no whole)|no scales)|1 tensors of another shape"
+    r"tensor '.*(is missing|: .*(needed|must be|has|only|no whole)|no scales)"
+    r"|1 tensors of another shape"
     r"|q_proj\.weight\.quant_state.* is not valid JSON"
 )
 

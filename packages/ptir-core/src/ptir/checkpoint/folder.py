@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ptir.checkpoint import foreign
+from ptir.checkpoint.config import QUANTIZED
 from ptir.checkpoint.json_text import parse_json_object, read_json_object, read_text
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
 from ptir.errors import CheckpointError, short
@@ -30,8 +31,6 @@ MERGES: Final = "merges.txt"
 INDEX: Final = "model.safetensors.index.json"
 WEIGHTS: Final = "model.safetensors"
 GGUF_SUFFIX: Final = ".gguf"
-QUANTIZED: Final = ("quantization", "quantization_config")
-"""The keys of a configuration that say how weights are quantized."""
 _MAX_NAME_BYTES: Final = 255
 """Longer names are refused by file systems."""
 

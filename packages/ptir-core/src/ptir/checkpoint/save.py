@@ -10,14 +10,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from ptir.checkpoint.config import with_dtype
+from ptir.checkpoint.config import QUANTIZED, with_dtype
 from ptir.checkpoint.folder import (
     CHAT_TEMPLATE,
     CONFIG,
     GENERATION_CONFIG,
     INDEX,
     MERGES,
-    QUANTIZED,
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCAB,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptir.checkpoint.folder import QUANTIZED
+from ptir.checkpoint.config import QUANTIZED
 from ptir.checkpoint.quantized.fields import Fields
 from ptir.checkpoint.quantized.table import METHODS, Method
 from ptir.checkpoint.quantized.tensors import ModuleTensors, StoredWeight
