@@ -35,7 +35,8 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "functional": "functions on tensors; composites and their implementations",
         "nn": "layers: declared parameters and one functional each",
         "models": "one architecture per file, by `model_type`",
-        "checkpoint": "folders, single files, archives; `gguf`: GGUF files",
+        "checkpoint": "folders, single files, archives; `gguf`: GGUF files; `quantized`: "
+        "folders whose weights are quantized",
         "text": "tokenizers, also of GGUF files, stop strings; see [tokenizers.md](tokenizers.md)",
         "vision": PLANNED,
         "plugins": "every hook, and the manager",

@@ -16,6 +16,8 @@ from ptir.types import DTYPES, DType
 Config = Mapping[str, Any]
 FULL: Final = "full_attention"
 SLIDING: Final = "sliding_attention"
+QUANTIZED: Final = ("quantization", "quantization_config")
+"""The keys of a configuration that say how weights are quantized."""
 _DEFAULT_THETA: Final = 10000.0
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ptir.checkpoint import foreign
+from ptir.checkpoint.config import QUANTIZED
 from ptir.checkpoint.json_text import parse_json_object, read_json_object, read_text
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
 from ptir.errors import CheckpointError, short
@@ -98,13 +99,13 @@ def _open_folder(path: Path) -> Checkpoint:
         also = f" (it holds {other[0]}, {other[1]})" if other else ""
         raise CheckpointError(f"{path}: has no {CONFIG}; a model folder must hold one{also}")
     config = read_json_object(path / CONFIG)
-    source, files = _weights(path)
+    mapped, files = _weights(path)
     return Checkpoint(
         path=path,
         config=MappingProxyType(config),
         generation_config=MappingProxyType(_optional_json(path / GENERATION_CONFIG)),
         tokenizer_config=MappingProxyType(_tokenizer_config(path)),
-        source=source,
+        source=_decoding(path, config, mapped),
         tokenizer=_tokenizer(path),
         files=files,
     )
@@ -140,12 +141,13 @@ def _open_file(path: Path) -> Checkpoint:
             f"{path}: its metadata has no {CONFIG!r}, so nothing says which model it is; "
             f"open the folder that holds it and its {CONFIG}"
         )
+    config = _from_metadata(path, metadata, CONFIG)
     return Checkpoint(
         path=path,
-        config=_from_metadata(path, metadata, CONFIG),
+        config=config,
         generation_config=_from_metadata(path, metadata, GENERATION_CONFIG),
         tokenizer_config=_from_metadata(path, metadata, TOKENIZER_CONFIG),
-        source=MappedSource([path]),
+        source=_decoding(path, config, MappedSource([path])),
         tokenizer=_tokenizer_text(metadata),
         files=(path,),
     )
@@ -187,6 +189,18 @@ def _weights(path: Path) -> tuple[MappedSource, tuple[Path, ...]]:
     if not files:
         raise CheckpointError(_no_weights(path))
     return MappedSource(files), files
+
+
+def _decoding(path: Path, config: Mapping[str, Any], source: ParamSource) -> ParamSource:
+    """The parameters, decoded where the configuration says that weights are quantized."""
+    if not any(config.get(key) for key in QUANTIZED):
+        return source
+    from ptir.checkpoint.quantized import quantized_source  # plain folders need none of it
+
+    try:
+        return quantized_source(config, source)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def _indexed(path: Path) -> dict[str, Path]:

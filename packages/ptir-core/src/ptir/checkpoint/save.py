@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from ptir.checkpoint.config import with_dtype
+from ptir.checkpoint.config import QUANTIZED, with_dtype
 from ptir.checkpoint.folder import (
     CHAT_TEMPLATE,
     CONFIG,
@@ -127,6 +127,7 @@ def _index(shards: Mapping[str, Mapping[str, TensorType]]) -> str:
 
 def _side_files(checkpoint: Checkpoint, dtype: DType | None) -> dict[str, str]:
     config = with_dtype(checkpoint.config, dtype) if dtype else dict(checkpoint.config)
+    config = {key: value for key, value in config.items() if key not in QUANTIZED}  # all is floats
     files = {CONFIG: _json(config)}
     if checkpoint.generation_config:
         files[GENERATION_CONFIG] = _json(dict(checkpoint.generation_config))

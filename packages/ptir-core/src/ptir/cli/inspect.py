@@ -12,6 +12,8 @@ from ptir.cli.common import CommonOptions, common_options
 from ptir.cli.model import model_argument
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ptir.types import TensorType
     from ptir.weights import WeightFormat
 
@@ -23,20 +25,25 @@ if TYPE_CHECKING:
 def command(common: CommonOptions, model: str, tensors: bool) -> None:
     """Show what MODEL holds: architecture, parameters, dtypes, tokenizer."""
     from ptir.checkpoint import normalize_config
-    from ptir.params import stored_formats
+    from ptir.params import SizedSource, stored_formats
     from ptir.runtime.specs import resolve
 
     checkpoint = resolve(model, seed=common.seed or 0)
     types = {name: checkpoint.source.type(name) for name in checkpoint.source.names()}
     formats = stored_formats(checkpoint.source)
     stored = {n: formats[n].name if n in formats else t.dtype.name for n, t in types.items()}
+    source = checkpoint.source
+    sizes = {n: _nbytes(t, formats.get(n)) for n, t in types.items()}
+    if isinstance(source, SizedSource):
+        sizes = {name: source.stored_bytes(name) for name in types}
     config = normalize_config(checkpoint.config)
     summary: dict[str, Any] = {
         "model_type": config.get("model_type"),
         "parameters": sum(t.size for t in types.values()),
         "tensors": len(types),
-        "bytes": sum(_nbytes(t, formats.get(n)) for n, t in types.items()),
+        "bytes": sum(sizes.values()),
         "dtypes": sorted(set(stored.values())),
+        **({"weights": _held(formats.values())} if formats else {}),
         "tokenizer": checkpoint.tokenizer is not None,
         "files": [file.name for file in checkpoint.files],
     }
@@ -50,6 +57,13 @@ def command(common: CommonOptions, model: str, tensors: bool) -> None:
     if tensors:
         lines = [(r["name"], r["dtype"], r["shape"], math.prod(r["shape"])) for r in rows]
         show.table(("tensor", "dtype", "shape", "elements"), lines)
+
+
+def _held(formats: Iterable[WeightFormat]) -> list[str]:
+    """What weights that are stored quantized become when they are loaded."""
+    from ptir.weights.affine_form import held_as
+
+    return sorted({f"{format.name} becomes {held_as(format)}" for format in formats})
 
 
 def _nbytes(type: TensorType, format: WeightFormat | None) -> int:

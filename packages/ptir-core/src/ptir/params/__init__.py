@@ -8,6 +8,7 @@ from ptir.params.source import (
     ParamSource,
     RandomSource,
     RenamedSource,
+    SizedSource,
     stored_formats,
 )
 
@@ -21,6 +22,7 @@ __all__ = [
     "ParamSource",
     "RandomSource",
     "RenamedSource",
+    "SizedSource",
     "derived",
     "stored_formats",
 ]

@@ -84,6 +84,15 @@ class BlockSource(ParamSource, Protocol):
         ...
 
 
+@runtime_checkable
+class SizedSource(ParamSource, Protocol):
+    """A source that knows the bytes of parameters where their types do not say them."""
+
+    def stored_bytes(self, name: str) -> int:
+        """Bytes in the file."""
+        ...
+
+
 def stored_formats(source: ParamSource) -> dict[str, WeightFormat]:
     """The formats of the parameters that are stored in blocks."""
     if not isinstance(source, BlockSource):
@@ -216,6 +225,17 @@ class RenamedSource:
     def release(self, name: str) -> None:
         """Release the old name in the source."""
         self._source.release(lookup(self._old, name))
+
+    def format(self, name: str) -> WeightFormat | None:
+        """How the blocks of the old name are read; None where the source has none."""
+        old = lookup(self._old, name)
+        return self._source.format(old) if isinstance(self._source, BlockSource) else None
+
+    def blocks(self, name: str) -> Mapping[str, Array]:
+        """The stored arrays of the old name, which must have a format."""
+        if not isinstance(self._source, BlockSource):
+            raise CheckpointError(f"{name!r}: is not stored in blocks")
+        return self._source.blocks(lookup(self._old, name))
 
 
 def lookup(table: Mapping[str, T], name: str) -> T:

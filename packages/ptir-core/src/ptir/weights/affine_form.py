@@ -70,7 +70,12 @@ class AffineForm:
 
 
 def affine_form(format: WeightFormat) -> AffineForm | None:
-    """The form of a format; None for codes that are not whole numbers or lie in words already."""
+    """The form of a format; None for codes that are not whole numbers or lie in words already.
+
+    None too where the record says that its weights become floats (``expanded``).
+    """
+    if format.expanded:
+        return None
     numbers = _whole_numbers(format.codes)
     scale, minimum = format.value.scale, format.value.minimum
     if format.packed or numbers is None or scale is None:
@@ -95,6 +100,15 @@ def affine_form(format: WeightFormat) -> AffineForm | None:
         _dtype(minimum) if minimum else None,
         tuple(number + zero for number in numbers),
     )
+
+
+def held_as(format: WeightFormat) -> str:
+    """How a product holds weights of a format in memory, for people, and why as floats."""
+    form = affine_form(format)
+    if form is None:
+        return f"floats of --dtype: {format.expanded or 'its codes are no whole numbers'}"
+    minimum = " and a minimum" if form.minimum else ""
+    return f"words of {form.bits} bits, a scale{minimum} for {form.group} inputs"
 
 
 def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -131,7 +131,7 @@ def _plane(plane: Plane, raw: Mapping[str, Array]) -> Array:
         reached = np.minimum(first + at, stored.shape[-1] - 1)  # what is behind is masked away
         wide |= stored[..., reached].astype(np.int64) << (BYTE * at)
     values: Array = (wide >> shift) & greatest(plane.bits)
-    return values
+    return values.astype(np.uint8) if plane.bits <= BYTE else values
 
 
 def _integer(reading: Integer, codes: Array, bits: int) -> Array:

@@ -236,6 +236,7 @@ PANELS: Final = PackedLayout()
 class WeightFormat:
     """A format: its arrays, the inputs of a block, what a weight is, and kernels' layout if any.
 
+    ``expanded`` says why kernels take its weights as floats, where the numbers alone do not.
     Raises ``ValueError`` where planes and readings do not fit the arrays or the block.
     """
 
@@ -244,6 +245,7 @@ class WeightFormat:
     arrays: tuple[StoredArray, ...]
     value: Quantity
     packed: PackedLayout | None = None
+    expanded: str = ""
 
     def __post_init__(self) -> None:
         for quantity in self.value.within():
