@@ -179,6 +179,8 @@ SAME_HEADS: Final = (
 """What must be as long as keys are."""
 THETA: Final = Key("rope.freq_base", "rope_theta")
 SCALING: Final = "rope.scaling.type"
+WINDOW: Final = Key("attention.sliding_window", "sliding_window")
+"""Which llama alone has and uses."""
 FACTOR: Final = Key("rope.scaling.factor", "factor")
 LLAMA_SIZES: Final = (
     WIDTH,
@@ -211,7 +213,7 @@ def _llama(keys: Keys, tensors: Tensors) -> Config:
         biased = any(f"blk.0.{stem}.bias" in tensors for stem in ("attn_q", "attn_qkv"))
         config["attention_bias"] = biased
         config["mlp_bias"] = "blk.0.ffn_gate.bias" in tensors
-        config["sliding_window"] = keys.optional("attention.sliding_window", "sliding_window")
+        config["sliding_window"] = keys.optional(*WINDOW)
     return config
 
 
@@ -257,7 +259,7 @@ PAIRED: Final = {
 """Queries and keys of architectures that rotate neighbours."""
 
 
-def _like_llama(model_type: str, rotated: Mapping[str, str]) -> Layout:
+def _like_llama(model_type: str, rotated: Mapping[str, str], *more: Key) -> Layout:
     return Layout(
         model_type,
         _llama,
@@ -267,7 +269,7 @@ def _like_llama(model_type: str, rotated: Mapping[str, str]) -> Layout:
         rotated=rotated,
         fused=LLAMA_FUSED,
         ignored=frozenset({"attn_rot_embd"}),
-        numbers=(*LLAMA_SIZES, KV_HEADS, HEAD, *SAME_HEADS),
+        numbers=(*LLAMA_SIZES, KV_HEADS, HEAD, *SAME_HEADS, *more),
     )
 
 
@@ -317,7 +319,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         turned=frozenset({"attn_qkv", "attn_output", "ffn_up", "ffn_down"}),
         numbers=GPT2_SIZES,
     ),
-    "llama": _like_llama("llama", PAIRED),
+    "llama": _like_llama("llama", PAIRED, WINDOW),
     "qwen2": _like_llama("qwen2", {}),
 }
 """By ``general.architecture``."""
