@@ -16,7 +16,7 @@ from ptir.checkpoint.gguf.fields import plain
 from ptir.errors import CheckpointError
 
 Array = np.ndarray[Any, Any]
-NUMBERS = [
+NUMBERS: list[Any] = [
     *(np.uint8(200), np.int8(-3), np.uint16(65535), np.int16(-300), np.uint32(1 << 31)),
     *(np.int32(-70000), np.float32(0.1), np.uint64(1 << 63), np.int64(-(1 << 62)), np.float64(0.1)),
 ]
@@ -42,11 +42,11 @@ def tensors() -> dict[str, tuple[str, Array, tuple[int, ...]]]:
         rng.standard_normal((3, 64)).astype(np.float32), gguf.GGMLQuantizationType.Q8_0
     )
     return {
-        "one": ("F32", np.float32([1.5, -2, 3]), (3,)),
+        "one": ("F32", np.array([1.5, -2, 3], np.float32), (3,)),
         "halves": ("F16", rng.standard_normal((5, 7)).astype(np.float16), (5, 7)),
         "brains": ("BF16", rng.standard_normal((2, 3, 4)).astype(ml_dtypes.bfloat16), (2, 3, 4)),
         "blocks": ("Q8_0", blocks, (3, 64)),
-        "wholes": ("I32", np.int32([[1, -2]]), (1, 2)),
+        "wholes": ("I32", np.array([[1, -2]], np.int32), (1, 2)),
     }
 
 

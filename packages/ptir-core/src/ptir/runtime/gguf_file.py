@@ -132,12 +132,12 @@ def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoi
 
 def _name(checkpoint: Checkpoint) -> str:
     held = checkpoint.tokenizer
-    said = held.vocabulary.metadata.get("general.name") if _is_described(held) else None
+    said = (
+        held.vocabulary.metadata.get("general.name")
+        if isinstance(held, DescribedTokenizer)
+        else None
+    )
     return said if isinstance(said, str) else checkpoint.path.stem
-
-
-def _is_described(held: Any) -> bool:
-    return isinstance(held, DescribedTokenizer)
 
 
 def _text(checkpoint: Checkpoint, vocabulary: int) -> dict[str, Any]:
@@ -150,12 +150,9 @@ def _text(checkpoint: Checkpoint, vocabulary: int) -> dict[str, Any]:
         return {}
     from ptir.text.gguf_tokenizer.writing import described_tokenizer
 
-    text = Tokenizer.from_gpt2(held.vocab, held.merges).to_json() if _pair(held) else str(held)
-    return described_tokenizer(text, vocabulary, _ids(checkpoint, text)) | _template(checkpoint)
-
-
-def _pair(held: Any) -> bool:
-    return isinstance(held, BpeFiles)
+    if isinstance(held, BpeFiles):
+        held = Tokenizer.from_gpt2(held.vocab, held.merges).to_json()
+    return described_tokenizer(held, vocabulary, _ids(checkpoint, held)) | _template(checkpoint)
 
 
 def _template(checkpoint: Checkpoint) -> dict[str, str]:

@@ -153,7 +153,7 @@ def _value(path: Path, key: str, value: Any) -> bytes:
         return _u32(BOOL) + bytes([value])
     if hasattr(value, "dtype") and value.ndim == 0:
         kind = _kind(path, key, value.dtype)
-        return _u32(kind) + value.astype(NUMBERS[kind][2]).tobytes()
+        return _u32(kind) + bytes(value.astype(NUMBERS[kind][2]).tobytes())
     if type(value) in _NUMBER:
         return _number(path, key, value)
     return _u32(ARRAY) + _array(path, key, value)
@@ -179,7 +179,8 @@ def _array(path: Path, key: str, value: Any) -> bytes:
     if value.ndim != 1:
         _refuse(path, f"key {short(key)}: {value.ndim} axes; arrays have one")
     kind = _kind(path, key, value.dtype)
-    return _u32(kind) + _u64(math.prod(value.shape)) + value.astype(NUMBERS[kind][2]).tobytes()
+    raw = bytes(value.astype(NUMBERS[kind][2]).tobytes())
+    return _u32(kind) + _u64(math.prod(value.shape)) + raw
 
 
 def _kind(path: Path, key: str, dtype: Any) -> int:
