@@ -89,3 +89,16 @@ def test_a_damaged_file_is_an_error_of_checkpoints(tmp_path: Path, command: Comm
         refused = command(name, tmp_path / "m.gguf", *arguments)
         assert refused.code == 1 and "[PTIR-301]" in refused.err
         assert "version 1, whose lengths have 32 bits" in refused.err
+
+
+def test_convert_writes_a_file_that_runs_as_the_folder_and_comes_back(
+    tmp_path: Path, command: Command
+) -> None:
+    assert command("convert", "demo", tmp_path / "demo.gguf").code == 0
+    assert command("convert", tmp_path / "demo.gguf", tmp_path / "back").code == 0
+    refused = command("convert", "demo", tmp_path / "demo.gguf")
+    assert refused.code == 1 and "exists already" in refused.err
+    arguments = ("-p", "ROMEO:", "-n", 6, "--temp", "0", "--json", "--backend", "ref")
+    places = ("demo", tmp_path / "demo.gguf", tmp_path / "back")
+    said = [command("run", one, *arguments).value["text"] for one in places]
+    assert said[0] == said[1] == said[2] != ""

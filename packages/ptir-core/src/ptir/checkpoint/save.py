@@ -157,11 +157,12 @@ def _types(source: ParamSource, dtype: DType | None) -> dict[str, TensorType]:
 
 def _values(source: ParamSource, types: Mapping[str, TensorType]) -> Iterator[tuple[str, Array]]:
     for name, type_ in types.items():
-        yield name, _converted(name, source.read(name), type_.dtype)
+        yield name, converted(name, source.read(name), type_.dtype)
         source.release(name)
 
 
-def _converted(name: str, values: Array, dtype: DType) -> Array:
+def converted(name: str, values: Array, dtype: DType) -> Array:
+    """``values`` in a type; raises ``CheckpointError`` where a number becomes infinite."""
     import numpy as np
 
     if values.dtype == dtype.numpy:

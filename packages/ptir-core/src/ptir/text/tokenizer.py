@@ -63,6 +63,14 @@ class Tokenizer:
             inner.add_special_tokens([_END_OF_TEXT])
         return cls(inner)
 
+    def to_json(self) -> str:
+        """The text of a ``tokenizer.json``; raises ``CheckpointError`` for parts in Python."""
+        try:
+            text: str = self._inner.to_str(pretty=True)
+        except Exception as error:  # the library raises nothing more specific
+            raise CheckpointError(f"the tokenizer cannot be saved: {error}") from error
+        return text
+
     @property
     def vocab_size(self) -> int:
         """Number of tokens, added ones included."""
@@ -104,6 +112,14 @@ class Tokenizer:
         if index is None:
             raise UsageError(f"token {token!r} is not in the vocabulary of {self.vocab_size}")
         return index
+
+    def knows(self, token: str) -> bool:
+        """Whether a token is spelled so in the vocabulary."""
+        return self._inner.token_to_id(token) is not None
+
+    def token(self, index: int) -> str:
+        """How a token is spelled in the vocabulary; nothing for an id that is none."""
+        return self._inner.id_to_token(index) or ""
 
     def has(self, index: int) -> bool:
         """Whether ``index`` is the id of a token; ``UsageError`` for what can be no id."""

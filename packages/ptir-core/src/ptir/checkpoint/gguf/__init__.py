@@ -7,6 +7,7 @@ from ptir.checkpoint.gguf.opening import GgufVocabulary, Opened, open_gguf
 from ptir.checkpoint.gguf.source import GgufSource
 from ptir.checkpoint.gguf.splits import GgufModel
 from ptir.checkpoint.gguf.tensor_types import READABLE, TYPES, GgufType
+from ptir.checkpoint.gguf.write import Outgoing, write_gguf
 
 __all__ = [
     "LAYOUTS",
@@ -19,8 +20,10 @@ __all__ = [
     "GgufType",
     "GgufVocabulary",
     "Opened",
+    "Outgoing",
     "Strings",
     "Value",
     "begins_as_gguf",
     "open_gguf",
+    "write_gguf",
 ]

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ptir.checkpoint.gguf.metadata import Strings, Value
 from ptir.errors import CheckpointError, short
 from ptir.models.fields import FIELDS
+
+
+class Key(NamedTuple):
+    """A number: its key behind the architecture's prefix, and the field of a configuration."""
+
+    name: str
+    field: str
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,10 @@ class Keys:
         if not FIELDS[of].holds(found):
             self.refuse(key, f"{short(found)} must be {FIELDS[of]}; fetch the file again")
         return found
+
+    def at(self, key: Key, default: Any = None) -> Any:
+        """The number of a row; ``default`` is for a file without it."""
+        return self.number(key.name, key.field, default)
 
     def optional(self, key: str, of: str) -> Any:
         """The number at a key, or None for a file without it, or with 0."""

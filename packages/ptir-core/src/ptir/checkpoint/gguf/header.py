@@ -147,12 +147,12 @@ def _tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, GgufTensor
         shape = _shape(cursor, what)
         type_ = _type(cursor, what, shape)
         entries[name] = type_, shape, cursor.u64(f"{what}: offset")
-    start, position = _padded(cursor.at, alignment), 0
+    start, position = padded(cursor.at, alignment), 0
     found: dict[str, GgufTensor] = {}
     for name, (type_, shape, offset) in entries.items():
         tensor = GgufTensor(type_, shape, start + offset)
         _check_place(cursor, name, tensor, offset, position)
-        position = _padded(offset + tensor.nbytes, alignment)
+        position = padded(offset + tensor.nbytes, alignment)
         found[name] = tensor
     return found
 
@@ -201,7 +201,8 @@ def _gaps() -> list[int]:
     return [number for number in range(max(TYPES)) if number not in TYPES]
 
 
-def _padded(position: int, alignment: int) -> int:
+def padded(position: int, alignment: int) -> int:
+    """The next multiple of ``alignment``."""
     return -(-position // alignment) * alignment
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from ptir.checkpoint.gguf.fields import Keys
+from ptir.checkpoint.gguf.fields import Key, Keys
 from ptir.checkpoint.gguf.header import GgufTensor
 from ptir.checkpoint.gguf.source import Part
 from ptir.checkpoint.gguf.splits import GgufModel
@@ -19,7 +19,9 @@ from ptir.errors import CheckpointError, nearest, short
 from ptir.models.fields import FIELDS
 from ptir.types import F32
 
-EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+BLOCKS: Final = "block_count"
+"""The key that counts layers."""
 FACTORS: Final = "rope_freqs.weight"
 """What divides the rotary frequency of each pair, for all layers."""
 UNKNOWN: Final = "not a parameter: "
@@ -48,7 +50,8 @@ class Layout:
     ``.bias``; ``layer`` is what the family's names of layers begin with. ``rotated`` names tensors
     whose rows are in the order of interleaved pairs, by the key that counts their heads. ``turned``
     are stored as [outputs, inputs] and wanted the other way around. ``fused`` are cut into rows.
-    ``ignored`` stand there and mean nothing. ``config(keys, tensors)`` gives the configuration.
+    ``ignored`` stand there and mean nothing. ``config(keys, tensors)`` gives the configuration, of
+    which ``numbers`` are keys.
     """
 
     model_type: str
@@ -60,6 +63,21 @@ class Layout:
     turned: frozenset[str] = frozenset()
     fused: Mapping[str, tuple[Rows, ...]] = field(default_factory=dict[str, tuple[Rows, ...]])
     ignored: frozenset[str] = frozenset()
+    numbers: tuple[Key, ...] = ()
+
+    def part(self, name: str, config: Config) -> Part | None:
+        """What a parameter is stored as, under GGUF's name and whole; None for what is none."""
+        stem, kind = self._stored_stem(name)
+        return dict(self._parts_of(f"{stem}.{kind}", config)).get(name) if stem else None
+
+    def _stored_stem(self, name: str) -> tuple[str, str]:
+        """GGUF's name of a parameter without its kind; nothing for what is none of the family."""
+        called, _, kind = name.rpartition(".")
+        inside = called.startswith(self.layer)
+        layer, _, rest = called.removeprefix(self.layer).partition(".") if inside else ("", "", "")
+        table, wanted = (self.inside, rest) if inside else (self.outside, called)
+        stem = next((stem for stem, ours in table.items() if ours == wanted), "")
+        return (f"blk.{layer}.{stem}" if inside and stem else stem), kind
 
     def parts(self, tensors: Tensors, config: Config) -> dict[str, Part]:
         """What each parameter is made of; what is none of this family keeps the tensor's name."""
@@ -126,11 +144,11 @@ def layout_of(model: GgufModel) -> tuple[str, Layout]:
 
 def check_layers(keys: Keys, tensors: Tensors) -> int:
     """How many layers there are, all of which must have tensors."""
-    said = int(keys.number("block_count", "num_hidden_layers"))
+    said = int(keys.number(BLOCKS, "num_hidden_layers"))
     matches = (IN_LAYER.fullmatch(name) for name in tensors)
     stored = {int(match["layer"]) for match in matches if match}
     lost = next((layer for layer in range(said) if layer not in stored), None)
-    keys.require(lost is None, "block_count", f"tensors of layer {lost} are not stored: fetch all")
+    keys.require(lost is None, BLOCKS, f"tensors of layer {lost} are not stored: fetch all")
     return said
 
 
@@ -150,35 +168,52 @@ def _vocabulary(keys: Keys, tensors: Tensors) -> int:
 
 # --- llama and its kin ---
 
+WIDTH: Final = Key("embedding_length", "hidden_size")
+HEADS: Final = Key("attention.head_count", "num_attention_heads")
+KV_HEADS: Final = Key("attention.head_count_kv", "num_key_value_heads")
+HEAD: Final = Key("attention.key_length", "head_dim")
+SAME_HEADS: Final = (
+    Key("attention.value_length", "head_dim"),
+    Key("rope.dimension_count", "head_dim"),
+)
+"""What must be as long as keys are."""
+THETA: Final = Key("rope.freq_base", "rope_theta")
+SCALING: Final = "rope.scaling.type"
+WINDOW: Final = Key("attention.sliding_window", "sliding_window")
+"""Which llama alone has and uses."""
+FACTOR: Final = Key("rope.scaling.factor", "factor")
+LLAMA_SIZES: Final = (
+    WIDTH,
+    Key("feed_forward_length", "intermediate_size"),
+    Key("context_length", "max_position_embeddings"),
+    Key("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    HEADS,
+)
+"""Numbers that every file has."""
+
 
 def _llama(keys: Keys, tensors: Tensors) -> Config:
-    size = keys.number("embedding_length", "hidden_size")
-    heads = keys.number("attention.head_count", "num_attention_heads")
-    default = size // heads if size % heads == 0 else None
-    head = keys.number("attention.key_length", "head_dim", default)
-    for key in ("attention.value_length", "rope.dimension_count"):
-        same = keys.number(key, "head_dim", head) == head
-        keys.require(same, key, f"heads of {head} must be read and rotated whole")
+    size, heads = keys.at(WIDTH), keys.at(HEADS)
+    head = keys.at(HEAD, size // heads if size % heads == 0 else None)
+    for row in SAME_HEADS:
+        same = keys.at(row, head) == head
+        keys.require(same, row.name, f"heads of {head} must be read and rotated whole")
     keys.require(keys.optional("expert_count", "n_head") is None, "expert_count", NO_EXPERTS)
     config = {
         "vocab_size": _vocabulary(keys, tensors),
-        "hidden_size": size,
-        "intermediate_size": keys.number("feed_forward_length", "intermediate_size"),
+        **{row.field: keys.at(row) for row in LLAMA_SIZES},
         "num_hidden_layers": check_layers(keys, tensors),
-        "num_attention_heads": heads,
-        "num_key_value_heads": keys.number("attention.head_count_kv", "num_key_value_heads", heads),
-        "head_dim": head,
-        "max_position_embeddings": keys.number("context_length", "max_position_embeddings"),
-        "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        KV_HEADS.field: keys.at(KV_HEADS, heads),
+        HEAD.field: head,
         "hidden_act": "silu",
         "rope_parameters": _rope(keys),
-        "tie_word_embeddings": HEAD not in tensors,
+        "tie_word_embeddings": OUTPUT not in tensors,
     }
     if keys.prefix == "llama":  # others have the key and do not use it
         biased = any(f"blk.0.{stem}.bias" in tensors for stem in ("attn_q", "attn_qkv"))
         config["attention_bias"] = biased
         config["mlp_bias"] = "blk.0.ffn_gate.bias" in tensors
-        config["sliding_window"] = keys.optional("attention.sliding_window", "sliding_window")
+        config["sliding_window"] = keys.optional(*WINDOW)
     return config
 
 
@@ -187,12 +222,12 @@ NO_EXPERTS: Final = "a mixture of experts, which is not implemented: choose a de
 
 def _rope(keys: Keys) -> Config:
     """Frequencies, and by what they are scaled."""
-    theta = float(keys.number("rope.freq_base", "rope_theta", 10000.0))
-    factor = keys.optional("rope.scaling.factor", "factor")
+    theta = float(keys.at(THETA, 10000.0))
+    factor = keys.optional(*FACTOR)
     factor = factor or keys.optional("rope.scale_linear", "factor") or 1.0
-    kind = keys.text("rope.scaling.type", "linear")
+    kind = keys.text(SCALING, "linear")
     rule = "this scaling of positions is not implemented; none and linear are: choose another model"
-    keys.require(kind in ("none", "linear"), "rope.scaling.type", rule)
+    keys.require(kind in ("none", "linear"), SCALING, rule)
     if kind == "none" or factor == 1.0:
         return {"rope_type": "default", "rope_theta": theta}
     return {"rope_type": "linear", "rope_theta": theta, "factor": float(factor)}
@@ -224,7 +259,7 @@ PAIRED: Final = {
 """Queries and keys of architectures that rotate neighbours."""
 
 
-def _like_llama(model_type: str, rotated: Mapping[str, str]) -> Layout:
+def _like_llama(model_type: str, rotated: Mapping[str, str], *more: Key) -> Layout:
     return Layout(
         model_type,
         _llama,
@@ -234,23 +269,29 @@ def _like_llama(model_type: str, rotated: Mapping[str, str]) -> Layout:
         rotated=rotated,
         fused=LLAMA_FUSED,
         ignored=frozenset({"attn_rot_embd"}),
+        numbers=(*LLAMA_SIZES, KV_HEADS, HEAD, *SAME_HEADS, *more),
     )
 
 
 # --- GPT-2 ---
 
 
+GPT2_SIZES: Final = (
+    Key("context_length", "n_positions"),
+    Key("embedding_length", "n_embd"),
+    Key("attention.head_count", "n_head"),
+    Key("feed_forward_length", "n_inner"),
+    Key("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+)
+
+
 def _gpt2(keys: Keys, tensors: Tensors) -> Config:
     return {
         "vocab_size": _vocabulary(keys, tensors),
-        "n_positions": keys.number("context_length", "n_positions"),
-        "n_embd": keys.number("embedding_length", "n_embd"),
         "n_layer": check_layers(keys, tensors),
-        "n_head": keys.number("attention.head_count", "n_head"),
-        "n_inner": keys.number("feed_forward_length", "n_inner"),
-        "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+        **{row.field: keys.at(row) for row in GPT2_SIZES},
         "activation_function": "gelu_new",
-        "tie_word_embeddings": HEAD not in tensors,
+        "tie_word_embeddings": OUTPUT not in tensors,
     }
 
 
@@ -276,8 +317,9 @@ LAYOUTS: Final[dict[str, Layout]] = {
         },
         GPT2_INSIDE,
         turned=frozenset({"attn_qkv", "attn_output", "ffn_up", "ffn_down"}),
+        numbers=GPT2_SIZES,
     ),
-    "llama": _like_llama("llama", PAIRED),
+    "llama": _like_llama("llama", PAIRED, WINDOW),
     "qwen2": _like_llama("qwen2", {}),
 }
 """By ``general.architecture``."""

@@ -32,7 +32,8 @@ MAX_STRINGS: Final = 1 << 24
 MAX_KEY: Final = 65535
 AGAIN: Final = "the file is cut or damaged: fetch it again"
 
-_STRING, _ARRAY, _BOOL = 8, 9, 7
+STRING, ARRAY, BOOL = 8, 9, 7
+"""Ids of the types of values that are no plain numbers."""
 NUMBERS: Final[Mapping[int, tuple[str, struct.Struct, str]]] = {
     0: ("u8", struct.Struct("<B"), "<u1"),
     1: ("i8", struct.Struct("<b"), "<i1"),
@@ -193,16 +194,16 @@ class Cursor:
         """The next array, of elements of a kind."""
         import numpy as np
 
-        if kind == _STRING:
+        if kind == STRING:
             return self.strings(what)
         if kind not in NUMBERS:
-            nested = "an array of arrays" if kind == _ARRAY else f"an array of type {kind}"
+            nested = "an array of arrays" if kind == ARRAY else f"an array of type {kind}"
             self.refuse(what, f"{nested}; elements must be numbers or strings; {AGAIN}")
         name, _, code = NUMBERS[kind]
         each = np.dtype(code).itemsize
         count = self.count(f"{what}: number of {name}", each, MAX_ARRAY)
         found = np.frombuffer(self.buffer, code, count, self.at)
-        if kind == _BOOL:
+        if kind == BOOL:
             if count and found.max() > 1:
                 self.refuse(what, f"bool byte {found.max()}; bytes must be 0 or 1; {AGAIN}")
             found = found.view(np.bool_)
@@ -212,9 +213,9 @@ class Cursor:
     def value(self, what: str) -> Value:
         """The next value, whose type stands before it."""
         kind = self.u32(f"{what}: type")
-        if kind == _STRING:
+        if kind == STRING:
             return self.text(what)
-        if kind == _ARRAY:
+        if kind == ARRAY:
             return self.array(self.u32(f"{what}: type of elements"), what)
         if kind not in NUMBERS:
             known = f"one of 0 to {max(NUMBERS)}"
@@ -222,7 +223,7 @@ class Cursor:
                 f"{what}: type", f"{kind} is no type of values; it must be {known}; {AGAIN}"
             )
         found = self.number(NUMBERS[kind][1], what)
-        if kind != _BOOL:
+        if kind != BOOL:
             return found  # type: ignore[no-any-return]
         if found > 1:
             self.refuse(what, f"bool byte {found}; it must be 0 or 1; {AGAIN}")

@@ -49,6 +49,13 @@ class Part:
         numbers = np.arange(self.first, end).reshape(self.heads, -1, 2)
         return numbers.swapaxes(1, 2).reshape(-1)
 
+    def stored_order(self, count: int) -> Array | slice:
+        """Where in a whole parameter of ``count`` rows each stored row is: the way to a file."""
+        import numpy as np
+
+        order = self.rows(count)
+        return order if isinstance(order, slice) else np.argsort(order)
+
 
 class GgufSource:
     """The parameters of a model, each of which is one of ``parts``.

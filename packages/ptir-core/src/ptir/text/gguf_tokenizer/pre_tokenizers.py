@@ -33,7 +33,7 @@ class PreTokenizer(NamedTuple):
 
 
 _SUFFIX: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _SPACE: Final = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _SIGNS: Final = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
 _WORD: Final = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -89,21 +89,21 @@ _FROM_THE_RIGHT: Final = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
 
 ROWS: Final = (
     PreTokenizer(
-        ("default",), (r"[\p{P}$+<=>^~|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
+        ("default",), (r"[\p{P}$+<=>^~|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
     ),
     PreTokenizer(
         ("gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0",
          "mellum", "modern-bert", "exaone4", "jais", "trillion", "granite-docling"),
-        (_GPT2,),
+        (GPT2,),
     ),
-    PreTokenizer(("mpt", "olmo"), (_GPT2,), composes=True),
-    PreTokenizer(("jina-v1-en", "jina-v2-code", "roberta-bpe"), (_GPT2,), adds_sep=True),
+    PreTokenizer(("mpt", "olmo"), (GPT2,), composes=True),
+    PreTokenizer(("jina-v1-en", "jina-v2-code", "roberta-bpe"), (GPT2,), adds_sep=True),
     PreTokenizer(
         ("starcoder", "refact", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"),
-        (r"\p{N}", _GPT2),
+        (r"\p{N}", GPT2),
     ),
-    PreTokenizer(("command-r",), (r"\p{N}", _GPT2), composes=True),
-    PreTokenizer(("falcon",), (r"[\p{P}$+<=>^~|`]+", _GPT2, "[0-9][0-9][0-9]")),
+    PreTokenizer(("command-r",), (r"\p{N}", GPT2), composes=True),
+    PreTokenizer(("falcon",), (r"[\p{P}$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]")),
     PreTokenizer(
         ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
          "jina-v5-nano"),
@@ -186,7 +186,7 @@ ROWS: Final = (
     PreTokenizer(
         ("chameleon",),
         ("<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", r"([\t\n]|    |  )", r"\p{N}",
-         r"[\p{P}!-/:-@\[-`{-~]", _GPT2),
+         r"[\p{P}!-/:-@\[-`{-~]", GPT2),
         adds_bos=True,
     ),
     PreTokenizer(("gemma4", "granite-embed-multi-311m"), (), byte_level=False, adds_bos=True),

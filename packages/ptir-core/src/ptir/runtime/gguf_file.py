@@ -1,0 +1,245 @@
+"""Models to GGUF files and back: what ``ptir convert`` does besides folders and single files."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, eos_token_ids
+from ptir.checkpoint.config import FULL, normalize_config
+from ptir.checkpoint.gguf import GgufTensor, Outgoing, write_gguf
+from ptir.checkpoint.gguf.described import architecture_metadata, layout_for
+from ptir.checkpoint.gguf.fields import Keys
+from ptir.checkpoint.gguf.layouts import EMBEDDING, FACTORS, Layout
+from ptir.checkpoint.gguf.opening import CHAT_TEMPLATE
+from ptir.checkpoint.gguf.source import BLOCKS, Part
+from ptir.checkpoint.gguf.tensor_types import TYPES
+from ptir.checkpoint.gguf.write import TYPE_IDS
+from ptir.checkpoint.save import converted
+from ptir.errors import CheckpointError
+from ptir.models import definition
+from ptir.params.source import Array, BlockSource, ParamSource, stored_formats
+from ptir.runtime.load import Described, described
+from ptir.text import Tokenizer
+from ptir.types import BF16, F16, F32, DType
+
+PLAIN: Final[Mapping[DType, str]] = {F32: "F32", F16: "F16", BF16: "BF16"}
+"""What floats are called in a file."""
+FILE_TYPES: Final[Mapping[str, int]] = {"F32": 0, "F16": 1, "BF16": 32}
+"""``general.file_type`` by the type of most weights."""
+DERIVED: Final = {"n_inner": "inner", "layer_norm_epsilon": "epsilon", "rms_norm_eps": "epsilon"}
+"""Fields of a configuration, and what models call them when they are complete."""
+_CLOSE: Final = 1e-5
+
+
+def save_gguf(
+    checkpoint: Checkpoint, path: str | Path, *, dtype: DType | None = None, overwrite: bool = False
+) -> Path:
+    """Write ``checkpoint`` as one GGUF file: configuration, weights and tokenizer.
+
+    ``dtype`` converts floats; vectors are f32 and blocks stay as they are stored. Raises
+    ``CheckpointError`` for what a file cannot say, and when ``path`` exists and ``overwrite`` is
+    not given; what was there is then still there.
+    """
+    path = Path(path)
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
+    read = described(checkpoint)
+    architecture, layout = layout_for(checkpoint.config.get("model_type"))
+    config = _complete(checkpoint, read)
+    entries = normalize_config(checkpoint.config).get("rope_parameters") or {}
+    rope = {"rope_theta": 10000.0, **entries.get(FULL, {})} if _rotates(read) else None
+    tensors = [*_tensors(read, layout, config, dtype), *_factors(read, rope)]
+    metadata = {
+        "general.architecture": architecture,
+        "general.type": "model",
+        "general.name": _name(checkpoint),
+        **architecture_metadata(architecture, layout, config, rope),
+        **_text(checkpoint, int(config["vocab_size"])),
+    }
+    kind = next(one.type for one in tensors if one.name == EMBEDDING)
+    if kind in FILE_TYPES:
+        metadata["general.file_type"] = FILE_TYPES[kind]
+    _check(path, read, layout, Keys(path, metadata, architecture), tensors)
+    write_gguf(path, metadata, tensors)
+    return path
+
+
+def _rotates(read: Described) -> bool:
+    return hasattr(read.module.config, "frequencies")
+
+
+def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:
+    """The configuration with what it leaves to the architecture."""
+    known = asdict(read.module.config)
+    derived = {field: known[ours] for field, ours in DERIVED.items() if ours in known}
+    return {**checkpoint.config, **known, **derived}
+
+
+def _tensors(
+    read: Described, layout: Layout, config: Mapping[str, Any], dtype: DType | None
+) -> Iterator[Outgoing]:
+    formats = stored_formats(read.source)
+    for name in read.module.parameters():
+        part = layout.part(name, dict(config))
+        if part is None:
+            raise CheckpointError(f"parameter {name!r} has no name in GGUF files")
+        type = read.source.type(name)
+        shape = type.shape[::-1] if part.turned else type.shape
+        if name in formats:
+            called = formats[name].name
+        else:
+            wanted = F32 if type.rank == 1 else dtype or type.dtype
+            if wanted not in PLAIN:
+                raise CheckpointError(f"parameter {name!r} is {wanted}; give --dtype f32")
+            called = PLAIN[wanted]
+        yield Outgoing(part.tensor, called, shape, _reading(read.source, name, part, called))
+
+
+def _reading(source: ParamSource, name: str, part: Part, called: str) -> Any:
+    """What reads a parameter when its turn comes: its rows in the order of the file."""
+
+    def chunks() -> Iterator[Array]:
+        dtype = TYPES[TYPE_IDS[called]].dtype
+        if dtype is None:
+            assert isinstance(source, BlockSource)
+            values = source.blocks(name)[BLOCKS]
+        else:
+            values = converted(name, source.read(name), dtype)
+            values = values.T if part.turned else values
+        yield values[part.stored_order(len(values))]
+        source.release(name)
+
+    return chunks
+
+
+def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoing]:
+    """By what frequencies are divided that keys cannot say."""
+    import numpy as np
+
+    if rope is None or rope.get("rope_type", "default") in ("default", "linear"):
+        return
+    found = read.module.config.frequencies
+    size = 2 * len(found)
+    plain = [float(rope["rope_theta"]) ** (-2 * pair / size) for pair in range(len(found))]
+    divisors = np.array([one / other for one, other in zip(plain, found, strict=True)], np.float32)
+    yield Outgoing(FACTORS, "F32", divisors.shape, lambda: [divisors])
+
+
+def _name(checkpoint: Checkpoint) -> str:
+    held = checkpoint.tokenizer
+    said = (
+        held.vocabulary.metadata.get("general.name")
+        if isinstance(held, DescribedTokenizer)
+        else None
+    )
+    return said if isinstance(said, str) else checkpoint.path.stem
+
+
+def _text(checkpoint: Checkpoint, vocabulary: int) -> dict[str, Any]:
+    """The keys of the tokenizer; a GGUF file's as they are."""
+    held = checkpoint.tokenizer
+    if isinstance(held, DescribedTokenizer):
+        kept = held.vocabulary.metadata.items()
+        return {key: value for key, value in kept if key.startswith("tokenizer.")}
+    if held is None:
+        return {}
+    from ptir.text.gguf_tokenizer.writing import described_tokenizer
+
+    if isinstance(held, BpeFiles):
+        held = Tokenizer.from_gpt2(held.vocab, held.merges).to_json()
+    return described_tokenizer(held, vocabulary, _ids(checkpoint, held)) | _template(checkpoint)
+
+
+def _template(checkpoint: Checkpoint) -> dict[str, str]:
+    found = checkpoint.tokenizer_config.get("chat_template")
+    if isinstance(found, list):
+        named = {str(one["name"]): str(one["template"]) for one in found}
+        default = {CHAT_TEMPLATE: named.pop("default")} if "default" in named else {}
+        return default | {f"{CHAT_TEMPLATE}.{name}": one for name, one in named.items()}
+    return {CHAT_TEMPLATE: found} if isinstance(found, str) else {}
+
+
+def _ids(checkpoint: Checkpoint, text: str) -> dict[str, int]:
+    """Single tokens by their use, as the folder's files say."""
+    from ptir.text.gguf_tokenizer.writing import ENDING
+
+    ends = eos_token_ids(checkpoint.config, checkpoint.generation_config)
+    if len(ends) > len(ENDING):
+        raise CheckpointError(f"{len(ends)} tokens end a text; GGUF files name {len(ENDING)}")
+    found = dict(zip(ENDING, ends, strict=False))
+    tokenizer = Tokenizer.from_json(text)
+    for use in ("bos", "eos", "pad", "unk"):
+        said = checkpoint.tokenizer_config.get(f"{use}_token")
+        said = said.get("content") if isinstance(said, Mapping) else said
+        if use not in found and isinstance(said, str) and tokenizer.knows(said):
+            found[use] = tokenizer.id_of(said)
+        elif use not in found and type(checkpoint.config.get(f"{use}_token_id")) is int:
+            found[use] = int(checkpoint.config[f"{use}_token_id"])
+    return found
+
+
+def _check(
+    path: Path, read: Described, layout: Layout, keys: Keys, tensors: list[Outgoing]
+) -> None:
+    """Refuse a model that the file would describe as another one."""
+    as_stored = {one.name: GgufTensor(TYPES[TYPE_IDS[one.type]], one.shape, 0) for one in tensors}
+    config = layout.config(keys, as_stored)
+    if FACTORS in as_stored:
+        config["rope_parameters"] = {**config["rope_parameters"], "rope_type": "default"}
+    architecture = definition(layout.model_type)
+    again = asdict(
+        architecture.build(
+            {**architecture.defaults, "model_type": layout.model_type, **config}
+        ).config
+    )
+    for field, wanted in asdict(read.module.config).items():
+        if field == "frequencies" and FACTORS in as_stored:
+            continue
+        if not _alike(again[field], wanted):
+            raise CheckpointError(
+                f"{path}: a GGUF file of this architecture says {field} {again[field]!r} and the"
+                f" model has {wanted!r}: convert to a folder or to a .safetensors file"
+            )
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        return all(map(_alike, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_CLOSE)
+    return bool(one == other)
+
+
+def with_files(checkpoint: Checkpoint) -> Checkpoint:
+    """A GGUF file's checkpoint with its tokenizer as files; any other as it is.
+
+    Warns where the described tokenizer cannot be saved and there is none beside the file.
+    """
+    held = checkpoint.tokenizer
+    if not isinstance(held, DescribedTokenizer):
+        return checkpoint
+    from ptir.text.gguf_tokenizer import tokenizer_of
+
+    try:
+        found = tokenizer_of(held.vocabulary.plain())
+        text = found.tokenizer.to_json()
+    except CheckpointError as error:
+        if held.beside is None:
+            said = f"its tokenizer cannot be written ({error}); the model is written without"
+            warnings.warn(f"{checkpoint.path}: {said}", stacklevel=2)
+        return replace(checkpoint, tokenizer=held.beside)
+    named = {use: found.tokenizer.token(one) for use, one in found.special.items()}
+    tokens = {f"{use}_token": one for use, one in named.items() if use in ("bos", "eos", "pad")}
+    begin = {"bos_token_id": found.special["bos"]} if "bos" in found.special else {}
+    ends = {"eos_token_id": sorted(found.ends)} if found.ends else {}
+    return replace(
+        checkpoint,
+        tokenizer=text,
+        tokenizer_config={**tokens, **checkpoint.tokenizer_config},
+        generation_config=begin | ends,
+    )
