@@ -243,7 +243,7 @@ def test_interruption_of_the_prompt_leaves_an_empty_text(
         (("run", "demo", "--tokens", "1024"), 2, "token id 1024"),
         (("bench", "demo", "-p", "257"), 2, "do not fit the context of 256"),
         (("dump", "demo", "--out", "no/such/folder/x.ptir"), 2, "No such file or directory"),
-        (("pull", "justaname"), 2, "is not a hub id; write OWNER/NAME"),
+        (("pull", "justaname"), 2, "is not a hub id; write OWNER/NAME or OWNER/NAME:Q4_K_M"),
     ],
 )
 def test_refusals_say_why(
@@ -537,6 +537,27 @@ def test_pull_prints_where_the_model_is(command: Command, monkeypatch: pytest.Mo
     assert not any(name.endswith((".bin", ".pt", ".pth")) for name in asked["allow_patterns"])
     expected = {"model": "owner/name", "path": "/cache/snapshot"}
     assert command("pull", "owner/name", "--json").value == expected
+
+
+def test_pull_of_a_pattern_fetches_that_file_alone(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def download(hub_id: str, **options: Any) -> str:
+        asked.append((hub_id, options["allow_patterns"], options["revision"]))
+        return "/cache/snapshot"
+
+    names = ["n-Q8_0.gguf", *(f"q/[n]-Q4_0-0000{n}-of-00002.gguf" for n in (1, 2)), "config.json"]
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: names)
+    found = command("pull", "o/n:q4_0", "--revision", "v1")
+    assert found.out == "/cache/snapshot/q/[n]-Q4_0-00001-of-00002.gguf\n"
+    parts = [f"q/[[]n]-Q4_0-0000{n}-of-00002.gguf" for n in (1, 2)]
+    assert asked == [("o/n", parts, "v1")]
+    refused = command("pull", "o/n:Q5_0")
+    assert (refused.code, len(asked)) == (1, 1)
+    assert "no GGUF file is called or ends in 'Q5_0'; there are o/n:Q8_0, o/n:Q4_0" in refused.err
 
 
 @pytest.mark.parametrize(

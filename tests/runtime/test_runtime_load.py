@@ -18,7 +18,7 @@ from ptir.errors import CheckpointError, UsageError
 from ptir.models import definition
 from ptir.params.source import ArraySource
 from ptir.runtime import Model
-from ptir.runtime.specs import cached_snapshot, random_checkpoint, resolve, shipped_tokenizer
+from ptir.runtime.specs import random_checkpoint, resolve, shipped_tokenizer
 from ptir.text import Tokenizer
 from ptir.types import dtype
 from running import CASES, REF, assert_close, model, small_checkpoint
@@ -277,22 +277,13 @@ def test_specs_that_name_no_model(
         resolve(spec)
 
 
-def test_hub_id_that_was_not_pulled_says_how_to_fetch_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    asked: list[Any] = []
-
-    def missing(hub_id: str, *, local_files_only: bool) -> str:
-        asked.append((hub_id, local_files_only))
-        raise LocalEntryNotFoundError("not here")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", missing)
-    with pytest.raises(CheckpointError, match="fetch it with `ptir pull owner/name`"):
-        resolve("owner/name")
-    assert asked == [("owner/name", True)]
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: "/snap")
-    assert cached_snapshot("owner/name") == Path("/snap")
+def test_hub_id_that_was_not_pulled_says_how_to_fetch_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    for spec in ("owner/name", "owner/name:Q4_K_M"):
+        with pytest.raises(CheckpointError, match=f"fetch it with `ptir pull {spec}`"):
+            resolve(spec)
 
 
 def test_conversion_rounds_floats_to_the_asked_dtype(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Model specs: ``demo``, a folder, a file, ``random:NAME`` or a Hugging Face hub id."""
+"""Model specs: ``demo``, a folder, a file, ``random:NAME``, or a model of a store by its name."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import json
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from ptir.checkpoint import BpeFiles, Checkpoint, open_checkpoint
 from ptir.errors import CheckpointError, UsageError, nearest
 from ptir.models import ModelDefinition
 from ptir.models.table import preset, presets
 from ptir.params.source import RandomSource
+from ptir.stores import STORES, found_models, named
 from ptir.types import TensorType
 
+DEMO: Final = "demo"
 RANDOM = "random:"
 BYTES = 256
 """The first ids of a byte-level tokenizer, one for each byte."""
@@ -29,42 +31,58 @@ def data_folder(name: str) -> Path:
 def resolve(spec: str, *, seed: int = 0) -> Checkpoint:
     """The checkpoint that ``spec`` names; ``seed`` is for random weights.
 
-    A hub id is looked up in the local cache only (``ptir pull`` fetches). Raises
-    ``CheckpointError`` or ``UsageError``.
+    Nothing is fetched (``ptir pull`` does). Raises ``CheckpointError`` or ``UsageError``.
     """
-    if spec == "demo":
-        return open_checkpoint(data_folder("demo"))
     if spec.startswith(RANDOM):
         return random_checkpoint(spec.removeprefix(RANDOM), seed)
+    return open_checkpoint(located(spec))
+
+
+def located(spec: str) -> Path:
+    """The folder or file that ``spec`` names: the shipped model, a path, or one of a store.
+
+    Raises ``CheckpointError`` for a model that is damaged or not on this machine, ``UsageError``
+    for a name of several and for what is no name.
+    """
+    if spec == DEMO:
+        return data_folder(DEMO)
     path = Path(spec).expanduser()
     if path.exists():
-        return open_checkpoint(path)
-    if looks_like_hub_id(spec):
-        return open_checkpoint(cached_snapshot(spec))
-    near = nearest(spec, ["demo", *(f"{RANDOM}{name}" for name in presets())])
+        return path
+    models = found_models()
+    found = named(spec, models)
+    if found is not None:
+        if found.problem:
+            title = next(store.title for store in STORES if store.name == found.store)
+            raise CheckpointError(f"model {spec!r} of {title}: {found.problem}")
+        return found.path
+    if split_hub_id(spec) is not None:
+        raise CheckpointError(
+            f"model {spec!r} is not on this machine; fetch it with `ptir pull {spec}`"
+        )
+    known = [DEMO, *(f"{RANDOM}{name}" for name in presets()), *(one.name for one in models)]
+    near = nearest(spec, known)
     meant = f" (nearest: {', '.join(near)})" if near else ""
     raise UsageError(
-        f"model {spec!r}: no such file or folder{meant}; a model is `demo`, random:NAME, a"
-        " folder, a file, or a hub id OWNER/NAME fetched with `ptir pull`"
+        f"model {spec!r}: no such file or folder{meant}; a model is `demo`, random:NAME, a folder,"
+        " a file, a hub id OWNER/NAME fetched with `ptir pull`, or a name in Ollama, LM Studio or"
+        " llama.cpp's cache"
     )
 
 
-def looks_like_hub_id(spec: str) -> bool:
-    """Whether ``spec`` has the form OWNER/NAME."""
-    owner, slash, name = spec.partition("/")
-    return bool(owner and slash and name) and "/" not in name and not spec.startswith((".", "/"))
+class HubId(NamedTuple):
+    """A repository of the hub, and a pattern of one of its GGUF files; nothing means the whole."""
+
+    repository: str
+    pattern: str
 
 
-def cached_snapshot(hub_id: str) -> Path:
-    """The local snapshot of a hub model; raises ``CheckpointError`` when it was not pulled."""
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(hub_id, local_files_only=True))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"model {hub_id!r} is not on this machine; fetch it with `ptir pull {hub_id}`"
-        ) from error
+def split_hub_id(spec: str) -> HubId | None:
+    """``spec`` as OWNER/NAME or OWNER/NAME:PATTERN; None where it has neither form."""
+    repository, colon, pattern = spec.partition(":")
+    owner, _, name = repository.partition("/")
+    formed = owner and name and "/" not in name and not spec.startswith((".", "/", "~"))
+    return HubId(repository, pattern) if formed and bool(colon) == bool(pattern) else None
 
 
 def random_checkpoint(name: str, seed: int) -> Checkpoint:
