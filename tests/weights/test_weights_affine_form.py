@@ -14,7 +14,7 @@ from ptir.params.packed import PackedSource, part_name
 from ptir.params.source import Array, Counters
 from ptir.types import F32, TensorType
 from ptir.weights import FORMATS, PACKED_BITS, WeightFormat
-from ptir.weights.affine_form import AffineForm, affine_arrays, affine_form
+from ptir.weights.affine_form import SUPER, AffineForm, affine_arrays, affine_form
 from ptir.weights.decode import decode
 from ptir.weights.gguf import GGUF
 
@@ -27,10 +27,21 @@ def form_of(name: str) -> AffineForm:
     return form
 
 
+def group_floats(form: AffineForm, arrays: dict[str, Array], name: str) -> Array:
+    """A float of every group: as it is held, or a whole number times that of its super-block."""
+    numbers, factor = arrays[name], arrays.get(SUPER + name)
+    if factor is None:
+        return numbers
+    spread = np.repeat(factor.astype(np.float32), form.parts[SUPER + name][1] // form.group, axis=1)
+    return np.asarray(numbers.astype(np.float32) * spread)
+
+
 def dense(form: AffineForm, arrays: dict[str, Array]) -> Array:
     """The weight as the op makes it."""
-    scale = arrays["scale"]
-    minimum = arrays.get("minimum", scale * scale.dtype.type(-form.zero))
+    scale = group_floats(form, arrays, "scale")
+    minimum = scale * scale.dtype.type(-form.zero)
+    if form.minimum is not None:
+        minimum = group_floats(form, arrays, "minimum")
     how = {"axis": 1, "group": form.group, "bits": form.bits}
     return np.asarray(dequantize(arrays["words"], scale, minimum, **how))
 

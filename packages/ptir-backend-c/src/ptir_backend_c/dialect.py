@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ptir.codegen.api import Argument, CLike, Spelling, clike, processor
-from ptir.types import I8, I32, DType
+from ptir.types import F32, I8, I32, U8, DType
 from ptir_backend_c import prelude
 
 RECASTS: Final = {"u32": "bits_f32", "u64": "bits_f64", "f32": "float_u32", "f64": "float_u64"}
@@ -21,6 +21,8 @@ FOLDS: Final = frozenset((("add", "f32"), ("add", "i32"), ("add", "u32"), ("max"
 def _cast(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
     if (dtype, of) == (I8, I32):
         return f"bytes_vi32({args[0]})"
+    if dtype == F32 and of in (I8, U8):
+        return f"floats_v{of}({args[0]})"
     return f"__builtin_convertvector({args[0]}, {d.type(dtype, width)})"
 
 
@@ -46,7 +48,7 @@ WIDE: Final[dict[str, Spelling]] = {
     "gathered": "({type}){{{args}}}",
     "load": "load_v{stored}({0} + {1})",
     "load_bool": "(-__builtin_convertvector({0}, vi32))",
-    "load_f16": "wide_f16_vf32(__builtin_convertvector({0}, vu32))",
+    "load_f16": "loaded_f16({0})",
     "load_bf16": "(vf32)(__builtin_convertvector({0}, vu32) << 16)",
     "store": "store_v{stored}({0} + {1}, {2});",
     "store_bool": "__builtin_convertvector({0} & 1, vu8)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ptir.capture import Tensor, call
 from ptir.functional.arrays import concat
@@ -18,8 +19,9 @@ from ptir.types import F32
 class QuantizedWeight:
     """A weight in words with a scale per group, as ``linear`` and ``embedding`` take it.
 
-    The bias of a group is ``minimum``, or without one its scale times ``-zero``; groups lie along
-    ``axis``.
+    Groups lie along ``axis``. Scales are floats; or whole numbers, each times a float that several
+    groups share, ``super_scale``. The bias of a group is its ``minimum``, held in one of the two
+    ways, or without one its scale times ``-zero``.
     """
 
     words: Tensor
@@ -29,17 +31,40 @@ class QuantizedWeight:
     group: int
     zero: int
     minimum: Tensor | None = None
+    super_scale: Tensor | None = None
+    super_minimum: Tensor | None = None
+
+    @property
+    def scales(self) -> Tensor:
+        """The scale of each group."""
+        return _shared_factor(self.scale, self.super_scale, self.axis)
 
     @property
     def bias(self) -> Tensor:
         """The bias of each group: as it is stored, or its scale times the negative zero point."""
-        return self.scale * float(-self.zero) if self.minimum is None else self.minimum
+        if self.minimum is None:
+            return self.scales * float(-self.zero)
+        return _shared_factor(self.minimum, self.super_minimum, self.axis)
 
     def dense(self) -> Tensor:
         """The weight as f32: recorded where it is used, computed by whoever reads it."""
         how = {"axis": self.axis, "bits": self.bits, "group": self.group, "dtype": F32}
-        return call("dequantize", self.words, self.scale, self.bias, **how)
+        return call("dequantize", self.words, self.scales, self.bias, **how)
 
+
+def _shared_factor(numbers: Tensor, factor: Tensor | None, axis: int) -> Tensor:
+    """``numbers`` as they are, or times a factor that neighbours along ``axis`` share."""
+    if factor is None:
+        return numbers
+    before, after = factor.shape[:axis], factor.shape[axis + 1 :]
+    count = factor.shape[axis]
+    each = factor.astype(F32).reshape(*before, count, 1, *after)
+    spread = each.broadcast_to(*before, count, numbers.shape[axis] // count, *after)
+    return numbers.astype(F32) * spread.reshape(*numbers.shape)
+
+
+_PARTS: Final = ("words", "scale", "minimum", "super_scale", "super_minimum")
+"""The tensors of a weight in words."""
 
 Weight = Tensor | QuantizedWeight
 """What ``linear`` and ``embedding`` take as weights."""
@@ -58,10 +83,9 @@ def concat_weights(weights: Sequence[Weight], axis: int) -> Weight:
         kinds = [w.words.type if isinstance(w, QuantizedWeight) else w.type for w in weights]
         rule = f"weights must be stored alike, in groups along another axis than {axis}"
         raise type_error("concat_weights", kinds, f"{rule}; join those that are")
-    words, scale = (concat([getattr(w, n) for w in quantized], axis) for n in ("words", "scale"))
-    minima = [w.minimum for w in quantized if w.minimum is not None]
-    minimum = concat(minima, axis) if minima else None
-    return replace(quantized[0], words=words, scale=scale, minimum=minimum)
+    parts = {name: [getattr(weight, name) for weight in quantized] for name in _PARTS}
+    joined = {name: concat(found, axis) for name, found in parts.items() if found[0] is not None}
+    return replace(quantized[0], **joined)
 
 
 def stored_alike(weights: Sequence[Weight]) -> list[list[int]]:
@@ -79,7 +103,8 @@ def _form(weight: Weight) -> object:
     """Equal for weights that are stored alike: in numbers, or in words of one kind."""
     if not isinstance(weight, QuantizedWeight):
         return None
-    types = [None if one is None else one.dtype for one in (weight.scale, weight.minimum)]
+    parts = [getattr(weight, name) for name in _PARTS]
+    types = [None if part is None else part.dtype for part in parts]
     return (weight.axis, weight.bits, weight.group, weight.zero, *types)
 
 
@@ -125,7 +150,7 @@ def _quantized(x: Tensor, weight: QuantizedWeight, bias: Tensor | None, layout: 
     if weight.axis != {"io": 0, "oi": 1}.get(layout):
         return linear(x, weight.dense(), bias, layout=layout)
     how = {"bits": weight.bits, "group": weight.group}
-    return quantized_linear(x, weight.words, weight.scale, weight.bias, bias, layout=layout, **how)
+    return quantized_linear(x, weight.words, weight.scales, weight.bias, bias, layout=layout, **how)
 
 
 @functional("embedding", "rows of a table by index")

@@ -1,7 +1,7 @@
 """Weights stored in blocks, as the kernels of products take them: words, scales and minima.
 
 No number changes on the way (``ptir.weights.affine_form``). What is in memory is larger than what
-is stored wherever a format has fewer bits than words have, or scales of scales.
+is stored wherever a format has fewer bits than words have.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from ptir.params.parted import WORDS, PartedSource
 from ptir.params.quantized import resized
 from ptir.params.source import Array, BlockSource
 from ptir.types import U32, TensorType
-from ptir.weights.affine_form import AffineForm, affine_arrays
+from ptir.weights.affine_form import SCALE, AffineForm, affine_arrays
 from ptir.weights.words import words_for
 
-SCALE, MINIMUM = "scale", "minimum"
 _CHUNK: Final = 1 << 20
 """Weights that a thread takes apart at a time."""
 
@@ -71,25 +70,26 @@ def part_name(name: str, form: AffineForm, part: str) -> str:
 def _parts(
     name: str, form: AffineForm, axis: int, shape: tuple[int, ...]
 ) -> Iterator[tuple[str, tuple[str, TensorType]]]:
-    groups = resized(shape, axis, shape[axis] // form.group)
     words = resized(shape, axis, words_for(shape[axis], form.bits))
     yield WORDS, (part_name(name, form, WORDS), TensorType(U32, words))
-    yield SCALE, (part_name(name, form, SCALE), TensorType(form.scale, groups))
-    if form.minimum is not None:
-        yield MINIMUM, (part_name(name, form, MINIMUM), TensorType(form.minimum, groups))
+    for part, (dtype, each) in form.parts.items():
+        shared = resized(shape, axis, shape[axis] // each)
+        yield part, (part_name(name, form, part), TensorType(dtype, shared))
 
 
 def _check_scales(base: str, form: AffineForm, arrays: Mapping[str, Array]) -> None:
     """Scales must be finite, and so must be what is computed with them."""
     import numpy as np
 
-    for name in (SCALE, MINIMUM):
-        if name in arrays and not np.isfinite(arrays[name]).all():
+    for name in form.parts:
+        if not np.isfinite(arrays[name].astype(np.float32)).all():
             raise CheckpointError(
-                f"{base!r}: a {name} of its {form.format.name} blocks is NaN or infinite; the file"
+                f"{base!r}: a {name.replace('_', ' ')} of its {form.format.name} blocks is NaN or infinite; the file"
                 " is damaged: fetch it again"
             )
-    largest = float(np.abs(arrays[SCALE]).max(initial=0.0))
+    if form.scale.super_block:
+        return
+    largest = float(np.abs(arrays[SCALE].astype(np.float32)).max(initial=0.0))
     if largest > form.largest_scale:
         raise CheckpointError(
             f"{base!r}: a scale of its {form.format.name} blocks is {largest:g}; at most"

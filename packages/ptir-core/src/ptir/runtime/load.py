@@ -138,7 +138,7 @@ def _bound(
     if not forms or not isinstance(source, BlockSource):
         store = ParamStore(source, target, storage)
         return store, module.bind(lambda name: parameter(store, name))
-    from ptir.params.packed import MINIMUM, SCALE, PackedSource, part_name
+    from ptir.params.packed import PackedSource, part_name
     from ptir.params.parted import WORDS
 
     packed = PackedSource(source, forms)
@@ -148,9 +148,12 @@ def _bound(
         if name not in forms:
             return parameter(parts, name)
         form, axis = forms[name]
-        words, scale = (parameter(parts, part_name(name, form, part)) for part in (WORDS, SCALE))
-        minimum = parameter(parts, part_name(name, form, MINIMUM)) if form.minimum else None
-        return QuantizedWeight(words, scale, axis, form.bits, form.group, form.zero, minimum)
+        held = {
+            part: parameter(parts, part_name(name, form, part)) for part in (WORDS, *form.parts)
+        }
+        return QuantizedWeight(
+            axis=axis, bits=form.bits, group=form.group, zero=form.zero, **held
+        )
 
     return parts, module.bind(resolve)
 

@@ -1,10 +1,10 @@
 """Formats as words, scales and minima: what ``dequantize`` and the kernels of products take.
 
-Codes that stand for whole numbers of at most 8 bits become values of 4 or 8 bits in words, and the
-scale of a sub-block is multiplied out. A code that stands for several weights (IQ1 to IQ3, TQ1_0)
-becomes a value for each. No number changes: a value has at most 8 bits, a scale that was multiplied
-out 19, and their product, which is rounded first, at most 24, as f32 has. Minima are added last, as
-``ptir.weights.decode`` does.
+Codes that stand for whole numbers of at most 8 bits become values of 4 or 8 bits in words. A code
+that stands for several weights (IQ1 to IQ3, TQ1_0) becomes a value for each. Scales of super-blocks
+stay apart from the whole numbers of their groups. No number changes: a value has at most 8 bits, a
+scale times a whole number 19, and their product, which is rounded first, at most 24, as f32 has.
+Minima are added last, as ``ptir.weights.decode`` does.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ptir.types import F16, F32, DType
-from ptir.weights.decode import codes_of, grid_numbers, quantity_of, raw_bytes
+from ptir.types import BF16, F16, F32, I8, U8, DType
+from ptir.weights.decode import READINGS, codes_of, grid_numbers, quantity_of, raw_bytes
 from ptir.weights.formats import PACKED_BITS
 from ptir.weights.grids import grid
 from ptir.weights.record import (
@@ -35,6 +35,21 @@ from ptir.weights.words import WORD
 
 Array = NDArray[Any]
 BYTE: Final = 8
+SCALE, MINIMUM, SUPER = "scale", "minimum", "super_"
+"""Names of arrays; that of super-blocks has the last one in front."""
+WHOLE: Final = (U8, I8)
+"""Types of whole numbers that are multiplied with the float of a super-block."""
+
+
+@dataclass(frozen=True)
+class GroupFloats:
+    """How the float of each group is held: as ``dtype``; or as whole numbers of that type.
+
+    These are multiplied with an f16 of each ``super_block`` inputs, which is 0 without one.
+    """
+
+    dtype: DType
+    super_block: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,15 +64,25 @@ class AffineForm:
     bits: int
     group: int
     zero: int
-    scale: DType
-    minimum: DType | None
+    scale: GroupFloats
+    minimum: GroupFloats | None
     values: tuple[int, ...]
+
+    @property
+    def parts(self) -> dict[str, tuple[DType, int]]:
+        """The arrays beside the words, by name: their types, and inputs that share an element."""
+        found: dict[str, tuple[DType, int]] = {}
+        for name, floats in ((SCALE, self.scale), (MINIMUM, self.minimum)):
+            if floats is not None:
+                found[name] = floats.dtype, self.group
+                if floats.super_block:
+                    found[SUPER + name] = F16, floats.super_block
+        return found
 
     @property
     def held_bits(self) -> float:
         """Bits of memory for each weight."""
-        floats = self.scale.bits + (self.minimum.bits if self.minimum else 0)
-        return self.bits + floats / self.group
+        return self.bits + sum(dtype.bits / each for dtype, each in self.parts.values())
 
     @property
     def largest_scale(self) -> float:
@@ -65,8 +90,11 @@ class AffineForm:
 
         A scale is multiplied with the zero point in its own type, with values in f32.
         """
-        factor = 1 << self.bits if self.scale == F32 else max(self.zero, 1)
-        return float(np.finfo(self.scale.numpy).max) / factor
+        if self.scale.super_block:
+            return float(np.finfo(np.float16).max)
+        is_half = self.scale.dtype == F16
+        factor = max(self.zero, 1) if is_half else 1 << self.bits
+        return float(np.finfo(np.float16 if is_half else np.float32).max) / factor
 
 
 def affine_form(format: WeightFormat) -> AffineForm | None:
@@ -96,8 +124,8 @@ def affine_form(format: WeightFormat) -> AffineForm | None:
         bits,
         math.gcd(*shared),
         zero,
-        _dtype(scale),
-        _dtype(minimum) if minimum else None,
+        _group_floats(scale),
+        _group_floats(minimum) if minimum else None,
         tuple(number + zero for number in numbers),
     )
 
@@ -112,30 +140,88 @@ def held_as(format: WeightFormat) -> str:
 
 
 def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """``words`` u32[outputs, words], ``scale`` and, where it is stored, ``minimum`` by group.
+    """``words`` u32[outputs, words] and the arrays of ``form.parts`` by their names.
 
     ``arrays`` are those of the format's record.
     """
     raw = raw_bytes(form.format, arrays)
     codes = codes_of(form.format.codes, raw)
-    outputs = codes.shape[0]
+    outputs, blocks, _ = codes.shape
     values, reading = codes, form.format.codes.reading
     if isinstance(reading, Grid):
         values = grid_numbers(reading, codes, form.format.bits) + np.int8(form.zero)
         values = values.view(np.uint8)
     elif form.values != tuple(range(len(form.values))):
         values = np.array(form.values, np.uint8)[codes]
-    groups = codes.shape[1] * form.format.block // form.group
     found = {"words": _words(values.reshape(outputs, -1), form.bits)}
-    quantities = {"scale": (form.format.value.scale, form.scale)}
-    if form.minimum is not None:
-        quantities["minimum"] = (form.format.value.minimum, form.minimum)
-    for name, (quantity, dtype) in quantities.items():
-        assert quantity is not None
-        of_groups = quantity_of(quantity, raw, form.group)
-        shape = (outputs, codes.shape[1], form.format.block // form.group)
-        found[name] = np.broadcast_to(of_groups, shape).reshape(outputs, groups).astype(dtype.numpy)
+    for name, quantity in _quantities(form).items():
+        dtype, each = form.parts[name]
+        shape = (outputs, blocks, form.format.block // each)
+        numbers = np.broadcast_to(quantity_of(quantity, raw, each), shape)
+        found[name] = numbers.reshape(outputs, -1).astype(dtype.numpy)
     return found
+
+
+def _quantities(form: AffineForm) -> dict[str, Quantity]:
+    """What the arrays beside the words hold."""
+    found: dict[str, Quantity] = {}
+    value = form.format.value
+    for name, quantity, floats in (
+        (SCALE, value.scale, form.scale),
+        (MINIMUM, value.minimum, form.minimum),
+    ):
+        if quantity is None or floats is None:
+            continue
+        if floats.super_block:
+            (whole, half), sign = _factors(quantity)
+            found |= {name: Quantity(whole), SUPER + name: Quantity(sign, Quantity(half))}
+        else:
+            found[name] = quantity
+    return found
+
+
+def _factors(quantity: Quantity) -> tuple[list[Numbers], float]:
+    """What a quantity is the product of: numbers of groups, those of the smallest first; a float.
+
+    No numbers for one that has a minimum.
+    """
+    numbers, factor = list[Numbers](), 1.0
+    inner: Quantity | None = quantity
+    while inner is not None:
+        if inner.minimum is not None:
+            return [], 1.0
+        if isinstance(inner.numbers, float):
+            factor *= inner.numbers
+        else:
+            numbers.append(inner.numbers)
+        inner = inner.scale
+    return numbers, factor
+
+
+def _group_floats(quantity: Quantity) -> GroupFloats:
+    """The smallest way to hold a quantity without changing a number."""
+    numbers, factor = _factors(quantity)
+    if len(numbers) == 1:
+        exact = (dtype for dtype in (F16, BF16) if _is_exact(numbers[0], factor, dtype))
+        return GroupFloats(next(exact, F32))
+    if len(numbers) == 2 and abs(factor) == 1.0 and numbers[1].reading == FLOATS[F16]:
+        whole, half = numbers
+        for dtype in WHOLE:
+            if isinstance(whole.reading, Integer) and _is_exact(whole, 1.0, dtype):
+                return GroupFloats(dtype, half.each)
+    return GroupFloats(F32)
+
+
+def _is_exact(numbers: Numbers, factor: float, dtype: DType) -> bool:
+    """Whether a type has all the numbers that codes of at most 8 bits stand for, times a factor."""
+    if numbers.bits > BYTE:
+        return numbers.reading == FLOATS.get(dtype) and abs(factor) == 1.0
+    codes = np.arange(1 << numbers.bits)
+    found = READINGS[type(numbers.reading)](numbers.reading, codes, numbers.bits)
+    found = found[np.isfinite(found)] * np.float32(factor)
+    with np.errstate(over="ignore", invalid="ignore"):
+        kept = found.astype(dtype.numpy).astype(np.float32)
+    return bool((kept == found).all())
 
 
 def _whole_numbers(codes: Numbers) -> tuple[int, ...] | None:
@@ -161,13 +247,6 @@ def _whole_numbers(codes: Numbers) -> tuple[int, ...] | None:
 def _zero(low: int) -> int:
     """What is added to make all numbers positive: a power of two, by which products are exact."""
     return 1 << (-low - 1).bit_length() if low < 0 else 0
-
-
-def _dtype(quantity: Quantity) -> DType:
-    """f16 where a scale is stored as such, f32 where it is computed."""
-    numbers = quantity.numbers
-    plain = quantity.scale is None and quantity.minimum is None
-    return F16 if plain and isinstance(numbers, Numbers) and numbers.reading == FLOATS[F16] else F32
 
 
 def _words(values: Array, bits: int) -> Array:

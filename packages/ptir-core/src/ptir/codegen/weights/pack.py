@@ -23,6 +23,8 @@ from ptir.weights import PACKED_BITS
 from ptir.weights.words import per_word
 
 PACKED: Final = (F32, F16, BF16)
+COMPUTED: Final = ("cast", "mul", "reshape", "broadcast_to")
+"""Ops by which a scale is made of the whole numbers of groups and the floats of super-blocks."""
 
 
 def pack(program: Program, largest: int) -> tuple[Program, Mapping[str, Derivation]]:
@@ -169,7 +171,8 @@ def _panels(
     if made is not None and made.op == "dequantize":
         if made.attributes["axis"] == contract and made.attributes["bits"] in PACKED_BITS:
             for value in made.operands:
-                yield from _one(block, value, contract, 1)
+                for leaf in _leaves(makers, value):
+                    yield from _one(block, leaf, contract, 1)
         return
     if made is not None and made.op == "cast":
         weight = made.operands[0]
@@ -177,8 +180,20 @@ def _panels(
         yield from _one(block, weight, contract, per_word(block.types[weight].dtype.bits))
 
 
+def _leaves(makers: Mapping[int, Instruction], value: int) -> Iterator[int]:
+    """What words, scales or biases are, or are computed from element by element."""
+    made = makers.get(value)
+    if made is None:
+        yield value
+    elif made.op in COMPUTED:
+        for operand in made.operands:
+            yield from _leaves(makers, operand)
+
+
 def _one(block: Block, value: int, contract: int, per: int) -> Iterator[tuple[int, Panels]]:
     type = block.types[value]
+    if type.rank != 2:
+        return
     layout = "oi" if contract == 1 else "io"
     n, k = type.shape if layout == "oi" else type.shape[::-1]
     if n >= LEAST and k % per == 0:
