@@ -244,7 +244,7 @@ def test_draws_are_those_of_the_functional_under_the_seeds_key() -> None:
 def test_a_token_beyond_the_tokenizer_has_no_text(script: Script, tmp_path: Path) -> None:
     """Padded vocabularies: the model may choose an id that no token has."""
     loaded = small(tmp_path, vocab_size=1100)
-    loaded.tokenizer = model().tokenizer
+    loaded.text = model().text
     script([*ids_of("Hear"), 1099, 1030, *ids_of(" me"), 1024])
     found = loaded.generate([1], max_tokens=len(ids_of("Hear")) + len(ids_of(" me")) + 3)
     assert found.text == "Hear me"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from ptir.capture import Tensor, call
 from ptir.functional.arrays import concat
@@ -84,7 +84,9 @@ def concat_weights(weights: Sequence[Weight], axis: int) -> Weight:
         rule = f"weights must be stored alike, in groups along another axis than {axis}"
         raise type_error("concat_weights", kinds, f"{rule}; join those that are")
     parts = {name: [getattr(weight, name) for weight in quantized] for name in _PARTS}
-    joined = {name: concat(found, axis) for name, found in parts.items() if found[0] is not None}
+    joined: dict[str, Any] = {
+        name: concat(found, axis) for name, found in parts.items() if found[0] is not None
+    }
     return replace(quantized[0], **joined)
 
 

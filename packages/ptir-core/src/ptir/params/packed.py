@@ -84,8 +84,8 @@ def _check_scales(base: str, form: AffineForm, arrays: Mapping[str, Array]) -> N
     for name in form.parts:
         if not np.isfinite(arrays[name].astype(np.float32)).all():
             raise CheckpointError(
-                f"{base!r}: a {name.replace('_', ' ')} of its {form.format.name} blocks is NaN or infinite; the file"
-                " is damaged: fetch it again"
+                f"{base!r}: a {name.replace('_', ' ')} of its {form.format.name} blocks is NaN or"
+                " infinite; the file is damaged: fetch it again"
             )
     if form.scale.super_block:
         return

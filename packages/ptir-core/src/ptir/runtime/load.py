@@ -151,9 +151,7 @@ def _bound(
         held = {
             part: parameter(parts, part_name(name, form, part)) for part in (WORDS, *form.parts)
         }
-        return QuantizedWeight(
-            axis=axis, bits=form.bits, group=form.group, zero=form.zero, **held
-        )
+        return QuantizedWeight(axis=axis, bits=form.bits, group=form.group, zero=form.zero, **held)
 
     return parts, module.bind(resolve)
 
