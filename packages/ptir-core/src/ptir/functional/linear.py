@@ -52,15 +52,15 @@ class QuantizedWeight:
         return call("dequantize", self.words, self.scales, self.bias, **how)
 
 
-def _shared_factor(numbers: Tensor, factor: Tensor | None, axis: int) -> Tensor:
-    """``numbers`` as they are, or times a factor that neighbours along ``axis`` share."""
+def _shared_factor(scale: Tensor, factor: Tensor | None, axis: int) -> Tensor:
+    """``scale`` as it is, or times a factor that neighbours along ``axis`` share."""
     if factor is None:
-        return numbers
+        return scale
     before, after = factor.shape[:axis], factor.shape[axis + 1 :]
     count = factor.shape[axis]
     each = factor.astype(F32).reshape(*before, count, 1, *after)
-    spread = each.broadcast_to(*before, count, numbers.shape[axis] // count, *after)
-    return numbers.astype(F32) * spread.reshape(*numbers.shape)
+    spread = each.broadcast_to(*before, count, scale.shape[axis] // count, *after)
+    return scale.astype(F32) * spread.reshape(*scale.shape)
 
 
 _PARTS: Final = ("words", "scale", "minimum", "super_scale", "super_minimum")
