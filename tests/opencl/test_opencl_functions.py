@@ -13,6 +13,7 @@ from ptir import functional as F
 from ptir.backend import registry
 from ptir.backend.contract import Target
 from ptir.codegen.expressions.exponentials import EXPONENTIALS
+from ptir_backend_opencl.dialect import SCALAR, WIDE
 
 ORACLES: dict[str, Any] = {"exp": np.exp, "tanh": np.tanh, "erf": np.vectorize(math.erf)}
 OURS = {"exp": 0.9, "tanh": 1.2, "erf": 1.0}
@@ -69,3 +70,10 @@ def test_ours_do_not_depend_on_lane_or_language(opencl: Target, name: str) -> No
     np.testing.assert_array_equal(np.roll(wide, 7), bits(opencl, np.roll(x, 7)))
     if any(s.name == "c" and s.status != "unavailable" for s in registry.status_table()):
         np.testing.assert_array_equal(wide, bits(registry.get("c"), x))
+
+
+@pytest.mark.parametrize("name", ["cast", "load_bool", "load_bf16", "store_bool", "store_bf16"])
+def test_single_numbers_are_converted_by_casts(name: str) -> None:
+    """Intel's vectorizer crashes on a ``convert_`` of C in a loop of sums; vectors need them."""
+    assert "convert_" not in str(SCALAR[name])
+    assert "convert_" in str(WIDE[name])

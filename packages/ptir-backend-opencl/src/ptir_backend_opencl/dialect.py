@@ -154,20 +154,26 @@ BOTH: Final[dict[str, Spelling]] = {
     "not": _hidden("not"),
     "bits": clike.recast_bits,
     "recast": "as_{type}({0})",
-    "cast": "convert_{type}({0})",
     "saturate": "convert_{type}_sat({0})",
     "narrow": "to_{name}{n}({0})",
-    "load_bool": "(-convert_int{n}({0}))",
     "load_f16": "bits_f16{n}({0})",
-    "load_bf16": "as_float{n}(convert_uint{n}({0}) << 16)",
-    "store_bool": "convert_uchar{n}({0} & 1)",
     "store_f16": "f16_bits{n}({0})",
-    "store_bf16": "convert_ushort{n}(as_uint{n}({0}) >> 16)",
 }
-SCALAR: Final[dict[str, Spelling]] = clike.SCALAR | BOTH
+SCALAR: Final[dict[str, Spelling]] = {
+    **clike.SCALAR,
+    **BOTH,
+    "load_bf16": "as_float((uint){0} << 16)",
+    "store_bf16": "(ushort)(as_uint({0}) >> 16)",
+}
+"""Numbers are converted by casts: a ``convert_`` in a loop of sums crashes Intel's vectorizer."""
 WIDE: Final[dict[str, Spelling]] = {
     **clike.WIDE,
     **BOTH,
+    "cast": "convert_{type}({0})",
+    "load_bool": "(-convert_int{n}({0}))",
+    "load_bf16": "as_float{n}(convert_uint{n}({0}) << 16)",
+    "store_bool": "convert_uchar{n}({0} & 1)",
+    "store_bf16": "convert_ushort{n}(as_uint{n}({0}) >> 16)",
     **dict.fromkeys(("max", "min"), "{op}({args})"),
     **dict.fromkeys(dots.STORES, "{op}_v({args})"),
     "shift_left": "({0} << {1})",
