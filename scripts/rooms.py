@@ -25,7 +25,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "params": "parameter ids, sources, the store that loads on first use",
         "rewrite": "patterns, the table of rules, the engine",
         "backend": "the contract, level-1 interpreter, level-2 dialect and device, discovery, "
-        "trials, probe, the cache folder",
+        "trials, probe, the disk cache and the state of code that it holds for",
         "passes": "one pass per file, and the pipeline",
         "partition": "programs partitioned among workers, in phases; see "
         "[partition.md](partition.md)",
@@ -41,7 +41,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "text": "tokenizers, also of GGUF files, stop strings; see [tokenizers.md](tokenizers.md)",
         "vision": PLANNED,
         "plugins": "every hook, and the manager",
-        "runtime": "loading, generation, the model handle",
+        "runtime": "loading, generation, the model handle, prepacked weights",
         "trace": "sinks: dumps, statistics",
         "cli": "one file per command",
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
@@ -11,6 +12,7 @@ import ptir
 from gguf_models import write
 from ptir.backend.contract import Target
 from ptir.checkpoint import open_checkpoint
+from ptir.runtime import prepacked
 from running import REF, assert_close, llama_folder
 
 KINDS = {
@@ -51,3 +53,19 @@ def test_a_model_of_several_types_gives_the_logits_of_the_reference(
     for step, token in enumerate(got):
         row = logits[4 + step]
         assert row[token] >= row.max() - 1e-4 * abs(row).max()
+
+
+def test_panels_of_an_earlier_process_are_mapped(
+    tmp_path: Path, c: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(prepacked, "LEAST", 1)
+    monkeypatch.delenv("PTIR_REBUILD_KERNELS", raising=False)
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
+    checkpoint = open_checkpoint(llama_folder(tmp_path, **sizes))
+    path = write(tmp_path / "m.gguf", checkpoint, lambda name: Kind.Q4_K).path
+    first, second = ptir.load_model(path, backend=c), ptir.load_model(path, backend=c)
+    assert np.array_equal(first.forward(TOKENS), second.forward(TOKENS))
+    got = [one.generate(TOKENS, max_tokens=4, temperature=0).token_ids for one in (first, second)]
+    assert got[0] == got[1]
+    assert second.store.source.counters.bytes_read == 0

@@ -15,8 +15,8 @@ import pytest
 from paper import PaperDevice
 
 from ptir import events
+from ptir.backend.disk_cache import DiskCache
 from ptir.codegen.artifact import binaries
-from ptir.codegen.artifact.disk_cache import DiskCache
 from ptir.codegen.weights import panels
 
 SOURCE = "kernel text"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from paper import DEVICE, PaperBackend, PaperDevice, compiled, optimized
 
 import ptir
 from ptir import functional as F
+from ptir.backend import code_state
 from ptir.backend.contract import Options
 from ptir.codegen import compile
 from ptir.codegen.artifact import record
@@ -30,7 +32,7 @@ from random_programs import random_program
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
     yield tmp_path / "recipes"
-    record._state.cache_clear()
+    code_state._state.cache_clear()
 
 
 @pytest.fixture
@@ -129,12 +131,12 @@ def test_changed_code_finds_no_recipe_of_the_code_before(
     (source.parent / "__init__.py").write_text("")
     (source / "part.py").write_text("x = 1\n")
     monkeypatch.setitem(
-        record.sys.modules, "changing", type("M", (), {"__file__": f"{source.parent}/__init__.py"})
+        sys.modules, "changing", type("M", (), {"__file__": f"{source.parent}/__init__.py"})
     )
 
     def state() -> str | None:
-        record._state.cache_clear()
-        return record._state("changing")
+        code_state._state.cache_clear()
+        return code_state._state("changing")
 
     states = [state()]
     (source / "part.py").write_text("x = 11\n")
@@ -150,7 +152,7 @@ def test_changed_code_finds_no_recipe_of_the_code_before(
 
 def test_code_that_is_in_no_file_keeps_nothing(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PaperDevice, "__module__", "nowhere.at_all")
-    monkeypatch.setitem(record.sys.modules, "nowhere", type("M", (), {}))
+    monkeypatch.setitem(sys.modules, "nowhere", type("M", (), {}))
     compile_anew(program())
     assert not kept.exists()
 

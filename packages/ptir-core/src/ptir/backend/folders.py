@@ -2,7 +2,8 @@
 
 Everything in it can be computed again. Each kind of content has a place of its own: kernels of
 ``ptir.codegen`` in ``kernels`` and its measured tiles in ``tiles.json``, timed choices of
-``ptir.passes`` in ``implementations.json``, what became of plugins in ``trials.json``.
+``ptir.passes`` in ``implementations.json``, packed weights of ``ptir.runtime`` in ``weights``,
+what became of plugins in ``trials.json``.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 ENVIRONMENT: Final = "PTIR_CACHE_DIR"
 """The environment variable that names another folder."""
@@ -38,10 +40,17 @@ def replace_file(path: Path, content: bytes) -> None:
     Processes may write the same path at the same time; the last one wins. Raises ``OSError`` and
     leaves nothing behind then.
     """
+    with replacing(path) as part:
+        part.write(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that is at ``path`` once it is written; see ``replace_file``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=PARTIAL_SUFFIX, delete=False) as part:
         try:
-            part.write(content)
+            yield part.file
             part.close()
             os.replace(part.name, path)
         except BaseException:

@@ -66,9 +66,11 @@ class Plan:
         # The largest first: what one is derived from is on the device beside it for a while.
         for name in sorted(sizes, key=lambda name: -sizes[name]):
             if name in self.derived:
-                found[name] = deriving.handle(name)
+                found[name] = deriving.handle(name, sizes[name])
             else:
                 found[name] = parameters[name].store.handle(parameters[name].name)
+        for store in {parameter.store for parameter in parameters.values()}:
+            store.save_computed()
         return tuple(found[name] for name in sizes)
 
     @cached_property
@@ -119,12 +121,14 @@ class _Deriving:
     parameters: Mapping[str, Parameter]
     executables: dict[Block, Executable] = field(default_factory=dict[Block, Executable])
 
-    def handle(self, name: str) -> Handle:
+    def handle(self, name: str, nbytes: int) -> Handle:
         """The handle of a derived parameter, computed now if it is not resident."""
         origin = self._origin(name)
-        return origin.store.derive(
-            origin.name, name, str(self.target), lambda: self._computed(self.derived[name])
-        )
+
+        def compute() -> Handle:
+            return self._computed(self.derived[name])
+
+        return origin.store.derive(origin.name, name, str(self.target), compute, nbytes)
 
     def _computed(self, derivation: Derivation) -> Handle:
         handles = [self._operand(port.name) for port in derivation.ports]

@@ -29,6 +29,7 @@ def kinds() -> tuple[Kind, ...]:
     from ptir.codegen.artifact import binaries, record
     from ptir.codegen.schedules import tuned_tiles
     from ptir.passes.benchmark import tuning_records_file
+    from ptir.runtime.prepacked import WEIGHTS
 
     def kept_in(file: Callable[[], Path]) -> Callable[[], list[Path]]:
         return lambda: [path for path in [file()] if path.exists()]
@@ -39,6 +40,7 @@ def kinds() -> tuple[Kind, ...]:
             "kernels", "built kernels by device", binaries.BINARIES.files, binaries.BINARIES.limit
         ),
         Kind("recipes", "compiled programs", record.ARTIFACTS.files, record.ARTIFACTS.limit),
+        Kind("weights", "weights as kernels read them", WEIGHTS.files, WEIGHTS.limit),
         Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned_tiles.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),
         Kind("trials", "which plugins end the process that loads them", tried, None),

@@ -2,6 +2,7 @@
 
 A store sits between a ``ParamSource`` and a device: it converts floats to the model's storage
 dtype, uploads, and keeps derived parameters (folded, transposed, packed) beside their origins.
+What takes long to compute may come from an earlier process (``Computed``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 
 from ptir import events
 from ptir.params.ids import NamespaceId, ParamKey, derived
-from ptir.params.source import ParamSource
+from ptir.params.source import Array, ParamSource
 from ptir.types import F32, DType, TensorType
 
 
@@ -31,13 +32,30 @@ class Uploader(Protocol):
         ...
 
 
+class Computed(Protocol):
+    """Arrays that earlier processes computed from a source's parameters, by key."""
+
+    def find(self, key: str) -> Array | None:
+        """What is there under ``key``, read-only."""
+        ...
+
+    def add(self, key: str, nbytes: int, fetch: Callable[[], Array]) -> None:
+        """Note an array that was computed."""
+        ...
+
+    def save(self) -> None:
+        """Let later processes find what was noted."""
+        ...
+
+
 class ParamStore:
     """Handles of a source's parameters on a target.
 
     ``dtype`` converts floating-point parameters when they are read; None keeps the stored type.
     Vectors (biases, norm scales) become f32 then, whatever ``dtype`` is: they cost few bytes, and
-    functionals take them as f32. ``keep_dtype`` parameters keep their stored type. The backend may
-    borrow the arrays' memory.
+    functionals take them as f32. ``keep_dtype`` parameters, which are computed when they are read,
+    keep their stored type. The backend may borrow the arrays' memory. What is computed is looked up
+    in ``computed`` first, and noted there.
     """
 
     def __init__(
@@ -46,7 +64,9 @@ class ParamStore:
         target: Uploader,
         dtype: DType | None = None,
         keep_dtype: frozenset[str] = frozenset(),
+        computed: Computed | None = None,
     ) -> None:
+        self._computed = computed
         self._keep_dtype = keep_dtype
         self.source = source
         self.target: Any = target
@@ -77,7 +97,13 @@ class ParamStore:
             self._forget_lost()
             if key in self._handles:
                 return self._handles[key]
-            handle = self._load(name)
+            if name not in self._keep_dtype:
+                handle = self._load(name)
+            elif keep:
+                nbytes = self.type(name).nbytes
+                handle = self._looked_up(name, lambda: self._load(name), nbytes)
+            else:
+                handle = self._known(name) or self._load(name)
             if keep:
                 self._handles[key] = handle
             return handle
@@ -94,14 +120,42 @@ class ParamStore:
         events.emit(events.ParameterLoaded(name, array.nbytes, seconds))
         return handle
 
-    def derive(self, name: str, transform: str, backend: str, compute: Callable[[], Any]) -> Any:
-        """The handle of a parameter derived from ``name``, computed once per transform."""
+    def derive(
+        self, name: str, transform: str, backend: str, compute: Callable[[], Any], nbytes: int
+    ) -> Any:
+        """The handle of a parameter derived from ``name``, computed once per transform.
+
+        ``transform`` stands for everything that it depends on but the values; it has ``nbytes``.
+        """
         key = derived(self.key(name), transform, backend)
         with self._lock:
             self._forget_lost()
             if key not in self._handles:
-                self._handles[key] = compute()
+                self._handles[key] = self._looked_up(transform, compute, nbytes)
             return self._handles[key]
+
+    def save_computed(self) -> None:
+        """Let later processes find what was computed since the last time."""
+        if self._computed is not None:
+            with self._lock:
+                self._computed.save()
+
+    def _looked_up(self, key: str, compute: Callable[[], Any], nbytes: int) -> Any:
+        """What an earlier process computed, else the result of ``compute``."""
+        found = self._known(key)
+        if found is not None:
+            return found
+        handle = compute()
+        if self._computed is not None:
+            backend, device = self.target.backend, self.target.device
+            self._computed.add(key, nbytes, lambda: backend.download(handle, device))
+        return handle
+
+    def _known(self, key: str) -> Any | None:
+        array = None if self._computed is None else self._computed.find(key)
+        if array is None:
+            return None
+        return self.target.backend.upload(array, self.target.device, borrow=True)
 
     def _forget_lost(self) -> None:
         """Give up what was on a device that was lost since: it is read again."""

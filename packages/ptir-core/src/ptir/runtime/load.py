@@ -28,9 +28,10 @@ from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
 from ptir.params.quantized import QuantizedSource, quantization, quantized_names, zero_point
 from ptir.params.source import BlockSource, ParamSource, RenamedSource, stored_formats
-from ptir.params.store import ParamStore
+from ptir.params.store import Computed, ParamStore
 from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
+from ptir.runtime.prepacked import prepacked
 from ptir.runtime.specs import resolve
 from ptir.runtime.tokenizer import CheckpointText, text_of
 from ptir.types import DType
@@ -76,7 +77,8 @@ def load_model(
     if fast:
         _refuse_fast(read.source)
     chosen = fast_policies(storage, quant, target) if fast else {}
-    store, bound = _bound(read.module, read.source, target, storage, quant)
+    kept = prepacked(checkpoint.files, target)
+    store, bound = _bound(read.module, read.source, target, storage, quant, kept)
     return Model(
         name=os.fspath(model),
         checkpoint=checkpoint,
@@ -126,23 +128,28 @@ def described(checkpoint: Checkpoint) -> Described:
 
 
 def _bound(
-    module: Any, source: ParamSource, target: Target, storage: DType, quant: str | None
+    module: Any,
+    source: ParamSource,
+    target: Target,
+    storage: DType,
+    quant: str | None,
+    kept: Computed | None,
 ) -> tuple[ParamStore, Any]:
     """The store and the module with its parameters.
 
     Weights are as they are, in words where they are stored in blocks, or quantized while they load.
     """
     if quant is not None:
-        return _quantized(module, source, target, storage, quant)
+        return _quantized(module, source, target, storage, quant, kept)
     forms = _packed_forms(module, source)
     if not forms or not isinstance(source, BlockSource):
-        store = ParamStore(source, target, storage)
+        store = ParamStore(source, target, storage, computed=kept)
         return store, module.bind(lambda name: parameter(store, name))
     from ptir.params.packed import PackedSource, part_name
     from ptir.params.parted import WORDS
 
     packed = PackedSource(source, forms)
-    parts = ParamStore(packed, target, storage, packed.keep_dtype)
+    parts = ParamStore(packed, target, storage, packed.keep_dtype, kept)
 
     def resolve(name: str) -> Tensor | QuantizedWeight:
         if name not in forms:
@@ -185,7 +192,12 @@ def _packed_forms(module: Any, source: ParamSource) -> dict[str, tuple[AffineFor
 
 
 def _quantized(
-    module: Any, source: ParamSource, target: Target, storage: DType, quant: str
+    module: Any,
+    source: ParamSource,
+    target: Target,
+    storage: DType,
+    quant: str,
+    kept: Computed | None,
 ) -> tuple[ParamStore, Any]:
     how, weights = quantization(quant), module.weights()
     stored = {format.name for format in stored_formats(source).values()}
@@ -195,7 +207,7 @@ def _quantized(
             " --quant out"
         )
     quantized = QuantizedSource(source, how, weights)
-    packed = ParamStore(quantized, target, storage, quantized.keep_dtype)
+    packed = ParamStore(quantized, target, storage, quantized.keep_dtype, kept)
 
     def resolve(name: str) -> Tensor | QuantizedWeight:
         if name not in weights:

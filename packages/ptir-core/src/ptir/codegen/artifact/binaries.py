@@ -15,9 +15,9 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from ptir import events
+from ptir.backend import disk_cache
+from ptir.backend.disk_cache import Damaged, DiskCache
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen.artifact import disk_cache
-from ptir.codegen.artifact.disk_cache import Damaged, DiskCache
 from ptir.codegen.weights import panels
 from ptir.switches import switched_on
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import sys
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
+from ptir.backend import disk_cache
+from ptir.backend.code_state import code_states
 from ptir.backend.contract import Options
+from ptir.backend.disk_cache import Damaged, DiskCache
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen.artifact import disk_cache
-from ptir.codegen.artifact.disk_cache import Damaged, DiskCache
 from ptir.codegen.planning.buffer_slot import BufferSlot
 from ptir.codegen.schedules.schedules import schedule_of
 from ptir.codegen.schedules.tuned_tiles import tiles_for
@@ -154,12 +150,12 @@ def cache_key(program: Program, device: KernelDevice, options: Options) -> str |
     if switched_on("PTIR_REBUILD_KERNELS"):
         return None
     types = (type(device), type(device.dialect))
-    code = [_state(name) for name in sorted({"ptir", *(_package(made) for made in types)})]
-    if None in code:
+    code = code_states(*types)
+    if code is None:
         return None
     return disk_cache.digest_key(
         f"{FORMAT}.{panels.VERSION}",
-        *(state for state in code if state is not None),
+        *code,
         *(f"{made.__module__}.{made.__qualname__}" for made in types),
         repr([(name, _settled(value)) for name, value in sorted(vars(device.dialect).items())]),
         repr((device.traits, device.partitioning)),
@@ -173,34 +169,3 @@ def cache_key(program: Program, device: KernelDevice, options: Options) -> str |
 def _settled(value: object) -> object:
     """A value whose text is the same in every process: sets have no order of their own."""
     return sorted(value) if isinstance(value, frozenset) else value
-
-
-def _package(made: type) -> str:
-    return made.__module__.partition(".")[0]
-
-
-@cache
-def _state(package: str) -> str | None:
-    """The sizes and times of change of a package's files: other code has another state.
-
-    None where the code is not in files. Taken once a process, whose code does not change.
-    """
-    origin = getattr(sys.modules[package], "__file__", None)
-    if origin is None or not os.path.exists(origin):
-        return None
-    path = Path(origin)
-    if path.name == "__init__.py":
-        files = sorted(_code_files(str(path.parent)))
-    else:
-        files = [(origin, path.stat())]
-    states = (repr((name, status.st_size, status.st_mtime_ns)) for name, status in files)
-    return disk_cache.digest_key(*states)
-
-
-def _code_files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(folder) as listing:
-        for entry in listing:
-            if entry.is_dir():
-                yield from _code_files(entry.path)
-            elif entry.name.endswith((".py", ".h", ".c")):
-                yield entry.path, entry.stat()

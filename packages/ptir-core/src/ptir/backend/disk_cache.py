@@ -80,8 +80,11 @@ class DiskCache:
     def write(self, key: str, entry: bytes, limit: int | None = None) -> None:
         """Store ``entry`` and make room for it; raises ``OSError``."""
         replace_file(self.path(key), self.magic + _checksum(entry) + entry)
-        limit = self.limit if limit is None else limit
-        grown = _grown.get(self.folder, limit) + len(entry)
+        self.make_room(len(entry), self.limit if limit is None else limit)
+
+    def make_room(self, added: int, limit: int) -> None:
+        """Look through the folder, where this process added enough since it did."""
+        grown = _grown.get(self.folder, limit) + added
         if grown > limit / DISK_FRACTION:
             self._evict(limit)
             grown = 0
