@@ -92,7 +92,7 @@ class Report:
         }
 
     def table(self) -> str:
-        """The totals as a Markdown table, then one line per failure."""
+        """The totals as a Markdown table, one line per failure, and the count as the last line."""
         lines = [
             f"{self.witness} ({self.source}) on {self.backend}",
             "",
@@ -105,4 +105,6 @@ class Report:
         lines += [f"FAILED {row.case}: {row.detail}" for row in self.failures]
         if self.incomplete:
             lines.append(f"INCOMPLETE: {self.incomplete}")
+        differ = self.attempted - self.passed
+        lines.append(f"\n{self.passed} of {self.attempted} attempted pass, {differ} do not")
         return "\n".join(lines)
