@@ -82,6 +82,13 @@ def _write_f32(path: Path) -> None:
     part.rename(path)
 
 
+def quantized_file(source: Path, target: Path, kind: str) -> Path:
+    """``source`` as llama.cpp's quantizer writes it in a type; what is there already is kept."""
+    if not target.exists():
+        _convert(source, target, f"LLAMA_FTYPE_MOSTLY_{kind}")
+    return target
+
+
 def _convert(source: Path, target: Path, kind: str) -> None:
     import llama_cpp
 

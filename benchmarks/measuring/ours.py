@@ -21,12 +21,14 @@ class Ours:
         fast: bool = False,
         positions: int = CONTEXT,
         cache_dtype: str = "f32",
+        model: str = "",
     ) -> None:
+        """``model`` is another than GPT-2 of random weights."""
         import ptir
 
         self.positions = positions
         self.model = ptir.load_model(
-            f"random:{preset_of(positions)}",
+            model or f"random:{preset_of(positions)}",
             backend=backend,
             dtype=dtype,
             quant=quant,
