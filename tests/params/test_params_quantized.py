@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ptir.errors import QuantizationError
+from ptir.params import parted
 from ptir.params.quantized import (
     QuantizedSource,
     quantization,
@@ -102,3 +103,18 @@ def test_words_and_scales_cost_one_reading_of_the_weight() -> None:
         found = quantized.read((both.words, both.scale)[which])
         np.testing.assert_array_equal(found, wanted[name][which])
     assert source.counters.loads == {"u": 1, "v": 3, "w": 1}
+
+
+@each_format
+@pytest.mark.parametrize("axis", [0, 1])
+def test_runs_of_outputs_on_several_threads_are_one_weight(
+    format: Any, axis: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parted, "_RUN", 3 * 64)  # three outputs, and one in the last run
+    shape = (64, 13) if axis == 0 else (13, 64)
+    source = QuantizedSource(ArraySource({"w": weight(*shape)}), format, {"w": axis})
+    wanted = round_to_nearest(weight(*shape), axis, format)
+    names = quantized_names("w", format)
+    for name, array in zip((names.words, names.scale), wanted, strict=True):
+        assert np.array_equal(source.read(name), array)
+        assert source.type(name).shape == array.shape

@@ -7,19 +7,14 @@ is stored wherever a format has fewer bits than words have.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
 from ptir.errors import CheckpointError
-from ptir.params.parted import WORDS, PartedSource
+from ptir.params.parted import WORDS, PartedSource, in_runs
 from ptir.params.quantized import resized
 from ptir.params.source import Array, BlockSource
 from ptir.types import U32, TensorType
 from ptir.weights.affine_form import SCALE, AffineForm, affine_arrays
 from ptir.weights.words import words_for
-
-_CHUNK: Final = 1 << 20
-"""Weights that a thread takes apart at a time."""
 
 
 class PackedSource(PartedSource):
@@ -46,15 +41,11 @@ class PackedSource(PartedSource):
         form, axis = self._forms[base]
         stored = self._stored.blocks(base)
         outputs, inputs = self._stored.type(base).shape[:: 1 if axis == 1 else -1]
-        step = max(1, _CHUNK // max(inputs, 1))
 
-        def run(first: int) -> dict[str, Array]:
-            some = {name: array[first : first + step] for name, array in stored.items()}
-            return affine_arrays(form, some)
+        def run(some: slice) -> dict[str, Array]:
+            return affine_arrays(form, {name: array[some] for name, array in stored.items()})
 
-        with ThreadPoolExecutor() as pool:
-            runs = list(pool.map(run, range(0, max(outputs, 1), step)))
-        found = {name: np.concatenate([one[name] for one in runs]) for name in runs[0]}
+        found = in_runs(outputs, inputs, run)
         self._stored.release(base)
         _check_scales(base, form, found)
         if axis == 0:

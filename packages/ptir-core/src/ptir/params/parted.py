@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeAlias
 
 from ptir.params.source import Array, Counters, ParamSource
 from ptir.types import TensorType
 
 WORDS = "words"
 """The part that holds nearly all of a weight's bytes."""
+
+_RUN: Final = 1 << 18
+"""Weights that a thread computes the parts of at a time."""
+
+_Arrays: TypeAlias = dict[str, Array]
+
+
+def in_runs(outputs: int, inputs: int, run: Callable[[slice], _Arrays]) -> _Arrays:
+    """The arrays that ``run`` gives for runs of outputs, on every core, one behind the other.
+
+    A run has a small part of a weight's ``outputs``, so that what it computes stays in caches.
+    """
+    import numpy as np
+
+    step = max(1, _RUN // max(inputs, 1))
+    places = [slice(first, first + step) for first in range(0, max(outputs, 1), step)]
+    if len(places) == 1:
+        return run(places[0])
+    with ThreadPoolExecutor(min(len(places), os.cpu_count() or 1)) as pool:
+        runs = list(pool.map(run, places))
+    return {name: np.concatenate([one[name] for one in runs]) for name in runs[0]}
 
 
 class PartedSource(ABC):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ptir.errors import QuantizationError, unknown_name
-from ptir.params.parted import WORDS, PartedSource
+from ptir.params.parted import WORDS, PartedSource, in_runs
 from ptir.params.source import Array, ParamSource
 from ptir.types import BF16, U32, TensorType
 from ptir.weights import FORMATS, QUANTIZERS, WeightFormat
@@ -74,8 +74,17 @@ class QuantizedSource(PartedSource):
 
     def parts_of(self, base: str) -> dict[str, Array]:
         """Words and scales of a weight, rounded."""
-        words, scale = round_to_nearest(self._source.read(base), self._axes[base], self._format)
-        return {WORDS: words, "scale": scale}
+        import numpy as np
+
+        axis = self._axes[base]
+        rows = np.moveaxis(self._source.read(base), axis, -1)
+
+        def run(some: slice) -> dict[str, Array]:
+            words, scale = round_to_nearest(rows[some], -1, self._format)
+            return {WORDS: words, "scale": scale}
+
+        found = in_runs(len(rows), rows.size // max(len(rows), 1), run)
+        return {n: np.ascontiguousarray(np.moveaxis(part, -1, axis)) for n, part in found.items()}
 
 
 def resized(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
