@@ -201,3 +201,20 @@ def test_nothing_heavy_is_imported_by(program: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+UNUSED = ("ptir.stores", "ptir.checkpoint.gguf", "ptir.checkpoint.quantized")
+FIRST_TOKEN = (
+    "import sys\n"
+    "from ptir.cli.main import main\n"
+    "assert not main(['run', 'demo', '-p', 'I', '-n', '1', '--temp', '0', '--backend', 'ref'])\n"
+    f"print('UNUSED', [name for name in {UNUSED} if name in sys.modules])"
+)
+
+
+def test_a_folder_is_opened_without_what_other_models_need() -> None:
+    """Every process waits for what is imported before its first token."""
+    command = [sys.executable, "-W", "error", "-c", FIRST_TOKEN]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "UNUSED []"

@@ -14,7 +14,6 @@ from ptir.errors import CheckpointError, UsageError, nearest
 from ptir.models import ModelDefinition
 from ptir.models.table import preset, presets
 from ptir.params.source import RandomSource
-from ptir.stores import STORES, found_models, named
 from ptir.types import TensorType
 
 DEMO: Final = "demo"
@@ -49,6 +48,8 @@ def located(spec: str) -> Path:
     path = Path(spec).expanduser()
     if path.exists():
         return path
+    from ptir.stores import STORES, found_models, named  # most models are found without them
+
     models = found_models()
     found = named(spec, models)
     if found is not None:
