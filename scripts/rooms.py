@@ -31,7 +31,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "[partition.md](partition.md)",
         "codegen": "programs to fused kernels, lowered to what a language has, planned and "
         "replayed; see [codegen.md](codegen.md)",
-        "capture": "lazy tensors, `jit`, `capture`, plans",
+        "capture": "lazy tensors, `jit`, `capture`, plans, optimized programs on disk",
         "functional": "functions on tensors; composites and their implementations",
         "nn": "layers: declared parameters and one functional each",
         "models": "one architecture per file, by `model_type`",

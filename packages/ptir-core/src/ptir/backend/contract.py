@@ -278,6 +278,14 @@ class Backend(ABC):
         """
         return 0
 
+    def cache_identity(self, device: Device) -> str | None:
+        """A text that differs where passes make other programs or compute other weights.
+
+        That is, where the code, the device, or what was measured on it differs. With it, optimized
+        programs are kept on disk; None: they are not.
+        """
+        return None
+
     def memory_stats(self, device: Device) -> MemoryStats | None:
         """Bytes live and peak on ``device``, or None when the backend cannot tell."""
         return None

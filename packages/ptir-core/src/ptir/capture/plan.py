@@ -16,6 +16,7 @@ from typing import Final
 
 from ptir import events
 from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, repeat_by_runs
+from ptir.capture.optimized import optimized
 from ptir.errors import VerifyError
 from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block, Port, Program
@@ -23,7 +24,7 @@ from ptir.ops.implementations import Overrides, active_overrides
 from ptir.ops.verify import verify
 from ptir.params.store import ParamStore
 from ptir.passes.context import Derivation, PassContext
-from ptir.passes.pipeline import optimize, pipeline_key
+from ptir.passes.pipeline import pipeline_key
 from ptir.switches import switched_on
 
 CAPACITY: Final = 1024
@@ -205,16 +206,16 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
     context = PassContext(
         target.backend, target.device, overrides, check_indices=options.check_indices
     )
-    optimized = optimize(program, context)
+    made = optimized(program, context)
     with located(UNKNOWN):
-        executable = target.backend.compile(optimized, target.device, options)
+        executable = target.backend.compile(made, target.device, options)
     if events.listening():
         seconds = time.perf_counter() - began
         backend, device = target.backend.name, target.device.name
-        events.emit(events.ProgramCompiled(program, optimized, backend, device, seconds))
+        events.emit(events.ProgramCompiled(program, made, backend, device, seconds))
     derived = dict(context.derived)
     incarnation = target.backend.incarnation(target.device)
-    return Plan(program, optimized, executable, target, derived, options.donated, incarnation)
+    return Plan(program, made, executable, target, derived, options.donated, incarnation)
 
 
 def _check_order(program: Program) -> None:

@@ -26,6 +26,7 @@ class Kind:
 def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
     from ptir.backend.verdicts import verdicts_file
+    from ptir.capture.optimized import PROGRAMS
     from ptir.codegen.artifact import binaries, record
     from ptir.codegen.schedules import tuned_tiles
     from ptir.passes.benchmark import tuning_records_file
@@ -40,6 +41,7 @@ def kinds() -> tuple[Kind, ...]:
             "kernels", "built kernels by device", binaries.BINARIES.files, binaries.BINARIES.limit
         ),
         Kind("recipes", "compiled programs", record.ARTIFACTS.files, record.ARTIFACTS.limit),
+        Kind("programs", "optimized programs", PROGRAMS.files, PROGRAMS.limit),
         Kind("weights", "weights as kernels read them", WEIGHTS.files, WEIGHTS.limit),
         Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned_tiles.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),

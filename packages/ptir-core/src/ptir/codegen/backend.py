@@ -26,6 +26,7 @@ from ptir.backend.contract import (
     RunStats,
 )
 from ptir.backend.control import CONTROL
+from ptir.backend.disk_cache import digest_key
 from ptir.backend.explanation import Explanation
 from ptir.backend.interpreter import check_instruction
 from ptir.backend.kernel import KernelDevice, Memory
@@ -127,6 +128,11 @@ class KernelBackend(Backend):
         """Weights of contractions go into panels, and what is too large into parts."""
         packed, derived = pack(program, self.opened(device).device.traits.aligned_allocation_bytes)
         return settled(packed), derived
+
+    def cache_identity(self, device: Device) -> str | None:
+        """What compiling looks at besides the program."""
+        found = record.device_state(self.opened(device).device)
+        return None if found is None else digest_key(*found)
 
     def compile(self, program: Program, device: Device, options: Options) -> Executable:
         """Fuse, write, build and plan ``program``; raises ``VerifyError`` or ``CompileError``."""

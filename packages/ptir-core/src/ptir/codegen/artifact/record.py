@@ -146,23 +146,30 @@ def store(key: str, artifact: Artifact) -> None:
 
 def cache_key(program: Program, device: KernelDevice, options: Options) -> str | None:
     """The key of an artifact, or None where none may be loaded or the code's state is unknown."""
-    block = program.main
-    if switched_on("PTIR_REBUILD_KERNELS"):
+    state = None if switched_on("PTIR_REBUILD_KERNELS") else device_state(device)
+    if state is None:
         return None
+    return disk_cache.digest_key(
+        *state,
+        repr((sorted(options.donated), options.aliases, options.check_indices)),
+        repr([port.kind for port in program.ports]),
+        program.main.digest.hex(),
+    )
+
+
+def device_state(device: KernelDevice) -> tuple[str, ...] | None:
+    """What compiling looks at besides a program and options; None where the code is unknown."""
     types = (type(device), type(device.dialect))
     code = code_states(*types)
     if code is None:
         return None
-    return disk_cache.digest_key(
+    return (
         f"{FORMAT}.{panels.VERSION}",
         *code,
         *(f"{made.__module__}.{made.__qualname__}" for made in types),
         repr([(name, _settled(value)) for name, value in sorted(vars(device.dialect).items())]),
         repr((device.traits, device.partitioning)),
         repr((tiles_for(device), schedule_of(device))),
-        repr((sorted(options.donated), options.aliases, options.check_indices)),
-        repr([port.kind for port in program.ports]),
-        block.digest.hex(),
     )
 
 
