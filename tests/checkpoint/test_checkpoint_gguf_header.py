@@ -11,6 +11,7 @@ from pathlib import Path
 import gguf as witness
 import numpy as np
 import pytest
+
 from gguf_bytes import (
     ARRAY,
     BOOL,
@@ -30,7 +31,6 @@ from gguf_bytes import (
     u64,
     whole,
 )
-
 from ptir.checkpoint.gguf import READABLE, TYPES, GgufFile, Strings
 from ptir.checkpoint.gguf.header import VERSIONS
 from ptir.checkpoint.gguf.tensor_types import REMOVED

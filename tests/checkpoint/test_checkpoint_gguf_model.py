@@ -12,6 +12,7 @@ import gguf
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
+
 from gguf_bytes import (
     ARRAY,
     F32,
@@ -26,7 +27,6 @@ from gguf_bytes import (
 from gguf_bytes import (
     gguf as raw_file,
 )
-
 from gguf_models import kind_of_matrices, write
 from ptir.checkpoint import Checkpoint, DescribedTokenizer, open_checkpoint
 from ptir.checkpoint.gguf import LAYOUTS, GgufFile

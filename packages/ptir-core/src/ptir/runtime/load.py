@@ -76,7 +76,8 @@ def load_model(
     if fast:
         _refuse_fast(read.source)
     chosen = fast_policies(storage, quant, target) if fast else {}
-    store, bound = _bound(read.module, read.source, target, storage, quant)
+    where = str(checkpoint.path)
+    store, bound = _bound(read.module, read.source, target, storage, quant, where)
     return Model(
         name=os.fspath(model),
         checkpoint=checkpoint,
@@ -126,9 +127,14 @@ def described(checkpoint: Checkpoint) -> Described:
 
 
 def _bound(
-    module: Any, source: ParamSource, target: Target, storage: DType, quant: str | None
+    module: Any,
+    source: ParamSource,
+    target: Target,
+    storage: DType,
+    quant: str | None,
+    where: str,
 ) -> tuple[ParamStore, Any]:
-    """The store and the module with its parameters.
+    """The store and the module with its parameters; errors of weights begin with ``where``.
 
     Weights are as they are, in words where they are stored in blocks, or quantized while they load.
     """
@@ -141,7 +147,7 @@ def _bound(
     from ptir.params.packed import PackedSource, part_name
     from ptir.params.parted import WORDS
 
-    packed = PackedSource(source, forms)
+    packed = PackedSource(source, forms, where)
     parts = ParamStore(packed, target, storage, packed.keep_dtype)
 
     def resolve(name: str) -> Tensor | QuantizedWeight:
