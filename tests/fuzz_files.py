@@ -108,6 +108,8 @@ def run(kind: str, count: int, seed: int, first: int, jobs: int, timeout: float)
                 print(f"{ended}\n  again: python tests/fuzz_files.py {again}", flush=True)
                 ended = "fault"
             ends[ended] += 1
+            if ends.total() % 1000 == 0:
+                print(f"{kind}: {ends.total()} of {count}", file=sys.stderr, flush=True)
     return ends
 
 
