@@ -25,7 +25,18 @@ NUMBERS = (*AWKWARD, -1, -2, 4, 5, 6, 9, 12, 16, 17, 24, 33, 48, 96, 97, 100, 12
 FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-45, 1e-8, 0.5, 2.0, 1e4, 1e30, 3e38, 1e308)
 FLOATS += (float("inf"), float("-inf"), float("nan"))
 KINDS = tuple(range(13))
-WORDS = (b"", b" ", b"\0", b"\xff", b"\xc3", b"\xed\xa0\x80", b"a" * 70, b"a" * 70_000, b"_\n{%")
+WORDS = (
+    b"",
+    b" ",
+    b"\0",
+    b"\xff",
+    b"\xc3",
+    b"\xed\xa0\x80",
+    b"a" * 70,
+    b"a" * 4000,
+    b"ab" * 300_000,
+    b"_\n{%",
+)
 NAMED = tuple(
     one.encode()
     for one in (*MODELS, *REFUSED, *LAYOUTS, *(name for row in ROWS for name in row.names))

@@ -36,7 +36,7 @@ ADDRESSES = 1 << 30
 """Bytes that a process may map beyond what it had before its first model."""
 LONGEST = 1200
 """Letters of a message beside the file's name."""
-TEXT = "the an A é 12"
+TEXT = "the an A é 12 new 3"
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
