@@ -6,7 +6,6 @@ All of them: ``python tests/fuzz_files.py`` (a stage of ``make prove``).
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +18,8 @@ import fuzz_files
 from hostile import folder_mutations, judging
 from hostile.judging import Fault, judged
 from hostile.models import RECIPES, Files
-from hostile.watched import Work, watched
+from hostile.planted import planted
+from hostile.watched import watched
 from ptir.errors import CheckpointError, UsageError
 
 SLICE = int(os.environ.get("PTIR_SLICE", "0"))
@@ -105,22 +105,9 @@ def test_what_no_file_may_bring_about_is_a_fault(
         judged(tmp_path / "m.gguf")
 
 
-def planted(hang: int, crash: int) -> Work:
-    """Numbers at which a process hangs or dies."""
-
-    def work(number: int) -> str:
-        if number == crash:
-            os.abort()
-        if number == hang:
-            time.sleep(600)
-        return f"did {number}"
-
-    return work
-
-
 def test_a_crash_and_a_hang_cost_one_model_each() -> None:
     found = dict(watched(planted, (3, 1), range(5), jobs=1, timeout=0.5))
-    assert found.pop(1).startswith("crash: exit code -6 SIGABRT")
+    assert found.pop(1).startswith("crash: SIGABRT")
     assert found.pop(3) == "hang: no answer within 0.5 s"
     assert found == {number: f"did {number}" for number in (0, 2, 4)}
 
@@ -128,7 +115,7 @@ def test_a_crash_and_a_hang_cost_one_model_each() -> None:
 def test_a_fault_is_counted_and_says_how_to_meet_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ends = [(7, "ran"), (8, "refused (inspect)"), (9, "crash: exit code -11 SIGSEGV")]
+    ends = [(7, "ran"), (8, "refused (inspect)"), (9, "crash: SIGSEGV")]
     monkeypatch.setattr(fuzz_files, "watched", lambda *given, **how: iter(ends))
     monkeypatch.setattr(fuzz_files, "KINDS", {"any": fuzz_files.Kind(lambda folder: {}, None)})
     counted = fuzz_files.run("any", 3, 2, 7, jobs=1, timeout=1.0)

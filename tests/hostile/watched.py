@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
-
-from ptir_testsuite.running.workers import signal_of
 
 BATCH = 250
 """Pieces of a process, after which a fresh one takes over: nothing adds up for long."""
@@ -78,12 +77,17 @@ def _answers(worker: _Worker, ready: bool, timeout: float) -> Iterator[tuple[int
             if not worker.started:
                 raise RuntimeError(f"a process ended with {code} before its first piece") from None
             if worker.left:
-                yield worker.left.popleft(), f"crash: exit code {code} {signal_of(code)}"
+                yield worker.left.popleft(), f"crash: {_cause(code)}"
         return
     if time.monotonic() - worker.heard > (timeout if worker.started else START):
         worker.gone = True
         worker.process.kill()
         yield worker.left.popleft(), f"hang: no answer within {timeout:g} s"
+
+
+def _cause(code: int) -> str:
+    """An exit code, or the signal that it stands for."""
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def _started(make: Callable[..., Work], arguments: Sequence[Any], numbers: list[int]) -> _Worker:
