@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import resource
 import traceback
 import warnings
@@ -131,6 +132,26 @@ def _ran(path: Path) -> None:
     model.generate(prompt, max_tokens=1, temperature=0.0)
 
 
+def _cut(path: Path) -> None:
+    """A model whose files are cut while it is open: nothing of them is read any more."""
+    checkpoint = open_checkpoint(path)
+    for file in checkpoint.files:
+        os.truncate(file, file.stat().st_size // 2)
+    for name in checkpoint.source.names():
+        _refused(path, lambda name=name: checkpoint.source.read(name))
+    if isinstance(checkpoint.tokenizer, DescribedTokenizer):
+        _refused(path, checkpoint.tokenizer.vocabulary.plain)
+
+
+def _refused(path: Path, read: Callable[[], object]) -> None:
+    try:
+        read()
+    except CheckpointError as error:
+        _check_told(path, "cut", error)
+    else:
+        raise Fault("cut: something was read of a file that was cut since it was opened")
+
+
 def _loaded(path: Path) -> Model:
     return ptir.load_model(path, backend=REF)
 
@@ -141,6 +162,7 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "text": _told,
     "read": _read,
     "run": _ran,
+    "cut": _cut,
 }
 """What is done with a model, in this order; a refusal ends it."""
 

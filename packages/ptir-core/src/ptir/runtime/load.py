@@ -70,7 +70,7 @@ def load_model(
     plugins.ensure_installed()
     checkpoint = resolve(os.fspath(model), seed=seed)
     storage, cached = _storage(dtype, "storage"), _storage(cache_dtype, "cache")
-    with _errors_name(checkpoint.path):
+    with errors_name(checkpoint.path):
         read = described(checkpoint)
     target = default_target(backend)
     if fast:
@@ -220,7 +220,7 @@ def _storage(name: str, what: str) -> DType:
 
 
 @contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
+def errors_name(path: Path) -> Iterator[None]:
     """A checkpoint's errors open with where it lies."""
     try:
         yield
