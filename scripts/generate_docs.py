@@ -1,4 +1,4 @@
-"""Writes what is generated of docs/: ops, functionals, errors, accuracy, and the tables of rooms.
+"""Writes what is generated of docs/: ops, functionals, errors, accuracy, weight formats, rooms.
 
 Run `python scripts/generate_docs.py` after adding an op, error or room; a test fails until then.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import rooms
+import weight_formats
 
 from ptir import capture, errors, functional
 from ptir.ir.attributes import Attributes, Literal
@@ -268,6 +269,7 @@ def pages() -> dict[str, str]:
         "reference/functionals.md": functionals_page(),
         "reference/errors.md": errors_page(),
         "reference/accuracy.md": accuracy_page(),
+        "reference/weight-formats.md": weight_formats.page(NOTE.format(table="records")),
         "internals/layout.md": layout_page(),
     }
 

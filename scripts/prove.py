@@ -52,8 +52,11 @@ ALL: Final = (".", ":!docs/results")
 """Whatever is kept in the repository but what the proof itself writes."""
 CODE: Final = ("packages", "requirements")
 """What a conformance run reads."""
+TESTS: Final = (*CODE, "tests")
+"""What a command of the tests reads."""
 
 SUITE: Final = ("-m", "ptir_testsuite")
+FILES: Final = ("tests/fuzz_files.py", "--kind")
 WITNESS: Final = ("-m", "ptir_testsuite.witnesses")
 PYTEST: Final = ("-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
 
@@ -121,6 +124,9 @@ STAGES: Final = {
     "fuzz-text": Stage(
         30, (*SUITE, "fuzz-text", "--count", "20000", "--jobs", "2"), ONCE, reads=CODE
     ),
+    "fuzz-gguf": Stage(20, (*FILES, "gguf", "--count", "100000", "--jobs", "2"), reads=TESTS),
+    "fuzz-folder": Stage(5, (*FILES, "folder", "--count", "20000", "--jobs", "2"), reads=TESTS),
+    "blocks": Stage(10, ("tests/fuzz_blocks.py", "--jobs", "2"), reads=TESTS),
     "umath": Stage(3, (*WITNESS, "umath", "--backend", "c"), reads=CODE),
     "onnx": Stage(5, (*WITNESS, "onnx", "--backend", "c"), reads=CODE),
 }

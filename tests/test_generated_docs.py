@@ -9,7 +9,8 @@ from types import ModuleType
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-REFERENCE = tuple(f"reference/{name}.md" for name in ("ops", "functionals", "errors", "accuracy"))
+NAMES = ("ops", "functionals", "errors", "accuracy", "weight-formats")
+REFERENCE = tuple(f"reference/{name}.md" for name in NAMES)
 PAGES = (*REFERENCE, "internals/layout.md")
 
 

@@ -12,6 +12,7 @@ import gguf
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
+
 from gguf_bytes import (
     ARRAY,
     F32,
@@ -26,7 +27,6 @@ from gguf_bytes import (
 from gguf_bytes import (
     gguf as raw_file,
 )
-
 from gguf_models import kind_of_matrices, write
 from ptir.checkpoint import Checkpoint, DescribedTokenizer, open_checkpoint
 from ptir.checkpoint.gguf import LAYOUTS, GgufFile
@@ -147,6 +147,7 @@ FOREIGN: dict[str, tuple[list[bytes], str]] = {
         "is an importance matrix, which quantiz",
     ),
     "type": ([pair("general.type", STRING, "soup")], "key 'general.type': 'soup'; only a 'model'"),
+    "no text": ([pair("general.type", ARRAY, items(F32, ()))], r"key 'general.type': array\(\[\]"),
     "no architecture": ([], "key 'general.architecture' is missing: .*; gpt2, llama, qwen2 can be"),
     "architecture's type": (
         [pair("general.architecture", U32, 3)],
@@ -258,7 +259,7 @@ def test_the_tokenizer_and_the_ends_of_texts_come_from_the_metadata(tmp_path: Pa
         writer.add_eot_token_id(2)
         writer.add_chat_template("{{ x }}")
 
-    checkpoint = small_checkpoint()
+    checkpoint = small_checkpoint(vocab_size=3)
     found = open_checkpoint(write(tmp_path / "m.gguf", checkpoint, vocabulary=vocabulary).path)
     assert (found.config["bos_token_id"], found.config["eos_token_id"]) == (0, [1, 2])
     assert found.tokenizer_config == {"chat_template": "{{ x }}"}
@@ -268,6 +269,19 @@ def test_the_tokenizer_and_the_ends_of_texts_come_from_the_metadata(tmp_path: Pa
     (tmp_path / "tokenizer.json").write_text("{}")
     again = open_checkpoint(tmp_path / "m.gguf").tokenizer
     assert isinstance(again, DescribedTokenizer) and again.beside == "{}"
+
+
+@pytest.mark.parametrize("count", [96, 98])
+def test_a_vocabulary_has_a_token_for_each_row_of_the_embedding(tmp_path: Path, count: int) -> None:
+    def vocabulary(writer: gguf.GGUFWriter) -> None:
+        writer.add_token_list([f"t{number}" for number in range(count)])
+
+    written = write(tmp_path / "m.gguf", llama(tmp_path), vocabulary=vocabulary)
+    message = (
+        f"^{written.path}: key 'tokenizer.ggml.tokens': {count} tokens, and tensor 'token_embd"
+    )
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(written.path)
 
 
 def test_stored_formats_are_those_of_the_file(tmp_path: Path) -> None:

@@ -215,8 +215,24 @@ def test_a_weight_is_not_stored_twice(tmp_path: Path) -> None:
 def test_a_model_does_not_take_scales_without_range(tmp_path: Path) -> None:
     folder = write(tmp_path, CASES["awq"])
     folder.tensors[f"{MODULE}.scales"][0, 0] = np.inf
-    with pytest.raises(CheckpointError, match="NaN or infinite"):
+    with pytest.raises(CheckpointError, match=f"^{folder.path}: .*NaN or infinite"):
         ptir.load_model(folder.rewrite().path, backend=REF).forward([1, 2])
+
+
+@pytest.mark.parametrize("name", ["bnb-nf4", "bnb-nf4-long"])
+def test_a_codebook_of_whole_numbers_makes_no_words_of_blocks_that_go_over_rows(
+    tmp_path: Path, name: str
+) -> None:
+    folder = write(tmp_path, CASES[name])
+    for tensor in (n for n in folder.tensors if n.endswith("quant_map")):
+        folder.tensors[tensor] = np.arange(16, dtype=np.float32) - 8
+    path = folder.rewrite().path
+    source = open_checkpoint(path).source
+    (format,) = {source.format(n).name for n in source.names() if source.format(n)}
+    assert (
+        format.startswith("bnb-nf4-b")
+        and np.isfinite(ptir.load_model(path, backend=REF).forward([1, 2])).all()
+    )
 
 
 def test_every_method_has_a_case() -> None:

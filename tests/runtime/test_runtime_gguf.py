@@ -216,7 +216,7 @@ def test_a_first_part_may_hold_nothing_but_metadata(tmp_path: Path) -> None:
     checkpoint = llama(tmp_path)
 
     def vocabulary(writer: gguf.GGUFWriter) -> None:
-        writer.add_token_list(["a", "b"])
+        writer.add_token_list([f"t{number}" for number in range(97)])
 
     write(tmp_path / "m.gguf", checkpoint, parts=12, bare=True, vocabulary=vocabulary)
     (first, *rest) = sorted(tmp_path.glob("m-*.gguf"))

@@ -216,6 +216,7 @@ DAMAGED: list[tuple[dict[str, Any], str]] = [
     (plain("b", tokens=["a", 3]), r"tokens\[1\]: 3 must be text"),
     (plain("b", tokens=["a", b"\xc3"]), r"tokens\[1\]: b'\\xc3' is not UTF-8 text"),
     (plain("b", tokens=["a", "\udc80"]), r"tokens\[1\]: '\\udc80' is not UTF-8 text"),
+    (plain("b" * 5000), r"tokens\[1\]: 'bbb.*' has 5000 characters; at most 4096 may be"),
     (plain("b", "a"), r"tokens: 'a' is token 0 and token 2; tokens must be unique"),
     (plain("b", token_type=[1]), r"token_type has 1 values for 2 tokens of tokenizer.ggml.tokens"),
     (plain("b", token_type=[1, 9]), r"token_type\[1\]: 9 is no type of tokens; they are 0 to 6"),

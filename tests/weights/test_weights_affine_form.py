@@ -108,7 +108,7 @@ class Blocks:
 def q8_0(scale: float) -> PackedSource:
     block = np.concatenate([np.float16([scale]).view(np.uint8), np.arange(32, dtype=np.uint8)])
     form = form_of("Q8_0")
-    return PackedSource(Blocks(form.format, block[None], 32), {"w": (form, 1)})
+    return PackedSource(Blocks(form.format, block[None], 32), {"w": (form, 1)}, "m.gguf")
 
 
 def test_parts_are_computed_once_and_have_the_types_that_were_announced() -> None:
@@ -126,7 +126,10 @@ def test_parts_are_computed_once_and_have_the_types_that_were_announced() -> Non
 @pytest.mark.parametrize(
     ("scale", "message"),
     [
-        (np.nan, "'w': a scale of its Q8_0 blocks is NaN or infinite; the file is damaged"),
+        (
+            np.nan,
+            "^m.gguf: 'w': a scale of its Q8_0 blocks is NaN or infinite; the file is damaged",
+        ),
         (np.inf, "'w': a scale of its Q8_0 blocks is NaN or infinite"),
         (-512.0, "'w': a scale of its Q8_0 blocks is 512; at most 511.75 can be computed with"),
     ],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ptir.checkpoint import foreign
 from ptir.checkpoint.config import QUANTIZED
-from ptir.checkpoint.json_text import parse_json_object, read_json_object, read_text
+from ptir.checkpoint.json_text import parse_settings, read_json_object, read_text
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
 from ptir.errors import CheckpointError, short
 from ptir.params.source import ParamSource
@@ -154,7 +154,7 @@ def _open_file(path: Path) -> Checkpoint:
 
 
 def _from_metadata(path: Path, metadata: Mapping[str, str], key: str) -> Mapping[str, Any]:
-    return MappingProxyType(parse_json_object(metadata.get(key, "{}"), f"{path}: metadata {key!r}"))
+    return MappingProxyType(parse_settings(metadata.get(key, "{}"), f"{path}: metadata {key!r}"))
 
 
 def _optional_json(path: Path) -> dict[str, Any]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ptir.errors import CheckpointError
+
+MOST_NESTED: Final = 100
+"""Levels of objects and lists in a file of settings."""
 
 
 def parse_json_object(text: str | bytes, what: str) -> dict[str, Any]:
@@ -26,9 +29,21 @@ def parse_json_object(text: str | bytes, what: str) -> dict[str, Any]:
     return value
 
 
+def parse_settings(text: str, what: str) -> dict[str, Any]:
+    """Like ``parse_json_object``, and nested as little as settings are: they are printed again."""
+    found = parse_json_object(text, what)
+    level: list[Any] = [found]
+    for _ in range(MOST_NESTED):
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [one for values in inner for one in values if isinstance(one, dict | list)]
+    if level:
+        raise CheckpointError(f"{what} is nested too deeply: more than {MOST_NESTED} levels")
+    return found
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; raises ``CheckpointError``."""
-    return parse_json_object(read_text(path), str(path))
+    """The settings in a JSON file; raises ``CheckpointError``."""
+    return parse_settings(read_text(path), str(path))
 
 
 def read_text(path: Path) -> str:

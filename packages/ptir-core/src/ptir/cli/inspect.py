@@ -26,6 +26,7 @@ def command(common: CommonOptions, model: str, tensors: bool) -> None:
     """Show what MODEL holds: architecture, parameters, dtypes, tokenizer."""
     from ptir.checkpoint import normalize_config
     from ptir.params import SizedSource, stored_formats
+    from ptir.runtime.load import errors_name
     from ptir.runtime.specs import resolve
 
     checkpoint = resolve(model, seed=common.seed or 0)
@@ -36,7 +37,8 @@ def command(common: CommonOptions, model: str, tensors: bool) -> None:
     sizes = {n: _nbytes(t, formats.get(n)) for n, t in types.items()}
     if isinstance(source, SizedSource):
         sizes = {name: source.stored_bytes(name) for name in types}
-    config = normalize_config(checkpoint.config)
+    with errors_name(checkpoint.path):
+        config = normalize_config(checkpoint.config)
     summary: dict[str, Any] = {
         "model_type": config.get("model_type"),
         "parameters": sum(t.size for t in types.values()),

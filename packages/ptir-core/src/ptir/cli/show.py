@@ -6,6 +6,7 @@ stdout carries only a command's result. rich is imported when the first table is
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import textwrap
@@ -59,8 +60,20 @@ def _console(err: bool) -> Console:
 
 
 def value(result: Any) -> None:
-    """Print ``result`` as one JSON value."""
-    click.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
+    """Print ``result`` as one JSON value; numbers that JSON has not are texts, such as "NaN"."""
+    told = _as_json(result)
+    click.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _as_json(result: Any) -> Any:
+    """The same with texts for infinities and NaN, as configurations of some models hold them."""
+    if isinstance(result, dict):
+        return {key: _as_json(one) for key, one in result.items()}
+    if isinstance(result, list | tuple):
+        return [_as_json(one) for one in result]
+    if isinstance(result, float) and not math.isfinite(result):
+        return json.dumps(result)
+    return result
 
 
 def text(result: str) -> None:

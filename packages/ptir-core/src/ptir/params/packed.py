@@ -20,12 +20,15 @@ from ptir.weights.words import words_for
 class PackedSource(PartedSource):
     """Another source's parameters, and the parts of weights that it stores in blocks.
 
-    ``forms`` maps these to their form and the axis of their inputs. Raises ``CheckpointError``
-    when scales are read that are no numbers, or too large for what is computed with them.
+    ``forms`` maps these to their form and the axis of their inputs. Raises ``CheckpointError``,
+    which begins with ``where`` the weights lie, when scales are read that are no numbers, or too
+    large for what is computed with them.
     """
 
-    def __init__(self, source: BlockSource, forms: Mapping[str, tuple[AffineForm, int]]) -> None:
-        self._stored, self._forms = source, dict(forms)
+    def __init__(
+        self, source: BlockSource, forms: Mapping[str, tuple[AffineForm, int]], where: str
+    ) -> None:
+        self._stored, self._forms, self._where = source, dict(forms), where
         super().__init__(
             source,
             {
@@ -47,7 +50,7 @@ class PackedSource(PartedSource):
 
         found = in_runs(outputs, inputs, run)
         self._stored.release(base)
-        _check_scales(base, form, found)
+        _check_scales(f"{self._where}: {base!r}", form, found)
         if axis == 0:
             found = {name: np.ascontiguousarray(array.T) for name, array in found.items()}
         return found
@@ -68,14 +71,14 @@ def _parts(
         yield part, (part_name(name, form, part), TensorType(dtype, shared))
 
 
-def _check_scales(base: str, form: AffineForm, arrays: Mapping[str, Array]) -> None:
+def _check_scales(what: str, form: AffineForm, arrays: Mapping[str, Array]) -> None:
     """Scales must be finite, and so must be what is computed with them."""
     import numpy as np
 
     for name in form.parts:
         if not np.isfinite(arrays[name].astype(np.float32)).all():
             raise CheckpointError(
-                f"{base!r}: a {name.replace('_', ' ')} of its {form.format.name} blocks is NaN or"
+                f"{what}: a {name.replace('_', ' ')} of its {form.format.name} blocks is NaN or"
                 " infinite; the file is damaged: fetch it again"
             )
     if form.scale.super_block:
@@ -83,6 +86,6 @@ def _check_scales(base: str, form: AffineForm, arrays: Mapping[str, Array]) -> N
     largest = float(np.abs(arrays[SCALE].astype(np.float32)).max(initial=0.0))
     if largest > form.largest_scale:
         raise CheckpointError(
-            f"{base!r}: a scale of its {form.format.name} blocks is {largest:g}; at most"
+            f"{what}: a scale of its {form.format.name} blocks is {largest:g}; at most"
             f" {form.largest_scale:g} can be computed with: fetch another quantization of the model"
         )

@@ -71,14 +71,14 @@ def load_model(
     plugins.ensure_installed()
     checkpoint = resolve(os.fspath(model), seed=seed)
     storage, cached = _storage(dtype, "storage"), _storage(cache_dtype, "cache")
-    with _errors_name(checkpoint.path):
+    with errors_name(checkpoint.path):
         read = described(checkpoint)
     target = default_target(backend)
     if fast:
         _refuse_fast(read.source)
     chosen = fast_policies(storage, quant, target) if fast else {}
-    kept = prepacked(checkpoint.files, target)
-    store, bound = _bound(read.module, read.source, target, storage, quant, kept)
+    kept, where = prepacked(checkpoint.files, target), str(checkpoint.path)
+    store, bound = _bound(read.module, read.source, target, storage, quant, kept, where)
     return Model(
         name=os.fspath(model),
         checkpoint=checkpoint,
@@ -134,8 +134,9 @@ def _bound(
     storage: DType,
     quant: str | None,
     kept: Computed | None,
+    where: str,
 ) -> tuple[ParamStore, Any]:
-    """The store and the module with its parameters.
+    """The store and the module with its parameters; errors of weights begin with ``where``.
 
     Weights are as they are, in words where they are stored in blocks, or quantized while they load.
     """
@@ -148,7 +149,7 @@ def _bound(
     from ptir.params.packed import PackedSource, part_name
     from ptir.params.parted import WORDS
 
-    packed = PackedSource(source, forms)
+    packed = PackedSource(source, forms, where)
     parts = ParamStore(packed, target, storage, packed.keep_dtype, kept)
 
     def resolve(name: str) -> Tensor | QuantizedWeight:
@@ -226,7 +227,7 @@ def _storage(name: str, what: str) -> DType:
 
 
 @contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
+def errors_name(path: Path) -> Iterator[None]:
     """A checkpoint's errors open with where it lies."""
     try:
         yield

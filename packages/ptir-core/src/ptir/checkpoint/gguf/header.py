@@ -25,7 +25,8 @@ SIGNATURE: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
 HEADER_BYTES: Final = 24
 MAX_KEYS: Final = 1 << 16
-MAX_TENSORS: Final = 1 << 18
+MAX_TENSORS: Final = 1 << 16
+"""Experts that are stored one by one, three tensors each, are the most that models have."""
 MAX_NAME: Final = 63
 """Bytes of a tensor's name."""
 MAX_AXES: Final = 4

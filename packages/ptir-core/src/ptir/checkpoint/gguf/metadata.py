@@ -27,8 +27,8 @@ MAX_HEADER: Final = 1 << 28
 holes can have read."""
 MAX_STRING: Final = 1 << 26
 MAX_ARRAY: Final = 1 << 30
-MAX_STRINGS: Final = 1 << 24
-"""Most strings of an array: their ends are kept."""
+MAX_STRINGS: Final = 1 << 22
+"""Most strings of an array, ten times those of the longest lists of merges: each becomes a text."""
 MAX_KEY: Final = 65535
 AGAIN: Final = "the file is cut or damaged: fetch it again"
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ptir.checkpoint.gguf.fields import Keys, plain
-from ptir.checkpoint.gguf.layouts import divisors, layout_of
+from ptir.checkpoint.gguf.layouts import EMBEDDING, divisors, layout_of
 from ptir.checkpoint.gguf.metadata import Strings, Value
 from ptir.checkpoint.gguf.source import GgufSource
 from ptir.checkpoint.gguf.splits import TOKENS, GgufModel
+from ptir.errors import CheckpointError
 from ptir.models.fields import FIELDS
 
 TOKENIZER: Final = "tokenizer."
@@ -55,6 +56,7 @@ def open_gguf(model: GgufModel) -> Opened:
     tensors = model.tensors
     config = {"model_type": layout.model_type, **layout.config(keys, tensors), **_tokens(model)}
     _divide(model, config)
+    _check_size(model, config["vocab_size"])
     return Opened(
         config=config,
         tokenizer_config=_tokenizer_config(model),
@@ -75,6 +77,16 @@ def _divide(model: GgufModel, config: dict[str, Any]) -> None:
         "rope_theta": rope["rope_theta"],
         "divisors": [factor * one for one in found],
     }
+
+
+def _check_size(model: GgufModel, rows: int) -> None:
+    """Every token has a row of the embedding, and every row a token, as converters write them."""
+    tokens = model.metadata.get(TOKENS)
+    if isinstance(tokens, Strings) and len(tokens) != rows:
+        raise CheckpointError(
+            f"{model.path}: key {TOKENS!r}: {len(tokens)} tokens, and tensor {EMBEDDING!r} has"
+            f" {rows} rows; both must agree: convert the model anew, or fetch it again"
+        )
 
 
 def _tokens(model: GgufModel) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def _refuse_others(first: GgufFile, *, with_tensors: bool) -> None:
     told = OTHER_TYPES.get(str(kind)) or by_architecture
     if told is not None:
         _refuse(first.path, f"is {told}")
-    if kind != "model":
+    if not isinstance(kind, str) or kind != "model":  # an array has no truth of its own
         _refuse(first.path, f"key {TYPE!r}: {short(kind)}; only a 'model' can be run")
     if not with_tensors and TOKENS in first.metadata:
         told = "holds a vocabulary and no tensors; give the file with the model's weights"

@@ -33,6 +33,7 @@ from ptir.weights.words import period, words_for
 LARGEST_BLOCK: Final = 128
 """Inputs of a block where an output has one scale."""
 WIDE_SCALES: Final = "a scale of f32 times a sum rounds otherwise than the sum of two products"
+ONE_LINE: Final = "its blocks are of one line of all weights, whatever the ends of rows"
 SORTED: Final = "g_idx puts inputs of one group far apart"
 
 
@@ -197,4 +198,5 @@ def codebook4(
         )
         held = Numbers((Plane("absmax", 8, 0, (Digit(1, 8),)),), book, block)
         step = Quantity(held, Quantity(elements("nested_absmax", F32, 1, block)), Quantity(offset))
-    return WeightFormat(name, block, arrays, Quantity(Numbers((plane,), values), step))
+    value = Quantity(Numbers((plane,), values), step)
+    return WeightFormat(name, block, arrays, value, expanded=ONE_LINE)

@@ -25,6 +25,9 @@ TYPES: Final = f"{PREFIX}token_type"
 """The key of the list of their types."""
 
 
+LONGEST: Final = 4096
+"""Characters of a token, far above those of any model: merges are found by every way to cut it."""
+
 SPACE: Final = "▁"
 """What stands for a space in vocabularies that are not byte-level."""
 
@@ -64,6 +67,8 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
     if not tokens:
         raise CheckpointError(f"{TOKENS}: there are none, so text has no ids; {AGAIN}")
     tokens = [token or f"[EMPTY_{index}]" for index, token in enumerate(tokens)]
+    if max(map(len, tokens)) > LONGEST:
+        raise CheckpointError(_long(tokens))
     ids = {token: index for index, token in enumerate(tokens)}
     if len(ids) < len(tokens):
         raise CheckpointError(_twice(tokens))
@@ -75,6 +80,12 @@ def find_tokens(metadata: Metadata, names: Container[str]) -> Vocabulary:
     tokens = sequence(metadata, TOKENS) or ()
     ids = {token: index for index, token in enumerate(tokens) if token in names}
     return Vocabulary(tokens, [], ids)
+
+
+def _long(tokens: list[str]) -> str:
+    index = next(index for index, token in enumerate(tokens) if len(token) > LONGEST)
+    found = f"{short(tokens[index])} has {len(tokens[index])} characters"
+    return f"{TOKENS}[{index}]: {found}; at most {LONGEST} may be; {AGAIN}"
 
 
 def _twice(tokens: list[str]) -> str:
