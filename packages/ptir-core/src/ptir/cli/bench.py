@@ -11,7 +11,6 @@ import functools
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,7 +62,7 @@ def command(
         "model": model,
         "backend": loaded.target.backend.name,
         "device": loaded.target.device.name,
-        **asdict(formats),
+        **formats.chosen(loaded),
         "probe": probe,
         "rows": rows,
     }
