@@ -26,6 +26,7 @@ class Kind:
 def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
     from ptir.backend.verdicts import verdicts_file
+    from ptir.cli.kept_bandwidth import bandwidth_file
     from ptir.codegen.artifact import binaries, record
     from ptir.codegen.schedules import tuned_tiles
     from ptir.passes.benchmark import tuning_records_file
@@ -41,6 +42,7 @@ def kinds() -> tuple[Kind, ...]:
         Kind("recipes", "compiled programs", record.ARTIFACTS.files, record.ARTIFACTS.limit),
         Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned_tiles.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),
+        Kind("bandwidth", "how fast this machine reads memory", kept_in(bandwidth_file), None),
         Kind("trials", "which plugins end the process that loads them", tried, None),
     )
 
