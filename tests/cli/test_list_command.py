@@ -12,11 +12,14 @@ from gguf import GGMLQuantizationType as Kind
 
 import ptir
 from gguf_models import kind_of_matrices, write
+from ptir.backend import registry
 from ptir.backend.contract import Target
 from ptir.checkpoint import MappedSource, open_checkpoint, save_folder, save_single_file
 from ptir.checkpoint.gguf import GgufSource
 from ptir.cli import kept_bandwidth
 from ptir.cli.kept_bandwidth import bandwidth_file, bandwidth_of, keep, machine
+from ptir.cli.main import main
+from ptir.errors import BackendUnavailable
 from ptir.runtime import catalog
 from ptir.runtime.catalog import REACHED, estimated_speed, in_few_words, token_bytes
 from ptir.runtime.specs import located
@@ -189,6 +192,20 @@ def test_an_error_that_nobody_expected_is_a_row_too(
     found = rows(command("list", "--json"))
     assert found["o/q-GGUF:Q8_0"]["problem"] == "ZeroDivisionError: by 0"
     assert found["o/plain"]["runs"]
+
+
+def test_models_are_listed_where_no_backend_works(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nothing() -> None:
+        raise BackendUnavailable("nothing works")
+
+    monkeypatch.setattr(registry, "best", nothing)
+    assert main(["list", "--json"]) == 0
+    out, err = capsys.readouterr()
+    (demo,) = json.loads(out)["models"]
+    assert demo["runs"] and demo["estimated_tokens_per_second"] is None
+    assert "no speed is estimated: nothing works" in err
 
 
 # --- the estimate ---

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptir.cli import show
-from ptir.cli.common import CommonOptions, common_options, session, showing_only
+from ptir.cli.common import CommonOptions, common_options, session
 
 if TYPE_CHECKING:
     from ptir.runtime.catalog import Entry
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 COLUMNS = ("model", "family", "format", "size", "tok/s", "does not run because")
 
 
-@showing_only("backend", "json")
 @click.command()
 @click.argument("folders", nargs=-1, metavar="[FOLDER]...", type=click.Path(path_type=Path))
 @common_options
