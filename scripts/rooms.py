@@ -37,11 +37,12 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "models": "one architecture per file, by `model_type`",
         "checkpoint": "folders, single files, archives; `gguf`: GGUF files; `quantized`: "
         "folders whose weights are quantized",
-        "stores": "models that other programs keep on this machine, by name",
+        "stores": "models that other programs keep on this machine, or that lie in a folder, by "
+        "name",
         "text": "tokenizers, also of GGUF files, stop strings; see [tokenizers.md](tokenizers.md)",
         "vision": PLANNED,
         "plugins": "every hook, and the manager",
-        "runtime": "loading, generation, the model handle, prepacked weights",
+        "runtime": "loading, generation, the model handle, prepacked weights, the list of models",
         "trace": "sinks: dumps, statistics",
         "cli": "one file per command",
     },

@@ -33,7 +33,8 @@ def test_json_says_what_was_run_and_counted(command: Command) -> None:
 
 
 def test_json_says_where_each_part_comes_from(command: Command) -> None:
-    value = command("explain", "demo", "--position", 8, "-r", 1, "--json").value
+    options = ("--position", 8, "-r", 1, "--json", "--dtype", "f32")
+    value = command("explain", "demo", *options).value
     (layers,) = (section for section in value["sections"] if section["layers"])
     linear = next(part for part in layers["parts"] if part["name"] == "linear")
     (place,) = linear["locations"]
@@ -50,7 +51,7 @@ def test_json_says_where_each_part_comes_from(command: Command) -> None:
 def test_without_a_terminal_the_table_is_plain_lines(command: Command) -> None:
     out = command("explain", "demo", "--position", 8, "-r", 1).out
     lines = out.splitlines()
-    assert lines[0] == "demo f32: decode, one token at position 8, cache of 64"
+    assert lines[0] == "demo f16: decode, one token at position 8, cache of 64"
     assert any(line.split()[:4] == ["6", "×", "h.0", "…"] for line in lines)
     assert "\x1b" not in out
     assert lines[-1].startswith("elsewhere  0 ops;")
@@ -58,7 +59,7 @@ def test_without_a_terminal_the_table_is_plain_lines(command: Command) -> None:
 
 def test_prefill_explains_a_prompt(command: Command) -> None:
     out = command("explain", "demo", "--prefill", 20, "-r", 1).out
-    assert out.startswith("demo f32: prefill, 32 tokens, cache of 64")
+    assert out.startswith("demo f16: prefill, 32 tokens, cache of 64")
 
 
 def test_ops_that_ran_elsewhere_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,7 @@ def test_sharing_is_shown_without_running(command: Command) -> None:
 def test_sharing_is_printed_phase_by_phase(command: Command) -> None:
     out = command("explain", "demo", "--workers", 2).out
     lines = out.splitlines()
-    assert lines[0] == "demo f32: decode, one token, cache of 128, partitioned among 2"
+    assert lines[0] == "demo f16: decode, one token, cache of 128, partitioned among 2"
     assert any("attention" in line and "phase 1" in line for line in lines)
     assert any(line.startswith("barriers") and "2 a layer" in line for line in lines)
     assert any("50.0 | 50.0%" in line for line in lines)

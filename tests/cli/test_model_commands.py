@@ -96,7 +96,9 @@ def test_run_continues_a_text_with_a_llama_folder(tmp_path: Path, command: Comma
 
 def test_json_of_run_has_the_promised_shape(command: Command) -> None:
     value = command(*GREEDY, "-n", 3, "--json").value
-    assert set(value) == {"text", "token_ids", "prompt_ids", "finish_reason", "stats"}
+    assert set(value) == {"text", "token_ids", "prompt_ids", "finish_reason", "stats", "formats"}
+    chosen = {"dtype": "f16", "quant": None, "cache_dtype": "f32", "fast": False}
+    assert value["formats"] == chosen  # as the demo is stored
     stats = value["stats"]
     assert {name: type(found) for name, found in stats.items()} == {
         "prompt_tokens": int,
@@ -349,7 +351,12 @@ def test_dumped_step_computes_the_logits(command: Command, tmp_path: Path) -> No
     assert command("dump", "demo", "--length", 3, "--out", out).out == ""
     program = ptir.parse(out.read_text(encoding="utf-8"))
     source = model().store.source
-    inputs: dict[str, Any] = {n: source.read(n).astype(np.float32) for n in source.names()}
+    ports = zip(program.ports, program.inputs, strict=True)
+    types = {port.name: type_ for port, type_ in ports}
+    assert types["wte.weight"].dtype.name == "f16"  # as the demo is stored
+    inputs: dict[str, Any] = {
+        name: source.read(name).astype(types[name].dtype.numpy) for name in source.names()
+    }
     inputs |= {
         port.name: np.zeros(type_.shape, np.float32)
         for port, type_ in zip(program.ports, program.inputs, strict=True)
@@ -466,9 +473,11 @@ def test_every_pass_over_the_demo_is_verified_when_asked(
 
 
 def test_bench_reports_speeds_in_the_promised_shape(command: Command) -> None:
-    value = command("bench", "demo", "-p", 8, "-n", 2, "-r", 1, "--json").value
+    options = ("--dtype", "f32")  # the reference would widen what the demo stores
+    value = command("bench", "demo", "-p", 8, "-n", 2, "-r", 1, "--json", *options).value
     formats = {"dtype", "quant", "cache_dtype", "fast"}
-    assert set(value) == {"model", "backend", "device", "probe", "rows"} | formats
+    estimate = "estimated_tokens_per_second"
+    assert set(value) == {"model", "backend", "device", "probe", estimate, "rows"} | formats
     assert (value["model"], value["backend"], value["dtype"], value["quant"]) == (
         "demo",
         "ref",
@@ -490,7 +499,7 @@ def test_bench_reports_speeds_in_the_promised_shape(command: Command) -> None:
     prompt, decoding = value["rows"]
     assert prompt["bandwidth_share"] is None
     assert decoding["bandwidth_share"] > 0
-    stored = ptir.load_model("demo", backend=REF).store
+    stored = ptir.load_model("demo", backend=REF, dtype="f32").store
     positions = stored.type("wpe.weight").nbytes
     everything = sum(stored.type(name).nbytes for name in stored.source.names())
     read = decoding["weight_bytes_per_token"]
@@ -578,7 +587,7 @@ def test_pull_without_a_network_is_one_clear_error(
 
 def test_fast_says_where_there_is_nothing_to_gain(command: Command) -> None:
     found = command("forward", "demo", "--tokens", "1,2,3", "--fast")
-    assert found.code and "weights in f32 have no dot implementation" in found.err
+    assert found.code and "weights in f16 have no dot implementation" in found.err
     found = command("forward", "demo", "--tokens", "1,2,3", "--quant", "int8", "--fast")
     assert found.code and "gains nothing from quantized_linear=int8" in found.err
 

@@ -19,7 +19,7 @@ from running import REF
 
 
 def test_a_step_of_the_interpreter_is_its_ops_by_layer() -> None:
-    report = explain_decode(ptir.load_model("demo", backend=REF), 8, 1)
+    report = explain_decode(ptir.load_model("demo", backend=REF, dtype="f32"), 8, 1)
     outside, layers, end = report.sections
     assert (outside.layers, end.layers) == ((), ())
     assert layers.layers == tuple(f"h.{n}" for n in range(6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,15 +14,18 @@ import numpy as np
 import pytest
 
 import ptir
+from ptir.backend.contract import Target
 from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder, save_single_file
 from ptir.errors import CheckpointError, UsageError
+from ptir.functional.linear import stored_alike
 from ptir.models import definition
 from ptir.params.source import ArraySource
 from ptir.runtime import Model
+from ptir.runtime.held import types_taken
 from ptir.runtime.specs import random_checkpoint, resolve, shipped_tokenizer
 from ptir.text import Tokenizer
 from ptir.types import dtype
-from running import CASES, REF, assert_close, model, small_checkpoint
+from running import CASES, REF, assert_close, llama_folder, model, small_checkpoint
 
 Arrays = dict[str, Any]
 TOKENS = list(range(0, 60, 3))
@@ -292,3 +296,64 @@ def test_conversion_rounds_floats_to_the_asked_dtype(tmp_path: Path) -> None:
     assert {str(open_checkpoint(path).source.type(n).dtype) for n in arrays()} == {"bf16"}
     exact = ptir.load_model(_saved(tmp_path / "m"), backend=REF)
     assert_close(loaded.forward(TOKENS), exact.forward(TOKENS), 0.05)
+
+
+def test_auto_holds_each_matrix_as_it_is_stored_and_changes_no_number(tmp_path: Path) -> None:
+    kinds = (np.float32, np.float16, ml_dtypes.bfloat16)
+    held = arrays()
+    matrices = [name for name, value in held.items() if value.ndim > 1]
+    held |= {name: held[name].astype(kinds[n % 3]) for n, name in enumerate(matrices)}
+    vector = "h.0.ln_1.bias"
+    held[vector] = held[vector].astype(np.float16)
+    found = load(tmp_path / "m", held)
+    store = found.store
+    assert all(store.type(name) == store.source.type(name) for name in matrices)
+    assert store.matrix_dtypes == ("bf16", "f16", "f32")
+    assert {store.type(name).dtype.name for name in held if name not in matrices} == {"f32"}
+    wide = ptir.load_model(tmp_path / "m", backend=REF, dtype="f32")
+    assert wide.store.matrix_dtypes == ("f32",)
+    assert_close(found.forward(TOKENS), wide.forward(TOKENS), 1e-6)
+    assert (found.cache_dtype, wide.cache_dtype) == (dtype("f32"), dtype("f32"))
+
+
+def test_auto_joins_only_weights_of_one_type(tmp_path: Path) -> None:
+    path = llama_folder(tmp_path / "l")
+    checkpoint = open_checkpoint(path)
+    held = {name: np.array(checkpoint.source.read(name)) for name in checkpoint.source.names()}
+    for part, kind in (("q_proj", np.float16), ("k_proj", ml_dtypes.bfloat16)):
+        held |= {name: value.astype(kind) for name, value in held.items() if part in name}
+    save_folder(replace(checkpoint, source=ArraySource(held)), tmp_path / "mixed")
+    one, other = (
+        ptir.load_model(tmp_path / "mixed", backend=REF, dtype=name) for name in ("auto", "f32")
+    )
+    attention = one.module.layers[0].self_attn
+    weights = [getattr(attention, f"{part}_proj").weight for part in "qkv"]
+    assert [weight.dtype.name for weight in weights] == ["f16", "bf16", "f32"]
+    assert stored_alike(weights) == [[0], [1], [2]]
+    assert stored_alike([weights[0], weights[0], weights[2]]) == [[0, 1], [2]]
+    assert_close(one.forward(TOKENS), other.forward(TOKENS), 1e-5)
+
+
+@pytest.mark.parametrize("claims", [{"core"}, {"core", "bf16"}])
+def test_auto_holds_in_f32_what_the_backend_does_not_take(claims: set[str]) -> None:
+    backend = copy.copy(REF.backend)
+    backend.claims = frozenset(claims)
+    backend.refusal = lambda query, device: (
+        "no"
+        if {t.dtype.name for t in (*query.operands, *query.results)} & {"f16", "bf16"} - claims
+        else None
+    )
+    target = Target(backend, REF.device)
+    assert types_taken(target) == {"f32"} | claims - {"core"}
+    found = ptir.load_model("demo", backend=target)
+    assert found.store.matrix_dtypes == ("f32",)
+    named = ptir.load_model("demo", backend=target, dtype="f16")
+    assert named.store.matrix_dtypes == ("f16",)
+
+
+def test_fast_names_all_types_of_the_weights(tmp_path: Path) -> None:
+    held = arrays()
+    held["h.0.mlp.c_fc.weight"] = held["h.0.mlp.c_fc.weight"].astype(ml_dtypes.bfloat16)
+    load(tmp_path / "m", held)
+    with pytest.raises(UsageError, match=r"fast: weights in bf16\+f32 have no dot implementation"):
+        ptir.load_model(tmp_path / "m", backend=REF, fast=True)

@@ -113,3 +113,8 @@ def held(folder: Path) -> tuple[str, str] | None:
             if row.suffixes and name.lower().endswith(row.suffixes):
                 return name, f"{row.called(b'')}, {row.advice}"
     return None
+
+
+def told(name: str) -> bool:
+    """Whether a row's suffix tells a file called ``name`` to be of another kind."""
+    return any(row.suffixes and name.lower().endswith(row.suffixes) for row in FOREIGN)

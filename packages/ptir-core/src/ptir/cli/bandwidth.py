@@ -41,16 +41,24 @@ class Probe(Protocol):
 
 def probe_of(target: Target) -> Probe:
     """The probe for ``target``: of the host where it computes, else of the device."""
-    if target.device.kind in ("cpu", "reference"):
-        return host_probe()
-    return DeviceProbe(target)
+    return host_probe() if is_host(target) else DeviceProbe(target)
+
+
+def is_host(target: Target) -> bool:
+    """Whether ``target`` computes in the host's memory."""
+    return target.device.kind in ("cpu", "reference")
+
+
+def processors() -> int:
+    """The processors that this process may use."""
+    usable = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable else os.cpu_count() or 1
 
 
 @functools.cache
 def host_probe() -> HostProbe:
     """The only probe of the host, whose memory is kept."""
-    usable = getattr(os, "sched_getaffinity", None)
-    return HostProbe(len(usable(0)) if usable else os.cpu_count() or 1)
+    return HostProbe(processors())
 
 
 class HostProbe:

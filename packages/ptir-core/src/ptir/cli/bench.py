@@ -11,7 +11,6 @@ import functools
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -58,13 +57,15 @@ def command(
         if n_gen:
             tests.append((f"tg{n_gen}", n_gen, bench.decode))
         rows = [bench.row(name, count, work, repetitions) for name, count, work in tests]
-    probe = bench.probed()
+        probe = bench.probed()
+        estimate = bench.estimated(formats) if probe else None
     report: dict[str, Any] = {
         "model": model,
         "backend": loaded.target.backend.name,
         "device": loaded.target.device.name,
-        **asdict(formats),
+        **formats.chosen(loaded),
         "probe": probe,
+        "estimated_tokens_per_second": estimate,
         "rows": rows,
     }
     if common.json:
@@ -76,6 +77,8 @@ def command(
     if probe is not None:
         speed = probe["bytes_per_second"] / 1e9
         show.text(f"\nbandwidth: {speed:.1f} GB/s in the median ({probe['kind']})")
+    if estimate is not None:
+        show.text(f"estimate of `ptir list` for decoding: {estimate:.1f} tok/s")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, str, str]:
@@ -110,6 +113,15 @@ class Bench:
             return None
         median = statistics.median(self._bandwidths)
         return {"kind": self._probe.kind, "bytes_per_second": median}
+
+    def estimated(self, formats: Formats) -> float:
+        """Tokens per second of decoding as ``ptir list`` estimates them, with what was probed."""
+        from ptir.cli.kept_bandwidth import keep
+        from ptir.runtime.catalog import estimated_speed, token_bytes
+
+        kept = keep(self._model.target, max(self._bandwidths), self._probe.kind)
+        read = token_bytes(self._model.checkpoint, formats.dtype, formats.quant)
+        return estimated_speed(read, kept)
 
     def weight_bytes(self, count: int) -> int:
         """Bytes of weights that a step of ``decode(count)`` reads: all, where nobody can tell."""

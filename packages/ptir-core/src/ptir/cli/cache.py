@@ -27,6 +27,7 @@ def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
     from ptir.backend.verdicts import verdicts_file
     from ptir.capture.optimized import PROGRAMS
+    from ptir.cli.kept_bandwidth import bandwidth_file
     from ptir.codegen.artifact import binaries, record
     from ptir.codegen.schedules import tuned_tiles
     from ptir.passes.benchmark import tuning_records_file
@@ -45,6 +46,7 @@ def kinds() -> tuple[Kind, ...]:
         Kind("weights", "weights as kernels read them", WEIGHTS.files, WEIGHTS.limit),
         Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned_tiles.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),
+        Kind("bandwidth", "how fast this machine reads memory", kept_in(bandwidth_file), None),
         Kind("trials", "which plugins end the process that loads them", tried, None),
     )
 

@@ -86,7 +86,8 @@ def command(
         if 1 < count <= LISTED:
             by_workers = partition_step(loaded, count, SERVER, prefill, position)
     if common.json:
-        show.value(_json(loaded, formats.weights(loaded), report, by_workers))
+        value = _json(loaded, formats.weights(loaded), report, by_workers)
+        show.value({**value, "formats": formats.chosen(loaded)})
         return
     _print(loaded, formats.weights(loaded), report)
     if count > 1:

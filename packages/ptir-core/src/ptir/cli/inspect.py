@@ -46,6 +46,7 @@ def command(common: CommonOptions, model: str, tensors: bool) -> None:
         "bytes": sum(sizes.values()),
         "dtypes": sorted(set(stored.values())),
         **({"weights": _held(formats.values())} if formats else {}),
+        "auto": _chosen(type for name, type in types.items() if name not in formats),
         "tokenizer": checkpoint.tokenizer is not None,
         "files": [file.name for file in checkpoint.files],
     }
@@ -66,6 +67,16 @@ def _held(formats: Iterable[WeightFormat]) -> list[str]:
     from ptir.weights.affine_form import held_as
 
     return sorted({f"{format.name} becomes {held_as(format)}" for format in formats})
+
+
+def _chosen(types: Iterable[TensorType]) -> list[str]:
+    """What ``auto`` means for a file: types of matrices of floats, and of the cache."""
+    from ptir.params.storage import AUTO, cache_type, storage_rule
+
+    held = [type for type in map(storage_rule(AUTO), types) if type.rank > 1]
+    dtypes = "+".join(sorted({type.dtype.name for type in held if type.dtype.is_float}))
+    weights = [f"--dtype {dtypes}"] if dtypes else []
+    return [*weights, f"--cache-dtype {cache_type(AUTO).name}"]
 
 
 def _nbytes(type: TensorType, format: WeightFormat | None) -> int:

@@ -44,6 +44,7 @@ COMMANDS: Final = (
     CommandRow("explain", "ptir.cli.explain", "Show what a step runs: kernels, bytes, time."),
     CommandRow("warmup", "ptir.cli.warmup", "Build a model's kernels ahead of the first run."),
     CommandRow("cache", "ptir.cli.cache", "List or clear what is cached on disk."),
+    CommandRow("list", "ptir.cli.list", "List the models on this machine, and their speed."),
     CommandRow("inspect", "ptir.cli.inspect", "Show what a checkpoint holds."),
     CommandRow("dump", "ptir.cli.dump", "Print a model's step as a program."),
     CommandRow("convert", "ptir.cli.convert", "Write a model as a folder, one file or GGUF."),

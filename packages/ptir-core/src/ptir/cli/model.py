@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 model_argument: Callable[[Any], Any] = click.argument("model")
 FLOATS: Final = click.Choice(["f32", "bf16", "f16"])
 """What floats may be stored as."""
+HELD: Final = click.Choice(["auto", *FLOATS.choices])
+"""The same, or what is best for the file."""
 OPTIONS: Final = (
     click.option(
         "--dtype",
-        type=FLOATS,
-        default="f32",
+        type=HELD,
+        default="auto",
         show_default=True,
-        help="Storage type of the weights on the device.",
+        help="Storage type of the weights on the device; auto: as the file stores them.",
     ),
     click.option(
         "--quant",
@@ -34,10 +36,10 @@ OPTIONS: Final = (
     ),
     click.option(
         "--cache-dtype",
-        type=FLOATS,
-        default="f32",
+        type=HELD,
+        default="auto",
         show_default=True,
-        help="Type of the key and value cache.",
+        help="Type of the key and value cache; auto: f32, which loses nothing.",
     ),
     click.option(
         "--fast",
@@ -68,7 +70,15 @@ class Formats:
         from ptir.params import stored_formats
 
         stored = {format.name for format in stored_formats(model.checkpoint.source).values()}
-        return self.quant or "+".join(sorted(stored)) or self.dtype
+        return self.quant or "+".join(sorted(stored) or model.store.matrix_dtypes)
+
+    def chosen(self, model: Model) -> dict[str, Any]:
+        """The same for programs, with what ``auto`` chose for a model.
+
+        ``dtype`` is null where all matrices are quantized.
+        """
+        dtype = "+".join(model.store.matrix_dtypes) or None
+        return {**asdict(self), "dtype": dtype, "cache_dtype": model.cache_dtype.name}
 
 
 def format_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -79,7 +79,7 @@ def command(
             finished = _stream(run, shown, echo=echo, as_ids=loaded.tokenizer is None)
     result = run.results[0]
     if common.json:
-        show.value(record(result))
+        show.value({**record(result), "formats": formats.chosen(loaded)})
     else:
         _summary(result)
     if not finished:

@@ -102,9 +102,9 @@ def stored_alike(weights: Sequence[Weight]) -> list[list[int]]:
 
 
 def _form(weight: Weight) -> object:
-    """Equal for weights that are stored alike: in numbers, or in words of one kind."""
+    """Equal for weights that are stored alike: in floats of a type, or in words of one kind."""
     if not isinstance(weight, QuantizedWeight):
-        return None
+        return weight.dtype
     parts = [getattr(weight, name) for name in _PARTS]
     types = [None if part is None else part.dtype for part in parts]
     return (weight.axis, weight.bits, weight.group, weight.zero, *types)

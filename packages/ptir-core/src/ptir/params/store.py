@@ -1,8 +1,8 @@
 """Resident parameters of one loaded model on one device: read when first needed, at most once.
 
-A store sits between a ``ParamSource`` and a device: it converts floats to the model's storage
-dtype, uploads, and keeps derived parameters (folded, transposed, packed) beside their origins.
-What takes long to compute may come from an earlier process (``Computed``).
+A store sits between a ``ParamSource`` and a device: it converts floats to the types that the model
+holds them in, uploads, and keeps derived parameters (folded, transposed, packed) beside their
+origins. What takes long to compute may come from an earlier process (``Computed``).
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Protocol
 
 from ptir import events
 from ptir.params.ids import NamespaceId, ParamKey, derived
 from ptir.params.source import Array, ParamSource
-from ptir.types import F32, DType, TensorType
+from ptir.params.storage import TypeRule, as_stored
+from ptir.types import TensorType
 
 
 class Uploader(Protocol):
@@ -51,18 +53,16 @@ class Computed(Protocol):
 class ParamStore:
     """Handles of a source's parameters on a target.
 
-    ``dtype`` converts floating-point parameters when they are read; None keeps the stored type.
-    Vectors (biases, norm scales) become f32 then, whatever ``dtype`` is: they cost few bytes, and
-    functionals take them as f32. ``keep_dtype`` parameters, which are computed when they are read,
-    keep their stored type. The backend may borrow the arrays' memory. What is computed is looked up
-    in ``computed`` first, and noted there.
+    ``types`` says which type a stored one becomes when it is read (``ptir.params.storage``);
+    ``keep_dtype`` parameters, which are computed then, keep theirs. The backend may borrow the
+    arrays' memory. What is computed is looked up in ``computed`` first, and noted there.
     """
 
     def __init__(
         self,
         source: ParamSource,
         target: Uploader,
-        dtype: DType | None = None,
+        types: TypeRule = as_stored,
         keep_dtype: frozenset[str] = frozenset(),
         computed: Computed | None = None,
     ) -> None:
@@ -71,17 +71,22 @@ class ParamStore:
         self.source = source
         self.target: Any = target
         self.namespace = NamespaceId()
-        self._dtype = dtype
+        self._types = types
         self._handles: dict[ParamKey, Any] = {}
         self._incarnation = target.backend.incarnation(target.device)
         self._lock = threading.RLock()
 
     def type(self, name: str) -> TensorType:
-        """The type programs see: the stored shape, floats in the store's dtype."""
+        """The type programs see: the stored shape, floats as the store's rule says."""
         stored = self.source.type(name)
-        if self._dtype is None or not stored.dtype.is_float or name in self._keep_dtype:
-            return stored
-        return stored.with_dtype(self._dtype if stored.rank > 1 else F32)
+        return stored if name in self._keep_dtype else self._types(stored)
+
+    @cached_property
+    def matrix_dtypes(self) -> tuple[str, ...]:
+        """The element types of matrices of floats, sorted; without the parts of those in words."""
+        names = (name for name in self.source.names() if name not in self._keep_dtype)
+        types = [type for type in map(self.type, names) if type.rank > 1 and type.dtype.is_float]
+        return tuple(sorted({type.dtype.name for type in types}))
 
     def key(self, name: str) -> ParamKey:
         """The parameter's stable id within this load."""

@@ -7,13 +7,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptir import plugins
-from ptir.backend.contract import Target
-from ptir.capture import Tensor
-from ptir.capture.creation import parameter
 from ptir.capture.lazy import default_target
 from ptir.checkpoint import (
     Checkpoint,
@@ -22,67 +20,61 @@ from ptir.checkpoint import (
     normalize_config,
     ties_embeddings,
 )
-from ptir.errors import CheckpointError, UsageError, short, unknown_name
-from ptir.functional.linear import QuantizedWeight
+from ptir.errors import CheckpointError, UsageError, short
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
-from ptir.params.quantized import QuantizedSource, quantization, quantized_names, zero_point
-from ptir.params.source import BlockSource, ParamSource, RenamedSource, stored_formats
-from ptir.params.store import Computed, ParamStore
+from ptir.params.source import ParamSource, RenamedSource, stored_formats
+from ptir.params.storage import AUTO, TypeRule, cache_type, storage_rule
+from ptir.params.store import ParamStore
 from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
+from ptir.runtime.held import held_parameters, types_taken
 from ptir.runtime.prepacked import prepacked
 from ptir.runtime.specs import resolve
 from ptir.runtime.tokenizer import CheckpointText, text_of
-from ptir.types import DType
-from ptir.types import dtype as dtype_named
-
-if TYPE_CHECKING:
-    from ptir.weights.affine_form import AffineForm
-
-STORAGE = ("f32", "bf16", "f16")
-"""What parameters can be stored as on a device."""
 
 
 def load_model(
     model: str | os.PathLike[str],
     *,
     backend: Any = None,
-    dtype: str = "f32",
+    dtype: str = AUTO,
     quant: str | None = None,
     fast: bool = False,
-    cache_dtype: str = "f32",
+    cache_dtype: str = AUTO,
     seed: int = 0,
     overrides: Mapping[str, str] | None = None,
 ) -> Model:
     """Open a model; parameters are read when the first program needs them.
 
     ``model`` is a spec (``demo``, a folder, a file, a hub id, ``random:NAME``), ``dtype`` the
-    storage type of floating-point parameters on the device, ``quant`` a quantization (``int8`` or
-    ``int4``) of the weights that rows are multiplied with, ``cache_dtype`` the type of the key and
-    value cache (``f32``, ``f16``, ``bf16``), ``seed`` the one of random weights. ``fast`` rounds
-    activations for the processor's dot instructions (docs/reference/accuracy.md); it is an error
-    where there are none for the format. ``overrides`` add to those in the checkpoint's config
-    (``ptir_overrides``) and to what ``fast`` chooses; policies that are in force when the model
-    runs (``with ptir.overrides(...)``) win over all. Raises ``CheckpointError``, ``UsageError``,
-    ``UnsupportedError`` or ``BackendUnavailable``.
+    storage type of matrices of floats on the device (``f32``, ``bf16``, ``f16``; ``auto``: each as
+    it is stored, or f32 where the backend does not take that type), ``quant`` a quantization
+    (``int8`` or ``int4``) of the weights that rows are multiplied with, ``cache_dtype`` the type of
+    the key and value cache (one of the three, or ``auto``: f32), ``seed`` the one of random
+    weights. ``fast`` rounds activations for the processor's dot instructions
+    (docs/reference/accuracy.md); it is an error where there are none for the format. ``overrides``
+    add to those in the checkpoint's config (``ptir_overrides``) and to what ``fast`` chooses;
+    policies that are in force when the model runs (``with ptir.overrides(...)``) win over all.
+    Raises ``CheckpointError``, ``UsageError``, ``UnsupportedError`` or ``BackendUnavailable``.
     """
     began = time.perf_counter()
     plugins.ensure_installed()
     checkpoint = resolve(os.fspath(model), seed=seed)
-    storage, cached = _storage(dtype, "storage"), _storage(cache_dtype, "cache")
-    with errors_name(checkpoint.path):
+    storage_rule(dtype)  # an unknown name is an error before anything is read
+    cached = cache_type(cache_dtype)
+    with _errors_name(checkpoint.path):
         read = described(checkpoint)
     target = default_target(backend)
-    if fast:
-        _refuse_fast(read.source)
-    chosen = fast_policies(storage, quant, target) if fast else {}
-    kept, where = prepacked(checkpoint.files, target), str(checkpoint.path)
-    store, bound = _bound(read.module, read.source, target, storage, quant, kept, where)
+    types = storage_rule(dtype, types_taken(target))
+    chosen = fast_policies(quant or _multiplied(read, types), target) if fast else {}
+    held = held_parameters(read.module, read.source, quant, str(checkpoint.path))
+    kept = prepacked(checkpoint.files, target)
+    store = ParamStore(held.source, target, types, held.keep_dtype, kept)
     return Model(
         name=os.fspath(model),
         checkpoint=checkpoint,
-        module=bound,
+        module=read.module.bind(partial(held.resolve, store)),
         store=store,
         target=target,
         text=read.text,
@@ -94,8 +86,8 @@ def load_model(
 
 
 @dataclass(frozen=True)
-class Described:
-    """What a checkpoint describes: all of it read and checked, and no weight touched.
+class DescribedWeights:
+    """What a checkpoint describes but its text: checked, and no weight touched.
 
     ``source`` has the names of the unbound ``module``'s parameters.
     """
@@ -104,11 +96,22 @@ class Described:
     module: Any
     context: int
     policies: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Described(DescribedWeights):
+    """The same with what is known of text."""
+
     text: CheckpointText
 
 
 def described(checkpoint: Checkpoint) -> Described:
     """Read and check a checkpoint's files but its weights; raises ``CheckpointError``."""
+    return Described(**vars(described_weights(checkpoint)), text=text_of(checkpoint))
+
+
+def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
+    """The same without the vocabulary, which may be long."""
     architecture = _architecture(checkpoint)
     config = {**architecture.defaults, **normalize_config(checkpoint.config)}
     source = unprefixed(checkpoint.source, architecture)
@@ -118,116 +121,31 @@ def described(checkpoint: Checkpoint) -> Described:
     ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
     check_parameters(module.parameters(), source, ignore=ignored, said_by=checkpoint.said_by)
     eos_token_ids(checkpoint.config, checkpoint.generation_config)
-    return Described(
+    return DescribedWeights(
         source=source,
         module=module,
         context=architecture.context(config),
         policies=_configured_overrides(config),
-        text=text_of(checkpoint),
     )
 
 
-def _bound(
-    module: Any,
-    source: ParamSource,
-    target: Target,
-    storage: DType,
-    quant: str | None,
-    kept: Computed | None,
-    where: str,
-) -> tuple[ParamStore, Any]:
-    """The store and the module with its parameters; errors of weights begin with ``where``.
+def _multiplied(read: Described, types: TypeRule) -> str:
+    """The type of the weights that rows are multiplied with; several are joined by ``+``.
 
-    Weights are as they are, in words where they are stored in blocks, or quantized while they load.
+    Raises ``UsageError`` where some are stored in blocks.
     """
-    if quant is not None:
-        return _quantized(module, source, target, storage, quant, kept)
-    forms = _packed_forms(module, source)
-    if not forms or not isinstance(source, BlockSource):
-        store = ParamStore(source, target, storage, computed=kept)
-        return store, module.bind(lambda name: parameter(store, name))
-    from ptir.params.packed import PackedSource, part_name
-    from ptir.params.parted import WORDS
-
-    packed = PackedSource(source, forms, where)
-    parts = ParamStore(packed, target, storage, packed.keep_dtype, kept)
-
-    def resolve(name: str) -> Tensor | QuantizedWeight:
-        if name not in forms:
-            return parameter(parts, name)
-        form, axis = forms[name]
-        held = {
-            part: parameter(parts, part_name(name, form, part)) for part in (WORDS, *form.parts)
-        }
-        return QuantizedWeight(axis=axis, bits=form.bits, group=form.group, zero=form.zero, **held)
-
-    return parts, module.bind(resolve)
-
-
-def _refuse_fast(source: ParamSource) -> None:
-    stored = {format.name for format in stored_formats(source).values()}
+    stored = {format.name for format in stored_formats(read.source).values()}
     if stored:
         raise UsageError(
             f"fast: weights in {', '.join(sorted(stored))} have no dot implementation here; leave"
             " --fast out"
         )
-
-
-def _packed_forms(module: Any, source: ParamSource) -> dict[str, tuple[AffineForm, int]]:
-    """The weights whose blocks become words, and the axis of their inputs.
-
-    What else is stored in blocks is expanded to floats when it is read.
-    """
-    stored = stored_formats(source)
-    if not stored:
-        return {}
-    from ptir.weights.affine_form import affine_form
-
-    axes = module.block_weights()
-    found: dict[str, tuple[AffineForm, int]] = {}
-    for name, format in stored.items():
-        form = affine_form(format) if name in axes else None
-        if form is not None:
-            found[name] = form, axes[name]
-    return found
-
-
-def _quantized(
-    module: Any,
-    source: ParamSource,
-    target: Target,
-    storage: DType,
-    quant: str,
-    kept: Computed | None,
-) -> tuple[ParamStore, Any]:
-    how, weights = quantization(quant), module.weights()
-    stored = {format.name for format in stored_formats(source).values()}
-    if stored:
-        raise UsageError(
-            f"quant {quant!r}: the file has weights in {', '.join(sorted(stored))} already; leave"
-            " --quant out"
-        )
-    quantized = QuantizedSource(source, how, weights)
-    packed = ParamStore(quantized, target, storage, quantized.keep_dtype, kept)
-
-    def resolve(name: str) -> Tensor | QuantizedWeight:
-        if name not in weights:
-            return parameter(packed, name)
-        both = quantized_names(name, how)
-        words, scale = parameter(packed, both.words), parameter(packed, both.scale)
-        return QuantizedWeight(words, scale, weights[name], how.bits, how.group, zero_point(how))
-
-    return packed, module.bind(resolve)
-
-
-def _storage(name: str, what: str) -> DType:
-    if name not in STORAGE:
-        raise UsageError(unknown_name(f"{what} dtype", name, STORAGE))
-    return dtype_named(name)
+    weights = read.module.weights()
+    return "+".join(sorted({types(read.source.type(name)).dtype.name for name in weights}))
 
 
 @contextmanager
-def errors_name(path: Path) -> Iterator[None]:
+def _errors_name(path: Path) -> Iterator[None]:
     """A checkpoint's errors open with where it lies."""
     try:
         yield

@@ -1,7 +1,8 @@
 """Models that programs keep on this machine, by name: a table of stores, and who a name means."""
 
-from ptir.stores.files import Found, Group, companion, grouped, models_in
-from ptir.stores.names import choose, named, typed_names
+from ptir.stores.files import Found, Group, companion, grouped, label, models_in
+from ptir.stores.given import models_under
+from ptir.stores.names import choose, distinct, named, typed_names
 from ptir.stores.table import STORES, Store, found_models
 
 __all__ = [
@@ -11,9 +12,12 @@ __all__ = [
     "Store",
     "choose",
     "companion",
+    "distinct",
     "found_models",
     "grouped",
+    "label",
     "models_in",
+    "models_under",
     "named",
     "typed_names",
 ]

@@ -18,12 +18,14 @@ LABEL: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 """The quantization that a file's name ends in."""
+ADAPTER_CONFIG: Final = "adapter_config.json"
+ADAPTER: Final = "a LoRA adapter, which changes a model"
 COMPANIONS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     (re.compile(rule, re.IGNORECASE), what)
     for rule, what in (
         (r"mmproj\b.*|.*[-._]mmproj\b.*", "a projector of images or sound (mmproj)"),
         (r"mtp-.*", "a head that predicts several tokens (MTP)"),
-        (r".*-lora", "a LoRA adapter, which changes a model"),
+        (r".*-lora", ADAPTER),
         (r".*-vocab", "a vocabulary without weights"),
         (r"(.*[-._])?imatrix", "an importance matrix, which quantizers read"),
     )
@@ -71,7 +73,7 @@ class Found:
 
 def companion(stem: str) -> str:
     """What a file called ``stem`` is where that is no model; nothing for a model."""
-    bare = stem.removesuffix(_label(stem)).rstrip("-._")
+    bare = stem.removesuffix(label(stem)).rstrip("-._")
     found = (what for rule, what in COMPANIONS if rule.fullmatch(stem) or rule.fullmatch(bare))
     return next(found, "")
 
@@ -89,14 +91,14 @@ def grouped(names: Iterable[str]) -> list[Group]:
             parts.setdefault(key, []).append(name)
     stems = {key: PurePosixPath(key[0]).name for key in parts}
     models = [key for key in parts if not companion(stems[key])]
-    labels = Counter(_label(stems[key]).lower() for key in models)
+    labels = Counter(label(stems[key]).lower() for key in models)
     names_of = Counter(stems[key].lower() for key in parts)
 
     def variant(key: tuple[str, str]) -> str:
         stem = stems[key]
-        label = _label(stem)
-        if key in models and label and labels[label.lower()] == 1:
-            return label
+        found = label(stem)
+        if key in models and found and labels[found.lower()] == 1:
+            return found
         return stem if names_of[stem.lower()] == 1 else parts[key][0][: -len(SUFFIX)]
 
     return [Group(variant(key), tuple(parts[key]), companion(stems[key])) for key in parts]
@@ -120,7 +122,8 @@ def models_in(folder: Path, repository: str, store: str) -> Iterator[Found]:
     if not names or (ggufs and not any(name.endswith(".safetensors") for name in names)):
         return
     files = tuple(path for name, path in names.items() if not name.lower().endswith(SUFFIX))
-    yield Found(repository, "", folder, store, files, broken(files))
+    told = ADAPTER if ADAPTER_CONFIG in names and "config.json" not in names else ""
+    yield Found(repository, "", folder, store, files, broken(files), told)
 
 
 def gguf_models(names: Mapping[str, Path], repository: str, store: str) -> Iterator[Found]:
@@ -144,6 +147,7 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(where) / name for name in sorted(names))
 
 
-def _label(stem: str) -> str:
+def label(stem: str) -> str:
+    """The quantization that a file's name without ``.gguf`` ends in; nothing where it has none."""
     match = next((m for m in LABEL.finditer(stem) if m.end() == len(stem)), None)
     return match["label"] if match else ""

@@ -24,7 +24,7 @@ def named(spec: str, models: Sequence[Found]) -> Found | None:
     """
     wanted = spec.lower()
     for rule in RULES:
-        found = _distinct(one for one in models if rule(wanted, one))
+        found = distinct(one for one in models if rule(wanted, one))
         chosen = [one for one in found if not one.companion]
         if not chosen and found:
             raise UsageError(
@@ -126,7 +126,7 @@ def _means(pattern: str, stem: str) -> bool:
     return bool(bare) and (bare == stem or stem.endswith((f"-{bare}", f".{bare}", f"_{bare}")))
 
 
-def _distinct(found: Iterable[Found]) -> list[Found]:
+def distinct(found: Iterable[Found]) -> list[Found]:
     """The same file, kept twice, is one."""
     return list({one.path.resolve(): one for one in reversed(list(found))}.values())[::-1]
 

@@ -1,0 +1,169 @@
+"""Which models are on this machine, what each is, and whether it runs; no weight is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from ptir.checkpoint import Checkpoint, open_checkpoint
+from ptir.checkpoint.folder import CONFIG
+from ptir.checkpoint.json_text import read_json_object
+from ptir.errors import PtirError
+from ptir.params.source import SizedSource, stored_formats
+from ptir.params.storage import AUTO, storage_rule
+from ptir.runtime.held import held_parameters
+from ptir.runtime.load import described_weights
+from ptir.runtime.specs import DEMO, data_folder
+from ptir.stores import Found, distinct, found_models, label, models_under, typed_names
+
+SHIPPED: Final = "ptir"
+"""Where the demo is kept."""
+REACHED: Final[Mapping[int, float]] = {32: 0.88, 16: 0.85, 8: 0.70, 4: 0.67}
+"""By the bits of weights: the share of the memory's bandwidth at which decoding reads them.
+
+Between what the C backend reached on three machines, docs/results/performance.md.
+"""
+LONGEST: Final = 80
+"""Characters of a reason in few words."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model on this machine: what it is, and what decoding reads, or why it does not run.
+
+    ``name`` is what commands take, ``family`` the architecture, ``format`` how most of its weights
+    are stored, ``nbytes`` what its files take. ``token_bytes`` are read for a token with the
+    defaults of ``load_model``, by the bits that weights are held in; there are none where
+    ``problem`` says why it does not run.
+    """
+
+    name: str
+    store: str
+    path: Path
+    family: str
+    format: str
+    nbytes: int
+    token_bytes: Mapping[int, int]
+    problem: str
+
+    @property
+    def reason(self) -> str:
+        """The problem in few words."""
+        return in_few_words(self.problem, self.path)
+
+
+def catalog(given: Sequence[Path] = ()) -> Iterator[Entry]:
+    """The demo, the models in the folders ``given`` and those of every store, one by one.
+
+    A file that two of them have is one. What cannot be opened is an entry with its error.
+    """
+    kept = found_models()
+    folder = data_folder(DEMO)
+    demo = Found(DEMO, "", folder, SHIPPED, tuple(sorted(folder.iterdir())))
+    named = [(demo, DEMO)]
+    named += [(found, str(found.path)) for path in given for found in models_under(path)]
+    named += zip(kept, typed_names(kept), strict=True)
+    names = {id(found): name for found, name in named}
+    for found in distinct(found for found, _ in named):
+        yield entry_of(found, names[id(found)])
+
+
+def entry_of(found: Found, name: str) -> Entry:
+    """What a model is, from its headers; whatever goes wrong is its problem."""
+    told, nbytes = label(found.stem or found.variant), _on_disk(found.files)
+
+    def entry(
+        family: str = "",
+        format: str = told,
+        token: Mapping[int, int] = MappingProxyType({}),
+        problem: str = "",
+    ) -> Entry:
+        return Entry(name, found.store, found.path, family, format, nbytes, token, problem)
+
+    if found.companion or found.problem:
+        return entry(problem=found.companion or found.problem)
+    try:
+        checkpoint = open_checkpoint(found.path)
+    except Exception as error:  # noqa: BLE001  one damaged file must not hide the others
+        return entry(_family(found.path), problem=_said(error))
+    family = str(checkpoint.config.get("model_type") or "")
+    try:
+        format = told or stored_as(checkpoint)
+        return entry(family, format, token_bytes(checkpoint))
+    except Exception as error:  # noqa: BLE001
+        return entry(family, problem=_said(error))
+
+
+def token_bytes(
+    checkpoint: Checkpoint, dtype: str = AUTO, quant: str | None = None
+) -> dict[int, int]:
+    """Bytes of parameters that decoding a token reads, by the bits that ``load_model`` holds.
+
+    Raises ``CheckpointError`` for a model that does not open, and ``QuantizationError``.
+    """
+    read = described_weights(checkpoint)
+    held = held_parameters(read.module, read.source, quant, str(checkpoint.path))
+    return held.token_bytes(read.module, storage_rule(dtype))
+
+
+def estimated_speed(token_bytes: Mapping[int, int], bandwidth: float) -> float:
+    """Tokens per second of decoding, where memory has a ``bandwidth`` in bytes per second."""
+    return bandwidth / sum(nbytes / _reached(bits) for bits, nbytes in token_bytes.items())
+
+
+def _reached(bits: int) -> float:
+    """The share for weights of so many bits: that of the next wider row."""
+    return REACHED[min((width for width in REACHED if width >= bits), default=max(REACHED))]
+
+
+def stored_as(checkpoint: Checkpoint) -> str:
+    """The format or element type that most bytes of the weights are stored in."""
+    source, formats = checkpoint.source, stored_formats(checkpoint.source)
+    sizes: Counter[str] = Counter()
+    for name in source.names():
+        type = source.type(name)
+        called = formats[name].name if name in formats else type.dtype.name
+        bits = formats[name].stored_bits if name in formats else type.dtype.bits
+        if isinstance(source, SizedSource):
+            sizes[called] += source.stored_bytes(name)
+        else:
+            sizes[called] += int(type.size * bits / 8)
+    return sizes.most_common(1)[0][0] if sizes else ""
+
+
+def in_few_words(problem: str, path: Path) -> str:
+    """The first of an error's clauses, as many as fit, without the path and the nearest names."""
+    text = problem.replace(f"{path}: ", "").removeprefix(f"{CONFIG}: ").partition(" (nearest")[0]
+    said, *others = text.split("; ")
+    for clause in others:
+        if len(said) + len(clause) + 2 > LONGEST:
+            break
+        said = f"{said}; {clause}"
+    return said if len(said) <= LONGEST else f"{said[: LONGEST - 3].rstrip()}..."
+
+
+def _said(error: Exception) -> str:
+    first = next(iter(str(error).splitlines()), "")
+    return first if isinstance(error, PtirError | OSError) else f"{type(error).__name__}: {first}"
+
+
+def _family(path: Path) -> str:
+    """What a model that cannot be opened calls its architecture; nothing where it does not say."""
+    try:
+        if path.is_dir():
+            return str(read_json_object(path / CONFIG).get("model_type") or "")
+        from ptir.checkpoint.gguf import GgufModel
+
+        return str(GgufModel(path).metadata.get("general.architecture") or "")
+    except Exception:  # noqa: BLE001  the entry has the error already
+        return ""
+
+
+def _on_disk(files: Iterable[Path]) -> int:
+    """Bytes of files, each counted once; those that are gone have none."""
+    known = {path.resolve() for path in files}
+    return sum(path.stat().st_size for path in known if path.is_file())
