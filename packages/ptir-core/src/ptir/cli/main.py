@@ -41,6 +41,7 @@ COMMANDS: Final = (
     CommandRow("generate", "ptir.cli.run", "The same as run."),
     CommandRow("forward", "ptir.cli.forward", "Compute logits, without generating."),
     CommandRow("bench", "ptir.cli.bench", "Measure prefill and decoding speed."),
+    CommandRow("eval", "ptir.cli.eval", "Measure how well a model predicts a text."),
     CommandRow("explain", "ptir.cli.explain", "Show what a step runs: kernels, bytes, time."),
     CommandRow("warmup", "ptir.cli.warmup", "Build a model's kernels ahead of the first run."),
     CommandRow("cache", "ptir.cli.cache", "List or clear what is cached on disk."),
