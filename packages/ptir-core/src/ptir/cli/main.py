@@ -48,6 +48,7 @@ COMMANDS: Final = (
     CommandRow("inspect", "ptir.cli.inspect", "Show what a checkpoint holds."),
     CommandRow("dump", "ptir.cli.dump", "Print a model's step as a program."),
     CommandRow("convert", "ptir.cli.convert", "Write a model as a folder, one file or GGUF."),
+    CommandRow("quantize", "ptir.cli.quantize", "Write a model in fewer bits, as GGUF."),
     CommandRow("pull", "ptir.cli.pull", "Fetch a model from the Hugging Face hub."),
     CommandRow("ops", "ptir.cli.ops", "List the ops, or explain one."),
     CommandRow("backends", "ptir.cli.backends", "List the installed backends and their devices."),
