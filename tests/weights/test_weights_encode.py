@@ -20,7 +20,8 @@ from ptir.weights.quantizers import ROUNDERS, quantize
 from ptir.weights.record import FLOATS, Codebook, Integer
 
 EXACT = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
-SEARCHED = ("Q4_K", "Q5_K", "Q6_K")
+SEARCHED = {"Q4_K": 0.94, "Q5_K": 0.965, "Q6_K": 0.97}
+"""What a search leaves of the error of plain rounding, at most; least squares alone leave more."""
 SHARED = [one.name for one in FORMATS.values() if any(a.blocks * a.outputs > 1 for a in one.arrays)]
 OWN = [name for name in FORMATS if name not in SHARED]
 
@@ -141,9 +142,11 @@ def test_super_blocks_are_closer_than_plain_rounding_with_scales_as_floats(
     name: str, drawn: str
 ) -> None:
     """A bound that rounding scales to 6 or 8 bits makes harder; the search gains more than that."""
+    format = FORMATS[name]
     weights = DRAWN[drawn](np.random.default_rng(3), (40, 1024)).astype(np.float32)
-    found = decoded(name, quantize(FORMATS[name], weights)["blocks"])
-    assert deviation(found, weights) < deviation(rounded_by_groups(FORMATS[name], weights), weights)
+    found = decoded(name, quantize(format, weights)["blocks"])
+    plain = deviation(rounded_by_groups(format, weights), weights)
+    assert deviation(found, weights) < SEARCHED[name] * plain
 
 
 @pytest.mark.parametrize("name", SEARCHED)
