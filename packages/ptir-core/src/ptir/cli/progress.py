@@ -1,4 +1,4 @@
-"""A progress bar with ETA for long prompts, on a terminal only."""
+"""A progress bar with ETA for what takes several steps, on a terminal only."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ Report = Callable[[int, int], None]
 
 
 @contextmanager
-def prefill_progress() -> Iterator[Report]:
-    """Yields ``report(done, total)``; a bar appears on stderr when a prompt takes several steps."""
+def progress(what: str) -> Iterator[Report]:
+    """Yields ``report(done, total)``; a bar called ``what`` appears on stderr while some is left.
+
+    What is done in its first step shows none.
+    """
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("prompt"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-    task = bar.add_task("prompt", total=None)
+    task = bar.add_task(what, total=None)
 
     def report(done: int, total: int) -> None:
         if done < total and not bar.live.is_started:

@@ -18,7 +18,7 @@ from ptir.cli.model import (
     model_argument,
     open_model,
 )
-from ptir.cli.progress import prefill_progress
+from ptir.cli.progress import progress
 
 if TYPE_CHECKING:
     from ptir.runtime import Generation, Model
@@ -63,7 +63,7 @@ def command(
         loaded = open_model(common, model, formats)
         _note_noise(loaded)
         seed = common.seed if common.seed is not None else _fresh_seed()
-        with prefill_progress() as progress:
+        with progress("prompt") as report:
             run = loaded.run(
                 [given],
                 max_tokens=max_tokens,
@@ -71,7 +71,7 @@ def command(
                 stop=stop,
                 logprobs=logprobs,
                 seed=seed,
-                progress=progress,
+                progress=report,
                 **sampling,
             )
             shown = None if common.json else out

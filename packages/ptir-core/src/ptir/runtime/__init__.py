@@ -1,7 +1,17 @@
-"""Running models: specs are resolved, checkpoints loaded, text generated."""
+"""Running models: specs are resolved, checkpoints loaded, text generated and judged."""
 
 from ptir.runtime.generation import Generation, GenerationStats, Piece, SamplingOptions
 from ptir.runtime.handle import Model
+from ptir.runtime.likelihood import Perplexity, perplexity
 from ptir.runtime.load import load_model
 
-__all__ = ["Generation", "GenerationStats", "Model", "Piece", "SamplingOptions", "load_model"]
+__all__ = [
+    "Generation",
+    "GenerationStats",
+    "Model",
+    "Perplexity",
+    "Piece",
+    "SamplingOptions",
+    "load_model",
+    "perplexity",
+]

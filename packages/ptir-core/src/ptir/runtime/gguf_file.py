@@ -1,59 +1,79 @@
-"""Models to GGUF files and back: what ``ptir convert`` does besides folders and single files."""
+"""Models to GGUF files and back: what ``ptir convert`` and ``ptir quantize`` do."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, eos_token_ids
 from ptir.checkpoint.config import FULL, normalize_config
 from ptir.checkpoint.gguf import GgufTensor, Outgoing, write_gguf
-from ptir.checkpoint.gguf.described import architecture_metadata, layout_for
+from ptir.checkpoint.gguf.described import LAYERS, architecture_metadata, layout_for
 from ptir.checkpoint.gguf.fields import Keys
-from ptir.checkpoint.gguf.layouts import EMBEDDING, FACTORS, Layout
+from ptir.checkpoint.gguf.layouts import EMBEDDING, FACTORS, OUTPUT, Layout
+from ptir.checkpoint.gguf.mixtures import Mixture
 from ptir.checkpoint.gguf.opening import CHAT_TEMPLATE
 from ptir.checkpoint.gguf.source import BLOCKS, Part
 from ptir.checkpoint.gguf.tensor_types import TYPES
-from ptir.checkpoint.gguf.write import TYPE_IDS
+from ptir.checkpoint.gguf.write import TYPE_IDS, nbytes_of
 from ptir.checkpoint.save import converted
-from ptir.errors import CheckpointError
+from ptir.errors import CheckpointError, UsageError
 from ptir.models import definition
 from ptir.params.source import Array, BlockSource, ParamSource, stored_formats
 from ptir.runtime.load import Described, described
+from ptir.runtime.quantize import quantized_rows
 from ptir.text import Tokenizer
-from ptir.types import BF16, F16, F32, DType
+from ptir.types import BF16, F16, F32, DType, TensorType
+
+Chosen: TypeAlias = Callable[[str, TensorType, tuple[int, ...]], str]
+"""The type of a tensor in the file, by its name there, what it is now, and its shape there."""
+Progress: TypeAlias = Callable[[int, int], None]
 
 PLAIN: Final[Mapping[DType, str]] = {F32: "F32", F16: "F16", BF16: "BF16"}
 """What floats are called in a file."""
 FILE_TYPES: Final[Mapping[str, int]] = {"F32": 0, "F16": 1, "BF16": 32}
 """``general.file_type`` by the type of most weights."""
+QUANTIZATION_VERSION: Final = 2
+"""``general.quantization_version``: of the layouts of ggml's blocks."""
 DERIVED: Final = {"n_inner": "inner", "layer_norm_epsilon": "epsilon", "rms_norm_eps": "epsilon"}
 """Fields of a configuration, and what models call them when they are complete."""
 _CLOSE: Final = 1e-5
 
 
 def save_gguf(
-    checkpoint: Checkpoint, path: str | Path, *, dtype: DType | None = None, overwrite: bool = False
+    checkpoint: Checkpoint,
+    path: str | Path,
+    *,
+    dtype: DType | None = None,
+    mixture: Mixture | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
 ) -> Path:
     """Write ``checkpoint`` as one GGUF file: configuration, weights and tokenizer.
 
-    ``dtype`` converts floats; vectors are f32 and blocks stay as they are stored. Raises
+    ``dtype`` converts floats, ``mixture`` quantizes matrices; vectors are f32 and blocks stay as
+    they are stored. ``progress`` is told how many weights of all are written. Raises
     ``CheckpointError`` for what a file cannot say, and when ``path`` exists and ``overwrite`` is
-    not given; what was there is then still there.
+    not given, ``UsageError`` for quantizing what is quantized, ``QuantizationError`` for weights
+    that a format cannot hold; what was there is then still there.
     """
     path = Path(path)
     if path.is_dir() or (path.exists() and not overwrite):
         raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
     read = described(checkpoint)
+    if mixture is not None:
+        _refuse_quantized(checkpoint.path, read.source)
     architecture, layout = layout_for(checkpoint.config.get("model_type"))
     config = _complete(checkpoint, read)
     entries = normalize_config(checkpoint.config).get("rope_parameters") or {}
     rope = {"rope_theta": 10000.0, **entries.get(FULL, {})} if _rotates(read) else None
-    tensors = [*_tensors(read, layout, config, dtype), *_factors(read, rope)]
+    chosen = _floats(dtype) if mixture is None else _mixed(mixture, layout, read, config)
+    tensors = [*_tensors(read, layout, config, chosen), *_factors(read, rope)]
     metadata = {
         "general.architecture": architecture,
         "general.type": "model",
@@ -62,11 +82,65 @@ def save_gguf(
         **_text(checkpoint, int(config["vocab_size"])),
     }
     kind = next(one.type for one in tensors if one.name == EMBEDDING)
-    if kind in FILE_TYPES:
+    if mixture is not None:
+        metadata["general.file_type"] = mixture.file_type
+        metadata["general.quantization_version"] = QUANTIZATION_VERSION
+    elif kind in FILE_TYPES:
         metadata["general.file_type"] = FILE_TYPES[kind]
     _check(path, read, layout, Keys(path, metadata, architecture), tensors)
-    write_gguf(path, metadata, tensors)
+    write_gguf(path, metadata, tensors if progress is None else _reported(tensors, progress))
     return path
+
+
+def _refuse_quantized(path: Path, source: ParamSource) -> None:
+    stored = sorted({format.name for format in stored_formats(source).values()})
+    if stored:
+        raise UsageError(
+            f"{path}: has weights in {', '.join(stored)} already and would lose once more: quantize"
+            " the model that it was made from, or write its numbers as floats first (ptir convert"
+            " MODEL FOLDER)"
+        )
+
+
+def _floats(dtype: DType | None) -> Chosen:
+    """Matrices in a type, or as they are; vectors in f32."""
+
+    def chosen(tensor: str, type: TensorType, shape: tuple[int, ...]) -> str:
+        wanted = F32 if type.rank == 1 else dtype or type.dtype
+        if wanted not in PLAIN:
+            raise CheckpointError(f"tensor {tensor!r} is {wanted}; give --dtype f32")
+        return PLAIN[wanted]
+
+    return chosen
+
+
+def _mixed(mixture: Mixture, layout: Layout, read: Described, config: Mapping[str, Any]) -> Chosen:
+    """Types as a mixture says."""
+    layers = next(int(config[key]) for key in LAYERS if key in config)
+    parts = (layout.part(name, dict(config)) for name in read.module.parameters())
+    tied = all(part is None or part.tensor != OUTPUT for part in parts)
+
+    def chosen(tensor: str, type: TensorType, shape: tuple[int, ...]) -> str:
+        return mixture.type_of(tensor, shape, layers, tied)
+
+    return chosen
+
+
+def _reported(tensors: Sequence[Outgoing], progress: Progress) -> list[Outgoing]:
+    """The same tensors, which tell of the weights that were taken from them."""
+    total = sum(math.prod(one.shape) for one in tensors)
+    done = 0
+
+    def following(one: Outgoing) -> Iterator[Array]:
+        nonlocal done
+        before, size, taken = done, math.prod(one.shape), 0
+        for chunk in one.chunks():
+            yield chunk
+            taken += chunk.nbytes
+            done = before + size * taken // nbytes_of(one)
+            progress(done, total)
+
+    return [replace(one, chunks=partial(following, one)) for one in tensors]
 
 
 def _rotates(read: Described) -> bool:
@@ -81,7 +155,7 @@ def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:
 
 
 def _tensors(
-    read: Described, layout: Layout, config: Mapping[str, Any], dtype: DType | None
+    read: Described, layout: Layout, config: Mapping[str, Any], chosen: Chosen
 ) -> Iterator[Outgoing]:
     formats = stored_formats(read.source)
     for name in read.module.parameters():
@@ -90,31 +164,30 @@ def _tensors(
             raise CheckpointError(f"parameter {name!r} has no name in GGUF files")
         type = read.source.type(name)
         shape = type.shape[::-1] if part.turned else type.shape
-        if name in formats:
-            called = formats[name].name
-        else:
-            wanted = F32 if type.rank == 1 else dtype or type.dtype
-            if wanted not in PLAIN:
-                raise CheckpointError(f"parameter {name!r} is {wanted}; give --dtype f32")
-            called = PLAIN[wanted]
-        yield Outgoing(part.tensor, called, shape, _reading(read.source, name, part, called))
+        called = formats[name].name if name in formats else chosen(part.tensor, type, shape)
+        rows = partial(_rows, read.source, name in formats, name, part, called)
+        yield Outgoing(part.tensor, called, shape, rows)
 
 
-def _reading(source: ParamSource, name: str, part: Part, called: str) -> Any:
-    """What reads a parameter when its turn comes: its rows in the order of the file."""
-
-    def chunks() -> Iterator[Array]:
-        dtype = TYPES[TYPE_IDS[called]].dtype
-        if dtype is None:
-            assert isinstance(source, BlockSource)
-            values = source.blocks(name)[BLOCKS]
-        else:
-            values = converted(name, source.read(name), dtype)
-            values = values.T if part.turned else values
+def _rows(
+    source: ParamSource, in_blocks: bool, name: str, part: Part, called: str
+) -> Iterator[Array]:
+    """A parameter read when its turn comes: its rows in the order of the file."""
+    kind = TYPES[TYPE_IDS[called]]
+    if in_blocks:
+        assert isinstance(source, BlockSource)
+        values = source.blocks(name)[BLOCKS]
         yield values[part.stored_order(len(values))]
-        source.release(name)
-
-    return chunks
+    else:
+        values = source.read(name)
+        values = values.T if part.turned else values
+        order = part.stored_order(len(values))
+        if kind.format is not None:
+            yield from quantized_rows(name, kind.format, values, order)
+        else:
+            assert kind.dtype is not None
+            yield converted(name, values[order], kind.dtype)
+    source.release(name)
 
 
 def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoing]:

@@ -1,0 +1,99 @@
+"""**Table** of what ``ptir quantize`` makes: which type each tensor of a file gets.
+
+Most matrices get one type. Some count for more: the output, and in formats with ``_m`` also values
+and the way back out of every few layers. Which ones is llama.cpp's choice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ptir.checkpoint.gguf.layouts import EMBEDDING, IN_LAYER, OUTPUT
+from ptir.errors import UsageError, unknown_name
+from ptir.weights import FORMATS
+
+KEPT: Final = frozenset({"position_embd.weight"})
+"""Matrices that stay f32."""
+SENSITIVE: Final = re.compile("attn_v|attn_qkv|ffn_down")
+"""The tensors of a layer that get more bits in some layers."""
+FALLBACKS: Final = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+"""What a matrix gets whose rows are no whole super-blocks."""
+WITHOUT_BLOCKS: Final = "F16"
+"""What it gets when not even 32 divide its rows."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A file's format: its name, its ``general.file_type``, and the types of its matrices.
+
+    ``output`` is the type of the output, or of the embedding that serves as one; ``embedding`` that
+    of another embedding, without it as ``most``; ``better`` that of what counts for more.
+    """
+
+    name: str
+    file_type: int
+    most: str
+    output: str
+    embedding: str = ""
+    better: str = ""
+
+    def type_of(self, tensor: str, shape: tuple[int, ...], layers: int, tied: bool) -> str:
+        """The type of a tensor by GGUF's name and the shape in the file.
+
+        The model has ``layers`` layers; ``tied`` says that its embedding serves as the output.
+        """
+        if len(shape) < 2 or tensor in KEPT:
+            return "F32"
+        return fitting(self._wanted(tensor, layers, tied), shape[-1])
+
+    def _wanted(self, tensor: str, layers: int, tied: bool) -> str:
+        if tensor == OUTPUT or (tied and tensor == EMBEDDING):
+            return self.output
+        if tensor == EMBEDDING:
+            return self.embedding or self.most
+        inside = IN_LAYER.fullmatch(tensor)
+        if inside and self.better and SENSITIVE.fullmatch(inside["stem"]):
+            return self.better if counts_for_more(int(inside["layer"]), layers) else self.most
+        return self.most
+
+
+def counts_for_more(layer: int, layers: int) -> bool:
+    """Whether a layer is of the first or the last eighth, or every third in between."""
+    return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+
+
+def fitting(name: str, inputs: int) -> str:
+    """A type whose blocks fill rows of ``inputs``: this one, or the nearest that does."""
+    if inputs % FORMATS[name].block == 0:
+        return name
+    other = FALLBACKS.get(name, name)
+    return other if inputs % FORMATS[other].block == 0 else WITHOUT_BLOCKS
+
+
+MIXTURES: Final[Mapping[str, Mixture]] = {
+    row.name: row
+    for row in (
+        Mixture("q8_0", 7, "Q8_0", "Q8_0"),
+        Mixture("q4_0", 2, "Q4_0", "Q6_K"),
+        Mixture("q4_1", 3, "Q4_1", "Q6_K"),
+        Mixture("q5_0", 8, "Q5_0", "Q6_K"),
+        Mixture("q5_1", 9, "Q5_1", "Q6_K"),
+        Mixture("q4_k", 14, "Q4_K", "Q6_K"),
+        Mixture("q4_k_m", 15, "Q4_K", "Q6_K", better="Q6_K"),
+        Mixture("q5_k", 16, "Q5_K", "Q6_K"),
+        Mixture("q5_k_m", 17, "Q5_K", "Q6_K", better="Q6_K"),
+        Mixture("q6_k", 18, "Q6_K", "Q6_K"),
+        Mixture("mxfp4", 38, "MXFP4", "Q8_0", embedding="Q8_0"),
+    )
+}
+"""By name. The numbers are llama.cpp's: those of Q4_K_S and Q5_K_S stand for q4_k and q5_k."""
+
+
+def mixture(name: str) -> Mixture:
+    """The row called ``name``; raises ``UsageError`` naming those there are."""
+    if name not in MIXTURES:
+        raise UsageError(unknown_name("format", name, MIXTURES))
+    return MIXTURES[name]

@@ -1,0 +1,81 @@
+"""``ptir quantize``: what it writes and says, and how it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptir.checkpoint.gguf import GgufFile
+from running import Command, command
+
+__all__ = ["command"]
+
+TEXT = """First Citizen:
+Before we proceed any further, hear me speak.
+
+All:
+Speak, speak.
+
+First Citizen:
+You are all resolved rather to die than to famish?
+
+All:
+Resolved. resolved.
+"""
+
+
+def test_a_quantized_model_predicts_a_text_nearly_as_well(tmp_path: Path, command: Command) -> None:
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    options = (tmp_path / "text.txt", "--window", 64, "--stride", 32, "--json")
+    before = command("eval", "demo", *options).value["nll"]
+    for name, off in (("q8_0", 0.01), ("q4_0", 0.3)):
+        path = tmp_path / f"{name}.gguf"
+        done = command("quantize", "demo", path, "--format", name, "--method", "rtn")
+        assert done.code == 0 and not done.out
+        assert done.err.startswith(f"wrote {path}: ") and " bits a weight" in done.err
+        assert abs(command("eval", path, *options).value["nll"] - before) < off
+
+
+def test_json_of_quantize_says_what_the_file_holds(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "m.gguf"
+    value = command("quantize", "demo", path, "--format", "q4_0", "--json").value
+    assert value.pop("bits_per_weight") == pytest.approx(5.38, abs=0.01)
+    assert value == {
+        "path": str(path),
+        "format": "q4_0",
+        "method": "rtn",
+        "types": {"Q8_0": 1, "F32": 51, "Q4_0": 24},
+        "tensors": 76,
+        "bytes": sum(one.nbytes for one in GgufFile(path).tensors.values()),
+    }
+    shown = command("inspect", path, "--json").value
+    assert shown["dtypes"] == ["Q4_0", "Q8_0", "f32"] and shown["tokenizer"]
+
+
+def test_an_existing_file_is_replaced_only_when_asked(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"before")
+    done = command("quantize", "demo", path, "--format", "q8_0")
+    assert done.code == 1 and "exists already; give another name or overwrite" in done.err
+    assert path.read_bytes() == b"before"
+    done = command("quantize", "demo", path, "--format", "q8_0", "--overwrite")
+    assert done.code == 0 and path.read_bytes().startswith(b"GGUF")
+
+
+REFUSED = {
+    "format": ("m.gguf", "q4", "unknown format 'q4' (nearest: q4_k, q4_1, q4_0); known: mxfp4,"),
+    "folder": ("m", "q8_0", "m: format 'q8_0' is one of GGUF files: call it NAME.gguf"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_quantize_refuses(case: str, tmp_path: Path, command: Command) -> None:
+    out, format, message = REFUSED[case]
+    done = command("quantize", "demo", tmp_path / out, "--format", format)
+    assert done.code == 2 and message in done.err and not (tmp_path / out).exists()
+
+
+def test_methods_that_do_not_exist_are_not_offered(tmp_path: Path, command: Command) -> None:
+    done = command("quantize", "demo", tmp_path / "m.gguf", "--format", "q8_0", "--method", "gptq")
+    assert done.code == 2 and "'gptq' is not 'rtn'" in done.err
