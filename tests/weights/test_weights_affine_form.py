@@ -13,10 +13,12 @@ from ptir.ops.numerics.quantized import dequantize
 from ptir.params.packed import PackedSource, part_name
 from ptir.params.source import Array, Counters
 from ptir.types import F32, TensorType
-from ptir.weights import FORMATS, PACKED_BITS, WeightFormat
+from ptir.weights import FORMATS, WeightFormat
 from ptir.weights.affine_form import SUPER, AffineForm, affine_arrays, affine_form
 from ptir.weights.decode import decode
 from ptir.weights.gguf import GGUF
+from ptir.weights.record import Grid
+from ptir.weights.words import BITS
 
 each_format = pytest.mark.parametrize("name", [one.name for one in GGUF])
 
@@ -42,7 +44,7 @@ def dense(form: AffineForm, arrays: dict[str, Array]) -> Array:
     minimum = scale * scale.dtype.type(-form.zero)
     if form.minimum is not None:
         minimum = group_floats(form, arrays, "minimum")
-    how = {"axis": 1, "group": form.group, "bits": form.bits}
+    how = {"axis": 1, "group": form.group, "bits": form.bits, "table": form.table}
     return np.asarray(dequantize(arrays["words"], scale, minimum, **how))
 
 
@@ -64,13 +66,31 @@ def test_no_number_changes(name: str, seed: int, outputs: int, blocks: int) -> N
 
 @each_format
 def test_forms_fit_the_kernels_and_what_is_computed_is_exact(name: str) -> None:
-    """By the bits of codes and scales; what is held is at most ten bits a weight."""
+    """By the bits of codes and scales; what is held is at most what the table of sizes says."""
     form = form_of(name)
-    assert form.bits in PACKED_BITS and form.held_bits <= 10
-    assert (max(form.values), min(form.values)) <= ((1 << form.bits) - 1, form.values[0])
+    assert form.bits in BITS and len(form.values) <= 1 << max(form.bits, form.format.bits)
+    assert max(form.values) < 1 << (8 if form.table else form.bits)
+    if form.table is not None:
+        assert len(form.table) == 1 << form.bits and set(form.table) == set(form.values)
     assert min(form.values) >= 0 and (form.zero == 0) == (form.minimum is not None)
     assert form.zero & (form.zero - 1) == 0
     assert form.format.block % form.group == 0
+
+
+LARGER = {"TQ1_0": 1.23, "Q2_K": 1.2, "NVFP4": 1.12, "MXFP4": 1.06}
+"""What is held over what is stored, where that is more than a few percent: fifths of a byte become
+two bits, scales of four bits a byte, those of a byte 16 bits. Codes of grids become a number for
+each weight."""
+
+
+@each_format
+def test_no_more_is_held_than_is_stored(name: str) -> None:
+    form = form_of(name)
+    if isinstance(form.format.codes.reading, Grid) and name != "TQ1_0":
+        assert form.held_bits <= 5
+        return
+    most = LARGER.get(name, 1.04)
+    assert form.held_bits <= form.format.stored_bits * most
 
 
 def test_what_is_packed_already_and_codes_that_are_not_whole_have_no_form() -> None:

@@ -20,7 +20,8 @@ class QuantizedWeight:
     """A weight in words with a scale per group, as ``linear`` and ``embedding`` take it.
 
     Groups lie along ``axis``. Scales are floats; or whole numbers, each times a float that several
-    groups share, ``super_scale``. The bias of a group is its ``minimum``, held in one of the two
+    groups share, ``super_scale``. Values are numbers, or places in a ``table`` of numbers. The bias
+    of a group is its ``minimum``, held in one of the two
     ways, or without one its scale times ``-zero``.
     """
 
@@ -30,6 +31,7 @@ class QuantizedWeight:
     bits: int
     group: int
     zero: int
+    table: tuple[int, ...] | None = None
     minimum: Tensor | None = None
     super_scale: Tensor | None = None
     super_minimum: Tensor | None = None
@@ -49,7 +51,7 @@ class QuantizedWeight:
     def dense(self) -> Tensor:
         """The weight as f32: recorded where it is used, computed by whoever reads it."""
         how = {"axis": self.axis, "bits": self.bits, "group": self.group, "dtype": F32}
-        return call("dequantize", self.words, self.scales, self.bias, **how)
+        return call("dequantize", self.words, self.scales, self.bias, table=self.table, **how)
 
 
 def _shared_factor(scale: Tensor, factor: Tensor | None, axis: int) -> Tensor:
@@ -107,7 +109,7 @@ def _form(weight: Weight) -> object:
         return None
     parts = [getattr(weight, name) for name in _PARTS]
     types = [None if part is None else part.dtype for part in parts]
-    return (weight.axis, weight.bits, weight.group, weight.zero, *types)
+    return (weight.axis, weight.bits, weight.group, weight.zero, weight.table, *types)
 
 
 def _dense(weight: Weight) -> Tensor:
@@ -151,7 +153,7 @@ def _quantized(x: Tensor, weight: QuantizedWeight, bias: Tensor | None, layout: 
     """The product with a weight in words, or with its dense form where groups lie along outputs."""
     if weight.axis != {"io": 0, "oi": 1}.get(layout):
         return linear(x, weight.dense(), bias, layout=layout)
-    how = {"bits": weight.bits, "group": weight.group}
+    how: dict[str, Any] = {"bits": weight.bits, "group": weight.group, "table": weight.table}
     return quantized_linear(x, weight.words, weight.scales, weight.bias, bias, layout=layout, **how)
 
 

@@ -151,7 +151,8 @@ def _bound(
         held = {
             part: parameter(parts, part_name(name, form, part)) for part in (WORDS, *form.parts)
         }
-        return QuantizedWeight(axis=axis, bits=form.bits, group=form.group, zero=form.zero, **held)
+        how = {"bits": form.bits, "group": form.group, "zero": form.zero, "table": form.table}
+        return QuantizedWeight(axis=axis, **how, **held)
 
     return parts, module.bind(resolve)
 

@@ -1,6 +1,6 @@
 """Formats as words, scales and minima: what ``dequantize`` and the kernels of products take.
 
-Codes that stand for whole numbers of at most 8 bits become values of 4 or 8 bits in words. A code
+Codes that stand for whole numbers of at most 8 bits become values of as few bits in words. A code
 that stands for several weights (IQ1 to IQ3, TQ1_0) becomes a value for each. Scales of super-blocks
 stay apart from the whole numbers of their groups. No number changes: a value has at most 8 bits, a
 scale times a whole number 19, and their product, which is rounded first, at most 24, as f32 has.
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from ptir.types import BF16, F16, F32, I8, U8, DType
 from ptir.weights.decode import READINGS, codes_of, grid_numbers, quantity_of, raw_bytes
-from ptir.weights.formats import PACKED_BITS
 from ptir.weights.grids import grid
+from ptir.weights.packing import pack
 from ptir.weights.record import (
     FLOATS,
     Codebook,
@@ -31,10 +31,9 @@ from ptir.weights.record import (
     Signs,
     WeightFormat,
 )
-from ptir.weights.words import WORD
+from ptir.weights.words import BITS, BYTE, TABLE_BITS
 
 Array = NDArray[Any]
-BYTE: Final = 8
 SCALE, MINIMUM, SUPER = "scale", "minimum", "super_"
 """Names of arrays; that of super-blocks has the last one in front."""
 WHOLE: Final = (U8, I8)
@@ -56,8 +55,8 @@ class GroupFloats:
 class AffineForm:
     """How the weights of ``format`` are held: ``value * scale + minimum``, ``group`` inputs alike.
 
-    Without a stored ``minimum`` it is the scale times ``-zero``. ``values`` are what the words
-    hold: by code, or of a grid all there are, ascending.
+    Without a stored ``minimum`` it is the scale times ``-zero``. ``values`` are what codes stand
+    for, or of a grid all there are, ascending. Words hold them, or their places in a ``table``.
     """
 
     format: WeightFormat
@@ -67,6 +66,7 @@ class AffineForm:
     scale: GroupFloats
     minimum: GroupFloats | None
     values: tuple[int, ...]
+    table: tuple[int, ...] | None = None
 
     @property
     def parts(self) -> dict[str, tuple[DType, int]]:
@@ -93,7 +93,7 @@ class AffineForm:
         if self.scale.super_block:
             return float(np.finfo(np.float16).max)
         is_half = self.scale.dtype == F16
-        factor = max(self.zero, 1) if is_half else 1 << self.bits
+        factor = max(self.zero, 1) if is_half else 1 << max(self.values).bit_length()
         return float(np.finfo(np.float16 if is_half else np.float32).max) / factor
 
 
@@ -110,9 +110,15 @@ def affine_form(format: WeightFormat) -> AffineForm | None:
         return None
     low, high = min(numbers), max(numbers)
     zero = 0 if minimum else _zero(low)
-    bits = next((bits for bits in PACKED_BITS if high + zero < 1 << bits), None)
+    values = tuple(number + zero for number in numbers)
+    bits = next((bits for bits in BITS if high + zero < 1 << bits), None)
     if bits is None or low + zero < 0:
         return None
+    table = _table(values)
+    if table is not None and len(table).bit_length() - 1 < bits:
+        bits = len(table).bit_length() - 1
+    else:
+        table = None
     shared = [
         one.numbers.each
         for part in (scale, minimum)
@@ -126,8 +132,17 @@ def affine_form(format: WeightFormat) -> AffineForm | None:
         zero,
         _group_floats(scale),
         _group_floats(minimum) if minimum else None,
-        tuple(number + zero for number in numbers),
+        values,
+        table,
     )
+
+
+def _table(values: tuple[int, ...]) -> tuple[int, ...] | None:
+    """What a table of values has: itself where it is one of codes, else filled up; None if long."""
+    bits = max(1, (len(values) - 1).bit_length())
+    if bits > TABLE_BITS:
+        return None
+    return values + values[-1:] * ((1 << bits) - len(values))
 
 
 def held_as(format: WeightFormat) -> str:
@@ -136,7 +151,8 @@ def held_as(format: WeightFormat) -> str:
     if form is None:
         return f"floats of --dtype: {format.expanded or 'its codes are no whole numbers'}"
     minimum = " and a minimum" if form.minimum else ""
-    return f"words of {form.bits} bits, a scale{minimum} for {form.group} inputs"
+    looked_up = " in a table" if form.table else ""
+    return f"words of {form.bits} bits{looked_up}, a scale{minimum} for {form.group} inputs"
 
 
 def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -151,9 +167,11 @@ def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Ar
     if isinstance(reading, Grid):
         values = grid_numbers(reading, codes, form.format.bits) + np.int8(form.zero)
         values = values.view(np.uint8)
-    elif form.values != tuple(range(len(form.values))):
+        if form.table is not None:
+            values = np.searchsorted(form.values, values).astype(np.uint8)
+    elif form.table is None and form.values != tuple(range(len(form.values))):
         values = np.array(form.values, np.uint8)[codes]
-    found = {"words": _words(values.reshape(outputs, -1), form.bits)}
+    found = {"words": pack(values.reshape(outputs, -1), form.bits)}
     for name, quantity in _quantities(form).items():
         dtype, each = form.parts[name]
         shape = (outputs, blocks, form.format.block // each)
@@ -247,12 +265,3 @@ def _whole_numbers(codes: Numbers) -> tuple[int, ...] | None:
 def _zero(low: int) -> int:
     """What is added to make all numbers positive: a power of two, by which products are exact."""
     return 1 << (-low - 1).bit_length() if low < 0 else 0
-
-
-def _words(values: Array, bits: int) -> Array:
-    """Values of 4 or 8 bits, each in a byte, as little-endian words, low bits first."""
-    packed = values if bits == BYTE else values[:, ::2] | values[:, 1::2] << np.uint8(bits)
-    whole = -(-packed.shape[1] // (WORD // BYTE)) * (WORD // BYTE)
-    if whole != packed.shape[1]:
-        packed = np.pad(packed, ((0, 0), (0, whole - packed.shape[1])))
-    return np.ascontiguousarray(packed).view("<u4").astype(np.uint32, copy=False)
