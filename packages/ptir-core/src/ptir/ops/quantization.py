@@ -455,7 +455,7 @@ dequantize = define(
             group=16,
             bits=1,
             table=(0, 2),
-            gives=_f32([[*[2] * 8, *[-2] * 8, *[-3, 3] * 8]]),
+            gives=_f32([[*[2] * 8, *[-2] * 8, *[3, -3] * 8]]),
         ),
         sample(
             _u32([]).reshaped(0, 2),

@@ -151,8 +151,17 @@ def _bound(
         held = {
             part: parameter(parts, part_name(name, form, part)) for part in (WORDS, *form.parts)
         }
-        how = {"bits": form.bits, "group": form.group, "zero": form.zero, "table": form.table}
-        return QuantizedWeight(axis=axis, **how, **held)
+        return QuantizedWeight(
+            axis=axis,
+            bits=form.bits,
+            group=form.group,
+            zero=form.zero,
+            table=form.table,
+            factor=form.scale.factor,
+            code=form.scale.code,
+            sharing=form.sharing,
+            **held,
+        )
 
     return parts, module.bind(resolve)
 

@@ -22,8 +22,13 @@ from ptir.types import BF16, F16, F32, TensorType
 from ptir.weights.words import per_word
 
 PACKED: Final = (F32, F16, BF16)
-COMPUTED: Final = ("cast", "mul", "reshape", "broadcast_to")
-"""Ops by which a scale is made of the whole numbers of groups and the floats of super-blocks."""
+COMPUTED: Final = frozenset(
+    (
+        *("cast", "mul", "reshape", "broadcast_to"),
+        *("and", "shift_right", "sub", "add", "maximum", "bitcast"),
+    )
+)
+"""Ops by which a scale is made of codes, the whole numbers of groups, floats of super-blocks."""
 
 
 def pack(program: Program, largest: int) -> tuple[Program, Mapping[str, Derivation]]:
