@@ -153,7 +153,7 @@ def test_products_with_weights_whose_values_are_places_in_a_table(
         given = bias if affine else scale * -128.0
         how: dict[str, Any] = {"bits": bits, "group": group, "table": table.tolist()}
         weight = F.dequantize(words, scale, given, axis=1, **how)
-        found = F.take(weight, F.constant(rows_of), axis=0)
+        found = F.take(weight, F.constant(rows_of).astype("i32"), axis=0)
         return F.concat([F.linear(x, weight, layout="oi"), F.linear(x, found, layout="oi")], -1)
 
     stored = [np.ascontiguousarray(p.T) for p in (words_of(places, bits), scale, bias)]

@@ -35,6 +35,8 @@ HELD: Final = 1 << 19
 """Bytes of slices that a block of rows may have: they stay in a core's cache beside the weights."""
 FEWEST: Final = 16
 """Rows of a block, so that weights are not read for a handful of them."""
+SLICED: Final = 20
+"""What the slices of an activation cost, as multiples of what a weight costs to become a byte."""
 UNROLLED: Final = 8
 """Words of bytes that are written out one after the other."""
 SUMMED: Final = tuple(reversed(range(SLICES)))
@@ -97,14 +99,21 @@ class SlicedGemm(Grouped, Gemm):
         """Tiles of rows whose slices a workgroup holds at once."""
         most = HELD // (self._high * SLICES * self.linear.inputs)
         fewest = FEWEST // self._high
-        alone = all_tiles if self._is_prepared else -(-all_tiles // wanted)
-        tiles = min(max(most, fewest), max(alone, fewest))
+        blocks = self._cheapest(wanted) if self._is_prepared else wanted
+        tiles = min(max(most, fewest), max(-(-all_tiles // blocks), fewest))
         blocks = -(-all_tiles // tiles)
-        if self._is_prepared:  # high and even blocks: for each the weights become bytes anew
-            tiles = -(-all_tiles // blocks)
         if blocks > wanted:  # as many for every workgroup
             tiles = -(-all_tiles // (-(-blocks // wanted) * wanted))
         return min(tiles, all_tiles)
+
+    def _cheapest(self, wanted: int) -> int:
+        """How many blocks: for each, weights become bytes anew; for each run, slices are made."""
+
+        def cost(blocks: int) -> int:
+            runs = -(-wanted // blocks)
+            return SLICED * self.linear.rows * runs + self.panels.outputs * blocks
+
+        return min(range(1, wanted + 1), key=cost)
 
     def _scratch_of(self, workgroups: int, rows: int) -> tuple[TensorType, ...]:
         """Slices, units, and what the sums of a group start with (or its sum, for its bias)."""
