@@ -70,7 +70,7 @@ class QuantizedWeight:
 def _powers(codes: Tensor) -> Tensor:
     """2 ** (code - 128) as f32, of a size that is subnormal too."""
     code = codes.astype(I32)
-    normal, tiny = code * (1 << 23) - (1 << 23), code * (1 << 21) + (1 << 21)
+    normal, tiny = (code << 23) - (1 << 23), (code << 21) + (1 << 21)
     found: Tensor = call("bitcast", maximum(normal, tiny), dtype=F32)
     return found
 

@@ -25,7 +25,7 @@ PACKED: Final = (F32, F16, BF16)
 COMPUTED: Final = frozenset(
     (
         *("cast", "mul", "reshape", "broadcast_to"),
-        *("and", "shift_right", "sub", "add", "maximum", "bitcast"),
+        *("and", "shift_left", "shift_right", "sub", "add", "maximum", "bitcast"),
     )
 )
 """Ops by which a scale is made of codes, the whole numbers of groups, floats of super-blocks."""
