@@ -24,6 +24,18 @@ KINDS = {
 TOKENS = list(range(0, 60, 3))
 
 
+FIFTHS = {
+    "attn_k.weight": Kind.Q3_K,
+    "attn_v.weight": Kind.Q5_1,
+    "ffn_up.weight": Kind.Q5_0,
+    "ffn_down.weight": Kind.Q6_K,
+}
+TABLES = {
+    "attn_k.weight": Kind.IQ4_NL,
+    "attn_v.weight": Kind.MXFP4,
+    "ffn_up.weight": Kind.NVFP4,
+    "ffn_down.weight": Kind.TQ2_0,
+}
 GRIDS = {
     "attn_k.weight": Kind.IQ1_M,
     "attn_v.weight": Kind.TQ1_0,
@@ -33,7 +45,9 @@ GRIDS = {
 
 
 @pytest.mark.parametrize(
-    ("kinds", "others"), [(KINDS, Kind.Q4_K), (GRIDS, Kind.IQ3_XXS)], ids=["planes", "grids"]
+    ("kinds", "others"),
+    [(KINDS, Kind.Q4_K), (FIFTHS, Kind.Q5_K), (TABLES, Kind.IQ4_XS), (GRIDS, Kind.IQ3_XXS)],
+    ids=["words", "planes", "tables", "grids"],
 )
 def test_a_model_of_several_types_gives_the_logits_of_the_reference(
     tmp_path: Path, c: Target, kinds: dict[str, Kind], others: Kind

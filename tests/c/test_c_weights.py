@@ -33,7 +33,10 @@ CASES: Final = {
     },
     **{
         f"affine {bits} by {group}": alone(affine("any", bits, group, scale=dtype))
-        for bits, group, dtype in ((2, 16, F32), (3, 12, F16), (3, 64, BF16), (4, 40, F16))
+        for bits, group, dtype in (
+            *((1, 128, F16), (2, 16, F32), (3, 12, F16), (3, 64, BF16)),
+            *((4, 40, F16), (5, 32, F16), (6, 16, F32)),
+        )
     },
     "fused": FusedFormat(
         tuple(Run(FORMATS[name], n) for name, n in (("Q4_K", 20), ("Q6_K", 5), ("int4", 23)))

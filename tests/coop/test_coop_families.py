@@ -26,6 +26,7 @@ from test_opencl_families import (  # noqa: F401
     test_every_sample_of_every_op_that_is_taken,
     test_products_with_packed_weights,
     test_products_with_quantized_weights,
+    test_products_with_weights_whose_values_are_places_in_a_table,
     test_reductions_along_any_axes,
     test_softmax_and_norms,
 )

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from matrix_plants import COPIES, Plant, described, in_kernels, multiplied
-from opencl_runs import Array, normal, run, with_parameters
+from opencl_runs import Array, normal, run, with_parameters, words_of
 
 from ptir import functional as F
 from ptir.backend.contract import Target
@@ -20,6 +20,7 @@ from ptir.ops.rounded import PAIRS
 from ptir.runtime import load_model
 from ptir.switches import SCHEDULE
 from ptir.types import F32
+from ptir.weights.words import BITS
 from ptir_backend_cupy.dialect import CudaC
 
 pytestmark = [pytest.mark.usefixtures("built_anew"), pytest.mark.turns(2)]
@@ -107,18 +108,17 @@ def test_what_is_not_finite_comes_out_as_in_f32(host: Target, dtype: Any) -> Non
 
 @pytest.mark.slice(4)
 @pytest.mark.parametrize("rows", [9, 17, 40])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize(("group", "zero"), [(32, -8), (64, -3), (128, 0), (16, -8), (32, None)])
 @pytest.mark.parametrize("layout", ["io", "oi"])
 def test_products_of_quantized_weights(
     host: Target, texts: list[str], rows: int, bits: int, group: int, zero: int | None, layout: str
 ) -> None:
     """Whole numbers are exact in bf16: scales come later. Other biases are left to f32."""
-    inputs, outputs, per = 256, 50, 32 // bits
+    inputs, outputs = 256, 50
     rng, axis = np.random.default_rng(bits), 0 if layout == "io" else 1
     values = rng.integers(0, 2**bits, (inputs, outputs)).astype(np.uint32)
-    shifts = (np.arange(per) * bits).astype(np.uint32).reshape(1, per, 1)
-    words = (values.reshape(-1, per, outputs) << shifts).sum(1, dtype=np.uint32)
+    words = words_of(values, bits)
     scale = normal(inputs // group, outputs) * 0.1
     bias = normal(*scale.shape, seed=1) if zero is None else scale * np.float32(zero)
     dense = values * np.repeat(scale, group, 0).astype(np.float64) + np.repeat(bias, group, 0)

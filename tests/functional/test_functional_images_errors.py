@@ -18,7 +18,7 @@ ONE_OR_TWO = "or one for H and one for W"
 PADDING = "an integer of at least 0, (H, W), ((top, bottom), (left, right)), 'same' or 'valid'"
 FOUR = {"bits": 4, "group": 16}
 QUANTIZED = "f32[2,64] u32[3,8] f32[3,4] f32[3,4]"
-BAD_BITS = "bits is 5; it must be 2, 3, 4 or 8"
+BAD_BITS = "bits is 7; it must be 1, 2, 3, 4, 5, 6 or 8"
 
 REFUSED = [
     (
@@ -193,14 +193,14 @@ REFUSED = [
         "quantized_linear(words u32[3,8], bias f32[2]): N differs, 3 and 2; words[N,W] and bias[N]"
         " are needed",
     ),
-    (F.quantized_linear, QUANTIZED, {"bits": 5, "group": 16}, f"quantized_linear(): {BAD_BITS}"),
+    (F.quantized_linear, QUANTIZED, {"bits": 7, "group": 16}, f"quantized_linear(): {BAD_BITS}"),
     (
         F.quantized_linear,
         QUANTIZED,
         {"bits": 4, "group": 0},
         "quantized_linear(): group is 0; it must be an integer, at least 1",
     ),
-    (F.affine_range, "f32[2,8]", {"bits": 5, "group": 4}, f"affine_range(): {BAD_BITS}"),
+    (F.affine_range, "f32[2,8]", {"bits": 7, "group": 4}, f"affine_range(): {BAD_BITS}"),
     (
         F.affine_range,
         "f32[2,8]",

@@ -8,9 +8,11 @@ import pytest
 
 import ptir.functional as F
 from functional.evaluate import f32, run
+from ptir.weights.words import BITS as BITS_OF_VALUES
 from together import together
+from word_planes import value_of
 
-BITS = pytest.mark.parametrize("bits", [2, 3, 4, 8])
+BITS = pytest.mark.parametrize("bits", BITS_OF_VALUES)
 
 
 def wide(x):
@@ -80,7 +82,7 @@ def test_quantized_linear_is_linear_in_the_dequantized_weight(bits, shape, biase
     rows = np.zeros((7, 64))
     for row, at in np.ndindex(7, 64):
         stream = sum(int(word) << (32 * w) for w, word in enumerate(words[row]))
-        value = (stream >> (at * bits)) % 2**bits
+        value = value_of(stream, at, bits)
         rows[row, at] = value * wide(scale)[row, at // 16] + wide(starts)[row, at // 16]
     operands = (x, words, scale, starts, bias) if biased else (x, words, scale, starts)
     found = run(F.quantized_linear, *operands, bits=bits, group=16)

@@ -15,6 +15,7 @@ from ptir.capture.plan import plan_for
 from ptir.params.source import ArraySource
 from ptir.params.store import ParamStore
 from ptir.types import spec
+from ptir.weights.packing import pack
 
 Array = np.ndarray[Any, Any]
 
@@ -35,6 +36,11 @@ def close(found: Array, wanted: Array, tolerance: float = 1e-5) -> None:
     """Equal shapes, and elements within an absolute plus a relative tolerance."""
     assert found.shape == wanted.shape
     np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def words_of(values: Array, bits: int) -> Array:
+    """Whole numbers [inputs, outputs] as words along the inputs."""
+    return np.ascontiguousarray(pack(values.T.astype(np.uint8), bits).T)
 
 
 def with_parameters(

@@ -1,4 +1,4 @@
-"""Products with weights of 4 and 8 bits by dot products of bytes: how exact they are, and where."""
+"""Products with weights of few bits by dot products of bytes: how exact they are, and where."""
 
 from __future__ import annotations
 
@@ -7,25 +7,17 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from opencl_runs import Array, normal, with_parameters
+from opencl_runs import Array, normal, with_parameters, words_of
 
 from ptir import functional as F
 from ptir.backend.contract import Target
+from ptir.weights.words import BITS
 
 pytestmark = pytest.mark.turns(2)
 
 INPUTS: Final = 96
 OUTPUTS: Final = 40
 GROUP: Final = 32
-
-
-def words_of(values: Array, bits: int) -> Array:
-    """Whole numbers [inputs, outputs] as words along the inputs."""
-    per = 32 // bits
-    words = np.zeros((len(values) // per, values.shape[1]), np.uint32)
-    for k, row in enumerate(values):
-        words[k // per] |= (row << (k % per * bits)).astype(np.uint32)
-    return words
 
 
 def product(target: Target, x: Array, values: Array, scale: Array, bits: int, zero: float) -> Array:
@@ -74,7 +66,7 @@ def sizes(rng: np.random.Generator, rows: int, kind: str, huge: float = 1e35) ->
 @pytest.mark.slice(3)
 @pytest.mark.parametrize("kind", ["normal", "uneven", "edges", "tiny", "huge"])
 @pytest.mark.parametrize("rows", [1, 5, 9, 37])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", BITS)
 def test_products_are_as_exact_as_in_f32(opencl: Target, bits: int, rows: int, kind: str) -> None:
     rng = np.random.default_rng(bits)
     values = rng.integers(0, 2**bits, (INPUTS, OUTPUTS))
@@ -119,7 +111,7 @@ def test_what_is_not_finite_gives_nan_and_stays_in_its_row(
 
 @pytest.mark.slice(3)
 @pytest.mark.parametrize("group", [16, 64, 96])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("rows", [2, 12])
 def test_whole_numbers_are_exact(opencl: Target, rows: int, bits: int, group: int) -> None:
     """Every digit, sum and zero point counts: results are the very numbers."""
@@ -171,7 +163,7 @@ def test_the_processor_s_instruction_is_used_where_there_is_one(
 @pytest.mark.usefixtures("dots", "built_anew")
 @pytest.mark.parametrize("zero", ["middle", "none", "odd", "by output"])
 @pytest.mark.parametrize("group", [16, 32, 48, 64, 128])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", BITS)
 def test_every_zero_point_and_size_of_group(
     opencl: Target, bits: int, group: int, zero: str
 ) -> None:

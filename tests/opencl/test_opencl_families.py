@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opencl_runs import Array, close, normal, run, with_parameters
+from opencl_runs import Array, close, normal, run, with_parameters, words_of
 
 import ptir
 from ptir import functional as F
@@ -20,6 +20,7 @@ from ptir.ops import OPS
 from ptir.ops.record import Op, Sample
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
+from ptir.weights.words import BITS
 
 
 def test_every_sample_of_every_op_that_is_taken(opencl: Target) -> None:
@@ -105,18 +106,16 @@ def product(target: Target, x: Array, weight: Array, bias: Array, layout: str) -
 @pytest.mark.slice(3)
 @pytest.mark.parametrize("rows", [1, 3, 8, 9, 21])
 @pytest.mark.parametrize("layout", ["io", "oi"])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("affine", [False, True])
 def test_products_with_quantized_weights(
     opencl: Target, rows: int, layout: str, bits: int, affine: bool
 ) -> None:
     rng = np.random.default_rng(bits)
-    inputs, outputs, per, group = 64, 50, 32 // bits, 32
+    inputs, outputs, group = 64, 50, 32 if bits > 3 else 16
     axis = 0 if layout == "io" else 1
     values = rng.integers(0, 2**bits, (inputs, outputs))
-    words = np.zeros((inputs // per, outputs), np.uint32)
-    for k in range(inputs):
-        words[k // per] |= (values[k] << (k % per * bits)).astype(np.uint32)
+    words = words_of(values, bits)
     scale = (rng.standard_normal((inputs // group, outputs)) * 0.1).astype(np.float32)
     bias = rng.standard_normal(scale.shape).astype(np.float32) if affine else scale * -8
     dense = values * np.repeat(scale, group, 0) + np.repeat(bias, group, 0)
@@ -130,6 +129,36 @@ def test_products_with_quantized_weights(
     stored = [p if axis == 0 else np.ascontiguousarray(p.T) for p in (words, scale, bias)]
     found = with_parameters(opencl, body, x, *stored)
     close(found, np.tanh(x.astype(np.float64) @ dense), 2e-4)
+
+
+@pytest.mark.slice(2)
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4])
+@pytest.mark.parametrize("affine", [False, True])
+def test_products_with_weights_whose_values_are_places_in_a_table(
+    opencl: Target, rows: int, bits: int, affine: bool
+) -> None:
+    """Any bytes, the least and the greatest among them; rows of the weight are looked up too."""
+    rng = np.random.default_rng(bits)
+    inputs, outputs, group = 64, 50, 32
+    table = rng.permutation(256)[: 2**bits]
+    table[:2] = (255, 0)
+    places = rng.integers(0, 2**bits, (inputs, outputs))
+    scale = (rng.standard_normal((inputs // group, outputs)) * 0.01).astype(np.float32)
+    bias = rng.standard_normal(scale.shape).astype(np.float32) if affine else scale * -128
+    dense = table[places] * np.repeat(scale, group, 0) + np.repeat(bias, group, 0)
+    x, rows_of = normal(rows, inputs), np.array([0, 17, 49], np.int32)
+
+    def body(x: Any, words: Any, scale: Any, bias: Any) -> Any:
+        given = bias if affine else scale * -128.0
+        how: dict[str, Any] = {"bits": bits, "group": group, "table": table.tolist()}
+        weight = F.dequantize(words, scale, given, axis=1, **how)
+        found = F.take(weight, F.constant(rows_of).astype("i32"), axis=0)
+        return F.concat([F.linear(x, weight, layout="oi"), F.linear(x, found, layout="oi")], -1)
+
+    stored = [np.ascontiguousarray(p.T) for p in (words_of(places, bits), scale, bias)]
+    wanted = x.astype(np.float64) @ dense
+    close(with_parameters(opencl, body, x, *stored), np.hstack([wanted, wanted[:, rows_of]]), 2e-4)
 
 
 @pytest.mark.slice(2)

@@ -39,6 +39,7 @@ def test_right_numbers_pass(device: Any) -> None:
         ("dot_bf16", "vdpbf16ps", "vfmadd231ps"),
         ("by_power", "vscalefps", "vaddps"),
         ("nearest", "vcvtps2dq", "vcvttps2dq"),
+        ("table_bytes", "vpshufb", "vpaddb"),
     ],
 )
 def test_another_instruction_is_found_out(

@@ -16,7 +16,8 @@ from ptir.ir.graph import freeze, source
 from ptir.ops import numerics as xp
 from ptir.ops.record import OPS
 from ptir.types import BF16, F16, F32, TensorType, dtype_of
-from ptir.weights.words import words_for
+from ptir.weights.words import BITS, words_for
+from word_planes import bit_places, value_of
 
 fast = settings(max_examples=100, deadline=None)
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16)
@@ -52,7 +53,10 @@ def rounded(x, scale, bias, bits):
 
 def streamed(line, bits):
     """The words of a line of values: cut from one integer that holds all of them."""
-    whole = sum(int(value) << (i * bits) for i, value in enumerate(line))
+    whole = 0
+    for i, value in enumerate(line):
+        for bit, place in enumerate(bit_places(i, bits)):
+            whole |= (int(value) >> bit & 1) << place
     return [(whole >> (32 * w)) & 0xFFFFFFFF for w in range(words_for(len(line), bits))]
 
 
@@ -80,7 +84,7 @@ def cases(draw):
         [draw(st.sampled_from([1, n])) if a != axis else groups for a, n in enumerate(shape)],
         numbers,
     )
-    how = {"axis": axis, "group": group, "bits": draw(st.sampled_from([2, 3, 4, 8]))}
+    how = {"axis": axis, "group": group, "bits": draw(st.sampled_from(BITS))}
     return x, scale, bias, how
 
 
@@ -132,7 +136,7 @@ def test_dequantize_reads_the_stream_and_rounds_each_step(case, dtype, random):
     values = np.zeros((*lines.shape[:-1], size), np.int64)
     for at in np.ndindex(lines.shape[:-1]):
         whole = sum(int(word) << (32 * w) for w, word in enumerate(lines[at]))
-        values[at] = [(whole >> (i * bits)) % 2**bits for i in range(size)]
+        values[at] = [value_of(whole, i, bits) for i in range(size)]
     values = np.moveaxis(values, -1, axis)
     steps, starts = (spread(a, x.shape, how) for a in (scale, bias))
     with np.errstate(all="ignore"):
@@ -145,7 +149,7 @@ def test_dequantize_reads_the_stream_and_rounds_each_step(case, dtype, random):
         same(found, wanted)
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_every_value_survives_a_round_trip(bits, axis):
     values = np.random.default_rng(bits).integers(0, 2**bits, (64, 96)).astype(np.float32)
@@ -158,7 +162,7 @@ def test_every_value_survives_a_round_trip(bits, axis):
     same(xp.dequantize(words, scale, bias, **how), values * np.float32(0.25) - np.float32(3))
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize("bits", BITS)
 def test_views_with_any_strides_are_read(bits):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(6, 64)).astype(np.float32)

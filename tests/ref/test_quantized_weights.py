@@ -13,13 +13,14 @@ from ptir.capture import lower
 from ptir.ir.program import Port, Program
 from ptir.passes import PassContext, optimize
 from ptir.types import spec
+from ptir.weights.words import BITS
 from ptir_backend_ref import backend
 from ptir_backend_ref.backend import RefBackend
 
 RANDOM = np.random.default_rng(5)
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize("bits", BITS)
 def test_a_weight_is_packed_and_multiplied_on_the_backend(bits: int) -> None:
     weight, x, bias = (
         RANDOM.standard_normal(s).astype(np.float32) for s in ((24, 64), (3, 64), 24)
@@ -44,7 +45,7 @@ class WithoutDequantize(RefBackend):
         return "not here" if query.op == "dequantize" else super().refusal(query, device)
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize("bits", BITS)
 def test_a_backend_without_dequantize_computes_the_same(bits: int) -> None:
     words = RANDOM.integers(0, 2**32, (6, 2 * bits), dtype=np.uint32)
     scale, start = (RANDOM.standard_normal((6, 4)).astype(np.float32) for _ in range(2))

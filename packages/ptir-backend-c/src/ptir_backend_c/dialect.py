@@ -42,6 +42,7 @@ WIDE: Final[dict[str, Spelling]] = {
     **clike.WIDE,
     **BOTH,
     **dict.fromkeys(("select", "max", "min", "splat", "dot_bytes", "dot_bf16", "by_power"), CALL),
+    "table_bytes": CALL,
     "nearest": "nearest_v{operand}({0})",
     "cast": _cast,
     "mask": "__builtin_convertvector({0}, vi32)",

@@ -57,6 +57,14 @@ int16 nearest_v(float16 a) {
   return n;
 }
 """,
+    "table_bytes": """\
+uint16 table_bytes_v(uint16 w, uint16 a, uint16 b, uint16 c, uint16 d) {
+  const uint4 t = (uint4)(a.s0, b.s0, c.s0, d.s0);
+  const uint16 table = (uint16)(t, t, t, t);
+  __asm__("vpshufb %0, %1, %0" : "+v"(w) : "v"(table));
+  return w;
+}
+""",
 }
 """Each dot product, and what stands beside them, as an instruction."""
 
@@ -73,6 +81,17 @@ SPELLED: Final = {
     "dot_bf16": word("dot_bf16", "float16", PAIRS),
     "by_power": "float16 by_power_v(float16 a, float16 p) { return a * p; }\n",
     "nearest": "int16 nearest_v(float16 a) { return convert_int16_sat(rint(a)); }\n",
+    "table_bytes": """\
+uint16 table_bytes_v(uint16 w, uint16 a, uint16 b, uint16 c, uint16 d) {
+  uint16 found = 0;
+  for (int i = 0; i < 32; i += 8) {
+    const uint16 n = (w >> i) & 15u;
+    const uint16 t = select(select(d, c, n < 12u), select(b, a, n < 4u), n < 8u);
+    found |= ((t >> ((n & 3u) << 3)) & 255u) << i;
+  }
+  return found;
+}
+""",
 }
 """The same without any instruction: what they compute, to compare with."""
 
@@ -105,6 +124,8 @@ STORES: Final = {
     "dot_bf16": "vstore16(as_uint16(dot_bf16_v((float16)(0.5f), w, b1[7])), 1, b2);",
     "by_power": "vstore16(as_uint16(by_power_v(convert_float16(x), (float16)(0.125f))), 2, b2);",
     "nearest": "vstore16(as_uint16(nearest_v(convert_float16(x * 40503u & 1023u) / 8)), 3, b2);",
+    "table_bytes": "vstore16(table_bytes_v(x & 0x0f0f0f0fu, (uint16)(b0[0]), (uint16)(b0[1]),"
+    " (uint16)(b0[2]), (uint16)(b0[3])), 4, b2);",
 }
 """What a trial computes: 16 words each."""
 
@@ -114,7 +135,7 @@ def functions(dots: frozenset[str], instructions: bool) -> str:
     if not dots:
         return ""
     texts = INSTRUCTIONS if instructions else SPELLED
-    beside = FOLDS + texts["by_power"] + texts["nearest"]
+    beside = FOLDS + texts["by_power"] + texts["nearest"] + texts["table_bytes"]
     return "".join(texts[op] for op in STORES if op in dots) + beside
 
 

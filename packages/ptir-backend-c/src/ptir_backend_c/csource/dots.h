@@ -36,6 +36,34 @@ INLINE vf32 dot_bf16_vf32(vf32 a, vu32 w, unsigned x) {
 }
 #endif
 
+/* The bytes of a table of 16, whose words are a to d, at the places that the bytes of w say. */
+INLINE unsigned table_bytes_u32(unsigned w, unsigned a, unsigned b, unsigned c, unsigned d) {
+  const unsigned t[4] = {a, b, c, d};
+  unsigned found = 0;
+  for (int i = 0; i < 32; i += 8)
+    found |= (t[w >> i >> 2 & 3] >> (w >> i & 3) * 8 & 255) << i;
+  return found;
+}
+#if defined(__AVX512BW__)
+INLINE vu32 table_bytes_vu32(vu32 w, vu32 a, vu32 b, vu32 c, vu32 d) {
+  const vu32 t = {a[0], b[0], c[0], d[0], a[0], b[0], c[0], d[0],
+                  a[0], b[0], c[0], d[0], a[0], b[0], c[0], d[0]};
+  __asm__("vpshufb %0, %1, %0" : "+v"(w) : "v"(t));
+  return w;
+}
+#else
+INLINE vu32 table_bytes_vu32(vu32 w, vu32 a, vu32 b, vu32 c, vu32 d) {
+  vu32 found = w ^ w;
+  for (int i = 0; i < 32; i += 8) {
+    const vu32 n = w >> i & 15, word = n >> 2;
+    const vu32 t = ((vu32)(word == 0) & a) | ((vu32)(word == 1) & b) |
+                   ((vu32)(word == 2) & c) | ((vu32)(word == 3) & d);
+    found |= (t >> (n & 3) * 8 & 255) << i;
+  }
+  return found;
+}
+#endif
+
 /* Times a power of two, or NaN: where there is an instruction that keeps no multiplier busy. */
 INLINE float by_power_f32(float a, float p) { return a * p; }
 #if defined(__AVX512F__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,9 +10,11 @@ from ptir.capture import Tensor, call
 from ptir.functional.arrays import concat
 from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
+from ptir.functional.elementwise import maximum
 from ptir.functional.quantized import quantized_linear
 from ptir.ops.record import type_error
-from ptir.types import F32
+from ptir.types import F32, I32, U32
+from ptir.weights.words import NIBBLES, POWERS
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,10 @@ class QuantizedWeight:
     """A weight in words with a scale per group, as ``linear`` and ``embedding`` take it.
 
     Groups lie along ``axis``. Scales are floats; or whole numbers, each times a float that several
-    groups share, ``super_scale``. The bias of a group is its ``minimum``, held in one of the two
-    ways, or without one its scale times ``-zero``.
+    groups share, ``super_scale``; or bytes of a ``code`` (``SCALE_CODES``). All are times
+    ``factor``, and an element is for ``sharing`` groups. Values are numbers, or places in a
+    ``table`` of numbers. The bias of a group is its ``minimum``, held as its scale is, or without
+    one its scale times ``-zero``.
     """
 
     words: Tensor
@@ -30,18 +34,29 @@ class QuantizedWeight:
     bits: int
     group: int
     zero: int
+    table: tuple[int, ...] | None = None
     minimum: Tensor | None = None
     super_scale: Tensor | None = None
     super_minimum: Tensor | None = None
+    factor: float = 1.0
+    code: str = ""
+    sharing: int = 1
 
     @property
     def scales(self) -> Tensor:
         """The scale of each group."""
-        return _shared_factor(self.scale, self.super_scale, self.axis)
+        scale = SCALE_CODES[self.code](self.scale) if self.code else self.scale
+        found = _shared_factor(scale, self.super_scale, self.axis)
+        found = found.astype(F32) if found.dtype.bits < 16 else found
+        if self.factor != 1.0:
+            found = found.astype(F32) * self.factor
+        return _repeated(found, self.axis, self.sharing)
 
     @property
     def bias(self) -> Tensor:
         """The bias of each group: as it is stored, or its scale times the negative zero point."""
+        if self.code == NIBBLES:
+            return _shared_factor(self.scale.astype(U32) >> 4, self.super_minimum, self.axis)
         if self.minimum is None:
             return self.scales * float(-self.zero)
         return _shared_factor(self.minimum, self.super_minimum, self.axis)
@@ -49,7 +64,32 @@ class QuantizedWeight:
     def dense(self) -> Tensor:
         """The weight as f32: recorded where it is used, computed by whoever reads it."""
         how = {"axis": self.axis, "bits": self.bits, "group": self.group, "dtype": F32}
-        return call("dequantize", self.words, self.scales, self.bias, **how)
+        return call("dequantize", self.words, self.scales, self.bias, table=self.table, **how)
+
+
+def _powers(codes: Tensor) -> Tensor:
+    """2 ** (code - 128) as f32, of a size that is subnormal too."""
+    code = codes.astype(I32)
+    normal, tiny = (code << 23) - (1 << 23), (code << 21) + (1 << 21)
+    found: Tensor = call("bitcast", maximum(normal, tiny), dtype=F32)
+    return found
+
+
+def _lower_half(codes: Tensor) -> Tensor:
+    return codes.astype(U32) & 15
+
+
+SCALE_CODES: Final[dict[str, Callable[[Tensor], Tensor]]] = {POWERS: _powers, NIBBLES: _lower_half}
+"""What a byte stands for: a power of two; a whole number, beside that of a minimum."""
+
+
+def _repeated(x: Tensor, axis: int, count: int) -> Tensor:
+    """Every element ``count`` times along an axis."""
+    if count == 1:
+        return x
+    before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
+    spread = x.reshape(*before, 1, *after).broadcast_to(*before, count, *after)
+    return spread.reshape(*before[:-1], before[-1] * count, *after)
 
 
 def _shared_factor(scale: Tensor, factor: Tensor | None, axis: int) -> Tensor:
@@ -107,7 +147,8 @@ def _form(weight: Weight) -> object:
         return weight.dtype
     parts = [getattr(weight, name) for name in _PARTS]
     types = [None if part is None else part.dtype for part in parts]
-    return (weight.axis, weight.bits, weight.group, weight.zero, *types)
+    how = (weight.table, weight.factor, weight.code, weight.sharing)
+    return (weight.axis, weight.bits, weight.group, weight.zero, *how, *types)
 
 
 def _dense(weight: Weight) -> Tensor:
@@ -151,7 +192,7 @@ def _quantized(x: Tensor, weight: QuantizedWeight, bias: Tensor | None, layout: 
     """The product with a weight in words, or with its dense form where groups lie along outputs."""
     if weight.axis != {"io": 0, "oi": 1}.get(layout):
         return linear(x, weight.dense(), bias, layout=layout)
-    how = {"bits": weight.bits, "group": weight.group}
+    how: dict[str, Any] = {"bits": weight.bits, "group": weight.group, "table": weight.table}
     return quantized_linear(x, weight.words, weight.scales, weight.bias, bias, layout=layout, **how)
 
 

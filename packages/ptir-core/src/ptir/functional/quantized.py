@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ptir.capture import Tensor, call
 from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
@@ -49,12 +52,15 @@ def dequantize(
     group: int,
     axis: int = -1,
     dtype: str | DType = F32,
+    table: Sequence[int] | None = None,
 ) -> Tensor:
     """``value * scale + bias`` of the values in u32 words along ``axis``, as f16, bf16 or f32.
 
-    Semantics, shapes and packing are those of the op ``dequantize``. Raises ``TypeRuleError``.
+    Values are numbers, or places in a ``table`` of them. Semantics, shapes and packing are those of
+    the op ``dequantize``. Raises ``TypeRuleError``.
     """
-    how = {"axis": _axis("dequantize", words, axis), "group": group, "bits": bits}
+    how: dict[str, Any] = {"axis": _axis("dequantize", words, axis), "group": group, "bits": bits}
+    how["table"] = None if table is None else tuple(table)
     return call("dequantize", words, scale, bias, dtype=dtype_named(dtype), **how)
 
 
@@ -75,9 +81,10 @@ def _quantized_linear(
     bits: int,
     group: int,
     layout: str,
+    table: tuple[int, ...] | None = None,
 ) -> Tensor:
-    axis = 1 if layout == "oi" else 0
-    weight = dequantize(words, scale, bias_groups, bits=bits, group=group, axis=axis)
+    how: dict[str, Any] = {"bits": bits, "group": group, "table": table}
+    weight = dequantize(words, scale, bias_groups, axis=1 if layout == "oi" else 0, **how)
     operands = (x, weight) if bias is None else (x, weight, bias)
     return composite("linear", *operands, layout=layout)
 
@@ -92,13 +99,15 @@ def quantized_linear(
     bits: int,
     group: int,
     layout: str = "oi",
+    table: Sequence[int] | None = None,
 ) -> Tensor:
     """``linear`` of x f32[...,K] with a weight that is quantized along its K inputs: f32[...,N].
 
     Each of the N outputs has K values of ``bits`` bits packed into W words, with a scale and a bias
     for each ``group`` neighbours; see ``quantize``. ``words`` is u32[N,W], ``scale`` and
     ``bias_groups`` are [N,G] in layout "oi"; in layout "io" all three are the other way around. The
-    bias is f32[N]. Raises ``TypeRuleError``.
+    bias is f32[N]. Values may be places in a ``table``; see ``dequantize``. Raises
+    ``TypeRuleError``.
     """
     words_axes, axes = {"io": ("W,N", "G,N")}.get(layout, ("N,W", "N,G"))
     grouped = f"scale:{STORAGE}[{axes}] bias_groups:{STORAGE}[{axes}]"
@@ -115,5 +124,7 @@ def quantized_linear(
     needed = words_for(inputs, bits)
     message = f"K {inputs} values of {bits} bits take {needed} words; words has W {found}"
     checked.require(found == needed, "x words", message)
-    how = {"bits": bits, "group": group, "layout": layout}
+    how: dict[str, Any] = {"bits": bits, "group": group, "layout": layout}
+    if table is not None:
+        how["table"] = tuple(table)
     return composite("quantized_linear", *operands.values(), **how)

@@ -48,6 +48,8 @@ def _pairs(x: Tensor, weight: Tensor, *, layout: str) -> Tensor:
 
 def _words_of_bytes(types: Sequence[TensorType], attributes: Attributes) -> str | None:
     bits = attributes["bits"]
+    if attributes.get("table") is not None:
+        return "the weight's values are places in a table; int8 takes numbers"
     taken = " and ".join(map(str, PACKED_BITS))
     return None if bits in PACKED_BITS else f"the weight has {bits} bits; int8 takes {taken}"
 

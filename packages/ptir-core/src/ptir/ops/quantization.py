@@ -10,9 +10,20 @@ from ptir.ops.classes import dtypes
 from ptir.ops.fill import full
 from ptir.ops.layout import broadcast_to, reshape
 from ptir.ops.packing import packed, unpacked, with_axis
-from ptir.ops.record import Array, Attribute, BadCall, Call, bad, define, op, refusals, sample
-from ptir.types import BF16, F16, F32, U32, DType, TensorType
-from ptir.weights.words import BITS, BITS_IN_WORDS, greatest, words_for
+from ptir.ops.record import (
+    Array,
+    Attribute,
+    BadCall,
+    Call,
+    bad,
+    define,
+    literal,
+    op,
+    refusals,
+    sample,
+)
+from ptir.types import BF16, F16, F32, I32, U32, DType, TensorType
+from ptir.weights.words import BITS, BITS_IN_WORDS, TABLE_BITS, greatest, words_for
 
 _f32, _u32 = partial(Array, "f32"), partial(Array, "u32")
 _f16, _bf16 = partial(Array, "f16"), partial(Array, "bf16")
@@ -24,6 +35,9 @@ _RESULTS: Final = (F16, BF16, F32)
 _AXIS = Attribute("axis", "the axis that is packed, and along which groups lie")
 _GROUP = Attribute("group", "neighbours along the axis that share a scale and a bias")
 _BITS = Attribute("bits", f"bits of a value: {BITS_IN_WORDS}")
+_TABLE = Attribute(
+    "table", "2**bits integers in 0 .. 255 that values stand for; none: themselves", None
+)
 
 
 # --- types ---
@@ -64,9 +78,22 @@ def _quantize(call: Call) -> TensorType:
     return TensorType(U32, with_axis(operand.shape, axis, words_for(size, bits)))
 
 
+def _check_table(call: Call, bits: int) -> None:
+    """A table has a byte for every value of at most four bits."""
+    table = call["table"]
+    if table is None:
+        return
+    fits = bits <= TABLE_BITS and type(table) is tuple and len(table) == 1 << bits
+    fits = fits and all(type(one) is int and 0 <= one < 256 for one in table)
+    message = f"table is {table!r}; for values of {bits} bits it must be"
+    wanted = f"{1 << bits} integers in 0 .. 255" if bits <= TABLE_BITS else "None"
+    call.require(fits, "table", f"{message} {wanted}")
+
+
 def _dequantize(call: Call) -> TensorType:
     words, scale, _ = call.types
     axis, group, bits = _layout(call, words.rank)
+    _check_table(call, bits)
     dtype = call["dtype"]
     known = isinstance(dtype, DType) and dtype in _RESULTS
     call.require(known, "target", f"dtype is {dtype!r}; one of f16, bf16, f32, as a DType")
@@ -112,13 +139,31 @@ def _quantize_decomposition(
 
 
 def _dequantize_decomposition(
-    words: Ref, scale: Ref, bias: Ref, *, axis: int, group: int, bits: int, dtype: DType
+    words: Ref,
+    scale: Ref,
+    bias: Ref,
+    *,
+    axis: int,
+    group: int,
+    bits: int,
+    dtype: DType,
+    table: tuple[int, ...] | None,
 ) -> Ref:
     values = unpacked(words, axis, bits, scale.type.shape[axis] * group)
     shape = values.type.shape
     step, start = (_per_value(x, shape, axis, group) for x in (scale, bias))
-    result = op("add")(op("mul")(op("cast")(values, dtype=F32), step), start)
+    numbers = op("cast")(values, dtype=F32) if table is None else _looked_up(values, table)
+    result = op("add")(op("mul")(numbers, step), start)
     return result if dtype == F32 else op("cast")(result, dtype=dtype)
+
+
+def _looked_up(values: Ref, table: tuple[int, ...]) -> Ref:
+    """The entries of a table that u32 values stand for, as f32."""
+    import numpy as np
+
+    entries = op("constant")(value=literal(np.array(table, np.float32)))
+    found: Ref = op("take")(entries, op("cast")(values, dtype=I32), axis=0)
+    return found
 
 
 # --- records ---
@@ -128,9 +173,13 @@ _PACKING = """
     axis one entry or one per element. So [1, 1] with a group as long as the axis is one scale for
     the tensor, [N, 1] one per row, [N, G] one per group of a row.
 
-    A line of values along ``axis`` is a stream of bits, low bits first, without gaps: value i takes
-    the bits from i * bits on, and word w of the line is the bits from 32 * w on. A value of 3 bits
-    may therefore span two words; the last word is filled up with zeros."""
+    A line of values along ``axis`` is a stream of bits, low bits first: word w of the line is the
+    bits from 32 * w on. Of 2, 4 or 8 bits value i takes those from i * bits on. Others lie in two
+    planes, for each 32 values of 1, 3 or 5 bits, or 16 of 6. First come words of their low bits
+    alone: 2 of 3 bits, 4 of 5 or 6, none of 1. A *chunk* is the values of such a word, 16 or 8 (of
+    1 bit, 16), a quarter of them in each byte. Then one word has the high bits: byte b those of
+    the values in byte b of every chunk, one behind the other, chunk by chunk. What is left of the
+    last words is zeros."""
 
 _LAYOUT: Final[dict[str, Any]] = {"axis": 1, "group": 8, "bits": 4}
 _OPERANDS: Final = "f32[2,8] f32[2,1] f32[2,1]"
@@ -188,7 +237,34 @@ quantize = define(
             axis=0,
             group=12,
             bits=3,
-            gives=_u32([0b01_010_001_000_111_110_101_100_011_010_001, 0b110_1]),
+            gives=_u32([0b10_01_10_01_00_11_10_01_00_11_10_01, 0, 0b1100_00000111_00001000]),
+        ),
+        sample(
+            _f32(list(range(32))),
+            _f32([1]),
+            _f32([0]),
+            axis=0,
+            group=32,
+            bits=5,
+            gives=_u32([0x76543210, 0xFEDCBA98, 0x76543210, 0xFEDCBA98, 0xF0F0F0F0]),
+        ),
+        sample(
+            _f32(list(range(0, 62, 5))).reshaped(13, 1),
+            _f32([[1]]),
+            _f32([[-1]]),
+            axis=0,
+            group=13,
+            bits=6,
+            gives=_u32([[0x4FA50B61], [0x000D83E9], [0x0935F4A0]]),
+        ),
+        sample(
+            _f32([[*[1] * 8, *[0] * 8, *[1, 0] * 8]]),
+            _f32([[1]]),
+            _f32([[0]]),
+            axis=1,
+            group=32,
+            bits=1,
+            gives=_u32([[0x50505F5F]]),
         ),
         sample(
             _f32([[3, 20], [2, 30], [1, 10], [0, -5]]),
@@ -233,7 +309,7 @@ quantize = define(
                 {"group": 0},
                 "group is 0; it must be an integer in 1 <= group < 2**31",
             ),
-            ("bits", _OPERANDS, {"bits": 5}, "bits is 5; it must be 2, 3, 4 or 8"),
+            ("bits", _OPERANDS, {"bits": 7}, "bits is 7; it must be 1, 2, 3, 4, 5, 6 or 8"),
             (
                 "groups",
                 "f32[2,8] f32[2,2] f32[2,2]",
@@ -255,7 +331,7 @@ dequantize = define(
     "dequantize",
     "words scale bias",
     dtypes={"words": dtypes("u32"), **_SCALES},
-    attributes=(_AXIS, _GROUP, _BITS, Attribute("dtype", "f16, bf16 or f32, a DType", F32)),
+    attributes=(_AXIS, _GROUP, _BITS, Attribute("dtype", "f16, bf16 or f32, a DType", F32), _TABLE),
     rule=_dequantize,
     reference=lambda xp, *operands, **attributes: xp.dequantize(*operands, **attributes),
     decomposition=_dequantize_decomposition,
@@ -265,7 +341,8 @@ dequantize = define(
 
     Scale and bias are widened to f32; the product is rounded there, then the sum (there is no fused
     multiply-add), then the result to ``dtype``. Bits behind the last value are not read. The size
-    of the result along ``axis`` is the number of groups times ``group``.
+    of the result along ``axis`` is the number of groups times ``group``. With a ``table`` the
+    value is its entry at that place: a codebook of whole numbers, of at most {TABLE_BITS} bits.
     {_PACKING}""",
     samples=(
         sample(
@@ -278,13 +355,42 @@ dequantize = define(
             gives=_f32([[-1, -0.5, 0, 0.5, 1, 1.5, 2, 2.5]]),
         ),
         sample(
-            _u32([0b01_010_001_000_111_110_101_100_011_010_001, 0xFFFFFFF_0 | 0b110_1]),
+            _u32([0xFF000000 | 0b10_01_10_01_00_11_10_01_00_11_10_01, 7, 0xFFFCF7F8]),
             _f32([1, 10]),
             _f32([0, 100]),
             axis=0,
             group=6,
             bits=3,
             gives=_f32([1, 2, 3, 4, 5, 6, 170, 100, 110, 120, 150, 160]),
+        ),
+        sample(
+            _u32([0x76543210, 0xFEDCBA98, 0x76543210, 0xFEDCBA98, 0xF0F0F0F0]),
+            _f32([0.5]),
+            _f32([0]),
+            axis=0,
+            group=32,
+            bits=5,
+            gives=_f32([n / 2 for n in range(32)]),
+        ),
+        sample(
+            _u32([[0x76543210], [0xFEDCBA98], [0xE4E4E4E4]]),
+            _f32([[1]]),
+            _f32([[-32]]),
+            axis=0,
+            group=16,
+            bits=6,
+            gives=_f32([n + [0, 16, 32, 48][n % 2 + n // 8 * 2] - 32 for n in range(16)]).reshaped(
+                16, 1
+            ),
+        ),
+        sample(
+            _u32([[0x50505F5F]]),
+            _f32([[2, -2]]),
+            _f32([[-1, 1]]),
+            axis=1,
+            group=16,
+            bits=1,
+            gives=_f32([[*[1] * 8, *[-1] * 8, *[-1, 1] * 8]]),
         ),
         sample(
             _u32([[0x03020100, 0xFF020201]]),
@@ -325,6 +431,33 @@ dequantize = define(
             gives=_f16([[65], [_NAN]]),
         ),
         sample(
+            _u32([[0x76543210, 0xFEDCBA98]]),
+            _f32([[0.5]]),
+            _f32([[-64]]),
+            axis=1,
+            group=16,
+            bits=4,
+            table=(1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241),
+            gives=_f32(
+                [
+                    [
+                        *(-63.5, -52, -41.5, -32.5, -24.5, -17.5, -11, -5),
+                        *(0.5, 6.5, 12.5, 19, 26.5, 34.5, 44.5, 56.5),
+                    ]
+                ]
+            ),
+        ),
+        sample(
+            _u32([[0x50505F5F]]),
+            _f32([[2, 3]]),
+            _f32([[-2, -3]]),
+            axis=1,
+            group=16,
+            bits=1,
+            table=(0, 2),
+            gives=_f32([[*[2] * 8, *[-2] * 8, *[3, -3] * 8]]),
+        ),
+        sample(
             _u32([]).reshaped(0, 2),
             _f32([[1]]),
             _f32([[1]]),
@@ -349,12 +482,24 @@ dequantize = define(
                 {"group": 8.0},
                 "group is 8.0; it must be an integer in 1 <= group < 2**31",
             ),
-            ("bits", _WORDS, {"bits": 16}, "bits is 16; it must be 2, 3, 4 or 8"),
+            ("bits", _WORDS, {"bits": 16}, "bits is 16; it must be 1, 2, 3, 4, 5, 6 or 8"),
             (
                 "target",
                 _WORDS,
                 {"dtype": U32},
                 "dtype is DType(u32); one of f16, bf16, f32, as a DType",
+            ),
+            (
+                "table",
+                _WORDS,
+                {"bits": 2, "table": (0, 1, 2, 256)},
+                "table is (0, 1, 2, 256); for values of 2 bits it must be 4 integers in 0 .. 255",
+            ),
+            (
+                "table",
+                "u32[2,2] f32[2,1] f32[2,1]",
+                {"bits": 8, "table": (0,)},
+                "table is (0,); for values of 8 bits it must be None",
             ),
             (
                 "rank",

@@ -13,7 +13,7 @@ from ptir.params.parted import WORDS, PartedSource, in_runs
 from ptir.params.quantized import resized
 from ptir.params.source import Array, BlockSource
 from ptir.types import U32, TensorType
-from ptir.weights.affine_form import SCALE, AffineForm, affine_arrays
+from ptir.weights.affine_form import SCALE, AffineForm, affine_arrays, floats_of
 from ptir.weights.words import words_for
 
 
@@ -83,7 +83,7 @@ def _check_scales(what: str, form: AffineForm, arrays: Mapping[str, Array]) -> N
             )
     if form.scale.super_block:
         return
-    largest = float(np.abs(arrays[SCALE].astype(np.float32)).max(initial=0.0))
+    largest = float(np.abs(floats_of(form.scale, arrays[SCALE])).max(initial=0.0))
     if largest > form.largest_scale:
         raise CheckpointError(
             f"{what}: a scale of its {form.format.name} blocks is {largest:g}; at most"

@@ -120,7 +120,17 @@ def _packed(
     def weight(store: ParamStore, name: str) -> QuantizedWeight:
         form, axis = forms[name]
         held = {part: parameter(store, called) for part, called in names[name].items()}
-        return QuantizedWeight(axis=axis, bits=form.bits, group=form.group, zero=form.zero, **held)
+        return QuantizedWeight(
+            axis=axis,
+            bits=form.bits,
+            group=form.group,
+            zero=form.zero,
+            table=form.table,
+            factor=form.scale.factor,
+            code=form.scale.code,
+            sharing=form.sharing,
+            **held,
+        )
 
     parts = {name: tuple(called.values()) for name, called in names.items()}
     bits = {name: form.bits for name, (form, _) in forms.items()}

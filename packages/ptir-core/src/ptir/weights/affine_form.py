@@ -1,6 +1,6 @@
 """Formats as words, scales and minima: what ``dequantize`` and the kernels of products take.
 
-Codes that stand for whole numbers of at most 8 bits become values of 4 or 8 bits in words. A code
+Codes that stand for whole numbers of at most 8 bits become values of as few bits in words. A code
 that stands for several weights (IQ1 to IQ3, TQ1_0) becomes a value for each. Scales of super-blocks
 stay apart from the whole numbers of their groups. No number changes: a value has at most 8 bits, a
 scale times a whole number 19, and their product, which is rounded first, at most 24, as f32 has.
@@ -11,53 +11,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ptir.types import BF16, F16, F32, I8, U8, DType
+from ptir.types import BF16, DTYPES, F16, F32, I8, U8, DType
 from ptir.weights.decode import READINGS, codes_of, grid_numbers, quantity_of, raw_bytes
-from ptir.weights.formats import PACKED_BITS
 from ptir.weights.grids import grid
+from ptir.weights.packing import pack
 from ptir.weights.record import (
     FLOATS,
     Codebook,
     Grid,
     Integer,
     Numbers,
+    PowerOfTwo,
     Quantity,
     Signs,
     WeightFormat,
 )
-from ptir.weights.words import WORD
+from ptir.weights.words import BITS, BYTE, NIBBLES, POWERS, TABLE_BITS
 
 Array = NDArray[Any]
-BYTE: Final = 8
+F8: Final = DTYPES["f8e4m3fn"]
 SCALE, MINIMUM, SUPER = "scale", "minimum", "super_"
 """Names of arrays; that of super-blocks has the last one in front."""
 WHOLE: Final = (U8, I8)
 """Types of whole numbers that are multiplied with the float of a super-block."""
+LARGEST_GROUP: Final = 128
+"""Most inputs of a group: kernels sum so many products of bytes in integers."""
 
 
 @dataclass(frozen=True)
 class GroupFloats:
     """How the float of each group is held: as ``dtype``; or as whole numbers of that type.
 
-    These are multiplied with an f16 of each ``super_block`` inputs, which is 0 without one.
+    These are multiplied with an f16 of each ``super_block`` inputs, which is 0 without one. An
+    element is for ``each`` inputs and may be a ``code``; ``factor`` is a power of two for all.
     """
 
     dtype: DType
+    each: int
     super_block: int = 0
+    factor: float = 1.0
+    code: str = ""
 
 
 @dataclass(frozen=True)
 class AffineForm:
     """How the weights of ``format`` are held: ``value * scale + minimum``, ``group`` inputs alike.
 
-    Without a stored ``minimum`` it is the scale times ``-zero``. ``values`` are what the words
-    hold: by code, or of a grid all there are, ascending.
+    Without a stored ``minimum`` it is the scale times ``-zero``. ``values`` are what codes stand
+    for, or of a grid all there are, ascending. Words hold them, or their places in a ``table``.
     """
 
     format: WeightFormat
@@ -67,6 +74,7 @@ class AffineForm:
     scale: GroupFloats
     minimum: GroupFloats | None
     values: tuple[int, ...]
+    table: tuple[int, ...] | None = None
 
     @property
     def parts(self) -> dict[str, tuple[DType, int]]:
@@ -74,10 +82,16 @@ class AffineForm:
         found: dict[str, tuple[DType, int]] = {}
         for name, floats in ((SCALE, self.scale), (MINIMUM, self.minimum)):
             if floats is not None:
-                found[name] = floats.dtype, self.group
+                if name == SCALE or floats.code != NIBBLES:
+                    found[name] = floats.dtype, floats.each
                 if floats.super_block:
                     found[SUPER + name] = F16, floats.super_block
         return found
+
+    @property
+    def sharing(self) -> int:
+        """Groups that share a scale."""
+        return self.scale.each // self.group
 
     @property
     def held_bits(self) -> float:
@@ -93,7 +107,7 @@ class AffineForm:
         if self.scale.super_block:
             return float(np.finfo(np.float16).max)
         is_half = self.scale.dtype == F16
-        factor = max(self.zero, 1) if is_half else 1 << self.bits
+        factor = max(self.zero, 1) if is_half else 1 << max(self.values).bit_length()
         return float(np.finfo(np.float16 if is_half else np.float32).max) / factor
 
 
@@ -110,24 +124,40 @@ def affine_form(format: WeightFormat) -> AffineForm | None:
         return None
     low, high = min(numbers), max(numbers)
     zero = 0 if minimum else _zero(low)
-    bits = next((bits for bits in PACKED_BITS if high + zero < 1 << bits), None)
+    values = tuple(number + zero for number in numbers)
+    bits = next((bits for bits in BITS if high + zero < 1 << bits), None)
     if bits is None or low + zero < 0:
         return None
-    shared = [
-        one.numbers.each
-        for part in (scale, minimum)
-        for one in (part.within() if part else ())
-        if isinstance(one.numbers, Numbers)
-    ]
-    return AffineForm(
-        format,
-        bits,
-        math.gcd(*shared),
-        zero,
-        _group_floats(scale),
-        _group_floats(minimum) if minimum else None,
-        tuple(number + zero for number in numbers),
-    )
+    table = _table(values)
+    if table is not None and len(table).bit_length() - 1 < bits:
+        bits = len(table).bit_length() - 1
+    else:
+        table = None
+    shared = [one.each for part in (scale, minimum) if part for one in _numbers_within(part)]
+    floats = _group_floats(scale), _group_floats(minimum) if minimum else None
+    group = math.gcd(*shared, LARGEST_GROUP)
+    return AffineForm(format, bits, group, zero, *_in_nibbles(format, *floats), values, table)
+
+
+def _in_nibbles(
+    format: WeightFormat, scale: GroupFloats, minimum: GroupFloats | None
+) -> tuple[GroupFloats, GroupFloats | None]:
+    """Whole numbers of four bits at most for scales and minima: both of a group in one byte."""
+    if minimum is None or scale != minimum or not scale.super_block:
+        return scale, minimum
+    both = (format.value.scale, format.value.minimum)
+    numbers = [_factors(one)[0][0] for one in both if one]
+    if any(one.bits > BYTE // 2 or not isinstance(one.reading, Integer) for one in numbers):
+        return scale, minimum
+    return replace(scale, code=NIBBLES), replace(minimum, code=NIBBLES)
+
+
+def _table(values: tuple[int, ...]) -> tuple[int, ...] | None:
+    """What a table of values has: itself where it is one of codes, else filled up; None if long."""
+    bits = max(1, (len(values) - 1).bit_length())
+    if bits > TABLE_BITS:
+        return None
+    return values + values[-1:] * ((1 << bits) - len(values))
 
 
 def held_as(format: WeightFormat) -> str:
@@ -136,7 +166,8 @@ def held_as(format: WeightFormat) -> str:
     if form is None:
         return f"floats of --dtype: {format.expanded or 'its codes are no whole numbers'}"
     minimum = " and a minimum" if form.minimum else ""
-    return f"words of {form.bits} bits, a scale{minimum} for {form.group} inputs"
+    looked_up = " in a table" if form.table else ""
+    return f"words of {form.bits} bits{looked_up}, a scale{minimum} for {form.group} inputs"
 
 
 def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -151,15 +182,27 @@ def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Ar
     if isinstance(reading, Grid):
         values = grid_numbers(reading, codes, form.format.bits) + np.int8(form.zero)
         values = values.view(np.uint8)
-    elif form.values != tuple(range(len(form.values))):
+        if form.table is not None:
+            values = np.searchsorted(form.values, values).astype(np.uint8)
+    elif form.table is None and form.values != tuple(range(len(form.values))):
         values = np.array(form.values, np.uint8)[codes]
-    found = {"words": _words(values.reshape(outputs, -1), form.bits)}
+    found = {"words": pack(values.reshape(outputs, -1), form.bits)}
     for name, quantity in _quantities(form).items():
-        dtype, each = form.parts[name]
+        dtype, each = form.parts.get(name, form.parts[SCALE])
         shape = (outputs, blocks, form.format.block // each)
         numbers = np.broadcast_to(quantity_of(quantity, raw, each), shape)
         found[name] = numbers.reshape(outputs, -1).astype(dtype.numpy)
+    if form.scale.code == NIBBLES:
+        found[SCALE] |= found.pop(MINIMUM) << np.uint8(BYTE // 2)
     return found
+
+
+def floats_of(floats: GroupFloats, array: Array) -> Array:
+    """What elements without a float of a super-block stand for, as f32."""
+    found = array.astype(np.float32)
+    if floats.code == POWERS:
+        found = np.ldexp(np.float32(1.0), array.astype(np.int32) - 128)
+    return np.asarray(found * np.float32(floats.factor))
 
 
 def _quantities(form: AffineForm) -> dict[str, Quantity]:
@@ -172,11 +215,14 @@ def _quantities(form: AffineForm) -> dict[str, Quantity]:
     ):
         if quantity is None or floats is None:
             continue
+        numbers, factor = _factors(quantity)
         if floats.super_block:
-            (whole, half), sign = _factors(quantity)
-            found |= {name: Quantity(whole), SUPER + name: Quantity(sign, Quantity(half))}
+            sign = Quantity(factor / floats.factor, Quantity(numbers[1]))
+            found |= {name: Quantity(numbers[0]), SUPER + name: sign}
+        elif floats.code == POWERS:
+            found[name] = Quantity(replace(numbers[0], reading=Integer()))
         else:
-            found[name] = quantity
+            found[name] = Quantity(1 / floats.factor, quantity)
     return found
 
 
@@ -201,15 +247,29 @@ def _factors(quantity: Quantity) -> tuple[list[Numbers], float]:
 def _group_floats(quantity: Quantity) -> GroupFloats:
     """The smallest way to hold a quantity without changing a number."""
     numbers, factor = _factors(quantity)
+    each = min(one.each for one in _numbers_within(quantity))
     if len(numbers) == 1:
+        if numbers[0].reading == PowerOfTwo(128) and factor == 1.0:
+            return GroupFloats(U8, each, code=POWERS)
+        if numbers[0].bits <= BYTE and _is_power(factor) and _is_exact(numbers[0], 1.0, F8):
+            return GroupFloats(F8, each, factor=factor)
         exact = (dtype for dtype in (F16, BF16) if _is_exact(numbers[0], factor, dtype))
-        return GroupFloats(next(exact, F32))
-    if len(numbers) == 2 and abs(factor) == 1.0 and numbers[1].reading == FLOATS[F16]:
+        return GroupFloats(next(exact, F32), each)
+    if len(numbers) == 2 and _is_power(abs(factor)) and numbers[1].reading == FLOATS[F16]:
         whole, half = numbers
         for dtype in WHOLE:
-            if isinstance(whole.reading, Integer) and _is_exact(whole, 1.0, dtype):
-                return GroupFloats(dtype, half.each)
-    return GroupFloats(F32)
+            if whole.bits <= BYTE and _is_exact(whole, 1.0, dtype):
+                return GroupFloats(dtype, each, half.each, abs(factor))
+    return GroupFloats(F32, each)
+
+
+def _is_power(factor: float) -> bool:
+    """Whether products with a number are exact: it is a power of two that is not large."""
+    return math.frexp(factor)[0] == 0.5 and 2.0**-4 <= factor <= 1.0
+
+
+def _numbers_within(quantity: Quantity) -> list[Numbers]:
+    return [one.numbers for one in quantity.within() if isinstance(one.numbers, Numbers)]
 
 
 def _is_exact(numbers: Numbers, factor: float, dtype: DType) -> bool:
@@ -247,12 +307,3 @@ def _whole_numbers(codes: Numbers) -> tuple[int, ...] | None:
 def _zero(low: int) -> int:
     """What is added to make all numbers positive: a power of two, by which products are exact."""
     return 1 << (-low - 1).bit_length() if low < 0 else 0
-
-
-def _words(values: Array, bits: int) -> Array:
-    """Values of 4 or 8 bits, each in a byte, as little-endian words, low bits first."""
-    packed = values if bits == BYTE else values[:, ::2] | values[:, 1::2] << np.uint8(bits)
-    whole = -(-packed.shape[1] // (WORD // BYTE)) * (WORD // BYTE)
-    if whole != packed.shape[1]:
-        packed = np.pad(packed, ((0, 0), (0, whole - packed.shape[1])))
-    return np.ascontiguousarray(packed).view("<u4").astype(np.uint32, copy=False)

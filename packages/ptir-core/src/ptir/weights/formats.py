@@ -27,7 +27,7 @@ from ptir.weights.record import (
     Top,
     WeightFormat,
 )
-from ptir.weights.words import period, words_for
+from ptir.weights.words import BYTE, WORD, layout, period, words_for
 
 NF4: Final = Codebook(
     (
@@ -49,6 +49,20 @@ def elements(array: str, dtype: DType, count: int = 1, each: int = 1) -> Numbers
     return Numbers((plane,), FLOATS[dtype], each)
 
 
+def word_planes(block: int, bits: int) -> tuple[Plane, ...]:
+    """Where ``dequantize`` finds the values of a block of whole periods."""
+    how, (count, words) = layout(bits), period(bits)
+    planes: list[Plane] = []
+    if not how.high:
+        return (Plane("words", bits, 0, (Digit(block, bits),)),)
+    periods = Digit(block // count, words * WORD)
+    if how.low:
+        planes.append(Plane("words", how.low, 0, (periods, Digit(count, how.low))))
+    order = (Digit(how.chunks, how.above), Digit(WORD // BYTE, BYTE), Digit(how.parts, how.high))
+    planes.append(Plane("words", how.high, how.low_words * WORD, (periods, *order)))
+    return tuple(planes)
+
+
 def affine(
     name: str,
     bits: int,
@@ -65,7 +79,6 @@ def affine(
     """
     block = math.lcm(group, period(bits)[0])
     groups = block // group
-    words = Plane("words", bits, 0, (Digit(block, bits),))
     arrays = [
         StoredArray("words", U32, words_for(block, bits)),
         StoredArray("scale", scale, groups),
@@ -76,7 +89,7 @@ def affine(
     else:
         arrays.append(StoredArray("bias", bias, groups))
         minimum = Quantity(elements("bias", bias, groups, group))
-    value = Quantity(Numbers((words,), Integer()), step, minimum)
+    value = Quantity(Numbers(word_planes(block, bits), Integer()), step, minimum)
     return WeightFormat(name, block, tuple(arrays), value, packed)
 
 
@@ -152,4 +165,4 @@ QUANTIZERS: Final = tuple(one.name for one in OWN)
 """The formats that ``ptir.params.quantized`` makes."""
 
 PACKED_BITS: Final = tuple(sorted({one.bits for one in FORMATS.values() if one.packed}))
-"""The bits of values whose words kernels multiply as they are."""
+"""The bits of values that products of rounded activations take."""

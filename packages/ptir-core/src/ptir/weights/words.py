@@ -1,30 +1,106 @@
-"""The bit stream of the ops ``quantize`` and ``dequantize``: values of few bits in 32-bit words.
+"""Values of few bits in 32-bit words, as the ops ``quantize`` and ``dequantize`` know them.
 
-A line of values is a stream of bits, low bits first, without gaps, cut into words.
+Values of 2, 4 or 8 bits are a stream of bits, low bits first. Values of 3, 5 or 6 bits lie in two
+planes: some words have the low bits, as such a stream, and one behind them the high bits of the
+same values. What a vector has to do is the same for all: byte by byte of a word, masks and shifts
+take one value of each. A *period* is the least number of values that fill whole words; a *chunk*
+is what a word of low bits holds, with its share of the word of high bits.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, NamedTuple
 
 WORD: Final = 32
 """Bits of a word."""
-BITS: Final = (2, 3, 4, 8)
+BYTE: Final = 8
+PLANES: Final = {1: (0, 1), 2: (2, 0), 3: (2, 1), 4: (4, 0), 5: (4, 1), 6: (4, 2), 8: (8, 0)}
+"""By the bits of a value: how many of them, the lowest, are in the low plane, and in the high."""
+TABLE_BITS: Final = 4
+"""Most bits of a value that stands for an entry of a table of bytes."""
+BITS: Final = tuple(PLANES)
 """Bits that a value may have."""
+POWERS, NIBBLES = "powers", "nibbles"
+"""Codes of scales in bytes: 2 ** (byte - 128); whole numbers, in the upper half those of minima."""
 BITS_IN_WORDS: Final = f"{', '.join(map(str, BITS[:-1]))} or {BITS[-1]}"
 """The same for people."""
 
 
+class Piece(NamedTuple):
+    """Some bits of a value: how many, from which of its bits on, and where in its period."""
+
+    bits: int
+    first: int
+    place: int
+
+
+@dataclass(frozen=True)
+class WordLayout:
+    """Where values of some bits lie: ``low`` bits of each in one plane, ``high`` in another."""
+
+    low: int
+    high: int
+
+    @property
+    def parts(self) -> int:
+        """Values in a byte of a chunk; as many words of bytes a chunk becomes."""
+        return BYTE // (self.low or 2)
+
+    @property
+    def chunk(self) -> int:
+        """Values of a chunk."""
+        return WORD // BYTE * self.parts
+
+    @property
+    def above(self) -> int:
+        """Bits of a byte of the high plane that a chunk has."""
+        return self.parts * self.high
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a period: those that share a word of high bits."""
+        return BYTE // self.above if self.high else 1
+
+    @property
+    def low_words(self) -> int:
+        """Words of low bits of a period."""
+        return self.chunks if self.low else 0
+
+    @property
+    def words(self) -> int:
+        """Words of a period."""
+        return self.low_words + (self.high > 0)
+
+    def pieces(self, value: int) -> Iterator[Piece]:
+        """The bits of a period's value, the low ones first."""
+        chunk, inside = divmod(value, self.chunk)
+        byte, part = divmod(inside, self.parts)
+        if self.low:
+            yield Piece(self.low, 0, chunk * WORD + inside * self.low)
+        if self.high:
+            place = self.low_words * WORD + byte * BYTE + chunk * self.above + part * self.high
+            yield Piece(self.high, self.low, place)
+
+
+@cache
+def layout(bits: int) -> WordLayout:
+    """The layout of values of ``bits`` bits."""
+    return WordLayout(*PLANES[bits])
+
+
 def words_for(size: int, bits: int) -> int:
-    """How many words hold ``size`` values of ``bits`` bits."""
-    return -(-size * bits // WORD)
+    """How many words hold ``size`` values of ``bits`` bits: those of whole periods."""
+    count, words = period(bits)
+    return -(-size // count) * words
 
 
 def period(bits: int) -> tuple[int, int]:
     """The least number of values that fill whole words, and how many words those are."""
-    together = math.lcm(bits, WORD)
-    return together // bits, together // WORD
+    found = layout(bits)
+    return found.chunks * found.chunk, found.words
 
 
 def per_word(bits: int) -> int:
@@ -33,13 +109,8 @@ def per_word(bits: int) -> int:
 
 
 def fills_words(size: int, bits: int) -> bool:
-    """Whether ``size`` values end where a word does."""
+    """Whether ``size`` values end where a word does, and a period."""
     return size * bits % WORD == 0
-
-
-def spans_words(bits: int) -> bool:
-    """Whether a value may lie in two words."""
-    return WORD % bits != 0
 
 
 def greatest(bits: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -49,6 +49,26 @@ def quantized(value: float, scale: float, bias: float, bits: int) -> int:
     return top if ratio >= top else 0 if ratio <= 0 else round(ratio)
 
 
+PLANES: Final = {1: (32, 0), 3: (32, 2), 5: (32, 4), 6: (16, 4)}
+"""Of bits in two planes: the values that fill whole words, and their bits in the low plane."""
+
+
+def bit_places(value: int, bits: int) -> list[int]:
+    """Where each bit of a value of a line is, the lowest first."""
+    if bits not in PLANES:
+        return [value * bits + bit for bit in range(bits)]
+    count, low = PLANES[bits]
+    period, inside = divmod(value, count)
+    first, chunk = period * count * bits, 8 if low == 4 else 16
+    behind = first + 32 * (count // chunk if low else 0)
+    byte, order = (
+        inside % chunk * 4 // chunk,
+        inside % (chunk // 4) + inside // chunk * (chunk // 4),
+    )
+    high = behind + 8 * byte + order * (bits - low)
+    return [first + inside * low + bit if bit < low else high + bit - low for bit in range(bits)]
+
+
 @oracle("quantize")
 def _quantize(given: Given) -> list[Expected]:
     operand, scale, bias = given.arrays
@@ -61,7 +81,8 @@ def _quantize(given: Given) -> list[Expected]:
             index = (*before, i, *after)
             step, start = (_scale_at(x, index, axis, group) for x in (scale, bias))
             value = quantized(float(doubles(operand[index])), step, start, bits)
-            stream |= value << (i * bits)
+            for bit, place in enumerate(bit_places(i, bits)):
+                stream |= (value >> bit & 1) << place
         for word in range(result.shape[axis]):
             out[(*before, word, *after)] = (stream >> (32 * word)) & 0xFFFFFFFF
     return [exactly(stored(out, result.dtype, result.shape))]
@@ -78,7 +99,9 @@ def _dequantize(given: Given) -> list[Expected]:
         stream = sum(word << (32 * i) for i, word in enumerate(line))
         for i in range(result.shape[axis]):
             index = (*before, i, *after)
-            value = (stream >> (i * bits)) & ((1 << bits) - 1)
+            places = enumerate(bit_places(i, bits))
+            value = sum((stream >> place & 1) << bit for bit, place in places)
+            value = value if given["table"] is None else given["table"][value]
             step, start = (_scale_at(x, index, axis, group) for x in (scale, bias))
             outcomes[index] = _restored(float(value), step, start)
     return [from_outcomes(outcomes.reshape(-1).tolist(), result)]

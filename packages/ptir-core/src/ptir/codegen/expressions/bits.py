@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, constant
+from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, compare, constant, select
 from ptir.codegen.expressions.index import Index
 from ptir.types import F32, I32, U32
 from ptir.weights.record import FLOATS
@@ -40,6 +41,19 @@ def joined(units: list[Expr], bits: int) -> Expr:
     for place, unit in enumerate(units[1:], 1):
         found = Apply(U32, "or", found, moved_up(unit, place * bits))
     return found
+
+
+def looked_up(values: Sequence[Expr], code: Expr) -> Expr:
+    """The value of a code, of two to the power of its bits: halves, by one bit after the other."""
+    found, bit = list(values), 1
+    while len(found) > 1:
+        mask = compare("ne", Apply(U32, "and", code, constant(U32, bit)), constant(U32, 0))
+        found = [
+            low if low == high else select(mask, high, low)
+            for low, high in zip(found[::2], found[1::2], strict=True)
+        ]
+        bit *= 2
+    return found[0]
 
 
 def moved_up(value: Expr, by: int) -> Expr:

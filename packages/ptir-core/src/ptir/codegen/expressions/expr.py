@@ -24,7 +24,7 @@ SCALAR_OPS: Final = frozenset(
         *("eq", "ne", "lt", "le", "gt", "ge", "select"),
         *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "pow"),
         *("floor", "ceil", "round", "convert", "bits", "narrow"),
-        *("dot_bytes", "dot_bf16", "by_power", "nearest"),
+        *("dot_bytes", "dot_bf16", "by_power", "nearest", "table_bytes"),
     )
 )
 """Every op that may stand in an expression: what a dialect has to spell.
@@ -34,9 +34,10 @@ bytes of x, both u32. ``dot_bf16(a, w, x)`` is f32: a and the two products of th
 and x, in any order of summation. Only what ``Dialect.dots`` holds is written. In wide ones x is one
 word for all lanes, spelled as an element in memory, for instructions that take it from there.
 
-Two more are written beside these only: ``by_power(a, p)``, the f32 a times p, which is a power of
+Three more are written beside these only: ``by_power(a, p)``, the f32 a times p, which is a power of
 two or NaN, and ``nearest(a)``, the i32 nearest to the f32 a, half to even, or any where a is not
-finite or does not fit.
+finite or does not fit, and ``table_bytes(w, a, b, c, d)``, the u32 whose bytes are those of the
+table of 16 that the constants are at the places that the bytes of w, below 16, say.
 """
 
 

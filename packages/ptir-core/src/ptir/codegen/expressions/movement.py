@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ptir.codegen.expressions.bits import taken
+from ptir.codegen.expressions.bits import looked_up, moved_up, taken
 from ptir.codegen.expressions.elementwise import cast
 from ptir.codegen.expressions.expr import (
     Apply,
@@ -26,8 +26,8 @@ from ptir.codegen.expressions.expr import (
 from ptir.codegen.expressions.index import ZERO, Index, ravel_index, unravel_index
 from ptir.ir.program import Instruction
 from ptir.ops.sliding import WindowDimension, window_dimensions
-from ptir.types import BOOL, F32, I32, TensorType
-from ptir.weights.words import WORD
+from ptir.types import BOOL, F32, I32, U32, TensorType
+from ptir.weights.words import BYTE, WORD, WordLayout, layout
 
 Coordinates = tuple[Index, ...]
 
@@ -231,14 +231,35 @@ def _iota(op: Operands, at: Coordinates) -> Expr:
 
 
 def _dequantize(op: Operands, at: Coordinates) -> Expr:
-    """Values of 2, 4 or 8 bits: a word, shifted and masked, times its scale plus its bias."""
+    """The bits of a word, or of two, shifted and masked, times their scale plus their bias."""
     axis, bits, group = op["axis"], op["bits"], op["group"]
-    begin = at[axis] * bits
-    word = op.at(0, (*at[:axis], begin // WORD, *at[axis + 1 :]))
-    value = taken(word, begin % WORD, bits)
+
+    def bits_from(begin: Index, bits: int) -> Expr:
+        word = op.at(0, (*at[:axis], begin // WORD, *at[axis + 1 :]))
+        return taken(word, begin % WORD, bits)
+
+    value = _in_planes(layout(bits), at[axis], bits_from)
     scales = [_wide_scale(op, number, at, axis, group) for number in (1, 2)]
-    product = Apply(F32, "mul", Apply(F32, "convert", value), scales[0])
+    number = Apply(F32, "convert", value)
+    if op["table"] is not None:
+        number = looked_up([constant(F32, entry) for entry in op["table"]], value)
+    product = Apply(F32, "mul", number, scales[0])
     return cast(op.type.dtype, Apply(F32, "add", product, scales[1]))
+
+
+def _in_planes(how: WordLayout, place: Index, bits_from: Callable[[Index, int], Expr]) -> Expr:
+    """A value of words: what it has in the plane of low bits and in that of high bits."""
+    if not how.high:
+        return bits_from(place * how.low, how.low)
+    chunk, inside = place // how.chunk, place % how.chunk
+    period, chunk = chunk // how.chunks * (how.words * WORD), chunk % how.chunks
+    byte, part = inside // how.parts, inside % how.parts
+    first = period + (how.low_words * WORD)
+    high = bits_from(first + byte * BYTE + chunk * how.above + part * how.high, how.high)
+    if not how.low:
+        return high
+    low = bits_from(period + chunk * WORD + inside * how.low, how.low)
+    return Apply(U32, "or", low, moved_up(high, how.low))
 
 
 def _wide_scale(op: Operands, number: int, at: Coordinates, axis: int, group: int) -> Expr:

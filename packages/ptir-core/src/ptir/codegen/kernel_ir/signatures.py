@@ -35,7 +35,7 @@ TYPED: Final[Mapping[str, Callable[[DType, Types], bool]]] = {
 }
 """By op: whether it may have operands of these types. Of all others they are of one type."""
 
-OPERANDS: Final = {"select": 3, "fma": 3, "dot_bytes": 3, "dot_bf16": 3}
+OPERANDS: Final = {"select": 3, "fma": 3, "dot_bytes": 3, "dot_bf16": 3, "table_bytes": 5}
 UNARY: Final = frozenset(
     (
         *("neg", "abs", "not", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos"),

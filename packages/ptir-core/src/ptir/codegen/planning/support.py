@@ -12,7 +12,6 @@ from ptir.codegen.expressions.elementwise import ELEMENTWISE
 from ptir.codegen.expressions.movement import MOVEMENT
 from ptir.codegen.families import FAMILIES
 from ptir.types import F64
-from ptir.weights.words import spans_words
 
 ANCHORS: Final = frozenset(op for family in FAMILIES.values() for op in family.ops)
 """The ops that are heroes of a family."""
@@ -35,6 +34,4 @@ def _op(query: OpQuery) -> str | None:
         return None
     if query.op not in ELEMENTWISE and query.op not in MOVEMENT and query.op not in ANCHORS:
         return f"{query.op} has no kernel family yet"
-    if query.op == "dequantize" and spans_words(query.attributes["bits"]):
-        return f"values of {query.attributes['bits']} bits may span two words; they are decomposed"
     return None

@@ -19,12 +19,16 @@ from ptir.ir.graph import Ref, freeze, inline, source
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.rounded import BYTES, PAIRS
 from ptir.types import BF16, F16, F32, TensorType
-from ptir.weights import PACKED_BITS
 from ptir.weights.words import per_word
 
 PACKED: Final = (F32, F16, BF16)
-COMPUTED: Final = ("cast", "mul", "reshape", "broadcast_to")
-"""Ops by which a scale is made of the whole numbers of groups and the floats of super-blocks."""
+COMPUTED: Final = frozenset(
+    (
+        *("cast", "mul", "reshape", "broadcast_to"),
+        *("and", "shift_left", "shift_right", "sub", "add", "maximum", "bitcast"),
+    )
+)
+"""Ops by which a scale is made of codes, the whole numbers of groups, floats of super-blocks."""
 
 
 def pack(program: Program, largest: int) -> tuple[Program, Mapping[str, Derivation]]:
@@ -169,7 +173,7 @@ def _panels(
     """The values behind a weight that may be packed: itself, or its words, scales and biases."""
     made = makers.get(weight)
     if made is not None and made.op == "dequantize":
-        if made.attributes["axis"] == contract and made.attributes["bits"] in PACKED_BITS:
+        if made.attributes["axis"] == contract:
             for value in made.operands:
                 for leaf in _leaves(makers, value):
                     yield from _one(block, leaf, contract, 1)

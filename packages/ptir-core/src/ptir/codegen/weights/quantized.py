@@ -1,4 +1,4 @@
-"""Weights of 4 or 8 bits inside a kernel: how a word becomes numbers, and where zero goes.
+"""Weights of few bits inside a kernel: how words become numbers, and where zero goes.
 
 A value n is put into the fraction of a float of fixed exponent, which makes it ``unit + n`` without
 a conversion. What that adds to a product is a multiple of the sum of the activations of a group,
@@ -7,14 +7,15 @@ so the group's accumulator starts at its negative: the zero point costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from ptir.codegen.expressions.bits import BIAS, FRACTION
 from ptir.codegen.expressions.elementwise import cast
-from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, as_index, constant
+from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Load, as_index, constant
 from ptir.codegen.expressions.index import Index
 from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Builder, Graph, splat
@@ -23,11 +24,31 @@ from ptir.codegen.weights.panel_views import panels_of_slices
 from ptir.codegen.weights.panels import Panels, panels_of
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, U32
-from ptir.weights import PACKED_BITS, WeightFormat, affine
+from ptir.weights import WeightFormat, affine
 from ptir.weights.record import PANELS
-from ptir.weights.words import WORD, fills_words, greatest, per_word, repeated
+from ptir.weights.words import BYTE, WORD, WordLayout, greatest, layout, repeated
 
-BYTE: Final = 8
+TABLE: Final = 16
+"""Bytes of a table that ``table_bytes`` takes."""
+ONES: Final = repeated(1, BYTE)
+
+
+class Chunk(NamedTuple):
+    """What holds neighbouring values: the word of their low bits, and that of their high bits.
+
+    The high bits of the first value of each byte begin at bit ``shift`` of the byte.
+    """
+
+    low: Expr | None
+    high: Expr | None = None
+    shift: int = 0
+
+    def words(self) -> list[Expr]:
+        """The words alone: high bits moved down to where bytes begin."""
+        high = self.high
+        if high is not None and self.shift:
+            high = Apply(U32, "shift_right", high, constant(U32, self.shift))
+        return [word for word in (self.low, high) if word is not None]
 
 
 @dataclass(frozen=True)
@@ -39,6 +60,8 @@ class Quantized:
     scale: Value
     bias: Value
     format: WeightFormat
+    table: tuple[int, ...] | None = None
+    """What values are places in, where they are not numbers themselves."""
 
     @property
     def bits(self) -> int:
@@ -58,58 +81,121 @@ class Quantized:
 
     @property
     def unit(self) -> float:
-        """The float whose fraction takes a value: the power of two above all values."""
-        return float(1 << self.bits)
+        """The float whose fraction takes a number: the power of two above all numbers."""
+        return float(1 << self._number_bits)
+
+    @property
+    def largest(self) -> int:
+        """The largest number."""
+        return greatest(self.bits) if self.table is None else max(self.table)
+
+    @property
+    def _number_bits(self) -> int:
+        return self.largest.bit_length()
+
+    @property
+    def layout(self) -> WordLayout:
+        """Where the bits of values lie."""
+        return layout(self.bits)
 
     @property
     def per(self) -> int:
-        """Values in a word."""
-        return per_word(self.bits)
+        """Values in a chunk."""
+        return self.layout.chunk
 
     @property
     def parts(self) -> int:
-        """Words of bytes that a word of values becomes."""
-        return BYTE // self.bits
+        """Words of bytes that a chunk becomes."""
+        return self.layout.parts
 
     @property
     def inputs(self) -> int:
         """Values along a row."""
-        return self.panels.inputs * self.per
+        return self.panels.inputs * WORD // self.bits
 
-    def word(self, output: Index, word: Index) -> Expr:
+    def chunk(self, output: Index, number: Index) -> Chunk:
+        """A chunk of an output's row."""
+        how = self.layout
+        if not how.high:
+            return Chunk(self._word(output, number))
+        place, first = number % how.chunks, number // how.chunks * how.words
+        low = self._word(output, first + place) if how.low else None
+        high = self._word(output, first + how.low_words)
+        if place.is_constant:
+            return Chunk(low, high, place.constant * how.above)
+        amount = Apply(U32, "convert", Coordinate(I32, place * how.above))
+        return Chunk(low, Apply(U32, "shift_right", high, amount))
+
+    def chunk_of(self, words: Sequence[Expr]) -> Chunk:
+        """The chunk whose ``Chunk.words`` these are."""
+        return Chunk(*words) if self.layout.low else Chunk(None, *words)
+
+    def _word(self, output: Index, word: Index) -> Expr:
         """A word of an output's row."""
         return Load(U32, self.words, self.panels.word(output, word))
 
-    def biased(self, word: Expr, place: int) -> Expr:
-        """The value at a place of a word, plus ``unit``."""
-        begin = self.format.codes.planes[0].place(place)
-        lowest = FRACTION - self.bits  # where a value's lowest bit lies in the fraction
-        shift = lowest - begin
-        op = "shift_left" if shift >= 0 else "shift_right"
-        moved = Apply(U32, op, word, constant(U32, abs(shift))) if shift else word
-        mask = constant(U32, greatest(self.bits) << lowest)
-        unit = constant(U32, (BIAS + self.bits) << FRACTION)
-        return Apply(F32, "bits", Apply(U32, "or", Apply(U32, "and", moved, mask), unit))
+    def biased(self, chunk: Chunk, place: int) -> Expr:
+        """The number at a place of a chunk, plus ``unit``."""
+        bits = self._number_bits
+        unit = constant(U32, (BIAS + bits) << FRACTION)
+        found: Expr | None = None
+        for word, begin, first, count in self._fields(chunk, place):
+            to = FRACTION - bits + first
+            one = Apply(U32, "and", _moved(word, to - begin), constant(U32, greatest(count) << to))
+            found = one if found is None else Apply(U32, "or", found, one)
+        assert found is not None
+        return Apply(F32, "bits", Apply(U32, "or", found, unit))
 
-    def dequantized(self, builder: Builder, output: Index, group: Index, word: Index) -> list[Expr]:
-        """The numbers in a word of a group."""
+    def _fields(self, chunk: Chunk, place: int) -> Iterator[tuple[Expr, int, int, int]]:
+        """Where a number's bits are: a word, their begin, the first of the number, their count."""
+        how, (byte, part) = self.layout, divmod(place, self.parts)
+        if self.table is not None:
+            found = from_table(self._byte(chunk, part), self.table)
+            yield found, byte * BYTE, 0, self._number_bits
+            return
+        if chunk.low is not None:
+            yield chunk.low, place * how.low, 0, how.low
+        if chunk.high is not None:
+            begin = byte * BYTE + chunk.shift + part * how.high
+            yield chunk.high, begin, how.low, how.high
+
+    def dequantized(
+        self, builder: Builder, output: Index, group: Index, number: Index
+    ) -> list[Expr]:
+        """The numbers in a chunk of a group."""
         step = self.scaled(builder, output, group)
         raised = Apply(F32, "mul", step, constant(F32, -self.unit))
         start = Apply(F32, "add", raised, self.offset(builder, output, group))
-        held = self.word(output, word)
+        held = self.chunk(output, number)
         values = (self.biased(held, place) for place in range(self.per))
         return [Apply(F32, "fma", value, step, start) for value in values]
 
-    def bytes_of(self, word: Expr) -> tuple[Expr, ...]:
-        """A word as words of bytes; 4-bit values at even places first, then those at odd ones."""
-        if self.parts == 1:
-            return (word,)
-        mask = constant(U32, repeated(self.bits, BYTE))
-        moved = (
-            Apply(U32, "shift_right", word, constant(U32, n * self.bits)) if n else word
-            for n in range(self.parts)
-        )
-        return tuple(Apply(U32, "and", one, mask) for one in moved)
+    def bytes_of(self, chunk: Chunk) -> tuple[Expr, ...]:
+        """A chunk as words of bytes: the first numbers of each byte, then those behind these.
+
+        For kernels that have ``dot_bytes``, and with it ``table_bytes``.
+        """
+        found = (self._byte(chunk, n) for n in range(self.parts))
+        if self.table is None:
+            return tuple(found)
+        entries = bytes(self.table * (TABLE // len(self.table)))
+        words = [constant(U32, word) for (word,) in struct.iter_unpack("<I", entries)]
+        return tuple(Apply(U32, "table_bytes", one, *words) for one in found)
+
+    def _byte(self, chunk: Chunk, part: int) -> Expr:
+        """The word of a chunk's values at one place of each byte."""
+        how = self.layout
+        found: Expr | None = None
+        if chunk.low is not None:
+            found = _moved(chunk.low, -part * how.low)
+            if self.parts > 1:
+                found = Apply(U32, "and", found, constant(U32, repeated(how.low, BYTE)))
+        if chunk.high is not None:
+            high = _moved(chunk.high, how.low - chunk.shift - part * how.high)
+            high = Apply(U32, "and", high, constant(U32, repeated(how.high, BYTE) << how.low))
+            found = high if found is None else Apply(U32, "or", found, high)
+        assert found is not None
+        return found
 
     def order_of_bytes(self, count: int) -> tuple[int, ...]:
         """The inputs whose values are in the bytes of ``count`` values, byte by byte."""
@@ -121,8 +207,10 @@ class Quantized:
             for place in each
         )
 
-    def in_order(self, word: Expr) -> tuple[Expr, Expr]:
+    def in_order(self, chunk: Chunk) -> tuple[Expr, Expr]:
         """A word of 4-bit values as two words of bytes in the same order."""
+        word = chunk.low
+        assert word is not None and self.bits == 4, self.format
         return _spread(word), _spread(Apply(U32, "shift_right", word, constant(U32, 16)))
 
     @property
@@ -156,6 +244,35 @@ class Quantized:
             return output
         nearest = Apply(I32, "min", Coordinate(I32, output), constant(I32, last))
         return as_index(nearest, 0, last)
+
+
+def from_table(word: Expr, table: Sequence[int]) -> Expr:
+    """The bytes of a table at the places that a word's bytes are, by masks: halves by each bit."""
+    found: list[Expr] = [constant(U32, one * ONES) for one in table]
+    bit = 0
+    while len(found) > 1:
+        one = Apply(U32, "and", _moved(word, -bit), constant(U32, ONES))
+        mask = Apply(U32, "mul", one, constant(U32, greatest(BYTE)))
+        found = [
+            _chosen(mask, low, high) for low, high in zip(found[::2], found[1::2], strict=True)
+        ]
+        bit += 1
+    return found[0]
+
+
+def _chosen(mask: Expr, low: Expr, high: Expr) -> Expr:
+    """The bits of ``high`` where the mask has ones, elsewhere those of ``low``."""
+    if isinstance(low, Const) and isinstance(high, Const):
+        differing: Expr = constant(U32, int(low.value) ^ int(high.value))
+    else:
+        differing = Apply(U32, "xor", low, high)
+    return Apply(U32, "xor", low, Apply(U32, "and", differing, mask))
+
+
+def _moved(word: Expr, by: int) -> Expr:
+    """A word shifted to the left, to the right where ``by`` is negative."""
+    op = "shift_left" if by > 0 else "shift_right"
+    return Apply(U32, op, word, constant(U32, abs(by))) if by else word
 
 
 def _spread(word: Expr) -> Expr:
@@ -196,7 +313,8 @@ def quantized_weight(graph: Graph, made: Instruction | None, contract: int) -> Q
         return None
     bits, group = made.attributes["bits"], made.attributes["group"]
     same = made.attributes["axis"] == contract == (1 if found[1].layout == "oi" else 0)
-    return _of_words(graph, found, made.operands, bits, group) if same else None
+    weight = _of_words(graph, found, made.operands, bits, group) if same else None
+    return weight and replace(weight, table=made.attributes["table"])
 
 
 def quantized_operands(graph: Graph, product: Instruction) -> Quantized | None:
@@ -217,7 +335,7 @@ def _of_words(
     words, panels = found
     _, scale, bias = operands
     unpack = graph.instruction(words)
-    if bits not in PACKED_BITS or not fills_words(group, bits):
+    if group % layout(bits).chunk or not _is_whole(graph, panels, scale, bits, group):
         return None
     if panels.per != 1 or unpack is None:
         return None
@@ -228,6 +346,12 @@ def _of_words(
             return None
         scale = scales[0]
     return Quantized(unpack.operands[0], panels, scale, bias, _format(bits, group, zero))
+
+
+def _is_whole(graph: Graph, panels: Panels, scale: int, bits: int, group: int) -> bool:
+    """Whether the words along the inputs are full."""
+    groups = graph.type(scale).shape[1 if panels.layout == "oi" else 0]
+    return groups * group * bits == panels.inputs * WORD
 
 
 @cache

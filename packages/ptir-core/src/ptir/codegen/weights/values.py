@@ -14,6 +14,7 @@ from ptir.codegen.expressions.bits import (
     EXPONENT,
     FRACTION,
     joined,
+    looked_up,
     moved_up,
     spanning,
     taken,
@@ -158,16 +159,8 @@ def _integer(reading: Integer, code: Expr, bits: int) -> Expr:
 
 
 def _codebook(reading: Codebook, code: Expr, bits: int) -> Expr:
-    """The number of a code: halves of the table, by one bit of the code after the other."""
-    found: list[Expr] = [constant(F32, value) for value in reading.values]
-    for bit in range(bits):
-        one = Apply(U32, "and", code, constant(U32, 1 << bit))
-        mask = compare("ne", one, constant(U32, 0))
-        found = [
-            low if low == high else select(mask, high, low)
-            for low, high in zip(found[::2], found[1::2], strict=True)
-        ]
-    return found[0]
+    """The number of a code in the table."""
+    return looked_up([constant(F32, value) for value in reading.values], code)
 
 
 def _small_float(reading: SmallFloat, code: Expr, bits: int) -> Expr:

@@ -45,7 +45,7 @@ class Int8DotGemm(Int8Loops, Gemm):
                 scale = quantized.scaled(self.builder, output, group)
                 writer.store(scales, F32, self._placed(p, group, self.groups), scale)
                 for w in range(raw if quantized.parts > 1 else 0):
-                    found = quantized.in_order(quantized.word(output, group * raw + w))
+                    found = quantized.in_order(quantized.chunk(output, group * raw + w))
                     for n, word in enumerate(found):
                         place = (group * raw + w) * quantized.parts + n
                         at = self._placed(p, place, quantized.inputs // 4)

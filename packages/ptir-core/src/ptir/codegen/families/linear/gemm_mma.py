@@ -114,14 +114,16 @@ class MmaGemm(CooperativeGemm):
         return [UNPACKED[self.panels.dtype](word, n) for n in range(2)]
 
     def _raised(self, output: Index, word: Index) -> Sequence[Expr]:
-        """A word of a quantized weight."""
-        return [self.quantized.word(output, word)]
+        """The words of a chunk of a quantized weight."""
+        return self.quantized.chunk(output, word).words()
 
     def _whole(self, found: Sequence[Expr]) -> Words:
-        """The values of a word above their zero point: small whole numbers, exact in bf16."""
-        quantized, (word,) = self.quantized, found
+        """The values of a chunk above their zero point: small whole numbers, exact in bf16."""
+        quantized, chunk = self.quantized, self.quantized.chunk_of(found)
         below = constant(F32, quantized.unit - (quantized.whole_zero or 0))
-        values = [Apply(F32, "sub", quantized.biased(word, n), below) for n in range(quantized.per)]
+        values = [
+            Apply(F32, "sub", quantized.biased(chunk, n), below) for n in range(quantized.per)
+        ]
         return [[paired(*pair)] for pair in zip(values[::2], values[1::2], strict=True)]
 
     def _scale(self, output: Index, slice: Index) -> Expr:

@@ -1,10 +1,13 @@
-"""Many rows times weights of 4 or 8 bits by dot products of bytes, as exact as by f32.
+"""Many rows times weights of few bits by dot products of bytes, as exact as by f32.
 
 A piece of work is a block of rows times a run of panels. The slices of its activations
 (``int8_slices``) go into scratch memory once; then tiles of rows and panels pass, group by group.
 The sums of the three slices make one whole number of 32 bits, so that a group costs one conversion.
 The lowest bits that do not fit are left out: at most 2^-31 of the largest sum that the group could
 have (its largest activation times the largest weight, as often as it has activations).
+
+Weights that take more than a mask to become bytes become such once for the rows of a block, in
+scratch memory.
 
 Three instructions multiply as much as four of f32 do. Small tiles are best: what a group costs at
 its end runs beside the products of the next, where registers are left for both.
@@ -24,14 +27,16 @@ from ptir.codegen.families.linear.int8_slices import fits as slices_fit
 from ptir.codegen.families.linear.parts import Linear, add_product
 from ptir.codegen.families.linear.serial import Grouped, Outputs, RowGroup, Sums
 from ptir.codegen.schedules.kernel import EmitContext, Kernel, finish_kernel, scratch_value
+from ptir.codegen.weights.panels import LANES
 from ptir.codegen.weights.quantized import Quantized
 from ptir.types import BOOL, F32, I8, I32, U32, TensorType
-from ptir.weights.words import greatest
 
 HELD: Final = 1 << 19
 """Bytes of slices that a block of rows may have: they stay in a core's cache beside the weights."""
 FEWEST: Final = 16
 """Rows of a block, so that weights are not read for a handful of them."""
+SLICED: Final = 20
+"""What the slices of an activation cost, as multiples of what a weight costs to become a byte."""
 UNROLLED: Final = 8
 """Words of bytes that are written out one after the other."""
 SUMMED: Final = tuple(reversed(range(SLICES)))
@@ -50,7 +55,7 @@ def fits(linear: Linear, context: EmitContext) -> bool:
 
 def dropped(quantized: Quantized) -> int:
     """The lowest bits of a group's sum that do not fit 32 bits beside the highest."""
-    last, zero = greatest(quantized.bits), quantized.zero or 0.0
+    last, zero = quantized.largest, quantized.zero or 0.0
     largest = max(abs(zero), abs(last + zero))
     return max(0, math.ceil(math.log2(max(1.0, largest) * quantized.group)) - 8)
 
@@ -94,11 +99,21 @@ class SlicedGemm(Grouped, Gemm):
         """Tiles of rows whose slices a workgroup holds at once."""
         most = HELD // (self._high * SLICES * self.linear.inputs)
         fewest = FEWEST // self._high
-        tiles = min(max(most, fewest), max(-(-all_tiles // wanted), fewest))
+        blocks = self._cheapest(wanted) if self._is_prepared else wanted
+        tiles = min(max(most, fewest), max(-(-all_tiles // blocks), fewest))
         blocks = -(-all_tiles // tiles)
         if blocks > wanted:  # as many for every workgroup
             tiles = -(-all_tiles // (-(-blocks // wanted) * wanted))
         return min(tiles, all_tiles)
+
+    def _cheapest(self, wanted: int) -> int:
+        """How many blocks: for each, weights become bytes anew; for each run, slices are made."""
+
+        def cost(blocks: int) -> int:
+            runs = -(-wanted // blocks)
+            return SLICED * self.linear.rows * runs + self.panels.outputs * blocks
+
+        return min(range(1, wanted + 1), key=cost)
 
     def _scratch_of(self, workgroups: int, rows: int) -> tuple[TensorType, ...]:
         """Slices, units, and what the sums of a group start with (or its sum, for its bias)."""
@@ -106,7 +121,16 @@ class SlicedGemm(Grouped, Gemm):
         words = TensorType(U32, (groups * self._words * SLICES,))
         starts = groups if self.quantized.zero is None else groups * STARTS
         of = F32 if self.quantized.zero is None else I32
-        return words, TensorType(F32, (groups,)), TensorType(of, (starts,))
+        found = words, TensorType(F32, (groups,)), TensorType(of, (starts,))
+        if not self._is_prepared:
+            return found
+        weights = workgroups * self._wide * (self.linear.inputs // 4) * LANES
+        return (*found, TensorType(U32, (weights,)))
+
+    @property
+    def _is_prepared(self) -> bool:
+        """Whether weights become bytes before the rows of a block pass."""
+        return self.quantized.layout.high > 0 or self.quantized.table is not None
 
     @property
     def _words(self) -> int:
@@ -131,6 +155,8 @@ class SlicedGemm(Grouped, Gemm):
         """The rows of a block times the panels of a tile."""
         writer, rows, tall = self.writer, self.linear.rows, self._high
         whole, left = divmod(rows, tall)
+        if self._is_prepared:
+            self._unpack(panel, panels)
         first = block * tiles
         if whole:
             with writer.loop(Axis("t", tiles), 0, _at_most(tiles, number(whole) - first)):
@@ -143,6 +169,26 @@ class SlicedGemm(Grouped, Gemm):
             with writer.when(is_last if block.high else None):
                 slot = number((whole - last * tiles) * tall)
                 self._tile(Outputs(number(whole * tall), left, panel, panels, slot))
+
+    def _unpack(self, panel: Index, panels: int) -> None:
+        """The weights of a tile's panels as words of bytes into scratch memory."""
+        writer, quantized, words = self.writer, self.quantized, scratch_value(self.fusion, 3)
+        chunks = quantized.layout.chunks
+        periods = quantized.inputs // (chunks * quantized.per)
+        for p in range(panels):
+            output = (panel + p) * LANES + axis("lane", LANES)
+            with writer.loop(Axis("c", periods), 0, periods), writer.lanes(Axis("lane", LANES)):
+                for n in range(chunks):
+                    number_ = axis("c", periods) * chunks + n
+                    found = quantized.bytes_of(quantized.chunk(output, number_))
+                    for part, word in enumerate(found):
+                        at = self._unpacked(p, number_ * quantized.parts + part)
+                        writer.store(words, U32, at, word)
+
+    def _unpacked(self, panel: int, place: Index) -> Index:
+        """Where a word of bytes of a tile's panel is in scratch memory."""
+        depth = self.linear.inputs // 4
+        return ((self.item * self._wide + panel) * depth + place) * LANES + axis("lane", LANES)
 
     def _slices(self, row: Index, slot: Index, group: Index) -> None:
         """Slices, unit and start of one group of activations into scratch memory."""
@@ -198,7 +244,15 @@ class SlicedGemm(Grouped, Gemm):
 
     def parts_of(self, panel: Index, p: int, word: Index) -> Sequence[Expr]:
         """Words of bytes, taken apart at once."""
-        return [self.writer.wide(part) for part in super().parts_of(panel, p, word)]
+        found = (
+            super().parts_of(panel, p, word) if not self._is_prepared else self._prepared(p, word)
+        )
+        return [self.writer.wide(part) for part in found]
+
+    def _prepared(self, p: int, word: Index) -> Sequence[Expr]:
+        """The words of bytes that a chunk of a tile's panel ``p`` has become."""
+        words, parts = scratch_value(self.fusion, 3), self.quantized.parts
+        return [Load(U32, words, self._unpacked(p, word * parts + n)) for n in range(parts)]
 
     def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:
         """A word of each slice."""

@@ -38,15 +38,22 @@ class Gemv(Grouped):
         """A workgroup per run of panels."""
         writer, panels = self.writer, self.panels
         writer.prefetch(self.linear.packed, self.tiles.prefetch_bytes)
-        workgroups = self.workgroups(panels.count)
+        beside = self.beside
+        count = panels.count // beside
+        workgroups = self.workgroups(count)
         if self.is_private:
             self._keep_activations()
         if self.linear.quantized is not None:
             self.prepare()
-        with writer.loop(Axis("p", panels.count), *writer.work_range(panels.count, workgroups)):
+        with writer.loop(Axis("p", count), *writer.work_range(count, workgroups)):
             self._find_panel()
-            self._panel(Outputs(ZERO, self.linear.rows, axis("p", panels.count), 1))
+            self._panel(Outputs(ZERO, self.linear.rows, axis("p", count) * beside, beside))
         return finish_kernel(self.fusion, writer, workgroups)
+
+    @property
+    def beside(self) -> int:
+        """Panels that are multiplied at once."""
+        return 1
 
     @property
     def accumulators(self) -> int:
@@ -108,8 +115,9 @@ class Gemv(Grouped):
     def _panel(self, tile: Outputs) -> None:
         """The outputs of a panel for every row."""
         if self.linear.quantized is not None:
-            for m, ((result,),) in enumerate(self.by_groups(tile)):
-                self.finish_panel(number(m), tile.panel, result)
+            for m, line in enumerate(self.by_groups(tile)):
+                for p, (result,) in enumerate(line):
+                    self.finish_panel(number(m), tile.panel + p, result)
             return
         for m, (sums,) in enumerate(self.along_inputs(tile, self.accumulators * self.panels.per)):
             with self.writer.scope():
