@@ -63,7 +63,7 @@ def load_model(
     checkpoint = resolve(os.fspath(model), seed=seed)
     storage_rule(dtype)  # an unknown name is an error before anything is read
     cached = cache_type(cache_dtype)
-    with _errors_name(checkpoint.path):
+    with errors_name(checkpoint.path):
         read = described(checkpoint)
     target = default_target(backend)
     types = storage_rule(dtype, types_taken(target))
@@ -145,7 +145,7 @@ def _multiplied(read: Described, types: TypeRule) -> str:
 
 
 @contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
+def errors_name(path: Path) -> Iterator[None]:
     """A checkpoint's errors open with where it lies."""
     try:
         yield
