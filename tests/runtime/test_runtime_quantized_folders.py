@@ -137,7 +137,7 @@ def test_inspect_says_what_weights_are_and_become(tmp_path: Path, command: Comma
     for name, said in {
         "awq": "awq-int4-g32 becomes words of 4 bits, a scale and a minimum for 32 inputs",
         "ct-int8": "ct-int8-channel becomes words of 8 bits, a scale for 64 inputs",
-        "bnb-nf4": "bnb-nf4-b64 becomes floats of --dtype: its codes are no whole numbers",
+        "bnb-nf4": "bnb-nf4-b64 becomes floats of --dtype: its blocks are of one line of all",
         "gptq-order": "gptq-int4-g32 becomes floats of --dtype: g_idx puts inputs of one group",
         "gptq-f32": "gptq-int4-g32 becomes floats of --dtype: a scale of f32 times a sum rounds",
     }.items():
