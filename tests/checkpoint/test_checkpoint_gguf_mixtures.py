@@ -6,9 +6,8 @@ import gguf
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
-from ptir.checkpoint.gguf.mixtures import MIXTURES, counts_for_more, fitting, mixture
+from ptir.checkpoint.gguf.mixtures import MIXTURES, counts_for_more, fitting
 from ptir.checkpoint.gguf.write import TYPE_IDS
-from ptir.errors import UsageError
 from ptir.weights.quantizers import ROUNDERS
 
 MORE_OF_32 = [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]
@@ -91,8 +90,3 @@ def test_vectors_and_positions_stay_floats() -> None:
         ("position_embd.weight", (1024, 4096)),
     ):
         assert row.type_of(tensor, shape, 32, True) == "F32"
-
-
-def test_an_unknown_format_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"unknown format 'q4km'.*known: mxfp4, q4_0, .*, q8_0"):
-        mixture("q4km")

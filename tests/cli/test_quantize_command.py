@@ -64,7 +64,12 @@ def test_an_existing_file_is_replaced_only_when_asked(tmp_path: Path, command: C
 
 
 REFUSED = {
-    "format": ("m.gguf", "q4", "unknown format 'q4' (nearest: q4_k, q4_1, q4_0); known: mxfp4,"),
+    "format": (
+        "m.gguf",
+        "q4",
+        "unknown format 'q4' (nearest: q4_k, q4_1, q4_0); known: int4, int8,",
+    ),
+    "file": ("m.gguf", "int4", "m.gguf: format 'int4' is one of folders: name one"),
     "folder": ("m", "q8_0", "m: format 'q8_0' is one of GGUF files: call it NAME.gguf"),
 }
 
@@ -74,6 +79,18 @@ def test_quantize_refuses(case: str, tmp_path: Path, command: Command) -> None:
     out, format, message = REFUSED[case]
     done = command("quantize", "demo", tmp_path / out, "--format", format)
     assert done.code == 2 and message in done.err and not (tmp_path / out).exists()
+
+
+def test_a_folder_is_written_for_whole_numbers_in_words(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "folder"
+    value = command("quantize", "random:llama-tiny", path, "--format", "int4", "--json").value
+    assert (value["types"], value["tensors"]) == ({"f32": 9, "ct-int4-g32": 21}, 30)
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    options = (tmp_path / "text.txt", "--window", 32, "--json")
+    before, after = (command("eval", one, *options).value for one in ("random:llama-tiny", path))
+    assert after["counted"] == before["counted"] and abs(after["nll"] - before["nll"]) < 0.05
+    done = command("quantize", "demo", tmp_path / "other", "--format", "int8")
+    assert done.code == 4 and "'gpt2' stores weights as [inputs, outputs]" in done.err
 
 
 def test_methods_that_do_not_exist_are_not_offered(tmp_path: Path, command: Command) -> None:

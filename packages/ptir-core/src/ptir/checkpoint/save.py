@@ -46,12 +46,14 @@ def save_folder(
     max_shard_bytes: int = MAX_SHARD_BYTES,
     dtype: DType | None = None,
     overwrite: bool = False,
+    quantization: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write ``checkpoint`` as a Hugging Face folder, in shards with an index when it is larger.
 
-    ``dtype`` converts floating-point tensors. An existing folder is only replaced with
-    ``overwrite`` and only if it holds nothing but checkpoint files. Raises ``CheckpointError``;
-    what was at ``path`` is then still there.
+    ``dtype`` converts floating-point tensors; ``quantization`` becomes the configuration's
+    ``quantization_config``, where the source has weights as that says. An existing folder is only
+    replaced with ``overwrite`` and only if it holds nothing but checkpoint files. Raises
+    ``CheckpointError``; what was at ``path`` is then still there.
     """
     path = Path(path).resolve()
     _refuse_existing(path, overwrite)
@@ -59,7 +61,7 @@ def save_folder(
     try:
         part.mkdir(parents=True)
         try:
-            _write_folder(checkpoint, part, max_shard_bytes, dtype)
+            _write_folder(checkpoint, part, max_shard_bytes, dtype, quantization)
             _put_in_place(part, path)
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -91,13 +93,17 @@ def save_single_file(
 
 
 def _write_folder(
-    checkpoint: Checkpoint, folder: Path, max_shard_bytes: int, dtype: DType | None
+    checkpoint: Checkpoint,
+    folder: Path,
+    max_shard_bytes: int,
+    dtype: DType | None,
+    quantization: Mapping[str, Any] | None,
 ) -> None:
     types = _types(checkpoint.source, dtype)
     shards = _shards(types, max_shard_bytes)
     for name, part in shards.items():
         write_safetensors(folder / name, _values(checkpoint.source, part), part, _FORMAT)
-    for name, text in _side_files(checkpoint, dtype).items():
+    for name, text in _side_files(checkpoint, dtype, quantization).items():
         (folder / name).write_bytes(text.encode("utf-8"))
     if len(shards) > 1:
         (folder / INDEX).write_bytes(_index(shards).encode("utf-8"))
@@ -125,9 +131,13 @@ def _index(shards: Mapping[str, Mapping[str, TensorType]]) -> str:
     return _json({"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
-def _side_files(checkpoint: Checkpoint, dtype: DType | None) -> dict[str, str]:
+def _side_files(
+    checkpoint: Checkpoint, dtype: DType | None, quantization: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     config = with_dtype(checkpoint.config, dtype) if dtype else dict(checkpoint.config)
     config = {key: value for key, value in config.items() if key not in QUANTIZED}  # all is floats
+    if quantization is not None:
+        config["quantization_config"] = dict(quantization)
     files = {CONFIG: _json(config)}
     if checkpoint.generation_config:
         files[GENERATION_CONFIG] = _json(dict(checkpoint.generation_config))

@@ -67,7 +67,7 @@ def save_gguf(
         raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
     read = described(checkpoint)
     if mixture is not None:
-        _refuse_quantized(checkpoint.path, read.source)
+        refuse_quantized(checkpoint.path, read.source)
     architecture, layout = layout_for(checkpoint.config.get("model_type"))
     config = _complete(checkpoint, read)
     entries = normalize_config(checkpoint.config).get("rope_parameters") or {}
@@ -92,7 +92,8 @@ def save_gguf(
     return path
 
 
-def _refuse_quantized(path: Path, source: ParamSource) -> None:
+def refuse_quantized(path: Path, source: ParamSource) -> None:
+    """Raise ``UsageError`` where weights are in few bits already."""
     stored = sorted({format.name for format in stored_formats(source).values()})
     if stored:
         raise UsageError(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from ptir.checkpoint.gguf.layouts import EMBEDDING, IN_LAYER, OUTPUT
-from ptir.errors import UsageError, unknown_name
 from ptir.weights import FORMATS
 
 KEPT: Final = frozenset({"position_embd.weight"})
@@ -90,10 +89,3 @@ MIXTURES: Final[Mapping[str, Mixture]] = {
     )
 }
 """By name. The numbers are llama.cpp's: those of Q4_K_S and Q5_K_S stand for q4_k and q5_k."""
-
-
-def mixture(name: str) -> Mixture:
-    """The row called ``name``; raises ``UsageError`` naming those there are."""
-    if name not in MIXTURES:
-        raise UsageError(unknown_name("format", name, MIXTURES))
-    return MIXTURES[name]
