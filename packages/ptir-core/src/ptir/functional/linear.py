@@ -17,6 +17,22 @@ from ptir.types import F32, I32, U32
 from ptir.weights.words import NIBBLES, POWERS
 
 
+def _powers(codes: Tensor) -> Tensor:
+    """2 ** (code - 128) as f32, of a size that is subnormal too."""
+    code = codes.astype(I32)
+    normal, tiny = (code << 23) - (1 << 23), (code << 21) + (1 << 21)
+    found: Tensor = call("bitcast", maximum(normal, tiny), dtype=F32)
+    return found
+
+
+def _lower_half(codes: Tensor) -> Tensor:
+    return codes.astype(U32) & 15
+
+
+SCALE_CODES: Final[dict[str, Callable[[Tensor], Tensor]]] = {POWERS: _powers, NIBBLES: _lower_half}
+"""What a byte stands for: a power of two; a whole number, beside that of a minimum."""
+
+
 @dataclass(frozen=True)
 class QuantizedWeight:
     """A weight in words with a scale per group, as ``linear`` and ``embedding`` take it.
@@ -65,22 +81,6 @@ class QuantizedWeight:
         """The weight as f32: recorded where it is used, computed by whoever reads it."""
         how = {"axis": self.axis, "bits": self.bits, "group": self.group, "dtype": F32}
         return call("dequantize", self.words, self.scales, self.bias, table=self.table, **how)
-
-
-def _powers(codes: Tensor) -> Tensor:
-    """2 ** (code - 128) as f32, of a size that is subnormal too."""
-    code = codes.astype(I32)
-    normal, tiny = (code << 23) - (1 << 23), (code << 21) + (1 << 21)
-    found: Tensor = call("bitcast", maximum(normal, tiny), dtype=F32)
-    return found
-
-
-def _lower_half(codes: Tensor) -> Tensor:
-    return codes.astype(U32) & 15
-
-
-SCALE_CODES: Final[dict[str, Callable[[Tensor], Tensor]]] = {POWERS: _powers, NIBBLES: _lower_half}
-"""What a byte stands for: a power of two; a whole number, beside that of a minimum."""
 
 
 def _repeated(x: Tensor, axis: int, count: int) -> Tensor:
