@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,7 +10,6 @@ from ptir.capture import Tensor, call
 from ptir.functional.arrays import concat
 from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
-from ptir.functional.elementwise import maximum
 from ptir.functional.quantized import quantized_linear
 from ptir.ops.record import type_error
 from ptir.types import F32, I32, U32
@@ -21,7 +20,7 @@ def _powers(codes: Tensor) -> Tensor:
     """2 ** (code - 128) as f32, of a size that is subnormal too."""
     code = codes.astype(I32)
     normal, tiny = (code << 23) - (1 << 23), (code << 21) + (1 << 21)
-    found: Tensor = call("bitcast", maximum(normal, tiny), dtype=F32)
+    found: Tensor = call("bitcast", call("maximum", normal, tiny), dtype=F32)
     return found
 
 
@@ -29,7 +28,7 @@ def _lower_half(codes: Tensor) -> Tensor:
     return codes.astype(U32) & 15
 
 
-SCALE_CODES: Final[dict[str, Callable[[Tensor], Tensor]]] = {POWERS: _powers, NIBBLES: _lower_half}
+SCALE_CODES: Final = {POWERS: _powers, NIBBLES: _lower_half}
 """What a byte stands for: a power of two; a whole number, beside that of a minimum."""
 
 
