@@ -151,19 +151,24 @@ def _bound(
         held = {
             part: parameter(parts, part_name(name, form, part)) for part in (WORDS, *form.parts)
         }
-        return QuantizedWeight(
-            axis=axis,
-            bits=form.bits,
-            group=form.group,
-            zero=form.zero,
-            table=form.table,
-            factor=form.scale.factor,
-            code=form.scale.code,
-            sharing=form.sharing,
-            **held,
-        )
+        return in_words(form, axis, held)
 
     return parts, module.bind(resolve)
+
+
+def in_words(form: AffineForm, axis: int, held: Mapping[str, Tensor]) -> QuantizedWeight:
+    """The weight whose words, scales and minima, by their names in a form, are ``held``."""
+    return QuantizedWeight(
+        axis=axis,
+        bits=form.bits,
+        group=form.group,
+        zero=form.zero,
+        table=form.table,
+        factor=form.scale.factor,
+        code=form.scale.code,
+        sharing=form.sharing,
+        **held,
+    )
 
 
 def _refuse_fast(source: ParamSource) -> None:
