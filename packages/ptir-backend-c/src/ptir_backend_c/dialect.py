@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ptir.codegen.api import Argument, CLike, Spelling, clike, processor
-from ptir.types import F32, I8, I32, U8, DType
+from ptir.types import F32, I8, I32, U8, U32, DType
 from ptir_backend_c import prelude
 
 RECASTS: Final = {"u32": "bits_f32", "u64": "bits_f64", "f32": "float_u32", "f64": "float_u64"}
@@ -23,6 +23,8 @@ def _cast(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) ->
         return f"bytes_vi32({args[0]})"
     if dtype == F32 and of in (I8, U8):
         return f"floats_v{of}({args[0]})"
+    if dtype in (I32, U32) and of in (I8, U8):
+        return f"{'(vu32)' if dtype == U32 else ''}ints_v{of}({args[0]})"
     return f"__builtin_convertvector({args[0]}, {d.type(dtype, width)})"
 
 

@@ -102,19 +102,13 @@ INLINE vf32 loaded_f16(vu16 h) { vf32 x; __asm__("vcvtph2ps %1, %0" : "=v"(x) : 
 INLINE vf32 loaded_f16(vu16 h) { return wide_f16_vf32(__builtin_convertvector(h, vu32)); }
 #endif
 
-/* Bytes as f32: gcc takes them out one by one. */
+/* Bytes as whole numbers of 32 bits, and as f32: gcc takes them out one by one. */
 #if defined(__AVX512F__)
-INLINE vf32 floats_vi8(vi8 b) {
-  vi32 n;
-  __asm__("vpmovsxbd %1, %0" : "=v"(n) : "v"(b));
-  return __builtin_convertvector(n, vf32);
-}
-INLINE vf32 floats_vu8(vu8 b) {
-  vi32 n;
-  __asm__("vpmovzxbd %1, %0" : "=v"(n) : "v"(b));
-  return __builtin_convertvector(n, vf32);
-}
+INLINE vi32 ints_vi8(vi8 b) { vi32 n; __asm__("vpmovsxbd %1, %0" : "=v"(n) : "v"(b)); return n; }
+INLINE vi32 ints_vu8(vu8 b) { vi32 n; __asm__("vpmovzxbd %1, %0" : "=v"(n) : "v"(b)); return n; }
 #else
-INLINE vf32 floats_vi8(vi8 b) { return __builtin_convertvector(b, vf32); }
-INLINE vf32 floats_vu8(vu8 b) { return __builtin_convertvector(b, vf32); }
+INLINE vi32 ints_vi8(vi8 b) { return __builtin_convertvector(b, vi32); }
+INLINE vi32 ints_vu8(vu8 b) { return __builtin_convertvector(b, vi32); }
 #endif
+INLINE vf32 floats_vi8(vi8 b) { return __builtin_convertvector(ints_vi8(b), vf32); }
+INLINE vf32 floats_vu8(vu8 b) { return __builtin_convertvector(ints_vu8(b), vf32); }

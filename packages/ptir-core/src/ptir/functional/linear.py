@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,11 +10,10 @@ from ptir.capture import Tensor, call
 from ptir.functional.arrays import concat
 from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
-from ptir.functional.elementwise import maximum
 from ptir.functional.quantized import quantized_linear
 from ptir.ops.record import type_error
-from ptir.types import F32, I32, U32
-from ptir.weights.words import NIBBLES, POWERS
+from ptir.types import F32, U32
+from ptir.weights.words import NIBBLES
 
 
 @dataclass(frozen=True)
@@ -22,10 +21,10 @@ class QuantizedWeight:
     """A weight in words with a scale per group, as ``linear`` and ``embedding`` take it.
 
     Groups lie along ``axis``. Scales are floats; or whole numbers, each times a float that several
-    groups share, ``super_scale``; or bytes of a ``code`` (``SCALE_CODES``). All are times
-    ``factor``, and an element is for ``sharing`` groups. Values are numbers, or places in a
-    ``table`` of numbers. The bias of a group is its ``minimum``, held as its scale is, or without
-    one its scale times ``-zero``.
+    groups share, ``super_scale``. All are times ``factor``, and an element is for ``sharing``
+    groups. With the ``code`` ``NIBBLES`` minima are in the upper halves of the scales' bytes.
+    Values are numbers, or places in a ``table`` of numbers. The bias of a group is its ``minimum``,
+    held as its scale is, or without one its scale times ``-zero``.
     """
 
     words: Tensor
@@ -45,7 +44,7 @@ class QuantizedWeight:
     @property
     def scales(self) -> Tensor:
         """The scale of each group."""
-        scale = SCALE_CODES[self.code](self.scale) if self.code else self.scale
+        scale = self.scale.astype(U32) & 15 if self.code == NIBBLES else self.scale
         found = _shared_factor(scale, self.super_scale, self.axis)
         found = found.astype(F32) if found.dtype.bits < 16 else found
         if self.factor != 1.0:
@@ -65,22 +64,6 @@ class QuantizedWeight:
         """The weight as f32: recorded where it is used, computed by whoever reads it."""
         how = {"axis": self.axis, "bits": self.bits, "group": self.group, "dtype": F32}
         return call("dequantize", self.words, self.scales, self.bias, table=self.table, **how)
-
-
-def _powers(codes: Tensor) -> Tensor:
-    """2 ** (code - 128) as f32, of a size that is subnormal too."""
-    code = codes.astype(I32)
-    normal, tiny = (code << 23) - (1 << 23), (code << 21) + (1 << 21)
-    found: Tensor = call("bitcast", maximum(normal, tiny), dtype=F32)
-    return found
-
-
-def _lower_half(codes: Tensor) -> Tensor:
-    return codes.astype(U32) & 15
-
-
-SCALE_CODES: Final[dict[str, Callable[[Tensor], Tensor]]] = {POWERS: _powers, NIBBLES: _lower_half}
-"""What a byte stands for: a power of two; a whole number, beside that of a minimum."""
 
 
 def _repeated(x: Tensor, axis: int, count: int) -> Tensor:

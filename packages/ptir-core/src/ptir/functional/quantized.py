@@ -125,6 +125,5 @@ def quantized_linear(
     message = f"K {inputs} values of {bits} bits take {needed} words; words has W {found}"
     checked.require(found == needed, "x words", message)
     how: dict[str, Any] = {"bits": bits, "group": group, "layout": layout}
-    if table is not None:
-        how["table"] = tuple(table)
+    how["table"] = None if table is None else tuple(table)
     return composite("quantized_linear", *operands.values(), **how)

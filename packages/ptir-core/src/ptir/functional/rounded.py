@@ -65,6 +65,7 @@ def _linear_int8(
     bits: int,
     group: int,
     layout: str,
+    table: tuple[int, ...] | None = None,
 ) -> Tensor:
     """Activations rounded to int8 in groups like the weights' are; their sums are exact."""
     rounded = internal_composite(ROUND, x, group=group)

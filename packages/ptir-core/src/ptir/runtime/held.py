@@ -120,21 +120,26 @@ def _packed(
     def weight(store: ParamStore, name: str) -> QuantizedWeight:
         form, axis = forms[name]
         held = {part: parameter(store, called) for part, called in names[name].items()}
-        return QuantizedWeight(
-            axis=axis,
-            bits=form.bits,
-            group=form.group,
-            zero=form.zero,
-            table=form.table,
-            factor=form.scale.factor,
-            code=form.scale.code,
-            sharing=form.sharing,
-            **held,
-        )
+        return in_words(form, axis, held)
 
     parts = {name: tuple(called.values()) for name, called in names.items()}
     bits = {name: form.bits for name, (form, _) in forms.items()}
     return HeldParameters(packed, parts, bits, packed.keep_dtype, weight)
+
+
+def in_words(form: AffineForm, axis: int, held: Mapping[str, Tensor]) -> QuantizedWeight:
+    """The weight whose words, scales and minima, by their names in a form, are ``held``."""
+    return QuantizedWeight(
+        axis=axis,
+        bits=form.bits,
+        group=form.group,
+        zero=form.zero,
+        table=form.table,
+        factor=form.scale.factor,
+        code=form.scale.code,
+        sharing=form.sharing,
+        **held,
+    )
 
 
 def packed_forms(module: Any, source: ParamSource) -> dict[str, tuple[AffineForm, int]]:

@@ -27,12 +27,11 @@ from ptir.weights.record import (
     Grid,
     Integer,
     Numbers,
-    PowerOfTwo,
     Quantity,
     Signs,
     WeightFormat,
 )
-from ptir.weights.words import BITS, BYTE, NIBBLES, POWERS, TABLE_BITS
+from ptir.weights.words import BITS, BYTE, NIBBLES, TABLE_BITS
 
 Array = NDArray[Any]
 F8: Final = DTYPES["f8e4m3fn"]
@@ -199,10 +198,7 @@ def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Ar
 
 def floats_of(floats: GroupFloats, array: Array) -> Array:
     """What elements without a float of a super-block stand for, as f32."""
-    found = array.astype(np.float32)
-    if floats.code == POWERS:
-        found = np.ldexp(np.float32(1.0), array.astype(np.int32) - 128)
-    return np.asarray(found * np.float32(floats.factor))
+    return np.asarray(array.astype(np.float32) * np.float32(floats.factor))
 
 
 def _quantities(form: AffineForm) -> dict[str, Quantity]:
@@ -219,8 +215,6 @@ def _quantities(form: AffineForm) -> dict[str, Quantity]:
         if floats.super_block:
             sign = Quantity(factor / floats.factor, Quantity(numbers[1]))
             found |= {name: Quantity(numbers[0]), SUPER + name: sign}
-        elif floats.code == POWERS:
-            found[name] = Quantity(replace(numbers[0], reading=Integer()))
         else:
             found[name] = Quantity(1 / floats.factor, quantity)
     return found
@@ -249,8 +243,6 @@ def _group_floats(quantity: Quantity) -> GroupFloats:
     numbers, factor = _factors(quantity)
     each = min(one.each for one in _numbers_within(quantity))
     if len(numbers) == 1:
-        if numbers[0].reading == PowerOfTwo(128) and factor == 1.0:
-            return GroupFloats(U8, each, code=POWERS)
         if numbers[0].bits <= BYTE and _is_power(factor) and _is_exact(numbers[0], 1.0, F8):
             return GroupFloats(F8, each, factor=factor)
         exact = (dtype for dtype in (F16, BF16) if _is_exact(numbers[0], factor, dtype))

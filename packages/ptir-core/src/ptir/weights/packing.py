@@ -52,10 +52,12 @@ def unpack(words: Array, size: int, bits: int) -> Array:
 
 
 def _steps(count: int, step: int) -> Array:
-    return np.arange(0, count * step, step, np.uint8)
+    found: Array = np.arange(count).astype(np.uint8) * np.uint8(step)
+    return found
 
 
 def _high(how: WordLayout) -> Array:
     """How far the high bits of each chunk's values are moved within a byte."""
     chunks, parts = _steps(how.chunks, how.above), _steps(how.parts, how.high)
-    return chunks[:, None, None] + parts
+    found: Array = chunks[:, None, None] + parts
+    return found

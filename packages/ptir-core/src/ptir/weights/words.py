@@ -23,8 +23,8 @@ TABLE_BITS: Final = 4
 """Most bits of a value that stands for an entry of a table of bytes."""
 BITS: Final = tuple(PLANES)
 """Bits that a value may have."""
-POWERS, NIBBLES = "powers", "nibbles"
-"""Codes of scales in bytes: 2 ** (byte - 128); whole numbers, in the upper half those of minima."""
+NIBBLES: Final = "nibbles"
+"""The code of a byte whose lower half is the whole number of a scale, the upper of a minimum."""
 BITS_IN_WORDS: Final = f"{', '.join(map(str, BITS[:-1]))} or {BITS[-1]}"
 """The same for people."""
 

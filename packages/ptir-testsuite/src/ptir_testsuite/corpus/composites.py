@@ -204,6 +204,18 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
             ("f32[9,64]", "u32[48,16] bits", "f32[48,2]", "f32[48,2]"),
             {"bits": 8, "group": 32, "layout": "oi"},
         ),
+        (
+            ("f32[1,64]", "u32[96,12] bits", "f32[96,4]", "f32[96,4]", "f32[96]"),
+            {"bits": 6, "group": 16, "layout": "oi"},
+        ),
+        (
+            ("f32[12,64]", "u32[10,40] bits", "f32[2,40]", "f32[2,40]"),
+            {"bits": 5, "group": 32, "layout": "io"},
+        ),
+        (
+            ("f32[1,64]", "u32[40,8] bits", "f32[40,2]", "f32[40,2]"),
+            {"bits": 4, "group": 32, "layout": "oi", "table": tuple(range(1, 256, 16))},
+        ),
     ],
     "softmax": [
         (("f32[5,33]",), {"axis": 1}),

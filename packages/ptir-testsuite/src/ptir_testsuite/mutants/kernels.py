@@ -164,6 +164,8 @@ def _(right: Any) -> Any:
 def _(right: Any) -> Any:
     def dequantize(op: Any, at: Any) -> Expr:
         axis, per = op["axis"], 32 // op["bits"]
+        if 32 % op["bits"]:
+            return right(op, at)  # type: ignore[no-any-return]
         place = at[axis]
         turned = place // per * per + (place % per) * -1 + (per - 1)
         found: Expr = right(op, (*at[:axis], turned, *at[axis + 1 :]))

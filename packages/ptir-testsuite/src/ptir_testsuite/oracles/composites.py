@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ptir_testsuite.oracles.floats import FORMATS, Array
+from ptir_testsuite.oracles.quantization import bit_places
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ def _quantized_linear(
     bits: int,
     group: int,
     layout: str,
+    table: tuple[int, ...] | None = None,
 ) -> Found:
     size = x.shape[-1]
     if layout == "io":
@@ -75,7 +77,9 @@ def _quantized_linear(
     for row, line in enumerate(words.tolist()):
         stream = sum(word << (32 * i) for i, word in enumerate(line))
         for i in range(size):
-            values[row, i] = (stream >> (i * bits)) & ((1 << bits) - 1)
+            places = enumerate(bit_places(i, bits))
+            value = sum((stream >> place & 1) << bit for bit, place in places)
+            values[row, i] = value if table is None else table[value]
     factor, shift = (np.repeat(a, group, axis=1) for a in (scale, bias_groups))
     whole = np.abs(values * factor) + np.abs(shift)
     found = _linear(x, values * factor + shift, bias, layout="oi")

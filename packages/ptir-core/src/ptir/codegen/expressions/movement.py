@@ -240,7 +240,7 @@ def _dequantize(op: Operands, at: Coordinates) -> Expr:
 
     value = _in_planes(layout(bits), at[axis], bits_from)
     scales = [_wide_scale(op, number, at, axis, group) for number in (1, 2)]
-    number = Apply(F32, "convert", value)
+    number: Expr = Apply(F32, "convert", value)
     if op["table"] is not None:
         number = looked_up([constant(F32, entry) for entry in op["table"]], value)
     product = Apply(F32, "mul", number, scales[0])

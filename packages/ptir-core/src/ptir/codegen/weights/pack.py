@@ -22,12 +22,7 @@ from ptir.types import BF16, F16, F32, TensorType
 from ptir.weights.words import per_word
 
 PACKED: Final = (F32, F16, BF16)
-COMPUTED: Final = frozenset(
-    (
-        *("cast", "mul", "reshape", "broadcast_to"),
-        *("and", "shift_left", "shift_right", "sub", "add", "maximum", "bitcast"),
-    )
-)
+COMPUTED: Final = ("cast", "mul", "reshape", "broadcast_to", "and", "shift_right")
 """Ops by which a scale is made of codes, the whole numbers of groups, floats of super-blocks."""
 
 

@@ -128,7 +128,8 @@ class Quantized:
 
     def chunk_of(self, words: Sequence[Expr]) -> Chunk:
         """The chunk whose ``Chunk.words`` these are."""
-        return Chunk(*words) if self.layout.low else Chunk(None, *words)
+        low, high = [*words, None][:2] if self.layout.low else (None, words[0])
+        return Chunk(low, high)
 
     def _word(self, output: Index, word: Index) -> Expr:
         """A word of an output's row."""
