@@ -25,7 +25,7 @@ from test_weights_affine_form import dense, form_of
 from weight_arrays import LOOPS, Array, as_written, random_arrays, witnessed
 
 from ptir.weights import FORMATS
-from ptir.weights.affine_form import affine_arrays
+from ptir.weights.affine_form import SCALE, affine_arrays, floats_of
 from ptir.weights.decode import decode
 from ptir.weights.gguf import GGUF
 
@@ -73,9 +73,9 @@ def _words_compared(name: str, arrays: dict[str, Array], wanted: Array) -> int:
     form = form_of(name)
     with np.errstate(all="ignore"):
         held = affine_arrays(form, arrays)
-        large = np.abs(held["scale"]) > form.largest_scale
+        large = np.abs(floats_of(form.scale, held[SCALE])) > form.largest_scale
         found = dense(form, held)
-    refused = np.repeat(large, form.group, axis=1)
+    refused = np.repeat(large, found.shape[1] // large.shape[1], axis=1)
     unsigned = found + np.float32(0), wanted + np.float32(0)  # a sum of products has no -0
     found, wanted = (np.where(refused, np.float32(0), one) for one in unsigned)
     same_bits(name, "words", arrays["blocks"], found, wanted)

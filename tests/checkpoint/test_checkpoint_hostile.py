@@ -22,7 +22,7 @@ from hostile.planted import planted
 from hostile.watched import watched
 from ptir.errors import CheckpointError, UsageError
 
-SLICE = int(os.environ.get("PTIR_SLICE", "0"))
+SLICE = int(os.environ.get("PTIR_SLICE") or 0)
 COUNTS = {"gguf": 120, "folder": 40}
 FOLDERS = 4
 """Ways of storing that a slice takes, others for each number."""

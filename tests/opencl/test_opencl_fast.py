@@ -131,5 +131,5 @@ def test_a_processor_without_the_instruction_says_so(
 
 def test_forcing_it_on_other_weights_is_an_error(opencl: Target) -> None:
     model = load_model("demo", backend=opencl, overrides={"linear": "force=bf16"})
-    with pytest.raises(UnsupportedError, match="the weight is f32; bf16 takes bf16 weights"):
+    with pytest.raises(UnsupportedError, match="the weight is f16; bf16 takes bf16 weights"):
         model.forward([1, 2, 3])

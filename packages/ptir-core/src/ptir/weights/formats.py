@@ -72,15 +72,17 @@ def affine(
     bias: DType | None = F32,
     zero: float = 0.0,
     packed: PackedLayout | None = None,
+    stream: bool = False,
 ) -> WeightFormat:
     """What ``dequantize`` reads: words, and a scale and a bias for each group of inputs.
 
-    Without a stored ``bias`` that of a group is its scale times ``-zero``.
+    Without a stored ``bias`` that of a group is its scale times ``-zero``. In a ``stream`` every
+    value begins where the one before it ends, across words too.
     """
-    block = math.lcm(group, period(bits)[0])
+    block = math.lcm(group, WORD if stream else period(bits)[0])
     groups = block // group
     arrays = [
-        StoredArray("words", U32, words_for(block, bits)),
+        StoredArray("words", U32, block * bits // WORD if stream else words_for(block, bits)),
         StoredArray("scale", scale, groups),
     ]
     step = Quantity(elements("scale", scale, groups, group))
@@ -89,7 +91,9 @@ def affine(
     else:
         arrays.append(StoredArray("bias", bias, groups))
         minimum = Quantity(elements("bias", bias, groups, group))
-    value = Quantity(Numbers(word_planes(block, bits), Integer()), step, minimum)
+    one_by_one = (Plane("words", bits, 0, (Digit(block, bits),)),)
+    planes = one_by_one if stream else word_planes(block, bits)
+    value = Quantity(Numbers(planes, Integer()), step, minimum)
     return WeightFormat(name, block, tuple(arrays), value, packed)
 
 

@@ -158,6 +158,7 @@ PAIRED: Final[dict[str, tuple[Row, ...]]] = {
                 "group": (4, 8, 16),
                 "bits": (2, 4, 8),
                 "dtype": (F32, DTYPES["bf16"]),
+                "table": (None, (0, 1, 255, 127), tuple(range(3, 19))),
             },
         )
         for scales in ("[6,6]", "[6,3]", "[3,6]", "[12,6]", "[6,12]", "[6,24]", "[24,6]")

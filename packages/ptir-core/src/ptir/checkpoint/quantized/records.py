@@ -142,7 +142,7 @@ def signed_bytes(
 @lru_cache(maxsize=64)
 def mlx_affine(bits: int, group: int, dtype: DType) -> WeightFormat:
     """MLX's words: value * scale + bias."""
-    return affine(f"mlx-int{bits}-g{group}", bits, group, scale=dtype, bias=dtype)
+    return affine(f"mlx-int{bits}-g{group}", bits, group, scale=dtype, bias=dtype, stream=True)
 
 
 def mlx_mxfp4() -> WeightFormat:
