@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 import ptir
+from ptir.backend.folders import replace_file
 from ptir.backend.verdicts import verdicts_file
+from ptir.capture.optimized import PROGRAMS
 from ptir.capture.plan import PLANS
 from ptir.cli.kept_bandwidth import bandwidth_file
 from ptir.codegen.artifact import binaries, record
 from ptir.codegen.schedules import tuned_tiles
 from ptir.errors import UsageError
 from ptir.passes.benchmark import tuning_records_file
+from ptir.runtime.prepacked import WEIGHTS
 from ptir.runtime.session import capacity_for
 from ptir.runtime.steps import chunk_sizes
 from ptir.runtime.warmup import capacities, prompts, warm_up
@@ -34,6 +37,8 @@ def filled() -> int:
     binaries.BINARIES.write("a", b"x" * 100)
     binaries.BINARIES.write("b", b"y" * 200)
     record.ARTIFACTS.write("c", b"z" * 60)
+    PROGRAMS.write("d", b"z" * 60)
+    replace_file(WEIGHTS.path("e"), b"z" * 60)
     tuning_records_file().write_text('{"choices": []}')
     verdicts_file().write_text('{"trials": {}}')
     bandwidth_file().write_text('{"bandwidths": {}}')
@@ -49,6 +54,8 @@ def test_cache_lists_what_is_there(folder: Path, command: Command) -> None:
     assert value["kinds"] == [
         {"name": "kernels", "files": 2, "bytes": kernels, "limit_bytes": binaries.BINARIES.limit},
         {"name": "recipes", "files": 1, "bytes": 107, "limit_bytes": record.ARTIFACTS.limit},
+        {"name": "programs", "files": 1, "bytes": 108, "limit_bytes": PROGRAMS.limit},
+        {"name": "weights", "files": 1, "bytes": 60, "limit_bytes": WEIGHTS.limit},
         {"name": "tiles", "files": 1, "bytes": tiles, "limit_bytes": None},
         {"name": "implementations", "files": 1, "bytes": 15, "limit_bytes": None},
         {"name": "bandwidth", "files": 1, "bytes": 18, "limit_bytes": None},
@@ -62,7 +69,7 @@ def test_cache_clear_removes_all_of_it_and_nothing_else(folder: Path, command: C
     foreign = [folder / "kernels" / "notes.txt", folder / "mine"]
     for path in foreign:
         path.write_text("keep")
-    assert f"removed 7 files, 0.0 MiB, from {folder}" in command("cache", "clear").out
+    assert f"removed 9 files, 0.0 MiB, from {folder}" in command("cache", "clear").out
     assert sorted(p for p in folder.rglob("*") if p.is_file()) == sorted(foreign)
     assert command("cache", "clear", "--json").value["kinds"][0]["files"] == 0
 
