@@ -16,7 +16,7 @@ import ptir
 from gguf_models import kind_of_matrices, write
 from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder
 from ptir.checkpoint.gguf import GgufFile
-from ptir.errors import CheckpointError
+from ptir.errors import CheckpointError, UsageError
 from ptir.runtime.gguf_file import save_gguf, with_files
 from ptir.types import BF16, F16
 from running import REF, llama_folder, small_checkpoint
@@ -188,3 +188,12 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="exists already"):
         save_gguf(small_checkpoint(), tmp_path / "m.gguf")
     assert (tmp_path / "m.gguf").read_bytes() == b"mine"
+
+
+def test_a_model_without_a_tokenizer_says_so_as_llama_cpp_wants_it(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(llama_folder(tmp_path))
+    path = save_gguf(checkpoint, tmp_path / "m.gguf")
+    field = gguf.GGUFReader(path).get_field("tokenizer.ggml.model")
+    assert field is not None and field.contents() == "no_vocab"
+    with pytest.raises(UsageError, match="has no tokenizer.*--tokens"):
+        ptir.load_model(path, backend=REF).generate("text", max_tokens=1)

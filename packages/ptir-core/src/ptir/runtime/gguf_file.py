@@ -42,6 +42,8 @@ QUANTIZATION_VERSION: Final = 2
 """``general.quantization_version``: of the layouts of ggml's blocks."""
 DERIVED: Final = {"n_inner": "inner", "layer_norm_epsilon": "epsilon", "rms_norm_eps": "epsilon"}
 """Fields of a configuration, and what models call them when they are complete."""
+NO_VOCABULARY: Final = "no_vocab"
+"""The tokenizer of a file that has none; llama.cpp opens no file that leaves it out."""
 _CLOSE: Final = 1e-5
 
 
@@ -221,7 +223,7 @@ def _text(checkpoint: Checkpoint, vocabulary: int) -> dict[str, Any]:
         kept = held.vocabulary.metadata.items()
         return {key: value for key, value in kept if key.startswith("tokenizer.")}
     if held is None:
-        return {}
+        return {"tokenizer.ggml.model": NO_VOCABULARY}
     from ptir.text.gguf_tokenizer.writing import described_tokenizer
 
     if isinstance(held, BpeFiles):
