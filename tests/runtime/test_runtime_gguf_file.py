@@ -195,5 +195,5 @@ def test_a_model_without_a_tokenizer_says_so_as_llama_cpp_wants_it(tmp_path: Pat
     path = save_gguf(checkpoint, tmp_path / "m.gguf")
     field = gguf.GGUFReader(path).get_field("tokenizer.ggml.model")
     assert field is not None and field.contents() == "no_vocab"
-    with pytest.raises(UsageError, match="has no tokenizer.*--tokens"):
+    with pytest.raises(UsageError, match=r"has no tokenizer.*--tokens"):
         ptir.load_model(path, backend=REF).generate("text", max_tokens=1)
