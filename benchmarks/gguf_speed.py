@@ -11,22 +11,20 @@ medians and spreads. Needs ``pip install llama-cpp-python gguf``.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
+from collections import defaultdict
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from measuring import bars
 from measuring.bars import Row
 from measuring.llama import quantized_file
-from measuring.models import DECODED, PROMPT, tokens
-from measuring.origin import origin
-from measuring.others import Others
-from measuring.probing import PIECES, in_pieces
+from measuring.models import DECODED, PROMPT, Seconds, add_round, tokens
+from measuring.probing import PIECES
+from measuring.reported import Reported
 from measuring.workers import Worker
-from speed import IDLE, has_llama
+from speed import has_llama
 
 LLAMA: Final[dict[str, Any]] = {
     "model_type": "llama",
@@ -95,25 +93,17 @@ def rows_of(model: str, kind: str, path: Path, given: argparse.Namespace) -> lis
     piece = tokens(DECODED // PIECES)
     prompt = [token % LLAMA["vocab_size"] for token in tokens(PROMPT)]
     piece = [token % LLAMA["vocab_size"] for token in piece]
-    seconds: dict[str, dict[str, list[float]]] = {}
+    given_as = {"backend": given.backend, "dtype": "f32", "quant": None, "model": str(path)}
     with ExitStack() as stack:
-        ours = Worker(
-            "ptir", given.threads, backend=given.backend, dtype="f32", quant=None, model=str(path)
-        )
-        peers = {"ptir": stack.enter_context(ours)}
-        theirs = Worker("llama.cpp", path=str(path), threads=given.threads)
-        peers["llama.cpp"] = stack.enter_context(theirs)
-        seconds = {peer: {"decode": [], "prefill": [], "probe": []} for peer in peers}
+        peers = {
+            "ptir": stack.enter_context(Worker("ptir", given.threads, **given_as)),
+            "llama.cpp": stack.enter_context(
+                Worker("llama.cpp", path=str(path), threads=given.threads)
+            ),
+        }
+        seconds: Seconds = {peer: defaultdict(list) for peer in peers}
         for number in range(given.rounds + 1):  # the first one warms up
-            for worker in peers.values():
-                worker.call("begin", piece[0])
-            works = {peer: partial(worker.call, "decode", piece) for peer, worker in peers.items()}
-            decoded = in_pieces(works, given.threads)
-            prefills = {peer: worker.call("prefill", prompt) for peer, worker in peers.items()}
-            for peer in peers if number else ():
-                seconds[peer]["decode"].append(decoded[peer][0])
-                seconds[peer]["probe"].append(decoded[peer][1])
-                seconds[peer]["prefill"].append(prefills[peer])
+            add_round(seconds if number else {}, peers, piece, prompt, given.threads)
         held = peers["ptir"].call("facts")["weight_bytes"]
         stored = peers["llama.cpp"].call("facts")["weight_bytes"]
     return list(_table(f"{model} {kind}", TYPES[kind], seconds, held, stored))
@@ -122,7 +112,7 @@ def rows_of(model: str, kind: str, path: Path, given: argparse.Namespace) -> lis
 def _table(
     subject: str,
     wanted: tuple[float, float],
-    seconds: dict[str, dict[str, list[float]]],
+    seconds: Seconds,
     held: int,
     stored: int,
 ) -> list[Row]:
@@ -171,9 +161,9 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure file by file, print each table as it is done, write JSON after each."""
+    """Measure file by file."""
     given = arguments()
-    rows: list[Row] = []
+    reported = Reported(given)
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,22 +171,8 @@ def main() -> None:
             plain = plain_file(model, folder)
             for kind in given.types:
                 path = quantized_file(plain, folder / f"{model}-{kind}.gguf", kind)
-                others = Others()
-                more = rows_of(model, kind, path, given)
-                if (taken := others.share()) is not None:
-                    more.append(Row(more[0].subject, "processors taken by others", [taken], "%"))
-                rows.extend(more)
-                print(bars.table(more))
-                if taken is not None and taken > IDLE:
-                    print(f"! others took {taken:.0%} of the processors: measure again")
-                print(flush=True)
-                if given.json:
-                    found = origin(given) | {"rows": [row.json() for row in rows]}
-                    given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    judged = [row for row in rows if row.verdict]
-    short = [f"{row.subject}: {row.figure}" for row in judged if row.verdict == "short"]
-    print(f"{len(judged) - len(short)} of {len(judged)} bars reached")
-    print("".join(f"  short: {one}\n" for one in short), end="")
+                reported.add(partial(rows_of, model, kind, path, given))
+    reported.judge()
 
 
 if __name__ == "__main__":

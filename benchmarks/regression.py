@@ -27,9 +27,9 @@ from measuring.models import DECODED, PROMPT, tokens
 from measuring.origin import origin
 from measuring.others import Others
 from measuring.probing import PIECES, in_pieces
+from measuring.reported import IDLE
 from measuring.trees import ROOT, checked_out, importing
 from measuring.workers import Worker
-from speed import IDLE
 
 LEAST = 0.97
 Trees = dict[str, dict[str, str]]

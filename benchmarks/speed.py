@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,12 @@ from measuring import bars
 from measuring.bars import FORMATS, Row
 from measuring.images import convolution_rows
 from measuring.models import model_rows
-from measuring.origin import origin
-from measuring.others import Others
+from measuring.reported import Reported
 from measuring.rows import kernel_rows
 from measuring.starts import cold_rows, compile_rows, demo_rows
 from measuring.steps import context_rows, prompt_rows
 
 CACHES = ("f32", "bf16")
-
-IDLE = 0.05
-"""The most of the processors that others may take from figures that count."""
 
 
 def has_llama() -> bool:
@@ -94,33 +90,15 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, print each part of the table as it is done, write JSON after each."""
+    """Measure part by part."""
     given = arguments()
-    rows: list[Row] = []
-
-    def done(measure: Callable[..., list[Row]], *rest: Any) -> None:
-        others = Others()
-        more = measure(given, *rest)
-        if (taken := others.share()) is not None:
-            more.append(Row(more[0].subject, "processors taken by others", [taken], "%"))
-        rows.extend(more)
-        print(bars.table(more))
-        if taken is not None and taken > IDLE:
-            print(f"! others took {taken:.0%} of the processors: measure again")
-        print(flush=True)
-        if given.json:
-            found = origin(given) | {"rows": [row.json() for row in rows]}
-            given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
+    reported = Reported(given)
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder or Path(scratch)
         for section in given.sections:
             for measure, rest in parts(given, section, folder):
-                done(measure, *rest)
-    short = [f"{row.subject}: {row.figure}" for row in rows if row.verdict == "short"]
-    judged = sum(bool(row.verdict) for row in rows)
-    print(f"{judged - len(short)} of {judged} bars reached")
-    print("".join(f"  short: {one}\n" for one in short), end="")
+                reported.add(partial(measure, given, *rest))
+    reported.judge()
 
 
 if __name__ == "__main__":

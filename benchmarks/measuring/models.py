@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +32,29 @@ def subject_of(name: str, threads: int) -> str:
     return f"{name}, {threads} thread{'s' if threads > 1 else ''}"
 
 
+Seconds = dict[str, dict[str, list[float]]]
+"""By peer and figure, a sample for each round."""
+
+
+def add_round(
+    seconds: Seconds,
+    peers: Mapping[str, Worker],
+    piece: list[int],
+    prompt: list[int],
+    threads: int,
+) -> None:
+    """Decode and read a prompt with every peer in alternation; samples of those in ``seconds``."""
+    for worker in peers.values():
+        worker.call("begin", piece[0])
+    works = {peer: partial(worker.call, "decode", piece) for peer, worker in peers.items()}
+    decoded = in_pieces(works, threads)
+    prefills = {peer: worker.call("prefill", prompt) for peer, worker in peers.items()}
+    for peer, found in seconds.items():
+        found["decode"].append(decoded[peer][0])
+        found["probe"].append(decoded[peer][1])
+        found["prefill"].append(prefills[peer])
+
+
 def model_rows(given: argparse.Namespace, name: str, folder: Path, threads: int) -> list[Row]:
     """All figures of one weight format; bars hold for the most threads."""
     dtype, quant = FORMATS[name]
@@ -48,24 +73,15 @@ def model_rows(given: argparse.Namespace, name: str, folder: Path, threads: int)
         Worker("ptir", **{**given_as, "backend": "ref"}) if given.reference and every else None
     )
     piece = tokens(DECODED // PIECES)
-    seconds: dict[str, dict[str, list[float]]] = {
-        peer: {"decode": [], "prefill": [], "probe": []} for peer in (*peers, "ref")
-    }
+    seconds: Seconds = {peer: defaultdict(list) for peer in peers}
+    reference_prefills: list[float] = []
     for number in range(given.rounds + 1):  # the first one warms up
-        for worker in peers.values():
-            worker.call("begin", piece[0])
-        works = {peer: partial(worker.call, "decode", piece) for peer, worker in peers.items()}
-        decoded = in_pieces(works, threads)
-        prefills = {peer: worker.call("prefill", tokens(PROMPT)) for peer, worker in peers.items()}
-        for peer in peers if number else ():
-            found = seconds[peer]
-            found["decode"].append(decoded[peer][0])
-            found["probe"].append(decoded[peer][1])
-            found["prefill"].append(prefills[peer])
+        add_round(seconds if number else {}, peers, piece, tokens(PROMPT), threads)
         if reference and number < 3:
             prefill = reference.call("prefill", tokens(PROMPT))
             if number:
-                seconds["ref"]["prefill"].append(prefill)
+                reference_prefills.append(prefill)
+    seconds["ref"] = {"prefill": reference_prefills}
     facts = {peer: worker.call("facts") for peer, worker in peers.items()}
     launches = ours.call("replay", tokens(DECODED))
     for worker in (*peers.values(), *([reference] if reference else [])):
@@ -79,7 +95,7 @@ def model_rows(given: argparse.Namespace, name: str, folder: Path, threads: int)
 
 def _rows(
     name: str,
-    seconds: dict[str, dict[str, list[float]]],
+    seconds: Seconds,
     facts: dict[str, dict[str, Any]],
     launches: list[float],
     wanted: bars.Bars,

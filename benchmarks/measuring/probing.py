@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,9 +14,9 @@ PIECES = 4
 def probe(threads: int) -> Any:
     """The probe of what so many threads read, whose memory is kept."""
     from ptir.cli.bandwidth import HostProbe, host_probe
+    from ptir.params.processors import usable_processors
 
-    every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return host_probe() if threads == every else HostProbe(threads)
+    return host_probe() if threads == usable_processors() else HostProbe(threads)
 
 
 def in_pieces(

@@ -8,10 +8,10 @@ import pytest
 
 import ptir
 from ptir.backend.folders import replace_file
-from ptir.backend.verdicts import verdicts_file
+from ptir.backend.verdicts import VERDICTS
 from ptir.capture.optimized import PROGRAMS
 from ptir.capture.plan import PLANS
-from ptir.cli.kept_bandwidth import bandwidth_file
+from ptir.cli.kept_bandwidth import BANDWIDTHS
 from ptir.codegen.artifact import binaries, record
 from ptir.codegen.schedules import tuned_tiles
 from ptir.errors import UsageError
@@ -40,8 +40,8 @@ def filled() -> int:
     PROGRAMS.write("d", b"z" * 60)
     replace_file(WEIGHTS.path("e"), b"z" * 60)
     tuning_records_file().write_text('{"choices": []}')
-    verdicts_file().write_text('{"trials": {}}')
-    bandwidth_file().write_text('{"bandwidths": {}}')
+    VERDICTS.path.write_text('{"trials": {}}')
+    BANDWIDTHS.path.write_text('{"bandwidths": {}}')
     tuned_tiles.file().write_text('{"format": 2, "devices": {}}')
     return sum(path.stat().st_size for path in binaries.BINARIES.files())
 

@@ -17,7 +17,7 @@ from ptir.backend.contract import Target
 from ptir.checkpoint import MappedSource, open_checkpoint, save_folder, save_single_file
 from ptir.checkpoint.gguf import GgufSource
 from ptir.cli import kept_bandwidth
-from ptir.cli.kept_bandwidth import bandwidth_file, bandwidth_of, keep, machine
+from ptir.cli.kept_bandwidth import BANDWIDTHS, bandwidth_of, keep, machine
 from ptir.cli.main import main
 from ptir.errors import BackendUnavailable
 from ptir.runtime import catalog
@@ -275,8 +275,8 @@ def test_the_greatest_bandwidth_is_kept() -> None:
 
 @pytest.mark.parametrize("text", ["[", '{"bandwidths": {"a": {"bytes_per_second": -1.0}}}', "[]"])
 def test_a_damaged_file_is_measured_again_and_replaced(text: str) -> None:
-    bandwidth_file().parent.mkdir()
-    bandwidth_file().write_text(text)
+    BANDWIDTHS.path.parent.mkdir()
+    BANDWIDTHS.path.write_text(text)
     with pytest.warns(RuntimeWarning, match=r"no list of bandwidths .* it is measured again"):
         assert bandwidth_of(REF) == SPEED
     assert bandwidth_of(REF) == SPEED

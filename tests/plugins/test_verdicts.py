@@ -12,7 +12,7 @@ import pytest
 
 from ptir import plugins
 from ptir.backend import trial, verdicts
-from ptir.backend.verdicts import verdicts_file
+from ptir.backend.verdicts import VERDICTS
 from ptir.cli.main import main
 from tiny_distributions import Site, forget, pip_install, site, strangers_tried, wheel
 
@@ -201,17 +201,17 @@ def test_without_strangers_nothing_is_tried_read_or_written(
 ) -> None:
     monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path / "cache"))
     site.plugin("own", GOOD)
-    verdicts_file().parent.mkdir()
-    verdicts_file().write_text("[")
+    VERDICTS.path.parent.mkdir()
+    VERDICTS.path.write_text("[")
     assert loaded_anew() == {"own": "ok"}
-    assert verdicts_file().read_text() == "["
+    assert VERDICTS.path.read_text() == "["
 
 
 def test_a_trial_tries_nobody(strangers_tried: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     strangers_tried.plugin("good", GOOD)
     monkeypatch.setenv(trial.IN_TRIAL, "1")
     assert loaded_anew() == {"good": "ok"}
-    assert not verdicts_file().exists()
+    assert not VERDICTS.path.exists()
 
 
 def test_without_room_for_a_trial_nobody_is_taken_for_tried(
@@ -225,7 +225,7 @@ def test_without_room_for_a_trial_nobody_is_taken_for_tried(
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.warns(RuntimeWarning, match="nobody was tried"):
         assert loaded_anew() == {"good": "ok"}
-    assert not verdicts_file().exists()
+    assert not VERDICTS.path.exists()
 
 
 DAMAGED = ["", "[]", '{"trials": []}', '{"trials": {"a": {"state": 1, "end": ""}}}', "[" * 100_000]
@@ -236,8 +236,8 @@ def test_a_damaged_file_is_said_and_replaced(
     text: str, strangers_tried: Site, started: list[str]
 ) -> None:
     strangers_tried.plugin("good", GOOD)
-    verdicts_file().parent.mkdir()
-    verdicts_file().write_text(text)
+    VERDICTS.path.parent.mkdir()
+    VERDICTS.path.write_text(text)
     with pytest.warns(RuntimeWarning, match=r"trials\.json: no verdicts .*tried again") as said:
         assert loaded_anew() == {"good": "ok"}
     assert len(said) == 1

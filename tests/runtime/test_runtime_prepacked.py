@@ -159,30 +159,45 @@ def test_a_folder_that_cannot_be_written_is_a_warning(file: Path, folder: Path) 
         loaded(file)
 
 
-def test_few_bytes_and_too_many_are_not_written(
+def test_nothing_is_written_on_a_disk_without_room(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepacked, "LEAST", 1 << 30)
-    loaded(file)
-    monkeypatch.setattr(prepacked, "LEAST", 1)
     full = shutil.disk_usage(file.parent)._replace(free=100)
     monkeypatch.setattr(prepacked.shutil, "disk_usage", lambda path: full)
     loaded(file)
     assert not folder.exists() or not list(folder.iterdir())
 
 
+def test_small_files_and_few_bytes_cost_nothing(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every process that opens a small model would look at all files of the code first."""
+    monkeypatch.setattr(prepacked, "LEAST", 1 << 30)
+    monkeypatch.setattr(prepacked, "code_states", lambda *made: pytest.fail("looked at the code"))
+    assert prepacked.prepacked([file], REF) is None
+    kept = PrepackedWeights("m")
+    kept.add("all", 100, lambda: np.zeros(100, np.uint8))
+    kept.save()
+    assert not folder.exists()
+
+
 def test_what_was_used_least_recently_leaves(folder: Path) -> None:
-    cache = DiskCache(WEIGHTS.name, WEIGHTS.format, limit=3 * PAGE)
-    for number in range(4):
-        kept = PrepackedWeights(f"{number}", cache)
-        kept.add("all", PAGE, lambda: np.zeros(PAGE, np.uint8))
+    """Room is made when a file comes; what is too large for all of it is not written."""
+    cache = DiskCache(WEIGHTS.name, WEIGHTS.format, limit=7 * PAGE)  # three files of two pages
+
+    def save(name: str, pages: int = 1) -> None:
+        kept = PrepackedWeights(name, cache)
+        kept.add("all", pages * PAGE, lambda: np.zeros(pages * PAGE, np.uint8))
         kept.save()
-        for path in folder.glob(f"{number}-*"):
+
+    for number, name in enumerate("abc"):
+        save(name)
+        for path in folder.glob(f"{name}-*"):
             os.utime(path, ns=(number, number))
-    assert [p.name[0] for p in sorted(folder.iterdir())] != ["0", "1", "2", "3"]
-    huge = PrepackedWeights("huge", cache)
-    huge.add("all", 4 * PAGE, lambda: np.zeros(4 * PAGE, np.uint8))
-    huge.save()
+    assert PrepackedWeights("a", cache).find("all") is not None  # which is a use
+    save("d")
+    assert [path.name[0] for path in sorted(folder.iterdir())] == ["a", "c", "d"]
+    save("huge", 8)
     assert not list(folder.glob("huge*"))
 
 

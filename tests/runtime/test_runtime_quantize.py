@@ -106,7 +106,7 @@ def test_a_file_does_not_depend_on_threads_and_chunks(
     checkpoint = open_checkpoint(DEMO)
     wanted = save_gguf(checkpoint, tmp_path / "one.gguf", mixture=MIXTURES["q5_1"]).read_bytes()
     monkeypatch.setattr(quantize, "CHUNK", 5000)
-    monkeypatch.setattr(quantize, "threads", lambda: 5)
+    monkeypatch.setattr(quantize, "usable_processors", lambda: 5)
     found = save_gguf(checkpoint, tmp_path / "two.gguf", mixture=MIXTURES["q5_1"]).read_bytes()
     assert found == wanted
 
@@ -129,7 +129,7 @@ class Watched:
 
 def test_few_chunks_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantize, "CHUNK", 64)
-    monkeypatch.setattr(quantize, "threads", lambda: 3)
+    monkeypatch.setattr(quantize, "usable_processors", lambda: 3)
     values: Any = Watched(np.ones((500, 32), np.float32))
     chunks = quantized_rows("w", FORMATS["Q8_0"], values, slice(None))
     for taken in range(100):

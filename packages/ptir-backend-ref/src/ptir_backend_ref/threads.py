@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from ptir.errors import UsageError
+from ptir.params.processors import usable_processors
 
 Task = Callable[[], None]
 
@@ -30,8 +31,7 @@ def thread_count() -> int:
     """Threads to use, the caller's included; raises ``UsageError`` for a bad PTIR_NUM_THREADS."""
     text = os.environ.get("PTIR_NUM_THREADS", "")
     if not text:
-        usable = getattr(os, "sched_getaffinity", None)
-        return len(usable(0)) if usable else os.cpu_count() or 1
+        return usable_processors()
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"PTIR_NUM_THREADS is {text!r}; give a whole number from 1")
     return int(text)

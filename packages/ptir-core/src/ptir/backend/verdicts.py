@@ -7,12 +7,10 @@ plugin of each environment.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 from importlib import machinery
 from pathlib import Path
@@ -20,8 +18,8 @@ from typing import Final
 
 from ptir.backend import trial
 from ptir.backend.entries import Entry, normalized
-from ptir.backend.folders import cache_folder, replace_file
 from ptir.backend.origins import imported_from
+from ptir.backend.record_file import RecordFile
 
 CODE: Final = (*machinery.SOURCE_SUFFIXES, *machinery.EXTENSION_SUFFIXES, ".so", ".dll", ".dylib")
 """The ends of the names of files that a process loads; others may change with every import."""
@@ -46,7 +44,7 @@ def remembered(entries: tuple[Entry, ...], loader: str) -> dict[Entry, str]:
     chosen = trial.chosen(entries)
     if not chosen:
         return {}
-    kept = _kept()
+    kept = VERDICTS.read()
     verdicts = {entry: kept.get(_key(entry)) for entry in chosen}
     known = {e: v.end for e, v in verdicts.items() if v is not None and v.state == _state(e)}
     left = tuple(entry for entry in chosen if entry not in known)
@@ -55,7 +53,7 @@ def remembered(entries: tuple[Entry, ...], loader: str) -> dict[Entry, str]:
 
 def tried(entries: tuple[Entry, ...], loader: str) -> dict[Entry, str]:
     """What becomes of strangers among the ``entries``, tried now, and remembered."""
-    return _tried(entries, loader, _kept()) if trial.chosen(entries) else {}
+    return _tried(entries, loader, VERDICTS.read()) if trial.chosen(entries) else {}
 
 
 def _tried(
@@ -65,7 +63,7 @@ def _tried(
     if found:  # what an import has written by itself, compiled modules, belongs to the state
         now = {_key(entry): Verdict(_state(entry), end) for entry, end in found.items()}
         others = {key: verdict for key, verdict in kept.items() if key not in now}
-        _keep(dict([*others.items(), *now.items()][-MOST:]))
+        VERDICTS.write(dict([*others.items(), *now.items()][-MOST:]))
     return found
 
 
@@ -119,33 +117,10 @@ def _stated(path: str) -> str:
 
 # --- the file ---
 
-
-def verdicts_file() -> Path:
-    """Where the verdicts are kept."""
-    return cache_folder() / "trials.json"
-
-
-def _kept() -> dict[str, Verdict]:
-    path = verdicts_file()
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {str(key): Verdict(**one) for key, one in found["trials"].items()}
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        said = (
-            f"{path}: no verdicts of trials ({error}); plugins are tried again, and it is replaced"
-        )
-        warnings.warn(said, RuntimeWarning, stacklevel=2)
-        return {}
-
-
-def _keep(verdicts: Mapping[str, Verdict]) -> None:
-    path = verdicts_file()
-    text = json.dumps({"trials": {key: asdict(one) for key, one in verdicts.items()}}, indent=1)
-    try:
-        replace_file(path, text.encode())
-    except OSError as error:
-        said = f"{path}: cannot be written ({error.strerror}); the next run tries plugins again"
-        advice = "set PTIR_CACHE_DIR to a folder of yours"
-        warnings.warn(f"{said}; {advice}", RuntimeWarning, stacklevel=2)
+VERDICTS: Final = RecordFile(
+    "trials",
+    Verdict,
+    "verdicts of trials",
+    unread="plugins are tried again, and it is replaced",
+    unwritten="the next run tries plugins again",
+)

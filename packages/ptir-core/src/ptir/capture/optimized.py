@@ -141,15 +141,18 @@ def _read(key: str) -> Optimized | None:
     """The entry of an earlier process, or None. A damaged one is a warning."""
     try:
         entry = PROGRAMS.read(key)
-        if entry is None:
-            return None
-        program, derived = _Unpickler(io.BytesIO(entry)).load()
-        if not isinstance(program, Program) or not isinstance(derived, dict):
-            raise Damaged(f"{PROGRAMS.path(key)} is no program")
-    except (Damaged, pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError) as error:
-        warnings.warn(
-            f"program cache: {PROGRAMS.path(key)}: {error}; the program is optimized again",
-            stacklevel=2,
-        )
-        return None
+        return None if entry is None else _unpickled(entry)
+    except Damaged as error:
+        problem = str(error)
+    except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError) as error:
+        problem = f"{PROGRAMS.path(key)}: {error}"
+    warnings.warn(f"program cache: {problem}; the program is optimized again", stacklevel=3)
+    return None
+
+
+def _unpickled(entry: bytes) -> Optimized:
+    """What ``_pickled`` was given; raises what ``_read`` handles."""
+    program, derived = _Unpickler(io.BytesIO(entry)).load()
+    if not isinstance(program, Program) or not isinstance(derived, dict):
+        raise pickle.UnpicklingError("it is no program")
     return program, derived

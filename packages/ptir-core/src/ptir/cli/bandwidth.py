@@ -8,11 +8,12 @@ with memory of its own, a program doubles a matrix in place.
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
+
+from ptir.params.processors import usable_processors
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Target
@@ -49,16 +50,10 @@ def is_host(target: Target) -> bool:
     return target.device.kind in ("cpu", "reference")
 
 
-def processors() -> int:
-    """The processors that this process may use."""
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable else os.cpu_count() or 1
-
-
 @functools.cache
 def host_probe() -> HostProbe:
     """The only probe of the host, whose memory is kept."""
-    return HostProbe(processors())
+    return HostProbe(usable_processors())
 
 
 class HostProbe:

@@ -25,9 +25,9 @@ class Kind:
 
 def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
-    from ptir.backend.verdicts import verdicts_file
+    from ptir.backend.verdicts import VERDICTS
     from ptir.capture.optimized import PROGRAMS
-    from ptir.cli.kept_bandwidth import bandwidth_file
+    from ptir.cli.kept_bandwidth import BANDWIDTHS
     from ptir.codegen.artifact import binaries, record
     from ptir.codegen.schedules import tuned_tiles
     from ptir.passes.benchmark import tuning_records_file
@@ -36,7 +36,8 @@ def kinds() -> tuple[Kind, ...]:
     def kept_in(file: Callable[[], Path]) -> Callable[[], list[Path]]:
         return lambda: [path for path in [file()] if path.exists()]
 
-    timed, tried = kept_in(tuning_records_file), kept_in(verdicts_file)
+    timed, tried = kept_in(tuning_records_file), kept_in(lambda: VERDICTS.path)
+    bandwidths = kept_in(lambda: BANDWIDTHS.path)
     return (
         Kind(
             "kernels", "built kernels by device", binaries.BINARIES.files, binaries.BINARIES.limit
@@ -46,7 +47,12 @@ def kinds() -> tuple[Kind, ...]:
         Kind("weights", "weights as kernels read them", WEIGHTS.files, WEIGHTS.limit),
         Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned_tiles.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),
-        Kind("bandwidth", "how fast this machine reads memory", kept_in(bandwidth_file), None),
+        Kind(
+            "bandwidth",
+            "how fast this machine reads memory",
+            bandwidths,
+            None,
+        ),
         Kind("trials", "which plugins end the process that loads them", tried, None),
     )
 

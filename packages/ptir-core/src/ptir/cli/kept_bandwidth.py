@@ -5,15 +5,13 @@ What is kept is the greatest that any probe has found: others may have used the 
 
 from __future__ import annotations
 
-import json
 import platform
-import warnings
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from ptir.backend.folders import ENVIRONMENT, cache_folder, replace_file
-from ptir.cli.bandwidth import is_host, probe_of, processors
+from ptir.backend.record_file import RecordFile
+from ptir.cli.bandwidth import is_host, probe_of
+from ptir.params.processors import usable_processors
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Target
@@ -31,14 +29,18 @@ class Measured:
             raise TypeError(f"bytes_per_second {self.bytes_per_second!r}")
 
 
-def bandwidth_file() -> Path:
-    """Where bandwidths are kept."""
-    return cache_folder() / "bandwidth.json"
+BANDWIDTHS: Final = RecordFile(
+    "bandwidths",
+    Measured,
+    "list of bandwidths",
+    unread="it is measured again, and replaced",
+    unwritten="the next run measures again",
+)
 
 
 def bandwidth_of(target: Target) -> float:
     """Bytes per second of the memory that ``target`` computes in, probed if none are known."""
-    known = _kept().get(machine(target))
+    known = BANDWIDTHS.read().get(machine(target))
     if known is not None:
         return known.bytes_per_second
     probe = probe_of(target)
@@ -47,11 +49,11 @@ def bandwidth_of(target: Target) -> float:
 
 def keep(target: Target, bytes_per_second: float, kind: str) -> float:
     """Keep what a probe has found, if nothing greater is known; gives the greater."""
-    kept, key = _kept(), machine(target)
+    kept, key = BANDWIDTHS.read(), machine(target)
     if key in kept and kept[key].bytes_per_second >= bytes_per_second:
         return kept[key].bytes_per_second
     kept[key] = Measured(bytes_per_second, kind)
-    _write(kept)
+    BANDWIDTHS.write(kept)
     return bytes_per_second
 
 
@@ -62,31 +64,4 @@ def machine(target: Target) -> str:
     from ptir.codegen.processor import facts
 
     name = facts().get("model name") or platform.processor()
-    return f"{platform.machine()} {name}, {processors()} processors"
-
-
-def _kept() -> dict[str, Measured]:
-    path = bandwidth_file()
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {str(key): Measured(**one) for key, one in found["bandwidths"].items()}
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        said = f"{path}: no list of bandwidths ({error}); it is measured again, and replaced"
-        warnings.warn(said, RuntimeWarning, stacklevel=3)
-        return {}
-
-
-def _write(kept: dict[str, Measured]) -> None:
-    path = bandwidth_file()
-    text = json.dumps({"bandwidths": {key: asdict(one) for key, one in kept.items()}}, indent=1)
-    try:
-        replace_file(path, text.encode())
-    except OSError as error:
-        warnings.warn(
-            f"{path}: cannot be written ({error.strerror}); the next run measures again; set"
-            f" {ENVIRONMENT} to a folder of yours",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+    return f"{platform.machine()} {name}, {usable_processors()} processors"

@@ -5,32 +5,30 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from ptir.ir.graph import Ref
 from ptir.ops.classes import dtypes
-from ptir.ops.fill import full
-from ptir.ops.layout import broadcast_to, reshape
-from ptir.ops.packing import packed, unpacked, with_axis
+from ptir.ops.quantization_rules import (
+    dequantize_decomposition,
+    dequantize_type,
+    quantize_decomposition,
+    quantize_type,
+)
 from ptir.ops.record import (
     Array,
     Attribute,
     BadCall,
-    Call,
     bad,
     define,
-    literal,
-    op,
     refusals,
     sample,
 )
-from ptir.types import BF16, F16, F32, I32, U32, DType, TensorType
-from ptir.weights.words import BITS, BITS_IN_WORDS, TABLE_BITS, greatest, words_for
+from ptir.types import BF16, F16, F32, U32
+from ptir.weights.words import BITS_IN_WORDS, TABLE_BITS
 
 _f32, _u32 = partial(Array, "f32"), partial(Array, "u32")
 _f16, _bf16 = partial(Array, "f16"), partial(Array, "bf16")
 _NAN, _INF = float("nan"), float("inf")
 
 _FLOATS: Final = dtypes("f16", "bf16", "f32")
-_RESULTS: Final = (F16, BF16, F32)
 
 _AXIS = Attribute("axis", "the axis that is packed, and along which groups lie")
 _GROUP = Attribute("group", "neighbours along the axis that share a scale and a bias")
@@ -39,134 +37,6 @@ _TABLE = Attribute(
     "table", "2**bits integers in 0 .. 255 that values stand for; none: themselves", None
 )
 
-
-# --- types ---
-
-
-def _layout(call: Call, rank: int) -> tuple[int, int, int]:
-    """Axis, group and bits of a call."""
-    axis, group, bits = call.axis(call["axis"], rank), call["group"], call["bits"]
-    whole = type(group) is int and 1 <= group < 2**31
-    call.require(whole, "group", f"group is {group!r}; it must be an integer in 1 <= group < 2**31")
-    known = type(bits) is int and bits in BITS
-    call.require(known, "bits", f"bits is {bits!r}; it must be {BITS_IN_WORDS}")
-    return axis, group, bits
-
-
-def _check_scales(call: Call, shape: tuple[int, ...], axis: int, group: int) -> None:
-    """Scale and bias have one entry per group, and one or all along every other axis."""
-    groups = shape[axis] // group
-    for name, found in zip(("scale", "bias"), call.types[1:], strict=True):
-        fits = found.rank == len(shape) and all(
-            size == groups if at == axis else size in (1, wanted)
-            for at, (size, wanted) in enumerate(zip(found.shape, shape, strict=True))
-        )
-        needed = [f"1 or {size}" if size != 1 else "1" for size in shape]
-        needed[axis] = str(groups)
-        message = f"{name} has shape {list(found.shape)}; [{', '.join(needed)}] is needed"
-        call.require(fits, "scales", message)
-
-
-def _quantize(call: Call) -> TensorType:
-    operand = call.types[0]
-    axis, group, bits = _layout(call, operand.rank)
-    size = operand.shape[axis]
-    call.require(
-        size % group == 0, "groups", f"group {group} does not divide axis {axis} of {size}"
-    )
-    _check_scales(call, operand.shape, axis, group)
-    return TensorType(U32, with_axis(operand.shape, axis, words_for(size, bits)))
-
-
-def _check_table(call: Call, bits: int) -> None:
-    """A table has a byte for every value of at most four bits."""
-    table = call["table"]
-    if table is None:
-        return
-    fits = bits <= TABLE_BITS and type(table) is tuple and len(table) == 1 << bits
-    fits = fits and all(type(one) is int and 0 <= one < 256 for one in table)
-    message = f"table is {table!r}; for values of {bits} bits it must be"
-    wanted = f"{1 << bits} integers in 0 .. 255" if bits <= TABLE_BITS else "None"
-    call.require(fits, "table", f"{message} {wanted}")
-
-
-def _dequantize(call: Call) -> TensorType:
-    words, scale, _ = call.types
-    axis, group, bits = _layout(call, words.rank)
-    _check_table(call, bits)
-    dtype = call["dtype"]
-    known = isinstance(dtype, DType) and dtype in _RESULTS
-    call.require(known, "target", f"dtype is {dtype!r}; one of f16, bf16, f32, as a DType")
-    same = f"scale has {scale.rank} axes, words {words.rank}; they must have the same"
-    call.require(scale.rank == words.rank, "rank", same)
-    size = scale.shape[axis] * group
-    needed = words_for(size, bits)
-    message = (
-        f"{scale.shape[axis]} groups of {group} values of {bits} bits take {needed} words;"
-        f" axis {axis} has {words.shape[axis]}"
-    )
-    call.require(words.shape[axis] == needed, "words", message)
-    shape = with_axis(words.shape, axis, size)
-    _check_scales(call, shape, axis, group)
-    return TensorType(dtype, shape)
-
-
-# --- decompositions ---
-
-
-def _wide(x: Ref) -> Ref:
-    return x if x.type.dtype == F32 else op("cast")(x, dtype=F32)
-
-
-def _per_value(scale: Ref, shape: tuple[int, ...], axis: int, group: int) -> Ref:
-    """A scale or bias in f32 for every value."""
-    groups = scale.type.shape[axis]
-    each = reshape(_wide(scale), shape=with_axis(scale.type.shape, axis, groups, 1))
-    spread = broadcast_to(each, shape=with_axis(shape, axis, groups, group))
-    return reshape(spread, shape=shape)
-
-
-def _quantize_decomposition(
-    operand: Ref, scale: Ref, bias: Ref, *, axis: int, group: int, bits: int
-) -> Ref:
-    shape = operand.type.shape
-    step, start = (_per_value(x, shape, axis, group) for x in (scale, bias))
-    ratio = op("div")(op("sub")(_wide(operand), start), step)
-    top = full(greatest(bits), shape, F32)
-    values = op("cast")(op("minimum")(op("round")(ratio), top), dtype=U32)
-    flat = op("compare")(step, full(0, shape, F32), direction="eq")
-    return packed(op("select")(flat, full(0, shape, U32), values), axis, bits)
-
-
-def _dequantize_decomposition(
-    words: Ref,
-    scale: Ref,
-    bias: Ref,
-    *,
-    axis: int,
-    group: int,
-    bits: int,
-    dtype: DType,
-    table: tuple[int, ...] | None,
-) -> Ref:
-    values = unpacked(words, axis, bits, scale.type.shape[axis] * group)
-    shape = values.type.shape
-    step, start = (_per_value(x, shape, axis, group) for x in (scale, bias))
-    numbers = op("cast")(values, dtype=F32) if table is None else _looked_up(values, table)
-    result = op("add")(op("mul")(numbers, step), start)
-    return result if dtype == F32 else op("cast")(result, dtype=dtype)
-
-
-def _looked_up(values: Ref, table: tuple[int, ...]) -> Ref:
-    """The entries of a table that u32 values stand for, as f32."""
-    import numpy as np
-
-    entries = op("constant")(value=literal(np.array(table, np.float32)))
-    found: Ref = op("take")(entries, op("cast")(values, dtype=I32), axis=0)
-    return found
-
-
-# --- records ---
 
 _PACKING = """
     Scale and bias have the axes of the values: along ``axis`` one entry per group, along any other
@@ -200,9 +70,9 @@ quantize = define(
     "operand scale bias",
     dtypes={"operand": _FLOATS, **_SCALES},
     attributes=(_AXIS, _GROUP, _BITS),
-    rule=_quantize,
+    rule=quantize_type,
     reference=lambda xp, *operands, **attributes: xp.quantize(*operands, **attributes),
-    decomposition=_quantize_decomposition,
+    decomposition=quantize_decomposition,
     traits="quantization",
     profile="quantized",
     doc=f"""Floats as integers of a few bits, (operand - bias) / scale, packed into u32 words.
@@ -332,9 +202,9 @@ dequantize = define(
     "words scale bias",
     dtypes={"words": dtypes("u32"), **_SCALES},
     attributes=(_AXIS, _GROUP, _BITS, Attribute("dtype", "f16, bf16 or f32, a DType", F32), _TABLE),
-    rule=_dequantize,
+    rule=dequantize_type,
     reference=lambda xp, *operands, **attributes: xp.dequantize(*operands, **attributes),
-    decomposition=_dequantize_decomposition,
+    decomposition=dequantize_decomposition,
     traits="quantization",
     profile="quantized",
     doc=f"""Packed integers as floats, value * scale + bias.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeAlias
 
+from ptir.params.processors import usable_processors
 from ptir.params.source import Array, Counters, ParamSource
 from ptir.types import TensorType
 
@@ -31,7 +31,7 @@ def in_runs(outputs: int, inputs: int, run: Callable[[slice], _Arrays]) -> _Arra
     places = [slice(first, first + step) for first in range(0, max(outputs, 1), step)]
     if len(places) == 1:
         return run(places[0])
-    with ThreadPoolExecutor(min(len(places), os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(len(places), usable_processors())) as pool:
         runs = list(pool.map(run, places))
     return {name: np.concatenate([one[name] for one in runs]) for name in runs[0]}
 

@@ -100,14 +100,14 @@ class PrepackedWeights:
 def prepacked(files: Sequence[Path], target: Target) -> PrepackedWeights | None:
     """Where computed weights of ``files`` are kept for a target.
 
-    None without files, where the state of the code is unknown, and under PTIR_REBUILD_KERNELS.
+    None for files of fewer bytes than ``LEAST``, where the state of the code is unknown, and under
+    PTIR_REBUILD_KERNELS.
     """
-    if not files or switched_on("PTIR_REBUILD_KERNELS"):
+    stated = [(path.resolve(), path.stat()) for path in files]
+    large = sum(status.st_size for _, status in stated) >= LEAST
+    code = code_states(type(target.backend)) if large else None
+    if code is None or switched_on("PTIR_REBUILD_KERNELS"):
         return None
-    code = code_states(type(target.backend))
-    if code is None:
-        return None
-    stated = ((path.resolve(), path.stat()) for path in files)
     weights = [f"{path}:{status.st_size}:{status.st_mtime_ns}" for path, status in stated]
     return PrepackedWeights(digest_key(str(FORMAT), str(target), *code, *weights))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from ptir.errors import QuantizationError
+from ptir.params.processors import usable_processors
 from ptir.params.source import Array
 from ptir.weights import WeightFormat
 
@@ -16,12 +16,6 @@ CHUNK: Final = 1 << 17
 """Weights that a thread quantizes at a time: NumPy's arrays of a step fit its cache."""
 AHEAD: Final = 2
 """Chunks of each thread that may wait for their turn to be written."""
-
-
-def threads() -> int:
-    """The processors that may be used."""
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable else os.cpu_count() or 1
 
 
 def quantized_rows(
@@ -47,7 +41,7 @@ def quantized_rows(
             raise QuantizationError(f"parameter {name!r}: {error}") from None
         return blocks
 
-    count = threads()
+    count = usable_processors()
     with ThreadPoolExecutor(count) as pool:
         waiting: deque[Future[Array]] = deque()
         try:
