@@ -112,20 +112,43 @@ class CupyDevice(AddressedDevice, DriverDevice):
         The array is read while this runs. The memory may be used by what is still queued, so
         the copy waits for that.
         """
-        with self._sending, self.errors("upload"):
-            self._uploads.wait_event(self.stream.record())
-            to, source = memory.address, array.ctypes.data
-            if self._staging is None:
-                made = [_Staging(self._pinned.malloc(STAGED)) for _ in range(2)]
-                self._staging = itertools.cycle(made)
-            for first in range(0, array.nbytes, STAGED):
-                staging, nbytes = next(self._staging), min(STAGED, array.nbytes - first)
-                staging.wait()
-                ctypes.memmove(staging.held.ptr, source + first, nbytes)
-                self._move("HostToDevice", to + first, staging.held.ptr, nbytes, self._uploads)
-                staging.event = self._uploads.record()
-            self.stream.wait_event(self._uploads.record())
+        begin, join = self.send_beside(memory, array)
+        begin()
+        join()
         return None
+
+    def send_beside(
+        self, memory: Addressed, array: np.ndarray[Any, Any]
+    ) -> tuple[Callable[[], object], Callable[[], object]]:
+        """``send`` in two: the copy, and what has the stream of runs wait for it."""
+        with self.errors("upload"):
+            before = self.stream.record()
+        copied: list[Any] = []
+
+        def begin() -> None:
+            with self._sending, self.errors("upload"):
+                self._uploads.wait_event(before)
+                self._staged(memory.address, array)
+                copied.append(self._uploads.record())
+
+        def join() -> None:
+            with self.errors("upload"):
+                self.stream.wait_event(copied[0])
+
+        return begin, join
+
+    def _staged(self, to: int, array: np.ndarray[Any, Any]) -> None:
+        """Queue the copy of an array through the pinned buffers, which reads it before it ends."""
+        source = array.ctypes.data
+        if self._staging is None:
+            made = [_Staging(self._pinned.malloc(STAGED)) for _ in range(2)]
+            self._staging = itertools.cycle(made)
+        for first in range(0, array.nbytes, STAGED):
+            staging, nbytes = next(self._staging), min(STAGED, array.nbytes - first)
+            staging.wait()
+            ctypes.memmove(staging.held.ptr, source + first, nbytes)
+            self._move("HostToDevice", to + first, staging.held.ptr, nbytes, self._uploads)
+            staging.event = self._uploads.record()
 
     def read(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:
         """A copy that is waited for."""

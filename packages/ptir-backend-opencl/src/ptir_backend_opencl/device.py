@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class OpenCLDevice(DriverDevice):
-    """A context, a queue that runs in order, and what the driver says about the device."""
+    """A context, two queues that run in order, and what the driver says about the device.
+
+    One queue is of runs; parameters that are fetched meanwhile come through the other.
+    """
 
     failures, raised = FAILURES, RAISED
 
@@ -27,6 +30,7 @@ class OpenCLDevice(DriverDevice):
         with self.errors("open"):
             self._context = cl.Context([device])
             self._queue = cl.CommandQueue(self._context)
+            self._copies = cl.CommandQueue(self._context)
         self._options = ["-cl-std=CL1.2", "-w"]
         if device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
             self._options.append("-cl-fp32-correctly-rounded-divide-sqrt")
@@ -81,6 +85,31 @@ class OpenCLDevice(DriverDevice):
             event: object = cl.enqueue_copy(self._queue, memory, _bytes(array), is_blocking=False)
             self._queue.flush()
         return event
+
+    def send_beside(
+        self, memory: Any, array: np.ndarray[Any, Any]
+    ) -> tuple[Callable[[], object], Callable[[], object]]:
+        """A write in the queue of copies, behind a marker in that of runs."""
+        with self.errors("upload"):
+            before = cl.enqueue_marker(self._queue)
+            self._queue.flush()
+        events: list[Any] = []
+
+        def begin() -> None:
+            with self.errors("upload"):
+                given = _bytes(array)
+                events.append(
+                    cl.enqueue_copy(
+                        self._copies, memory, given, is_blocking=False, wait_for=[before]
+                    )
+                )
+                self._copies.flush()
+
+        def join() -> None:
+            with self.errors("upload"):
+                cl.enqueue_barrier(self._queue, wait_for=events)
+
+        return begin, join
 
     def read(self, memory: Any, array: np.ndarray[Any, Any]) -> None:
         """A blocking read."""
@@ -156,8 +185,9 @@ class OpenCLDevice(DriverDevice):
             raise self.typed(action, error) from error
 
     def finish(self) -> None:
-        """Wait until the queue is empty."""
+        """Wait until the queues are empty."""
         with self.errors("run"):
+            self._copies.finish()
             self._queue.finish()
 
 

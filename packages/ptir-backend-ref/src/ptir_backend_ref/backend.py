@@ -7,7 +7,7 @@ for bit, the whole composite where ``composites`` claims it, the reference itsel
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from ptir.backend import Device, Executable, Interpreter, MemoryStats, OpQuery, Options, RunStats
+from ptir.backend.contract import Prefetch, Queue
 from ptir.backend.control import CONTROL
 from ptir.backend.explanation import Explanation
 from ptir.backend.interpreter import StepFunction
@@ -105,6 +106,10 @@ class RefBackend(Interpreter):
         self._memory.count_alone(view)
         return view
 
+    def prefetch(self, array: Array, device: Device) -> Prefetch:
+        """The array itself, whose pages are what comes and goes."""
+        return Prefetch(self.upload(array, device, borrow=True), array.flags.c_contiguous)
+
     def download(self, handle: Array, device: Device) -> Array:
         """A C-contiguous copy."""
         self._stats.bytes_downloaded += handle.nbytes
@@ -146,6 +151,19 @@ class RefProgram(Executable):
             self.stats.kernels_launched += self.kernels
         with np.errstate(all="ignore"), allocating():
             return self.bound.run(inputs)
+
+    def reads(self) -> Sequence[Collection[int]]:
+        """The inputs that each op reads."""
+        return self.bound.reads()
+
+    def run_staged(
+        self, inputs: Sequence[Array | None], drive: Callable[[Queue], None]
+    ) -> tuple[Array, ...]:
+        """``run``, some steps at a time."""
+        with self.lock:
+            self.stats.kernels_launched += self.kernels
+        with np.errstate(all="ignore"), allocating():
+            return self.bound.run_staged(inputs, drive)
 
     def explain(self) -> Explanation | None:
         """Every op."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -100,6 +100,29 @@ class Options:
     donated: frozenset[int] = frozenset()
     aliases: tuple[tuple[int, ...], ...] = ()
     check_indices: bool = False
+    staged: bool = False
+    """Whether it is run by ``Executable.run_staged``, because its parameters come and go."""
+
+
+Queue = Callable[[int, int, Mapping[int, Handle]], None]
+"""Queues the launches from a number up to another, with the handles of inputs by number."""
+
+
+def _nothing() -> None:
+    """What is to be done where everything is done."""
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """Values on their way to a device beside what it computes."""
+
+    handle: Handle
+    shared: bool = False
+    """Whether the handle is the array's memory itself, read where it lies."""
+    begin: Callable[[], object] = _nothing
+    """Starts the way; it waits for what was queued before the record was made."""
+    join: Callable[[], object] = _nothing
+    """Has what is queued from now on wait for the values. ``begin`` comes first."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +187,34 @@ class Executable(ABC):
         """
         return repeat_by_runs(self.run, inputs, feeds, count, keep)
 
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of intermediates and constants, as far as they are known before a run."""
+        return 0
+
+    def reads(self) -> Sequence[Collection[int]]:
+        """The inputs that each launch reads, in order: one launch, unless a backend knows more."""
+        return (range(len(self.program.inputs)),)
+
+    def run_staged(
+        self, inputs: Sequence[Handle | None], drive: Callable[[Queue], None]
+    ) -> tuple[Handle, ...]:
+        """``run`` by whoever ``drive``s it: all launches of ``reads``, in order, some at a time.
+
+        Inputs that are None are given with the launches that read them, and no longer used when
+        these are queued.
+        """
+        given, outputs = list(inputs), tuple[Handle, ...]()
+
+        def queue(first: int, end: int, handles: Mapping[int, Handle]) -> None:
+            nonlocal outputs
+            for number, handle in handles.items():
+                given[number] = handle
+            outputs = self.run(given)
+
+        drive(queue)
+        return outputs
+
     def explain(self) -> Explanation | None:
         """What one run does, part by part, or None where the backend cannot tell."""
         return None
@@ -209,6 +260,9 @@ class Backend(ABC):
     api_version: tuple[int, int] = API_VERSION
     lifts_casts: bool = False
     """Whether up-casts of parameters are done once (True) or belong inside kernels (False)."""
+    stages: bool = False
+    """Whether what it compiles with ``Options.staged`` has a launch for each part of a run; other
+    backends' programs are cut at their layers then."""
     claims: frozenset[str] = frozenset({"core"})
     """The conformance profiles that the backend claims; inside them nothing may be unsupported."""
     correctly_rounded: frozenset[str] = frozenset()
@@ -255,6 +309,10 @@ class Backend(ABC):
         None where runs are over when they return: then there is nothing to overlap with.
         """
         return None
+
+    def prefetch(self, array: np.ndarray[Any, Any], device: Device) -> Prefetch:
+        """A handle whose values come beside what the device computes; ``array`` stays as it is."""
+        return Prefetch(self.upload(array, device, borrow=True))
 
     def runs_per_call(self, device: Device) -> int:
         """How many runs one call of ``Executable.repeat`` submits at once; 1: one by one."""

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ptir.backend.checked import downloaded, stepped
-from ptir.backend.contract import Backend, Device, Executable, Handle, OpQuery, Options
+from ptir.backend.contract import (
+    Backend,
+    Device,
+    Executable,
+    Handle,
+    OpQuery,
+    Options,
+    Queue,
+)
 from ptir.backend.control import CONTROL, bind_control, handed_on, helper_steps
 from ptir.backend.entries import OFFICIAL
 from ptir.backend.explanation import (
@@ -38,6 +46,7 @@ StepFunction = Callable[..., Any]
 class Interpreter(Backend):
     """Base of level 1 backends."""
 
+    stages = True
     ops: Collection[str] | None = None
     """The ops that ``step`` runs, on the element types of the claimed profiles; None: all on all.
 
@@ -172,6 +181,16 @@ class InterpretedProgram(Executable):
         """Run the steps in order on ``inputs``."""
         return self.runner(*inputs)
 
+    def reads(self) -> Sequence[Collection[int]]:
+        """The inputs that each op reads, and those behind the outputs."""
+        return self.runner.reads()
+
+    def run_staged(
+        self, inputs: Sequence[Handle | None], drive: Callable[[Queue], None]
+    ) -> tuple[Handle, ...]:
+        """The steps in order, some at a time."""
+        return self.runner.staged(inputs, drive)
+
     def timed(
         self, inputs: Sequence[Handle], wait: Callable[[], None]
     ) -> tuple[tuple[Handle, ...], tuple[float, ...]]:
@@ -287,11 +306,46 @@ class BlockRunner:
         self, *inputs: Handle, call: Callable[[Step, Sequence[Handle]], Any] = _called
     ) -> tuple[Handle, ...]:
         """The outputs' handles; intermediates are dropped after their last reader."""
+        slots = self._slots(inputs)
+        self._run(slots, self._steps, call)
+        return self._results(slots)
+
+    def reads(self) -> tuple[frozenset[int], ...]:
+        """The inputs whose memory each step uses, and behind the steps those of the outputs."""
+        lists = [*(step.operands for step in self._steps), self._outputs]
+        return tuple(map(self._storage.inputs_behind, lists))
+
+    def staged(
+        self, inputs: Sequence[Handle | None], drive: Callable[[Queue], None]
+    ) -> tuple[Handle, ...]:
+        """The outputs' handles of a run whose steps are driven, some at a time."""
+        slots, results = self._slots(inputs), tuple[Handle, ...]()
+
+        def queue(first: int, end: int, handles: Mapping[int, Handle]) -> None:
+            nonlocal results
+            for number, handle in handles.items():
+                slots[number] = handle
+            self._run(slots, self._steps[first:end], _called)
+            if end > len(self._steps):
+                results = self._results(slots)
+            for number in handles:
+                slots[number] = None
+
+        drive(queue)
+        return results
+
+    def _slots(self, inputs: Sequence[Handle | None]) -> list[Any]:
         slots: list[Any] = [None] * self._size
         slots[: len(inputs)] = inputs
         for number, handle in self._constants:
             slots[number] = handle
-        for step in self._steps:
+        return slots
+
+    @staticmethod
+    def _run(
+        slots: list[Any], steps: Sequence[Step], call: Callable[[Step, Sequence[Handle]], Any]
+    ) -> None:
+        for step in steps:
             results = call(step, [slots[v] for v in step.operands])
             if len(step.results) == 1:
                 slots[step.results[0]] = results
@@ -300,6 +354,8 @@ class BlockRunner:
                     slots[number] = handle
             for number in step.dead:
                 slots[number] = None
+
+    def _results(self, slots: Sequence[Any]) -> tuple[Handle, ...]:
         backend, device, copied = self._backend, self._device, self._copied
         return tuple(
             backend.copy(slots[v], device) if copied[i] else slots[v]
@@ -326,6 +382,11 @@ class Storage:
             self._fixed.add(aliased[0])
         self._scan()
         self._last_value, self._last_group = self._last_reads()
+
+    def inputs_behind(self, values: Sequence[int]) -> frozenset[int]:
+        """The inputs that the values are, or may share memory with."""
+        roots = {self._root(value) for value in values}
+        return frozenset(n for n in range(len(self._block.inputs)) if self._root(n) in roots)
 
     def _root(self, value: int) -> int:
         while self._group[value] != value:

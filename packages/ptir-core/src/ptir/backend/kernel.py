@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from ptir.backend.contract import BUDGET
@@ -26,6 +27,10 @@ Memory = Any
 It may have no ``__del__``: memory that dies in a cycle of references goes back to the pool while
 the cycle is taken apart, and is used again.
 """
+
+
+def _nothing() -> None:
+    """What is to be done where the queue is in order."""
 
 
 @dataclass(frozen=True)
@@ -340,6 +345,16 @@ class KernelDevice(ABC):
         """
         self.write(memory, array)
         return None
+
+    def send_beside(
+        self, memory: Memory, array: np.ndarray[Any, Any]
+    ) -> tuple[Callable[[], object], Callable[[], object]]:
+        """What begins to copy ``array`` beside the queue, and what has the queue wait for that.
+
+        The copy waits for what was queued before this call, which may use the memory; what comes
+        between the two does not wait. ``array`` stays as it is. Here the queue copies.
+        """
+        return partial(self.send, memory, array), _nothing
 
     @abstractmethod
     def read(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:

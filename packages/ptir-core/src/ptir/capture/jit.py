@@ -16,7 +16,8 @@ from ptir.backend.contract import Feeds, Handle, Options, Target
 from ptir.capture.build import Captured, build, pending_nodes, target_of
 from ptir.capture.creation import adopted, tensor
 from ptir.capture.lazy import buffer_of, default_target, materialize
-from ptir.capture.plan import Plan, checks_indices, plan_for
+from ptir.capture.plan import Plan, checks_indices
+from ptir.capture.streamed import bound_plan
 from ptir.capture.tensor import Tensor, from_handle, full
 from ptir.capture.trace import Tracing, symbol, tracing
 from ptir.capture.tree import Assembler, Structure, assembler, flatten, spans, unflatten
@@ -217,8 +218,7 @@ class Jitted(Generic[P, R]):
             arguments = _inputs(structure, leaves)
             donated = frozenset(i for name in self._donate for i in arguments.get(name, ()))
             options = Options(donated, aliases, checks_indices())
-            plan = plan_for(captured.program, target, options)
-            parameters = plan.bind(captured.parameters)
+            plan, parameters = bound_plan(captured.program, captured.parameters, target, options)
             types = captured.program.outputs
             assemble, results = assembler(result), spans(result)
             replay = Replay(

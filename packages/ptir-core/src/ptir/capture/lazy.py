@@ -17,7 +17,8 @@ from ptir.backend import registry
 from ptir.backend.buffer import Buffer
 from ptir.backend.contract import Backend, Target
 from ptir.capture.build import build, payload_of, pending_nodes, source_refs, target_of
-from ptir.capture.plan import Parameter, plan_for
+from ptir.capture.plan import Parameter
+from ptir.capture.streamed import bound_plan
 from ptir.capture.trace import Symbol, tracing
 from ptir.errors import CaptureError, UsageError
 from ptir.ir.graph import SOURCE, Node, Ref
@@ -121,9 +122,9 @@ def materialize(refs: Sequence[Ref]) -> None:
         outputs = [Ref(node, index) for node in kept for index in range(len(node.types))]
         captured = build(outputs, (), ())
         target = target_of(captured, default_target)
-        plan = plan_for(captured.program, target)
+        plan, parameters = bound_plan(captured.program, captured.parameters, target)
         inputs = [buffer.handle for buffer in captured.closed]
-        handles = iter(plan.run(inputs, plan.bind(captured.parameters)))
+        handles = iter(plan.run(inputs, parameters))
         for node in kept:
             _settle(node, tuple(Buffer(next(handles), t, target) for t in node.types))
 

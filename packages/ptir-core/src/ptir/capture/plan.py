@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -62,7 +62,7 @@ class Plan:
         """
         typed = zip(self.optimized.ports, self.optimized.inputs, strict=True)
         sizes = {port.name: type.nbytes for port, type in typed if port.kind == "parameter"}
-        deriving = _Deriving(self.derived, self.target, parameters)
+        deriving = Deriving(self.derived, self.target, parameters)
         found: dict[str, Handle] = {}
         # The largest first: what one is derived from is on the device beside it for a while.
         for name in sorted(sizes, key=lambda name: -sizes[name]):
@@ -114,7 +114,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Deriving:
+class Deriving:
     """Computes derived parameters; those that are derived alike share an executable."""
 
     derived: Mapping[str, Derivation]
@@ -124,14 +124,15 @@ class _Deriving:
 
     def handle(self, name: str, nbytes: int) -> Handle:
         """The handle of a derived parameter, computed now if it is not resident."""
-        origin = self._origin(name)
+        origin = self.origin(name)
 
         def compute() -> Handle:
-            return self._computed(self.derived[name])
+            return self.computed(self.derived[name])
 
         return origin.store.derive(origin.name, name, str(self.target), compute, nbytes)
 
-    def _computed(self, derivation: Derivation) -> Handle:
+    def computed(self, derivation: Derivation) -> Handle:
+        """What a derivation gives, computed now."""
         handles = [self._operand(port.name) for port in derivation.ports]
         block = derivation.block
         if block not in self.executables:
@@ -143,10 +144,18 @@ class _Deriving:
     def _operand(self, name: str) -> Handle:
         """What a derivation reads: another derived parameter, or a stored one, not kept for it."""
         if name in self.derived:
-            return self._computed(self.derived[name])
+            return self.computed(self.derived[name])
         return self.parameters[name].store.handle(self.parameters[name].name, keep=False)
 
-    def _origin(self, name: str) -> Parameter:
+    def stored(self, name: str) -> Iterator[str]:
+        """The stored parameters that a derived one comes from."""
+        for port in self.derived[name].ports:
+            if port.name in self.derived:
+                yield from self.stored(port.name)
+            else:
+                yield port.name
+
+    def origin(self, name: str) -> Parameter:
         """The first stored parameter that a derived one comes from; its store keeps the result."""
         while name in self.derived:
             name = self.derived[name].ports[0].name
@@ -208,7 +217,7 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
     )
     made = optimized(program, context)
     with located(UNKNOWN):
-        executable = target.backend.compile(made, target.device, options)
+        executable = _compiled(made, target, options)
     if events.listening():
         seconds = time.perf_counter() - began
         backend, device = target.backend.name, target.device.name
@@ -216,6 +225,19 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
     derived = dict(context.derived)
     incarnation = target.backend.incarnation(target.device)
     return Plan(program, made, executable, target, derived, options.donated, incarnation)
+
+
+def _compiled(program: Program, target: Target, options: Options) -> Executable:
+    """The program; cut where its parameters come and go and the backend only runs it whole."""
+    backend, device = target.backend, target.device
+    if not options.staged or backend.stages:
+        return backend.compile(program, device, options)
+    from ptir.backend.cut import CutProgram
+
+    def compile(piece: Program, its: Options) -> Executable:
+        return backend.compile(piece, device, its)
+
+    return CutProgram(program, options, compile, lambda handle: backend.copy(handle, device))
 
 
 def _check_order(program: Program) -> None:

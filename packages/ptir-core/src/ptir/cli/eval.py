@@ -72,7 +72,7 @@ def command(
                 "file": str(file),
                 "backend": loaded.target.backend.name,
                 "device": loaded.target.device.name,
-                **asdict(formats),
+                **formats.given(),
                 **_numbers(found),
             }
         )

@@ -46,6 +46,11 @@ OPTIONS: Final = (
         is_flag=True,
         help="Round activations (to bf16, or to int8 with --quant) for dot instructions.",
     ),
+    click.option(
+        "--device-memory",
+        metavar="BYTES",
+        help="Most bytes (2GiB) of weights and caches at once; what does not fit is read again.",
+    ),
 )
 INPUTS: Final = (
     click.argument("prompt", required=False),
@@ -58,12 +63,13 @@ INPUTS: Final = (
 
 @dataclass(frozen=True)
 class Formats:
-    """The numbers that a model is to be computed with, as the command line says."""
+    """The numbers that a model is to be computed with, as the command line says, and where."""
 
     dtype: str
     quant: str | None
     cache_dtype: str
     fast: bool
+    device_memory: str | None = None
 
     def weights(self, model: Model) -> str:
         """What tables call the format of a model's weights: what its file stores, or these."""
@@ -78,7 +84,12 @@ class Formats:
         ``dtype`` is null where all matrices are quantized.
         """
         dtype = "+".join(model.store.matrix_dtypes) or None
-        return {**asdict(self), "dtype": dtype, "cache_dtype": model.cache_dtype.name}
+        return {**self.given(), "dtype": dtype, "cache_dtype": model.cache_dtype.name}
+
+    def given(self) -> dict[str, Any]:
+        """What was said, for programs; the memory only where it was."""
+        every = asdict(self)
+        return every if self.device_memory else {k: every[k] for k in every if k != "device_memory"}
 
 
 def format_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,9 +23,11 @@ from ptir.backend.contract import (
     MemoryStats,
     OpQuery,
     Options,
+    Prefetch,
     RunStats,
 )
 from ptir.backend.control import CONTROL
+from ptir.backend.cut import CutProgram
 from ptir.backend.disk_cache import digest_key
 from ptir.backend.explanation import Explanation
 from ptir.backend.interpreter import check_instruction
@@ -67,6 +69,7 @@ class _OpenDevice(Recorded):
 class KernelBackend(Backend):
     """Base of level 2 backends."""
 
+    stages = True
     claims = frozenset(PROFILES) - {"extension"}
     """Every profile of the op set; a backend that sets fewer is held to those alone."""
     remedies: ClassVar[Sequence[tuple[str, str]]] = ()
@@ -154,9 +157,19 @@ class KernelBackend(Backend):
             )
         if any(is_cut(i, options.check_indices) for i in program.main.instructions):
             self._check(program.main, device)
+            if options.staged:
+                whole = replace(options, staged=False)
+                copied = partial(self.copy, device=device)
+                return CutProgram(program, whole, partial(self._piece, device, batch), copied)
             return HostProgram(program, self._host(device, options, batch))
         check = partial(self._check, program.main, device)
         return self._straight(program, device, options, batch, check)
+
+    def _piece(
+        self, device: Device, batch: BatchedBuild | None, program: Program, options: Options
+    ) -> Executable:
+        """A piece of a program that is cut."""
+        return self._compile(program, device, options, batch)
 
     def compile_all(
         self, programs: Sequence[tuple[Program, Options]], device: Device
@@ -199,7 +212,7 @@ class KernelBackend(Backend):
                     found = compile_block(program.main, context, options)
                     return self._bound(program, found.artifact(), opened), explain(found)
 
-            return self._bound(program, artifact, opened, apart)
+            return self._bound(program, artifact, opened, apart, options.staged)
 
     def _host(self, device: Device, options: Options, batch: BatchedBuild | None) -> Host:
         """What control flow needs; the pieces of a program have nothing donated to them."""
@@ -225,7 +238,12 @@ class KernelBackend(Backend):
                 self._check(region, device)
 
     def _bound(
-        self, program: Program, artifact: Artifact, opened: _OpenDevice, apart: Apart | None = None
+        self,
+        program: Program,
+        artifact: Artifact,
+        opened: _OpenDevice,
+        apart: Apart | None = None,
+        staged: bool = False,
     ) -> KernelProgram:
         """The compiled program with its fixed memories in place; raises ``CompileError``."""
         import numpy as np
@@ -272,6 +290,7 @@ class KernelBackend(Backend):
             artifact.counts,
             artifact.partitioning,
             apart,
+            staged,
         )
 
     def _artifact(
@@ -293,6 +312,9 @@ class KernelBackend(Backend):
 
             if check is not None:
                 check()
+            if options.staged:
+                context = Context.of(opened, source, recorder, apart=True)
+                return compile_block(program.main, context, options).artifact()
             found = partitioned(program, self, device, opened, options, recorder)
             if isinstance(found, str):
                 context = Context.of(opened, source, recorder)
@@ -335,6 +357,24 @@ class KernelBackend(Backend):
             return DeviceBuffer(memory, type, opened.pool, host=dense)
         opened.stats.bytes_uploaded += dense.nbytes
         return self._uploaded(dense, opened, borrow)
+
+    def prefetch(self, array: np.ndarray[Any, Any], device: Device) -> Prefetch:
+        """The host's memory itself where the device reads it, else a copy beside the queue."""
+        import numpy as np
+
+        opened = self.opened(device)
+        dense = np.ascontiguousarray(array).reshape(array.shape)
+        type = TensorType(dtype_of(dense), dense.shape)
+        memory = opened.device.borrow(dense) if dense.size else None
+        if memory is not None:
+            shared = dense.ctypes.data == array.ctypes.data
+            return Prefetch(DeviceBuffer(memory, type, opened.pool, host=dense), shared)
+        resident = opened.pool.allocate(type)
+        if not dense.size:
+            return Prefetch(resident)
+        opened.stats.bytes_uploaded += dense.nbytes
+        begin, join = opened.device.send_beside(resident.memory, dense)
+        return Prefetch(resident, begin=begin, join=join)
 
     def _uploaded(
         self, array: np.ndarray[Any, Any], opened: _OpenDevice, borrowed: bool = False

@@ -15,8 +15,10 @@ from typing import Any, Protocol
 
 from ptir import events
 from ptir.params.ids import NamespaceId, ParamKey, derived
+from ptir.params.pages import MappedPages
 from ptir.params.source import Array, ParamSource
 from ptir.params.storage import TypeRule, as_stored
+from ptir.params.streaming import StreamedParameters
 from ptir.types import TensorType
 
 
@@ -49,13 +51,18 @@ class Computed(Protocol):
         """Let later processes find what was noted."""
         ...
 
+    def reload(self) -> None:
+        """Find what was saved since the first search."""
+        ...
+
 
 class ParamStore:
     """Handles of a source's parameters on a target.
 
     ``types`` says which type a stored one becomes when it is read (``ptir.params.storage``);
     ``keep_dtype`` parameters, which are computed then, keep theirs. The backend may borrow the
-    arrays' memory. What is computed is looked up in ``computed`` first, and noted there.
+    arrays' memory. What is computed is looked up in ``computed`` first, and noted there. With
+    ``streamed`` parameters, programs have them under a budget (``ptir.capture.streamed``).
     """
 
     def __init__(
@@ -65,7 +72,9 @@ class ParamStore:
         types: TypeRule = as_stored,
         keep_dtype: frozenset[str] = frozenset(),
         computed: Computed | None = None,
+        streamed: StreamedParameters | None = None,
     ) -> None:
+        self.streamed = streamed
         self._computed = computed
         self._keep_dtype = keep_dtype
         self.source = source
@@ -138,6 +147,46 @@ class ParamStore:
             if key not in self._handles:
                 self._handles[key] = self._looked_up(transform, compute, nbytes)
             return self._handles[key]
+
+    def mapped(self, name: str) -> Array | None:
+        """A parameter as programs see it, in a mapped file.
+
+        None where no file has it so: it is noted then, to be found after ``save_mapped``.
+        """
+        type, kept = self.type(name), name
+        if name not in self._keep_dtype:
+            array = self.source.read(name)
+            if array.dtype == type.dtype.numpy and MappedPages.of(array) is not None:
+                return array
+            kept = f"{name}:{type}"
+
+        def read() -> Array:
+            found = self.source.read(name).astype(type.dtype.numpy, copy=False)
+            self.source.release(name)
+            return found
+
+        return self._mapped(kept, type.nbytes, read)
+
+    def mapped_derived(
+        self, transform: str, compute: Callable[[], Any], nbytes: int
+    ) -> Array | None:
+        """The same of a parameter that ``compute`` gives the handle of."""
+        backend, device = self.target.backend, self.target.device
+        return self._mapped(transform, nbytes, lambda: backend.download(compute(), device))
+
+    def _mapped(self, key: str, nbytes: int, fetch: Callable[[], Array]) -> Array | None:
+        if self._computed is None:
+            return None
+        array = self._computed.find(key)
+        if array is None:
+            self._computed.add(key, nbytes, fetch)
+        return array
+
+    def save_mapped(self) -> None:
+        """Write what was noted, one array after the other, and find it."""
+        if self._computed is not None:
+            self._computed.save()
+            self._computed.reload()
 
     def save_computed(self) -> None:
         """Let later processes find what was computed since the last time."""

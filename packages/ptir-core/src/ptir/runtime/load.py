@@ -26,10 +26,11 @@ from ptir.models.fields import whole
 from ptir.params.source import ParamSource, RenamedSource, stored_formats
 from ptir.params.storage import AUTO, TypeRule, cache_type, storage_rule
 from ptir.params.store import ParamStore
+from ptir.params.streaming import StreamedParameters, memory_budget
 from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
 from ptir.runtime.held import held_parameters, types_taken
-from ptir.runtime.prepacked import prepacked
+from ptir.runtime.prepacked import prepacked, streamed_weights
 from ptir.runtime.specs import resolve
 from ptir.runtime.tokenizer import CheckpointText, text_of
 
@@ -44,6 +45,7 @@ def load_model(
     cache_dtype: str = AUTO,
     seed: int = 0,
     overrides: Mapping[str, str] | None = None,
+    device_memory: str | int | None = None,
 ) -> Model:
     """Open a model; parameters are read when the first program needs them.
 
@@ -56,9 +58,13 @@ def load_model(
     (docs/reference/accuracy.md); it is an error where there are none for the format. ``overrides``
     add to those in the checkpoint's config (``ptir_overrides``) and to what ``fast`` chooses;
     policies that are in force when the model runs (``with ptir.overrides(...)``) win over all.
-    Raises ``CheckpointError``, ``UsageError``, ``UnsupportedError`` or ``BackendUnavailable``.
+    ``device_memory`` (bytes, or a text such as ``2GiB``) is a budget for weights, caches and
+    intermediates together: weights are read again for every step as far as they do not fit, with
+    the same results. Raises ``CheckpointError``, ``UsageError``, ``UnsupportedError`` or
+    ``BackendUnavailable``.
     """
     began = time.perf_counter()
+    budget = None if device_memory is None else memory_budget(device_memory)
     plugins.ensure_installed()
     checkpoint = resolve(os.fspath(model), seed=seed)
     storage_rule(dtype)  # an unknown name is an error before anything is read
@@ -69,8 +75,12 @@ def load_model(
     types = storage_rule(dtype, types_taken(target))
     chosen = fast_policies(quant or _multiplied(read, types), target) if fast else {}
     held = held_parameters(read.module, read.source, quant, str(checkpoint.path))
-    kept = prepacked(checkpoint.files, target)
-    store = ParamStore(held.source, target, types, held.keep_dtype, kept)
+    place = prepacked if budget is None else streamed_weights
+    streamed = None if budget is None else StreamedParameters(budget, target)
+    kept = place(checkpoint.files, target)
+    store = ParamStore(held.source, target, types, held.keep_dtype, kept, streamed)
+    if budget is not None:
+        _check_largest(store, budget)
     return Model(
         name=os.fspath(model),
         checkpoint=checkpoint,
@@ -83,6 +93,18 @@ def load_model(
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
     )
+
+
+def _check_largest(store: ParamStore, budget: int) -> None:
+    """Raise ``UsageError`` where not even one parameter fits the budget."""
+    sizes = {name: store.type(name).nbytes for name in store.source.names()}
+    largest = max(sizes, key=sizes.__getitem__)
+    if sizes[largest] > budget:
+        raise UsageError(
+            f"device memory {budget}: {largest!r} alone has {sizes[largest]} bytes, and a parameter"
+            " is resident whole while it is read; give more, or hold it in fewer bits (--quant"
+            " int4, --dtype bf16)"
+        )
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,14 @@ sizes and times of change, the device, and the state of the code.
 
 from __future__ import annotations
 
+import itertools
 import json
 import mmap
 import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
@@ -50,8 +52,9 @@ class PrepackedWeights:
     ``add`` notes what this one did, and ``save`` writes that.
     """
 
-    def __init__(self, model: str, cache: DiskCache = WEIGHTS) -> None:
-        self._model, self._cache = model, cache
+    def __init__(self, model: str, cache: DiskCache = WEIGHTS, least: int | None = None) -> None:
+        """What takes less than ``least`` bytes (``LEAST``) is not written."""
+        self._model, self._cache, self._least = model, cache, least
         self._found: dict[str, Array] | None = None
         self._added: dict[str, tuple[int, Callable[[], Array]]] = {}
 
@@ -69,7 +72,8 @@ class PrepackedWeights:
         """Write what was noted, where it is worth a file and there is room."""
         added, self._added = self._added, {}
         size = sum(nbytes for nbytes, _ in added.values())
-        if not LEAST <= size <= self._cache.limit:
+        least = LEAST if self._least is None else self._least
+        if not added or not least <= size <= self._cache.limit:
             return
         path = self._cache.path(f"{self._model}-{digest_key(*sorted(added))}")
         try:
@@ -85,8 +89,15 @@ class PrepackedWeights:
         else:
             self._cache.make_room(size, self._cache.limit)
 
+    def _paths(self) -> list[Path]:
+        return sorted(self._cache.folder.glob(f"{self._model}-*.{self._cache.name}"))
+
+    def reload(self) -> None:
+        """Find what was written since the first search."""
+        self._found = None
+
     def _mapped(self) -> Iterator[tuple[str, Array]]:
-        for path in sorted(self._cache.folder.glob(f"{self._model}-*.{self._cache.name}")):
+        for path in self._paths():
             try:
                 yield from _arrays(path, self._cache.magic)
                 os.utime(path)  # it was used
@@ -97,7 +108,39 @@ class PrepackedWeights:
                 )
 
 
-def prepacked(files: Sequence[Path], target: Target) -> PrepackedWeights | None:
+class SpilledWeights(PrepackedWeights):
+    """The computed parameters of one model in this process: files that go when it ends.
+
+    Nothing but their mapping keeps them, where the system has that.
+    """
+
+    def __init__(self, cache: DiskCache = WEIGHTS) -> None:
+        super().__init__(f"spilled-{os.getpid()}-{next(_spilled)}", cache, least=0)
+        self._kept: dict[str, Array] = {}
+
+    def find(self, key: str) -> Array | None:
+        """The array under ``key``."""
+        return self._kept.get(key)
+
+    def reload(self) -> None:
+        """Map what was written, and take its name away."""
+        self._kept |= dict(self._mapped())
+        for path in self._paths():
+            with suppress(OSError):  # a system that does not take a mapped file's name
+                path.unlink()
+
+
+_spilled = itertools.count()
+
+
+def streamed_weights(files: Sequence[Path], target: Target) -> PrepackedWeights:
+    """Where computed weights are kept from which parameters are streamed: all of them, always."""
+    return prepacked(files, target, least=0) or SpilledWeights()
+
+
+def prepacked(
+    files: Sequence[Path], target: Target, least: int | None = None
+) -> PrepackedWeights | None:
     """Where computed weights of ``files`` are kept for a target.
 
     None for files of fewer bytes than ``LEAST``, where the state of the code is unknown, and under
@@ -109,7 +152,7 @@ def prepacked(files: Sequence[Path], target: Target) -> PrepackedWeights | None:
     if code is None or switched_on("PTIR_REBUILD_KERNELS"):
         return None
     weights = [f"{path}:{status.st_size}:{status.st_mtime_ns}" for path, status in stated]
-    return PrepackedWeights(digest_key(str(FORMAT), str(target), *code, *weights))
+    return PrepackedWeights(digest_key(str(FORMAT), str(target), *code, *weights), least=least)
 
 
 # --- files ---
@@ -121,12 +164,17 @@ def _write(path: Path, magic: bytes, arrays: Mapping[str, Callable[[], Array]]) 
     with replacing(path) as file:
         file.write(magic)
         for name, fetch in arrays.items():
-            array = fetch()
             _pad(file)
-            index[name] = (str(TensorType(dtype_of(array), tuple(array.shape))), file.tell())
-            file.write(array.reshape(-1).view("u1").data)
+            index[name] = _written(file, fetch())
         text = json.dumps(index).encode()
         file.write(text + len(text).to_bytes(_LENGTH, "little"))
+
+
+def _written(file: IO[bytes], array: Array) -> tuple[str, int]:
+    """The type of an array, and where it was written."""
+    place = file.tell()
+    file.write(array.reshape(-1).view("u1").data)
+    return str(TensorType(dtype_of(array), tuple(array.shape))), place
 
 
 def _pad(file: IO[bytes]) -> None:

@@ -108,6 +108,8 @@ class Session:
         """A session of a loaded model for ``rows`` prompts with room for ``needed`` positions."""
         capacity = capacity_for(needed, model.context)
         caches = model.cache_types(rows, capacity)
+        if model.store.streamed is not None:
+            _check_caches(caches, capacity, model.store.streamed.budget)
         chosen = options or SamplingOptions()
         return cls(model.steps, model.target, caches, chosen, rows, capacity)
 
@@ -279,6 +281,16 @@ class Session:
         if self._seen is not None:
             controls["seen"] = self._tensor(self._seen, BOOL)
         return controls
+
+
+def _check_caches(caches: Sequence[Any], capacity: int, budget: int) -> None:
+    """Raise ``UsageError`` where keys and values alone do not fit the memory there is."""
+    nbytes = sum(type.nbytes for pair in caches for type in pair)
+    if nbytes > budget:
+        raise UsageError(
+            f"device memory {budget}: keys and values of {capacity} tokens have {nbytes} bytes;"
+            " give more, ask for fewer tokens (-n), or hold them in 16 bits (--cache-dtype bf16)"
+        )
 
 
 def capacity_for(needed: int, context: int) -> int:

@@ -9,13 +9,14 @@ cut in front of every op that has indices to look at.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ptir.backend.contract import Executable, Handle
 from ptir.backend.control import CONTROL
+from ptir.backend.cut import piece_of
 from ptir.ir.graph import freeze, source
-from ptir.ir.program import Block, Instruction, Port, Program
+from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.record import OPS
 from ptir.types import TensorType
 
@@ -113,24 +114,9 @@ class HostBlock:
         self, block: Block, part: Sequence[tuple[tuple[int, ...], Instruction]]
     ) -> tuple[Run, tuple[int, ...]]:
         """Instructions without control flow, as a program of their own."""
-        made = {v for results, _ in part for v in results}
-        inside = {id(instruction) for _, instruction in part}
-        read = [v for _, i in part for v in i.operands]
-        inputs = tuple(dict.fromkeys(v for v in read if v not in made))
-        wanted = set(block.outputs)
-        for instruction in block.instructions:
-            if id(instruction) not in inside:
-                wanted.update(instruction.operands)
-        outputs = tuple(v for v in sorted(made) if v in wanted)
-        numbers = {v: n for n, v in enumerate((*inputs, *(v for r, _ in part for v in r)))}
-        instructions = tuple(
-            replace(i, operands=tuple(numbers[v] for v in i.operands)) for _, i in part
-        )
-        types = tuple(block.types[v] for v in inputs)
-        main = Block(types, instructions, tuple(numbers[v] for v in outputs))
-        ports = tuple(Port(f"v{v}") for v in inputs)
-        executable = self._host.compile(Program(main, ports))
-        return _stored(lambda *handles: executable.run(handles), inputs, outputs)
+        piece = piece_of(block, part)
+        executable = self._host.compile(piece.program)
+        return _stored(lambda *handles: executable.run(handles), piece.inputs, piece.outputs)
 
     def _check(self, block: Block, instruction: Instruction) -> Run:
         """A look at the indices of an instruction; raises ``DeviceError`` for one outside."""

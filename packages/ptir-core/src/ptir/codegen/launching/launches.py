@@ -10,16 +10,23 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from ptir.backend.contract import Executable, Feeds, Handle, RunStats, repeat_by_runs
+from ptir.backend.contract import (
+    Executable,
+    Feeds,
+    Handle,
+    Queue,
+    RunStats,
+    repeat_by_runs,
+)
 from ptir.backend.explanation import Explanation
 from ptir.backend.kernel import CommandBuffer, KernelDevice, Memory
-from ptir.codegen.launching.memory import Layout, Pool
+from ptir.codegen.launching.memory import DeviceBuffer, Layout, Pool
 from ptir.codegen.launching.steps import Step
 from ptir.codegen.planning.buffer_slot import BufferSlot
 from ptir.ir.program import Program
@@ -48,16 +55,18 @@ class KernelProgram(Executable):
         counts: Sequence[Sequence[int]] = (),
         sharing: str = "",
         apart: Apart | None = None,
+        staged: bool = False,
     ) -> None:
         """``counts`` say how many steps each worker does in each phase of a partitioned program.
 
         ``sharing`` says how it is partitioned, or why it is not; ``apart`` gives the same program
-        with every kernel launched by itself, and what is in it.
+        with every kernel launched by itself, and what is in it. A ``staged`` one is never run in
+        one call.
         """
         self.program = program
         self._device, self._pool, self._stats = device, pool, stats
         self._steps = tuple(steps)
-        self._commands = _in_one_call(device, self._steps, counts)
+        self._commands = None if staged else _in_one_call(device, self._steps, counts)
         self._most_runs = device.runs_per_call
         self._made_types, self._results_of = _outputs_of(program, outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
@@ -127,6 +136,40 @@ class KernelProgram(Executable):
             return
         for step in self._steps:
             step.run()
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of the arena and the constants."""
+        return sum(held.type.nbytes for held in self._fixed if isinstance(held, DeviceBuffer))
+
+    def reads(self) -> Sequence[Collection[int]]:
+        """The inputs that each step uses."""
+        return [{p.number for p in step.places() if p.kind == "input"} for step in self._steps]
+
+    def run_staged(
+        self, inputs: Sequence[Handle | None], drive: Callable[[Queue], None]
+    ) -> tuple[Handle, ...]:
+        """Queue one run, some steps at a time."""
+
+        def queue(first: int, end: int, handles: Mapping[int, Handle]) -> None:
+            for number, handle in handles.items():
+                if self._bound[number] != id(handle):
+                    self._rebind(number, handle)
+            for step in self._steps[first:end]:
+                step.run()
+
+        present = {number: handle for number, handle in enumerate(inputs) if handle is not None}
+        self._pool.check(present.values())
+        with self._lock:
+            results = self._made(inputs)
+            try:
+                queue(0, 0, present)
+                self._bind_results(results)
+                drive(queue)
+            finally:
+                self._let_go()
+            self._stats.kernels_launched += self._kernels
+        return results
 
     def repeat(
         self, inputs: Sequence[Handle], feeds: Feeds, turns: int, keep: int
@@ -209,7 +252,7 @@ class KernelProgram(Executable):
             self._stats.kernels_launched += self._kernels
         return results
 
-    def _made(self, inputs: Sequence[Handle]) -> tuple[Handle, ...]:
+    def _made(self, inputs: Sequence[Handle | None]) -> tuple[Handle, ...]:
         """The outputs of a run: donated inputs, and new memory."""
         allocate = self._pool.allocate
         return self._results_of((*inputs, *[allocate(type) for type in self._made_types]))

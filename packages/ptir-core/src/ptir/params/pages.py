@@ -1,0 +1,51 @@
+"""The pages of a mapped file behind an array: read ahead of their use, given back behind it."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ptir.params.source import Array
+
+_AHEAD: Final = getattr(mmap, "MADV_WILLNEED", None)
+_BEHIND: Final = getattr(mmap, "MADV_DONTNEED", None)
+"""Nothing where the system takes no advice (Windows): it keeps and evicts pages by itself."""
+
+
+@dataclass(frozen=True)
+class MappedPages:
+    """Bytes of a mapped file, from the begin of a page on."""
+
+    mapping: mmap.mmap
+    start: int
+    length: int
+
+    @classmethod
+    def of(cls, array: Array) -> MappedPages | None:
+        """Those behind an array; None where its memory is no mapped file's."""
+        import numpy as np
+
+        owner: Any = array
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        mapping = owner.obj if isinstance(owner, memoryview) else owner
+        if not isinstance(mapping, mmap.mmap):
+            return None
+        first = np.frombuffer(mapping, np.uint8, 1).ctypes.data
+        begin = int(array.ctypes.data) - first
+        start = begin // mmap.PAGESIZE * mmap.PAGESIZE
+        return cls(mapping, start, begin + array.nbytes - start)
+
+    def read_ahead(self) -> None:
+        """Have the system read them while something else goes on."""
+        self._advise(_AHEAD)
+
+    def drop(self) -> None:
+        """Take them out of this process; they come back, from the file, when touched."""
+        self._advise(_BEHIND)
+
+    def _advise(self, advice: int | None) -> None:
+        if advice is not None and self.length:
+            self.mapping.madvise(advice, self.start, self.length)

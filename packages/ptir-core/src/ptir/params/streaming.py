@@ -1,0 +1,153 @@
+"""Parameters under a budget: resident while launches read them, and fetched ahead of that.
+
+Where a parameter comes from is an array of a mapped file, the model's own or one of
+``ptir.runtime.prepacked``. Where a device reads the host's memory, its pages are what comes and
+goes; elsewhere it is copied to the device, beside what the device computes.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ptir.errors import UsageError
+from ptir.params.pages import MappedPages
+from ptir.params.residency import ResidentSet
+from ptir.params.source import Array, Counters
+
+UNITS: Final = {
+    "": 1,
+    "B": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", 1)},
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
+}
+"""What a number of bytes may be followed by."""
+_NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
+
+
+def memory_budget(given: str | int) -> int:
+    """Bytes of a budget: a whole number, or a text such as ``2GiB``; raises ``UsageError``."""
+    found = _NUMBER.fullmatch(str(given).strip())
+    factor = UNITS.get(found[2]) if found else None
+    if isinstance(given, bool) or found is None or factor is None:
+        raise UsageError(
+            f"device memory {given!r}: give a number of bytes above 0, with a unit or without, such"
+            f" as 2GiB; units are {', '.join(filter(None, UNITS))}"
+        )
+    nbytes = int(float(found[1]) * factor) if "." in found[1] else int(found[1]) * factor
+    if nbytes < 1:
+        raise UsageError(
+            f"device memory {given!r}: that is {nbytes} bytes, and parameters and caches need some;"
+            " give more, such as 2GiB, or leave it out"
+        )
+    return nbytes
+
+
+class _Parameter:
+    """One parameter: where it comes from, and its handle while it is resident."""
+
+    def __init__(self, array: Array) -> None:
+        self.array, self.pages = array, MappedPages.of(array)
+        self.handle: Any = None
+        self.coming: Any = None
+        self._joined = True
+
+    def fetch(self, target: Any) -> None:
+        """Have a handle. What is queued may still use the memory, so ``begin`` starts the copy."""
+        if self.handle is None:
+            self.coming = target.backend.prefetch(self.array, target.device)
+            self.handle = self.coming.handle
+        self._joined = False
+
+    def begin(self) -> None:
+        """Start what brings the values."""
+        if self.coming.shared and self.pages is not None:
+            self.pages.read_ahead()
+        self.coming.begin()
+
+    def join(self) -> None:
+        """What is queued from now on finds the values."""
+        if not self._joined:
+            self.coming.join()
+            self._joined = True
+
+    def drop(self) -> None:
+        """Give up the memory: the pages where the handle is nothing but these, else the copy."""
+        self.join()
+        if not self.coming.shared:
+            self.handle = self.coming = None
+        if self.pages is not None:
+            self.pages.drop()
+
+
+class StreamedParameters:
+    """The parameters of a model that share ``budget`` bytes with its caches and intermediates.
+
+    ``counters`` count how often each was fetched, ``resident`` knows what there is now and the most
+    that there was. ``lock`` is held by a run: one goes at a time.
+    """
+
+    def __init__(self, budget: int, target: Any) -> None:
+        self.budget = budget
+        self.counters = Counters()
+        self.resident = ResidentSet()
+        self.lock = threading.RLock()
+        self._target = target
+        self._incarnation = target.backend.incarnation(target.device)
+        self._parameters: dict[str, _Parameter] = {}
+        self._workspaces: dict[int, tuple[object, int]] = {}
+
+    def hold(self, name: str, array: Array) -> None:
+        """Know where a parameter comes from."""
+        self._parameters.setdefault(name, _Parameter(array))
+
+    def add_workspace(self, executable: object, nbytes: int) -> None:
+        """Know of the memory that a program holds as long as it lives."""
+        self._workspaces[id(executable)] = executable, nbytes
+
+    @property
+    def workspaces(self) -> int:
+        """Bytes that programs hold."""
+        return sum(nbytes for _, nbytes in self._workspaces.values())
+
+    def renew(self) -> None:
+        """Forget what was on a device that was lost since."""
+        incarnation = self._target.backend.incarnation(self._target.device)
+        if incarnation != self._incarnation:
+            self._parameters = {n: _Parameter(p.array) for n, p in self._parameters.items()}
+            self.resident.clear()
+            self._incarnation = incarnation
+
+    def enter(
+        self, needed: Mapping[str, int], following: Mapping[str, int], room: int
+    ) -> tuple[dict[str, Any], list[_Parameter]]:
+        """The handles of what is ``needed`` now, and what of the ``following`` is to begin coming.
+
+        That has its memory already: it begins once what reads the needed is queued.
+        """
+        every = self._parameters
+        for parameter in self._moved(needed, room):
+            parameter.begin()
+        for name in needed:
+            every[name].join()
+        ahead = self._moved(following, room, tuple(needed))
+        return {name: every[name].handle for name in needed}, ahead
+
+    def _moved(
+        self, wanted: Mapping[str, int], room: int, kept: Sequence[str] = ()
+    ) -> list[_Parameter]:
+        moves = self.resident.use(wanted, room, kept)
+        for name in moves.dropped:
+            self._parameters[name].drop()
+        fetched = [self._parameters[name] for name in moves.fetched]
+        for name, parameter in zip(moves.fetched, fetched, strict=True):
+            parameter.fetch(self._target)
+            self.counters.record(name, wanted[name])
+        return fetched
+
+    def drop_all(self) -> None:
+        """Give up everything, after a run that ended in an error."""
+        self.resident.clear()
+        self._parameters = {n: _Parameter(p.array) for n, p in self._parameters.items()}
