@@ -18,7 +18,6 @@ from ptir.params.source import Array
 from ptir.params.store import ParamStore
 from ptir.params.streaming import StreamedParameters
 
-
 LITTLE: Final = 1 << 14
 """Bytes of tokens, positions and a sampler's draws that a session keeps on the device."""
 
@@ -146,8 +145,7 @@ class StreamedPlan(Plan):
             _sized(stage, table), _sized(following, table), table.room
         )
         queue(stage.first, stage.end, {self.numbers[n]: h for n, h in handles.items()})
-        for parameter in coming:
-            parameter.begin()
+        self.stream.begin(coming)
 
 
 def _sized(stage: Stage, table: ResidencySchedule) -> dict[str, int]:

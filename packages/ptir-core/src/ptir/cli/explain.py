@@ -27,8 +27,9 @@ from ptir.partition.costs import SERVER
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ptir.params.residency import ResidencySchedule
     from ptir.runtime import Model
-    from ptir.runtime.explain import StepReport
+    from ptir.runtime.explain import StepReport, Streamed
     from ptir.runtime.layers import LayerPart, Section
     from ptir.runtime.workers import PartitionedStep
 
@@ -127,6 +128,7 @@ def _json(
         "parameter_bytes": report.resident,
         "cache_bytes": report.cache,
         "packed": asdict(report.packed),
+        **({"streamed": _streamed_json(report.streamed)} if report.streamed else {}),
         "ops_elsewhere": ops_elsewhere(report),
         "unaccounted_ops": list(report.elsewhere),
         "counted": asdict(report.counted),
@@ -135,6 +137,21 @@ def _json(
             {"layers": list(s.layers), "parts": [_work_json(work) for work in s.works]}
             for s in report.sections
         ],
+    }
+
+
+def _streamed_json(streamed: Streamed) -> dict[str, Any]:
+    """The schedule, what a step reads of it, and what was counted."""
+    schedule = streamed.schedule
+    return {
+        "budget_bytes": streamed.budget,
+        "room_bytes": schedule.room,
+        "read_bytes_per_run": schedule.read,
+        "resident_bytes_at_most": streamed.resident,
+        "fetched_bytes": streamed.fetched,
+        "fetches": dict(streamed.reads),
+        "bytes": dict(schedule.sizes),
+        "stages": [asdict(stage) for stage in schedule.stages],
     }
 
 
@@ -186,6 +203,25 @@ def _print(model: Model, dtype: str, report: StepReport) -> None:
     for name, said in _facts(report):
         whole.add_row(name, said)
     show.rich(whole)
+    if report.streamed is not None:
+        show.rich(Text())
+        show.rich(_stages(report.streamed.schedule))
+
+
+def _stages(schedule: ResidencySchedule) -> Table:
+    """The table of stages: what must be resident for each, what is fetched meanwhile, what goes."""
+    from rich.table import Table
+
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    grid.add_column("stage", style="cyan", no_wrap=True)
+    for column in ("launches", "reads", "waits for", "fetches", "drops", "resident"):
+        grid.add_column(column, justify="right", no_wrap=True)
+    for number, stage in enumerate(schedule.stages):
+        moved = (stage.needed, stage.late, stage.fetched, stage.dropped)
+        sizes = (size(sum(schedule.sizes[name] for name in names)) for names in moved)
+        launches = f"{stage.first}-{stage.end - 1}"
+        grid.add_row(str(number), launches, *sizes, size(stage.resident))
+    return grid
 
 
 def _parts(report: StepReport, *, wide: bool) -> Table:
@@ -273,12 +309,13 @@ def _facts(report: StepReport) -> Iterator[tuple[str, str]]:
         f" other {size(moved.other)}",
     )
     rate = moved.total / report.seconds / 1e9
-    yield (
-        "takes",
-        f"{duration(report.seconds)}, which is {rate:.1f} GB/s;"
-        f" its parts one by one {duration(_one_by_one(report))}",
-    )
+    alone = f"its parts one by one {duration(_one_by_one(report))}"
+    if report.streamed is not None:
+        alone = "its parts are not timed, because weights come and go between them"
+    yield "takes", f"{duration(report.seconds)}, which is {rate:.1f} GB/s; {alone}"
     yield "memory", _memory(report)
+    if report.streamed is not None:
+        yield "streams", _streams(report.streamed)
     packed = report.packed
     if packed.count:
         held = f"{packed.count} parameters, {size(packed.nbytes)}"
@@ -288,6 +325,15 @@ def _facts(report: StepReport) -> Iterator[tuple[str, str]]:
         f"{ops_elsewhere(report)} ops; {counted.host_syncs} host syncs,"
         f" {size(counted.bytes_uploaded) or '0 B'} to the device,"
         f" {size(counted.bytes_downloaded) or '0 B'} back",
+    )
+
+
+def _streams(streamed: Streamed) -> str:
+    schedule = streamed.schedule
+    return (
+        f"{size(schedule.read) or '0 B'} of {size(sum(schedule.sizes.values()))} of weights are"
+        f" fetched for each step, in {len(schedule.stages)} stages; at most"
+        f" {size(streamed.resident)} were resident of {size(streamed.budget)} in all"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,22 @@ if TYPE_CHECKING:
 _AHEAD: Final = getattr(mmap, "MADV_WILLNEED", None)
 _BEHIND: Final = getattr(mmap, "MADV_DONTNEED", None)
 """Nothing where the system takes no advice (Windows): it keeps and evicts pages by itself."""
+
+
+class DiskWatch:
+    """Whether files are read from the disk: what the system has in memory needs no read-ahead."""
+
+    def __init__(self) -> None:
+        self._blocks = -1
+
+    def reads(self) -> bool:
+        """Whether this process had blocks read since the last call; at first, that it may have."""
+        if sys.platform == "win32":
+            return False
+        import resource
+
+        before, self._blocks = self._blocks, resource.getrusage(resource.RUSAGE_SELF).ru_inblock
+        return before != self._blocks
 
 
 @dataclass(frozen=True)

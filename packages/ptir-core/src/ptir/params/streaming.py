@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ptir.errors import UsageError
-from ptir.params.pages import MappedPages
+from ptir.params.pages import DiskWatch, MappedPages
 from ptir.params.residency import ResidentSet
 from ptir.params.source import Array, Counters
 
@@ -61,9 +61,9 @@ class _Parameter:
             self.handle = self.coming.handle
         self._joined = False
 
-    def begin(self) -> None:
+    def begin(self, from_disk: bool) -> None:
         """Start what brings the values."""
-        if self.coming.shared and self.pages is not None:
+        if from_disk and self.pages is not None:
             self.pages.read_ahead()
         self.coming.begin()
 
@@ -97,6 +97,7 @@ class StreamedParameters:
         self._target = target
         self._incarnation = target.backend.incarnation(target.device)
         self._parameters: dict[str, _Parameter] = {}
+        self._disk = DiskWatch()
         self._workspaces: dict[int, tuple[object, int]] = {}
 
     def hold(self, name: str, array: Array) -> None:
@@ -128,12 +129,17 @@ class StreamedParameters:
         That has its memory already: it begins once what reads the needed is queued.
         """
         every = self._parameters
-        for parameter in self._moved(needed, room):
-            parameter.begin()
+        self.begin(self._moved(needed, room))
         for name in needed:
             every[name].join()
         ahead = self._moved(following, room, tuple(needed))
         return {name: every[name].handle for name in needed}, ahead
+
+    def begin(self, coming: Sequence[_Parameter]) -> None:
+        """Start what brings them."""
+        from_disk = bool(coming) and self._disk.reads()
+        for parameter in coming:
+            parameter.begin(from_disk)
 
     def _moved(
         self, wanted: Mapping[str, int], room: int, kept: Sequence[str] = ()

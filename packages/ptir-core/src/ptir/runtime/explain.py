@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,9 @@ from ptir import events
 from ptir.backend.contract import MemoryStats, RunStats
 from ptir.backend.explanation import Explanation
 from ptir.capture.plan import Plan
+from ptir.capture.streamed import StreamedPlan
 from ptir.errors import UnsupportedError, UsageError
+from ptir.params.residency import ResidencySchedule
 from ptir.runtime.layers import Layered, Section
 from ptir.runtime.session import Session
 from ptir.runtime.steps import chunk_sizes
@@ -28,6 +30,20 @@ class Packed:
 
     count: int
     nbytes: int
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Parameters under a budget: the table of a step, and what there was of them."""
+
+    budget: int
+    schedule: ResidencySchedule
+    resident: int
+    """Most bytes of parameters that were resident at once, in any step so far."""
+    fetched: int
+    """Bytes that were fetched so far."""
+    reads: Mapping[str, int]
+    """How often each parameter was fetched so far."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,8 @@ class StepReport:
     cache: int
     """Bytes of the cache."""
     packed: Packed
+    streamed: Streamed | None = None
+    """How the parameters come and go, under a budget."""
 
     @property
     def kernels(self) -> int:
@@ -178,4 +196,19 @@ def _report(
         sum(nbytes for _, nbytes in parameters),
         sum(type.nbytes for pair in caches for type in pair),
         Packed(len(packed), sum(packed)),
+        _streamed(plan),
+    )
+
+
+def _streamed(plan: Plan) -> Streamed | None:
+    if not isinstance(plan, StreamedPlan):
+        return None
+    stream = plan.stream
+    counted = stream.counters
+    return Streamed(
+        stream.budget,
+        plan.schedule,
+        stream.resident.peak,
+        counted.bytes_read,
+        {name: counted.loads[name] for name in plan.sizes},
     )

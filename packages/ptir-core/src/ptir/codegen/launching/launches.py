@@ -67,6 +67,7 @@ class KernelProgram(Executable):
         self._device, self._pool, self._stats = device, pool, stats
         self._steps = tuple(steps)
         self._commands = None if staged else _in_one_call(device, self._steps, counts)
+        self._some: dict[tuple[int, int], CommandBuffer] = {}
         self._most_runs = device.runs_per_call
         self._made_types, self._results_of = _outputs_of(program, outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
@@ -155,8 +156,7 @@ class KernelProgram(Executable):
             for number, handle in handles.items():
                 if self._bound[number] != id(handle):
                     self._rebind(number, handle)
-            for step in self._steps[first:end]:
-                step.run()
+            self._queue_some(first, end)
 
         present = {number: handle for number, handle in enumerate(inputs) if handle is not None}
         self._pool.check(present.values())
@@ -170,6 +170,31 @@ class KernelProgram(Executable):
                 self._let_go()
             self._stats.kernels_launched += self._kernels
         return results
+
+    def _queue_some(self, first: int, end: int) -> None:
+        """Queue some steps, in one call where the device does that."""
+        if first == end:
+            return
+        commands = self._some.get((first, end)) or self._recorded(first, end)
+        if commands is None:
+            for step in self._steps[first:end]:
+                step.run()
+            return
+        commands.bind_slot(0)
+        commands.submit(1)
+
+    def _recorded(self, first: int, end: int) -> CommandBuffer | None:
+        """A command buffer of some steps; a kernel is in one, so others that have it go.
+
+        Where arguments are written has moved then: what binds them is made anew.
+        """
+        commands = _in_one_call(self._device, self._steps[first:end], ())
+        if commands is not None:
+            apart = {at: c for at, c in self._some.items() if at[1] <= first or end <= at[0]}
+            self._some = {**apart, (first, end): commands}
+            self._inputs = self._binders("input")
+            self._results = self._binders("output")
+        return commands
 
     def repeat(
         self, inputs: Sequence[Handle], feeds: Feeds, turns: int, keep: int
