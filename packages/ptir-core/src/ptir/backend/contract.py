@@ -344,6 +344,9 @@ class Backend(ABC):
         """
         return None
 
+    def limit_memory(self, device: Device, nbytes: int) -> None:  # noqa: B027  few keep any
+        """Somebody has ``nbytes`` for all that comes: keep no memory for reuse beyond that."""
+
     def memory_stats(self, device: Device) -> MemoryStats | None:
         """Bytes live and peak on ``device``, or None when the backend cannot tell."""
         return None

@@ -136,6 +136,10 @@ class Jitted(Generic[P, R]):
         result: R = self._result(replay, outputs)
         return result
 
+    def prepare(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
+        """Capture the function for these arguments if they are new; nothing runs."""
+        return self._replay(self._signature.bind(*args, **kwargs))[0].plan
+
     def repeat(
         self, count: int, feeds: Mapping[str, int], keep: int, *args: P.args, **kwargs: P.kwargs
     ) -> tuple[list[Tensor], R]:

@@ -16,7 +16,7 @@ from ptir.ir.program import Program
 from ptir.params.residency import ResidencySchedule, Stage, schedule, smallest_room
 from ptir.params.source import Array
 from ptir.params.store import ParamStore
-from ptir.params.streaming import StreamedParameters
+from ptir.params.streaming import BudgetError, StreamedParameters
 
 LITTLE: Final = 1 << 14
 """Bytes of tokens, positions and a sampler's draws that a session keeps on the device."""
@@ -45,14 +45,14 @@ class StreamedPlan(Plan):
     def passing(self) -> int:
         """Bytes of what a run is given and gives, caches above all.
 
-        What is not donated counts twice: the last run's results may still be there. So do a
-        session's own tensors, which are few.
+        What is not donated counts four times: the last run's results may still be there, and what
+        is computed of logits takes as much as two of them. A session's own tensors are few.
         """
         parameters = set(self.numbers.values())
         given = [t.nbytes for n, t in enumerate(self.optimized.inputs) if n not in parameters]
         written = sum(given[n] for n in self.donated if n < len(given))
         made = sum(type.nbytes for type in self.optimized.outputs)
-        return sum(given) + 2 * max(0, made - written) + LITTLE
+        return sum(given) + 4 * max(0, made - written) + LITTLE
 
     @property
     def room(self) -> int:
@@ -85,7 +85,7 @@ class StreamedPlan(Plan):
         room = self.room
         if room not in self._schedules:
             if self.smallest > self.stream.budget:
-                raise UsageError(self._too_small())
+                raise BudgetError(self._too_small(), self.smallest)
             self._schedules.clear()
             self._schedules[room] = schedule(self.reads, self.sizes, room)
         return self._schedules[room]
@@ -152,6 +152,24 @@ def _sized(stage: Stage, table: ResidencySchedule) -> dict[str, int]:
     return {name: table.sizes[name] for name in stage.needed}
 
 
+def check_together(captures: Sequence[Callable[[], Plan]]) -> None:
+    """Capture programs of one model, and see that each runs in the budget beside the others.
+
+    Raises ``BudgetError`` with what the program takes that takes most.
+    """
+    failed: list[BudgetError] = []
+    for _ in range(2):  # the first time not all are known
+        failed.clear()
+        for capture in captures:
+            try:
+                plan = capture()
+                _ = plan.schedule if isinstance(plan, StreamedPlan) else None
+            except BudgetError as error:
+                failed.append(error)
+    if failed:
+        raise max(failed, key=lambda error: error.smallest)
+
+
 def bound_plan(
     program: Program,
     parameters: Mapping[str, Parameter],
@@ -162,7 +180,11 @@ def bound_plan(
 
     ``parameters`` are what the program's parameter ports stand for.
     """
-    if any(parameter.store.streamed is not None for parameter in parameters.values()):
+    streams = {p.store.streamed for p in parameters.values()} - {None}
+    if streams:
+        for stream in streams:
+            assert stream is not None
+            stream.drop_all()  # the program's intermediates are allocated where they were
         asked = options or Options(check_indices=checks_indices())
         plan = plan_for(program, target, replace(asked, staged=True))
         return streamed_plan(plan, parameters), ()

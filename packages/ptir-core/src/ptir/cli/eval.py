@@ -11,7 +11,7 @@ import click
 
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
-from ptir.cli.model import Formats, format_options, model_argument, open_model
+from ptir.cli.model import Formats, format_options, model_argument, open_model, streaming
 from ptir.cli.progress import progress
 from ptir.errors import UsageError
 
@@ -62,7 +62,7 @@ def command(
     text = _text(file)
     with session(common):
         loaded = open_model(common, model, formats)
-        with progress("windows") as report:
+        with progress("windows", streaming(loaded)) as report:
             found = perplexity(loaded, text, window=window, stride=stride, progress=report)
     if common.json:
         show.value(

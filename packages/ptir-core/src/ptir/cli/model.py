@@ -111,6 +111,21 @@ def open_model(common: CommonOptions, model: str, formats: Formats) -> Model:
     return load_model(model, backend=open_target(common), seed=common.seed or 0, **asdict(formats))
 
 
+def streaming(model: Model) -> Callable[[], str] | None:
+    """What says how much was fetched under a budget so far; None where there is none."""
+    from ptir.cli.units import size
+
+    stream = model.store.streamed
+    if stream is None:
+        return None
+
+    def said() -> str:
+        fetched, most = size(stream.counters.bytes_read), size(stream.resident.peak)
+        return f"{fetched or '0 B'} of weights fetched, at most {most or '0 B'} at once"
+
+    return said
+
+
 def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command what ``given_input`` takes: ``prompt``, ``prompt_option`` and ``tokens``."""
     return reduce(lambda wrapped, option: option(wrapped), reversed(INPUTS), command)

@@ -10,10 +10,10 @@ Report = Callable[[int, int], None]
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Report]:
+def progress(what: str, also: Callable[[], str] | None = None) -> Iterator[Report]:
     """Yields ``report(done, total)``; a bar called ``what`` appears on stderr while some is left.
 
-    What is done in its first step shows none.
+    What is done in its first step shows none. What ``also`` says stands behind it.
     """
     if not sys.stderr.isatty():
         yield lambda done, total: None
@@ -22,13 +22,15 @@ def progress(what: str) -> Iterator[Report]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(what), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-    task = bar.add_task(what, total=None)
+    more = () if also is None else (TextColumn("{task.fields[also]}"),)
+    console = Console(stderr=True)
+    bar = Progress(*columns, TimeRemainingColumn(), *more, console=console, transient=True)
+    task = bar.add_task(what, total=None, also="")
 
     def report(done: int, total: int) -> None:
         if done < total and not bar.live.is_started:
             bar.start()
-        bar.update(task, completed=done, total=total)
+        bar.update(task, completed=done, total=total, also=also() if also else "")
         if done >= total:
             bar.stop()
 

@@ -17,6 +17,7 @@ from ptir.cli.model import (
     input_options,
     model_argument,
     open_model,
+    streaming,
 )
 from ptir.cli.progress import progress
 
@@ -63,7 +64,8 @@ def command(
         loaded = open_model(common, model, formats)
         _note_noise(loaded)
         seed = common.seed if common.seed is not None else _fresh_seed()
-        with progress("prompt") as report:
+        streamed = streaming(loaded)
+        with progress("prompt", streamed) as report:
             run = loaded.run(
                 [given],
                 max_tokens=max_tokens,
@@ -82,6 +84,8 @@ def command(
         show.value({**record(result), "formats": formats.chosen(loaded)})
     else:
         _summary(result)
+        if streamed is not None:
+            show.note(streamed())
     if not finished:
         raise KeyboardInterrupt
 

@@ -446,6 +446,10 @@ class KernelBackend(Backend):
         opened.device.finish()
         opened.pool.flush_deferred()
 
+    def limit_memory(self, device: Device, nbytes: int) -> None:
+        """Keep less for reuse where it would become more than ``nbytes``."""
+        self.opened(device).pool.limit(nbytes)
+
     def memory_stats(self, device: Device) -> MemoryStats:
         """Bytes allocated on the device by this process; borrowed host memory does not count."""
         return self.opened(device).pool.stats()

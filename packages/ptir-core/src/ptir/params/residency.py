@@ -59,6 +59,10 @@ class ResidentSet:
         self.peak = max(self.peak, self.nbytes)
         return Moves(tuple(dropped), tuple(fetched))
 
+    def shrink(self, room: int) -> tuple[str, ...]:
+        """Let the least recently used go until ``room`` bytes are left: their names."""
+        return tuple(self._leaving(max(0, room), ()))
+
     def _held(self, names: Collection[str]) -> int:
         """Bytes of those of the names that are resident."""
         return sum(nbytes for name, nbytes in self._sizes.items() if name in names)

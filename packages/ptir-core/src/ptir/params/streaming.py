@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
-from ptir.errors import UsageError
+from ptir.errors import PtirError, UsageError
 from ptir.params.pages import DiskWatch, MappedPages
 from ptir.params.residency import ResidentSet
 from ptir.params.source import Array, Counters
@@ -25,6 +26,14 @@ UNITS: Final = {
 }
 """What a number of bytes may be followed by."""
 _NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
+
+
+class BudgetError(UsageError):
+    """A program does not run in its budget; the ``smallest`` that it does with is known."""
+
+    def __init__(self, message: str, smallest: int) -> None:
+        super().__init__(message)
+        self.smallest = smallest
 
 
 def memory_budget(given: str | int) -> int:
@@ -75,6 +84,8 @@ class _Parameter:
 
     def drop(self) -> None:
         """Give up the memory: the pages where the handle is nothing but these, else the copy."""
+        if self.coming is None:
+            return
         self.join()
         if not self.coming.shared:
             self.handle = self.coming = None
@@ -153,7 +164,18 @@ class StreamedParameters:
             self.counters.record(name, wanted[name])
         return fetched
 
+    def make_room(self, nbytes: int) -> None:
+        """Drop as much as it takes for something else of so many bytes."""
+        with self.lock:
+            for name in self.resident.shrink(self.budget - self.workspaces - nbytes):
+                self._parameters[name].drop()
+
     def drop_all(self) -> None:
-        """Give up everything, after a run that ended in an error."""
-        self.resident.clear()
-        self._parameters = {n: _Parameter(p.array) for n, p in self._parameters.items()}
+        """Give up everything: what comes next needs the memory, or a run ended in an error."""
+        with self.lock:
+            names = [*self.resident]
+            self.resident.clear()
+            for name in names:
+                with suppress(PtirError):  # what was not fetched, on a device that is lost
+                    self._parameters[name].drop()
+            self._parameters = {n: _Parameter(p.array) for n, p in self._parameters.items()}

@@ -133,6 +133,9 @@ class GenerationRun:
         began = time.perf_counter()
         prompts = [row.prompt for row in self._rows]
         session = self._session(prompts)
+        if self._model.store.streamed is not None:
+            size = int(self._model.checkpoint.config["vocab_size"])
+            session.prepare(prompts, size, self._logprobs is not None)
         logits = session.prefill(prompts, self._progress)
         self._check(logits)
         session.watch(prompts, logits.shape[1])

@@ -81,6 +81,7 @@ def load_model(
     store = ParamStore(held.source, target, types, held.keep_dtype, kept, streamed)
     if budget is not None:
         _check_largest(store, budget)
+        target.backend.limit_memory(target.device, budget)
     return Model(
         name=os.fspath(model),
         checkpoint=checkpoint,

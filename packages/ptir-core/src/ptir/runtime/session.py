@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
 from ptir.backend.contract import Target
 from ptir.capture.lazy import fetch
+from ptir.capture.plan import Plan
+from ptir.capture.streamed import check_together
 from ptir.capture.tensor import Tensor, from_handle
 from ptir.errors import OutOfMemory, UnsupportedError, UsageError
 from ptir.ops.numerics import rng_bits
@@ -23,6 +26,7 @@ from ptir.runtime.steps import Steps, choose, chunk_sizes
 from ptir.types import BOOL, F32, I32, DType, TensorType
 
 if TYPE_CHECKING:
+    from ptir.params.streaming import StreamedParameters
     from ptir.runtime.handle import Model
 
 Progress = Callable[[int, int], None]
@@ -109,7 +113,7 @@ class Session:
         capacity = capacity_for(needed, model.context)
         caches = model.cache_types(rows, capacity)
         if model.store.streamed is not None:
-            _check_caches(caches, capacity, model.store.streamed.budget)
+            _make_room(caches, capacity, model.store.streamed)
         chosen = options or SamplingOptions()
         return cls(model.steps, model.target, caches, chosen, rows, capacity)
 
@@ -162,6 +166,24 @@ class Session:
         logits, self._cache = extend(self._tensor(tokens), self._cache, start, count)
         result: Tensor = logits
         return result
+
+    def prepare(self, prompts: Sequence[Sequence[int]], vocabulary: int, logits_too: bool) -> None:
+        """Compile the steps that prompts and the tokens behind them take; nothing runs.
+
+        Raises ``UsageError`` where one does not do with the budget beside the others.
+        """
+        self.watch(prompts, vocabulary)
+        each = (self._tensor(np.zeros(self.batch, np.int32)) for _ in range(3))
+        last, start, count = each  # one tensor in two places would be another program
+        extend = self._steps.extend(self.batch, self.capacity)
+        captures: list[Callable[[], Plan]] = []
+        for size in sorted({size for size, _ in chunk_sizes(max(map(len, prompts)))}):
+            tokens = self._tensor(np.zeros((self.batch, size), np.int32))
+            captures.append(partial(extend.prepare, tokens, self._cache, start, count))
+        controls = self._controls() | self._uniform()
+        advance = self._steps.advance(self.batch, self.capacity)
+        operands = (last, self._cache, start, count, controls, self._draw, logits_too)
+        check_together([*captures, partial(advance.prepare, *operands)])
 
     def watch(self, prompts: Sequence[Sequence[int]], vocabulary: int) -> None:
         """Remember which tokens each row holds, for the repetition penalty."""
@@ -283,14 +305,16 @@ class Session:
         return controls
 
 
-def _check_caches(caches: Sequence[Any], capacity: int, budget: int) -> None:
-    """Raise ``UsageError`` where keys and values alone do not fit the memory there is."""
+def _make_room(caches: Sequence[Any], capacity: int, streamed: StreamedParameters) -> None:
+    """Have weights leave for caches; ``UsageError`` where these alone do not fit the budget."""
+    budget = streamed.budget
     nbytes = sum(type.nbytes for pair in caches for type in pair)
     if nbytes > budget:
         raise UsageError(
             f"device memory {budget}: keys and values of {capacity} tokens have {nbytes} bytes;"
             " give more, ask for fewer tokens (-n), or hold them in 16 bits (--cache-dtype bf16)"
         )
+    streamed.make_room(nbytes)
 
 
 def capacity_for(needed: int, context: int) -> int:

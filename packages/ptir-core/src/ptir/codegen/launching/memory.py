@@ -105,6 +105,12 @@ class Pool:
         self._waiting = 0
         self._patience = RETIRED  # handles may die after this module's names, when Python ends
         self._lock = threading.RLock()
+        self._limit: int | None = None
+
+    def limit(self, nbytes: int) -> None:
+        """Hold nothing for reuse that would make it more than ``nbytes`` besides what lives now."""
+        with self._lock:
+            self._limit = self._live + nbytes
 
     def allocate(self, type: TensorType) -> DeviceBuffer:
         """A tensor of uninitialized memory; raises ``OutOfMemory``."""
@@ -150,6 +156,20 @@ class Pool:
             size = next(iter(self._free))
             self._give_up(self._kept(size), size)
 
+    def _make_room(self, left: int) -> None:
+        """Have at most ``left`` bytes wait, for reuse or for the queue."""
+        if self._spare + self._little_in_all + self._waiting <= left:
+            return
+        self._trim(left - self._little_in_all)
+        if self._spare + self._little_in_all > left:
+            for size, waiting in self._little.items():
+                for _, memory in waiting:
+                    self._give_up(memory, size)
+            self._little.clear()
+            self._little_in_all = 0
+        self._device.finish()
+        self.flush_deferred()
+
     def _give_up(self, memory: Memory, size: int) -> None:
         self._given_up.append(size)
         del self._numbers[id(memory)]
@@ -167,6 +187,8 @@ class Pool:
         if size in self._given_up:
             self._recurring.add(size)
         self._trim(self._peak - self._live - size)
+        if self._limit is not None:
+            self._make_room(self._limit - self._live - size)
         try:
             return self._device.allocate(size)
         except OutOfMemory:
