@@ -18,7 +18,7 @@ from ptir.capture.tensor import Tensor
 from ptir.errors import UsageError
 from ptir.models.table import MODELS, ModelDefinition, define_model
 from ptir.nn import Embedding, Linear, Module, cached_attention, last_rows
-from ptir.nn.state import Carried, KeysValues, LayerState, Recurrent, Shared, State
+from ptir.nn.state import Carried, KeysValues, LayerState, Recurrent, SharedState, State
 from ptir.runtime import Model
 from ptir.runtime.session_state import MARKS, SessionState
 from running import REF
@@ -61,7 +61,7 @@ class MadeUp(Module):
         return (
             Recurrent((Carried("past", (WIDTH,)),)),
             KeysValues(HEADS, WIDTH // HEADS),
-            Shared(1),
+            SharedState(1),
         )
 
     def __call__(
@@ -124,7 +124,7 @@ def test_only_what_is_kept_for_each_position_is_narrowed() -> None:
 
 
 def test_a_state_that_is_continued_computes_new_tokens_only(model: Model) -> None:
-    state = SessionState.of(model, 1, 64)
+    state = model.new_state(1, 64)
     first = continued(model, state, PROMPT)
     longer = [*PROMPT, *first.token_ids, 8, 9]
     second = continued(model, state, longer)
@@ -135,7 +135,7 @@ def test_a_state_that_is_continued_computes_new_tokens_only(model: Model) -> Non
 
 
 def test_another_way_on_from_the_middle_begins_at_the_last_mark_before_it(model: Model) -> None:
-    state = SessionState.of(model, 1, 64)
+    state = model.new_state(1, 64)
     continued(model, state, PROMPT)
     longer = [*PROMPT, 50, 51, 52]
     continued(model, state, longer)
@@ -148,7 +148,7 @@ def test_another_way_on_from_the_middle_begins_at_the_last_mark_before_it(model:
 
 
 def test_a_state_grows_with_what_it_is_to_hold(model: Model) -> None:
-    state = SessionState.of(model, 1, 16)
+    state = model.new_state(1, 16)
     continued(model, state, PROMPT, 3)
     longer = [*PROMPT, *PROMPT, *PROMPT]
     found = continued(model, state, longer)
@@ -157,7 +157,7 @@ def test_a_state_grows_with_what_it_is_to_hold(model: Model) -> None:
 
 
 def test_rows_of_a_batch_go_back_each_by_itself(model: Model) -> None:
-    state = SessionState.of(model, 2, 64)
+    state = model.new_state(2, 64)
     rows = [PROMPT, PROMPT[::-1]]
     for _ in model.run(rows, max_tokens=4, ignore_eos=True, state=state):
         pass
@@ -170,7 +170,7 @@ def test_rows_of_a_batch_go_back_each_by_itself(model: Model) -> None:
 
 
 def test_few_copies_are_kept(model: Model) -> None:
-    state = SessionState.of(model, 1, 64)
+    state = model.new_state(1, 64)
     prompt = list(PROMPT)
     for step in range(MARKS + 3):
         prompt.append(step)
@@ -182,7 +182,7 @@ def test_few_copies_are_kept(model: Model) -> None:
 def test_a_run_that_was_cut_short_leaves_a_state_that_begins_anew(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = SessionState.of(model, 1, 64)
+    state = model.new_state(1, 64)
     continued(model, state, PROMPT)
 
     def interrupt(done: int, total: int) -> None:
@@ -197,7 +197,7 @@ def test_a_run_that_was_cut_short_leaves_a_state_that_begins_anew(
 
 
 def test_positions_that_no_row_came_to_and_other_batches_are_refused(model: Model) -> None:
-    state = SessionState.of(model, 1, 64)
+    state = model.new_state(1, 64)
     continued(model, state, PROMPT, 2)
     with pytest.raises(UsageError, match=r"rewind to \[40\].*from 0 to what it holds, \[1\d\]"):
         state.rewind([40])

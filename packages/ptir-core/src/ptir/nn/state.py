@@ -98,7 +98,7 @@ class Recurrent:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedState:
     """Nothing of its own: the layer reads the tensors of ``layer``, after that has run."""
 
     trims: ClassVar[bool] = True

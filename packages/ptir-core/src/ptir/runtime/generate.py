@@ -196,7 +196,7 @@ class GenerationRun:
         model, state = self._model, self._continued
         needed = max(len(p) + limit for p, limit in zip(prompts, self._limits, strict=True))
         if state is None:
-            return SessionState.of(model, len(prompts), capacity_for(needed, model.context))
+            return model.new_state(len(prompts), capacity_for(needed, model.context))
         if state.capacity < needed:
             state.enlarge(capacity_for(needed, model.context))
         return state

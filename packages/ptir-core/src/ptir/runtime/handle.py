@@ -76,6 +76,11 @@ class Model:
         states: tuple[LayerState, ...] = self.module.states()
         return tuple(state.types(rows, capacity, self.cache_dtype) for state in states)
 
+    def new_state(self, rows: int, capacity: int) -> SessionState:
+        """What the layers carry before the first step of ``rows`` prompts; see ``run``."""
+        states, dtype = self.module.states(), self.cache_dtype
+        return SessionState(states, rows, capacity, dtype, self.target)
+
     @property
     def eos_ids(self) -> tuple[int, ...]:
         """The tokens that end a generation: the tokenizer's own rule where it has one."""

@@ -106,7 +106,7 @@ class Session:
         cls, model: Model, rows: int, needed: int, options: SamplingOptions | None = None
     ) -> Self:
         """A session of a loaded model for ``rows`` prompts with room for ``needed`` positions."""
-        state = SessionState.of(model, rows, capacity_for(needed, model.context))
+        state = model.new_state(rows, capacity_for(needed, model.context))
         return cls(model.steps, model.target, state, options or SamplingOptions())
 
     def _tensor(self, array: Array, dtype: DType = I32, borrow: bool = False) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from ptir.capture.tensor import Tensor, from_handle
 from ptir.errors import OutOfMemory, UsageError
 from ptir.nn.state import LayerState, State
 from ptir.types import DType, TensorType
-
-if TYPE_CHECKING:
-    from ptir.runtime.handle import Model
 
 Array = np.ndarray[Any, Any]
 
@@ -52,11 +49,6 @@ class SessionState:
         self._dtype, self._target = cache_dtype, at
         self.batch, self.capacity = batch, capacity
         self.restart()
-
-    @classmethod
-    def of(cls, model: Model, batch: int, capacity: int) -> Self:
-        """The state of a loaded model before its first step."""
-        return cls(model.module.states(), batch, capacity, model.cache_dtype, model.target)
 
     def restart(self) -> None:
         """Forget everything: the state before the first step."""
