@@ -52,6 +52,16 @@ OPTIONS: Final = (
         help="Most bytes (2GiB) of weights and caches at once; what does not fit is read again.",
     ),
 )
+SPECULATION: Final = (
+    click.option(
+        "--speculate",
+        type=click.Choice(["lookup"]),
+        help="Verify several tokens in one step: those that followed the same ones before.",
+    ),
+    click.option(
+        "--draft", metavar="MODEL", help="Verify what a smaller model of the same tokens proposes."
+    ),
+)
 INPUTS: Final = (
     click.argument("prompt", required=False),
     click.option(
@@ -124,6 +134,22 @@ def streaming(model: Model) -> Callable[[], str] | None:
         return f"{fetched or '0 B'} of weights fetched, at most {most or '0 B'} at once"
 
     return said
+
+
+def speculation_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command what ``speculation`` takes: ``speculate`` and ``draft``."""
+    return reduce(lambda wrapped, option: option(wrapped), reversed(SPECULATION), command)
+
+
+def speculation(
+    common: CommonOptions, formats: Formats, speculate: str | None, draft: str | None
+) -> str | Model | None:
+    """What ``Model.run`` takes as ``speculate``; a draft is loaded as the model is."""
+    if draft is None:
+        return speculate
+    if speculate is not None:
+        raise click.UsageError("give --speculate or --draft, not both: one of them proposes")
+    return open_model(common, draft, formats)
 
 
 def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
