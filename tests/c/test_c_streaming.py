@@ -14,6 +14,7 @@ import pytest
 import ptir
 from ptir.backend.contract import Target
 from ptir.capture.streamed import StreamedPlan
+from ptir.params.streaming import BudgetError
 from running import llama_folder
 
 GREEDY: dict[str, Any] = {"max_tokens": 6, "temperature": 0, "ignore_eos": True}
@@ -67,6 +68,24 @@ def test_a_stage_is_one_call_also_when_stages_change(c: Target, tmp_path: Path) 
     after = {(stage.first, stage.end) for stage in plan.schedule.stages}
     assert after != before
     assert after == {*executable._some}
+
+
+def test_a_session_whose_next_program_does_not_fit_runs_nothing(c: Target, tmp_path: Path) -> None:
+    """Prompts and tokens have programs of their own, which hold intermediates side by side."""
+    path = llama_folder(tmp_path, num_hidden_layers=2, hidden_size=128, intermediate_size=256)
+
+    def refused(budget: int) -> BudgetError:
+        model = ptir.load_model(path, backend=c, device_memory=budget)
+        with pytest.raises(BudgetError) as caught:
+            next(model.run([[1, 2, 3]], **GREEDY))
+        assert model.store.streamed is not None
+        assert not model.store.streamed.counters.bytes_read
+        return caught.value
+
+    smallest = refused(400_000).smallest
+    model = ptir.load_model(path, backend=c, device_memory=smallest)
+    assert len(model.generate([1, 2, 3], **GREEDY).token_ids) == 6
+    assert refused(smallest - 1).smallest == smallest
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of data are Linux's")

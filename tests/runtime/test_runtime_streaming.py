@@ -113,7 +113,7 @@ def test_weights_in_blocks_come_from_the_packed_file(tmp_path: Path, folder: Pat
     checkpoint = open_checkpoint(llama_folder(tmp_path, num_hidden_layers=3))
     file = write(tmp_path / "m.gguf", checkpoint, kind_of_matrices(Kind.Q4_0)).path
     plain = ptir.load_model(file, backend=REF)
-    model = ptir.load_model(file, backend=REF, device_memory="80KiB")
+    model = ptir.load_model(file, backend=REF, device_memory="120KiB")
     np.testing.assert_array_equal(model.forward(TOKENS), plain.forward(TOKENS))
     read = model.store.source.counters.bytes_read
     model.generate(TOKENS, **GREEDY)
@@ -253,6 +253,23 @@ def test_where_nothing_can_be_written_that_is_said(
     model = ptir.load_model(path, backend=REF, device_memory="800KiB")
     with pytest.raises(UsageError, match="cannot be written to the cache"):
         model.forward(TOKENS)
+
+
+@pytest.mark.parametrize("more", [{}, {"repetition_penalty": 1.3, "top_k": 20}], ids=str)
+def test_tokens_that_are_drawn_are_the_same(path: Path, more: dict[str, Any]) -> None:
+    how: dict[str, Any] = {"max_tokens": 6, "ignore_eos": True, "temperature": 1.5, "seed": 5}
+    plain = ptir.load_model(path, backend=REF).generate(TOKENS, **how, **more)
+    model = ptir.load_model(path, backend=REF, device_memory="600KiB")
+    assert model.generate(TOKENS, **how, **more).token_ids == plain.token_ids
+
+
+def test_speculation_gives_the_same_tokens_under_a_budget(path: Path) -> None:
+    how: dict[str, Any] = {"max_tokens": 12, "ignore_eos": True, "speculate": "lookup"}
+    prompt = [1, 2, 3, 4, 5, 1, 2, 3, 4]
+    for sampling in ({"temperature": 0}, {"temperature": 0.9, "seed": 3}):
+        plain = ptir.load_model(path, backend=REF).generate(prompt, **how, **sampling)
+        model = ptir.load_model(path, backend=REF, device_memory="600KiB")
+        assert model.generate(prompt, **how, **sampling).token_ids == plain.token_ids
 
 
 def test_indices_are_checked_under_a_budget_too(

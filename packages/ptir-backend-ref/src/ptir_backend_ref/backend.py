@@ -152,6 +152,11 @@ class RefProgram(Executable):
         with np.errstate(all="ignore"), allocating():
             return self.bound.run(inputs)
 
+    @property
+    def workspace_bytes(self) -> int:
+        """Most bytes of intermediates at once."""
+        return self.bound.workspace_bytes
+
     def reads(self) -> Sequence[Collection[int]]:
         """The inputs that each op reads."""
         return self.bound.reads()

@@ -10,6 +10,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from ptir.backend.checked import downloaded, stepped
@@ -181,6 +182,11 @@ class InterpretedProgram(Executable):
         """Run the steps in order on ``inputs``."""
         return self.runner(*inputs)
 
+    @property
+    def workspace_bytes(self) -> int:
+        """Most bytes of intermediates at once."""
+        return self.runner.workspace_bytes()
+
     def reads(self) -> Sequence[Collection[int]]:
         """The inputs that each op reads, and those behind the outputs."""
         return self.runner.reads()
@@ -310,6 +316,10 @@ class BlockRunner:
         self._run(slots, self._steps, call)
         return self._results(slots)
 
+    def workspace_bytes(self) -> int:
+        """Most bytes of intermediates at once, as far as steps make them."""
+        return self._storage.most_bytes()
+
     def reads(self) -> tuple[frozenset[int], ...]:
         """The inputs whose memory each step uses, and behind the steps those of the outputs."""
         lists = [*(step.operands for step in self._steps), self._outputs]
@@ -419,6 +429,21 @@ class Storage:
         for value in self._block.outputs:
             by_value[value] = by_group[self._root(value)] = end
         return by_value, by_group
+
+    def most_bytes(self) -> int:
+        """Most bytes at once of values that are neither inputs nor outputs; views have none."""
+        outside = {*range(len(self._block.inputs)), *self._block.outputs, *self._constants}
+        groups = {self._root(v) for v in outside}
+        sizes: dict[int, int] = {}
+        changes = [0] * (len(self._block.instructions) + 2)
+        for position, (results, _) in enumerate(self._block.numbered()):
+            for value in results:
+                root = self._root(value)
+                if root not in groups and root not in sizes:
+                    sizes[root] = self._block.types[value].nbytes
+                    changes[position] += sizes[root]
+                    changes[self._last_group[root] + 1] -= sizes[root]
+        return max(accumulate(changes))
 
     def dead_after(self, position: int) -> tuple[int, ...]:
         """Values that nothing reads after the instruction at ``position``."""

@@ -155,7 +155,8 @@ class GenerationRun:
         left = [prompt[count:] for prompt, count in zip(prompts, held, strict=True)]
         if self._model.store.streamed is not None:
             size = int(self._model.checkpoint.config["vocab_size"])
-            session.prepare(left, size, self._logprobs is not None)
+            speculative = self._proposer is not None
+            session.prepare(left, size, self._logprobs is not None, speculative)
         logits = session.prefill(left, self._progress)
         self._check(logits)
         state.tokens = [list(prompt) for prompt in prompts]

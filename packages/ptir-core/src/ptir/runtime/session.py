@@ -167,10 +167,16 @@ class Session:
         result: Tensor = logits
         return result
 
-    def prepare(self, prompts: Sequence[Sequence[int]], vocabulary: int, logits_too: bool) -> None:
+    def prepare(
+        self,
+        prompts: Sequence[Sequence[int]],
+        vocabulary: int,
+        logits_too: bool,
+        speculative: bool = False,
+    ) -> None:
         """Compile the steps that prompts and the tokens behind them take; nothing runs.
 
-        Raises ``UsageError`` where one does not do with the budget beside the others.
+        With ``speculative`` those that verify proposals too. Raises ``UsageError`` where one does not do with the budget beside the others.
         """
         self.watch(prompts, vocabulary)
         each = (self._tensor(np.zeros(self.batch, np.int32)) for _ in range(3))
@@ -183,7 +189,16 @@ class Session:
         controls = self._controls() | self._uniform()
         advance = self._steps.advance(self.batch, self.capacity)
         operands = (last, self._state.tensors, start, count, controls, self._draw, logits_too)
-        check_together([*captures, partial(advance.prepare, *operands)])
+        captures.append(partial(advance.prepare, *operands))
+        self._draws.back(self._left)  # the first draw is for the token behind the prompt
+        self._left = 0
+        for size in WIDTHS if speculative else ():
+            tokens = self._tensor(np.zeros((1, size), np.int32))
+            repeated = self._repeated(size)
+            self._draws.back(0 if self._options.greedy else size)
+            given = (tokens, self._state.tensors, start, count, repeated, logits_too)
+            captures.append(partial(self._steps.verify(1, self.capacity).prepare, *given))
+        check_together(captures)
 
     def watch(self, prompts: Sequence[Sequence[int]], vocabulary: int) -> None:
         """Remember which tokens each row holds, for the repetition penalty."""
