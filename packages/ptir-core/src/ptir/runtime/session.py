@@ -176,7 +176,8 @@ class Session:
     ) -> None:
         """Compile the steps that prompts and the tokens behind them take; nothing runs.
 
-        With ``speculative`` those that verify proposals too. Raises ``UsageError`` where one does not do with the budget beside the others.
+        With ``speculative`` those that verify proposals too. Raises ``UsageError`` where one does
+        not do with the budget beside the others.
         """
         self.watch(prompts, vocabulary)
         each = (self._tensor(np.zeros(self.batch, np.int32)) for _ in range(3))
