@@ -1,0 +1,172 @@
+"""What a row of the table of architectures is, and what it makes of a file's tensors and keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from ptir.checkpoint.gguf.fields import Key, Keys
+from ptir.checkpoint.gguf.header import GgufTensor
+from ptir.checkpoint.gguf.source import Part
+from ptir.checkpoint.gguf.splits import GgufModel
+from ptir.errors import CheckpointError
+from ptir.models.fields import FIELDS
+from ptir.types import F32
+
+EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+BLOCKS: Final = "block_count"
+"""The key that counts layers."""
+FACTORS: Final = "rope_freqs.weight"
+"""What divides the rotary frequency of each pair, for all layers."""
+LONGROPE: Final = {
+    "short_factor": "rope_factors_short.weight",
+    "long_factor": "rope_factors_long.weight",
+}
+"""The same for short and for long texts, by the field of a configuration."""
+NUMBERS: Final = (FACTORS, *LONGROPE.values())
+"""Tensors that are read with the configuration."""
+UNKNOWN: Final = "not a parameter: "
+"""Stands before the name of a tensor that is called as a parameter is, and is none."""
+IN_LAYER: Final = re.compile(
+    r"blk\.(?P<layer>0|[1-9]\d{0,4})\.(?P<stem>\w+)\.(?P<kind>weight|bias)", re.ASCII
+)
+OUTSIDE: Final = re.compile(r"(?P<stem>\w+)\.(?P<kind>weight|bias)", re.ASCII)
+
+Config = dict[str, Any]
+Tensors = Mapping[str, GgufTensor]
+
+
+class Rows(NamedTuple):
+    """Rows of a fused tensor: the parameter that they are, and the keys that count them."""
+
+    name: str
+    sizes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One architecture.
+
+    ``outside`` and ``inside`` a layer map GGUF's names to the family's, without ``.weight`` or
+    ``.bias``; ``layer`` is what the family's names of layers begin with. ``rotated`` names tensors
+    whose rows are in the order of interleaved pairs, by the key that counts their heads. ``turned``
+    are stored as [outputs, inputs] and wanted the other way around. ``fused`` are cut into rows.
+    ``ignored`` stand there and mean nothing. ``norm_plus`` is what was added to the weights of
+    norms. ``config(keys, tensors)`` gives the configuration, of which ``numbers`` are keys.
+    """
+
+    model_type: str
+    config: Callable[[Keys, Tensors], Config]
+    layer: str
+    outside: Mapping[str, str]
+    inside: Mapping[str, str]
+    rotated: Mapping[str, str] = field(default_factory=dict[str, str])
+    turned: frozenset[str] = frozenset()
+    fused: Mapping[str, tuple[Rows, ...]] = field(default_factory=dict[str, tuple[Rows, ...]])
+    ignored: frozenset[str] = frozenset()
+    norm_plus: float = 0.0
+    numbers: tuple[Key, ...] = ()
+
+    def part(self, name: str, config: Config) -> Part | None:
+        """What a parameter is stored as, under GGUF's name and whole; None for what is none."""
+        stem, kind = self._stored_stem(name)
+        return dict(self._parts_of(f"{stem}.{kind}", config)).get(name) if stem else None
+
+    def _stored_stem(self, name: str) -> tuple[str, str]:
+        """GGUF's name of a parameter without its kind; nothing for what is none of the family."""
+        called, _, kind = name.rpartition(".")
+        inside = called.startswith(self.layer)
+        layer, _, rest = called.removeprefix(self.layer).partition(".") if inside else ("", "", "")
+        table, wanted = (self.inside, rest) if inside else (self.outside, called)
+        stem = next((stem for stem, ours in table.items() if ours == wanted), "")
+        return (f"blk.{layer}.{stem}" if inside and stem else stem), kind
+
+    def parts(self, tensors: Tensors, config: Config) -> dict[str, Part]:
+        """What each parameter is made of; what is none of this family keeps the tensor's name."""
+        found: dict[str, Part] = {}
+        for tensor in tensors:
+            for name, part in self._parts_of(tensor, config):
+                found.setdefault(name, part)
+        taken = {part.tensor for part in found.values()}
+        for tensor in tensors:
+            if tensor not in taken and not self._meaningless(tensor):
+                found[f"{UNKNOWN if tensor in found else ''}{tensor}"] = Part(tensor)
+        return found
+
+    def _meaningless(self, tensor: str) -> bool:
+        """Whether a tensor is read by nobody, or was read with the configuration."""
+        match = IN_LAYER.fullmatch(tensor)
+        return tensor in NUMBERS or (match is not None and match["stem"] in self.ignored)
+
+    def _parts_of(self, tensor: str, config: Config) -> Iterator[tuple[str, Part]]:
+        inside = IN_LAYER.fullmatch(tensor)
+        match = inside or OUTSIDE.fullmatch(tensor)
+        if match is None:
+            return
+        stem, kind = match["stem"], match["kind"]
+        before = f"{self.layer}{inside['layer']}." if inside else ""
+        names = self.inside if inside else self.outside
+        if stem in names:
+            turned = stem in self.turned and kind == "weight"
+            name = f"{before}{names[stem]}.{kind}"
+            plus = self.norm_plus if stem.endswith("norm") else 0.0
+            heads = self._heads(names[stem], config)
+            yield name, Part(tensor, heads=heads, turned=turned, plus=plus)
+        first = 0
+        for row in self.fused.get(stem, ()) if inside else ():
+            count = 1
+            for size in row.sizes:
+                count *= config[size]
+            yield (
+                f"{before}{row.name}.{kind}",
+                Part(tensor, first, count, self._heads(row.name, config)),
+            )
+            first += count
+
+    def _heads(self, name: str, config: Config) -> int:
+        key = self.rotated.get(name)
+        return int(config[key]) if key else 0
+
+
+def check_layers(keys: Keys, tensors: Tensors) -> int:
+    """How many layers there are, all of which must have tensors."""
+    said = int(keys.number(BLOCKS, "num_hidden_layers"))
+    matches = (IN_LAYER.fullmatch(name) for name in tensors)
+    stored = {int(match["layer"]) for match in matches if match}
+    lost = next((layer for layer in range(said) if layer not in stored), None)
+    keys.require(lost is None, BLOCKS, f"tensors of layer {lost} are not stored: fetch all")
+    return said
+
+
+def vocabulary_rows(keys: Keys, tensors: Tensors) -> int:
+    """Rows of the embedding, which every other count must agree with."""
+    tensor = tensors.get(EMBEDDING)
+    if tensor is None or len(tensor.shape) != 2:
+        found = "is missing" if tensor is None else f"is {tensor}"
+        raise CheckpointError(
+            f"{keys.path}: tensor {EMBEDDING!r} {found}; a matrix of tokens by width is needed"
+        )
+    rows = tensor.shape[0]
+    said = keys.number("vocab_size", "vocab_size", rows)
+    keys.require(said == rows, "vocab_size", f"the embedding has {rows} rows; both must agree")
+    return rows
+
+
+def divisors(model: GgufModel, pairs: int, where: str, name: str = FACTORS) -> list[float] | None:
+    """By what the rotary frequency of each of ``pairs`` is divided; None where by nothing.
+
+    Raises ``CheckpointError`` for numbers that are none, or of another count than pairs.
+    """
+    tensor = model.tensors.get(name)
+    if tensor is None:
+        return None
+    if tensor.type.dtype != F32 or tensor.shape != (pairs,):
+        raise CheckpointError(f"{where}: tensor {name!r}: {tensor}; F32[{pairs}] is needed")
+    values = [float(one) for one in model.file(name).raw(name).view("<f4")]
+    for number, value in enumerate(values):
+        if not FIELDS["divisors"].holds(value):
+            rule = f"number {number} is {value}; it must be {FIELDS['divisors']}"
+            raise CheckpointError(f"{where}: tensor {name!r}: {rule}; fetch the file again")
+    return None if all(value == 1.0 for value in values) and name == FACTORS else values
