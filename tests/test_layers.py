@@ -112,7 +112,10 @@ ONLY_TYPES: dict[tuple[str, str], str] = {
         "a program prints itself; a protocol would be all of its records again",
     ),
     **dict.fromkeys(
-        [(f"ptir.runtime.{name}", "ptir.runtime.handle") for name in ("generate", "session")],
+        [
+            (f"ptir.runtime.{name}", "ptir.runtime.handle")
+            for name in ("chat", "generate", "session")
+        ],
         "a model makes runs; a protocol would be half of its fields again",
     ),
     ("ptir_testsuite.witnesses.onnx_import.table", "ptir_testsuite.witnesses.onnx_import.scope"): (

@@ -77,13 +77,14 @@ class GenerationRun:
         ignore_eos: bool,
         progress: Progress | None,
         state: SessionState | None = None,
+        ends: Sequence[int] = (),
     ) -> None:
         self._model = model
         self._options = options
         self._continued = state
         self._logprobs = logprobs
         self._progress = progress
-        self._eos = frozenset(() if ignore_eos else model.eos_ids)
+        self._eos = frozenset(() if ignore_eos else (*model.eos_ids, *ends))
         self._rows = [Row(model, prompt, stop) for prompt in prompts]
         self._limits = [_limit(model, prompt, max_tokens) for prompt in prompts]
         target = model.target
