@@ -47,6 +47,21 @@ OPTIONS: Final = (
         help="Round activations (to bf16, or to int8 with --quant) for dot instructions.",
     ),
 )
+SAMPLING: Final = (
+    click.option("-n", "--max-tokens", type=click.IntRange(0), help="Default: as many as fit."),
+    click.option("--temp", type=float, default=0.8, show_default=True, help="0 is greedy."),
+    click.option(
+        "--top-k", type=int, default=0, show_default=True, help="Keep the k best; 0 is off."
+    ),
+    click.option(
+        "--top-p", type=float, default=1.0, show_default=True, help="Keep this probability."
+    ),
+    click.option(
+        "--min-p", type=float, default=0.0, show_default=True, help="Relative to the best."
+    ),
+    click.option("--repetition-penalty", type=float, default=1.0, show_default=True),
+    click.option("--stop", multiple=True, help="End at this text. Repeatable."),
+)
 INPUTS: Final = (
     click.argument("prompt", required=False),
     click.option(
@@ -103,6 +118,18 @@ def open_model(common: CommonOptions, model: str, formats: Formats) -> Model:
 def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command what ``given_input`` takes: ``prompt``, ``prompt_option`` and ``tokens``."""
     return reduce(lambda wrapped, option: option(wrapped), reversed(INPUTS), command)
+
+
+def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``max_tokens``, ``temp``, ``stop`` and the sampler's filters."""
+    return reduce(lambda wrapped, option: option(wrapped), reversed(SAMPLING), command)
+
+
+def fresh_seed() -> int:
+    """A seed for a run that was given none."""
+    import secrets
+
+    return secrets.randbits(32)
 
 
 def given_input(argument: str | None, option: str | None, tokens: str | None) -> str | list[int]:
