@@ -114,9 +114,9 @@ ONLY_TYPES: dict[tuple[str, str], str] = {
     **dict.fromkeys(
         [
             (f"ptir.runtime.{name}", "ptir.runtime.handle")
-            for name in ("chat", "generate", "session")
+            for name in ("chat", "generate", "session", "speculation")
         ],
-        "a model makes runs; a protocol would be half of its fields again",
+        "a model makes runs, and drafts; a protocol would be half of its fields again",
     ),
     ("ptir_testsuite.witnesses.onnx_import.table", "ptir_testsuite.witnesses.onnx_import.scope"): (
         "the rows of a table take the scope that looks things up in it"

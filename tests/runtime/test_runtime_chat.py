@@ -51,12 +51,10 @@ def test_a_second_answer_computes_only_what_is_new(
     talk = Conversation(play, max_tokens=20)
     first = talk.ask("Who art thou?")
     second = talk.ask("What news?")
-    whole = len(second.generation.prompt_ids)
-    held = len(first.generation.prompt_ids) + len(first.generation.token_ids)
-    assert second.generation.prompt_ids[:held] == (
-        first.generation.prompt_ids + first.generation.token_ids
-    )
-    assert taken == [len(first.generation.prompt_ids), whole - held + 1]  # the last was not fed
+    whole = len(second.result.prompt_ids)
+    held = len(first.result.prompt_ids) + len(first.result.token_ids)
+    assert second.result.prompt_ids[:held] == (first.result.prompt_ids + first.result.token_ids)
+    assert taken == [len(first.result.prompt_ids), whole - held + 1]  # the last was not fed
     assert second.stats.cached_tokens == held - 1
     alone = play.chat(talk.messages[:-1], max_tokens=20)
     assert (second.text, taken[-1]) == (alone.text, whole)
@@ -67,7 +65,7 @@ def test_messages_that_are_changed_are_computed_from_where_they_differ(play: Mod
     first = talk.ask("Who art thou?")
     again = talk.regenerate().finished()
     assert again.text == first.text  # greedy
-    assert again.stats.cached_tokens == len(first.generation.prompt_ids) - 1
+    assert again.stats.cached_tokens == len(first.result.prompt_ids) - 1
     talk.system = "Speak loudly."
     found = talk.ask("Who art thou?")
     assert 0 < found.stats.cached_tokens < 6
@@ -90,7 +88,7 @@ def test_a_run_that_is_cut_short_keeps_what_was_said(play: Model) -> None:
     assert run.answer.text == text and run.answer.finish_reason == "interrupted"
     assert [one["content"] for one in talk.messages] == ["Who art thou?", text]
     assert list(run) == []
-    assert talk.ask("And?").stats.cached_tokens >= len(run.answer.generation.prompt_ids)
+    assert talk.ask("And?").stats.cached_tokens >= len(run.answer.result.prompt_ids)
 
 
 def test_a_message_without_an_answer_is_not_kept(play: Model) -> None:

@@ -16,6 +16,8 @@ from ptir.cli.model import (
     model_argument,
     open_model,
     sampling_options,
+    speculation,
+    speculation_options,
 )
 from ptir.errors import UsageError
 
@@ -36,6 +38,7 @@ from ptir.errors import UsageError
     help='What the template takes besides, such as {"enable_thinking": false}.',
 )
 @sampling_options
+@speculation_options
 @format_options
 @common_options
 def command(
@@ -47,6 +50,8 @@ def command(
     chat_template_kwargs: str | None,
     formats: Formats,
     temp: float,
+    speculate: str | None,
+    draft: str | None,
     **options: Any,
 ) -> None:
     """Talk with MODEL, one that has a chat template; /help lists what can be said besides.
@@ -70,6 +75,7 @@ def command(
             template=chat_template,
             template_options=kwargs,
             temperature=temp,
+            speculate=speculation(common, formats, speculate, draft),
             seed=common.seed if common.seed is not None else fresh_seed(),
             **options,
         )

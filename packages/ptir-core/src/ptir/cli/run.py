@@ -19,6 +19,8 @@ from ptir.cli.model import (
     model_argument,
     open_model,
     sampling_options,
+    speculation,
+    speculation_options,
 )
 from ptir.cli.progress import progress
 from ptir.errors import UsageError
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--raw", is_flag=True, help="Leave the model's chat template out.")
 @click.option("--system", metavar="TEXT", help="A system message, for models that have a template.")
 @click.option("--ignore-eos", is_flag=True, help="Do not end at the end-of-text token.")
+@speculation_options
 @format_options
 @common_options
 def command(
@@ -52,6 +55,8 @@ def command(
     logprobs: int | None,
     raw: bool,
     system: str | None,
+    speculate: str | None,
+    draft: str | None,
     **sampling: Any,
 ) -> None:
     """Continue PROMPT with MODEL: `demo`, a folder, a file, random:NAME or a hub id.
@@ -67,6 +72,7 @@ def command(
         _note_noise(loaded)
         seed = common.seed if common.seed is not None else fresh_seed()
         asked = _asked(loaded, given, system, raw)
+        proposed_by = speculation(common, formats, speculate, draft)
         with progress("prompt") as report:
             run = loaded.run(
                 [given if asked is None else asked.token_ids],
@@ -77,6 +83,7 @@ def command(
                 seed=seed,
                 progress=report,
                 ends=() if asked is None else asked.ends,
+                speculate=proposed_by,
                 **sampling,
             )
             shown = None if common.json else out
@@ -159,10 +166,11 @@ def record(result: Generation) -> dict[str, Any]:
 def _summary(result: Generation) -> None:
     stats = result.stats
     decoded = max(stats.generated_tokens - 1, 0)  # the first token comes with the prompt
+    right = f"; {stats.accepted_tokens} of {stats.proposed_tokens} proposed tokens were right"
     show.note(
         f"{stats.prompt_tokens} prompt tokens in {stats.prompt_seconds:.2f} s,"
         f" {stats.generated_tokens} tokens in {stats.generated_seconds:.2f} s"
         f" ({decoded / max(stats.generated_seconds, 1e-9):.1f} tok/s)"
         f" on {stats.backend} ({stats.device}); {stats.host_fallback_ops} ops ran elsewhere;"
-        f" {result.finish_reason}"
+        f" {result.finish_reason}{right if stats.proposed_tokens else ''}"
     )

@@ -35,7 +35,7 @@ class Answer:
 
     text: str
     reasoning: str
-    generation: Generation
+    result: Generation
 
     @property
     def message(self) -> dict[str, str]:
@@ -46,12 +46,12 @@ class Answer:
     @property
     def finish_reason(self) -> FinishReason:
         """Why it ended."""
-        return self.generation.finish_reason
+        return self.result.finish_reason
 
     @property
     def stats(self) -> GenerationStats:
         """What it cost."""
-        return self.generation.stats
+        return self.result.stats
 
 
 class ChatPrompt(NamedTuple):
