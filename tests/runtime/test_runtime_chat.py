@@ -97,6 +97,11 @@ def test_a_message_without_an_answer_is_not_kept(play: Model) -> None:
     assert talk.messages == []
     with pytest.raises(UsageError, match=r"no message to answer again"):
         talk.regenerate()
+    talk = Conversation(play, max_tokens=3)
+    talk.ask("Who art thou?")
+    before = [*talk.messages]
+    assert talk.regenerate().answer.text == ""
+    assert talk.messages == before
 
 
 def test_what_a_template_or_the_context_refuses_leaves_the_talk_as_it_was(play: Model) -> None:
@@ -122,6 +127,11 @@ def test_an_answer_ends_at_a_token_that_only_the_template_names(
     tokenizer._inner.add_special_tokens(["<|im_end|>"])
     end = tokenizer.id_of("<|im_end|>")
     assert loaded.text.answer_ends(CHATML) == tuple(sorted({end, 0}))
+    tokenizer._inner.add_special_tokens(["<|end|>", "<|return|>", "<|call|>"])
+    channels = "<|end|><|return|><|call|>"  # of these the first ends a part of an answer alone
+    last = tuple(map(tokenizer.id_of, ("<|return|>", "<|call|>")))
+    assert loaded.text.answer_ends("<|end|>") == (0, tokenizer.id_of("<|end|>"))
+    assert loaded.text.answer_ends(channels) == (0, *sorted(last))
     script([41, 456, end, 41])
     prompt = [40, 41]
     run = loaded.run([prompt], ends=loaded.text.answer_ends(CHATML), max_tokens=9)

@@ -103,7 +103,7 @@ LONG = [
      "{% endfor %}", "0.3 s|memory"),
     ("{{ [[[[0] * 9999] * 9999] * 9999] | string }}", "0.3 s|memory"),
     ("{{ 'a' * 10 ** 11 }}", "memory"),
-    ("{{ ''.center(10 ** 11) }}", "memory"),
+    ("{{ ''.center(10 ** 9) }}", "memory"),
     ("{{ range(10 ** 9) | list }}", "Range too big"),
     ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself"),
     ("{% for i in range(99999) %}{{ 'a' * 999 }}{% endfor %}", "longer than|0.3 s"),
@@ -144,7 +144,8 @@ def test_a_template_that_got_out_of_its_sandbox_would_open_nothing(tmp_path: Pat
     source = renderer.WORKER.read_text(encoding="utf-8")
     worst = (
         "import os\n        found = []\n"
-        "        for act in (lambda: open('/etc/passwd'), lambda: open('x', 'w'), os.fork):\n"
+        "        for act in (lambda: open('/etc/passwd'), lambda: open('/dev/null', 'w'),"
+        " os.fork):\n"
         "            try:\n                act()\n"
         "            except OSError as error:\n                found.append(error.errno)\n"
         "        return {'text': str(found)}\n        text ="

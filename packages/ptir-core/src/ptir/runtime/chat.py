@@ -231,6 +231,7 @@ class Conversation:
 
     def _started(self, messages: Sequence[Message], options: Mapping[str, Any]) -> AnswerRun:
         checked(messages)
+        before = [*self.messages]
         prompt = chat_prompt(self._model, messages, **self._template)  # type: ignore[arg-type]
         room = self._room(prompt)
         wanted = {"max_tokens": self._max_tokens, "seed": self._seed, **self._options, **options}
@@ -246,7 +247,7 @@ class Conversation:
 
         def done(answer: Answer) -> None:
             said = answer.text or answer.reasoning
-            self.messages = [*messages, answer.message] if said else [*messages[:-1]]
+            self.messages = [*messages, answer.message] if said else before
 
         return AnswerRun(self._model, run, prompt.text, done)
 
