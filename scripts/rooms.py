@@ -39,10 +39,12 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "folders whose weights are quantized",
         "stores": "models that other programs keep on this machine, or that lie in a folder, by "
         "name",
-        "text": "tokenizers, also of GGUF files, stop strings; see [tokenizers.md](tokenizers.md)",
+        "text": "tokenizers, also of GGUF files, stop strings; see [tokenizers.md](tokenizers.md); "
+        "`chat_template`: messages as prompts",
         "vision": PLANNED,
         "plugins": "every hook, and the manager",
-        "runtime": "loading, generation, the model handle, prepacked weights, the list of models",
+        "runtime": "loading, generation, conversations, the model handle, prepacked weights, the "
+        "list of models",
         "trace": "sinks: dumps, statistics",
         "cli": "one file per command",
     },

@@ -114,7 +114,7 @@ ONLY_TYPES: dict[tuple[str, str], str] = {
     **dict.fromkeys(
         [
             (f"ptir.runtime.{name}", "ptir.runtime.handle")
-            for name in ("generate", "session", "speculation")
+            for name in ("chat", "generate", "session", "speculation")
         ],
         "a model makes runs, and drafts; a protocol would be half of its fields again",
     ),

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from ptir.ir import Program
     from ptir.ops.implementations import overrides
     from ptir.ops.reading import parse
-    from ptir.runtime import load_model
+    from ptir.runtime import Conversation, load_model
     from ptir.types import DType, TensorType, dtype, spec
 
 _PUBLIC = {
+    "Conversation": "ptir.runtime",
     "DType": "ptir.types",
     "Program": "ptir.ir",
     "PtirError": "ptir.errors",
@@ -40,6 +41,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "Conversation",
     "DType",
     "Program",
     "PtirError",

@@ -159,3 +159,10 @@ NORMAL_FORM: Final = (
     Row("layer_types", ("layer_types", "sliding_window_pattern"), _layer_types),
     Row("rope_parameters", _ROPE_SPELLINGS, _rope),
 )
+
+
+def named_templates(texts: Mapping[str, str]) -> str | list[dict[str, str]]:
+    """Chat templates by name as ``tokenizer_config.json`` has them: one alone is its text."""
+    if [*texts] == ["default"]:
+        return texts["default"]
+    return [{"name": name, "template": text} for name, text in texts.items()]

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ptir.checkpoint import foreign
-from ptir.checkpoint.config import QUANTIZED
+from ptir.checkpoint.config import QUANTIZED, named_templates
 from ptir.checkpoint.json_text import parse_settings, read_json_object, read_text
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
 from ptir.errors import CheckpointError, short
@@ -25,6 +25,8 @@ CONFIG: Final = "config.json"
 GENERATION_CONFIG: Final = "generation_config.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 CHAT_TEMPLATE: Final = "chat_template.jinja"
+CHAT_TEMPLATES: Final = "additional_chat_templates"
+"""The folder of those that have a name."""
 TOKENIZER: Final = "tokenizer.json"
 VOCAB: Final = "vocab.json"
 MERGES: Final = "merges.txt"
@@ -60,8 +62,9 @@ class Checkpoint:
     """An opened checkpoint: configuration as found on disk, mapped weights, tokenizer text.
 
     ``generation_config`` and ``tokenizer_config`` are empty when the checkpoint has none; a
-    separate ``chat_template.jinja`` appears as ``tokenizer_config["chat_template"]``. ``files``
-    holds the weight files, ``said_by`` is what the configuration was read from.
+    separate ``chat_template.jinja`` appears as ``tokenizer_config["chat_template"]``, several
+    templates (also those of GGUF files) as a list of objects with ``name`` and ``template``.
+    ``files`` holds the weight files, ``said_by`` is what the configuration was read from.
     """
 
     path: Path
@@ -163,8 +166,10 @@ def _optional_json(path: Path) -> dict[str, Any]:
 
 def _tokenizer_config(path: Path) -> dict[str, Any]:
     config = _optional_json(path / TOKENIZER_CONFIG)
-    template = path / CHAT_TEMPLATE
-    return config | {"chat_template": read_text(template)} if template.is_file() else config
+    files = {"default": path / CHAT_TEMPLATE}
+    files |= {file.stem: file for file in sorted((path / CHAT_TEMPLATES).glob("*.jinja"))}
+    found = named_templates({n: read_text(file) for n, file in files.items() if file.is_file()})
+    return config | {"chat_template": found} if found else config
 
 
 def _tokenizer(path: Path) -> TokenizerText:

@@ -39,6 +39,7 @@ class CommandRow:
 COMMANDS: Final = (
     CommandRow("run", "ptir.cli.run", "Continue a prompt with a model."),
     CommandRow("generate", "ptir.cli.run", "The same as run."),
+    CommandRow("chat", "ptir.cli.chat", "Talk with a model."),
     CommandRow("forward", "ptir.cli.forward", "Compute logits, without generating."),
     CommandRow("bench", "ptir.cli.bench", "Measure prefill and decoding speed."),
     CommandRow("eval", "ptir.cli.eval", "Measure how well a model predicts a text."),

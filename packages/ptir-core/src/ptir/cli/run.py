@@ -13,32 +13,32 @@ from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.model import (
     Formats,
     format_options,
+    fresh_seed,
     given_input,
     input_options,
     model_argument,
     open_model,
+    sampling_options,
     speculation,
     speculation_options,
     streaming,
 )
 from ptir.cli.progress import progress
+from ptir.errors import UsageError
 
 if TYPE_CHECKING:
     from ptir.runtime import Generation, Model
+    from ptir.runtime.chat import ChatPrompt
     from ptir.runtime.generate import GenerationRun
 
 
 @click.command()
 @model_argument
 @input_options
-@click.option("-n", "--max-tokens", type=click.IntRange(0), help="Default: as many as fit.")
-@click.option("--temp", type=float, default=0.8, show_default=True, help="0 is greedy.")
-@click.option("--top-k", type=int, default=0, show_default=True, help="Keep the k best; 0 is off.")
-@click.option("--top-p", type=float, default=1.0, show_default=True, help="Keep this probability.")
-@click.option("--min-p", type=float, default=0.0, show_default=True, help="Relative to the best.")
-@click.option("--repetition-penalty", type=float, default=1.0, show_default=True)
-@click.option("--stop", multiple=True, help="End at this text. Repeatable.")
+@sampling_options
 @click.option("--logprobs", type=click.IntRange(0, 100), help="Record the N best (with --json).")
+@click.option("--raw", is_flag=True, help="Leave the model's chat template out.")
+@click.option("--system", metavar="TEXT", help="A system message, for models that have a template.")
 @click.option("--ignore-eos", is_flag=True, help="Do not end at the end-of-text token.")
 @speculation_options
 @format_options
@@ -54,37 +54,42 @@ def command(
     temp: float,
     stop: tuple[str, ...],
     logprobs: int | None,
+    raw: bool,
+    system: str | None,
     speculate: str | None,
     draft: str | None,
     **sampling: Any,
 ) -> None:
     """Continue PROMPT with MODEL: `demo`, a folder, a file, random:NAME or a hub id.
 
-    stdout carries the continuation alone; a terminal also shows the prompt before it. A model
-    without a tokenizer takes --tokens and prints ids.
+    stdout carries the continuation alone; a terminal also shows the prompt before it. A model that
+    has a chat template answers the prompt instead, as the message of a user. A model without a
+    tokenizer takes --tokens and prints ids.
     """
     given = given_input(prompt, prompt_option, tokens)
     out = sys.stdout
     with session(common):
         loaded = open_model(common, model, formats)
         _note_noise(loaded)
+        seed = common.seed if common.seed is not None else fresh_seed()
+        asked = _asked(loaded, given, system, raw)
         proposed_by = speculation(common, formats, speculate, draft)
-        seed = common.seed if common.seed is not None else _fresh_seed()
         streamed = streaming(loaded)
         with progress("prompt", streamed) as report:
             run = loaded.run(
-                [given],
+                [given if asked is None else asked.token_ids],
                 max_tokens=max_tokens,
                 temperature=temp,
                 stop=stop,
                 logprobs=logprobs,
                 seed=seed,
                 progress=report,
+                ends=() if asked is None else asked.ends,
                 speculate=proposed_by,
                 **sampling,
             )
             shown = None if common.json else out
-            echo = given if isinstance(given, str) and out.isatty() else ""
+            echo = given if isinstance(given, str) and asked is None and out.isatty() else ""
             finished = _stream(run, shown, echo=echo, as_ids=loaded.tokenizer is None)
     result = run.results[0]
     if common.json:
@@ -97,10 +102,23 @@ def command(
         raise KeyboardInterrupt
 
 
-def _fresh_seed() -> int:
-    import secrets
+def _asked(
+    loaded: Model, given: str | list[int], system: str | None, raw: bool
+) -> ChatPrompt | None:
+    """The prompt as the model's chat template writes it; None where there is none to apply."""
+    if raw or not isinstance(given, str) or not loaded.text.has_template:
+        if system is not None:
+            raise UsageError(
+                "--system: a model's chat template writes it, and none is applied here (it takes a"
+                " model with a template, a prompt that is text, and no --raw)"
+            )
+        return None
+    from ptir.runtime.chat import chat_prompt
 
-    return secrets.randbits(32)
+    front = [] if system is None else [{"role": "system", "content": system}]
+    asked = chat_prompt(loaded, [*front, {"role": "user", "content": given}])
+    show.note("the prompt is a message in the model's chat template; --raw leaves that out")
+    return asked
 
 
 def _note_noise(loaded: Model) -> None:

@@ -82,6 +82,7 @@ class GenerationRun:
         ignore_eos: bool,
         progress: Progress | None,
         state: SessionState | None = None,
+        ends: Sequence[int] = (),
         proposer: Proposer | None = None,
     ) -> None:
         self._model = model
@@ -90,7 +91,7 @@ class GenerationRun:
         self._proposer = proposer
         self._logprobs = logprobs
         self._progress = progress
-        self._eos = frozenset(() if ignore_eos else model.eos_ids)
+        self._eos = frozenset(() if ignore_eos else (*model.eos_ids, *ends))
         self._rows = [Row(model, prompt, stop) for prompt in prompts]
         self._limits = [_limit(model, prompt, max_tokens) for prompt in prompts]
         target = model.target

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from numbers import Integral
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from ptir.runtime.steps import Steps
 from ptir.runtime.tokenizer import CheckpointText
 from ptir.text import Tokenizer
 from ptir.types import F32, DType, TensorType
+
+if TYPE_CHECKING:
+    from ptir.runtime.chat import Answer, AnswerPiece, Conversation
+    from ptir.text.chat_template import Message
 
 Array = np.ndarray[Any, Any]
 Prompt = str | Sequence[int]
@@ -144,6 +148,7 @@ class Model:
         ignore_eos: bool = False,
         progress: Progress | None = None,
         state: SessionState | None = None,
+        ends: Sequence[int] = (),
         speculate: str | Model | None = None,
         **sampling: Any,
     ) -> GenerationRun:
@@ -153,10 +158,10 @@ class Model:
         ``logprobs`` N records the chosen token's log probability and the N best. ``sampling`` are
         ``SamplingOptions``' fields; ``seed`` may be a list with one for each prompt. Of a ``state``
         of as many rows, tokens are kept that the prompts begin with, and it holds prompts and
-        answers afterwards. ``speculate``, for one prompt, verifies several tokens in one step that
-        an earlier place of the text (``"lookup"``) or a smaller model proposes; the tokens stay the
-        same. Raises ``UsageError`` for what is out of range, unknown or does not fit
-        the context.
+        answers afterwards. Tokens of ``ends`` end a text besides ``eos_ids``. ``speculate``, for
+        one prompt, verifies several tokens in one step that an earlier place of the text
+        (``"lookup"``) or a smaller model proposes; the tokens stay the same. Raises ``UsageError``
+        for what is out of range, unknown or does not fit the context.
         """
         if isinstance(prompts, str):
             raise UsageError("run: prompts must be a list of prompts, not one text")
@@ -174,7 +179,7 @@ class Model:
             )
         ids = [self.encode(prompt) for prompt in prompts]
         proposer = proposer_of(speculate, self, len(prompts), options)
-        rest = max_tokens, stops, logprobs, ignore_eos, progress, state, proposer
+        rest = max_tokens, stops, logprobs, ignore_eos, progress, state, ends, proposer
         return GenerationRun(self, ids, options, *rest)
 
     def generate(self, prompt: Prompt, **options: Any) -> Generation:
@@ -191,6 +196,23 @@ class Model:
     def stream(self, prompt: Prompt, **options: Any) -> Iterator[str]:
         """The generated text piece by piece; no piece ends inside a character."""
         return (piece.text for piece in self.run([prompt], **options) if piece.text)
+
+    def chat(self, messages: Sequence[Message], **options: Any) -> Answer:
+        """The answer to ``messages``, each with a ``role`` and a ``content``.
+
+        The model's chat template writes them as a prompt. Options are those of ``run`` and those of
+        ``Conversation``, which keeps what was computed from one answer to the next.
+        """
+        return self._conversation(messages, options).run().finished()
+
+    def chat_stream(self, messages: Sequence[Message], **options: Any) -> Iterator[AnswerPiece]:
+        """The same piece by piece: what is text of the answer and what is reasoning before it."""
+        return iter(self._conversation(messages, options).run())
+
+    def _conversation(self, messages: Sequence[Message], options: dict[str, Any]) -> Conversation:
+        from ptir.runtime.chat import Conversation  # most runs are no chat
+
+        return Conversation(self, messages=messages, **{"context": self.context, **options})
 
     def forward(self, tokens: Any) -> Array:
         """Logits f32[B,T,V] (or f32[T,V] for one row) of all positions of ``tokens``."""

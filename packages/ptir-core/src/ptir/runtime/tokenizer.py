@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, TokenizerText
 from ptir.errors import CheckpointError
 from ptir.text import Tokenizer
+
+if TYPE_CHECKING:
+    from ptir.text.chat_template import ChatTemplates
 
 BESIDE: Final = "put the model's tokenizer.json beside the file"
 
 
 @dataclass(frozen=True)
 class LoadedTokenizer:
-    """A tokenizer; or why there is none, if that is known."""
+    """A tokenizer; or why there is none, if that is known.
+
+    ``special`` are the tokens that a GGUF file gives a use: ``bos_token`` and so on.
+    """
 
     tokenizer: Tokenizer | None = None
     lack: str = ""
+    special: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,9 @@ class CheckpointText:
         from ptir.text.gguf_tokenizer import tokenizer_of  # its tables are no use to other files
 
         try:
-            return LoadedTokenizer(tokenizer_of(held.vocabulary.plain()).tokenizer)
+            found = tokenizer_of(held.vocabulary.plain())
+            named = {f"{use}_token": found.tokenizer.token(n) for use, n in found.special.items()}
+            return LoadedTokenizer(found.tokenizer, special=named)
         except CheckpointError as error:
             if held.beside is None:
                 why = f"the one in its file cannot be used ({error}): {BESIDE}"
@@ -69,6 +79,44 @@ class CheckpointText:
             return tuple(sorted(ends_of(held.vocabulary.metadata)))
         except CheckpointError:  # told when a text needs the tokenizer
             return ()
+
+    @cached_property
+    def templates(self) -> ChatTemplates:
+        """The chat templates, and the special tokens that they write.
+
+        Raises ``CheckpointError`` where what the checkpoint says of them is no template.
+        """
+        from ptir.text.chat_template import ChatTemplates, read_templates, special_tokens
+
+        path, config = self.checkpoint.path, self.checkpoint.tokenizer_config
+        try:
+            found = read_templates(config)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: tokenizer_config.json: {error}") from error
+        return ChatTemplates(found, {**self.loaded.special, **special_tokens(config)}, str(path))
+
+    def answer_ends(self, template: str) -> tuple[int, ...]:
+        """The tokens that end an answer, as the tokenizer's settings and a template's text say.
+
+        Files of older models name only the token that ends a text, which ends no answer.
+        """
+        from ptir.text.chat_template import special_tokens
+        from ptir.text.gguf_tokenizer.special import ENDS, NO_ENDS
+
+        tokenizer = self.loaded.tokenizer
+        if tokenizer is None:
+            return ()
+        written = {name for name in ENDS if name in template}
+        names = {special_tokens(self.checkpoint.tokenizer_config).get("eos_token", ""), *written}
+        for name, others in NO_ENDS:
+            if written.issuperset(others):
+                names.discard(name)
+        return tuple(sorted(tokenizer.id_of(one) for one in names if tokenizer.knows(one)))
+
+    @property
+    def has_template(self) -> bool:
+        """Whether there is any chat template."""
+        return bool(self.checkpoint.tokenizer_config.get("chat_template"))
 
 
 def text_of(checkpoint: Checkpoint) -> CheckpointText:

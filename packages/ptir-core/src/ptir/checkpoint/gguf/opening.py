@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ptir.checkpoint.config import named_templates
 from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, LONGROPE, divisors
 from ptir.checkpoint.gguf.architectures.table import layout_of
 from ptir.checkpoint.gguf.fields import Keys, plain
@@ -107,8 +108,14 @@ def _tokens(model: GgufModel) -> dict[str, Any]:
 
 
 def _tokenizer_config(model: GgufModel) -> dict[str, Any]:
-    template = model.metadata.get(CHAT_TEMPLATE)
-    return {"chat_template": template} if isinstance(template, str) else {}
+    """The chat templates, as folders have them."""
+    found = {
+        key.removeprefix(CHAT_TEMPLATE).removeprefix(".") or "default": value
+        for key, value in model.metadata.items()
+        if key == CHAT_TEMPLATE or key.startswith(f"{CHAT_TEMPLATE}.")
+        if isinstance(value, str)
+    }
+    return {"chat_template": named_templates(found)} if found else {}
 
 
 def _vocabulary(model: GgufModel) -> GgufVocabulary | None:
