@@ -37,10 +37,11 @@ class ModelDefinition:
     """One architecture.
 
     ``build(config)`` gives the unbound module. ``prefixes`` may stand before every checkpoint
-    key, ``ignored`` are patterns of keys that carry no parameter, ``tied`` maps keys to the ones
-    that replace them when absent. ``defaults`` holds what a config.json means when it leaves a key
-    out. ``presets`` are configurations for ``random:NAME``; they use the package's ``tokenizer``
-    (``gpt2``, or none), which is cut to a smaller vocabulary.
+    key, ``renamed`` maps other names that checkpoints have for a key to it, ``ignored`` are
+    patterns of keys that carry no parameter, ``tied`` maps keys to the ones that replace them when
+    absent. ``defaults`` holds what a config.json means when it leaves a key out. ``presets`` are
+    configurations for ``random:NAME``; they use the package's ``tokenizer`` (``gpt2``, or none),
+    which is cut to a smaller vocabulary.
     ``layers`` is the config's key for their number and what their tensors' names begin with
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
     """
@@ -49,6 +50,7 @@ class ModelDefinition:
     build: Callable[[Mapping[str, Any]], Any] = field(compare=False)
     context: Callable[[Mapping[str, Any]], int] = field(compare=False)
     prefixes: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict[str, str])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -64,6 +66,12 @@ MODULES: Final[dict[str, str]] = {
     "llama": "ptir.models.llama",
     "mistral": "ptir.models.llama",
     "qwen2": "ptir.models.llama",
+    "falcon": "ptir.models.falcon",
+    "gpt_neox": "ptir.models.gpt_neox",
+    "opt": "ptir.models.opt",
+    "phi": "ptir.models.phi",
+    "stablelm": "ptir.models.stablelm",
+    "starcoder2": "ptir.models.starcoder2",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 

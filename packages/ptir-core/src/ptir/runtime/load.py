@@ -187,17 +187,19 @@ def _configured_overrides(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def unprefixed(source: ParamSource, architecture: ModelDefinition) -> ParamSource:
-    """``source`` with an optional prefix (``transformer.``) taken off its names."""
-    for prefix in architecture.prefixes:
-        if any(name.startswith(prefix) for name in source.names()):
-            return _renamed(source, prefix)
-    return source
+    """``source`` with an optional prefix (``transformer.``) taken off its names, and renamed."""
+    names, prefixes = source.names(), architecture.prefixes
+    found = [prefix for prefix in prefixes if any(name.startswith(prefix) for name in names)]
+    if not found and not any(name in architecture.renamed for name in names):
+        return source
+    return _renamed(source, found[0] if found else "", architecture.renamed)
 
 
-def _renamed(source: ParamSource, prefix: str) -> ParamSource:
+def _renamed(source: ParamSource, prefix: str, renamed: Mapping[str, str]) -> ParamSource:
     mapping: dict[str, str] = {}
     for stored in source.names():
         name = stored.removeprefix(prefix)
+        name = renamed.get(name, name)
         if name in mapping:
             raise CheckpointError(
                 f"tensors {mapping[name]!r} and {stored!r} are both {name!r}; keep one of them"
