@@ -16,7 +16,6 @@ from ptir.errors import CheckpointError, short
 from ptir.models.fields import flag, real, whole, whole_or_none
 from ptir.models.llama import CachePositions
 from ptir.models.rotation import frequencies
-from ptir.models.table import Cache
 from ptir.nn import (
     Embedding,
     LayerNorm,
@@ -26,9 +25,7 @@ from ptir.nn import (
     fused_linear,
     last_rows,
 )
-from ptir.types import TensorType, spec
-
-Pair = tuple[Tensor, Tensor]
+from ptir.nn.state import KeysValues, LayerTensors, State
 
 
 def _relu(x: Tensor) -> Tensor:
@@ -169,8 +166,8 @@ class Heads:
     layout: str = "half"
 
     def attended(
-        self, q: Tensor, k: Tensor, v: Tensor, cache: Pair, at: CachePositions
-    ) -> tuple[Tensor, Pair]:
+        self, q: Tensor, k: Tensor, v: Tensor, cache: LayerTensors, at: CachePositions
+    ) -> tuple[Tensor, LayerTensors]:
         """What q f32[B,H,T,D] attends to, as f32[B,T,H*D], and the cache with k and v."""
         batch, _, length, _ = q.shape
         if self.frequencies:
@@ -209,7 +206,9 @@ class FusedAttention(Module):
         self.query_key_value = Linear(sizes.hidden_size, outputs, bias=heads.bias)
         self.dense = Linear(sizes.hidden_size, sizes.hidden_size, bias=heads.output_bias)
 
-    def __call__(self, x: Tensor, cache: Pair, at: CachePositions) -> tuple[Tensor, Pair]:
+    def __call__(
+        self, x: Tensor, cache: LayerTensors, at: CachePositions
+    ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         sizes, (batch, length, _) = self.heads.sizes, x.shape
         each = sizes.num_attention_heads // sizes.groups
@@ -242,7 +241,9 @@ class SplitAttention(Module):
         """Queries and keys f32[B,H,T,D] before they are rotated; as they are, in most families."""
         return q, k
 
-    def __call__(self, x: Tensor, cache: Pair, at: CachePositions) -> tuple[Tensor, Pair]:
+    def __call__(
+        self, x: Tensor, cache: LayerTensors, at: CachePositions
+    ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         batch, length, _ = x.shape
         projected = fused_linear(x, (self.q_proj, self.k_proj, self.v_proj))
@@ -284,7 +285,9 @@ class ResidualBlock(Module):
         """Attention, MLP, and the norm before each."""
         raise NotImplementedError
 
-    def __call__(self, x: Tensor, cache: Pair, at: CachePositions) -> tuple[Tensor, Pair]:
+    def __call__(
+        self, x: Tensor, cache: LayerTensors, at: CachePositions
+    ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         attention, mlp, first, second = self.parts()
         normed = first(x)
@@ -329,20 +332,19 @@ class Decoder(Module):
         table = parts.embedding.weight
         return F.linear(x, table, layout="oi") if parts.head is None else parts.head(x)
 
-    def cache_types(self, batch: int, capacity: int) -> tuple[tuple[TensorType, TensorType], ...]:
-        """Key and value caches ``f32[batch, groups, capacity, head_dim]``, one pair per layer."""
+    def states(self) -> tuple[KeysValues, ...]:
+        """Keys and values of every layer."""
         sizes = self.config.sizes
-        cache = spec("f32", batch, sizes.groups, capacity, sizes.head_dim)
-        return ((cache, cache),) * sizes.num_hidden_layers
+        return (KeysValues(sizes.groups, sizes.head_dim),) * sizes.num_hidden_layers
 
     def __call__(
-        self, tokens: Tensor, cache: Cache, start: Tensor, count: Tensor, *, every: bool = False
-    ) -> tuple[Tensor, Cache]:
-        """Logits and the extended cache; see ``CausalModel``."""
+        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
+    ) -> tuple[Tensor, State]:
+        """Logits and the next state; see ``CausalModel``."""
         at = CachePositions.of(start, count, tokens.shape[1])
         x = self.embedded(tokens, at)
-        extended: list[Pair] = []
-        for block, layer_cache in zip(self.parts().blocks, cache, strict=True):
-            x, layer_cache = block(x, layer_cache, at)
-            extended.append(layer_cache)
+        extended: list[LayerTensors] = []
+        for block, cache in zip(self.parts().blocks, state, strict=True):
+            x, cache = block(x, cache, at)
+            extended.append(cache)
         return self.logits(x if every else last_rows(x, count)), tuple(extended)

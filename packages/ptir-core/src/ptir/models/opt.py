@@ -16,7 +16,6 @@ from ptir.models.decoder import (
     Config,
     Decoder,
     Heads,
-    Pair,
     Parts,
     Sizes,
     SplitAttention,
@@ -28,6 +27,7 @@ from ptir.models.fields import flag, whole, whole_or_none
 from ptir.models.llama import CachePositions
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import Embedding, LayerNorm, Linear, Module
+from ptir.nn.state import LayerTensors
 
 OFFSET: Final = 2
 """Rows of the table of positions before that of the first one."""
@@ -75,7 +75,9 @@ class Block(Module):
         self.final_layer_norm = LayerNorm(size, epsilon=config.epsilon)
         self.activation, self.before = config.activation, config.before
 
-    def __call__(self, x: Tensor, cache: Pair, at: CachePositions) -> tuple[Tensor, Pair]:
+    def __call__(
+        self, x: Tensor, cache: LayerTensors, at: CachePositions
+    ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         normed = self.self_attn_layer_norm(x) if self.before else x
         attended, cache = self.self_attn(normed, cache, at)
