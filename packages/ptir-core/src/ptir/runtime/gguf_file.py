@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, eos_token_ids
 from ptir.checkpoint.config import FULL, normalize_config
 from ptir.checkpoint.gguf import GgufTensor, Outgoing, write_gguf
+from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, FACTORS, OUTPUT, Layout
 from ptir.checkpoint.gguf.described import LAYERS, architecture_metadata, layout_for
 from ptir.checkpoint.gguf.fields import Keys
-from ptir.checkpoint.gguf.layouts import EMBEDDING, FACTORS, OUTPUT, Layout
 from ptir.checkpoint.gguf.mixtures import Mixture
 from ptir.checkpoint.gguf.opening import CHAT_TEMPLATE
 from ptir.checkpoint.gguf.source import BLOCKS, Part
