@@ -27,6 +27,11 @@ from ptir.nn import (
 )
 from ptir.nn.state import KeysValues, LayerTensors, State
 
+Step = Callable[[Tensor, LayerTensors, CachePositions], tuple[Tensor, LayerTensors]]
+"""Attention or a block: f32[B,T,D] and a layer's cache to f32[B,T,D] and the extended cache."""
+BlockParts = tuple[Step, Callable[[Tensor], Tensor], LayerNorm, LayerNorm | None]
+"""Attention, MLP, and the norm before each; without a second one the MLP reads the first's."""
+
 
 def _relu(x: Tensor) -> Tensor:
     return F.maximum(x, 0.0)
@@ -281,7 +286,7 @@ class ResidualBlock(Module):
 
     parallel: bool
 
-    def parts(self) -> tuple[Module, Module, LayerNorm, LayerNorm | None]:
+    def parts(self) -> BlockParts:
         """Attention, MLP, and the norm before each."""
         raise NotImplementedError
 
@@ -303,7 +308,7 @@ class Parts(NamedTuple):
     """What a decoder is made of; it may have no last norm, and the embedding for a head."""
 
     embedding: Embedding
-    blocks: Sequence[Module]
+    blocks: Sequence[Step]
     norm: LayerNorm | None
     head: Linear | None
 

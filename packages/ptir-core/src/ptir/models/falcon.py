@@ -13,6 +13,7 @@ from typing import Any, Final
 from ptir.errors import CheckpointError
 from ptir.models.decoder import (
     MLP,
+    BlockParts,
     Config,
     Decoder,
     FusedAttention,
@@ -27,14 +28,14 @@ from ptir.models.decoder import (
 from ptir.models.fields import flag, real, whole, whole_or_none
 from ptir.models.rotation import frequencies
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import Embedding, LayerNorm, Linear, Module
+from ptir.nn import Embedding, LayerNorm, Linear
 
 
 @dataclass(frozen=True)
 class FalconConfig(Config):
-    """What every family has, and the names of the norms before attention and before the MLP."""
+    """What every family has, and how many norms a parallel block has."""
 
-    norms: tuple[str, ...] = ()
+    num_ln_in_parallel_attn: int = 1
 
 
 def read(config: Mapping[str, Any]) -> FalconConfig:
@@ -55,12 +56,12 @@ def read(config: Mapping[str, Any]) -> FalconConfig:
         epsilon=real(config, "layer_norm_epsilon"),
         activation=activation(config, "activation"),
         parallel=parallel,
-        norms=_norms(config, newer, parallel),
+        num_ln_in_parallel_attn=_norms(config, newer, parallel),
     )
 
 
-def _norms(config: Mapping[str, Any], newer: bool, parallel: bool) -> tuple[str, ...]:
-    """The norms of a block: attention's, and the MLP's where it has its own."""
+def _norms(config: Mapping[str, Any], newer: bool, parallel: bool) -> int:
+    """The norms of a parallel block: attention's, and the MLP's where it has its own."""
     count = whole_or_none(config, "num_ln_in_parallel_attn") or (2 if newer else 1)
     if (newer and not parallel) or count > (2 if newer else 1):
         raise CheckpointError(
@@ -68,23 +69,30 @@ def _norms(config: Mapping[str, Any], newer: bool, parallel: bool) -> tuple[str,
             f" and new_decoder_architecture {str(newer).lower()} is not implemented; one norm is,"
             " two in the new architecture, whose attention is parallel: choose another checkpoint"
         )
-    if not parallel:
-        return "input_layernorm", "post_attention_layernorm"
-    return ("ln_attn", "ln_mlp") if count == 2 else ("input_layernorm",)
+    return count
+
+
+NORMS: Final = {
+    (True, 1): ("input_layernorm",),
+    (True, 2): ("ln_attn", "ln_mlp"),
+    (False, 1): ("input_layernorm", "post_attention_layernorm"),
+}
+"""What norms are called, by whether a block is parallel and how many it has then."""
 
 
 class Block(ResidualBlock):
     """Attention and MLP behind one norm or two."""
 
     def __init__(self, config: FalconConfig) -> None:
-        names = ("dense_h_to_4h", "dense_4h_to_h")
-        for name in config.norms:
+        self.norms = NORMS[config.parallel, config.num_ln_in_parallel_attn]
+        for name in self.norms:
             setattr(self, name, LayerNorm(config.sizes.hidden_size, epsilon=config.epsilon))
         self.self_attention = FusedAttention(config.heads)
+        names = ("dense_h_to_4h", "dense_4h_to_h")
         self.mlp = MLP(config, names=names, bias=config.heads.bias)
-        self.norms, self.parallel = config.norms, config.parallel
+        self.parallel = config.parallel
 
-    def parts(self) -> tuple[Module, Module, LayerNorm, LayerNorm | None]:
+    def parts(self) -> BlockParts:
         """Attention, MLP, and the norm before each."""
         first, *second = (getattr(self, name) for name in self.norms)
         return self.self_attention, self.mlp, first, second[0] if second else None

@@ -73,6 +73,7 @@ FIELDS: Final[Mapping[str, Whole | Real]] = {
     "num_kv_heads": _HEADS,
     "num_ln_in_parallel_attn": Whole(2),
     "head_dim": _HEADS,
+    "rotary_dim": _HEADS,
     "eos_token_id": Whole((1 << 31) - 1, low=0),
     "layer_norm_epsilon": _EPSILON,
     "layer_norm_eps": _EPSILON,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ptir.models.decoder import (
     MLP,
+    BlockParts,
     Config,
     Decoder,
     FusedAttention,
@@ -24,7 +25,7 @@ from ptir.models.decoder import (
 )
 from ptir.models.fields import flag, real
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import Embedding, LayerNorm, Linear, Module
+from ptir.nn import Embedding, LayerNorm, Linear
 
 
 def read(config: Mapping[str, Any]) -> Config:
@@ -53,7 +54,7 @@ class Block(ResidualBlock):
         self.mlp = MLP(config, names=names, bias=True)
         self.parallel = config.parallel
 
-    def parts(self) -> tuple[Module, Module, LayerNorm, LayerNorm | None]:
+    def parts(self) -> BlockParts:
         """Attention, MLP, and the norm before each."""
         return self.attention, self.mlp, self.input_layernorm, self.post_attention_layernorm
 

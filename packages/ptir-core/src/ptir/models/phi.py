@@ -13,6 +13,7 @@ from typing import Any, Final
 from ptir.capture.tensor import Tensor
 from ptir.models.decoder import (
     MLP,
+    BlockParts,
     Config,
     Decoder,
     Heads,
@@ -26,7 +27,7 @@ from ptir.models.decoder import (
 )
 from ptir.models.fields import flag, real, whole_or_none
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import Embedding, LayerNorm, Linear, Module
+from ptir.nn import Embedding, LayerNorm, Linear
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Block(ResidualBlock):
         self.mlp = MLP(config, names=("fc1", "fc2"), bias=True)
         self.parallel = config.parallel
 
-    def parts(self) -> tuple[Module, Module, LayerNorm, LayerNorm | None]:
+    def parts(self) -> BlockParts:
         """Attention, MLP, and the norm before both."""
         return self.self_attn, self.mlp, self.input_layernorm, None
 

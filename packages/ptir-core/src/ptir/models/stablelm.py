@@ -13,6 +13,7 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.models.decoder import (
     ACTIVATIONS,
+    BlockParts,
     Config,
     Decoder,
     Heads,
@@ -112,7 +113,7 @@ class Block(ResidualBlock):
         self.mlp = MLP(config)
         self.parallel = config.parallel
 
-    def parts(self) -> tuple[Module, Module, LayerNorm, LayerNorm | None]:
+    def parts(self) -> BlockParts:
         """Attention, MLP, and the norm before each."""
         return self.self_attn, self.mlp, self.input_layernorm, self.post_attention_layernorm
 

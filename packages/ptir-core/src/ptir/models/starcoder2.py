@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ptir.models.decoder import (
     MLP,
+    BlockParts,
     Config,
     Decoder,
     Heads,
@@ -23,7 +24,7 @@ from ptir.models.decoder import (
 from ptir.models.fields import flag, real, whole_or_none
 from ptir.models.rotation import frequencies
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import Embedding, LayerNorm, Linear, Module
+from ptir.nn import Embedding, LayerNorm, Linear
 
 
 def read(config: Mapping[str, Any]) -> Config:
@@ -52,7 +53,7 @@ class Block(ResidualBlock):
         self.mlp = MLP(config, names=("c_fc", "c_proj"), bias=bias)
         self.parallel = config.parallel
 
-    def parts(self) -> tuple[Module, Module, LayerNorm, LayerNorm | None]:
+    def parts(self) -> BlockParts:
         """Attention, MLP, and the norm before each."""
         return self.self_attn, self.mlp, self.input_layernorm, self.post_attention_layernorm
 

@@ -48,13 +48,13 @@ class ModelDefinition:
     build: Callable[[Mapping[str, Any]], Any] = field(compare=False)
     context: Callable[[Mapping[str, Any]], int] = field(compare=False)
     prefixes: tuple[str, ...] = ()
-    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict[str, str])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Any])
     tokenizer: str = ""
     layers: tuple[str, str] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 MODELS: Final[dict[str, ModelDefinition]] = {}

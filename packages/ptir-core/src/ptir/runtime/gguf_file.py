@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -40,7 +40,16 @@ FILE_TYPES: Final[Mapping[str, int]] = {"F32": 0, "F16": 1, "BF16": 32}
 """``general.file_type`` by the type of most weights."""
 QUANTIZATION_VERSION: Final = 2
 """``general.quantization_version``: of the layouts of ggml's blocks."""
-DERIVED: Final = {"n_inner": "inner", "layer_norm_epsilon": "epsilon", "rms_norm_eps": "epsilon"}
+DERIVED: Final = {
+    "n_inner": "inner",
+    **dict.fromkeys(
+        ("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "rms_norm_eps"), "epsilon"
+    ),
+    "ffn_hidden_size": "intermediate_size",
+    "num_key_value_heads": "groups",
+    "num_kv_heads": "groups",
+    "use_parallel_residual": "parallel",
+}
 """Fields of a configuration, and what models call them when they are complete."""
 NO_VOCABULARY: Final = "no_vocab"
 """The tokenizer of a file that has none; llama.cpp opens no file that leaves it out."""
@@ -147,13 +156,22 @@ def _reported(tensors: Sequence[Outgoing], progress: Progress) -> list[Outgoing]
 
 
 def _rotates(read: Described) -> bool:
-    return hasattr(read.module.config, "frequencies")
+    return bool(_facts(read.module.config).get("frequencies"))
+
+
+def _facts(config: Any) -> dict[str, Any]:
+    """The fields of a model's configuration, those of the records within it among them."""
+    found: dict[str, Any] = {}
+    for field, value in vars(config).items():
+        found |= _facts(value) if is_dataclass(value) else {field: value}
+    return found
 
 
 def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:
     """The configuration with what it leaves to the architecture."""
-    known = asdict(read.module.config)
+    known = _facts(read.module.config)
     derived = {field: known[ours] for field, ours in DERIVED.items() if ours in known}
+    derived["rotary_dim"] = 2 * len(known.get("frequencies", ()))
     return {**checkpoint.config, **known, **derived}
 
 
@@ -199,7 +217,7 @@ def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoi
 
     if rope is None or rope.get("rope_type", "default") in ("default", "linear"):
         return
-    found = read.module.config.frequencies
+    found = _facts(read.module.config)["frequencies"]
     size = 2 * len(found)
     plain = [float(rope["rope_theta"]) ** (-2 * pair / size) for pair in range(len(found))]
     divisors = np.array([one / other for one, other in zip(plain, found, strict=True)], np.float32)
@@ -268,12 +286,12 @@ def _check(
     if FACTORS in as_stored:
         config["rope_parameters"] = {**config["rope_parameters"], "rope_type": "default"}
     architecture = definition(layout.model_type)
-    again = asdict(
+    again = _facts(
         architecture.build(
             {**architecture.defaults, "model_type": layout.model_type, **config}
         ).config
     )
-    for field, wanted in asdict(read.module.config).items():
+    for field, wanted in _facts(read.module.config).items():
         if field == "frequencies" and FACTORS in as_stored:
             continue
         if not _alike(again[field], wanted):

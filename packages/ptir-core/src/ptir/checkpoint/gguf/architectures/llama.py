@@ -54,7 +54,7 @@ def _llama(keys: Keys, tensors: Tensors) -> Config:
         KV_HEADS.field: keys.at(KV_HEADS, heads),
         HEAD.field: head,
         "hidden_act": "silu",
-        "rope_parameters": _rope(keys),
+        "rope_parameters": rotation(keys),
         "tie_word_embeddings": OUTPUT not in tensors,
     }
     if keys.prefix == "llama":  # others have the key and do not use it
@@ -68,7 +68,7 @@ def _llama(keys: Keys, tensors: Tensors) -> Config:
 NO_EXPERTS: Final = "a mixture of experts, which is not implemented: choose a dense model"
 
 
-def _rope(keys: Keys) -> Config:
+def rotation(keys: Keys) -> Config:
     """Frequencies, and by what they are scaled."""
     theta = float(keys.at(THETA, 10000.0))
     factor = keys.optional(*FACTOR)
