@@ -70,7 +70,7 @@ def test_presets_have_the_published_sizes(name: str, parameters: int) -> None:
         (
             "gpt_neox",
             {"hidden_act": "mish"},
-            "gpt_neox: hidden_act 'mish' is not implemented; g",
+            "gpt_neox: hidden_act 'mish' is not implemented; silu",
         ),
         (
             "gpt_neox",
@@ -114,8 +114,8 @@ def test_configuration_that_cannot_be_run_is_a_checkpoint_error(
     [
         (2, "partial_rotary_factor 2 in config.json must be a number > 0 and <= 1"),
         ("all", "partial_rotary_factor 'all' in config.json must be a number"),
-        (0.1, "partial_rotary_factor 0.1 rotates 0 of a head's 8 dimensions; at least one pair"),
-        (0.4, "head_dim 3 must be even"),
+        (0.1, "partial_rotary_factor 0.1 rotates 0 of 8 dimensions; an even number >= 2 is needed"),
+        (0.4, "partial_rotary_factor 0.4 rotates 3 of 8 dimensions; an even number >= 2"),
     ],
 )
 def test_a_part_of_a_head_that_cannot_rotate_is_named(partial: Any, words: str) -> None:

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
-from ptir.models.fields import flag, real, whole, whole_or_none
+from ptir.models.fields import flag, whole, whole_or_none
+from ptir.models.llama import ACTIVATIONS as GATED
 from ptir.models.llama import CachePositions
 from ptir.models.rotation import frequencies
 from ptir.nn import (
@@ -37,17 +38,10 @@ def _relu(x: Tensor) -> Tensor:
     return F.maximum(x, 0.0)
 
 
-def _gelu_by_tanh(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")
-
-
 ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
-    "gelu": F.gelu,
-    "gelu_fast": _gelu_by_tanh,
-    "gelu_new": _gelu_by_tanh,
-    "gelu_pytorch_tanh": _gelu_by_tanh,
+    **GATED,
+    "gelu_fast": GATED["gelu_new"],
     "relu": _relu,
-    "silu": F.silu,
 }
 """By the name that a configuration gives it."""
 
@@ -80,26 +74,17 @@ def context(read: Callable[[Mapping[str, Any]], Config]) -> Callable[[Mapping[st
 def rotated(config: Mapping[str, Any], head: int) -> tuple[float, ...]:
     """The angle per position of each pair of a head of ``head`` that rotates.
 
-    These are those of its first ``partial_rotary_factor``. Raises ``CheckpointError``.
+    How much of a head does is what the family means where ``rope_parameters`` say nothing of it.
+    Raises ``CheckpointError``.
     """
-    model, key = str(config.get("model_type")), "partial_rotary_factor"
+    key = "partial_rotary_factor"
+    meant = {key: config[key]} if key in config else {}
     given: Mapping[str, Any] = config.get("rope_parameters", {"rope_theta": 10000.0})
     nested = any(isinstance(one, Mapping) for one in given.values())
-    entries = given if nested else {"full_attention": given}
-    rest = {kind: {n: v for n, v in one.items() if n != key} for kind, one in entries.items()}
-    factors = [one.get(key, config.get(key, 1.0)) for one in entries.values()]
-    if any(factor != factors[0] for factor in factors):
-        raise CheckpointError(
-            f"{model}: {key} differs between {', '.join(given)}; this is implemented for one kind"
-            " of layer only: choose another checkpoint"
-        )
-    size = int(head * real({key: factors[0]}, key, where=model))
-    if size < 2:
-        raise CheckpointError(
-            f"{model}: {key} {factors[0]:g} rotates {size} of a head's {head} dimensions; at least"
-            " one pair must: check config.json"
-        )
-    return frequencies({"rope_parameters": rest}, model, size)
+    entries = {kind: one for kind, one in given.items() if isinstance(one, Mapping)}
+    by_type = {kind: {**meant, **one} for kind, one in entries.items()}
+    rope = by_type if nested else {**meant, **given}
+    return frequencies({**config, "rope_parameters": rope}, str(config.get("model_type")), head)
 
 
 def refuse(config: Mapping[str, Any], key: str, wanted: bool) -> None:
@@ -195,6 +180,11 @@ class Config:
     epsilon: float
     activation: str
     parallel: bool = False
+
+    @property
+    def frequencies(self) -> tuple[float, ...]:
+        """Those of the heads."""
+        return self.heads.frequencies
 
 
 class FusedAttention(Module):

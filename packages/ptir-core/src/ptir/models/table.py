@@ -40,6 +40,8 @@ class ModelDefinition:
     absent. ``defaults`` holds what a config.json means when it leaves a key out. ``presets`` are
     configurations for ``random:NAME``; they use the package's ``tokenizer`` (``gpt2``, or none),
     which is cut to a smaller vocabulary.
+    ``prepare`` turns what a config.json says into one that others can read, before it is brought
+    into normal form; what is prepared it leaves as it is.
     ``layers`` is the config's key for their number and what their tensors' names begin with
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
     """
@@ -48,22 +50,34 @@ class ModelDefinition:
     build: Callable[[Mapping[str, Any]], Any] = field(compare=False)
     context: Callable[[Mapping[str, Any]], int] = field(compare=False)
     prefixes: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict[str, str])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Any])
     tokenizer: str = ""
     layers: tuple[str, str] | None = None
-    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(default=dict, compare=False)
 
 
 MODELS: Final[dict[str, ModelDefinition]] = {}
 
 MODULES: Final[dict[str, str]] = {
     "gpt2": "ptir.models.gpt2",
-    "llama": "ptir.models.llama",
-    "mistral": "ptir.models.llama",
-    "qwen2": "ptir.models.llama",
+    "llama": "ptir.models.llama_kin",
+    "mistral": "ptir.models.llama_kin",
+    "qwen2": "ptir.models.llama_kin",
+    "qwen3": "ptir.models.llama_kin",
+    "smollm3": "ptir.models.llama_kin",
+    "granite": "ptir.models.llama_kin",
+    "olmo2": "ptir.models.llama_kin",
+    "ministral3": "ptir.models.ministral",
+    "mistral3": "ptir.models.ministral",
+    "phi3": "ptir.models.phi3",
+    "gemma": "ptir.models.gemma",
+    "gemma2": "ptir.models.gemma",
+    "gemma3": "ptir.models.gemma",
+    "gemma3_text": "ptir.models.gemma",
     "falcon": "ptir.models.falcon",
     "gpt_neox": "ptir.models.gpt_neox",
     "opt": "ptir.models.opt",

@@ -25,7 +25,7 @@ from ptir.checkpoint.save import converted
 from ptir.errors import CheckpointError, UsageError
 from ptir.models import definition
 from ptir.params.source import Array, BlockSource, ParamSource, stored_formats
-from ptir.runtime.load import Described, described
+from ptir.runtime.load import Described, described, prepared
 from ptir.runtime.quantize import quantized_rows
 from ptir.text import Tokenizer
 from ptir.types import BF16, F16, F32, DType, TensorType
@@ -76,6 +76,7 @@ def save_gguf(
     path = Path(path)
     if path.is_dir() or (path.exists() and not overwrite):
         raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
+    checkpoint = prepared(checkpoint)
     read = described(checkpoint)
     if mixture is not None:
         refuse_quantized(checkpoint.path, read.source)
@@ -156,7 +157,7 @@ def _reported(tensors: Sequence[Outgoing], progress: Progress) -> list[Outgoing]
 
 
 def _rotates(read: Described) -> bool:
-    return bool(_facts(read.module.config).get("frequencies"))
+    return bool(getattr(read.module.config, "frequencies", ()))
 
 
 def _facts(config: Any) -> dict[str, Any]:
@@ -217,7 +218,7 @@ def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoi
 
     if rope is None or rope.get("rope_type", "default") in ("default", "linear"):
         return
-    found = _facts(read.module.config)["frequencies"]
+    found = read.module.config.frequencies
     size = 2 * len(found)
     plain = [float(rope["rope_theta"]) ** (-2 * pair / size) for pair in range(len(found))]
     divisors = np.array([one / other for one, other in zip(plain, found, strict=True)], np.float32)

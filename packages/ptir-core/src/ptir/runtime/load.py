@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def load_model(
     """
     began = time.perf_counter()
     plugins.ensure_installed()
-    checkpoint = resolve(os.fspath(model), seed=seed)
+    checkpoint = prepared(resolve(os.fspath(model), seed=seed))
     storage_rule(dtype)  # an unknown name is an error before anything is read
     cached = cache_type(cache_dtype)
     with errors_name(checkpoint.path):
@@ -113,7 +113,8 @@ def described(checkpoint: Checkpoint) -> Described:
 def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     """The same without the vocabulary, which may be long."""
     architecture = _architecture(checkpoint)
-    config = {**architecture.defaults, **normalize_config(checkpoint.config)}
+    config = architecture.prepare(checkpoint.config)
+    config = {**architecture.defaults, **normalize_config(config)}
     source = unprefixed(checkpoint.source, architecture)
     check_layers(architecture, config, source)
     tied = ties_embeddings(config, source.names())
@@ -142,6 +143,16 @@ def _multiplied(read: Described, types: TypeRule) -> str:
         )
     weights = read.module.weights()
     return "+".join(sorted({types(read.source.type(name)).dtype.name for name in weights}))
+
+
+def prepared(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with a configuration that says at its top what the model is.
+
+    Raises ``CheckpointError``.
+    """
+    with errors_name(checkpoint.path):
+        architecture = _architecture(checkpoint)
+        return replace(checkpoint, config=dict(architecture.prepare(checkpoint.config)))
 
 
 @contextmanager
