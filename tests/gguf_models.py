@@ -21,7 +21,15 @@ from ptir.weights.record import Numbers, SmallFloat
 Array = np.ndarray[Any, Any]
 TURNED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 SUFFIXES = (".weight", ".bias")
-ARCHITECTURES = {"ministral3": "mistral3", "gemma3_text": "gemma3"}
+PREFIXES = ("transformer.", "model.", "gpt_neox.")
+LAYER_NORMS = ("gptneox", "falcon", "stablelm", "starcoder2", "phi2")
+EPSILONS = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+ARCHITECTURES = {
+    "ministral3": "mistral3",
+    "gemma3_text": "gemma3",
+    "gpt_neox": "gptneox",
+    "phi": "phi2",
+}
 """Where they are not called as the family is."""
 PAIRED = ("llama", "smollm3", "granite", "mistral3")
 """Whose queries and keys are stored pair by pair."""
@@ -93,7 +101,7 @@ def write(
     bare: bool = False,
     vocabulary: Callable[[gguf.GGUFWriter], None] = lambda writer: None,
 ) -> Written:
-    """``checkpoint`` (GPT-2 or like llama) as a file at ``path``, matrices as ``kinds`` says.
+    """``checkpoint`` as a file at ``path``, matrices as ``kinds`` says.
 
     Types that ``gguf`` cannot quantize to get random blocks. ``keys`` replace those of the
     architecture (None leaves one out), ``extra`` tensors are added. ``parts`` splits the file into
@@ -111,11 +119,14 @@ def write(
     rng = np.random.default_rng(seed)
     written = Written(path)
     for stored in checkpoint.source.names():
-        name = stored.removeprefix("transformer.").removeprefix("model.")
+        name = stored
+        for prefix in PREFIXES:
+            name = name.removeprefix(prefix)
         array = np.asarray(checkpoint.source.read(stored), np.float32)
         plus = architecture in SHIFTED and "norm" in name
         called = names.get_name(_long(architecture, name), try_suffixes=SUFFIXES)
         assert called is not None, name
+        turned = architecture == "gpt2" and name.endswith(TURNED)
         kind = Kind.F32 if array.ndim == 1 else kinds(called)
         order = _order(architecture, name, array, config)
         raw, held = _stored(
@@ -124,7 +135,7 @@ def write(
                 if plus
                 else array[order]
                 if order is not None
-                else (array.T if name.endswith(TURNED) else array)
+                else (array.T if turned else array)
             ),
             kind,
             rng,
@@ -133,7 +144,7 @@ def write(
         held = held - 1 if plus else held
         if order is not None:
             held = held[np.argsort(order)]
-        written.weights[name] = np.ascontiguousarray(held.T if name.endswith(TURNED) else held)
+        written.weights[name] = np.ascontiguousarray(held.T if turned else held)
     for name, array in (extra or {}).items():
         writer.add_tensor(name, array)
     writer.write_header_to_file()
@@ -144,6 +155,8 @@ def write(
 
 
 def _keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    if architecture in LAYER_NORMS:
+        return _layer_norm_keys(architecture, config)
     if architecture == "gpt2":
         return {
             "context_length": config["n_positions"],
@@ -168,6 +181,30 @@ def _keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _layer_norm_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    heads, size = config["num_attention_heads"], config["hidden_size"]
+    groups = config.get("num_key_value_heads") or config.get("num_kv_heads")
+    epsilon = next(config[key] for key in EPSILONS if key in config)
+    found = {
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": size,
+        "feed_forward_length": config.get("intermediate_size") or config["ffn_hidden_size"],
+        "block_count": config["num_hidden_layers"],
+        "attention.head_count": heads,
+        "attention.layer_norm_epsilon": float(epsilon),
+        "rope.freq_base": float(config["rope_parameters"]["rope_theta"]),
+        "vocab_size": config["vocab_size"],
+    }
+    if architecture in ("gptneox", "stablelm"):
+        found["use_parallel_residual"] = config["use_parallel_residual"]
+    if architecture != "gptneox":
+        found["attention.head_count_kv"] = groups or (1 if architecture == "falcon" else heads)
+    partial = config["rope_parameters"].get("partial_rotary_factor")
+    if partial:
+        found["rope.dimension_count"] = int(partial * (size // heads))
+    return found
+
+
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
     match value:
         case bool():
@@ -188,13 +225,20 @@ def _architecture(name: str) -> gguf.MODEL_ARCH:
 
 def _long(architecture: str, name: str) -> str:
     """The name as Hugging Face's checkpoints have it."""
-    if architecture == "gpt2":
-        return f"transformer.{name}" if not name.startswith("lm_head") else name
-    return name if name.startswith("lm_head") else f"model.{name}"
+    prefix = {"gpt2": "transformer.", "falcon": "transformer.", "gptneox": "gpt_neox."}
+    return name if name.startswith("lm_head") else f"{prefix.get(architecture, 'model.')}{name}"
 
 
 def _order(architecture: str, name: str, array: Array, config: Mapping[str, Any]) -> Array | None:
-    """Where the converter takes each row of a llama's queries and keys from."""
+    """Where the converter takes each row from: of a llama's queries and keys, of fused tensors."""
+    if "query_key_value" in name:
+        heads = config["num_attention_heads"]
+        groups = heads
+        if architecture == "falcon":
+            groups = config["num_kv_heads"] if config["new_decoder_architecture"] else 1
+        parted = np.arange(len(array)).reshape(groups, heads // groups + 2, -1)
+        thirds = (parted[:, :-2], parted[:, -2], parted[:, -1])
+        return np.concatenate([third.reshape(-1) for third in thirds])
     heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
     key = heads.get(name.split(".")[-2])
     if architecture not in PAIRED or key is None:

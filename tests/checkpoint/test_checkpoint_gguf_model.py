@@ -53,8 +53,10 @@ def test_names_of_tensors_are_those_of_the_witness(architecture: str) -> None:
     }
     layout = LAYOUTS[architecture]
     ours = set(layout.outside) | {f"blk.{{bid}}.{name}" for name in layout.inside}
-    ours |= {f"blk.{{bid}}.{name}" for name in layout.ignored}
+    others = (layout.ignored, layout.fused, layout.stacked, layout.two_norms)
+    ours |= {f"blk.{{bid}}.{name}" for names in others for name in names}
     ours |= {name.removesuffix(".weight") for name in NUMBERS}
+    ours |= {"blk.{bid}.ffn_norm"} if architecture == "phi2" else set()  # its blocks have one norm
     if architecture == "phi3":  # whose converter writes them as one
         ours |= {f"blk.{{bid}}.attn_{one}" for one in "qkv"}
     assert known - experts <= ours

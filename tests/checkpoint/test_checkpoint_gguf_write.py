@@ -133,7 +133,7 @@ def test_an_alignment_is_a_power_of_two(tmp_path: Path) -> None:
         write_gguf(tmp_path / "m.gguf", {}, [], alignment=48)
 
 
-CONFIG = {"num_attention_heads": 4, "num_key_value_heads": 2}
+CONFIG = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_kv_heads": 2}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -148,9 +148,17 @@ def test_names_of_tensors_lead_both_ways(name: str) -> None:
         assert layout.part(unknown, CONFIG) is None
 
 
-def test_rows_are_put_back_in_the_order_that_is_stored() -> None:
-    part = LAYOUTS["llama"].part("layers.0.self_attn.q_proj.weight", CONFIG)
-    assert part is not None and part.heads == 4
-    stored = np.arange(32)
-    assert stored[part.rows(32)].tolist() != stored.tolist()
-    assert stored[part.rows(32)][part.stored_order(32)].tolist() == stored.tolist()
+@pytest.mark.parametrize(
+    ("architecture", "name"),
+    [
+        ("llama", "layers.0.self_attn.q_proj.weight"),
+        ("gptneox", "layers.0.attention.query_key_value.weight"),
+        ("falcon", "h.0.self_attention.query_key_value.bias"),
+    ],
+)
+def test_rows_are_put_back_in_the_order_that_is_stored(architecture: str, name: str) -> None:
+    part = LAYOUTS[architecture].part(name, CONFIG)
+    assert part is not None and (part.heads == 4 or part.grouped is not None)
+    stored = np.arange(48)
+    assert stored[part.rows(48)].tolist() != stored.tolist()
+    assert stored[part.rows(48)][part.stored_order(48)].tolist() == stored.tolist()

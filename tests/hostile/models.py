@@ -15,6 +15,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from gguf_models import f32, kind_of_matrices, write
 from hostile.parts import Entry, Parts, Text, parsed
+from layer_norm_families import CONFIGS, checkpoint
 from ptir.checkpoint import Checkpoint, open_checkpoint
 from running import llama_folder, small_checkpoint
 
@@ -144,6 +145,8 @@ class Recipe:
         config = {"vocab_size": self.rows, **(self.config or {})}
         if self.family == "gpt2":
             return small_checkpoint(n_layer=1, **config)
+        if self.family in CONFIGS:
+            return checkpoint({**CONFIGS[self.family], **config, "num_hidden_layers": 1})
         sizes = {"num_hidden_layers": 1, "model_type": self.family, **config}
         return open_checkpoint(llama_folder(folder, **sizes))
 
@@ -164,6 +167,7 @@ def fused(parts: Parts) -> None:
     parts.entries = [e for e in parts.entries if e.name.raw not in stems] + [whole]
 
 
+TWO_NORMS = {"new_decoder_architecture": True}
 WIDE = {"hidden_size": 256, "intermediate_size": 256}
 PIECES = 3 + 256 + 1 + 2 * len(WORDS)
 LETTERS = 1 + 256 + 8 + 1
@@ -184,5 +188,10 @@ RECIPES: dict[str, Recipe] = {
         "qwen2", kind_of_matrices(Kind.Q8_0), lambda w: byte_level(w, "qwen2"), LETTERS
     ),
     "qwen2-spaced": Recipe("qwen2", kind_of_matrices(Kind.BF16), spaced, PIECES),
+    "gpt_neox": Recipe("gpt_neox", kind_of_matrices(Kind.Q8_0), byte_level, LETTERS),
+    "falcon": Recipe("falcon", f32, byte_level, LETTERS, {**TWO_NORMS, "num_kv_heads": 2}),
+    "stablelm": Recipe("stablelm", kind_of_matrices(Kind.Q4_0), byte_level, LETTERS),
+    "starcoder2": Recipe("starcoder2", kind_of_matrices(Kind.F16), byte_level, LETTERS),
+    "phi": Recipe("phi", kind_of_matrices(Kind.Q5_0), byte_level, LETTERS),
 }
 """By a name of ours."""

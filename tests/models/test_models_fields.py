@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 import ptir
+from layer_norm_families import CONFIGS
 from ptir.checkpoint import Checkpoint
 from ptir.checkpoint.json_text import parse_json_object
 from ptir.errors import CheckpointError
 from ptir.models import definition
+from ptir.models.decoder import SIZES as DECODER_SIZES
 from ptir.models.fields import FIELDS
 from ptir.models.gpt2 import SIZES as GPT2_SIZES
 from ptir.models.llama import SIZES as LLAMA_SIZES
@@ -64,6 +66,7 @@ WHOLE = {
     "llama": FULL_LLAMA,
     "mistral": {**FULL_LLAMA, "model_type": "mistral"},
     "qwen2": {**FULL_LLAMA, "model_type": "qwen2"},
+    **CONFIGS,
 }
 DAMAGED_TEXTS = (
     *("Infinity", "-Infinity", "NaN", "1e400", "-1e400", "1e308", "5e-324", "0.5", "12.0", "-0.0"),
@@ -86,7 +89,7 @@ def damaged(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
         value = parse_json_object(f'{{"v": {text}}}', "test")["v"]
         for key in config:
             yield {**config, key: value}
-        for key in LLAMA3 if "rope_parameters" in config else ():
+        for key in (*LLAMA3, "partial_rotary_factor") if "rope_parameters" in config else ():
             yield {**config, "rope_parameters": {**LLAMA3, key: value}}
         for key in ("rope_theta", "rope_scaling", "rope_local_base_freq", "layer_types", "dtype"):
             yield {**config, "rope_parameters": None, key: value}
@@ -115,7 +118,10 @@ SIZE_OF_CONTEXT = dict.fromkeys(WHOLE, "max_position_embeddings") | {"gpt2": "n_
 @together("family")
 @pytest.mark.parametrize(
     ("family", "key"),
-    [("gpt2", key) for key in GPT2_SIZES] + [("llama", key) for key in LLAMA_SIZES],
+    [("gpt2", key) for key in GPT2_SIZES]
+    + [("llama", key) for key in LLAMA_SIZES]
+    + [(family, key) for family in CONFIGS for key in DECODER_SIZES]
+    + [("opt", "ffn_dim"), ("phi", "intermediate_size")],
 )
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 10**12, 0, -1, 2.0, "2", True])
 def test_every_size_names_its_key_value_and_range(family: str, key: str, value: Any) -> None:
@@ -127,7 +133,7 @@ def test_every_size_names_its_key_value_and_range(family: str, key: str, value: 
 
 FLAGS = [
     (family, key)
-    for family in ("gpt2", "llama")
+    for family in ("gpt2", "llama", *CONFIGS)
     for key, value in WHOLE[family].items()
     if isinstance(value, bool)
 ]
@@ -142,7 +148,10 @@ def test_a_flag_that_is_a_text_or_a_number_is_refused(family: str, key: str) -> 
             described(replace(checkpoint, config={**WHOLE[family], key: value}))
 
 
-@pytest.mark.parametrize(("family", "key"), [("gpt2", "n_layer"), ("llama", "num_hidden_layers")])
+@pytest.mark.parametrize(
+    ("family", "key"),
+    [("gpt2", "n_layer"), *((name, "num_hidden_layers") for name in ("llama", *CONFIGS))],
+)
 def test_layers_that_nobody_stored_are_refused_before_they_are_built(
     family: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,10 +130,10 @@ def _rope_v4(config: Config) -> dict[str, dict[str, Any]]:
 
 def _rope_entry(config: Config, given: Config) -> dict[str, Any]:
     kind = _first(given, "rope_type", "type") or "default"
-    thetas = (_first(where, "rope_theta") for where in (given, config))
+    thetas = (_first(where, "rope_theta", "rotary_emb_base") for where in (given, config))
     theta = next((found for found in thetas if found is not None), _DEFAULT_THETA)
     theta = real({"model_type": config.get("model_type"), "rope_theta": theta}, "rope_theta")
-    shared = _first(config, "partial_rotary_factor")
+    shared = _first(config, "partial_rotary_factor", "rotary_pct")
     extra = {} if shared is None else {"partial_rotary_factor": shared}
     rest = {key: value for key, value in given.items() if key != "type"}
     return {**extra, **rest, "rope_type": kind, "rope_theta": theta}
@@ -150,7 +150,10 @@ def _mapping(value: Any, key: str) -> Config:
     return value
 
 
-_ROPE_SPELLINGS: Final = ("rope_parameters", "rope_theta", "rope_scaling", "rope_local_base_freq")
+_ROPE_SPELLINGS: Final = (
+    *("rope_parameters", "rope_theta", "rope_scaling", "rope_local_base_freq"),
+    *("rotary_emb_base", "rotary_pct"),
+)
 
 #: Every key with more than one spelling.
 NORMAL_FORM: Final = (

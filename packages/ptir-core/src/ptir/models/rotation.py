@@ -254,9 +254,9 @@ def _longrope(plain: tuple[float, ...], numbers: Numbers, given: Entry, where: s
     return Rotation(brief, attention, long, original)
 
 
-Maker = Callable[[tuple[float, ...], Numbers, Entry, str], Rotation]
+Scaling = Callable[[tuple[float, ...], Numbers, Entry, str], Rotation]
 
-KINDS: Final[dict[str, tuple[tuple[str, ...], Maker]]] = {
+KINDS: Final[dict[str, tuple[tuple[str, ...], Scaling]]] = {
     "default": ((), _default),
     "divided": ((), _divided),
     "linear": (("factor",), _linear),

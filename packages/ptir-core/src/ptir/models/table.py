@@ -78,6 +78,12 @@ MODULES: Final[dict[str, str]] = {
     "gemma2": "ptir.models.gemma",
     "gemma3": "ptir.models.gemma",
     "gemma3_text": "ptir.models.gemma",
+    "falcon": "ptir.models.falcon",
+    "gpt_neox": "ptir.models.gpt_neox",
+    "opt": "ptir.models.opt",
+    "phi": "ptir.models.phi",
+    "stablelm": "ptir.models.stablelm",
+    "starcoder2": "ptir.models.starcoder2",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 

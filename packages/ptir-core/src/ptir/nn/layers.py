@@ -74,16 +74,17 @@ class Embedding(Module):
 
 
 class LayerNorm(Module):
-    """Layer normalization over the last axis."""
+    """Layer normalization over the last axis; without ``bias`` nothing is added."""
 
-    def __init__(self, size: int, *, epsilon: float) -> None:
+    def __init__(self, size: int, *, epsilon: float, bias: bool = True) -> None:
         self.weight = param(size)
-        self.bias = param(size)
+        self.bias = param(size) if bias else None
         self.epsilon = epsilon
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to f32[...,size]."""
-        return F.layer_norm(x, self.weight, self.bias, epsilon=self.epsilon)
+        bias = F.full(self.weight.shape, 0.0) if self.bias is None else self.bias
+        return F.layer_norm(x, self.weight, bias, epsilon=self.epsilon)
 
 
 class RMSNorm(Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -40,7 +40,16 @@ FILE_TYPES: Final[Mapping[str, int]] = {"F32": 0, "F16": 1, "BF16": 32}
 """``general.file_type`` by the type of most weights."""
 QUANTIZATION_VERSION: Final = 2
 """``general.quantization_version``: of the layouts of ggml's blocks."""
-DERIVED: Final = {"n_inner": "inner", "layer_norm_epsilon": "epsilon", "rms_norm_eps": "epsilon"}
+DERIVED: Final = {
+    "n_inner": "inner",
+    **dict.fromkeys(
+        ("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "rms_norm_eps"), "epsilon"
+    ),
+    "ffn_hidden_size": "intermediate_size",
+    "num_key_value_heads": "groups",
+    "num_kv_heads": "groups",
+    "use_parallel_residual": "parallel",
+}
 """Fields of a configuration, and what models call them when they are complete."""
 DIVIDED: Final = ("divided", "llama3")
 """The scalings of positions that are divisors of frequencies in a file."""
@@ -150,13 +159,30 @@ def _reported(tensors: Sequence[Outgoing], progress: Progress) -> list[Outgoing]
 
 
 def _rotates(read: Described) -> bool:
-    return hasattr(read.module.config, "rotations")
+    config = read.module.config
+    return hasattr(config, "rotations") or bool(getattr(config, "frequencies", ()))
+
+
+def _facts(config: Any) -> dict[str, Any]:
+    """The fields of a model's configuration, those of the records within it among them."""
+    found: dict[str, Any] = {}
+    for field, value in vars(config).items():
+        found |= _facts(value) if is_dataclass(value) else {field: _plain(value)}
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A value without records, those in a tuple among them."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:
     """The configuration with what it leaves to the architecture."""
-    known = asdict(read.module.config)
+    known = _facts(read.module.config)
     derived = {field: known[ours] for field, ours in DERIVED.items() if ours in known}
+    derived["rotary_dim"] = 2 * len(known.get("frequencies", ()))
     return {**checkpoint.config, **known, **derived}
 
 
@@ -272,13 +298,13 @@ def _check(
     if FACTORS in as_stored:
         config["rope_parameters"] = {**config["rope_parameters"], "rope_type": "default"}
     architecture = definition(layout.model_type)
-    again = asdict(
+    again = _facts(
         architecture.build(
             {**architecture.defaults, "model_type": layout.model_type, **config}
         ).config
     )
-    for field, wanted in asdict(read.module.config).items():
-        if field == "rotations" and FACTORS in as_stored:
+    for field, wanted in _facts(read.module.config).items():
+        if field in ("rotations", "frequencies") and FACTORS in as_stored:
             continue
         if not _alike(again[field], wanted):
             raise CheckpointError(

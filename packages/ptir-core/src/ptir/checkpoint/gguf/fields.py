@@ -69,6 +69,13 @@ class Keys:
             self.refuse(key, f"{short(found)} must be a string; fetch the file again")
         return found
 
+    def flag(self, key: str, default: bool) -> bool:
+        """The truth value at a key."""
+        found = self.metadata.get(f"{self.prefix}.{key}", default)
+        if type(found) is not bool:
+            self.refuse(key, f"{short(found)} must be true or false; fetch the file again")
+        return found
+
     def require(self, holds: bool, key: str, rule: str) -> None:
         """Refuse the value of a key unless the rule holds."""
         if not holds:

@@ -30,7 +30,9 @@ class Part:
 
     ``first`` and ``count`` cut rows out of a fused tensor; ``heads`` undoes the order in which
     converters store the rows of rotated queries and keys (pairs side by side, where models want
-    the halves of a head); ``turned`` gives [inputs, outputs] where [outputs, inputs] is stored.
+    the halves of a head); ``grouped``, the heads of queries and those of keys, puts rows that are
+    stored as all queries, all keys and all values beside each other group by group; ``turned``
+    gives [inputs, outputs] where [outputs, inputs] is stored; ``flat`` is one row as a vector.
     ``plus`` was added to the numbers that are stored.
     """
 
@@ -40,12 +42,20 @@ class Part:
     heads: int = 0
     turned: bool = False
     plus: float = 0.0
+    grouped: tuple[int, int] | None = None
+    flat: bool = False
 
     def rows(self, stored: int) -> Array | slice:
         """Which of the stored rows, in the order of the parameter's."""
         import numpy as np
 
         end = stored if self.count is None else self.first + self.count
+        if self.grouped:
+            queries, groups = self.grouped
+            places = np.arange(stored).reshape(queries + 2 * groups, -1)
+            parts = np.split(places, (queries, queries + groups))
+            by_group = [part.reshape(groups, -1, places.shape[1]) for part in parts]
+            return np.concatenate(by_group, axis=1).reshape(-1)
         if not self.heads:
             return slice(self.first, end)
         numbers = np.arange(self.first, end).reshape(self.heads, -1, 2)
@@ -86,6 +96,8 @@ class GgufSource:
             shape = (part.count, *shape[1:])
         if part.turned:
             shape = shape[::-1]
+        if part.flat:
+            shape = shape[1:]
         return TensorType(F32 if part.plus else tensor.type.dtype or F32, shape)
 
     def read(self, name: str) -> Array:
@@ -158,8 +170,11 @@ class GgufSource:
         if excess := TensorType(kind.dtype or F32, tensor.shape).excess:
             raise CheckpointError(f"{where}: {tensor} {excess}")
         rows = lines if part.count is None else part.count
-        if part.first + rows > lines or (part.heads and rows % (2 * part.heads)):
-            also = f" of {part.heads} heads, two to a pair" if part.heads else ""
+        each = sum(part.grouped) + part.grouped[1] if part.grouped else 2 * part.heads
+        if part.first + rows > lines or (each and rows % each):
+            heads = part.grouped[0] if part.grouped else part.heads
+            also = f" of {heads} heads, two to a pair" if part.heads else ""
+            also = f" of {heads} heads, their keys and values" if part.grouped else also
             raise CheckpointError(
                 f"{where}: {tensor} has {lines} rows; {rows} from {part.first} on{also} are"
                 " needed: fetch the model again"

@@ -53,8 +53,12 @@ class Layout:
     ``.bias``; ``layer`` is what the family's names of layers begin with. ``rotated`` names tensors
     whose rows are in the order of interleaved pairs, by the key that counts their heads. ``turned``
     are stored as [outputs, inputs] and wanted the other way around. ``fused`` are cut into rows.
+    ``grouped`` are put together group by group, by the keys that count heads of queries and of
+    keys. ``stacked`` have a row for each of the heads that a key counts, and each is a vector here.
+    ``two_norms`` are the names inside a layer whose attention and MLP have a norm each.
     ``ignored`` stand there and mean nothing. ``norm_plus`` is what was added to the weights of
-    norms. ``config(keys, tensors)`` gives the configuration, of which ``numbers`` are keys.
+    norms. ``config(keys, tensors)`` gives the configuration, of
+    which ``numbers`` are keys.
     """
 
     model_type: str
@@ -65,21 +69,28 @@ class Layout:
     rotated: Mapping[str, str] = field(default_factory=dict[str, str])
     turned: frozenset[str] = frozenset()
     fused: Mapping[str, tuple[Rows, ...]] = field(default_factory=dict[str, tuple[Rows, ...]])
+    grouped: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    stacked: Mapping[str, Rows] = field(default_factory=dict[str, Rows])
+    two_norms: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: frozenset[str] = frozenset()
     norm_plus: float = 0.0
     numbers: tuple[Key, ...] = ()
 
     def part(self, name: str, config: Config) -> Part | None:
         """What a parameter is stored as, under GGUF's name and whole; None for what is none."""
-        stem, kind = self._stored_stem(name)
+        stem, kind = self._stored_stem(name, config)
         return dict(self._parts_of(f"{stem}.{kind}", config)).get(name) if stem else None
 
-    def _stored_stem(self, name: str) -> tuple[str, str]:
+    def _inside(self, config: Config) -> Mapping[str, str]:
+        two = config.get("num_ln_in_parallel_attn") == 2
+        return {**self.inside, **self.two_norms} if two else self.inside
+
+    def _stored_stem(self, name: str, config: Config) -> tuple[str, str]:
         """GGUF's name of a parameter without its kind; nothing for what is none of the family."""
         called, _, kind = name.rpartition(".")
         inside = called.startswith(self.layer)
         layer, _, rest = called.removeprefix(self.layer).partition(".") if inside else ("", "", "")
-        table, wanted = (self.inside, rest) if inside else (self.outside, called)
+        table, wanted = (self._inside(config), rest) if inside else (self.outside, called)
         stem = next((stem for stem, ours in table.items() if ours == wanted), "")
         return (f"blk.{layer}.{stem}" if inside and stem else stem), kind
 
@@ -107,13 +118,19 @@ class Layout:
             return
         stem, kind = match["stem"], match["kind"]
         before = f"{self.layer}{inside['layer']}." if inside else ""
-        names = self.inside if inside else self.outside
+        names = self._inside(config) if inside else self.outside
         if stem in names:
             turned = stem in self.turned and kind == "weight"
             name = f"{before}{names[stem]}.{kind}"
+            counted = self.grouped.get(stem)
+            grouped = (int(config[counted[0]]), int(config[counted[1]])) if counted else None
             plus = self.norm_plus if stem.endswith("norm") else 0.0
             heads = self._heads(names[stem], config)
-            yield name, Part(tensor, heads=heads, turned=turned, plus=plus)
+            yield name, Part(tensor, heads=heads, turned=turned, plus=plus, grouped=grouped)
+        if stem in self.stacked and inside:
+            row = self.stacked[stem]
+            for head in range(config[row.sizes[0]]):
+                yield f"{before}{row.name}.{head}.{kind}", Part(tensor, head, 1, flat=True)
         first = 0
         for row in self.fused.get(stem, ()) if inside else ():
             count = 1

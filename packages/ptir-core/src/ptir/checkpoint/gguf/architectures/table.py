@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ptir.checkpoint.gguf.architectures import gemma, gpt2, llama, phi3
+from ptir.checkpoint.gguf.architectures import gemma, gpt2, layer_norms, llama, phi3
 from ptir.checkpoint.gguf.architectures.layout import Layout
 from ptir.checkpoint.gguf.splits import GgufModel
 from ptir.errors import CheckpointError, nearest, short
@@ -20,6 +20,7 @@ LAYOUTS: Final[Mapping[str, Layout]] = {
     **llama.LAYOUTS,
     **phi3.LAYOUTS,
     **gemma.LAYOUTS,
+    **layer_norms.LAYOUTS,
 }
 """By ``general.architecture``."""
 
