@@ -294,7 +294,7 @@ class ResidualBlock(Module):
         return x + mlp(second(x)), cache
 
 
-class Parts(NamedTuple):
+class ModelParts(NamedTuple):
     """What a decoder is made of; it may have no last norm, and the embedding for a head."""
 
     embedding: Embedding
@@ -308,7 +308,7 @@ class Decoder(Module):
 
     config: Config
 
-    def parts(self) -> Parts:
+    def parts(self) -> ModelParts:
         """Embedding, blocks, the last norm and the head."""
         raise NotImplementedError
 

@@ -18,7 +18,7 @@ from ptir.models.decoder import (
     Decoder,
     FusedAttention,
     Heads,
-    Parts,
+    ModelParts,
     ResidualBlock,
     Sizes,
     activation,
@@ -110,9 +110,9 @@ class Falcon(Decoder):
         self.ln_f = LayerNorm(size, epsilon=self.config.epsilon)
         self.lm_head = None if tied else Linear(size, vocab, bias=False)
 
-    def parts(self) -> Parts:
+    def parts(self) -> ModelParts:
         """Embedding, blocks, the last norm and the head."""
-        return Parts(self.word_embeddings, self.h, self.ln_f, self.lm_head)
+        return ModelParts(self.word_embeddings, self.h, self.ln_f, self.lm_head)
 
 
 DEFAULTS: Final[dict[str, Any]] = {

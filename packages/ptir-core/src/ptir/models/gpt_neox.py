@@ -16,7 +16,7 @@ from ptir.models.decoder import (
     Decoder,
     FusedAttention,
     Heads,
-    Parts,
+    ModelParts,
     ResidualBlock,
     Sizes,
     activation,
@@ -71,9 +71,9 @@ class GPTNeoX(Decoder):
         self.final_layer_norm = LayerNorm(size, epsilon=self.config.epsilon)
         self.lm_head = None if tied else Linear(size, vocab, bias=False)
 
-    def parts(self) -> Parts:
+    def parts(self) -> ModelParts:
         """Embedding, blocks, the last norm and the head."""
-        return Parts(self.embed_in, self.layers, self.final_layer_norm, self.lm_head)
+        return ModelParts(self.embed_in, self.layers, self.final_layer_norm, self.lm_head)
 
 
 DEFAULTS: Final[dict[str, Any]] = {

@@ -16,7 +16,7 @@ from ptir.models.decoder import (
     Config,
     Decoder,
     Heads,
-    Parts,
+    ModelParts,
     Sizes,
     SplitAttention,
     activation,
@@ -105,9 +105,9 @@ class Opt(Decoder):
         self.project_out = Linear(size, width, bias=False) if other else None
         self.lm_head = None if tied else Linear(width, vocab, bias=False)
 
-    def parts(self) -> Parts:
+    def parts(self) -> ModelParts:
         """Embedding, blocks, the last norm and the head."""
-        return Parts(self.embed_tokens, self.layers, self.final_layer_norm, self.lm_head)
+        return ModelParts(self.embed_tokens, self.layers, self.final_layer_norm, self.lm_head)
 
     def embedded(self, tokens: Tensor, at: CachePositions) -> Tensor:
         """i32[B,T] to f32[B,T,D]: tokens, widened if need be, and their positions."""

@@ -17,7 +17,7 @@ from ptir.models.decoder import (
     Config,
     Decoder,
     Heads,
-    Parts,
+    ModelParts,
     ResidualBlock,
     Sizes,
     SplitAttention,
@@ -130,9 +130,9 @@ class StableLm(Decoder):
         self.norm = LayerNorm(size, epsilon=found.epsilon)
         self.lm_head = None if tied else Linear(size, vocab, bias=False)
 
-    def parts(self) -> Parts:
+    def parts(self) -> ModelParts:
         """Embedding, blocks, the last norm and the head."""
-        return Parts(self.embed_tokens, self.layers, self.norm, self.lm_head)
+        return ModelParts(self.embed_tokens, self.layers, self.norm, self.lm_head)
 
 
 DEFAULTS: Final[dict[str, Any]] = {
