@@ -76,7 +76,11 @@ class Piece:
 
 @dataclass
 class GenerationStats:
-    """What a generation cost; times in seconds, memory in bytes."""
+    """What a generation cost; times in seconds, memory in bytes.
+
+    ``cached_tokens`` of the ``prompt_tokens`` were held by the state already; the others were
+    computed in ``prompt_seconds``.
+    """
 
     prompt_tokens: int = 0
     prompt_seconds: float = 0.0
@@ -88,6 +92,7 @@ class GenerationStats:
     backend: str = ""
     device: str = ""
     host_fallback_ops: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True)

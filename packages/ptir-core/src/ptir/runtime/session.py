@@ -1,4 +1,4 @@
-"""One batch of prompts being continued: cache, positions, chunked prefill, decoding.
+"""One batch of prompts being continued: state, positions, chunked prefill, decoding.
 
 Rows of unequal length sit side by side: row b's next token goes to its own position, and a row
 with ``count`` 0 in a step is left as it is. Decoding keeps tokens and positions on the device.
@@ -16,9 +16,10 @@ import numpy as np
 from ptir.backend.contract import Target
 from ptir.capture.lazy import fetch
 from ptir.capture.tensor import Tensor, from_handle
-from ptir.errors import OutOfMemory, UnsupportedError, UsageError
+from ptir.errors import UnsupportedError, UsageError
 from ptir.ops.numerics import rng_bits
 from ptir.runtime.generation import SamplingOptions
+from ptir.runtime.session_state import SessionState
 from ptir.runtime.steps import Steps, choose, chunk_sizes
 from ptir.types import BOOL, F32, I32, DType, TensorType
 
@@ -31,7 +32,7 @@ Array = np.ndarray[Any, Any]
 _WORD = 0xFFFFFFFF
 DRAWS: Final = 64
 """Steps whose draws are uploaded together."""
-FEEDS: Final = {"tokens": 0, "cache": 1, "start": 2, "draw": 3}
+FEEDS: Final = {"tokens": 0, "state": 1, "start": 2, "draw": 3}
 """What of a step's result the next step is given."""
 
 
@@ -68,27 +69,26 @@ class _Step:
 
 
 class Session:
-    """Prompts being continued together on a fixed-capacity cache.
+    """Prompts being continued together on a state with a fixed capacity.
 
-    ``prefill`` comes first, then ``pick``, then one ``advance`` per further token.
+    ``prefill`` comes first, then ``pick``, then one ``advance`` per further token. A state that
+    holds tokens already is continued.
     """
 
     def __init__(
         self,
         steps: Steps,
         target: Target,
-        caches: Sequence[Any],
+        state: SessionState,
         options: SamplingOptions,
-        rows: int,
-        capacity: int,
     ) -> None:
         self._steps = steps
         self._target = target
         self._options = options
-        self.batch, self.capacity = rows, capacity
-        self._cache = tuple((self._zeros(k), self._zeros(v)) for k, v in caches)
+        self._state = state
+        self.batch, self.capacity = state.batch, state.capacity
         self._constants = self._constant_controls()
-        self._draws = Draws(options.seeds(rows))
+        self._draws = Draws(options.seeds(state.batch))
         self._draw: Tensor | None = None
         self._left = 0  # draws of the table that are not used
         self._seen: Array | None = None
@@ -106,19 +106,8 @@ class Session:
         cls, model: Model, rows: int, needed: int, options: SamplingOptions | None = None
     ) -> Self:
         """A session of a loaded model for ``rows`` prompts with room for ``needed`` positions."""
-        capacity = capacity_for(needed, model.context)
-        caches = model.cache_types(rows, capacity)
-        chosen = options or SamplingOptions()
-        return cls(model.steps, model.target, caches, chosen, rows, capacity)
-
-    def _zeros(self, type: TensorType) -> Tensor:
-        try:
-            zeros = np.zeros(type.shape, type.dtype.numpy)
-        except MemoryError as error:
-            raise OutOfMemory(
-                f"a key or value cache {type} does not fit the memory; ask for fewer tokens (-n)"
-            ) from error
-        return self._tensor(zeros, type.dtype)
+        state = model.new_state(rows, capacity_for(needed, model.context))
+        return cls(model.steps, model.target, state, options or SamplingOptions())
 
     def _tensor(self, array: Array, dtype: DType = I32, borrow: bool = False) -> Tensor:
         """Upload an array that already has the element type ``dtype``.
@@ -129,7 +118,10 @@ class Session:
         return from_handle(handle, TensorType(dtype, array.shape), self._target, aliased=borrow)
 
     def prefill(self, prompts: Sequence[Sequence[int]], progress: Progress | None = None) -> Array:
-        """Run the prompts into the cache; returns the logits f32[B,V] after each last token."""
+        """Take the prompts in, each after what its row holds already.
+
+        Returns the logits f32[B,V] after each last token.
+        """
         lengths = np.array([len(prompt) for prompt in prompts], np.int32)
         longest, done = int(lengths.max()), 0
         found: list[tuple[Array, Array]] = []
@@ -141,7 +133,8 @@ class Session:
             done += real
             if progress:
                 progress(done, longest)
-        self._start = self._tensor(lengths)
+        self._state.positions += lengths
+        self._start = self._tensor(self._state.positions.astype(np.int32))
         final: Array = found[-1][1].copy()
         for ending, values in found:
             final[ending] = values[ending]
@@ -154,10 +147,13 @@ class Session:
         tokens = np.zeros((self.batch, size), np.int32)
         for row, prompt in enumerate(prompts):
             tokens[row, : counts[row]] = prompt[done : done + counts[row]]
-        start = self._tensor(np.minimum(lengths, done))
+        held = self._state.positions.astype(np.int32)
+        start = self._tensor(held + np.minimum(lengths, done))
         count = self._tensor(counts)
         extend = self._steps.extend(self.batch, self.capacity)
-        logits, self._cache = extend(self._tensor(tokens), self._cache, start, count)
+        logits, self._state.tensors = extend(
+            self._tensor(tokens), self._state.tensors, start, count
+        )
         result: Tensor = logits
         return result
 
@@ -223,7 +219,7 @@ class Session:
         """Submit a step, and in the same call some of the ``ahead`` that follow it."""
         advance = self._steps.advance(self.batch, self.capacity)
         controls = self._controls() | self._uniform()
-        operands = (self._tokens, self._cache, self._start, self._count(active), controls)
+        operands = (self._tokens, self._state.tensors, self._start, self._count(active), controls)
         runs = self._at_once(1 + ahead)
         self._left -= runs
         self._submitted = runs
@@ -232,7 +228,8 @@ class Session:
             every = [result[0]]
         else:
             every, result = advance.repeat(runs, FEEDS, 0, *operands, self._draw, False)
-        self._tokens, self._cache, self._start, self._draw = result[:4]
+        self._tokens, self._state.tensors, self._start, self._draw = result[:4]
+        self._state.positions += runs * active
         logits, rows = result[4] if logits_too else None, active.copy()
         self._ahead += [_Step(rows, t, fetch(t.ref), logits) for t in every]
 
