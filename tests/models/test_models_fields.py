@@ -22,6 +22,7 @@ from ptir.models.llama import SIZES as LLAMA_SIZES
 from ptir.params.source import RandomSource
 from ptir.runtime.load import described
 from ptir.runtime.specs import parameter_types
+from recurrent_models import LFM2, QWEN
 from running import LLAMA, REF, SMALL, llama_folder
 from together import together
 
@@ -65,6 +66,7 @@ WHOLE = {
     "mistral": {**FULL_LLAMA, "model_type": "mistral"},
     "qwen2": {**FULL_LLAMA, "model_type": "qwen2"},
 }
+WHOLE |= {"lfm2": LFM2, "qwen3_5_text": QWEN}
 DAMAGED_TEXTS = (
     *("Infinity", "-Infinity", "NaN", "1e400", "-1e400", "1e308", "5e-324", "0.5", "12.0", "-0.0"),
     *("0", "-1", "1000000000000", "-1000000000000", "9" * 400, "9" * 4000, "2147483648"),

@@ -76,6 +76,18 @@ def theirs(kind: str, change: dict[str, Any], folder: Path) -> Any:
     return found
 
 
+def greedy(model: Any) -> list[list[int]]:
+    """How a model of Transformers goes on from each of the prompts."""
+    found = []
+    for prompt in PROMPTS:
+        ids = torch.tensor([prompt])
+        made = model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW
+        )
+        found.append(made[0, len(prompt) :].tolist())
+    return found
+
+
 @pytest.mark.parametrize(("kind", "change"), CASES.values(), ids=CASES)
 def test_logits_agree_with_transformers(kind: str, change: dict[str, Any], tmp_path: Path) -> None:
     tokens = np.random.default_rng(0).integers(0, SMALL["vocab_size"], (2, 60))
@@ -90,14 +102,7 @@ def test_logits_agree_with_transformers(kind: str, change: dict[str, Any], tmp_p
 def test_greedy_tokens_of_ragged_prompts_agree(
     kind: str, change: dict[str, Any], tmp_path: Path
 ) -> None:
-    model = theirs(kind, change, tmp_path)
-    wanted = []
-    for prompt in PROMPTS:
-        ids = torch.tensor([prompt])
-        made = model.generate(
-            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW
-        )
-        wanted.append(made[0, len(prompt) :].tolist())
+    wanted = greedy(theirs(kind, change, tmp_path))
     ours = ptir.load_model(tmp_path, backend=REF)
     found = ours.generate_batch(PROMPTS, max_tokens=NEW, ignore_eos=True)
     assert [one.token_ids for one in found] == wanted

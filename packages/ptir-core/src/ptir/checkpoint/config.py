@@ -44,6 +44,18 @@ def normalize_config(config: Config) -> dict[str, Any]:
     return result
 
 
+def unnested(config: Config) -> Config:
+    """``config`` with the keys of its text model among its own, which win.
+
+    One of a model that takes images too has the text's in ``text_config``.
+    """
+    nested = config.get("text_config")
+    if nested is None:
+        return config
+    outside = {key: value for key, value in config.items() if key != "text_config"}
+    return {**_mapping(nested, "text_config"), **outside}
+
+
 def stored_dtype(config: Config) -> DType | None:
     """The element type that ``dtype`` or ``torch_dtype`` names; ``None`` if absent or ``auto``."""
     name = _first(config, "dtype", "torch_dtype")
@@ -144,6 +156,11 @@ def _kinds(config: Config) -> tuple[str, ...]:
     return (FULL,) if spelled is None else tuple(dict.fromkeys(_layer_types(config)))
 
 
+def _ties(config: Config) -> bool:
+    """``tie_embedding`` is how early files of LFM2 spell it, beside a default of the other."""
+    return flag(config, "tie_embedding", flag(config, "tie_word_embeddings"))
+
+
 def _mapping(value: Any, key: str) -> Config:
     if not isinstance(value, Mapping):
         raise CheckpointError(f"config: {key} {short(value)} must be an object")
@@ -158,4 +175,5 @@ NORMAL_FORM: Final = (
     Row("eos_token_id", ("eos_token_id",), _eos),
     Row("layer_types", ("layer_types", "sliding_window_pattern"), _layer_types),
     Row("rope_parameters", _ROPE_SPELLINGS, _rope),
+    Row("tie_word_embeddings", ("tie_embedding", "tie_word_embeddings"), _ties),
 )

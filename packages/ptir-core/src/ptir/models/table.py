@@ -59,9 +59,12 @@ MODELS: Final[dict[str, ModelDefinition]] = {}
 
 MODULES: Final[dict[str, str]] = {
     "gpt2": "ptir.models.gpt2",
+    "lfm2": "ptir.models.lfm2",
     "llama": "ptir.models.llama",
     "mistral": "ptir.models.llama",
     "qwen2": "ptir.models.llama",
+    "qwen3_5": "ptir.models.qwen3_5",
+    "qwen3_5_text": "ptir.models.qwen3_5",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 
