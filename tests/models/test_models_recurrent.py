@@ -19,7 +19,7 @@ from ptir.errors import CheckpointError
 from ptir.models.table import definition
 from ptir.params.source import RandomSource
 from ptir.runtime import Model
-from ptir.runtime.load import described
+from ptir.runtime.load import described, prepared
 from ptir.runtime.specs import parameter_types
 from recurrent_models import LFM2, QWEN
 from running import REF, assert_close
@@ -73,9 +73,9 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("qwen3_5_text", {"layer_types": ["conv"] * 3}, "each linear_attention or full_attention"),
     ("qwen3_5_text", {"layer_types": None, "full_attention_interval": 0}, "interval 0 .* >= 1"),
     ("qwen3_5_text", {"linear_num_key_heads": 3}, "linear_num_value_heads 4 must be a multiple"),
-    ("qwen3_5_text", {"partial_rotary_factor": 0.05}, "rotates 0 dimensions"),
+    ("qwen3_5_text", {"partial_rotary_factor": 0.05}, "rotates 0 of 16 dimensions"),
     ("qwen3_5_text", {"partial_rotary_factor": 2.0}, "must be a number > 0 and <= 1"),
-    ("qwen3_5_text", {"hidden_act": "gelu"}, "hidden_act 'gelu' is not implemented"),
+    ("qwen3_5_text", {"hidden_act": "gelu"}, "hidden_act 'gelu' is not implemented; only"),
     ("qwen3_5_text", {"text_config": 3}, "text_config 3 must be an object"),
 ]
 
@@ -97,8 +97,8 @@ def test_the_text_of_a_model_that_sees_stands_in_its_config(tmp_path: Path) -> N
     outer = {"model_type": "qwen3_5", "tie_word_embeddings": False, "vision_config": {"depth": 2}}
     nested = {**QWEN, "tie_word_embeddings": True, "eos_token_id": 5}
     (folder / "config.json").write_text(json.dumps({**outer, "text_config": nested}))
-    opened = open_checkpoint(folder)
-    assert opened.config["vocab_size"] == 97 and opened.config["model_type"] == "qwen3_5"
+    opened = prepared(open_checkpoint(folder))
+    assert opened.config["vocab_size"] == 97 and "vision_config" not in opened.config
     assert "lm_head.weight" in described(opened).module.parameters()
     wanted = described(replace(whole, source=opened.source)).module.parameters()
     assert described(opened).module.parameters() == wanted

@@ -44,18 +44,6 @@ def normalize_config(config: Config) -> dict[str, Any]:
     return result
 
 
-def unnested(config: Config) -> Config:
-    """``config`` with the keys of its text model among its own, which win.
-
-    One of a model that takes images too has the text's in ``text_config``.
-    """
-    nested = config.get("text_config")
-    if nested is None:
-        return config
-    outside = {key: value for key, value in config.items() if key != "text_config"}
-    return {**_mapping(nested, "text_config"), **outside}
-
-
 def stored_dtype(config: Config) -> DType | None:
     """The element type that ``dtype`` or ``torch_dtype`` names; ``None`` if absent or ``auto``."""
     name = _first(config, "dtype", "torch_dtype")

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ptir.checkpoint import foreign
-from ptir.checkpoint.config import QUANTIZED, unnested
+from ptir.checkpoint.config import QUANTIZED
 from ptir.checkpoint.json_text import parse_settings, read_json_object, read_text
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
 from ptir.errors import CheckpointError, short
@@ -59,10 +59,9 @@ class DescribedTokenizer:
 class Checkpoint:
     """An opened checkpoint: configuration as found on disk, mapped weights, tokenizer text.
 
-    The keys of a configuration's ``text_config`` stand among its own. ``generation_config`` and
-    ``tokenizer_config`` are empty when the checkpoint has none; a separate ``chat_template.jinja``
-    appears as ``tokenizer_config["chat_template"]``. ``files`` holds the weight files, ``said_by``
-    is what the configuration was read from.
+    ``generation_config`` and ``tokenizer_config`` are empty when the checkpoint has none; a
+    separate ``chat_template.jinja`` appears as ``tokenizer_config["chat_template"]``. ``files``
+    holds the weight files, ``said_by`` is what the configuration was read from.
     """
 
     path: Path
@@ -99,7 +98,7 @@ def _open_folder(path: Path) -> Checkpoint:
         other = foreign.held(path)
         also = f" (it holds {other[0]}, {other[1]})" if other else ""
         raise CheckpointError(f"{path}: has no {CONFIG}; a model folder must hold one{also}")
-    config = unnested(read_json_object(path / CONFIG))
+    config = read_json_object(path / CONFIG)
     mapped, files = _weights(path)
     return Checkpoint(
         path=path,
@@ -142,7 +141,7 @@ def _open_file(path: Path) -> Checkpoint:
             f"{path}: its metadata has no {CONFIG!r}, so nothing says which model it is; "
             f"open the folder that holds it and its {CONFIG}"
         )
-    config = unnested(_from_metadata(path, metadata, CONFIG))
+    config = _from_metadata(path, metadata, CONFIG)
     return Checkpoint(
         path=path,
         config=config,

@@ -14,7 +14,7 @@ from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError
 from ptir.models.fields import FIELDS, flag, listed, real, require_multiple, whole
 from ptir.models.llama import CachePositions
-from ptir.models.rotation import frequencies
+from ptir.models.rotation import FULL, frequencies
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import (
     CausalConv1d,
@@ -29,7 +29,6 @@ from ptir.nn import (
 from ptir.nn.state import KeysValues, LayerState, LayerTensors, Recurrent, State
 
 CONV: Final = "conv"
-FULL: Final = "full_attention"
 SIZES: Final = (
     "vocab_size",
     "hidden_size",

@@ -8,15 +8,17 @@ checkpoints; projections store ``[outputs, inputs]``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
-from ptir.errors import CheckpointError, short
-from ptir.models.fields import flag, listed, real, require_multiple, whole
-from ptir.models.llama import CachePositions
-from ptir.models.rotation import frequencies
+from ptir.errors import CheckpointError
+from ptir.models import llama
+from ptir.models.fields import flag, listed, require_multiple, whole
+from ptir.models.llama import CachePositions, norm_of
+from ptir.models.nested import PREFIXES, RENAMED, SEEING, text_part
+from ptir.models.rotation import FULL
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import (
     CausalConv1d,
@@ -31,91 +33,55 @@ from ptir.nn import (
 from ptir.nn.state import Carried, KeysValues, LayerState, LayerTensors, Recurrent, State
 
 LINEAR: Final = "linear_attention"
-FULL: Final = "full_attention"
-SIZES: Final = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "max_position_embeddings",
-    "linear_conv_kernel_dim",
-    "linear_key_head_dim",
-    "linear_value_head_dim",
-    "linear_num_key_heads",
-    "linear_num_value_heads",
-)
+LINEAR_SIZES: Final = {
+    "linear_conv_kernel_dim": "taps",
+    "linear_key_head_dim": "key_dim",
+    "linear_value_head_dim": "value_dim",
+    "linear_num_key_heads": "keys",
+    "linear_num_value_heads": "values",
+}
+"""The keys of config.json for linear attention, and what they are called here."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """The part of ``config.json`` that shapes the computation."""
+    """The part of ``config.json`` that shapes the computation.
 
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    max_position_embeddings: int
-    linear_conv_kernel_dim: int
-    linear_key_head_dim: int
-    linear_value_head_dim: int
-    linear_num_key_heads: int
-    linear_num_value_heads: int
-    epsilon: float
-    bias: bool
-    rotary: int
-    frequencies: tuple[float, ...]
+    ``full`` is that of attention and of all that is Llama's; linear attention has as many ``keys``
+    and ``values`` heads of their sizes, and a convolution of so many ``taps``.
+    """
+
+    full: llama.Config
     kinds: tuple[str, ...]
+    taps: int
+    key_dim: int
+    value_dim: int
+    keys: int
+    values: int
 
     @property
     def mixed(self) -> int:
-        """How many channels the convolution of linear attention has: queries, keys and values."""
-        keys = self.linear_num_key_heads * self.linear_key_head_dim
-        return 2 * keys + self.linear_num_value_heads * self.linear_value_head_dim
+        """How many channels the convolution has: queries, keys and values."""
+        return 2 * self.keys * self.key_dim + self.values * self.value_dim
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Config:
         """Read ``config``; raises ``CheckpointError`` for what this file does not implement."""
+        alike = {key: value for key, value in config.items() if key != "layer_types"}
+        full = llama.Config.of(alike, partial=True)
+        sizes = {key: whole(config, key) for key in LINEAR_SIZES}
         model = str(config.get("model_type"))
-        activation = config.get("hidden_act", "silu")
-        if activation != "silu":
+        if full.activation != "silu":
             raise CheckpointError(
-                f"{model}: hidden_act {short(activation)} is not implemented; only 'silu' is:"
+                f"{model}: hidden_act {full.activation!r} is not implemented; only 'silu' is:"
                 " choose a checkpoint that uses it"
             )
-        sizes = {name: whole(config, name) for name in SIZES}
-        require_multiple(sizes, "num_attention_heads", "num_key_value_heads", model)
         require_multiple(sizes, "linear_num_value_heads", "linear_num_key_heads", model)
-        rotary, table = _rotation(config, model, sizes["head_dim"])
         return Config(
-            **sizes,
-            epsilon=real(config, "rms_norm_eps", 1e-6),
-            bias=flag(config, "attention_bias"),
-            rotary=rotary,
-            frequencies=table,
-            kinds=_kinds(config, sizes["num_hidden_layers"]),
+            replace(full, head_norms="head", norm_plus=1.0),
+            kinds=_kinds(config, full.num_hidden_layers),
+            **{name: sizes[key] for key, name in LINEAR_SIZES.items()},
         )
-
-
-def _rotation(config: Mapping[str, Any], model: str, head: int) -> tuple[int, tuple[float, ...]]:
-    """How many dimensions of a head are rotated, and the frequencies of their pairs."""
-    given = config.get("rope_parameters", {FULL: {"rope_theta": 10000.0}})
-    entries = [value for value in given.values() if isinstance(value, Mapping)] or [given]
-    entry = given.get(FULL, entries[0])
-    factor = real({**config, **entry}, "partial_rotary_factor")
-    rest = {key: value for key, value in entry.items() if key != "partial_rotary_factor"}
-    rotary = int(head * factor)
-    if rotary < 2 or rotary % 2:
-        raise CheckpointError(
-            f"{model}: partial_rotary_factor {factor:g} of head_dim {head} rotates {rotary}"
-            " dimensions; they must be pairs: check config.json"
-        )
-    return rotary, frequencies({**config, "rope_parameters": rest}, model, rotary)
 
 
 def _kinds(config: Mapping[str, Any], layers: int) -> tuple[str, ...]:
@@ -124,18 +90,6 @@ def _kinds(config: Mapping[str, Any], layers: int) -> tuple[str, ...]:
         return listed(config, "layer_types", (LINEAR, FULL), layers)
     every = whole(config, "full_attention_interval")
     return tuple(LINEAR if (layer + 1) % every else FULL for layer in range(layers))
-
-
-class ZeroCenteredRMSNorm(Module):
-    """Root-mean-square normalization over the last axis; what is stored is added to 1."""
-
-    def __init__(self, size: int, *, epsilon: float) -> None:
-        self.weight = param(size)
-        self.epsilon = epsilon
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to f32[...,size]."""
-        return F.rms_norm(x, 1.0 + self.weight, epsilon=self.epsilon)
 
 
 class GatedRMSNorm(Module):
@@ -168,18 +122,16 @@ class GatedDeltaNet(Module):
     """Linear attention by the gated delta rule (Yang, Kautz and Hatamizadeh, 2025)."""
 
     def __init__(self, config: Config) -> None:
-        size, values = config.hidden_size, config.linear_num_value_heads
-        width, taps = values * config.linear_value_head_dim, config.linear_conv_kernel_dim
-        self.keys, self.values = config.linear_num_key_heads, values
-        self.key_dim = config.linear_key_head_dim
+        size, width = config.full.hidden_size, config.values * config.value_dim
+        self.keys, self.values, self.key_dim = config.keys, config.values, config.key_dim
         self.in_proj_qkv = Linear(size, config.mixed, bias=False)
         self.in_proj_z = Linear(size, width, bias=False)
-        self.in_proj_b = Linear(size, values, bias=False)
-        self.in_proj_a = Linear(size, values, bias=False)
-        self.conv1d = CausalConv1d(config.mixed, taps, bias=False)
-        self.dt_bias = param(values)
-        self.A_log = param(values)
-        self.norm = GatedRMSNorm(config.linear_value_head_dim, epsilon=config.epsilon)
+        self.in_proj_b = Linear(size, config.values, bias=False)
+        self.in_proj_a = Linear(size, config.values, bias=False)
+        self.conv1d = CausalConv1d(config.mixed, config.taps, bias=False)
+        self.dt_bias = param(config.values)
+        self.A_log = param(config.values)
+        self.norm = GatedRMSNorm(config.value_dim, epsilon=config.full.epsilon)
         self.out_proj = Linear(width, size, bias=False)
 
     def __call__(
@@ -211,19 +163,12 @@ class GatedDeltaNet(Module):
         return q, k, v
 
 
-class Attention(Module):
-    """Causal self-attention over the cache, with norms of heads and a gate of what it gives."""
+class Attention(llama.Attention):
+    """Llama's with norms of heads; beside its query each head has a gate of what it gives."""
 
-    def __init__(self, config: Config) -> None:
-        size, head, bias = config.hidden_size, config.head_dim, config.bias
-        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
-        self.q_proj = Linear(size, 2 * self.heads * head, bias=bias)
-        self.k_proj = Linear(size, self.groups * head, bias=bias)
-        self.v_proj = Linear(size, self.groups * head, bias=bias)
-        self.o_proj = Linear(self.heads * head, size, bias=bias)
-        self.q_norm = ZeroCenteredRMSNorm(head, epsilon=config.epsilon)
-        self.k_norm = ZeroCenteredRMSNorm(head, epsilon=config.epsilon)
-        self.rotary, self.frequencies = config.rotary, config.frequencies
+    def __init__(self, config: llama.Config, layer: int) -> None:
+        super().__init__(config, layer)
+        self.q_proj = Linear(config.hidden_size, 2 * self.rows[0], bias=config.qkv_bias)
 
     def __call__(
         self, x: Tensor, cache: LayerTensors, at: CachePositions
@@ -232,43 +177,26 @@ class Attention(Module):
         batch, length, _ = x.shape
         q, k, v = fused_linear(x, (self.q_proj, self.k_proj, self.v_proj))
         both = q.reshape(batch, length, self.heads, 2, -1)
+        q, gate = both[:, :, :, 0], both[:, :, :, 1]
         k, v = (part.reshape(batch, length, self.groups, -1) for part in (k, v))
-        q, k, v = (
-            part.transpose(0, 2, 1, 3)
-            for part in (self.q_norm(both[:, :, :, 0]), self.k_norm(k), v)
-        )
-        table = F.constant(self.frequencies)
-        q, k = (F.rope(part, at.positions, table, rotary=self.rotary) for part in (q, k))
+        q, k, v = (part.transpose(0, 2, 1, 3) for part in (self.q_norm(q), self.k_norm(k), v))
+        if self.rotation is not None:
+            q, k = self.rotation.rotated(q, k, at.positions, cache[0].shape[2])
         seen, cache = cached_attention(q, k, v, cache, at.start, at.count)
-        gated = seen.transpose(0, 2, 1, 3) * _logistic(both[:, :, :, 1])
+        gated = seen.transpose(0, 2, 1, 3) * _logistic(gate)
         return self.o_proj(gated.reshape(batch, length, -1)), cache
-
-
-class MLP(Module):
-    """A projection gated by another, and one back."""
-
-    def __init__(self, config: Config) -> None:
-        size, inner = config.hidden_size, config.intermediate_size
-        self.gate_proj = Linear(size, inner, bias=False)
-        self.up_proj = Linear(size, inner, bias=False)
-        self.down_proj = Linear(inner, size, bias=False)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """f32[B,T,D] to f32[B,T,D]."""
-        return self.down_proj(F.swiglu(*fused_linear(x, (self.gate_proj, self.up_proj))))
 
 
 class Block(Module):
     """Attention of either kind and an MLP, each behind a norm and beside a residual."""
 
-    def __init__(self, config: Config, kind: str) -> None:
-        self.input_layernorm = ZeroCenteredRMSNorm(config.hidden_size, epsilon=config.epsilon)
-        self.linear_attn = GatedDeltaNet(config) if kind == LINEAR else None
-        self.self_attn = Attention(config) if kind == FULL else None
-        self.post_attention_layernorm = ZeroCenteredRMSNorm(
-            config.hidden_size, epsilon=config.epsilon
-        )
-        self.mlp = MLP(config)
+    def __init__(self, config: Config, layer: int) -> None:
+        linear, full = config.kinds[layer] == LINEAR, config.full
+        self.input_layernorm = norm_of(full, full.hidden_size)
+        self.linear_attn = GatedDeltaNet(config) if linear else None
+        self.self_attn = None if linear else Attention(full, layer)
+        self.post_attention_layernorm = norm_of(full, full.hidden_size)
+        self.mlp = llama.MLP(full)
 
     def __call__(
         self, x: Tensor, state: LayerTensors, at: CachePositions
@@ -286,23 +214,19 @@ class Qwen35(Module):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = Config.of(config)
-        tied = flag(config, "tie_word_embeddings")
-        size, vocab = self.config.hidden_size, self.config.vocab_size
-        self.embed_tokens = Embedding(vocab, size, is_head=tied)
-        self.layers = [Block(self.config, kind) for kind in self.config.kinds]
-        self.norm = ZeroCenteredRMSNorm(size, epsilon=self.config.epsilon)
-        self.lm_head = None if tied else Linear(size, vocab, bias=False)
+        tied, full = flag(config, "tie_word_embeddings"), self.config.full
+        self.embed_tokens = Embedding(full.vocab_size, full.hidden_size, is_head=tied)
+        self.layers = [Block(self.config, layer) for layer in range(full.num_hidden_layers)]
+        self.norm = norm_of(full, full.hidden_size)
+        self.lm_head = None if tied else Linear(full.hidden_size, full.vocab_size, bias=False)
 
     def states(self) -> tuple[LayerState, ...]:
         """Tail and matrices of linear attention, keys and values of the other."""
-        config = self.config
-        heads, values = config.linear_num_value_heads, config.linear_value_head_dim
-        matrices = Carried("matrices", (heads, config.linear_key_head_dim, values))
+        config, full = self.config, self.config.full
+        matrices = Carried("matrices", (config.values, config.key_dim, config.value_dim))
         kinds = {
-            LINEAR: Recurrent(
-                (CausalConv1d.tail(config.mixed, config.linear_conv_kernel_dim), matrices)
-            ),
-            FULL: KeysValues(config.num_key_value_heads, config.head_dim),
+            LINEAR: Recurrent((CausalConv1d.tail(config.mixed, config.taps), matrices)),
+            FULL: KeysValues(full.num_key_value_heads, full.head_dim),
         }
         return tuple(kinds[kind] for kind in config.kinds)
 
@@ -334,7 +258,6 @@ DEFAULTS: Final[dict[str, Any]] = {
     "linear_num_key_heads": 16,
     "linear_num_value_heads": 32,
     "full_attention_interval": 4,
-    "partial_rotary_factor": 0.25,
     "tie_word_embeddings": False,
 }
 """What config.json means when it leaves a key out."""
@@ -392,18 +315,30 @@ PRESETS: Final = {
     ),
 }
 
+
+def _prepare(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The text's part, its heads rotated in part where nothing is said."""
+    found = text_part(config, "qwen3_5_text")
+    rope = found.get("rope_parameters")
+    said = found if not isinstance(rope, Mapping) else {**rope, **found}
+    factor = {} if said.get("partial_rotary_factor") else {"partial_rotary_factor": 0.25}
+    return {"rope_theta": 10000.0, **found, **factor}
+
+
 for _model_type in ("qwen3_5", "qwen3_5_text"):
     define_model(
         ModelDefinition(
             _model_type,
             build=Qwen35,
-            context=lambda config: Config.of(config).max_position_embeddings,
-            prefixes=("model.language_model.", "model."),
-            ignored=("model.visual.*", "visual.*", "mtp.*"),
+            context=lambda config: Config.of(config).full.max_position_embeddings,
+            prefixes=PREFIXES,
+            renamed=RENAMED,
+            ignored=(*SEEING, "model.visual.*", "visual.*", "mtp.*"),
             tied={"lm_head.weight": "embed_tokens.weight"},
             layers=("num_hidden_layers", "layers."),
             defaults=DEFAULTS,
             presets=PRESETS if _model_type == "qwen3_5_text" else {},
+            prepare=_prepare,
             tokenizer="gpt2",
         )
     )
