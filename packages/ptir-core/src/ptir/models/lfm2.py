@@ -212,7 +212,7 @@ class Lfm2(Module):
         """The tail of every convolution, keys and values of every attention."""
         config = self.config
         tail = CausalConv1d.tail(config.hidden_size, config.conv_L_cache)
-        kinds = {
+        kinds: dict[str, LayerState] = {
             CONV: Recurrent((tail,)),
             FULL: KeysValues(config.num_key_value_heads, config.head_dim),
         }

@@ -224,7 +224,7 @@ class Qwen35(Module):
         """Tail and matrices of linear attention, keys and values of the other."""
         config, full = self.config, self.config.full
         matrices = Carried("matrices", (config.values, config.key_dim, config.value_dim))
-        kinds = {
+        kinds: dict[str, LayerState] = {
             LINEAR: Recurrent((CausalConv1d.tail(config.mixed, config.taps), matrices)),
             FULL: KeysValues(full.num_key_value_heads, full.head_dim),
         }

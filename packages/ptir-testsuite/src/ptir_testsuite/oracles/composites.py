@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ UNIT: Final = FORMATS["f32"].unit
 
 Formula = Callable[..., "Found | tuple[Found, ...]"]
 
+Given = TypeVar("Given", bound=Formula)
+
 FORMULAS: Final[dict[str, Formula]] = {}
 
 
@@ -44,10 +46,10 @@ def by_formula(name: str, operands: Sequence[Array], attributes: Mapping[str, An
     return [found] if isinstance(found, Found) else list(found)
 
 
-def formula(name: str) -> Callable[[Formula], Formula]:
+def formula(name: str) -> Callable[[Given], Given]:
     """Make the function below the formula of the functional called ``name``."""
 
-    def add(function: Formula) -> Formula:
+    def add(function: Given) -> Given:
         FORMULAS[name] = function
         return function
 
