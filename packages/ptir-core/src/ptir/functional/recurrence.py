@@ -140,13 +140,14 @@ def _recurrent(
     step = _prepared(q, k, v, g, beta, count, q.shape[2])
 
     def token(S: Tensor, at: _Step) -> Two:
-        S = S * each.exp(at.g).reshape(*at.g.shape, 1, 1)
-        dk, dv = S.shape[2:]
-        wrong = at.v - _product(S, at.k.reshape(*at.k.shape, 1), over=(0, 0)).reshape(at.v.shape)
-        delta = at.beta.reshape(*at.beta.shape, 1) * wrong
-        S = S + at.k.reshape(*at.k.shape[:2], dk, 1) * delta.reshape(*delta.shape[:2], 1, dv)
-        seen = _product(S, at.q.reshape(*at.q.shape, 1), over=(0, 0))
-        return S, seen.reshape(at.v.shape)
+        """S is read once for what k and q see, and once to be replaced: q sees (q k) delta more."""
+        both = _product(stack([at.k, at.q], axis=2), S, over=(1, 0))
+        decay, beta = each.exp(at.g), at.beta.reshape(*at.beta.shape, 1)
+        delta = beta * (at.v - both[:, :, 0] * decay.reshape(*decay.shape, 1))
+        shared = (at.q * at.k).sum(axis=-1, keepdims=True)
+        seen = both[:, :, 1] * decay.reshape(*decay.shape, 1) + shared * delta
+        decay, key = decay.reshape(*decay.shape, 1, 1), at.k.reshape(*at.k.shape, 1)
+        return S * decay + key * delta.reshape(*delta.shape[:2], 1, delta.shape[2]), seen
 
     if q.shape[2] == 1:
         new, seen = token(state, _Step(*(x.reshape(*x.shape[:2], *x.shape[3:]) for x in step)))
