@@ -55,6 +55,36 @@ def cache_update(cache, new, start, count):
     return result
 
 
+def causal_conv1d(x, weight, tail, count, bias=0.0):
+    """Each channel by itself, through NumPy's own convolution."""
+    result, kept = np.zeros(x.shape, np.float64), tail.copy()
+    for b, c in np.ndindex(x.shape[0], x.shape[2]):
+        line = np.concatenate([tail[b, :, c], x[b, :, c]]).astype(np.float64)
+        result[b, :, c] = np.convolve(line, weight[c, ::-1].astype(np.float64), "valid")[
+            : x.shape[1]
+        ]
+        real = min(max(int(count[b]), 0), x.shape[1])
+        kept[b, :, c] = np.concatenate([tail[b, :, c], x[b, :real, c]])[real:]
+    return result + bias, kept
+
+
+def gated_delta_rule(q, k, v, g, beta, state, count):
+    """Each head by itself: S <- (1 - beta k k^T) e^g S + beta k v^T, in float64."""
+    B, G, T = g.shape
+    shared, K = G // q.shape[1], q.shape[3]
+    result, after = np.zeros(v.shape), state.astype(np.float64)
+    for b, h in np.ndindex(B, G):
+        S = after[b, h]
+        for t in range(T):
+            key, rate = k[b, h // shared, t].astype(np.float64)[:, None], float(beta[b, h, t])
+            if t < count[b]:
+                S = (np.eye(K) - rate * key @ key.T) @ (S * math.exp(g[b, h, t]))
+                S = S + rate * key @ v[b, h, t].astype(np.float64)[None, :]
+            result[b, h, t] = q[b, h // shared, t].astype(np.float64) @ S
+        after[b, h] = S
+    return result, after
+
+
 def rope(x, positions, theta, layout, rotary):
     """Each pair is a complex number, turned by multiplication."""
     result = x.astype(np.float64)

@@ -88,6 +88,26 @@ REFUSED = [
         "cache_update(start f32[1]): start has dtype f32; one of i32, see .astype()",
     ),
     (
+        F.causal_conv1d,
+        "f32[2,5,6] f32[6,4] f32[2,2,6] i32[2]",
+        NONE,
+        "causal_conv1d(weight f32[6,4], tail f32[2,2,6]): the tail has 2 steps; a weight of 4 taps"
+        " needs W - 1, and W at least 1",
+    ),
+    (
+        F.gated_delta_rule,
+        "f32[1,2,5,8] f32[1,2,5,8] f32[1,3,5,4] f32[1,3,5] f32[1,3,5] f32[1,3,8,4] i32[1]",
+        NONE,
+        "gated_delta_rule(q f32[1,2,5,8], v f32[1,3,5,4]): value heads 3 are not a multiple of key"
+        " heads 2",
+    ),
+    (
+        F.gated_delta_rule,
+        "f32[1,2,5,0] f32[1,2,5,0] f32[1,2,5,4] f32[1,2,5] f32[1,2,5] f32[1,2,0,4] i32[1]",
+        NONE,
+        "gated_delta_rule(q f32[1,2,5,0], v f32[1,2,5,4]): the heads are empty",
+    ),
+    (
         F.linear,
         "f32[2,3] f32[4,5]",
         NONE,
@@ -317,6 +337,7 @@ def test_a_functional_of_one_s_own_with_a_second_implementation() -> None:
 def test_every_functional_of_the_conventions_is_in_the_table() -> None:
     names = "linear layer_norm rms_norm softmax gelu silu swiglu attention cache_update rope"
     names += " conv2d max_pool2d avg_pool2d batch_norm quantized_linear"
+    names += " causal_conv1d gated_delta_rule"
     wanted = {*names.split(), "embedding", "sample"}
     assert wanted <= set(implementations.FUNCTIONALS)
     for name in wanted:

@@ -25,6 +25,7 @@ from ptir.models.llama import SIZES as LLAMA_SIZES
 from ptir.params.source import RandomSource
 from ptir.runtime.load import described
 from ptir.runtime.specs import parameter_types
+from recurrent_models import LFM2, QWEN
 from running import LLAMA, REF, SMALL, llama_folder
 from together import together
 
@@ -73,6 +74,7 @@ WHOLE = {
         for name in ("smollm3", "granite", "ministral3", "phi3", "gemma3_text")
     },
 }
+WHOLE |= {"lfm2": LFM2, "qwen3_5_text": QWEN}
 DAMAGED_TEXTS = (
     *("Infinity", "-Infinity", "NaN", "1e400", "-1e400", "1e308", "5e-324", "0.5", "12.0", "-0.0"),
     *("0", "-1", "1000000000000", "-1000000000000", "9" * 400, "9" * 4000, "2147483648"),

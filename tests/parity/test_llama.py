@@ -77,9 +77,11 @@ def theirs(kind: str, change: dict[str, Any], folder: Path) -> Any:
     return found
 
 
-def assert_logits_agree(kind: str, change: dict[str, Any], folder: Path) -> None:
-    """Those of two rows of 60 tokens, within 1e-4 of the largest."""
-    tokens = np.random.default_rng(0).integers(0, SMALL["vocab_size"], (2, 60))
+def assert_logits_agree(
+    kind: str, change: dict[str, Any], folder: Path, *, length: int = 60
+) -> None:
+    """Those of two rows of ``length`` tokens, within 1e-4 of the largest."""
+    tokens = np.random.default_rng(0).integers(0, SMALL["vocab_size"], (2, length))
     with torch.no_grad():
         wanted = theirs(kind, change, folder)(torch.from_numpy(tokens)).logits.numpy()
     found = ptir.load_model(folder, backend=REF).forward(tokens)

@@ -144,6 +144,11 @@ def _kinds(config: Config) -> tuple[str, ...]:
     return (FULL,) if spelled is None else tuple(dict.fromkeys(_layer_types(config)))
 
 
+def _ties(config: Config) -> bool:
+    """``tie_embedding`` is how early files of LFM2 spell it, beside a default of the other."""
+    return flag(config, "tie_embedding", flag(config, "tie_word_embeddings"))
+
+
 def _mapping(value: Any, key: str) -> Config:
     if not isinstance(value, Mapping):
         raise CheckpointError(f"config: {key} {short(value)} must be an object")
@@ -161,6 +166,7 @@ NORMAL_FORM: Final = (
     Row("eos_token_id", ("eos_token_id",), _eos),
     Row("layer_types", ("layer_types", "sliding_window_pattern"), _layer_types),
     Row("rope_parameters", _ROPE_SPELLINGS, _rope),
+    Row("tie_word_embeddings", ("tie_embedding", "tie_word_embeddings"), _ties),
 )
 
 

@@ -13,7 +13,7 @@ from ptir.functional.arrays import arange, concat, constant, full, stack, take, 
 from ptir.functional.attention import attention, cache_update
 from ptir.functional.control import cond, scan, while_loop
 from ptir.functional.convolution import conv2d
-from ptir.functional.define import composite, functional, implementation
+from ptir.functional.define import composite, composite_multi, functional, implementation
 from ptir.functional.elementwise import ELEMENTWISE, where
 from ptir.functional.indexing import gather, scatter, segment_reduce, take_along_axis
 from ptir.functional.linear import concat_weights, embedding, linear
@@ -22,6 +22,7 @@ from ptir.functional.pooling import avg_pool2d, max_pool2d
 from ptir.functional.position import rope
 from ptir.functional.quantized import affine_range, dequantize, quantize, quantized_linear
 from ptir.functional.random import normal, uniform
+from ptir.functional.recurrence import causal_conv1d, gated_delta_rule
 from ptir.functional.sample import repetition_penalty, sample
 from ptir.functional.softmax import softmax
 
@@ -32,7 +33,9 @@ __all__ = [
     "avg_pool2d",
     "batch_norm",
     "cache_update",
+    "causal_conv1d",
     "composite",
+    "composite_multi",
     "concat",
     "concat_weights",
     "cond",
@@ -42,6 +45,7 @@ __all__ = [
     "embedding",
     "full",
     "functional",
+    "gated_delta_rule",
     "gather",
     "gelu",
     "implementation",

@@ -83,8 +83,13 @@ def lowering(function: Callable[..., Any]) -> Lower:
 
 def composite(name: str, *operands: Tensor, **attributes: Any) -> Tensor:
     """Record a call of the functional ``name`` with its portable lowering; its only result."""
+    return composite_multi(name, *operands, **attributes)[0]
+
+
+def composite_multi(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
+    """``composite`` where a functional gives several tensors: all its results."""
     portable = functional_named(name).implementations[PORTABLE]
-    return called(name, portable.lower, operands, attributes)[0]
+    return called(name, portable.lower, operands, attributes)
 
 
 def called(

@@ -6,7 +6,7 @@ damaged value is refused here, instead of being built, looped over or allocated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -48,6 +48,7 @@ _POSITIONS: Final = Whole(1 << 27)
 _WIDTH: Final = Whole(1 << 22)
 _LAYERS: Final = Whole(1 << 12)
 _HEADS: Final = Whole(1 << 14)
+_TAPS: Final = Whole(1 << 10)
 _EPSILON: Final = Real(1.0)
 _FACTOR: Final = Real(1e6)
 
@@ -78,7 +79,18 @@ FIELDS: Final[Mapping[str, Whole | Real]] = {
     "layer_norm_epsilon": _EPSILON,
     "layer_norm_eps": _EPSILON,
     "norm_epsilon": _EPSILON,
+    "linear_key_head_dim": _HEADS,
+    "linear_value_head_dim": _HEADS,
+    "linear_num_key_heads": _HEADS,
+    "linear_num_value_heads": _HEADS,
+    "linear_conv_kernel_dim": _TAPS,
+    "conv_L_cache": _TAPS,
+    "full_attention_interval": _LAYERS,
+    "block_ff_dim": _WIDTH,
+    "block_multiple_of": _WIDTH,
+    "norm_eps": _EPSILON,
     "rms_norm_eps": _EPSILON,
+    "block_ffn_dim_multiplier": _FACTOR,
     "rope_theta": Real(1e30),
     "partial_rotary_factor": Real(1.0),
     "divisors": Real(1e31),
@@ -133,6 +145,30 @@ def flag(config: Config, key: str, default: bool = False) -> bool:
             f"{_model(config)}: {key} {short(found)} in config.json must be true or false"
         )
     return bool(found)
+
+
+def listed(config: Config, key: str, kinds: Sequence[str], count: int) -> tuple[str, ...]:
+    """The list at ``key`` of ``count`` names, each one of ``kinds``."""
+    found = config.get(key)
+    if (
+        isinstance(found, list)
+        and len(found) == count
+        and all(isinstance(one, str) and one in kinds for one in found)
+    ):
+        return tuple(found)
+    raise CheckpointError(
+        f"{_model(config)}: {key} {short(found)} in config.json must be a list of {count}, each"
+        f" {' or '.join(kinds)}; correct it, or fetch the file again"
+    )
+
+
+def require_multiple(sizes: Mapping[str, int], many: str, few: str, model: str) -> None:
+    """Refuse sizes of which ``many`` is no multiple of ``few``."""
+    if sizes[many] % sizes[few]:
+        raise CheckpointError(
+            f"{model}: {many} {sizes[many]} must be a multiple of {few} {sizes[few]}; check"
+            " config.json"
+        )
 
 
 def _checked(value: Any, key: str, where: str, also: str = "") -> Any:

@@ -64,6 +64,7 @@ MODELS: Final[dict[str, ModelDefinition]] = {}
 
 MODULES: Final[dict[str, str]] = {
     "gpt2": "ptir.models.gpt2",
+    "lfm2": "ptir.models.lfm2",
     "llama": "ptir.models.llama_kin",
     "mistral": "ptir.models.llama_kin",
     "qwen2": "ptir.models.llama_kin",
@@ -84,6 +85,8 @@ MODULES: Final[dict[str, str]] = {
     "phi": "ptir.models.phi",
     "stablelm": "ptir.models.stablelm",
     "starcoder2": "ptir.models.starcoder2",
+    "qwen3_5": "ptir.models.qwen3_5",
+    "qwen3_5_text": "ptir.models.qwen3_5",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 

@@ -4,10 +4,12 @@ from ptir.nn.attention import cached_attention
 from ptir.nn.images import AvgPool2d, BatchNorm2d, Conv2d, MaxPool2d
 from ptir.nn.layers import Conv1D, Embedding, LayerNorm, Linear, RMSNorm, fused_linear, last_rows
 from ptir.nn.module import Module, param
+from ptir.nn.recurrent import CausalConv1d
 
 __all__ = [
     "AvgPool2d",
     "BatchNorm2d",
+    "CausalConv1d",
     "Conv1D",
     "Conv2d",
     "Embedding",

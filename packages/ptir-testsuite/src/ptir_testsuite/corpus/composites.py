@@ -90,6 +90,16 @@ class CompositeCall:
         elif special == "edges":
             ends = np.resize(edges(dtype_of(array)), array.shape)
             array = stored(np.roll(ends, 1) if other else ends, dtype_of(array), array.shape)
+        elif special == "unit":
+            lengths = np.sqrt(np.square(array).sum(-1, keepdims=True))
+            array = array / np.maximum(lengths, np.float32(1e-3))
+        elif special == "alike":
+            array = np.full(array.shape, array.shape[-1] ** -0.5, np.float32)
+        elif special == "decays":
+            shares = np.arange(array.size, dtype=np.float32).reshape(array.shape) * 7 % 32 / 31
+            array = -20 * (1 - shares if other else shares) ** 4
+        elif special == "shares":
+            array = np.abs(array) / (1 + np.abs(array))
         elif special == "bits":
             array = draw(parse_type(text), "bits", draws)
         return array
@@ -117,6 +127,7 @@ _CONV: Final = {
     "layout": "hwio",
 }
 _POOL: Final = {"window": (2, 3), "strides": (2, 1), "low": (0, 0), "high": (0, 0)}
+_RULE: Final = ("f32[2,2,5,8]", "f32[2,2,5,8] unit", "f32[2,4,5,3]", "f32[2,4,5] decays")
 _ROPE: Final = {"theta": 10000.0, "layout": "half", "rotary": 8}
 
 CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
@@ -241,6 +252,37 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
         (("f16[2,2,5,17]", "f16[2,2,2,17]", [1, 4], [2, 2]), {}),
         (("bf16[2,2,5,17]", "bf16[2,2,1,17]", [0, 3], [1, 1]), {}),
     ],
+    "causal_conv1d": [
+        (("f32[3,5,6]", "f32[6,4]", "f32[3,3,6]", [5, 0, 2], "f32[6]"), {}),
+        (("f32[2,1,33]", "f32[33,3]", "f32[2,2,33]", [1, 0]), {}),
+        (("f32[2,3,17]", "bf16[17,4]", "f32[2,3,17]", [-1, 9]), {}),
+        (("f32[2,4,3]", "f32[3,1]", "f32[2,0,3]", [4, 1]), {}),
+    ],
+    "gated_delta_rule": [
+        ((*_RULE, "f32[2,4,5] shares", "f32[2,4,8,3]", [5, 3]), {}),
+        ((*_RULE, "f32[2,4,5] shares", "f32[2,4,8,3]", [0, 9]), {}),
+        (
+            (
+                *("f32[2,1,1,16]", "f32[2,1,1,16] unit", "f32[2,3,1,20]", "f32[2,3,1] decays"),
+                *("f32[2,3,1] shares", "f32[2,3,16,20]", [0, 1]),
+            ),
+            {},
+        ),
+        (
+            (
+                *("f32[1,1,70,16]", "f32[1,1,70,16] unit", "f32[1,2,70,4]", "f32[1,2,70] decays"),
+                *("f32[1,2,70] shares", "f32[1,2,16,4]", [69]),
+            ),
+            {},
+        ),
+        (
+            (
+                *("f32[1,1,66,9]", "f32[1,1,66,9] alike", "f32[1,1,66,5]", "f32[1,1,66] decays"),
+                *("f32[1,1,66] shares", "f32[1,1,9,5]", [66]),
+            ),
+            {},
+        ),
+    ],
     "attention": [
         ((*_QKV, [0, 4], [7, 7]), _ATTENTION),
         ((*_QKV, [0, 4], [3, 6]), _ATTENTION | {"window": 2}),
@@ -273,6 +315,8 @@ BATCHED: Final[dict[str, tuple[int, ...]]] = {
     "rope": (0, 1),
     "cache_update": (0, 1, 2, 3),
     "attention": (0, 1, 2, 3, 4),
+    "causal_conv1d": (0, 2, 3),
+    "gated_delta_rule": (0, 1, 2, 3, 4, 5, 6),
 }
 """The operands whose first axis is a batch, in which no row knows of the others."""
 

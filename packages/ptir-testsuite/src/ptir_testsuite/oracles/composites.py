@@ -1,15 +1,16 @@
 """Functionals by their textbook formulas in float64, with what their errors are measured against.
 
 A formula gives the result, the magnitude that rounding errors are relative to (where sums cancel
-it is larger than the result), and how many roundings one element gathers.
+it is larger than the result), and how many roundings one element gathers; one of several results
+gives these for each.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -32,15 +33,23 @@ FIXED: Final = 32
 NORMAL: Final = FORMATS["f32"].normal
 UNIT: Final = FORMATS["f32"].unit
 
-Formula = Callable[..., Found]
+Formula = Callable[..., "Found | tuple[Found, ...]"]
+
+Given = TypeVar("Given", bound=Formula)
 
 FORMULAS: Final[dict[str, Formula]] = {}
 
 
-def formula(name: str) -> Callable[[Formula], Formula]:
+def by_formula(name: str, operands: Sequence[Array], attributes: Mapping[str, Any]) -> list[Found]:
+    """Every result of the functional called ``name`` on operands in float64, or integers."""
+    found = FORMULAS[name](*operands, **attributes)
+    return [found] if isinstance(found, Found) else list(found)
+
+
+def formula(name: str) -> Callable[[Given], Given]:
     """Make the function below the formula of the functional called ``name``."""
 
-    def add(function: Formula) -> Formula:
+    def add(function: Given) -> Given:
         FORMULAS[name] = function
         return function
 
@@ -225,3 +234,45 @@ def _attention(
         result[row, head, t] = weights @ v[row, group, seen]
         size[row, head, t] = np.abs(v[row, group, seen]).max(0)
     return Found(result, size, (most + 1) * width + k.shape[2])
+
+
+@formula("causal_conv1d")
+def _causal_conv1d(
+    x: Array, weight: Array, tail: Array, count: Array, bias: Any = 0.0
+) -> tuple[Found, Found]:
+    taps, (batch, length, _) = weight.shape[1], x.shape
+    steps = np.concatenate([tail, x], axis=1)
+    result, size = np.zeros(x.shape), np.zeros(x.shape)
+    kept = tail.copy()
+    for row, t in np.ndindex(batch, length):
+        window = steps[row, t : t + taps].T
+        result[row, t] = (window * weight).sum(-1) + bias
+        size[row, t] = (np.abs(window) * np.abs(weight)).sum(-1) + np.abs(bias)
+    for row, real in enumerate(np.clip(count, 0, length)):
+        kept[row] = steps[row, real : real + taps - 1]
+    return Found(result, size, taps), _exact(kept)
+
+
+@formula("gated_delta_rule")
+def _gated_delta_rule(
+    q: Array, k: Array, v: Array, g: Array, beta: Array, state: Array, count: Array
+) -> tuple[Found, Found]:
+    """Errors are held against the longest that a column of S can have become so far."""
+    shared = v.shape[1] // q.shape[1]
+    result, size = np.zeros(v.shape), np.zeros(v.shape)
+    after, most = state.copy(), np.zeros(state.shape)
+    for row, head in np.ndindex(v.shape[:2]):
+        S, longest = after[row, head], np.linalg.norm(state[row, head], axis=0)
+        for t in range(v.shape[2]):
+            query, key = q[row, head // shared, t], k[row, head // shared, t]
+            if t < count[row]:
+                decay, rate = np.exp(g[row, head, t]), beta[row, head, t]
+                S *= decay
+                delta = rate * (v[row, head, t] - S.T @ key)
+                S += np.outer(key, delta)
+                longest = longest * decay + np.linalg.norm(key) * rate * np.abs(v[row, head, t])
+            result[row, head, t] = S.T @ query
+            size[row, head, t] = np.linalg.norm(query) * longest
+        most[row, head] = longest * (count[row] > 0)
+    roundings = q.shape[3] + v.shape[2]
+    return Found(result, size, roundings), Found(after, most, roundings)

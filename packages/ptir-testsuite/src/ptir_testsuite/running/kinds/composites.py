@@ -30,7 +30,7 @@ from ptir.passes.legalize import legalize
 from ptir_testsuite.corpus.composites import BATCHED, CompositeCall
 from ptir_testsuite.corpus.profiles import names_of, profiles_of
 from ptir_testsuite.corpus.sweeps import LETTERS
-from ptir_testsuite.oracles.composites import FIXED, FORMULAS, Found
+from ptir_testsuite.oracles.composites import FIXED, Found, by_formula
 from ptir_testsuite.oracles.floats import FORMATS, Array, doubles
 from ptir_testsuite.running.execute import Failed, Setting
 from ptir_testsuite.running.outcomes import Outcome, Row
@@ -96,14 +96,15 @@ def _judged(form: _Form, item: CompositeCall, arrays: list[Array], setting: Sett
     operands = {LETTERS[0]: arrays}
     found: Mapping[str, Sequence[Any]]
     if form.is_stored:
-        found = {LETTERS[0]: [_run(form, item, arrays, setting)]}
+        found = {LETTERS[0]: _run(form, item, arrays, setting)}
     else:
         operands |= {letter: item.arrays(letter) for letter in LETTERS[1:]}
         found = _in_turns(form, item, operands, setting)
     with np.errstate(all="ignore"):
         shares = [
-            _compared(form, item, doubles(found[letter][0]), _expected(item, operands[letter]))
+            _compared(form, item, doubles(one), wanted)
             for letter in operands
+            for one, wanted in zip(found[letter], _expected(item, operands[letter]), strict=True)
         ]
     return max(shares)
 
@@ -114,13 +115,13 @@ def _in_turns(
     """What one executable gives on changing operands."""
     executable = _built(form, item, setting)
     what = f"{item.id} {form.name}"
-    return in_turns(what, lambda letter: [_ran(executable, form, item, operands[letter], setting)])
+    return in_turns(what, lambda letter: _ran(executable, form, item, operands[letter], setting))
 
 
-def _expected(item: CompositeCall, arrays: list[Array]) -> Found:
-    """What the formula gives."""
+def _expected(item: CompositeCall, arrays: list[Array]) -> list[Found]:
+    """What the formula gives, for each result."""
     wide = [doubles(a) if a.dtype.kind not in "biu" else a for a in arrays]
-    return FORMULAS[item.name](*wide, **item.row[1])
+    return by_formula(item.name, wide, item.row[1])
 
 
 def _alone(item: CompositeCall, arrays: list[Array], setting: Setting) -> Iterator[float]:
@@ -131,15 +132,17 @@ def _alone(item: CompositeCall, arrays: list[Array], setting: Setting) -> Iterat
         return
     with np.errstate(all="ignore"):
         whole = _expected(item, arrays)
-        sizes = np.broadcast_to(whole.magnitude, whole.result.shape)
+        sizes = [np.broadcast_to(one.magnitude, one.result.shape) for one in whole]
         for row in (slice(0, 1), slice(count - 1, count)):
             rows = [a[row] if place in batched else a for place, a in enumerate(arrays)]
             form = next(
                 form for form in reversed(_forms(item.program(rows), setting)) if not form.is_stored
             )
             form = replace(form, name=f"{form.name}, row {row.start} alone")
-            expected = Found(whole.result[row], sizes[row], whole.roundings)
-            yield _compared(form, item, doubles(_run(form, item, rows, setting)), expected)
+            ran = _run(form, item, rows, setting)
+            for found, one, size in zip(ran, whole, sizes, strict=True):
+                beside = Found(one.result[row], size[row], one.roundings)
+                yield _compared(form, item, doubles(found), beside)
 
 
 def _compared(form: _Form, item: CompositeCall, found: Array, expected: Found) -> float:
@@ -169,19 +172,18 @@ def _compared(form: _Form, item: CompositeCall, found: Array, expected: Found) -
     return float(share[worst])
 
 
-def _run_with_parameters(program: Program, arrays: list[Array], setting: Setting) -> Any:
-    """The result of a program that core compiles with parameters of a store."""
+def _run_with_parameters(program: Program, arrays: list[Array], setting: Setting) -> list[Any]:
+    """The results of a program that core compiles with parameters of a store."""
     target = setting.target
     given = list(zip(program.ports, arrays, strict=True))
     store = ParamStore(ArraySource({p.name: a for p, a in given if p.kind == "parameter"}), target)
     plan = plan_for(program, target)
     held = plan.bind({name: Parameter(store, name) for name in store.source.names()})
     inputs = [target.backend.upload(a, target.device) for p, a in given if p.kind == "input"]
-    (result,) = plan.run(inputs, held)
-    return target.backend.download(result, target.device)
+    return [target.backend.download(result, target.device) for result in plan.run(inputs, held)]
 
 
-def _run(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting) -> Any:
+def _run(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting) -> list[Any]:
     if not form.is_stored:
         return _ran(_built(form, item, setting), form, item, arrays, setting)
     with _telling(item, form):
@@ -199,14 +201,14 @@ def _ran(
     item: CompositeCall,
     arrays: list[Array],
     setting: Setting,
-) -> Any:
-    """The result of one run, which must leave its operands as they are."""
+) -> list[Any]:
+    """The results of one run, which must leave its operands as they are."""
     backend, device = setting.target.backend, setting.target.device
     with _telling(item, form):
         handles = [backend.upload(a, device) for a in arrays]
         results = executable.run(handles)
         backend.synchronize(device)
-        found = backend.download(results[0], device)
+        found = [backend.download(result, device) for result in results]
         after = [backend.download(h, device) for h in handles]
     for place, (now, before) in enumerate(zip(after, arrays, strict=True)):
         if np.asarray(now).tobytes() != before.tobytes():

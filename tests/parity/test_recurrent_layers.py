@@ -1,0 +1,93 @@
+"""LFM2 and Qwen3.5, whose layers have states of one size, against Transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from test_llama import REF, SMALL, assert_greedy_tokens_agree, assert_logits_agree
+
+import ptir
+
+LFM2 = {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention", "conv", "conv"]}
+QWEN = {
+    "num_hidden_layers": 4,
+    "head_dim": 16,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 12,
+    "linear_value_head_dim": 20,
+}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "lfm2": ("lfm2", LFM2),
+    "lfm2 as said": ("lfm2", {**LFM2, "block_auto_adjust_ff_dim": False, "norm_eps": 0.1}),
+    "lfm2 with biases": (
+        "lfm2",
+        {**LFM2, "conv_bias": True, "conv_L_cache": 5, "block_multiple_of": 7},
+    ),
+    "lfm2 in early spelling": (
+        "lfm2",
+        {
+            "full_attn_idxs": [0, 2],
+            "block_ff_dim": 100,
+            "tie_embedding": True,
+            "block_ffn_dim_multiplier": 1.3,
+        },
+    ),
+    "qwen3.5": ("qwen3_5_text", QWEN),
+    "qwen3.5, a head each": (
+        "qwen3_5_text",
+        {**QWEN, "linear_num_value_heads": 2, "rms_norm_eps": 0.1, "linear_conv_kernel_dim": 2},
+    ),
+    "qwen3.5, tied, by an interval": (
+        "qwen3_5_text",
+        {
+            **QWEN,
+            "layer_types": None,
+            "full_attention_interval": 2,
+            "tie_word_embeddings": True,
+            "attention_bias": True,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 100.0,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    ),
+}
+LONG = 150
+"""Tokens of a sequence: several chunks of the delta rule, the last one not full."""
+
+
+@pytest.mark.parametrize(("kind", "change"), CASES.values(), ids=CASES)
+def test_logits_agree_with_transformers(kind: str, change: dict[str, Any], tmp_path: Path) -> None:
+    assert_logits_agree(kind, change, tmp_path, length=LONG)
+
+
+@pytest.mark.parametrize(("kind", "change"), CASES.values(), ids=CASES)
+def test_greedy_tokens_of_ragged_prompts_agree(
+    kind: str, change: dict[str, Any], tmp_path: Path
+) -> None:
+    assert_greedy_tokens_agree(kind, change, tmp_path, different=15)
+
+
+def test_the_text_of_a_model_that_sees_is_read(tmp_path: Path) -> None:
+    text = {**SMALL, **QWEN, "tie_word_embeddings": False, "eos_token_id": 5}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2}
+    config = transformers.Qwen3_5Config(
+        text_config=text, vision_config={**vision, "out_hidden_size": SMALL["hidden_size"]}
+    )
+    torch.manual_seed(5)
+    model = transformers.Qwen3_5ForConditionalGeneration(config).eval()
+    model.save_pretrained(tmp_path)
+    tokens = np.random.default_rng(1).integers(0, SMALL["vocab_size"], (1, 30))
+    with torch.no_grad():
+        wanted = model(torch.from_numpy(tokens)).logits.numpy()
+    ours = ptir.load_model(tmp_path, backend=REF)
+    found = ours.forward(tokens)
+    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()

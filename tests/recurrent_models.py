@@ -1,0 +1,43 @@
+"""Small configurations of the families whose layers have states of one size."""
+
+from __future__ import annotations
+
+LFM2 = {
+    "model_type": "lfm2",
+    "vocab_size": 97,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "norm_eps": 1e-5,
+    "conv_L_cache": 4,
+    "conv_bias": True,
+    "block_auto_adjust_ff_dim": True,
+    "block_ffn_dim_multiplier": 1.0,
+    "block_multiple_of": 16,
+    "layer_types": ["conv", "full_attention", "conv"],
+    "tie_word_embeddings": True,
+}
+QWEN = {
+    "model_type": "qwen3_5_text",
+    "vocab_size": 97,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "linear_conv_kernel_dim": 3,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "partial_rotary_factor": 0.25,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "tie_word_embeddings": False,
+}
