@@ -277,9 +277,10 @@ CLAIMS: Final[dict[str, Claim]] = {
     "silu": Claim("f32", silu),
     "swiglu": Claim("f32 f32", swiglu),
     "attention": Claim(
-        "f32 f32 f32 i32 i32",
+        "f32 f32 f32 i32 i32 f32",
         attention,
         {"scale": (), "causal": (), "window": (), "soft_cap": ()},
+        optional=1,
     ),
     "conv2d": Claim(
         "f32 f32 f32",

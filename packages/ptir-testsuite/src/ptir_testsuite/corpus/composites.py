@@ -311,3 +311,17 @@ CALLS["conv2d"] += [
 CALLS["attention"] += [
     ((*_QKV, *chosen.pop("steps")), chosen) for chosen in list(covering(ATTENDED))
 ]
+CALLS["attention"] += [
+    ((*_QKV, [0, 4], [7, 7], "f32[4]"), _ATTENTION),
+    ((*_QKV, [0, 4], [3, 6], "f32[4] masked"), _ATTENTION | {"window": 2, "soft_cap": 2.0}),
+    ((*_QKV, [0, 4], [0, 7], "f32[4] offset"), _ATTENTION | {"causal": False}),
+    (
+        ("f32[1,2,1,16]", "f32[1,1,65,16]", "f32[1,1,65,16]", [64], [65], "f32[2]"),
+        _ATTENTION,
+    ),
+    (
+        ("f32[1,4,33,16]", "f32[1,2,40,16]", "f32[1,2,40,16]", [3], [36], "f32[4]"),
+        _ATTENTION | {"window": 9},
+    ),
+]
+"""With a sink for each head: also one that has no weight, and one that has nearly all."""

@@ -197,6 +197,7 @@ def _attention(
     v: Array,
     start: Array,
     length: Array,
+    sinks: Array | None = None,
     *,
     scale: float,
     causal: bool,
@@ -220,8 +221,10 @@ def _attention(
         sizes = np.abs(k[row, group, seen]) @ np.abs(q[row, head, t]) * abs(scale)
         most = max(most, float(sizes.max()))
         bent = scores if soft_cap is None else soft_cap * np.tanh(scores / soft_cap)
-        weights = np.exp(bent - bent.max())
-        weights /= weights.sum()
+        sink = -np.inf if sinks is None else sinks[head]
+        top = max(bent.max(), sink)
+        weights = np.exp(bent - top)
+        weights /= weights.sum() + np.exp(sink - top)
         result[row, head, t] = weights @ v[row, group, seen]
         size[row, head, t] = np.abs(v[row, group, seen]).max(0)
     return Found(result, size, (most + 1) * width + k.shape[2])
