@@ -226,10 +226,15 @@ PLAIN_CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "cache_update": ("f32[3,2,6,4] f32[3,2,3,4] i32[3] i32[3]", {}),
     "conv2d": ("f32[2,7,5,3] f32[3,2,3,4]", {}),
     "embedding": ("f32[7,5] i32[2,3]", {}),
+    "expert_linear": ("f32[3,33] f32[34,33] i32[3,1]", {"experts": 2}),
     "gelu": ("f32[7,33]", {}),
     "layer_norm": ("f32[5,33] f32[33] f32[33]", {}),
     "linear": ("f32[3,33] f32[33,17]", {}),
     "max_pool2d": ("f32[2,5,7,3]", {"window": (2, 3)}),
+    "quantized_expert_linear": (
+        "f32[3,24] u32[10,3] f32[10,3] f32[10,3] i32[3,1]",
+        {"experts": 2, "bits": 4, "group": 8},
+    ),
     "quantized_linear": (
         "f32[3,24] u32[5,3] f32[5,3] f32[5,3]",
         {"bits": 4, "group": 8},
