@@ -124,7 +124,7 @@ def main() -> None:
     real = ptir.load_model("random:gpt2", backend=options.backend)
     with PeakMemory() as memory:
         real.generate(list(range(100, 612)), max_tokens=32, ignore_eos=True)
-    cache = sum(t.nbytes for pair in real.cache_types(1, 576) for t in pair)
+    cache = sum(t.nbytes for pair in real.state_types(1, 576) for t in pair)
     weights = sum(real.store.type(name).nbytes for name in real.store.source.names())
     hollow = ptir.load_model("random:gpt2-hollow", backend=options.backend)
     share = python_share(real, hollow, options.steps)

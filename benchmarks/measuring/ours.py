@@ -87,7 +87,7 @@ class Ours:
 
     def cache_bytes(self) -> float:
         """Bytes of the cache for each position of one sequence."""
-        caches = self.model.cache_types(1, self.positions)
+        caches = self.model.state_types(1, self.positions)
         return sum(type.nbytes for pair in caches for type in pair) / self.positions
 
     def weight_bytes(self) -> int:
@@ -108,7 +108,7 @@ class Ours:
         target, plan = self.model.target, self._decoding()
         ports = zip(plan.optimized.ports, plan.optimized.inputs, strict=True)
         parameters = sum(type.nbytes for port, type in ports if port.kind == "parameter")
-        caches = self.model.cache_types(1, self._session.capacity)
+        caches = self.model.state_types(1, self._session.capacity)
         cache = sum(type.nbytes for pair in caches for type in pair)
         memory = target.backend.memory_stats(target.device)
         return {

@@ -170,7 +170,7 @@ def test_weights_and_caches_are_there_once(opened: Opened, small: str) -> None:
     session = Session.of(model, 1, 32)
     ports = zip(executable.program.ports, executable.program.inputs, strict=True)
     weights = sum(type.nbytes for port, type in ports if port.kind == "parameter")
-    cache = sum(t.nbytes for pair in model.cache_types(1, session.capacity) for t in pair)
+    cache = sum(t.nbytes for pair in model.state_types(1, session.capacity) for t in pair)
     stats = target.backend.memory_stats(target.device)
     assert stats is not None
     assert stats.live_bytes < 1.15 * (weights + 2 * cache), (stats, weights, cache)

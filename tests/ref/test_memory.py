@@ -119,7 +119,7 @@ def test_generation_reports_weights_cache_and_what_runs(target: Target, tmp_path
     small(tmp_path)
     loaded = ptir.load_model(tmp_path / "small", backend=target)
     weights = sum(loaded.store.type(n).nbytes for n in loaded.store.source.names())
-    caches = sum(t.nbytes for pair in loaded.module.cache_types(1, 40) for t in pair)
+    caches = sum(t.nbytes for pair in loaded.state_types(1, 40) for t in pair)
     stats = loaded.generate([1, 2, 3], max_tokens=4).stats
     assert weights + caches <= stats.peak_memory_bytes <= 3 * (weights + caches)
 

@@ -237,7 +237,7 @@ def test_a_narrow_cache_takes_half_the_bytes_and_rounds_only_what_is_in_it(
 ) -> None:
     wide = model()
     narrow = load_model("demo", backend=REF, cache_dtype=dtype)
-    pairs = zip(narrow.cache_types(2, 64), wide.cache_types(2, 64), strict=True)
+    pairs = zip(narrow.state_types(2, 64), wide.state_types(2, 64), strict=True)
     assert all(2 * a.nbytes == b.nbytes for p, q in pairs for a, b in zip(p, q, strict=True))
     case = CASES[0]
     logits = narrow.forward(case["prompt"])

@@ -254,7 +254,7 @@ def test_a_token_beyond_the_tokenizer_has_no_text(script: Script, tmp_path: Path
 class Stateless:
     """A language model without caches: the next token is the last one and one more."""
 
-    def cache_types(self, batch: int, capacity: int) -> tuple[()]:
+    def states(self) -> tuple[()]:
         return ()
 
     def __call__(self, tokens: Any, cache: Any, start: Any, count: Any, *, every: bool = False):

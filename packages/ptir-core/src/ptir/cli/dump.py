@@ -65,16 +65,16 @@ def _write(path: Path, text: str) -> None:
 def step_program(loaded: Any, batch: int, length: int, context: int) -> Any:
     """The captured step of a language model at the given sizes."""
     from ptir.capture.jit import record
+    from ptir.nn.state import by_layer, tensor_names
     from ptir.types import spec
 
-    caches = loaded.cache_types(batch, context)
+    states = loaded.module.states()
+    carried = loaded.state_types(batch, context)
 
     def step(tokens: Any, start: Any, count: Any, *flat: Any) -> Any:
-        pairs = tuple(zip(flat[::2], flat[1::2], strict=True))
-        return loaded.module(tokens, pairs, start, count)
+        return loaded.module(tokens, by_layer(states, flat), start, count)
 
     row = spec("i32", batch)
-    types = (spec("i32", batch, length), row, row, *(t for pair in caches for t in pair))
-    names = ["tokens", "start", "count"]
-    names += [f"{what}{i}" for i in range(len(caches)) for what in ("keys", "values")]
+    types = (spec("i32", batch, length), row, row, *(t for types in carried for t in types))
+    names = ["tokens", "start", "count", *tensor_names(states)]
     return record(step, types, names)[0].program

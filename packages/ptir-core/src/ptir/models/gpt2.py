@@ -13,9 +13,9 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
 from ptir.models.fields import flag, real, whole, whole_or_none
-from ptir.models.table import Cache, ModelDefinition, define_model
+from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import Conv1D, Embedding, LayerNorm, Linear, Module, cached_attention, last_rows
-from ptir.types import TensorType, spec
+from ptir.nn.state import KeysValues, LayerTensors, State
 
 SIZES = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
 ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}
@@ -72,8 +72,8 @@ class Attention(Module):
             self.scale /= layer + 1
 
     def __call__(
-        self, x: Tensor, cache: tuple[Tensor, Tensor], start: Tensor, count: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        self, x: Tensor, cache: LayerTensors, start: Tensor, count: Tensor
+    ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         batch, length, size = x.shape
         fused = self.c_attn(x).reshape(batch, length, 3, self.heads, size // self.heads)
@@ -106,8 +106,8 @@ class Block(Module):
         self.mlp = MLP(config)
 
     def __call__(
-        self, x: Tensor, cache: tuple[Tensor, Tensor], start: Tensor, count: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        self, x: Tensor, cache: LayerTensors, start: Tensor, count: Tensor
+    ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         attended, cache = self.attn(self.ln_1(x), cache, start, count)
         x = x + attended
@@ -128,24 +128,22 @@ class GPT2(Module):
         if not tied:
             self.lm_head = Linear(self.config.n_embd, self.config.vocab_size, bias=False)
 
-    def cache_types(self, batch: int, capacity: int) -> tuple[tuple[TensorType, TensorType], ...]:
-        """Key and value caches ``f32[batch, heads, capacity, head size]``, one pair per layer."""
+    def states(self) -> tuple[KeysValues, ...]:
+        """Keys and values of every layer."""
         config = self.config
-        size = config.n_embd // config.n_head
-        cache = spec("f32", batch, config.n_head, capacity, size)
-        return ((cache, cache),) * config.n_layer
+        return (KeysValues(config.n_head, config.n_embd // config.n_head),) * config.n_layer
 
     def __call__(
-        self, tokens: Tensor, cache: Cache, start: Tensor, count: Tensor, *, every: bool = False
-    ) -> tuple[Tensor, Cache]:
-        """Logits and the extended cache; see ``CausalModel``."""
+        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
+    ) -> tuple[Tensor, State]:
+        """Logits and the next state; see ``CausalModel``."""
         batch, length = tokens.shape
         positions = start.reshape(batch, 1) + F.arange(length)
         x = self.wte(tokens) + self.wpe(positions)
-        extended: list[tuple[Tensor, Tensor]] = []
-        for block, layer_cache in zip(self.h, cache, strict=True):
-            x, layer_cache = block(x, layer_cache, start, count)
-            extended.append(layer_cache)
+        extended: list[LayerTensors] = []
+        for block, cache in zip(self.h, state, strict=True):
+            x, cache = block(x, cache, start, count)
+            extended.append(cache)
         if not every:
             x = last_rows(x, count)
         x = self.ln_f(x)

@@ -16,7 +16,7 @@ from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
 from ptir.models.fields import flag, real, whole, whole_or_none
 from ptir.models.rotation import frequencies
-from ptir.models.table import Cache, ModelDefinition, define_model
+from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import (
     Embedding,
     Linear,
@@ -26,7 +26,7 @@ from ptir.nn import (
     fused_linear,
     last_rows,
 )
-from ptir.types import TensorType, spec
+from ptir.nn.state import KeysValues, LayerTensors, State
 
 SIZES: Final = (
     "vocab_size",
@@ -150,8 +150,8 @@ class Attention(Module):
         self.window = config.windows[layer]
 
     def __call__(
-        self, x: Tensor, cache: tuple[Tensor, Tensor], at: CachePositions
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        self, x: Tensor, cache: LayerTensors, at: CachePositions
+    ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         batch, length, _ = x.shape
         projected = fused_linear(x, (self.q_proj, self.k_proj, self.v_proj))
@@ -190,8 +190,8 @@ class Block(Module):
         self.mlp = MLP(config)
 
     def __call__(
-        self, x: Tensor, cache: tuple[Tensor, Tensor], at: CachePositions
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        self, x: Tensor, cache: LayerTensors, at: CachePositions
+    ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         normed = self.input_layernorm(x)
         attended, cache = self.self_attn(normed, cache, at)
@@ -213,22 +213,21 @@ class Llama(Module):
         if not tied:
             self.lm_head = Linear(size, vocab, bias=False)
 
-    def cache_types(self, batch: int, capacity: int) -> tuple[tuple[TensorType, TensorType], ...]:
-        """Key and value caches ``f32[batch, groups, capacity, head_dim]``, one pair per layer."""
+    def states(self) -> tuple[KeysValues, ...]:
+        """Keys and values of every layer."""
         config = self.config
-        cache = spec("f32", batch, config.num_key_value_heads, capacity, config.head_dim)
-        return ((cache, cache),) * config.num_hidden_layers
+        return (KeysValues(config.num_key_value_heads, config.head_dim),) * config.num_hidden_layers
 
     def __call__(
-        self, tokens: Tensor, cache: Cache, start: Tensor, count: Tensor, *, every: bool = False
-    ) -> tuple[Tensor, Cache]:
-        """Logits and the extended cache; see ``CausalModel``."""
+        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
+    ) -> tuple[Tensor, State]:
+        """Logits and the next state; see ``CausalModel``."""
         at = CachePositions.of(start, count, tokens.shape[1])
         x = self.embed_tokens(tokens)
-        extended: list[tuple[Tensor, Tensor]] = []
-        for block, layer_cache in zip(self.layers, cache, strict=True):
-            x, layer_cache = block(x, layer_cache, at)
-            extended.append(layer_cache)
+        extended: list[LayerTensors] = []
+        for block, cache in zip(self.layers, state, strict=True):
+            x, cache = block(x, cache, at)
+            extended.append(cache)
         if not every:
             x = last_rows(x, count)
         x = self.norm(x)

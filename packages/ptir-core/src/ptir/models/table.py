@@ -9,22 +9,20 @@ from typing import Any, Final, Protocol
 
 from ptir.capture.tensor import Tensor
 from ptir.errors import PluginError, UsageError, unknown_name
-from ptir.types import TensorType
-
-Cache = tuple[tuple[Tensor, Tensor], ...]
+from ptir.nn.state import LayerState, State
 
 
 class CausalModel(Protocol):
     """What generation needs of a bound language model."""
 
-    def cache_types(self, batch: int, capacity: int) -> tuple[tuple[TensorType, TensorType], ...]:
-        """The types of the key and value caches, one pair per layer."""
+    def states(self) -> tuple[LayerState, ...]:
+        """What each layer carries between steps."""
         ...
 
     def __call__(
-        self, tokens: Tensor, cache: Cache, start: Tensor, count: Tensor, *, every: bool = False
-    ) -> tuple[Tensor, Cache]:
-        """Logits and the extended cache for ``tokens`` i32[B,T] at positions ``start`` i32[B].
+        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
+    ) -> tuple[Tensor, State]:
+        """Logits and the next state for ``tokens`` i32[B,T] at positions ``start`` i32[B].
 
         Only the first ``count[b]`` tokens of row b are real. Logits are f32[B,V] of each row's
         last real token, or f32[B,T,V] when ``every`` is set.

@@ -157,7 +157,7 @@ def _report(
             " drives its control flow, or the backend lacks Executable.explain); `ptir dump"
             " --optimized` shows the program"
         )
-    caches = model.cache_types(1, session.capacity)
+    carried = model.state_types(1, session.capacity)
     program, inputs = plan.optimized, [p for p in plan.optimized.ports if p.kind == "input"]
     donated = frozenset(n for n in plan.donated if n < len(inputs))
     layered = Layered(program, explanation, plan.derived, donated, measured.parts)
@@ -176,6 +176,6 @@ def _report(
         measured.seconds,
         measured.memory,
         sum(nbytes for _, nbytes in parameters),
-        sum(type.nbytes for pair in caches for type in pair),
+        sum(type.nbytes for types in carried for type in types),
         Packed(len(packed), sum(packed)),
     )

@@ -6,7 +6,7 @@ Iterating runs it. Interrupting the iteration (Ctrl-C) keeps what was generated.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,9 @@ from ptir.runtime.generation import (
     Piece,
     SamplingOptions,
 )
-from ptir.runtime.session import Progress, Session
+from ptir.runtime.session import Progress, Session, capacity_for
+from ptir.runtime.session_state import SessionState
+from ptir.runtime.speculation import Proposer, SpeculativeSteps
 from ptir.text import StopMatcher
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ class Row:
         self.finish: FinishReason | None = None
         self._stream = model.tokenizer.stream(after=prompt) if model.tokenizer else None
         self._matcher = StopMatcher(stop)
+
+    def text(self) -> list[int]:
+        """All tokens so far."""
+        return [*self.prompt, *self.tokens]
 
     def push(self, token: int) -> str:
         """Append a token; returns the text that became certain. A stop string ends the row."""
@@ -75,9 +81,13 @@ class GenerationRun:
         logprobs: int | None,
         ignore_eos: bool,
         progress: Progress | None,
+        state: SessionState | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
         self._model = model
         self._options = options
+        self._continued = state
+        self._proposer = proposer
         self._logprobs = logprobs
         self._progress = progress
         self._eos = frozenset(() if ignore_eos else model.eos_ids)
@@ -126,15 +136,28 @@ class GenerationRun:
         try:
             if self._rows:
                 yield from self._generate()
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if self._continued is not None:  # a step may have been cut short with its tensors
+                self._continued.restart()
+            raise
         finally:
             self._close()
 
     def _generate(self) -> Iterator[Piece]:
         began = time.perf_counter()
         prompts = [row.prompt for row in self._rows]
-        session = self._session(prompts)
-        logits = session.prefill(prompts, self._progress)
+        state = self._room(prompts)
+        session = Session(self._model.steps, self._model.target, state, self._options)
+        held = state.keep(prompts)
+        self.stats.cached_tokens = int(held.sum())
+        left = [prompt[count:] for prompt, count in zip(prompts, held, strict=True)]
+        logits = session.prefill(left, self._progress)
         self._check(logits)
+        state.tokens = [list(prompt) for prompt in prompts]
+        if self._continued is not None:
+            state.mark()
         session.watch(prompts, logits.shape[1])
         chosen = session.pick(logits)
         started = time.perf_counter()
@@ -143,6 +166,7 @@ class GenerationRun:
         for row, limit in zip(self._rows, self._limits, strict=True):
             row.finish = None if limit > 0 else "length"
         scores: Array | None = logits
+        advance = self._steps(session)
         while True:
             for index, row in enumerate(self._rows):
                 if row.finish is None:
@@ -151,7 +175,14 @@ class GenerationRun:
             active = np.array([row.finish is None for row in self._rows])
             if not active.any():
                 return
-            chosen, scores = session.advance(active, self._logprobs is not None, self._ahead())
+            chosen, scores = advance(active, self._logprobs is not None, self._ahead())
+
+    def _steps(self, session: Session) -> Callable[..., tuple[Array, Array | None]]:
+        """What appends the tokens last chosen and chooses the next ones."""
+        if self._proposer is None:
+            return session.advance
+        (row,) = self._rows
+        return SpeculativeSteps(session, self._proposer, row.text, self.stats).advance
 
     def _check(self, logits: Array) -> None:
         """Raise ``CheckpointError`` where a prompt leads to no numbers.
@@ -175,10 +206,15 @@ class GenerationRun:
         rows = zip(self._rows, self._limits, strict=True)
         return min(limit - len(row.tokens) for row, limit in rows if row.finish is None) - 1
 
-    def _session(self, prompts: list[list[int]]) -> Session:
-        model = self._model
+    def _room(self, prompts: list[list[int]]) -> SessionState:
+        """The state that was given, or a new one, with room for all that may come."""
+        model, state = self._model, self._continued
         needed = max(len(p) + limit for p, limit in zip(prompts, self._limits, strict=True))
-        return Session.of(model, len(prompts), needed, self._options)
+        if state is None:
+            return model.new_state(len(prompts), capacity_for(needed, model.context))
+        if state.capacity < needed:
+            state.enlarge(capacity_for(needed, model.context))
+        return state
 
     def _accept(
         self, session: Session, index: int, token: int, scores: Array | None
@@ -210,6 +246,8 @@ class GenerationRun:
         return value
 
     def _close(self) -> None:
+        if self._continued is not None and any(self._continued.tokens):
+            self._continued.tokens = [[*row.prompt, *row.tokens] for row in self._rows]
         target = self._model.target
         memory = target.backend.memory_stats(target.device)
         self.stats.peak_memory_bytes = memory.peak_bytes if memory else 0

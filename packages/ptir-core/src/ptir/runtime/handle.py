@@ -17,11 +17,14 @@ from ptir.capture.jit import jit
 from ptir.checkpoint import Checkpoint, eos_token_ids
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, unknown_name
 from ptir.nn.module import recording
+from ptir.nn.state import LayerState
 from ptir.ops.implementations import active_overrides, overrides
 from ptir.params.store import ParamStore
 from ptir.runtime.generate import GenerationRun
 from ptir.runtime.generation import Generation, SamplingOptions
 from ptir.runtime.session import Progress
+from ptir.runtime.session_state import SessionState
+from ptir.runtime.speculation import proposer_of
 from ptir.runtime.steps import Steps
 from ptir.runtime.tokenizer import CheckpointText
 from ptir.text import Tokenizer
@@ -69,10 +72,15 @@ class Model:
         """What this model can do."""
         return ("generate", "forward", "trace")
 
-    def cache_types(self, rows: int, capacity: int) -> tuple[tuple[TensorType, ...], ...]:
-        """The types of the key and value caches, one pair per layer, in ``cache_dtype``."""
-        pairs = self.module.cache_types(rows, capacity)
-        return tuple(tuple(TensorType(self.cache_dtype, t.shape) for t in pair) for pair in pairs)
+    def state_types(self, rows: int, capacity: int) -> tuple[tuple[TensorType, ...], ...]:
+        """The types of what each layer carries; in ``cache_dtype`` what it keeps of a position."""
+        states: tuple[LayerState, ...] = self.module.states()
+        return tuple(state.types(rows, capacity, self.cache_dtype) for state in states)
+
+    def new_state(self, rows: int, capacity: int) -> SessionState:
+        """What the layers carry before the first step of ``rows`` prompts; see ``run``."""
+        states, dtype = self.module.states(), self.cache_dtype
+        return SessionState(states, rows, capacity, dtype, self.target)
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -117,14 +125,20 @@ class Model:
         logprobs: int | None = None,
         ignore_eos: bool = False,
         progress: Progress | None = None,
+        state: SessionState | None = None,
+        speculate: str | Model | None = None,
         **sampling: Any,
     ) -> GenerationRun:
         """A generation to be iterated: yields ``Piece``s, then holds ``results``.
 
         ``max_tokens`` None means as many as fit the context; ``stop`` is one text or several;
         ``logprobs`` N records the chosen token's log probability and the N best. ``sampling`` are
-        ``SamplingOptions``' fields; ``seed`` may be a list with one for each prompt. Raises
-        ``UsageError`` for what is out of range, unknown or does not fit the context.
+        ``SamplingOptions``' fields; ``seed`` may be a list with one for each prompt. Of a ``state``
+        of as many rows, tokens are kept that the prompts begin with, and it holds prompts and
+        answers afterwards. ``speculate``, for one prompt, verifies several tokens in one step that
+        an earlier place of the text (``"lookup"``) or a smaller model proposes; the tokens stay the
+        same. Raises ``UsageError`` for what is out of range, unknown or does not fit
+        the context.
         """
         if isinstance(prompts, str):
             raise UsageError("run: prompts must be a list of prompts, not one text")
@@ -136,8 +150,14 @@ class Model:
             raise UsageError(f"model {self.name!r} has no tokenizer; stop texts need one")
         options = _sampling(sampling)
         options.seeds(len(prompts))
+        if state is not None and state.batch != len(prompts):
+            raise UsageError(
+                f"{len(prompts)} prompts and a state of {state.batch} rows: give one of as many"
+            )
         ids = [self.encode(prompt) for prompt in prompts]
-        return GenerationRun(self, ids, options, max_tokens, stops, logprobs, ignore_eos, progress)
+        proposer = proposer_of(speculate, self, len(prompts), options)
+        rest = max_tokens, stops, logprobs, ignore_eos, progress, state, proposer
+        return GenerationRun(self, ids, options, *rest)
 
     def generate(self, prompt: Prompt, **options: Any) -> Generation:
         """Continue one prompt; options as for ``run``."""
@@ -181,9 +201,11 @@ class Model:
     def _all_logits(self, tokens: Any, count: Any) -> Any:
         batch, length = tokens.shape
         zero = F.full((batch,), 0, "i32")
-        caches = self.cache_types(batch, length)
-        cache = tuple(tuple(F.full(t.shape, 0.0, t.dtype.name) for t in pair) for pair in caches)
-        return self.module(tokens, cache, zero, count, every=True)[0]
+        state = tuple(
+            tuple(F.full(one.shape, 0, one.dtype.name) for one in types)
+            for types in self.state_types(batch, length)
+        )
+        return self.module(tokens, state, zero, count, every=True)[0]
 
     def _token_rows(self, tokens: Any) -> tuple[bool, Array]:
         given = self.encode(tokens) if isinstance(tokens, str) else tokens

@@ -24,7 +24,7 @@ from ptir.runtime.steps import chunk_sizes
 
 if TYPE_CHECKING:
     from ptir.capture.tensor import Tensor
-    from ptir.models.table import Cache
+    from ptir.nn.state import State
     from ptir.runtime.handle import Model
 
 Array = np.ndarray[Any, Any]
@@ -214,15 +214,16 @@ class Scores:
     def __init__(self, model: Model, size: int) -> None:
         self._model = model
         capacity = capacity_for(size, model.context)
-        self._cache = tuple(
-            tuple(self._tensor(np.zeros(one.shape, one.dtype.numpy)) for one in pair)
-            for pair in model.cache_types(1, capacity)
-        )
-        self._score: Callable[..., Any] = jit(self._scored, donate=("cache",))
+        self._types = model.state_types(1, capacity)
+        self._score: Callable[..., Any] = jit(self._scored, donate=("state",))
 
     def of(self, tokens: Sequence[int]) -> Array:
         """Log likelihoods f64[count - 1] of the second token and those behind."""
         following, done = [*tokens[1:], 0], 0
+        state = tuple(
+            tuple(self._tensor(np.zeros(one.shape, one.dtype.numpy)) for one in types)
+            for types in self._types
+        )
         found: list[Array] = []
         with self._model.policies():
             for size, real in chunk_sizes(len(tokens)):
@@ -230,18 +231,18 @@ class Scores:
                 given = (_padded(one[part], size) for one in (tokens, following))
                 tensors = [self._tensor(one) for one in given]
                 start, count = (self._tensor(np.full(1, n, np.int32)) for n in (done, real))
-                scored, self._cache = self._score(*tensors, self._cache, start, count)
+                scored, state = self._score(*tensors, state, start, count)
                 found.append(scored.numpy()[0, :real].astype(np.float64))
                 done += real
         return np.concatenate(found)[:-1]
 
     def _scored(
-        self, tokens: Tensor, following: Tensor, cache: Cache, start: Tensor, count: Tensor
-    ) -> tuple[Tensor, Cache]:
-        logits, cache = self._model.module(tokens, cache, start, count, every=True)
+        self, tokens: Tensor, following: Tensor, state: State, start: Tensor, count: Tensor
+    ) -> tuple[Tensor, State]:
+        logits, state = self._model.module(tokens, state, start, count, every=True)
         shifted = logits - logits.max(-1, keepdims=True)
         chosen = F.take_along_axis(shifted, following.reshape(1, -1, 1), axis=-1)
-        return chosen.reshape(1, -1) - F.log(F.exp(shifted).sum(-1)), cache
+        return chosen.reshape(1, -1) - F.log(F.exp(shifted).sum(-1)), state
 
     def _tensor(self, array: Array) -> Tensor:
         return tensor(array, backend=self._model.target)

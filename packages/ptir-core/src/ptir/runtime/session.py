@@ -1,4 +1,4 @@
-"""One batch of prompts being continued: cache, positions, chunked prefill, decoding.
+"""One batch of prompts being continued: state, positions, chunked prefill, decoding.
 
 Rows of unequal length sit side by side: row b's next token goes to its own position, and a row
 with ``count`` 0 in a step is left as it is. Decoding keeps tokens and positions on the device.
@@ -16,10 +16,11 @@ import numpy as np
 from ptir.backend.contract import Target
 from ptir.capture.lazy import fetch
 from ptir.capture.tensor import Tensor, from_handle
-from ptir.errors import OutOfMemory, UnsupportedError, UsageError
+from ptir.errors import UnsupportedError, UsageError
 from ptir.ops.numerics import rng_bits
 from ptir.runtime.generation import SamplingOptions
-from ptir.runtime.steps import Steps, choose, chunk_sizes
+from ptir.runtime.session_state import Mark, SessionState
+from ptir.runtime.steps import Steps, choose, chunk_sizes, fitting_chunk
 from ptir.types import BOOL, F32, I32, DType, TensorType
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ Array = np.ndarray[Any, Any]
 _WORD = 0xFFFFFFFF
 DRAWS: Final = 64
 """Steps whose draws are uploaded together."""
-FEEDS: Final = {"tokens": 0, "cache": 1, "start": 2, "draw": 3}
+FEEDS: Final = {"tokens": 0, "state": 1, "start": 2, "draw": 3}
 """What of a step's result the next step is given."""
+WIDTHS: Final = (2, 4, 8)
+"""Tokens that a verifying step is padded to: the last one and those proposed after it."""
 
 
 class Draws:
@@ -46,6 +49,10 @@ class Draws:
         self._keys = [np.array([seed & _WORD, seed >> 32], np.uint32) for seed in seeds]
         self._known = np.empty((len(seeds), 0), np.float32)
         self._taken = 0
+
+    def back(self, count: int) -> None:
+        """The last ``count`` draws have not been used: they come again."""
+        self._taken -= count
 
     def take(self, count: int) -> Array:
         """The next draws of every row, f32[count, B] in [0, 1)."""
@@ -68,29 +75,29 @@ class _Step:
 
 
 class Session:
-    """Prompts being continued together on a fixed-capacity cache.
+    """Prompts being continued together on a state with a fixed capacity.
 
-    ``prefill`` comes first, then ``pick``, then one ``advance`` per further token.
+    ``prefill`` comes first, then ``pick``, then one ``advance`` per further token. A state that
+    holds tokens already is continued.
     """
 
     def __init__(
         self,
         steps: Steps,
         target: Target,
-        caches: Sequence[Any],
+        state: SessionState,
         options: SamplingOptions,
-        rows: int,
-        capacity: int,
     ) -> None:
         self._steps = steps
         self._target = target
         self._options = options
-        self.batch, self.capacity = rows, capacity
-        self._cache = tuple((self._zeros(k), self._zeros(v)) for k, v in caches)
+        self._state = state
+        self.batch, self.capacity = state.batch, state.capacity
         self._constants = self._constant_controls()
-        self._draws = Draws(options.seeds(rows))
+        self._draws = Draws(options.seeds(state.batch))
         self._draw: Tensor | None = None
         self._left = 0  # draws of the table that are not used
+        self._wide: dict[int, dict[str, Tensor]] = {}
         self._seen: Array | None = None
         self._tokens: Tensor
         self._table: Tensor
@@ -106,19 +113,8 @@ class Session:
         cls, model: Model, rows: int, needed: int, options: SamplingOptions | None = None
     ) -> Self:
         """A session of a loaded model for ``rows`` prompts with room for ``needed`` positions."""
-        capacity = capacity_for(needed, model.context)
-        caches = model.cache_types(rows, capacity)
-        chosen = options or SamplingOptions()
-        return cls(model.steps, model.target, caches, chosen, rows, capacity)
-
-    def _zeros(self, type: TensorType) -> Tensor:
-        try:
-            zeros = np.zeros(type.shape, type.dtype.numpy)
-        except MemoryError as error:
-            raise OutOfMemory(
-                f"a key or value cache {type} does not fit the memory; ask for fewer tokens (-n)"
-            ) from error
-        return self._tensor(zeros, type.dtype)
+        state = model.new_state(rows, capacity_for(needed, model.context))
+        return cls(model.steps, model.target, state, options or SamplingOptions())
 
     def _tensor(self, array: Array, dtype: DType = I32, borrow: bool = False) -> Tensor:
         """Upload an array that already has the element type ``dtype``.
@@ -129,7 +125,10 @@ class Session:
         return from_handle(handle, TensorType(dtype, array.shape), self._target, aliased=borrow)
 
     def prefill(self, prompts: Sequence[Sequence[int]], progress: Progress | None = None) -> Array:
-        """Run the prompts into the cache; returns the logits f32[B,V] after each last token."""
+        """Take the prompts in, each after what its row holds already.
+
+        Returns the logits f32[B,V] after each last token.
+        """
         lengths = np.array([len(prompt) for prompt in prompts], np.int32)
         longest, done = int(lengths.max()), 0
         found: list[tuple[Array, Array]] = []
@@ -141,7 +140,8 @@ class Session:
             done += real
             if progress:
                 progress(done, longest)
-        self._start = self._tensor(lengths)
+        self._state.positions += lengths
+        self._start = self._tensor(self._state.positions.astype(np.int32))
         final: Array = found[-1][1].copy()
         for ending, values in found:
             final[ending] = values[ending]
@@ -154,10 +154,13 @@ class Session:
         tokens = np.zeros((self.batch, size), np.int32)
         for row, prompt in enumerate(prompts):
             tokens[row, : counts[row]] = prompt[done : done + counts[row]]
-        start = self._tensor(np.minimum(lengths, done))
+        held = self._state.positions.astype(np.int32)
+        start = self._tensor(held + np.minimum(lengths, done))
         count = self._tensor(counts)
         extend = self._steps.extend(self.batch, self.capacity)
-        logits, self._cache = extend(self._tensor(tokens), self._cache, start, count)
+        logits, self._state.tensors = extend(
+            self._tensor(tokens), self._state.tensors, start, count
+        )
         result: Tensor = logits
         return result
 
@@ -219,11 +222,75 @@ class Session:
         tokens = step.fetched() if step.fetched else step.tokens.numpy()
         return tokens, step.logits.numpy() if step.logits is not None else None
 
+    @property
+    def pending(self) -> int:
+        """Steps that were submitted ahead and whose tokens nobody has taken."""
+        return len(self._ahead)
+
+    @property
+    def room(self) -> int:
+        """How many tokens more every row can hold."""
+        return self.capacity - int(self._state.positions.max())
+
+    def verify(
+        self, last: int, proposed: Sequence[int], logits_too: bool = False
+    ) -> tuple[list[int], Array | None]:
+        """Take in the token chosen ``last`` and, of those proposed after it, the right ones.
+
+        Those that plain steps would choose are right: the tokens are theirs, at most one more than
+        proposed. Returns them and, if asked, the logits f32[N,V] behind them. For one row, without
+        a repetition penalty.
+        """
+        given = [last, *proposed]
+        size = next(width for width in WIDTHS if width >= len(given))
+        tokens = np.zeros((1, size), np.int32)
+        tokens[0, : len(given)] = given
+        before, copied = self._state.positions, self._state.copied()
+        start, count = (self._tensor(np.array([n], np.int32)) for n in (before[0], len(given)))
+        operands = (self._tensor(tokens), self._state.tensors, start, count)
+        program = self._steps.verify(1, self.capacity)
+        chosen, self._state.tensors, logits = program(*operands, self._repeated(size), logits_too)
+        found = chosen.numpy().tolist()
+        wrong = (n for n, token in enumerate(proposed) if token != found[n])
+        right = next(wrong, len(proposed))
+        self._draws.back(0 if self._options.greedy else size - (right + 1))
+        self._state.positions = before + len(given)
+        if right < len(proposed):
+            self._take_back(copied, given[: right + 1])
+        self._tokens = self._tensor(np.array([found[right]], np.int32))
+        self._start = self._tensor(self._state.positions.astype(np.int32))
+        kept = slice(0, right + 1)
+        return found[kept], logits.numpy()[kept] if logits is not None else None
+
+    def _repeated(self, size: int) -> dict[str, Tensor]:
+        """The operands of ``choose`` for ``size`` positions of the one row, and their draws."""
+        if self._options.greedy:
+            return {}
+        self._draws.back(self._left)  # what was uploaded for plain steps
+        self._left = 0
+        if size not in self._wide:
+            one = {name: value.numpy() for name, value in self._constants.items()}
+            self._wide[size] = {
+                name: self._tensor(value.repeat(size), I32 if value.dtype == np.int32 else F32)
+                for name, value in one.items()
+            }
+        return self._wide[size] | {"uniform": self._tensor(self._draws.take(size)[:, 0], F32)}
+
+    def _take_back(self, copied: Mark, given: Sequence[int]) -> None:
+        """The state after ``given``, of that after more; ``copied`` was made before them."""
+        wanted = copied.positions + len(given)
+        if not copied.tensors:
+            self._state.positions = wanted
+            return
+        self._state.restore(copied)
+        self._extend([list(given)], np.array([len(given)], np.int32), 0, fitting_chunk(len(given)))
+        self._state.positions = wanted
+
     def _queue(self, active: Array, logits_too: bool, ahead: int) -> None:
         """Submit a step, and in the same call some of the ``ahead`` that follow it."""
         advance = self._steps.advance(self.batch, self.capacity)
         controls = self._controls() | self._uniform()
-        operands = (self._tokens, self._cache, self._start, self._count(active), controls)
+        operands = (self._tokens, self._state.tensors, self._start, self._count(active), controls)
         runs = self._at_once(1 + ahead)
         self._left -= runs
         self._submitted = runs
@@ -232,7 +299,8 @@ class Session:
             every = [result[0]]
         else:
             every, result = advance.repeat(runs, FEEDS, 0, *operands, self._draw, False)
-        self._tokens, self._cache, self._start, self._draw = result[:4]
+        self._tokens, self._state.tensors, self._start, self._draw = result[:4]
+        self._state.positions += runs * active
         logits, rows = result[4] if logits_too else None, active.copy()
         self._ahead += [_Step(rows, t, fetch(t.ref), logits) for t in every]
 

@@ -8,7 +8,8 @@ from ptir import functional as F
 from ptir.capture.jit import jit
 from ptir.capture.plan import Plan
 from ptir.capture.tensor import Tensor
-from ptir.models.table import Cache, CausalModel
+from ptir.models.table import CausalModel
+from ptir.nn.state import State
 
 CHUNKS: Final = (8, 32, 128, 512)
 """Prompt chunks are padded to these lengths, so a few programs serve every prompt."""
@@ -22,17 +23,25 @@ class Steps:
         self._jitted: dict[tuple[str, int, int], Any] = {}
 
     def extend(self, batch: int, capacity: int) -> Any:
-        """``(tokens i32[B,T], cache, start, count)`` to the last logits f32[B,V] and the cache."""
+        """``(tokens i32[B,T], state, start, count)`` to the last logits and the next state."""
         return self._get(self._extend, batch, capacity)
 
     def advance(self, batch: int, capacity: int) -> Any:
-        """``(tokens i32[B], cache, start, count, controls, draw, logits_too)`` to the next tokens.
+        """``(tokens i32[B], state, start, count, controls, draw, logits_too)`` to the next ones.
 
         ``controls`` are those of ``choose``, but ``uniform`` f32[N,B] holds the draws of N steps,
         of which row ``draw`` i32[1] is used (without ``uniform``: None). The result is the tokens
-        i32[B], the cache, the next ``start``, the next ``draw`` and, if asked, the logits.
+        i32[B], the next state, the next ``start``, the next ``draw`` and, if asked, the logits.
         """
         return self._get(self._advance, batch, capacity)
+
+    def verify(self, batch: int, capacity: int) -> Any:
+        """``(tokens i32[1,T], state, start, count, controls, logits_too)`` to what follows each.
+
+        The result is the tokens i32[T] that are chosen after each of the given ones, the next state
+        and, if asked, the logits f32[T,V]. ``controls`` are those of ``choose`` for T rows.
+        """
+        return self._get(self._verify, batch, capacity)
 
     def at_once(self, batch: int, capacity: int, budget: int) -> int:
         """How many steps may be submitted in one call that reads ``budget`` bytes of weights."""
@@ -42,18 +51,31 @@ class Steps:
     def _get(self, step: Any, batch: int, capacity: int) -> Any:
         key = (step.__name__, batch, capacity)
         if key not in self._jitted:
-            self._jitted[key] = jit(step, donate=("cache",))
+            self._jitted[key] = jit(step, donate=("state",))
         return self._jitted[key]
 
     def _extend(
-        self, tokens: Tensor, cache: Cache, start: Tensor, count: Tensor
-    ) -> tuple[Tensor, Cache]:
-        return self._model(tokens, cache, start, count)
+        self, tokens: Tensor, state: State, start: Tensor, count: Tensor
+    ) -> tuple[Tensor, State]:
+        return self._model(tokens, state, start, count)
+
+    def _verify(
+        self,
+        tokens: Tensor,
+        state: State,
+        start: Tensor,
+        count: Tensor,
+        controls: dict[str, Tensor],
+        logits_too: bool,
+    ) -> tuple[Any, ...]:
+        logits, state = self._model(tokens, state, start, count, every=True)
+        rows = logits.reshape(tokens.shape[1], -1)
+        return choose(rows, controls), state, rows if logits_too else None
 
     def _advance(
         self,
         tokens: Tensor,
-        cache: Cache,
+        state: State,
         start: Tensor,
         count: Tensor,
         controls: dict[str, Tensor],
@@ -62,9 +84,9 @@ class Steps:
     ) -> tuple[Any, ...]:
         if draw is not None:
             controls = controls | {"uniform": F.take(controls["uniform"], draw).reshape(-1)}
-        logits, cache = self._model(tokens.reshape(-1, 1), cache, start, count)
+        logits, state = self._model(tokens.reshape(-1, 1), state, start, count)
         following = None if draw is None else draw + 1
-        result = (choose(logits, controls), cache, start + count, following)
+        result = (choose(logits, controls), state, start + count, following)
         return (*result, logits) if logits_too else result
 
 
@@ -82,6 +104,11 @@ def choose(logits: Tensor, controls: dict[str, Tensor]) -> Tensor:
     return F.sample(logits, *(controls[name] for name in names))
 
 
+def fitting_chunk(length: int) -> int:
+    """The size of the chunk for ``length`` tokens, or of the largest there is."""
+    return next((c for c in CHUNKS if c >= length), CHUNKS[-1])
+
+
 def chunk_sizes(length: int) -> list[tuple[int, int]]:
     """How a prompt is cut: (padded size, real tokens) of each chunk.
 
@@ -89,7 +116,7 @@ def chunk_sizes(length: int) -> list[tuple[int, int]]:
     """
     chunks: list[tuple[int, int]] = []
     while length > 0:
-        fitting = next((c for c in CHUNKS if c >= length), CHUNKS[-1])
+        fitting = fitting_chunk(length)
         smaller = max((c for c in CHUNKS if c <= length), default=fitting)
         size = fitting if 2 * length > fitting else smaller
         chunks.append((size, min(size, length)))

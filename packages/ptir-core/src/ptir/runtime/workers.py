@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ptir.backend.explanation import SELECTING, functional_of
 from ptir.capture.jit import record
 from ptir.errors import UsageError
+from ptir.nn.state import by_layer, tensor_names
 from ptir.ops.implementations import active_overrides
 from ptir.ops.record import OPS
 from ptir.partition.build import partition
@@ -120,16 +121,16 @@ def decode_program(model: Model, capacity: int) -> Program:
 
 def _step(model: Model, tokens: int, capacity: int, last: Callable[[Tensor], Tensor]) -> Program:
     """The step of one row to what ``last`` makes of its logits."""
-    caches = model.module.cache_types(1, capacity)
+    states = model.module.states()
 
     def step(ids: Any, start: Any, count: Any, *flat: Any) -> Any:
-        pairs = tuple(zip(flat[::2], flat[1::2], strict=True))
-        logits, cache = model.module(ids, pairs, start, count)
-        return last(logits), cache, start + count
+        logits, state = model.module(ids, by_layer(states, flat), start, count)
+        return last(logits), state, start + count
 
     row = spec("i32", 1)
-    types = (spec("i32", 1, tokens), row, row, *(type for pair in caches for type in pair))
-    names = ["tokens", "start", "count", *(f"cache{n}" for n in range(2 * len(caches)))]
+    carried = (type for state in states for type in state.types(1, capacity))
+    types = (spec("i32", 1, tokens), row, row, *carried)
+    names = ["tokens", "start", "count", *tensor_names(states)]
     return record(step, types, names)[0].program
 
 
