@@ -187,7 +187,11 @@ class Block(Module):
         self.input_layernorm = RMSNorm(config.hidden_size, epsilon=config.epsilon)
         self.self_attn = Attention(config, layer)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, epsilon=config.epsilon)
-        self.mlp = MLP(config)
+        self.mlp = self.make_mlp(config)
+
+    def make_mlp(self, config: Config) -> Module:
+        """What stands in the MLP's place."""
+        return MLP(config)
 
     def __call__(
         self, x: Tensor, cache: LayerTensors, at: CachePositions
@@ -207,11 +211,16 @@ class Llama(Module):
         tied = flag(config, "tie_word_embeddings")
         size, vocab = self.config.hidden_size, self.config.vocab_size
         self.embed_tokens = Embedding(vocab, size, is_head=tied)
-        self.layers = [Block(self.config, layer) for layer in range(self.config.num_hidden_layers)]
+        numbers = range(self.config.num_hidden_layers)
+        self.layers = [self.make_block(layer) for layer in numbers]
         self.norm = RMSNorm(size, epsilon=self.config.epsilon)
         self.lm_head: Linear | None = None
         if not tied:
             self.lm_head = Linear(size, vocab, bias=False)
+
+    def make_block(self, layer: int) -> Module:
+        """The block of a layer."""
+        return Block(self.config, layer)
 
     def states(self) -> tuple[KeysValues, ...]:
         """Keys and values of every layer."""

@@ -39,6 +39,7 @@ class ModelDefinition:
     that replace them when absent. ``defaults`` holds what a config.json means when it leaves a key
     out. ``presets`` are configurations for ``random:NAME``; they use the package's ``tokenizer``
     (``gpt2``, or none), which is cut to a smaller vocabulary.
+    ``stacked`` are the rules by which tensors of experts become one (``ptir.params.stacked``).
     ``layers`` is the config's key for their number and what their tensors' names begin with
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
     """
@@ -51,6 +52,7 @@ class ModelDefinition:
     tied: Mapping[str, str] = field(default_factory=dict[str, str])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Any])
+    stacked: Mapping[str, str] = field(default_factory=dict[str, str])
     tokenizer: str = ""
     layers: tuple[str, str] | None = None
 
@@ -61,6 +63,7 @@ MODULES: Final[dict[str, str]] = {
     "gpt2": "ptir.models.gpt2",
     "llama": "ptir.models.llama",
     "mistral": "ptir.models.llama",
+    "mixtral": "ptir.models.mixture",
     "qwen2": "ptir.models.llama",
 }
 """The module that defines each architecture; imported when the first model is opened."""

@@ -24,6 +24,7 @@ from ptir.errors import CheckpointError, UsageError, short
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
 from ptir.params.source import ParamSource, RenamedSource, stored_formats
+from ptir.params.stacked import stacked
 from ptir.params.storage import AUTO, TypeRule, cache_type, storage_rule
 from ptir.params.store import ParamStore
 from ptir.runtime.fast import fast_policies
@@ -114,7 +115,7 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     """The same without the vocabulary, which may be long."""
     architecture = _architecture(checkpoint)
     config = {**architecture.defaults, **normalize_config(checkpoint.config)}
-    source = unprefixed(checkpoint.source, architecture)
+    source = stacked(unprefixed(checkpoint.source, architecture), architecture.stacked)
     check_layers(architecture, config, source)
     tied = ties_embeddings(config, source.names())
     module = architecture.build({**config, "tie_word_embeddings": tied})
