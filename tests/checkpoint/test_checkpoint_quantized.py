@@ -26,7 +26,6 @@ SAID: list[tuple[str, dict[str, Any], str]] = [
     ("awq", {"quant_method": "aqw"}, r"unknown quant_method .*nearest: awq"),
     ("awq", {"quant_method": "quip"}, "unknown quant_method .*quip"),
     ("awq", {"quant_method": 3}, "unknown quant_method"),
-    ("awq", {"quant_method": "mxfp4"}, "mixtures of experts, which are not read yet"),
     ("awq", {"bits": 8}, "bits 8: must be one of 4"),
     ("awq", {"bits": None}, "bits None: must be a whole number"),
     ("awq", {"version": "gemv"}, "version 'gemv': must be one of gemm"),

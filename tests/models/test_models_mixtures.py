@@ -12,7 +12,7 @@ import ptir
 from ptir.errors import CheckpointError
 from ptir.models.table import preset
 from ptir.params.source import ArraySource
-from ptir.params.stacked import stacked
+from ptir.params.stacked import Stack, stacked
 from running import REF
 
 TINY = ["mixtral-tiny"]
@@ -45,18 +45,25 @@ def test_a_wrong_value_is_refused(name: str, change: dict[str, Any], message: st
 
 # --- how experts are stored ---
 
-RULES = {"experts.*.w1.weight": "experts.gate.weight", "experts.up": "experts.up.weight"}
+RULES = {
+    "experts.*.w1.weight": Stack("experts.gate.weight"),
+    "experts.up": Stack("experts.up.weight"),
+    "experts.down": Stack("experts.down.weight", turned=True),
+}
 EXPERTS = np.arange(24, dtype=np.float32).reshape(3, 2, 4)
 
 
 def test_experts_stored_one_tensor_each_or_as_one_are_the_same_matrix() -> None:
     apart = {f"layers.7.experts.{n}.w1.weight": EXPERTS[n] for n in (2, 0, 1)}
     plain = {"norm": EXPERTS[0]}
-    source = stacked(ArraySource({**apart, **plain, "layers.7.experts.up": EXPERTS}), RULES)
-    assert set(source.names()) == {"layers.7.experts.gate.weight", "layers.7.experts.up.weight"} | {
-        "norm"
+    whole = {
+        "layers.7.experts.up": EXPERTS,
+        "layers.7.experts.down": EXPERTS.swapaxes(1, 2).copy(),
     }
-    for part in ("gate", "up"):
+    source = stacked(ArraySource({**apart, **plain, **whole}), RULES)
+    parts = ("gate", "up", "down")
+    assert set(source.names()) == {"norm", *(f"layers.7.experts.{part}.weight" for part in parts)}
+    for part in parts:
         found = source.read(f"layers.7.experts.{part}.weight")
         assert source.type(f"layers.7.experts.{part}.weight").shape == found.shape
         np.testing.assert_array_equal(found, EXPERTS.reshape(6, 4))

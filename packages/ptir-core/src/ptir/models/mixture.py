@@ -17,6 +17,7 @@ from ptir.models.fields import whole
 from ptir.models.llama import Block, Config, Llama
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import ExpertLinear, Linear, Module
+from ptir.params.stacked import Stack
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,10 @@ define_model(
         "mixtral",
         build=Mixtral,
         stacked={
-            "block_sparse_moe.gate.weight": "mlp.gate.weight",
-            "block_sparse_moe.experts.*.w1.weight": "mlp.experts.gate_proj.weight",
-            "block_sparse_moe.experts.*.w3.weight": "mlp.experts.up_proj.weight",
-            "block_sparse_moe.experts.*.w2.weight": "mlp.experts.down_proj.weight",
+            "block_sparse_moe.gate.weight": Stack("mlp.gate.weight"),
+            "block_sparse_moe.experts.*.w1.weight": Stack("mlp.experts.gate_proj.weight"),
+            "block_sparse_moe.experts.*.w3.weight": Stack("mlp.experts.up_proj.weight"),
+            "block_sparse_moe.experts.*.w2.weight": Stack("mlp.experts.down_proj.weight"),
         },
         defaults={
             "tie_word_embeddings": False,

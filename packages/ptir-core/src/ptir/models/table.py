@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from ptir.capture.tensor import Tensor
 from ptir.errors import PluginError, UsageError, unknown_name
 from ptir.nn.state import LayerState, State
+from ptir.params.stacked import Stack
 
 
 class CausalModel(Protocol):
@@ -52,7 +53,7 @@ class ModelDefinition:
     tied: Mapping[str, str] = field(default_factory=dict[str, str])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Any])
-    stacked: Mapping[str, str] = field(default_factory=dict[str, str])
+    stacked: Mapping[str, Stack] = field(default_factory=dict[str, Stack])
     tokenizer: str = ""
     layers: tuple[str, str] | None = None
 

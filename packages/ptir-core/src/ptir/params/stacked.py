@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ptir.errors import CheckpointError, short
 from ptir.params.source import Array, BlockSource, Counters, ParamSource, lookup
@@ -20,24 +20,33 @@ NUMBER: Final = "*"
 """In a rule: the number of an expert."""
 
 
-def stacked(source: ParamSource, rules: Mapping[str, str]) -> ParamSource:
+class Stack(NamedTuple):
+    """The end of a parameter's name; ``turned``: each expert is stored as [inputs, outputs]."""
+
+    name: str
+    turned: bool = False
+
+
+def stacked(source: ParamSource, rules: Mapping[str, Stack]) -> ParamSource:
     """``source`` with the tensors that ``rules`` name as matrices of all experts.
 
     A rule maps the end of a stored name, ``experts.*.w1.weight`` or ``experts.gate_proj``, to that
     of the parameter. Tensors of no rule stay. Raises ``CheckpointError`` for experts that are
     missing or differ.
     """
-    found: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    found: defaultdict[Stack, dict[int, str]] = defaultdict(dict)
     patterns = [(_pattern(rule), target) for rule, target in rules.items()]
     for name in source.names():
         for pattern, target in patterns:
             match = pattern.fullmatch(name)
             if match is not None:
                 parts = match.groupdict()
-                found[parts["before"] + target][int(parts.get("number") or 0)] = name
+                stack = Stack(parts["before"] + target.name, target.turned)
+                found[stack][int(parts.get("number") or 0)] = name
     if not found:
         return source
-    return StackedSource(source, {name: _complete(name, held) for name, held in found.items()})
+    stacks = {stack.name: _complete(stack.name, held) for stack, held in found.items()}
+    return StackedSource(source, stacks, frozenset(one.name for one in found if one.turned))
 
 
 def _pattern(rule: str) -> re.Pattern[str]:
@@ -56,9 +65,18 @@ def _complete(name: str, held: Mapping[int, str]) -> tuple[str, ...]:
 
 
 class StackedSource:
-    """Another source's parameters, some of them made of several: ``stacks`` says of which."""
+    """Another source's parameters, some of them made of several: ``stacks`` says of which.
 
-    def __init__(self, source: ParamSource, stacks: Mapping[str, Sequence[str]]) -> None:
+    Those that are ``turned`` are stored as [experts, inputs, outputs].
+    """
+
+    def __init__(
+        self,
+        source: ParamSource,
+        stacks: Mapping[str, Sequence[str]],
+        turned: frozenset[str] = frozenset(),
+    ) -> None:
+        self._turned = turned
         self.counters = Counters()
         self._source = source
         self._stacks = {name: tuple(stored) for name, stored in stacks.items()}
@@ -80,7 +98,9 @@ class StackedSource:
         """The values; those of several tensors in one array, each released when it was copied."""
         stored, type = lookup(self._stored, name), self.type(name)
         if len(stored) == 1:
-            found = self._source.read(stored[0]).reshape(type.shape)
+            found = self._source.read(stored[0])
+            found = (found.swapaxes(1, 2) if name in self._turned else found).reshape(type.shape)
+            found.setflags(write=False)
         else:
             found = self._joined(stored, type)
         self.counters.record(name, found.nbytes)
@@ -111,6 +131,8 @@ class StackedSource:
             return None
         formats = [self._source.format(one) for one in lookup(self._stored, name)]
         first = formats[0]
+        if name in self._turned:
+            return None
         if first is None or len(formats) == 1:
             return first
         alone = all(array.outputs == 1 for array in first.arrays)
@@ -130,11 +152,15 @@ class StackedSource:
     def _type_of(self, name: str) -> TensorType:
         types = [self._source.type(one) for one in self._stacks[name]]
         first = types[0]
-        if any(type != first for type in types) or first.rank not in (2, 3):
+        ranks = (3,) if name in self._turned else (2, 3)
+        if any(type != first for type in types) or first.rank not in ranks:
             shown = ", ".join(str(type) for type in dict.fromkeys(types))
             raise CheckpointError(
                 f"{short(name)}: experts are {shown}; matrices of one type are needed: fetch the"
                 " checkpoint again"
             )
+        if name in self._turned:
+            experts, inputs, outputs = first.shape
+            return TensorType(first.dtype, (experts * outputs, inputs))
         rows = first.shape[0] * (first.shape[1] if first.rank == 3 else len(types))
         return TensorType(first.dtype, (rows, first.shape[-1]))
