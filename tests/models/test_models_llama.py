@@ -167,10 +167,18 @@ def test_what_a_config_leaves_out_means_what_the_family_means(kind: str, tmp_pat
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"hidden_act": "gelu"}, "llama: hidden_act 'gelu' is not implemented; only 'silu' is"),
+        ({"hidden_act": "mish"}, "llama: hidden_act 'mish' is not implemented; silu, gelu, gelu_n"),
         (
-            {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
-            r"llama: rope_type 'yarn' is not implemented; default, divided, linear, llama3 are: c",
+            {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
+            r"llama: rope_type 'dynamic' is not implemented; default, divided, linear, llama3, lon",
+        ),
+        (
+            {"rope_scaling": {"rope_type": "yarn", "factor": -4.0}},
+            r"rope_type 'yarn': factor -4.0 in config.json must be a number > 0",
+        ),
+        (
+            {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 3}},
+            r"rope_type 'longrope': short_factor must be a list of 4, one for each pair",
         ),
         (
             {"rope_scaling": {"type": "llama3", "factor": 8.0}},
@@ -180,7 +188,9 @@ def test_what_a_config_leaves_out_means_what_the_family_means(kind: str, tmp_pat
             {"rope_scaling": {**LLAMA3, "low_freq_factor": 4.0}},
             "low_freq_factor 4 must be less than high_freq_factor 4",
         ),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5 is not implemented; only 1"),
+        ({"partial_rotary_factor": 0.4}, "partial_rotary_factor 0.4 rotates 3 of 8 dimensions; an"),
+        ({"partial_rotary_factor": 0.5}, "rotates 4 of 8 dimensions, which is not implemented for"),
+        ({"partial_rotary_factor": 2}, "partial_rotary_factor 2 in config.json must be .* <= 1"),
         ({"num_key_value_heads": 3}, "num_attention_heads 4 must be a multiple of.*heads 3"),
         ({"num_attention_heads": 5}, "hidden_size 32 is not a multiple of num_attention_heads 5"),
         ({"head_dim": 7}, "head_dim 7 must be even"),
@@ -192,16 +202,6 @@ def test_what_a_config_leaves_out_means_what_the_family_means(kind: str, tmp_pat
         (
             {"layer_types": ["full_attention", "chunked_attention"]},
             "layer_types must be .*for each of the 2 layers; 2 given, other kinds: chunked_att",
-        ),
-        (
-            {
-                "layer_types": ["full_attention", "sliding_attention"],
-                "rope_parameters": {
-                    "full_attention": {"rope_theta": 1e6},
-                    "sliding_attention": {"rope_theta": 1e4},
-                },
-            },
-            "rope_parameters differ between full_attention, sliding_attention",
         ),
     ],
 )

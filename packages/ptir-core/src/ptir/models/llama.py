@@ -1,13 +1,13 @@
 """Llama (Touvron et al. 2023; Grattafiori et al. 2024) and what differs from it by options only.
 
 Root-mean-square norms, rotary positions, heads that share keys, gated MLP. Mistral adds a window,
-Qwen2 biases. Attribute names are the keys of Hugging Face checkpoints; projections store
-``[outputs, inputs]``.
+Qwen2 biases; ``llama_kin`` and other files have families with more options (``Config``).
+Attribute names are the keys of Hugging Face checkpoints; projections store ``[outputs, inputs]``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
 from ptir.models.fields import flag, real, whole, whole_or_none
-from ptir.models.rotation import frequencies
+from ptir.models.rotation import FULL, Rotation, rotation
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import (
     Embedding,
@@ -28,6 +28,7 @@ from ptir.nn import (
 )
 from ptir.nn.state import KeysValues, LayerTensors, State
 
+SLIDING: Final = "sliding_attention"
 SIZES: Final = (
     "vocab_size",
     "hidden_size",
@@ -42,9 +43,40 @@ COMPLETED: Final = ("num_key_value_heads", "head_dim")
 """Sizes that may be left out or null."""
 
 
+def _gelu_by_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_new": _gelu_by_tanh,
+    "gelu_pytorch_tanh": _gelu_by_tanh,
+}
+"""Of gated MLPs, by the name that a configuration gives it."""
+
+NormNames = tuple[str, str]
+NORMS: Final[Mapping[str, tuple[NormNames, NormNames]]] = {
+    "before": (("input_layernorm", ""), ("post_attention_layernorm", "")),
+    "after": (("", "post_attention_layernorm"), ("", "post_feedforward_layernorm")),
+    "both": (
+        ("input_layernorm", "post_attention_layernorm"),
+        ("pre_feedforward_layernorm", "post_feedforward_layernorm"),
+    ),
+}
+"""By where a block has its norms: those before and after attention, before and after the MLP."""
+
+
 @dataclass(frozen=True)
 class Config:
-    """The part of ``config.json`` that shapes the computation."""
+    """The part of ``config.json`` that shapes the computation.
+
+    Each layer has a rotation and a window, or None for none. ``head_norms`` says over what queries
+    and keys are normed: "head", "width" (all heads together) or nothing. ``norms`` is a name of
+    ``NORMS``, ``norm_plus`` what is added to their weights. ``attention_scale`` None means
+    1 / sqrt(head_dim). Caps bend what is near them to c * tanh(x / c). ``fused`` checkpoints store
+    queries, keys and values as one matrix, and gate and up as one.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -55,36 +87,71 @@ class Config:
     head_dim: int
     max_position_embeddings: int
     epsilon: float
-    frequencies: tuple[float, ...]
+    rotations: tuple[Rotation | None, ...]
     windows: tuple[int | None, ...]
     qkv_bias: bool
     output_bias: bool
     mlp_bias: bool
+    activation: str = "silu"
+    head_norms: str = ""
+    norms: str = "before"
+    norm_plus: float = 0.0
+    attention_scale: float | None = None
+    attention_cap: float | None = None
+    logits_cap: float | None = None
+    logits_divisor: float = 1.0
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    fused: bool = False
 
     @staticmethod
-    def of(config: Mapping[str, Any]) -> Config:
-        """Read ``config``; raises ``CheckpointError`` for what this file does not implement."""
+    def of(config: Mapping[str, Any], *, partial: bool = False) -> Config:
+        """Read ``config``, of a family of which a ``partial`` head may be rotated.
+
+        Raises ``CheckpointError`` for what this file does not implement.
+        """
         model = str(config.get("model_type"))
-        activation = config.get("hidden_act", "silu")
-        if activation != "silu":
-            raise CheckpointError(
-                f"{model}: hidden_act {short(activation)} is not implemented; only 'silu' is:"
-                " choose a checkpoint that uses it"
-            )
         sizes = _sizes(config, model)
         attention = flag(config, "attention_bias")
+        window, kinds = _layer_types(config, model, sizes["num_hidden_layers"])
+        turning = {kind: rotation(config, model, sizes["head_dim"], kind) for kind in kinds}
+        for one in turning.values():
+            _check_whole(model, one, sizes["head_dim"], partial)
         return Config(
             **sizes,
             epsilon=real(config, "rms_norm_eps", 1e-6),
-            frequencies=frequencies(config, model, sizes["head_dim"]),
-            windows=_windows(config, model, sizes["num_hidden_layers"]),
+            rotations=tuple(turning[kind] for kind in kinds),
+            windows=tuple(window if kind == SLIDING else None for kind in kinds),
             qkv_bias=attention or model == "qwen2",
             output_bias=attention,
             mlp_bias=flag(config, "mlp_bias"),
+            activation=_activation(config, model),
         )
 
 
-def _sizes(config: Mapping[str, Any], model: str) -> dict[str, int]:
+Read = Callable[[Mapping[str, Any]], Config]
+
+
+def _check_whole(model: str, found: Rotation, head: int, partial: bool) -> None:
+    if found.size != head and not partial:
+        raise CheckpointError(
+            f"{model}: partial_rotary_factor rotates {found.size} of {head} dimensions, which is"
+            " not implemented for this family; only 1 is: choose another checkpoint"
+        )
+
+
+def _activation(config: Mapping[str, Any], model: str) -> str:
+    key = "hidden_activation" if config.get("hidden_activation") is not None else "hidden_act"
+    found = config.get(key, "silu")
+    if not isinstance(found, str) or found not in ACTIVATIONS:
+        raise CheckpointError(
+            f"{model}: {key} {short(found)} is not implemented; {', '.join(ACTIVATIONS)} are:"
+            " choose a checkpoint with one of these"
+        )
+    return found
+
+
+def _sizes(config: Mapping[str, Any], model: str) -> dict[str, Any]:
     """The sizes, those that may be left out or null completed from the others."""
     given = {name: whole(config, name) for name in SIZES if name not in COMPLETED}
     heads, size = given["num_attention_heads"], given["hidden_size"]
@@ -103,22 +170,27 @@ def _sizes(config: Mapping[str, Any], model: str) -> dict[str, int]:
     return {**given, "num_key_value_heads": keys, "head_dim": head or size // heads}
 
 
-def _windows(config: Mapping[str, Any], model: str, layers: int) -> tuple[int | None, ...]:
-    """How many positions each layer sees back, itself included; None for all."""
+def _layer_types(
+    config: Mapping[str, Any], model: str, layers: int
+) -> tuple[int | None, list[str]]:
+    """How many positions a sliding layer sees back, itself included, and the type of each layer.
+
+    All layers are full where there is no window.
+    """
     used = flag(config, "use_sliding_window", True)
     window = whole_or_none(config, "sliding_window") if used else None
     first = whole_or_none(config, "max_window_layers") or 0
     kinds = config.get("layer_types")
     if kinds is None:
         numbers = range(layers)
-        kinds = ["sliding_attention" if at >= first else "full_attention" for at in numbers]
-    unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
+        kinds = [SLIDING if window and at >= first else FULL for at in numbers]
+    unknown = sorted(set(kinds) - {FULL, SLIDING})
     if unknown or len(kinds) != layers:
         raise CheckpointError(
             f"{model}: layer_types must be full_attention or sliding_attention for each of the"
             f" {layers} layers; {len(kinds)} given, other kinds: {', '.join(unknown) or 'none'}"
         )
-    return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+    return window, kinds
 
 
 @dataclass(frozen=True)
@@ -142,26 +214,51 @@ class Attention(Module):
     def __init__(self, config: Config, layer: int) -> None:
         size, head = config.hidden_size, config.head_dim
         self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
-        self.q_proj = Linear(size, self.heads * head, bias=config.qkv_bias)
-        self.k_proj = Linear(size, self.groups * head, bias=config.qkv_bias)
-        self.v_proj = Linear(size, self.groups * head, bias=config.qkv_bias)
-        self.o_proj = Linear(self.heads * head, size, bias=config.output_bias)
-        self.frequencies = config.frequencies
-        self.window = config.windows[layer]
+        rows, bias = (self.heads * head, self.groups * head), config.qkv_bias
+        if config.fused:
+            self.qkv_proj = Linear(size, rows[0] + 2 * rows[1], bias=bias)
+        else:
+            self.q_proj = Linear(size, rows[0], bias=bias)
+            self.k_proj = Linear(size, rows[1], bias=bias)
+            self.v_proj = Linear(size, rows[1], bias=bias)
+        self.o_proj = Linear(rows[0], size, bias=config.output_bias)
+        self.fused, self.head_norms = config.fused, config.head_norms
+        if config.head_norms:
+            over = rows if config.head_norms == "width" else (head, head)
+            self.q_norm, self.k_norm = (norm_of(config, width) for width in over)
+        self.rotation, self.rows = config.rotations[layer], rows
+        self.options = {
+            "window": config.windows[layer],
+            "scale": config.attention_scale,
+            "soft_cap": config.attention_cap,
+        }
+
+    def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """f32[B,T,D] to queries f32[B,H,T,head_dim], keys and values f32[B,G,T,head_dim]."""
+        batch, length, _ = x.shape
+        if self.fused:
+            q, k, v = split(self.qkv_proj(x), (self.rows[0], self.rows[1], self.rows[1]))
+        else:
+            q, k, v = fused_linear(x, (self.q_proj, self.k_proj, self.v_proj))
+        if self.head_norms == "width":
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = (
+            part.reshape(batch, length, heads, -1).transpose(0, 2, 1, 3)
+            for part, heads in zip((q, k, v), (self.heads, self.groups, self.groups), strict=True)
+        )
+        if self.head_norms == "head":
+            q, k = self.q_norm(q), self.k_norm(k)
+        return q, k, v
 
     def __call__(
         self, x: Tensor, cache: LayerTensors, at: CachePositions
     ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         batch, length, _ = x.shape
-        projected = fused_linear(x, (self.q_proj, self.k_proj, self.v_proj))
-        q, k, v = (
-            part.reshape(batch, length, heads, -1).transpose(0, 2, 1, 3)
-            for part, heads in zip(projected, (self.heads, self.groups, self.groups), strict=True)
-        )
-        frequencies = F.constant(self.frequencies)
-        q, k = (F.rope(part, at.positions, frequencies) for part in (q, k))
-        seen, cache = cached_attention(q, k, v, cache, at.start, at.count, window=self.window)
+        q, k, v = self.projected(x)
+        if self.rotation is not None:
+            q, k = self.rotation.rotated(q, k, at.positions, cache[0].shape[2])
+        seen, cache = cached_attention(q, k, v, cache, at.start, at.count, **self.options)
         merged = seen.transpose(0, 2, 1, 3).reshape(batch, length, -1)
         return self.o_proj(merged), cache
 
@@ -171,55 +268,93 @@ class MLP(Module):
 
     def __init__(self, config: Config) -> None:
         size, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        self.gate_proj = Linear(size, inner, bias=bias)
-        self.up_proj = Linear(size, inner, bias=bias)
+        self.fused, self.inner, self.activation = config.fused, inner, config.activation
+        if config.fused:
+            self.gate_up_proj = Linear(size, 2 * inner, bias=bias)
+        else:
+            self.gate_proj = Linear(size, inner, bias=bias)
+            self.up_proj = Linear(size, inner, bias=bias)
         self.down_proj = Linear(inner, size, bias=bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """f32[B,T,D] to f32[B,T,D]."""
-        return self.down_proj(F.swiglu(*fused_linear(x, (self.gate_proj, self.up_proj))))
+        if self.fused:
+            gate, up = split(self.gate_up_proj(x), (self.inner, self.inner))
+        else:
+            gate, up = fused_linear(x, (self.gate_proj, self.up_proj))
+        if self.activation == "silu":
+            return self.down_proj(F.swiglu(gate, up))
+        return self.down_proj(ACTIVATIONS[self.activation](gate) * up)
+
+
+def split(x: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """The last axis cut into parts of ``sizes``."""
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    return tuple(x[..., end - size : end] for end, size in zip(ends, sizes, strict=True))
+
+
+def norm_of(config: Config, size: int) -> RMSNorm:
+    """A norm over ``size`` numbers."""
+    return RMSNorm(size, epsilon=config.epsilon, plus=config.norm_plus)
 
 
 class Block(Module):
-    """Attention and MLP, each behind a norm and beside a residual."""
+    """Attention and MLP, each with norms before or after it and beside a residual."""
 
     def __init__(self, config: Config, layer: int) -> None:
-        self.input_layernorm = RMSNorm(config.hidden_size, epsilon=config.epsilon)
+        self.names, self.residual_scale = NORMS[config.norms], config.residual_scale
+        self._norms(config, self.names[0])
         self.self_attn = Attention(config, layer)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, epsilon=config.epsilon)
+        self._norms(config, self.names[1])
         self.mlp = self.make_mlp(config)
 
-    def make_mlp(self, config: Config) -> Module:
-        """What stands in the MLP's place."""
+    def make_mlp(self, config: Config) -> Any:
+        """The module in the MLP's place: f32[B,T,D] to f32[B,T,D]."""
         return MLP(config)
+
+    def _norms(self, config: Config, names: NormNames) -> None:
+        for name in filter(None, names):
+            setattr(self, name, norm_of(config, config.hidden_size))
+
+    def _normed(self, name: str, x: Tensor) -> Tensor:
+        """What the norm of a name makes of ``x``; without a name there is none."""
+        found: Tensor = getattr(self, name)(x) if name else x
+        return found
+
+    def _added(self, x: Tensor, more: Tensor) -> Tensor:
+        return x + (more if self.residual_scale == 1.0 else more * self.residual_scale)
 
     def __call__(
         self, x: Tensor, cache: LayerTensors, at: CachePositions
     ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
-        normed = self.input_layernorm(x)
-        attended, cache = self.self_attn(normed, cache, at)
-        x = x + attended
-        return x + self.mlp(self.post_attention_layernorm(x)), cache
+        (before, after), (mlp_before, mlp_after) = self.names
+        attended, cache = self.self_attn(self._normed(before, x), cache, at)
+        x = self._added(x, self._normed(after, attended))
+        mixed = self.mlp(self._normed(mlp_before, x))
+        return self._added(x, self._normed(mlp_after, mixed)), cache
 
 
 class Llama(Module):
-    """The language model; its head is the token embedding where the checkpoint ties them."""
+    """The language model; its head is the token embedding where the checkpoint ties them.
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = Config.of(config)
+    ``read`` is the family's: from a configuration to the options.
+    """
+
+    def __init__(self, config: Mapping[str, Any], read: Read = Config.of) -> None:
+        self.config = read(config)
         tied = flag(config, "tie_word_embeddings")
         size, vocab = self.config.hidden_size, self.config.vocab_size
         self.embed_tokens = Embedding(vocab, size, is_head=tied)
         numbers = range(self.config.num_hidden_layers)
         self.layers = [self.make_block(layer) for layer in numbers]
-        self.norm = RMSNorm(size, epsilon=self.config.epsilon)
+        self.norm = norm_of(self.config, size)
         self.lm_head: Linear | None = None
         if not tied:
             self.lm_head = Linear(size, vocab, bias=False)
 
-    def make_block(self, layer: int) -> Module:
-        """The block of a layer."""
+    def make_block(self, layer: int) -> Any:
+        """The module of a layer, which is called as ``Block`` is."""
         return Block(self.config, layer)
 
     def states(self) -> tuple[KeysValues, ...]:
@@ -233,107 +368,51 @@ class Llama(Module):
         """Logits and the next state; see ``CausalModel``."""
         at = CachePositions.of(start, count, tokens.shape[1])
         x = self.embed_tokens(tokens)
+        if self.config.embedding_scale != 1.0:
+            x = x * self.config.embedding_scale
         extended: list[LayerTensors] = []
         for block, cache in zip(self.layers, state, strict=True):
             x, cache = block(x, cache, at)
             extended.append(cache)
         if not every:
             x = last_rows(x, count)
-        x = self.norm(x)
+        return self.logits(self.norm(x)), tuple(extended)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The last norm's output f32[...,D] to f32[...,V]."""
         head = self.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
-        return F.linear(x, head, layout="oi"), tuple(extended)
+        found, cap = F.linear(x, head, layout="oi"), self.config.logits_cap
+        if self.config.logits_divisor != 1.0:
+            found = found * (1 / self.config.logits_divisor)
+        return found if cap is None else F.tanh(found * (1 / cap)) * cap
 
 
-def _preset(factor: float, tied: bool, **sizes: int) -> dict[str, Any]:
-    """The configuration of a Llama 3 model: positions as trained with, times ``factor``."""
-    return {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "vocab_size": 128256,
-        "max_position_embeddings": 131072,
-        "rms_norm_eps": 1e-5,
-        "rope_parameters": {
-            "rope_type": "llama3",
-            "rope_theta": 500000.0,
-            "factor": factor,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        },
-        "hidden_act": "silu",
-        "bos_token_id": 128000,
-        "eos_token_id": [128001, 128008, 128009],
-        "tie_word_embeddings": tied,
-        **sizes,
+def define_llama(
+    model_type: str,
+    read: Read = Config.of,
+    *,
+    defaults: Mapping[str, Any],
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    **more: Any,
+) -> None:
+    """Add a family that differs from Llama by what ``read`` makes of a configuration.
+
+    ``more`` are fields of ``ModelDefinition`` that are other than Llama's.
+    """
+    fields: dict[str, Any] = {
+        "prefixes": ("model.",),
+        "ignored": ("layers.*.self_attn.rotary_emb.inv_freq",),
+        "tied": {"lm_head.weight": "embed_tokens.weight"},
+        "layers": ("num_hidden_layers", "layers."),
+        "tokenizer": "gpt2",
     }
-
-
-PRESETS: Final = {
-    "llama-1b": _preset(
-        32.0,
-        True,
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        head_dim=64,
-    ),
-    "llama-8b": _preset(
-        8.0,
-        False,
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        head_dim=128,
-    ),
-    "llama-tiny": _preset(
-        32.0,
-        False,
-        vocab_size=512,
-        max_position_embeddings=256,
-        hidden_size=64,
-        intermediate_size=160,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        bos_token_id=510,
-        eos_token_id=511,
-    ),
-}
-"""Llama 3.2 1B, Llama 3.1 8B, and the smallest that has everything they have."""
-
-DEFAULTS: Final[dict[str, dict[str, Any]]] = {
-    "llama": {"max_position_embeddings": 2048},
-    "mistral": {
-        "max_position_embeddings": 131072,
-        "num_key_value_heads": 8,
-        "sliding_window": 4096,
-    },
-    "qwen2": {
-        "max_position_embeddings": 32768,
-        "use_sliding_window": False,
-        "sliding_window": 4096,
-        "max_window_layers": 28,
-    },
-}
-"""By ``model_type``: what config.json means when it leaves a key out."""
-
-for _model_type, _defaults in DEFAULTS.items():
     define_model(
         ModelDefinition(
-            _model_type,
-            build=Llama,
-            context=lambda config: Config.of(config).max_position_embeddings,
-            prefixes=("model.",),
-            ignored=("layers.*.self_attn.rotary_emb.inv_freq",),
-            tied={"lm_head.weight": "embed_tokens.weight"},
-            layers=("num_hidden_layers", "layers."),
-            defaults={"tie_word_embeddings": False, **_defaults},
-            presets=PRESETS if _model_type == "llama" else {},
-            tokenizer="gpt2",
+            model_type,
+            build=lambda config: Llama(config, read),
+            context=lambda config: read(config).max_position_embeddings,
+            defaults={"tie_word_embeddings": False, **defaults},
+            presets=presets or {},
+            **{**fields, **more},
         )
     )

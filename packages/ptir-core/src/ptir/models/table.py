@@ -36,10 +36,13 @@ class ModelDefinition:
     """One architecture.
 
     ``build(config)`` gives the unbound module. ``prefixes`` may stand before every checkpoint
-    key, ``ignored`` are patterns of keys that carry no parameter, ``tied`` maps keys to the ones
-    that replace them when absent. ``defaults`` holds what a config.json means when it leaves a key
-    out. ``presets`` are configurations for ``random:NAME``; they use the package's ``tokenizer``
-    (``gpt2``, or none), which is cut to a smaller vocabulary.
+    key, ``renamed`` maps other names that checkpoints have for a key to it, ``ignored`` are
+    patterns of keys that carry no parameter, ``tied`` maps keys to the ones that replace them when
+    absent. ``defaults`` holds what a config.json means when it leaves a key out. ``presets`` are
+    configurations for ``random:NAME``; they use the package's ``tokenizer`` (``gpt2``, or none),
+    which is cut to a smaller vocabulary.
+    ``prepare`` turns what a config.json says into one that others can read, before it is brought
+    into normal form; what is prepared it leaves as it is.
     ``stacked`` are the rules by which tensors of experts become one (``ptir.params.stacked``).
     ``layers`` is the config's key for their number and what their tensors' names begin with
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
@@ -49,6 +52,7 @@ class ModelDefinition:
     build: Callable[[Mapping[str, Any]], Any] = field(compare=False)
     context: Callable[[Mapping[str, Any]], int] = field(compare=False)
     prefixes: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: tuple[str, ...] = ()
     tied: Mapping[str, str] = field(default_factory=dict[str, str])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -56,16 +60,28 @@ class ModelDefinition:
     stacked: Mapping[str, Stack] = field(default_factory=dict[str, Stack])
     tokenizer: str = ""
     layers: tuple[str, str] | None = None
+    prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(default=dict, compare=False)
 
 
 MODELS: Final[dict[str, ModelDefinition]] = {}
 
 MODULES: Final[dict[str, str]] = {
     "gpt2": "ptir.models.gpt2",
-    "llama": "ptir.models.llama",
-    "mistral": "ptir.models.llama",
+    "llama": "ptir.models.llama_kin",
+    "mistral": "ptir.models.llama_kin",
+    "qwen2": "ptir.models.llama_kin",
+    "qwen3": "ptir.models.llama_kin",
+    "smollm3": "ptir.models.llama_kin",
+    "granite": "ptir.models.llama_kin",
+    "olmo2": "ptir.models.llama_kin",
+    "ministral3": "ptir.models.ministral",
+    "mistral3": "ptir.models.ministral",
+    "phi3": "ptir.models.phi3",
+    "gemma": "ptir.models.gemma",
+    "gemma2": "ptir.models.gemma",
+    "gemma3": "ptir.models.gemma",
+    "gemma3_text": "ptir.models.gemma",
     "mixtral": "ptir.models.mixture",
-    "qwen2": "ptir.models.llama",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 

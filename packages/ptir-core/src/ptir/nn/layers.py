@@ -87,15 +87,16 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Root-mean-square normalization over the last axis."""
+    """Root-mean-square normalization over the last axis; ``plus`` is added to the weight."""
 
-    def __init__(self, size: int, *, epsilon: float) -> None:
+    def __init__(self, size: int, *, epsilon: float, plus: float = 0.0) -> None:
         self.weight = param(size)
-        self.epsilon = epsilon
+        self.epsilon, self.plus = epsilon, plus
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to f32[...,size]."""
-        return F.rms_norm(x, self.weight, epsilon=self.epsilon)
+        weight = self.weight + self.plus if self.plus else self.weight
+        return F.rms_norm(x, weight, epsilon=self.epsilon)
 
 
 class ExpertLinear(Module):

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, eos_token_ids
 from ptir.checkpoint.config import FULL, normalize_config
 from ptir.checkpoint.gguf import GgufTensor, Outgoing, write_gguf
+from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, FACTORS, OUTPUT, Layout
 from ptir.checkpoint.gguf.described import LAYERS, architecture_metadata, layout_for
 from ptir.checkpoint.gguf.fields import Keys
-from ptir.checkpoint.gguf.layouts import EMBEDDING, FACTORS, OUTPUT, Layout
 from ptir.checkpoint.gguf.mixtures import Mixture
 from ptir.checkpoint.gguf.opening import CHAT_TEMPLATE
 from ptir.checkpoint.gguf.source import BLOCKS, Part
@@ -25,7 +25,7 @@ from ptir.checkpoint.save import converted
 from ptir.errors import CheckpointError, UsageError
 from ptir.models import definition
 from ptir.params.source import Array, BlockSource, ParamSource, stored_formats
-from ptir.runtime.load import Described, described
+from ptir.runtime.load import Described, described, prepared
 from ptir.runtime.quantize import quantized_rows
 from ptir.text import Tokenizer
 from ptir.types import BF16, F16, F32, DType, TensorType
@@ -67,6 +67,7 @@ def save_gguf(
     path = Path(path)
     if path.is_dir() or (path.exists() and not overwrite):
         raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
+    checkpoint = prepared(checkpoint)
     read = described(checkpoint)
     if mixture is not None:
         refuse_quantized(checkpoint.path, read.source)
@@ -147,7 +148,7 @@ def _reported(tensors: Sequence[Outgoing], progress: Progress) -> list[Outgoing]
 
 
 def _rotates(read: Described) -> bool:
-    return hasattr(read.module.config, "frequencies")
+    return hasattr(read.module.config, "rotations")
 
 
 def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def load_model(
     """
     began = time.perf_counter()
     plugins.ensure_installed()
-    checkpoint = resolve(os.fspath(model), seed=seed)
+    checkpoint = prepared(resolve(os.fspath(model), seed=seed))
     storage_rule(dtype)  # an unknown name is an error before anything is read
     cached = cache_type(cache_dtype)
     with errors_name(checkpoint.path):
@@ -114,7 +114,8 @@ def described(checkpoint: Checkpoint) -> Described:
 def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     """The same without the vocabulary, which may be long."""
     architecture = _architecture(checkpoint)
-    config = {**architecture.defaults, **normalize_config(checkpoint.config)}
+    config = architecture.prepare(checkpoint.config)
+    config = {**architecture.defaults, **normalize_config(config)}
     source = stacked(unprefixed(checkpoint.source, architecture), architecture.stacked)
     check_layers(architecture, config, source)
     tied = ties_embeddings(config, source.names())
@@ -143,6 +144,16 @@ def _multiplied(read: Described, types: TypeRule) -> str:
         )
     weights = read.module.weights()
     return "+".join(sorted({types(read.source.type(name)).dtype.name for name in weights}))
+
+
+def prepared(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with a configuration that says at its top what the model is.
+
+    Raises ``CheckpointError``.
+    """
+    with errors_name(checkpoint.path):
+        architecture = _architecture(checkpoint)
+        return replace(checkpoint, config=dict(architecture.prepare(checkpoint.config)))
 
 
 @contextmanager
@@ -188,17 +199,19 @@ def _configured_overrides(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def unprefixed(source: ParamSource, architecture: ModelDefinition) -> ParamSource:
-    """``source`` with an optional prefix (``transformer.``) taken off its names."""
-    for prefix in architecture.prefixes:
-        if any(name.startswith(prefix) for name in source.names()):
-            return _renamed(source, prefix)
-    return source
+    """``source`` with an optional prefix (``transformer.``) taken off its names, and renamed."""
+    names, prefixes = source.names(), architecture.prefixes
+    found = [prefix for prefix in prefixes if any(name.startswith(prefix) for name in names)]
+    if not found and not any(name in architecture.renamed for name in names):
+        return source
+    return _renamed(source, found[0] if found else "", architecture.renamed)
 
 
-def _renamed(source: ParamSource, prefix: str) -> ParamSource:
+def _renamed(source: ParamSource, prefix: str, renamed: Mapping[str, str]) -> ParamSource:
     mapping: dict[str, str] = {}
     for stored in source.names():
         name = stored.removeprefix(prefix)
+        name = renamed.get(name, name)
         if name in mapping:
             raise CheckpointError(
                 f"tensors {mapping[name]!r} and {stored!r} are both {name!r}; keep one of them"

@@ -1,7 +1,7 @@
 """GGUF files: one checked header each, tensors as parameters, metadata as a configuration."""
 
+from ptir.checkpoint.gguf.architectures.table import LAYOUTS
 from ptir.checkpoint.gguf.header import GgufFile, GgufTensor, begins_as_gguf
-from ptir.checkpoint.gguf.layouts import LAYOUTS
 from ptir.checkpoint.gguf.metadata import Strings, Value
 from ptir.checkpoint.gguf.opening import GgufVocabulary, Opened, open_gguf
 from ptir.checkpoint.gguf.source import GgufSource

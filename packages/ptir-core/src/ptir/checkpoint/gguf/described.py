@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ptir.checkpoint.gguf.layouts import BLOCKS, FACTOR, LAYOUTS, SCALING, THETA, Layout
+from ptir.checkpoint.gguf.architectures.layout import BLOCKS, Layout
+from ptir.checkpoint.gguf.architectures.llama import FACTOR, SCALING, THETA
+from ptir.checkpoint.gguf.architectures.table import LAYOUTS
 from ptir.errors import CheckpointError, short
 
 LAYERS: Final = ("num_hidden_layers", "n_layer")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.checkpoint.gguf.layouts import EMBEDDING, IN_LAYER, OUTPUT
+from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, IN_LAYER, OUTPUT
 from ptir.weights import FORMATS
 
 KEPT: Final = frozenset({"position_embd.weight"})

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, divisors
+from ptir.checkpoint.gguf.architectures.table import layout_of
 from ptir.checkpoint.gguf.fields import Keys, plain
-from ptir.checkpoint.gguf.layouts import EMBEDDING, divisors, layout_of
 from ptir.checkpoint.gguf.metadata import Strings, Value
 from ptir.checkpoint.gguf.source import GgufSource
 from ptir.checkpoint.gguf.splits import TOKENS, GgufModel
