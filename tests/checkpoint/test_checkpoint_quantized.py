@@ -236,7 +236,8 @@ def test_a_codebook_of_whole_numbers_makes_no_words_of_blocks_that_go_over_rows(
 
 def test_every_method_has_a_case() -> None:
     said = {case.config.get("quant_method", "mlx") for case in CASES.values()}
-    assert said == set(METHODS)
+    # gpt-oss's is of experts alone: tests/models/test_models_mixtures.py
+    assert said | {"mxfp4"} == set(METHODS)
 
 
 def test_the_arrays_of_gpt_oss_decode_by_their_record() -> None:

@@ -6,15 +6,16 @@ added. The experts' weights lie in one matrix for each projection (``ptir.params
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
-from ptir.errors import CheckpointError
-from ptir.models.fields import whole
-from ptir.models.llama import Block, Config, Llama
+from ptir.errors import CheckpointError, short
+from ptir.models.fields import flag, whole
+from ptir.models.llama import Block, Config, Llama, Read, split
+from ptir.models.llama_kin import granite
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import ExpertLinear, Linear, Module
 from ptir.params.stacked import Stack
@@ -31,9 +32,10 @@ class Mixture:
     chosen: int
     inner: int
     normalized: bool = True
+    fused: bool = False
 
     @staticmethod
-    def of(config: Mapping[str, Any], *, experts: str, inner: str) -> Mixture:
+    def of(config: Mapping[str, Any], *, experts: str, inner: str, **more: bool) -> Mixture:
         """Read the keys that hold the number of experts and their width, and the others."""
         count, chosen = whole(config, experts), whole(config, "num_experts_per_tok")
         if chosen > count:
@@ -41,21 +43,33 @@ class Mixture:
                 f"{config.get('model_type')}: num_experts_per_tok {chosen} is above {experts}"
                 f" {count}; check config.json"
             )
-        return Mixture(count, chosen, whole(config, inner))
+        if config.get("hidden_act", "silu") != "silu":
+            raise CheckpointError(
+                f"{config.get('model_type')}: hidden_act {short(config['hidden_act'])} of experts"
+                " is not implemented; only silu is: choose a checkpoint with it"
+            )
+        return Mixture(count, chosen, whole(config, inner), **more)
 
 
 class Experts(Module):
-    """The projections of all experts."""
+    """The projections of all experts; those that are ``fused`` store gate and up as one matrix."""
 
     def __init__(self, size: int, mixture: Mixture) -> None:
         count, inner = mixture.experts, mixture.inner
-        self.gate_proj = ExpertLinear(size, inner, count)
-        self.up_proj = ExpertLinear(size, inner, count)
+        self.fused, self.inner = mixture.fused, inner
+        if self.fused:
+            self.gate_up_proj = ExpertLinear(size, 2 * inner, count)
+        else:
+            self.gate_proj = ExpertLinear(size, inner, count)
+            self.up_proj = ExpertLinear(size, inner, count)
         self.down_proj = ExpertLinear(inner, size, count)
 
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
         """What the chosen i32[N,K] make of f32[N,D]: f32[N,K,D]."""
-        gate, up = self.gate_proj(x, chosen), self.up_proj(x, chosen)
+        if self.fused:
+            gate, up = split(self.gate_up_proj(x, chosen), (self.inner, self.inner))
+        else:
+            gate, up = self.gate_proj(x, chosen), self.up_proj(x, chosen)
         return self.down_proj(F.swiglu(gate, up), chosen)
 
 
@@ -92,16 +106,63 @@ class SparseBlock(Block):
         return SparseMLP(config.hidden_size, self.mixture)
 
 
-class Mixtral(Llama):
-    """Mixtral: every block has experts, and the weights of those chosen come to 1."""
+class SparseLlama(Llama):
+    """A Llama whose blocks have experts, all or those of the ``sparse`` layers."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.mixture = Mixture.of(config, experts="num_local_experts", inner="intermediate_size")
-        super().__init__(config)
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        mixture: Mixture,
+        read: Read = Config.of,
+        sparse: Callable[[int], bool] = lambda layer: True,
+    ) -> None:
+        self.mixture, self.sparse = mixture, sparse
+        super().__init__(config, read)
 
     def make_block(self, layer: int) -> Module:
         """The block of a layer."""
+        if not self.sparse(layer):
+            return Block(self.config, layer)
         return SparseBlock(self.config, layer, self.mixture)
+
+
+def _mixtral(config: Mapping[str, Any]) -> SparseLlama:
+    """The weights of the experts chosen come to 1."""
+    mixture = Mixture.of(config, experts="num_local_experts", inner="intermediate_size")
+    return SparseLlama(config, mixture)
+
+
+def _granite_moe(config: Mapping[str, Any]) -> SparseLlama:
+    """Granite's multipliers, and experts that store gate and up as one matrix."""
+    mixture = Mixture.of(config, experts="num_local_experts", inner="intermediate_size", fused=True)
+    return SparseLlama(config, mixture, granite)
+
+
+def _qwen3_moe(config: Mapping[str, Any]) -> SparseLlama:
+    """Norms of queries and keys; some layers may have one MLP as ever."""
+    normalized = flag(config, "norm_topk_prob")
+    mixture = Mixture.of(
+        config, experts="num_experts", inner="moe_intermediate_size", normalized=normalized
+    )
+    step, dense = whole(config, "decoder_sparse_step"), config.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or any(type(layer) is not int for layer in dense):
+        raise CheckpointError(
+            f"qwen3_moe: mlp_only_layers {short(dense)} in config.json must be a list of numbers"
+            " of layers; check it"
+        )
+    return SparseLlama(
+        config, mixture, _normed, lambda layer: layer not in dense and (layer + 1) % step == 0
+    )
+
+
+def _named(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The number of experts by one name: some write it as other families do."""
+    count = config.get("num_experts", config.get("num_local_experts"))
+    return config if count is None else {**config, "num_experts": count}
+
+
+def _normed(config: Mapping[str, Any]) -> Config:
+    return replace(Config.of(config), head_norms="head")
 
 
 _TINY: Final = {
@@ -132,7 +193,7 @@ FIELDS: Final[dict[str, Any]] = {
 define_model(
     ModelDefinition(
         "mixtral",
-        build=Mixtral,
+        build=_mixtral,
         stacked={
             "block_sparse_moe.gate.weight": Stack("mlp.gate.weight"),
             "block_sparse_moe.experts.*.w1.weight": Stack("mlp.experts.gate_proj.weight"),
@@ -166,6 +227,119 @@ define_model(
                 "tie_word_embeddings": False,
                 "bos_token_id": 1,
                 "eos_token_id": 2,
+            },
+        },
+        **FIELDS,
+    )
+)
+
+define_model(
+    ModelDefinition(
+        "qwen3_moe",
+        build=_qwen3_moe,
+        prepare=_named,
+        stacked={
+            "mlp.experts.*.gate_proj.weight": Stack("mlp.experts.gate_proj.weight"),
+            "mlp.experts.*.up_proj.weight": Stack("mlp.experts.up_proj.weight"),
+            "mlp.experts.*.down_proj.weight": Stack("mlp.experts.down_proj.weight"),
+        },
+        defaults={
+            "tie_word_embeddings": False,
+            "max_position_embeddings": 32768,
+            "num_key_value_heads": 4,
+            "use_sliding_window": False,
+            "sliding_window": 4096,
+            "intermediate_size": 6144,
+            "moe_intermediate_size": 768,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "decoder_sparse_step": 1,
+            "norm_topk_prob": False,
+        },
+        presets={
+            "qwen3_moe-tiny": {
+                "model_type": "qwen3_moe",
+                **_TINY,
+                "head_dim": 24,
+                "num_experts": 6,
+                "moe_intermediate_size": 48,
+                "mlp_only_layers": [1],
+                "decoder_sparse_step": 1,
+                "norm_topk_prob": True,
+            },
+            "qwen3-30b-a3b": {
+                "model_type": "qwen3_moe",
+                "vocab_size": 151936,
+                "max_position_embeddings": 40960,
+                "hidden_size": 2048,
+                "intermediate_size": 6144,
+                "moe_intermediate_size": 768,
+                "num_hidden_layers": 48,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 4,
+                "head_dim": 128,
+                "num_experts": 128,
+                "num_experts_per_tok": 8,
+                "decoder_sparse_step": 1,
+                "norm_topk_prob": True,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+                "tie_word_embeddings": False,
+                "bos_token_id": 151643,
+                "eos_token_id": 151645,
+            },
+        },
+        **FIELDS,
+    )
+)
+
+define_model(
+    ModelDefinition(
+        "granitemoe",
+        build=_granite_moe,
+        stacked={
+            "block_sparse_moe.router.layer.weight": Stack("mlp.gate.weight"),
+            "block_sparse_moe.input_linear.weight": Stack("mlp.experts.gate_up_proj.weight"),
+            "block_sparse_moe.output_linear.weight": Stack("mlp.experts.down_proj.weight"),
+        },
+        defaults={
+            "tie_word_embeddings": False,
+            "max_position_embeddings": 2048,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "embedding_multiplier": 1.0,
+            "residual_multiplier": 1.0,
+            "attention_multiplier": 1.0,
+            "logits_scaling": 1.0,
+        },
+        presets={
+            "granitemoe-tiny": {
+                "model_type": "granitemoe",
+                **_TINY,
+                "num_local_experts": 5,
+                "embedding_multiplier": 6.0,
+                "residual_multiplier": 0.5,
+                "attention_multiplier": 0.2,
+                "logits_scaling": 3.0,
+            },
+            "granite-3.1-3b-a800m": {
+                "model_type": "granitemoe",
+                "vocab_size": 49155,
+                "max_position_embeddings": 131072,
+                "hidden_size": 1536,
+                "intermediate_size": 512,
+                "num_hidden_layers": 32,
+                "num_attention_heads": 24,
+                "num_key_value_heads": 8,
+                "num_local_experts": 40,
+                "num_experts_per_tok": 8,
+                "embedding_multiplier": 12.0,
+                "residual_multiplier": 0.22,
+                "attention_multiplier": 0.015625,
+                "logits_scaling": 6.0,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e7},
+                "tie_word_embeddings": True,
+                "bos_token_id": 0,
+                "eos_token_id": 0,
             },
         },
         **FIELDS,

@@ -82,6 +82,9 @@ MODULES: Final[dict[str, str]] = {
     "gemma3": "ptir.models.gemma",
     "gemma3_text": "ptir.models.gemma",
     "mixtral": "ptir.models.mixture",
+    "qwen3_moe": "ptir.models.mixture",
+    "granitemoe": "ptir.models.mixture",
+    "gpt_oss": "ptir.models.gpt_oss",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 
