@@ -42,6 +42,8 @@ QUANTIZATION_VERSION: Final = 2
 """``general.quantization_version``: of the layouts of ggml's blocks."""
 DERIVED: Final = {"n_inner": "inner", "layer_norm_epsilon": "epsilon", "rms_norm_eps": "epsilon"}
 """Fields of a configuration, and what models call them when they are complete."""
+DIVIDED: Final = ("divided", "llama3")
+"""The scalings of positions that are divisors of frequencies in a file."""
 NO_VOCABULARY: Final = "no_vocab"
 """The tokenizer of a file that has none; llama.cpp opens no file that leaves it out."""
 _CLOSE: Final = 1e-5
@@ -185,6 +187,7 @@ def _rows(
     else:
         values = source.read(name)
         values = values.T if part.turned else values
+        values = values.astype("f4") + part.plus if part.plus else values
         order = part.stored_order(len(values))
         if kind.format is not None:
             yield from quantized_rows(name, kind.format, values, order)
@@ -198,9 +201,9 @@ def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoi
     """By what frequencies are divided that keys cannot say."""
     import numpy as np
 
-    if rope is None or rope.get("rope_type", "default") in ("default", "linear"):
+    if rope is None or rope.get("rope_type", "default") not in DIVIDED:
         return
-    found = read.module.config.frequencies
+    found = read.module.config.rotations[0].frequencies
     size = 2 * len(found)
     plain = [float(rope["rope_theta"]) ** (-2 * pair / size) for pair in range(len(found))]
     divisors = np.array([one / other for one, other in zip(plain, found, strict=True)], np.float32)
@@ -275,7 +278,7 @@ def _check(
         ).config
     )
     for field, wanted in asdict(read.module.config).items():
-        if field == "frequencies" and FACTORS in as_stored:
+        if field == "rotations" and FACTORS in as_stored:
             continue
         if not _alike(again[field], wanted):
             raise CheckpointError(
@@ -287,6 +290,8 @@ def _check(
 def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
         return all(map(_alike, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=_CLOSE)
     return bool(one == other)

@@ -31,6 +31,7 @@ class Part:
     ``first`` and ``count`` cut rows out of a fused tensor; ``heads`` undoes the order in which
     converters store the rows of rotated queries and keys (pairs side by side, where models want
     the halves of a head); ``turned`` gives [inputs, outputs] where [outputs, inputs] is stored.
+    ``plus`` was added to the numbers that are stored.
     """
 
     tensor: str
@@ -38,6 +39,7 @@ class Part:
     count: int | None = None
     heads: int = 0
     turned: bool = False
+    plus: float = 0.0
 
     def rows(self, stored: int) -> Array | slice:
         """Which of the stored rows, in the order of the parameter's."""
@@ -84,7 +86,7 @@ class GgufSource:
             shape = (part.count, *shape[1:])
         if part.turned:
             shape = shape[::-1]
-        return TensorType(tensor.type.dtype or F32, shape)
+        return TensorType(F32 if part.plus else tensor.type.dtype or F32, shape)
 
     def read(self, name: str) -> Array:
         """The numbers; those of plain tensors share the mapped bytes where they can."""
@@ -93,6 +95,7 @@ class GgufSource:
         values = self._decoded(rows, tensor) if tensor.type.format else rows
         found = values.reshape(self.type(name).shape[:: -1 if part.turned else 1])
         found = found.T if part.turned else found
+        found = found.astype("f4") - part.plus if part.plus else found
         found.setflags(write=False)
         self.counters.record(name, found.nbytes)
         return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ptir.checkpoint.gguf.architectures import gpt2, llama
+from ptir.checkpoint.gguf.architectures import gemma, gpt2, llama, phi3
 from ptir.checkpoint.gguf.architectures.layout import Layout
 from ptir.checkpoint.gguf.splits import GgufModel
 from ptir.errors import CheckpointError, nearest, short
@@ -18,6 +18,8 @@ from ptir.errors import CheckpointError, nearest, short
 LAYOUTS: Final[Mapping[str, Layout]] = {
     **gpt2.LAYOUTS,
     **llama.LAYOUTS,
+    **phi3.LAYOUTS,
+    **gemma.LAYOUTS,
 }
 """By ``general.architecture``."""
 
