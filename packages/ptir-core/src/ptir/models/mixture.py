@@ -239,6 +239,10 @@ define_model(
         build=_qwen3_moe,
         prepare=_named,
         stacked={
+            **{
+                f"mlp.experts.{part}.weight": Stack(f"mlp.experts.{part}.weight")
+                for part in ("gate_proj", "up_proj", "down_proj")
+            },
             "mlp.experts.*.gate_proj.weight": Stack("mlp.experts.gate_proj.weight"),
             "mlp.experts.*.up_proj.weight": Stack("mlp.experts.up_proj.weight"),
             "mlp.experts.*.down_proj.weight": Stack("mlp.experts.down_proj.weight"),
