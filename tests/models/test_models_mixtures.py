@@ -14,6 +14,7 @@ from ptir.errors import CheckpointError
 from ptir.models.table import preset
 from ptir.params.source import ArraySource
 from ptir.params.stacked import Stack, stacked
+from ptir.weights import FORMATS, WeightFormat
 from running import REF
 
 TINY = ["mixtral-tiny", "qwen3_moe-tiny", "granitemoe-tiny", "gpt_oss-tiny"]
@@ -128,3 +129,22 @@ def test_experts_that_are_missing_or_differ_are_refused(apart: Any, message: str
     tensors = {f"experts.{number}.w1.weight": array for number, array in apart.items()}
     with pytest.raises(CheckpointError, match=message):
         stacked(ArraySource(tensors), RULES)
+
+
+class Blocks(ArraySource):
+    """Matrices, those of gates as bytes of a format."""
+
+    def format(self, name: str) -> WeightFormat | None:
+        return FORMATS["Q8_0"] if "w1" in name else None
+
+    def blocks(self, name: str) -> dict[str, Any]:
+        return {"blocks": self.read(name).view(np.uint8)}
+
+
+def test_blocks_of_experts_are_joined_as_they_are_stored() -> None:
+    apart = {f"experts.{n}.w1.weight": EXPERTS[n] for n in range(3)}
+    source: Any = stacked(Blocks({**apart, "experts.up": EXPERTS}), RULES)
+    assert source.format("experts.gate.weight") is FORMATS["Q8_0"]
+    assert source.format("experts.up.weight") is None
+    found = source.blocks("experts.gate.weight")["blocks"]
+    np.testing.assert_array_equal(found.view(np.float32), EXPERTS.reshape(6, 4))

@@ -11,14 +11,15 @@ import pytest
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
 
+import gguf_models
 import ptir
-from ptir.checkpoint import Checkpoint, save_folder
+from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder
 from ptir.errors import CheckpointError
 from ptir.models.table import definition
 from ptir.params.source import ArraySource
 from ptir.runtime.gguf_file import save_gguf
 from ptir.runtime.specs import random_checkpoint
-from running import REF, assert_close
+from running import REF, assert_close, llama_folder
 
 TOKENS = list(range(0, 60, 3))
 CALLED = {
@@ -40,19 +41,39 @@ CALLED = {
 }
 
 
-@pytest.fixture
-def mixture(monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
+FILES = {"qwen3_moe": "qwen3moe", "mixtral": "llama"}
+"""What files call a family."""
+CHANGED: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {"moe_intermediate_size": 64, "mlp_only_layers": []},
+    "mixtral": {
+        "head_dim": 16,
+        "intermediate_size": 64,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
+
+
+@pytest.fixture(params=FILES)
+def mixture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
     """Random weights; every layer has experts."""
-    presets: Any = definition("qwen3_moe").presets
-    said = {**presets["qwen3_moe-tiny"], "moe_intermediate_size": 64, "mlp_only_layers": []}
+    presets: Any = definition(request.param).presets
+    said = {**presets[f"{request.param}-tiny"], **CHANGED[request.param]}
     monkeypatch.setitem(presets, "mixture", said)
     return random_checkpoint("mixture", 3)
+
+
+def paired(array: Any, heads: int) -> Any:
+    """Rows of a rotated projection as llama's converter puts them: pair by pair."""
+    return array.reshape(heads, 2, -1, array.shape[-1]).swapaxes(1, 2).reshape(array.shape)
 
 
 def write(path: Path, checkpoint: Checkpoint, kind: Kind) -> dict[str, Any]:
     """The checkpoint as llama.cpp's converter names it; gives the numbers that are in the file."""
     config, held = checkpoint.config, {}
-    writer = gguf.GGUFWriter(path, "qwen3moe")
+    architecture = FILES[config["model_type"]]
+    experts = config.get("num_experts", config.get("num_local_experts"))
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
@@ -63,9 +84,10 @@ def write(path: Path, checkpoint: Checkpoint, kind: Kind) -> dict[str, Any]:
     writer.add_value_length(config["head_dim"])
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(10000.0)
-    writer.add_expert_count(config["num_experts"])
+    writer.add_expert_count(experts)
     writer.add_expert_used_count(config["num_experts_per_tok"])
-    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     for name in checkpoint.source.names():
         array = checkpoint.source.read(name)
         layer, _, rest = name.removeprefix("layers.").partition(".")
@@ -74,12 +96,15 @@ def write(path: Path, checkpoint: Checkpoint, kind: Kind) -> dict[str, Any]:
         stem = stem.removesuffix(".weight")
         shape = array.shape
         if ".experts." in name:
-            array = array.reshape(config["num_experts"], -1, shape[-1])
+            array = array.reshape(experts, -1, shape[-1])
         own = kind if ".experts." in name else Kind.F32
+        turned = {"self_attn.q_proj": "attention", "self_attn.k_proj": "key_value"}
+        if architecture == "llama" and stem in turned:
+            held[name] = array
+            array = paired(array, config[f"num_{turned[stem]}_heads"])
         raw = quantize(array, own)
-        held[name] = (
-            dequantize(raw, own).reshape(shape) if own != Kind.F32 else array.reshape(shape)
-        )
+        found = dequantize(raw, own).reshape(shape) if own != Kind.F32 else array.reshape(shape)
+        held.setdefault(name, found)
         writer.add_tensor(f"{before}{CALLED[stem]}.weight", raw, raw_dtype=own)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -107,5 +132,12 @@ def test_blocks_of_experts_run_as_they_are_stored(tmp_path: Path, mixture: Check
 
 
 def test_a_mixture_is_not_written_as_a_file(tmp_path: Path, mixture: Checkpoint) -> None:
-    with pytest.raises(CheckpointError, match="'qwen3_moe' cannot be written as GGUF"):
+    with pytest.raises(CheckpointError, match="cannot be written as GGUF"):
         save_gguf(mixture, tmp_path / "m.gguf")
+
+
+def test_experts_of_an_architecture_that_has_none_here_are_refused(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(llama_folder(tmp_path, model_type="qwen2"))
+    path = gguf_models.write(tmp_path / "m.gguf", checkpoint, keys={"expert_count": 8}).path
+    with pytest.raises(CheckpointError, match=r"'qwen2\.expert_count': 8: a mixture of experts"):
+        ptir.load_model(path, backend=REF)

@@ -190,12 +190,19 @@ FIELDS: Final[dict[str, Any]] = {
 }
 """What all mixtures have in common with Llama."""
 
+WHOLE: Final = {
+    f"mlp.experts.{part}.weight": Stack(f"mlp.experts.{part}.weight")
+    for part in ("gate_proj", "up_proj", "down_proj")
+}
+"""All experts as one tensor of three axes, as GGUF files have them."""
+
 define_model(
     ModelDefinition(
         "mixtral",
         build=_mixtral,
         stacked={
             "block_sparse_moe.gate.weight": Stack("mlp.gate.weight"),
+            **WHOLE,
             "block_sparse_moe.experts.*.w1.weight": Stack("mlp.experts.gate_proj.weight"),
             "block_sparse_moe.experts.*.w3.weight": Stack("mlp.experts.up_proj.weight"),
             "block_sparse_moe.experts.*.w2.weight": Stack("mlp.experts.down_proj.weight"),
@@ -239,10 +246,7 @@ define_model(
         build=_qwen3_moe,
         prepare=_named,
         stacked={
-            **{
-                f"mlp.experts.{part}.weight": Stack(f"mlp.experts.{part}.weight")
-                for part in ("gate_proj", "up_proj", "down_proj")
-            },
+            **WHOLE,
             "mlp.experts.*.gate_proj.weight": Stack("mlp.experts.gate_proj.weight"),
             "mlp.experts.*.up_proj.weight": Stack("mlp.experts.up_proj.weight"),
             "mlp.experts.*.down_proj.weight": Stack("mlp.experts.down_proj.weight"),

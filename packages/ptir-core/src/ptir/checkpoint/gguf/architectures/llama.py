@@ -105,7 +105,8 @@ def _mistral3(keys: Keys, tensors: Tensors) -> Config:
     return config
 
 
-MIXTURES: Final = frozenset({"qwen3moe"})
+EXPERTS: Final = Key("expert_count", "num_local_experts")
+MIXTURES: Final = frozenset({"llama", "qwen3moe"})
 """The architectures whose experts are read."""
 NO_EXPERTS: Final = "a mixture of experts, which is not implemented: choose a dense model"
 
@@ -183,14 +184,21 @@ QWEN3_MOE: Final = (
     Key("expert_used_count", "num_experts_per_tok"),
     Key("expert_feed_forward_length", "moe_intermediate_size"),
 )
-QWEN3_MOE_INSIDE: Final = {
+EXPERTS_INSIDE: Final = {
     **{stem: name for stem, name in LLAMA_INSIDE.items() if ".mlp" not in f".{name}"},
-    **HEAD_NORMS,
     "ffn_gate_inp": "mlp.gate",
     "ffn_gate_exps": "mlp.experts.gate_proj",
     "ffn_up_exps": "mlp.experts.up_proj",
     "ffn_down_exps": "mlp.experts.down_proj",
 }
+
+
+MIXTRAL: Final = (EXPERTS, Key("expert_used_count", "num_experts_per_tok"))
+
+
+def _mixtral(keys: Keys, tensors: Tensors) -> Config:
+    """How many experts there are, and how many work for a token."""
+    return llama_config(keys, tensors) | {row.field: keys.at(row) for row in MIXTRAL}
 
 
 def _qwen3_moe(keys: Keys, tensors: Tensors) -> Config:
@@ -209,6 +217,7 @@ def _like_llama(
     config: Callable[[Keys, Tensors], Config] = llama_config,
     inside: Mapping[str, str] = LLAMA_INSIDE,
     is_written: bool = True,
+    mixture: Layout | None = None,
 ) -> Layout:
     return Layout(
         model_type,
@@ -221,11 +230,25 @@ def _like_llama(
         ignored=frozenset({"attn_rot_embd"}),
         numbers=(*LLAMA_NUMBERS, *more),
         is_written=is_written,
+        mixture=mixture,
     )
 
 
 LAYOUTS: Final[dict[str, Layout]] = {
-    "llama": _like_llama("llama", PAIRED, WINDOW),
+    "llama": _like_llama(
+        "llama",
+        PAIRED,
+        WINDOW,
+        mixture=_like_llama(
+            "mixtral",
+            PAIRED,
+            WINDOW,
+            *MIXTRAL,
+            config=_mixtral,
+            inside=EXPERTS_INSIDE,
+            is_written=False,
+        ),
+    ),
     "qwen2": _like_llama("qwen2", {}),
     "qwen3": _like_llama("qwen3", {}, inside={**LLAMA_INSIDE, **HEAD_NORMS}),
     "qwen3moe": _like_llama(
@@ -233,7 +256,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         {},
         *QWEN3_MOE,
         config=_qwen3_moe,
-        inside=QWEN3_MOE_INSIDE,
+        inside={**EXPERTS_INSIDE, **HEAD_NORMS},
         is_written=False,
     ),
     "smollm3": _like_llama("smollm3", PAIRED, config=_smollm3),
