@@ -14,7 +14,7 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.models.fields import real, whole
 from ptir.models.llama import SLIDING, Block, Config, Llama
-from ptir.models.mixture import FIELDS, Mixture, weighed
+from ptir.models.mixture import FIELDS, ExpertSizes, weighed
 from ptir.models.rotation import FULL
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import ExpertLinear, Linear, Module, param
@@ -32,7 +32,7 @@ def read(config: Mapping[str, Any]) -> Config:
 class Experts(Module):
     """The projections of all experts and their biases."""
 
-    def __init__(self, size: int, mixture: Mixture, alpha: float, limit: float) -> None:
+    def __init__(self, size: int, mixture: ExpertSizes, alpha: float, limit: float) -> None:
         count, inner = mixture.experts, mixture.inner
         self.gate_up_proj = ExpertLinear(size, 2 * inner, count)
         self.gate_up_proj_bias = param(count, 2 * inner)
@@ -52,7 +52,7 @@ class Experts(Module):
 class SparseMLP(Module):
     """A router and its experts; a token's weights are a softmax over the experts chosen."""
 
-    def __init__(self, size: int, mixture: Mixture, alpha: float, limit: float) -> None:
+    def __init__(self, size: int, mixture: ExpertSizes, alpha: float, limit: float) -> None:
         self.router = Linear(size, mixture.experts)
         self.experts = Experts(size, mixture, alpha, limit)
         self.count = mixture.chosen
@@ -68,7 +68,7 @@ class GptOssBlock(Block):
     """A block with experts instead of one MLP."""
 
     def __init__(self, config: Config, layer: int, said: Mapping[str, Any]) -> None:
-        mixture = Mixture.of(said, experts="num_local_experts", inner="intermediate_size")
+        mixture = ExpertSizes.of(said, experts="num_local_experts", inner="intermediate_size")
         bent = real(said, "swiglu_alpha"), real(said, "swiglu_limit")
         self.made = mixture, *bent
         super().__init__(config, layer)

@@ -22,7 +22,7 @@ from ptir.params.stacked import Stack
 
 
 @dataclass(frozen=True)
-class Mixture:
+class ExpertSizes:
     """How many experts there are, how many work for a token, how wide they are.
 
     ``normalized`` weights of a token's experts come to 1.
@@ -35,7 +35,7 @@ class Mixture:
     fused: bool = False
 
     @staticmethod
-    def of(config: Mapping[str, Any], *, experts: str, inner: str, **more: bool) -> Mixture:
+    def of(config: Mapping[str, Any], *, experts: str, inner: str, **more: bool) -> ExpertSizes:
         """Read the keys that hold the number of experts and their width, and the others."""
         count, chosen = whole(config, experts), whole(config, "num_experts_per_tok")
         if chosen > count:
@@ -48,13 +48,13 @@ class Mixture:
                 f"{config.get('model_type')}: hidden_act {short(config['hidden_act'])} of experts"
                 " is not implemented; only silu is: choose a checkpoint with it"
             )
-        return Mixture(count, chosen, whole(config, inner), **more)
+        return ExpertSizes(count, chosen, whole(config, inner), **more)
 
 
 class Experts(Module):
     """The projections of all experts; those that are ``fused`` store gate and up as one matrix."""
 
-    def __init__(self, size: int, mixture: Mixture) -> None:
+    def __init__(self, size: int, mixture: ExpertSizes) -> None:
         count, inner = mixture.experts, mixture.inner
         self.fused, self.inner = mixture.fused, inner
         if self.fused:
@@ -76,7 +76,7 @@ class Experts(Module):
 class SparseMLP(Module):
     """A router and its experts."""
 
-    def __init__(self, size: int, mixture: Mixture) -> None:
+    def __init__(self, size: int, mixture: ExpertSizes) -> None:
         self.gate = Linear(size, mixture.experts, bias=False)
         self.experts = Experts(size, mixture)
         self.mixture = mixture
@@ -97,7 +97,7 @@ def weighed(made: Tensor, weights: Tensor) -> Tensor:
 class SparseBlock(Block):
     """A block with experts instead of one MLP."""
 
-    def __init__(self, config: Config, layer: int, mixture: Mixture) -> None:
+    def __init__(self, config: Config, layer: int, mixture: ExpertSizes) -> None:
         self.mixture = mixture
         super().__init__(config, layer)
 
@@ -112,7 +112,7 @@ class SparseLlama(Llama):
     def __init__(
         self,
         config: Mapping[str, Any],
-        mixture: Mixture,
+        mixture: ExpertSizes,
         read: Read = Config.of,
         sparse: Callable[[int], bool] = lambda layer: True,
     ) -> None:
@@ -128,20 +128,22 @@ class SparseLlama(Llama):
 
 def _mixtral(config: Mapping[str, Any]) -> SparseLlama:
     """The weights of the experts chosen come to 1."""
-    mixture = Mixture.of(config, experts="num_local_experts", inner="intermediate_size")
+    mixture = ExpertSizes.of(config, experts="num_local_experts", inner="intermediate_size")
     return SparseLlama(config, mixture)
 
 
 def _granite_moe(config: Mapping[str, Any]) -> SparseLlama:
     """Granite's multipliers, and experts that store gate and up as one matrix."""
-    mixture = Mixture.of(config, experts="num_local_experts", inner="intermediate_size", fused=True)
+    mixture = ExpertSizes.of(
+        config, experts="num_local_experts", inner="intermediate_size", fused=True
+    )
     return SparseLlama(config, mixture, granite)
 
 
 def _qwen3_moe(config: Mapping[str, Any]) -> SparseLlama:
     """Norms of queries and keys; some layers may have one MLP as ever."""
     normalized = flag(config, "norm_topk_prob")
-    mixture = Mixture.of(
+    mixture = ExpertSizes.of(
         config, experts="num_experts", inner="moe_intermediate_size", normalized=normalized
     )
     step, dense = whole(config, "decoder_sparse_step"), config.get("mlp_only_layers") or []
