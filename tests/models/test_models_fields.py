@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_models_llama_kin import CONFIGS, LONGROPE, YARN
 
 import ptir
 from ptir.checkpoint import Checkpoint
@@ -64,6 +65,10 @@ WHOLE = {
     "llama": FULL_LLAMA,
     "mistral": {**FULL_LLAMA, "model_type": "mistral"},
     "qwen2": {**FULL_LLAMA, "model_type": "qwen2"},
+    **{
+        name: {**FULL_LLAMA, **CONFIGS[name], "head_dim": 8, "model_type": name}
+        for name in ("smollm3", "granite", "ministral3", "phi3", "gemma3_text")
+    },
 }
 DAMAGED_TEXTS = (
     *("Infinity", "-Infinity", "NaN", "1e400", "-1e400", "1e308", "5e-324", "0.5", "12.0", "-0.0"),
@@ -88,6 +93,9 @@ def damaged(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {**config, key: value}
         for key in LLAMA3 if "rope_parameters" in config else ():
             yield {**config, "rope_parameters": {**LLAMA3, key: value}}
+        for entry in (YARN, LONGROPE) if "rope_parameters" in config else ():
+            for key in (*entry, "beta_fast", "mscale", "attention_factor", "truncate"):
+                yield {**config, "rope_parameters": {**entry, key: value}}
         for key in ("rope_theta", "rope_scaling", "rope_local_base_freq", "layer_types", "dtype"):
             yield {**config, "rope_parameters": None, key: value}
         yield {**config, "sliding_window_pattern": value}
