@@ -227,6 +227,7 @@ PLAIN_CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "causal_conv1d": ("f32[2,5,6] f32[6,4] f32[2,3,6] i32[2]", {}),
     "conv2d": ("f32[2,7,5,3] f32[3,2,3,4]", {}),
     "embedding": ("f32[7,5] i32[2,3]", {}),
+    "expert_linear": ("f32[3,33] f32[34,33] i32[3,1]", {"experts": 2}),
     "gated_delta_rule": (
         "f32[2,2,5,8] f32[2,2,5,8] f32[2,4,5,3] f32[2,4,5] f32[2,4,5] f32[2,4,8,3] i32[2]",
         {},
@@ -235,6 +236,10 @@ PLAIN_CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "layer_norm": ("f32[5,33] f32[33] f32[33]", {}),
     "linear": ("f32[3,33] f32[33,17]", {}),
     "max_pool2d": ("f32[2,5,7,3]", {"window": (2, 3)}),
+    "quantized_expert_linear": (
+        "f32[3,24] u32[10,3] f32[10,3] f32[10,3] i32[3,1]",
+        {"experts": 2, "bits": 4, "group": 8},
+    ),
     "quantized_linear": (
         "f32[3,24] u32[5,3] f32[5,3] f32[5,3]",
         {"bits": 4, "group": 8},

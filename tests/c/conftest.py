@@ -16,7 +16,7 @@ from ptir.capture.plan import PLANS
 SHARED = ("test_opencl_families", "test_opencl_programs", "test_opencl_control")
 SHARED += ("test_opencl_extremes", "test_opencl_llama", "test_opencl_one_file")
 SHARED += ("test_opencl_digits", "test_opencl_dots", "test_opencl_fast")
-SHARED += ("test_opencl_conformance",)
+SHARED += ("test_opencl_conformance", "test_opencl_experts")
 sys.path.append(str(Path(__file__).parent.parent / "opencl"))
 pytest.register_assert_rewrite(*SHARED)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from test_opencl_control import *  # noqa: F403  collected again, with this folder's device
+from test_opencl_experts import *  # noqa: F403
 from test_opencl_extremes import *  # noqa: F403
 from test_opencl_families import *  # noqa: F403
 from test_opencl_llama import *  # noqa: F403

@@ -150,6 +150,16 @@ def test_decoding_gives_the_logits_of_decoding_alone(
         assert phases(executable) > 2, executable.sharing
 
 
+@pytest.mark.parametrize("format", ["f32", "int8"])
+def test_mixtures_of_experts_are_not_shared(c: Target, opened: Opened, format: str) -> None:
+    name = "random:mixtral-tiny"
+    found, executable = steps(ptir.load_model(name, backend=opened(2, CORES), **FORMATS[format]))
+    wanted, _ = steps(ptir.load_model(name, backend=c, **FORMATS[format]))
+    assert executable.sharing == "which experts' weights it reads is known when it runs"
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-4 * np.abs(other).max())
+
+
 @pytest.mark.slice(1)
 @pytest.mark.parametrize("rows", [2, 3])
 def test_rows_whose_caches_lie_in_strides_are_right(

@@ -102,7 +102,7 @@ CONFIGS: dict[str, tuple[Change, str]] = {
         "key 'llama.rope.dimension_count': 4: heads of 8 must",
     ),
     "no head size": ({"attention.head_count": 5}, "key 'llama.attention.key_length': is missing"),
-    "experts": ({"expert_count": 8}, "key 'llama.expert_count': 8: a mixture of experts, which is"),
+    "experts": ({"expert_count": 8}, "key 'llama.expert_used_count': is missing"),
     "vocabulary": ({"vocab_size": 96}, "key 'llama.vocab_size': 96: the embedding has 97 rows"),
     "yarn": (
         {
@@ -176,7 +176,7 @@ FOREIGN: dict[str, tuple[list[bytes], str]] = {
     ),
     "nearly": (
         [pair("general.architecture", STRING, "qwen")],
-        r"'qwen' \(nearest: qwen3, qwen2\) is not implemented",
+        r"'qwen' \(nearest: qwen3, qwen2, qwen3moe\) is not implemented",
     ),
     "no embedding": (
         [pair("general.architecture", STRING, "llama")]

@@ -46,9 +46,16 @@ def attended(q: Array, k: Array, v: Array, start: Array, length: Array, how: Any
             scores = wide[1][row, head // share, at] @ wide[0][row, head, t] * scale
             if how.get("soft_cap"):
                 scores = how["soft_cap"] * np.tanh(scores / how["soft_cap"])
-            weights = np.exp(scores - scores.max())
-            result[row, head, t] = weights / weights.sum() @ wide[2][row, head // share, at]
+            sink = how["sinks"][head] if "sinks" in how else -np.inf
+            weights = np.exp(np.append(scores, sink) - max(scores.max(), sink))
+            weights = (weights / weights.sum())[:-1]
+            result[row, head, t] = weights @ wide[2][row, head // share, at]
     return result
+
+
+def recorded(how: dict[str, Any]) -> dict[str, Any]:
+    """The options of attention with their arrays as constants of the program."""
+    return {name: F.constant(x) if isinstance(x, np.ndarray) else x for name, x in how.items()}
 
 
 ATTENTION: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...], list[int], dict[str, Any]]]] = {
@@ -59,6 +66,7 @@ ATTENTION: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...], list[int], di
     "a window": ((1, 2, 40, 32), (2, 100), [37], {"window": 21}),
     "no causality": ((1, 1, 33, 48), (1, 77), [10], {"causal": False}),
     "a soft cap": ((1, 2, 20, 16), (2, 33), [5], {"soft_cap": 2.0, "scale": 1.0}),
+    "sinks": ((2, 4, 9, 32), (2, 40), [3, 0], {"sinks": normal(4, seed=7) * 3}),
     "large heads": ((1, 1, 40, 128), (1, 90), [30], {}),
 }
 
@@ -77,7 +85,8 @@ def test_attention_over_narrow_keys_is_as_exact_as_f32(
     length = start + steps
 
     def body(q: Any, k: Any, v: Any, start: Any, length: Any) -> Any:
-        return F.attention(q, k.astype("f32"), v.astype("f32"), start=start, length=length, **how)
+        keys, values = k.astype("f32"), v.astype("f32")
+        return F.attention(q, keys, values, start=start, length=length, **recorded(how))
 
     found = run(host, body, q, k, v, start, length)
     wanted = attended(q, k, v, start, length, how)
@@ -85,7 +94,10 @@ def test_attention_over_narrow_keys_is_as_exact_as_f32(
     assert multiplied(texts)
 
 
-def test_keys_and_values_that_are_not_finite_reach_those_who_see_them(host: Target) -> None:
+@pytest.mark.parametrize("how", [{}, {"sinks": normal(2, seed=7)}])
+def test_keys_and_values_that_are_not_finite_reach_those_who_see_them(
+    host: Target, how: dict[str, Any]
+) -> None:
     q, start = normal(1, 2, 40, 32), np.array([20], np.int32)
     k, v = (normal(1, 1, 70, 32, seed=n).astype(BF16) for n in (1, 2))
     k[0, 0, 45, 3], v[0, 0, 33, 7], v[0, 0, 50, 9], v[0, 0, 65] = np.inf, np.inf, np.nan, np.nan
@@ -94,10 +106,11 @@ def test_keys_and_values_that_are_not_finite_reach_those_who_see_them(host: Targ
     length = start + 40
 
     def body(q: Any, k: Any, v: Any, start: Any, length: Any) -> Any:
-        return F.attention(q, k.astype("f32"), v.astype("f32"), start=start, length=length)
+        keys, values = k.astype("f32"), v.astype("f32")
+        return F.attention(q, keys, values, start=start, length=length, **recorded(how))
 
     found = run(host, body, q, k, v, start, length)
-    wanted = attended(q, k, v, start, length, {})
+    wanted = attended(q, k, v, start, length, how)
     assert np.isnan(wanted).any() and np.isinf(wanted).any() and np.isfinite(wanted).any()
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 

@@ -20,7 +20,16 @@ def erf(x):
 
 
 def attention(
-    q, k, v, start=None, length=None, scale=None, causal=True, window=None, soft_cap=None
+    q,
+    k,
+    v,
+    start=None,
+    length=None,
+    scale=None,
+    causal=True,
+    window=None,
+    soft_cap=None,
+    sinks=None,
 ):
     """One query at a time, over a Python list of the keys it sees."""
     B, H, T, D = q.shape
@@ -41,7 +50,8 @@ def attention(
         scores = keys.astype(np.float64) @ q[b, h, t].astype(np.float64) * scale
         if soft_cap is not None:
             scores = soft_cap * np.tanh(scores / soft_cap)
-        result[b, h, t] = softmax(scores) @ values.astype(np.float64)
+        weights = softmax(scores if sinks is None else np.append(scores, sinks[h]))
+        result[b, h, t] = weights[: len(seen)] @ values.astype(np.float64)
     return result
 
 

@@ -52,6 +52,13 @@ CASES = {
         (2, 1, 5, 4),
         {"start": i32(-(2**31), 4 - 2**31), "window": 2**31 - 1, "causal": False},
     ),
+    "sinks": ((2, 6, 3, 4), (2, 2, 20, 4), {"sinks": f32(6, seed=5, scale=3)}),
+    "a sink of no weight": (
+        (1, 2, 3, 4),
+        (1, 2, 5, 4),
+        {"sinks": np.array([-np.inf, 90.0], np.float32), "length": i32(2)},
+    ),
+    "sinks, nothing seen": ((2, 2, 3, 4), (2, 2, 5, 4), {"length": i32(0, 3), "sinks": f32(2)}),
     "no rows": ((0, 2, 3, 4), (0, 2, 5, 4), {}),
     "no queries": ((2, 2, 0, 4), (2, 2, 5, 4), {}),
 }

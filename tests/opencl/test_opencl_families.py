@@ -231,14 +231,28 @@ def attention(q: Array, k: Array, v: Array, start: Array, length: Array, **how: 
                 scores = keys @ q[b, h, t].astype(np.float64) * D**-0.5
                 if how.get("soft_cap"):
                     scores = np.tanh(scores / how["soft_cap"]) * how["soft_cap"]
-                weights = np.exp(scores - scores.max())
-                result[b, h, t] = weights / weights.sum() @ values
+                sink = how["sinks"][h] if "sinks" in how else -np.inf
+                weights = np.exp(np.append(scores, sink) - max(scores.max(), sink))
+                result[b, h, t] = (weights / weights.sum())[:-1] @ values
     return result
+
+
+def recorded(how: dict[str, Any]) -> dict[str, Any]:
+    """The options of attention with their arrays as constants of the program."""
+    return {name: F.constant(x) if isinstance(x, np.ndarray) else x for name, x in how.items()}
 
 
 @pytest.mark.slice(3)
 @pytest.mark.parametrize(
-    "how", [{}, {"causal": False}, {"window": 5}, {"soft_cap": 1.5}, {"window": 3, "soft_cap": 2.0}]
+    "how",
+    [
+        {},
+        {"causal": False},
+        {"window": 5},
+        {"soft_cap": 1.5},
+        {"window": 3, "soft_cap": 2.0},
+        {"sinks": normal(4, seed=7) * 2, "window": 5},
+    ],
 )
 @pytest.mark.parametrize(
     ("heads", "groups", "steps", "size"), [(4, 2, 5, 16), (2, 2, 1, 8), (3, 1, 21, 32)]
@@ -254,8 +268,9 @@ def test_attention(
         k[row, :, length[row] :], v[row, :, length[row] :] = np.nan, np.nan
 
     def body(q: Any, k: Any, v: Any, start: Any, length: Any) -> Any:
-        return F.attention(q, k, v, start=start, length=length, **how)
+        return F.attention(q, k, v, start=start, length=length, **recorded(how))
 
+    how = how | ({"sinks": how["sinks"][:heads]} if "sinks" in how else {})
     found = run(opencl, body, q, k, v, start, length)
     close(found, attention(q, k, v, start, length, **how), 1e-4)
 

@@ -160,7 +160,14 @@ def test_rope_turns_pairs_by_position(layout: str, rotary: int) -> None:
 
 
 def attention_model(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, start: Any, length: Any, how: dict[str, Any]
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    start: Any,
+    length: Any,
+    sinks: np.ndarray,
+    *,
+    how: dict[str, Any],
 ) -> np.ndarray:
     B, H, T, D = q.shape
     out = np.zeros((B, H, T, D))
@@ -176,8 +183,10 @@ def attention_model(
         if how["soft_cap"] is not None:
             scores = how["soft_cap"] * np.tanh(scores / how["soft_cap"])
         if keys:
-            weights = np.exp(scores - scores.max())
-            out[b, h, t] = weights @ v[b, g, keys].astype(float) / weights.sum()
+            top = max(scores.max(), sinks[h])
+            weights = np.exp(scores - top)
+            total = weights.sum() + np.exp(sinks[h] - top)
+            out[b, h, t] = weights @ v[b, g, keys].astype(float) / total
     return out
 
 
@@ -185,14 +194,19 @@ def attend(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, start: Any, length: Any, **given: Any
 ) -> Any:
     how = {"scale": 0.3, "causal": True, "window": None, "soft_cap": None, **given}
+    sinks = how.pop("sinks", None)
     rows = np.array(start, i32), np.array(length, i32)
-    return composite("attention", q, k, v, *rows, **how), attention_model(q, k, v, *rows, how)
+    operands = (q, k, v, *rows, *(() if sinks is None else (sinks,)))
+    none = np.full(q.shape[1], -np.inf, np.float32)
+    wanted = attention_model(q, k, v, *rows, none if sinks is None else sinks, how=how)
+    return composite("attention", *operands, **how), wanted
 
 
 @together()
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 5])
 @pytest.mark.parametrize("soft_cap", [None, 2.0])
+@pytest.mark.parametrize("sunk", [False, True])
 @pytest.mark.parametrize(
     ("heads", "groups", "T", "C", "start", "length"),
     [
@@ -214,10 +228,12 @@ def test_attention_sees_exactly_the_keys_it_may(
     causal: bool,
     window: int | None,
     soft_cap: float | None,
+    sunk: bool,
 ) -> None:
     B = len(start)
     q, k, v = normal(B, heads, T, 8), normal(B, groups, C, 8), normal(B, groups, C, 8)
-    given = {"causal": causal, "window": window, "soft_cap": soft_cap}
+    given: dict[str, Any] = {"causal": causal, "window": window, "soft_cap": soft_cap}
+    given |= {"sinks": normal(heads)} if sunk else {}
     found, wanted = attend(q, k, v, start, length, **given)
     assert_near(found, wanted, 64, 4.0)
 

@@ -29,11 +29,19 @@ class Attention:
     window: int | None
     soft_cap: float | None
 
-    def __call__(self, q: Array, k: Array, v: Array, start: Array, length: Array) -> Array:
+    def __call__(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        start: Array,
+        length: Array,
+        sinks: Array | None = None,
+    ) -> Array:
         """Attention of every row; the result's memory is laid out as [B,T,H,D]."""
         B, H, T, D = self.result.shape
         out = np.zeros((B, T, H, D), np.float32).transpose(0, 2, 1, 3)
-        call = _Call(self, q, blas_ready(k), blas_ready(v), out)
+        call = _Call(self, q, blas_ready(k), blas_ready(v), out, sinks)
         G = k.shape[1]
         if 0 in (B, H, T, D, G):
             return out
@@ -70,6 +78,7 @@ class _Call:
     k: Array
     v: Array
     out: Array
+    sinks: Array | None
 
     def block(self, row: int, at: int, keys: int, groups: slice, first: int, end: int) -> None:
         """Fill the block's results; what sees nothing keeps its zeros.
@@ -85,7 +94,7 @@ class _Call:
         heads = slice(groups.start * share, groups.stop * share)
         scores = self.scores(row, heads, groups, slice(first, end), slice(low, high))
         masked = self.mask(scores, p0, p1, low, high)
-        result = _weighted(scores, self.v[row, groups, low:high])
+        result = _weighted(scores, self.v[row, groups, low:high], self.sink(heads, len(scores)))
         out = self.out[row, heads, first:end]
         out[...] = result.reshape(out.shape)
         if masked and not np.isfinite(result).all():
@@ -93,6 +102,10 @@ class _Call:
             out[...] = 0
             for t in range(first, end):
                 self.block(row, at, keys, groups, t, t + 1)
+
+    def sink(self, heads: slice, groups: int) -> Array | None:
+        """The logit of each head's sink, [groups, heads of a group, 1, 1], if there are sinks."""
+        return None if self.sinks is None else self.sinks[heads].reshape(groups, -1, 1, 1)
 
     def scores(self, row: int, heads: slice, groups: slice, queries: slice, seen: slice) -> Array:
         """Scaled scores [groups, heads of a group, queries, keys], fresh memory."""
@@ -121,13 +134,17 @@ class _Call:
         return above < high or below > low
 
 
-def _weighted(scores: Array, v: Array) -> Array:
-    """Softmax of ``scores`` (overwritten) times ``v``; rows of only -inf give 0."""
+def _weighted(scores: Array, v: Array, sink: Array | None) -> Array:
+    """Softmax of ``scores`` (overwritten) and a sink times ``v``; rows of only -inf give 0."""
     most = np.maximum.reduce(scores, axis=-1, keepdims=True)
+    if sink is not None:
+        most = np.maximum(most, sink)
     most[np.isneginf(most)] = 0
     scores -= most
     np.exp(scores, out=scores)
     total = np.add.reduce(scores, axis=-1, keepdims=True)
+    if sink is not None:
+        total += np.exp(sink - most)
     total[total == 0] = 1
     flat = np.matmul(scores.reshape(len(v), -1, v.shape[1]), v)
     result: Array = flat.reshape(*scores.shape[:-1], v.shape[2])

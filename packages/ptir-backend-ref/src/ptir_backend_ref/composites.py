@@ -17,6 +17,7 @@ from ptir.ir import Instruction
 from ptir.ops import numerics as xp
 from ptir_backend_ref.attention import Attention
 from ptir_backend_ref.convolution import conv2d
+from ptir_backend_ref.experts import expert_linear
 from ptir_backend_ref.linear import linear
 from ptir_backend_ref.pooling import avg_pool2d, max_pool2d
 from ptir_backend_ref.threads import over_rows
@@ -277,9 +278,10 @@ CLAIMS: Final[dict[str, Claim]] = {
     "silu": Claim("f32", silu),
     "swiglu": Claim("f32 f32", swiglu),
     "attention": Claim(
-        "f32 f32 f32 i32 i32",
+        "f32 f32 f32 i32 i32 f32",
         attention,
         {"scale": (), "causal": (), "window": (), "soft_cap": ()},
+        optional=1,
     ),
     "conv2d": Claim(
         "f32 f32 f32",
@@ -302,6 +304,7 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "cache_update": Claim("f32|f16|bf16 f32|f16|bf16 i32 i32", cache_update),
     "embedding": Claim("f32 i32", embedding),
+    "expert_linear": Claim("f32 f32|f16|bf16 i32", expert_linear, {"experts": ()}),
     "rope": Claim(
         "f32 i32 f32",
         rope,

@@ -15,6 +15,7 @@ from ptir.functional.control import cond, scan, while_loop
 from ptir.functional.convolution import conv2d
 from ptir.functional.define import composite, composite_multi, functional, implementation
 from ptir.functional.elementwise import ELEMENTWISE, where
+from ptir.functional.experts import expert_linear, quantized_expert_linear, router
 from ptir.functional.indexing import gather, scatter, segment_reduce, take_along_axis
 from ptir.functional.linear import concat_weights, embedding, linear
 from ptir.functional.normalization import batch_norm, layer_norm, rms_norm
@@ -43,6 +44,7 @@ __all__ = [
     "conv2d",
     "dequantize",
     "embedding",
+    "expert_linear",
     "full",
     "functional",
     "gated_delta_rule",
@@ -54,10 +56,12 @@ __all__ = [
     "max_pool2d",
     "normal",
     "quantize",
+    "quantized_expert_linear",
     "quantized_linear",
     "repetition_penalty",
     "rms_norm",
     "rope",
+    "router",
     "sample",
     "scan",
     "scatter",

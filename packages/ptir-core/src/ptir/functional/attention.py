@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ptir.capture import Tensor, call
 from ptir.functional import elementwise as each
-from ptir.functional.arrays import arange, full
+from ptir.functional.arrays import arange, concat, full
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional, implementation
 from ptir.functional.elementwise import where
@@ -87,6 +87,10 @@ class _Heads:
         )
         return result.reshape(self.B, self.H, self.T, self.D)
 
+    def sink(self, sinks: Tensor) -> Tensor:
+        """The logit f32[H] of each head's sink, for every query: [B,H,T,1]."""
+        return sinks.reshape(1, self.H, 1, 1).broadcast_to(self.B, self.H, self.T, 1)
+
 
 @functional("attention", "softmax of scaled, masked query-key products, applied to the values")
 def _attention(
@@ -95,6 +99,7 @@ def _attention(
     v: Tensor,
     start: Tensor,
     length: Tensor,
+    sinks: Tensor | None = None,
     *,
     scale: float,
     causal: bool,
@@ -112,7 +117,11 @@ def _attention(
         soft_cap=soft_cap,
     )
     positions = arange(k.shape[2])
-    return heads.values(softmax(heads.scores(k, positions)), v, positions)
+    scores = heads.scores(k, positions)
+    if sinks is None:
+        return heads.values(softmax(scores), v, positions)
+    weights = softmax(concat([scores, heads.sink(sinks)], -1))
+    return heads.values(weights[..., : k.shape[2]], v, positions)
 
 
 def _has_keys(types: Sequence[TensorType], attributes: Attributes) -> str | None:
@@ -121,12 +130,21 @@ def _has_keys(types: Sequence[TensorType], attributes: Attributes) -> str | None
 
 @implementation("attention", "online", supports=_has_keys)
 def _attention_online(
-    q: Tensor, k: Tensor, v: Tensor, start: Tensor, length: Tensor, **attributes: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    start: Tensor,
+    length: Tensor,
+    sinks: Tensor | None = None,
+    **attributes: Any,
 ) -> Tensor:
     """Keys in blocks with a running maximum and sum, never all scores at once (Dao et al. 2022)."""
     heads = _Heads(q, start, length, groups=k.shape[1], **attributes)
     greatest = full((*q.shape[:3], 1), -math.inf)
     total = full((*q.shape[:3], 1), 0.0)
+    if sinks is not None:
+        greatest = heads.sink(sinks)
+        total = each.exp(greatest - shift(greatest))
     result = full(q.shape, 0.0)
     for block in blocks(k.shape[2]):
         positions = arange(k.shape[2])[block]
@@ -155,6 +173,7 @@ def attention(
     causal: bool = True,
     window: int | None = None,
     soft_cap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Attention of q f32[B,H,T,D] to k and v f32[B,G,C,D], H a multiple of G: f32[B,H,T,D].
 
@@ -163,11 +182,17 @@ def attention(
     default), if ``causal`` only up to its own position, and with ``window`` W only the last W
     positions. Scores are multiplied by ``scale`` (1 / sqrt(D) by default), then bent by
     ``soft_cap`` c to c * tanh(score / c). Keys and values at or beyond the length have no
-    influence, even if NaN; a query that sees nothing gives 0. Raises ``TypeRuleError``.
+    influence, even if NaN; a query that sees nothing gives 0. ``sinks`` f32[H] is one more score
+    for each query head, neither scaled nor bent, which has a weight in every query's softmax and
+    no value. Raises ``TypeRuleError``.
     """
     start = full(_rows(q), 0, I32) if start is None else start
     length = full(_rows(q), _axis_size(k, 2), I32) if length is None else length
-    checked = Checked("attention", _SIGNATURE, q=q, k=k, v=v, start=start, length=length)
+    operands = {"q": q, "k": k, "v": v, "start": start, "length": length}
+    signature = _SIGNATURE
+    if sinks is not None:
+        operands["sinks"], signature = sinks, f"{_SIGNATURE} sinks[H]"
+    checked = Checked("attention", signature, **operands)
     H, G, D = (checked[axis] for axis in "HGD")
     checked.require(D > 0, "q", "the heads are empty; D must be at least 1")
     grouped = G > 0 and H % G == 0
@@ -179,7 +204,7 @@ def attention(
         "window": None if window is None else checked.integer("window", window, 1),
         "soft_cap": None if soft_cap is None else checked.number("soft_cap", soft_cap, above=0),
     }
-    return composite("attention", q, k, v, start, length, **attributes)
+    return composite("attention", *operands.values(), **attributes)
 
 
 _SIGNATURE = "q[B,H,T,D] k[B,G,C,D] v[B,G,C,D] start:i32[B] length:i32[B]"

@@ -116,14 +116,19 @@ def quantized_linear(
     operands |= {} if bias is None else {"bias": bias}
     checked = Checked("quantized_linear", signature, **operands)
     checked.choice("layout", layout, ("io", "oi"))
-    group = checked.integer("group", group, 1)
-    checked.require(bits in BITS, "", f"bits is {bits!r}; it must be {BITS_IN_WORDS}")
-    inputs, groups, found = checked["K"], checked["G"], checked["W"]
-    message = f"K {inputs} is not G {groups} x group {group}"
-    checked.require(inputs == groups * group, "x scale", message)
-    needed = words_for(inputs, bits)
-    message = f"K {inputs} values of {bits} bits take {needed} words; words has W {found}"
-    checked.require(found == needed, "x words", message)
+    require_words(checked, "K", bits, group)
     how: dict[str, Any] = {"bits": bits, "group": group, "layout": layout}
     how["table"] = None if table is None else tuple(table)
     return composite("quantized_linear", *operands.values(), **how)
+
+
+def require_words(checked: Checked, axis: str, bits: int, group: int) -> None:
+    """Refuse a call unless its W words and G groups are those of the values along ``axis``."""
+    group = checked.integer("group", group, 1)
+    checked.require(bits in BITS, "", f"bits is {bits!r}; it must be {BITS_IN_WORDS}")
+    inputs, groups, found = checked[axis], checked["G"], checked["W"]
+    message = f"{axis} {inputs} is not G {groups} x group {group}"
+    checked.require(inputs == groups * group, "x scale", message)
+    needed = words_for(inputs, bits)
+    message = f"{axis} {inputs} values of {bits} bits take {needed} words; words has W {found}"
+    checked.require(found == needed, "x words", message)

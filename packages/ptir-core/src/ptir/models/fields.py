@@ -49,6 +49,7 @@ _WIDTH: Final = Whole(1 << 22)
 _LAYERS: Final = Whole(1 << 12)
 _HEADS: Final = Whole(1 << 14)
 _TAPS: Final = Whole(1 << 10)
+_EXPERTS: Final = Whole(1 << 12)
 _EPSILON: Final = Real(1.0)
 _FACTOR: Final = Real(1e6)
 
@@ -68,6 +69,13 @@ FIELDS: Final[Mapping[str, Whole | Real]] = {
     "num_hidden_layers": _LAYERS,
     "sliding_window_pattern": _LAYERS,
     "max_window_layers": Whole(1 << 12, low=0),
+    "num_local_experts": _EXPERTS,
+    "num_experts": _EXPERTS,
+    "num_experts_per_tok": _EXPERTS,
+    "moe_intermediate_size": _WIDTH,
+    "decoder_sparse_step": _LAYERS,
+    "swiglu_alpha": _FACTOR,
+    "swiglu_limit": _FACTOR,
     "n_head": _HEADS,
     "num_attention_heads": _HEADS,
     "num_key_value_heads": _HEADS,

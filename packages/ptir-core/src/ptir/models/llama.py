@@ -25,6 +25,7 @@ from ptir.nn import (
     cached_attention,
     fused_linear,
     last_rows,
+    param,
 )
 from ptir.nn.state import KeysValues, LayerTensors, State
 
@@ -75,7 +76,7 @@ class Config:
     and keys are normed: "head", "width" (all heads together) or nothing. ``norms`` is a name of
     ``NORMS``, ``norm_plus`` what is added to their weights. ``attention_scale`` None means
     1 / sqrt(head_dim). Caps bend what is near them to c * tanh(x / c). ``fused`` checkpoints store
-    queries, keys and values as one matrix, and gate and up as one.
+    queries, keys and values as one matrix, and gate and up as one. ``sinks``: each head has one.
     """
 
     vocab_size: int
@@ -103,6 +104,7 @@ class Config:
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     fused: bool = False
+    sinks: bool = False
 
     @staticmethod
     def of(config: Mapping[str, Any], *, partial: bool = False) -> Config:
@@ -227,6 +229,7 @@ class Attention(Module):
             over = rows if config.head_norms == "width" else (head, head)
             self.q_norm, self.k_norm = (norm_of(config, width) for width in over)
         self.rotation, self.rows = config.rotations[layer], rows
+        self.sinks = param(self.heads) if config.sinks else None
         self.options = {
             "window": config.windows[layer],
             "scale": config.attention_scale,
@@ -258,7 +261,9 @@ class Attention(Module):
         q, k, v = self.projected(x)
         if self.rotation is not None:
             q, k = self.rotation.rotated(q, k, at.positions, cache[0].shape[2])
-        seen, cache = cached_attention(q, k, v, cache, at.start, at.count, **self.options)
+        seen, cache = cached_attention(
+            q, k, v, cache, at.start, at.count, sinks=self.sinks, **self.options
+        )
         merged = seen.transpose(0, 2, 1, 3).reshape(batch, length, -1)
         return self.o_proj(merged), cache
 

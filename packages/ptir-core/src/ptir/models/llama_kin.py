@@ -127,7 +127,7 @@ def _smollm3(config: Mapping[str, Any]) -> Config:
     return replace(read, rotations=tuple(one if turns else None for one, turns in pairs))
 
 
-def _granite(config: Mapping[str, Any]) -> Config:
+def granite(config: Mapping[str, Any]) -> Config:
     """Embeddings, residuals, scores and logits are multiplied by numbers of the configuration."""
     return replace(
         Config.of(config),
@@ -299,5 +299,5 @@ for _model_type in ("llama", "mistral", "qwen2"):
     )
 define_llama("qwen3", _qwen3, defaults=DEFAULTS["qwen3"], presets=QWEN3)
 define_llama("smollm3", _smollm3, defaults=DEFAULTS["smollm3"], presets=SMOLLM3)
-define_llama("granite", _granite, defaults=DEFAULTS["granite"], presets=GRANITE)
+define_llama("granite", granite, defaults=DEFAULTS["granite"], presets=GRANITE)
 define_llama("olmo2", _olmo2, defaults=DEFAULTS["olmo2"], presets=OLMO2)

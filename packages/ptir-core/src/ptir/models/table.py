@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from ptir.capture.tensor import Tensor
 from ptir.errors import PluginError, UsageError, unknown_name
 from ptir.nn.state import LayerState, State
+from ptir.params.stacked import Stack
 
 
 class CausalModel(Protocol):
@@ -42,6 +43,7 @@ class ModelDefinition:
     which is cut to a smaller vocabulary.
     ``prepare`` turns what a config.json says into one that others can read, before it is brought
     into normal form; what is prepared it leaves as it is.
+    ``stacked`` are the rules by which tensors of experts become one (``ptir.params.stacked``).
     ``layers`` is the config's key for their number and what their tensors' names begin with
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
     """
@@ -55,6 +57,7 @@ class ModelDefinition:
     tied: Mapping[str, str] = field(default_factory=dict[str, str])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Any])
+    stacked: Mapping[str, Stack] = field(default_factory=dict[str, Stack])
     tokenizer: str = ""
     layers: tuple[str, str] | None = None
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(default=dict, compare=False)
@@ -87,6 +90,10 @@ MODULES: Final[dict[str, str]] = {
     "starcoder2": "ptir.models.starcoder2",
     "qwen3_5": "ptir.models.qwen3_5",
     "qwen3_5_text": "ptir.models.qwen3_5",
+    "mixtral": "ptir.models.mixture",
+    "qwen3_moe": "ptir.models.mixture",
+    "granitemoe": "ptir.models.mixture",
+    "gpt_oss": "ptir.models.gpt_oss",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 

@@ -2,7 +2,16 @@
 
 from ptir.nn.attention import cached_attention
 from ptir.nn.images import AvgPool2d, BatchNorm2d, Conv2d, MaxPool2d
-from ptir.nn.layers import Conv1D, Embedding, LayerNorm, Linear, RMSNorm, fused_linear, last_rows
+from ptir.nn.layers import (
+    Conv1D,
+    Embedding,
+    ExpertLinear,
+    LayerNorm,
+    Linear,
+    RMSNorm,
+    fused_linear,
+    last_rows,
+)
 from ptir.nn.module import Module, param
 from ptir.nn.recurrent import CausalConv1d
 
@@ -13,6 +22,7 @@ __all__ = [
     "Conv1D",
     "Conv2d",
     "Embedding",
+    "ExpertLinear",
     "LayerNorm",
     "Linear",
     "MaxPool2d",

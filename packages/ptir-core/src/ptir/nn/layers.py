@@ -100,6 +100,21 @@ class RMSNorm(Module):
         return F.rms_norm(x, weight, epsilon=self.epsilon)
 
 
+class ExpertLinear(Module):
+    """``Linear`` without bias of each of several experts, whose weights are one matrix.
+
+    The weight is ``[experts * outputs, inputs]``, one expert's below the other's.
+    """
+
+    def __init__(self, inputs: int, outputs: int, experts: int) -> None:
+        self.experts = experts
+        self.weight = param(experts * outputs, inputs, inputs=1)
+
+    def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """f32[N,I], or f32[N,K,I], and the experts i32[N,K] of each row to f32[N,K,outputs]."""
+        return F.expert_linear(x, self.weight, chosen, experts=self.experts)
+
+
 def last_rows(x: Tensor, count: Tensor) -> Tensor:
     """Row ``count[b] - 1`` of each batch row: f32[B,T,D] and i32[B] give f32[B,D]."""
     batch, length, size = x.shape

@@ -24,6 +24,7 @@ from ptir.errors import CheckpointError, UsageError, short
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
 from ptir.params.source import ParamSource, RenamedSource, stored_formats
+from ptir.params.stacked import stacked
 from ptir.params.storage import AUTO, TypeRule, cache_type, storage_rule
 from ptir.params.store import ParamStore
 from ptir.params.streaming import StreamedParameters, memory_budget
@@ -138,7 +139,7 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     architecture = _architecture(checkpoint)
     config = architecture.prepare(checkpoint.config)
     config = {**architecture.defaults, **normalize_config(config)}
-    source = unprefixed(checkpoint.source, architecture)
+    source = stacked(unprefixed(checkpoint.source, architecture), architecture.stacked)
     check_layers(architecture, config, source)
     tied = ties_embeddings(config, source.names())
     module = architecture.build({**config, "tie_word_embeddings": tied})

@@ -228,6 +228,37 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
             {"bits": 4, "group": 32, "layout": "oi", "table": tuple(range(1, 256, 16))},
         ),
     ],
+    "expert_linear": [
+        (("f32[2,33]", "f32[51,33]", [[2, 0], [1, -4]]), {"experts": 3}),
+        (("f32[1,2,64]", "bf16[128,64]", [[3, 1]]), {"experts": 4}),
+        (("f32[5,2,40]", "f16[96,40]", [[1, 2], [2, 0], [2, 9], [1, 2], [2, 1]]), {"experts": 3}),
+        (("f32[1,64]", "f32[160,64]", [[4, 0, 2]]), {"experts": 5}),
+        (("f32[12,32]", "bf16[64,32]", [[n % 2] for n in range(12)]), {"experts": 2}),
+        (("f32[0,8]", "f32[6,8]", "i32[0,2]"), {"experts": 2}),
+    ],
+    "quantized_expert_linear": [
+        (
+            ("f32[1,64]", "u32[128,8] bits", "f32[128,2]", "f32[128,2]", [[3, 1]]),
+            {"experts": 4, "bits": 4, "group": 32},
+        ),
+        (
+            ("f32[2,2,64]", "u32[96,12] bits", "f16[96,4]", "f16[96,4]", [[0, 2], [2, 1]]),
+            {"experts": 3, "bits": 6, "group": 16},
+        ),
+        (
+            ("f32[19,32]", "u32[64,8] bits", "bf16[64,1]", "bf16[64,1]")
+            + ([[n % 2, (n + 1) % 2] for n in range(19)],),
+            {"experts": 2, "bits": 8, "group": 32},
+        ),
+        (
+            ("f32[1,2,64]", "u32[96,8] bits", "f32[96,2]", "f32[96,2]", [[5, 0]]),
+            {"experts": 6, "bits": 4, "group": 32, "table": tuple(range(1, 256, 16))},
+        ),
+        (
+            ("f32[3,24]", "u32[15,3] bits", "f32[15,3]", "f32[15,3]", [[2], [0], [2]]),
+            {"experts": 3, "bits": 4, "group": 8},
+        ),
+    ],
     "softmax": [
         (("f32[5,33]",), {"axis": 1}),
         (("f32[3,4,5]",), {"axis": 0}),
@@ -302,6 +333,8 @@ BATCHED: Final[dict[str, tuple[int, ...]]] = {
     "linear": (0,),
     "quantized_linear": (0,),
     "embedding": (1,),
+    "expert_linear": (0, 2),
+    "quantized_expert_linear": (0, 4),
     "gelu": (0,),
     "silu": (0,),
     "swiglu": (0, 1),
@@ -355,3 +388,17 @@ CALLS["conv2d"] += [
 CALLS["attention"] += [
     ((*_QKV, *chosen.pop("steps")), chosen) for chosen in list(covering(ATTENDED))
 ]
+CALLS["attention"] += [
+    ((*_QKV, [0, 4], [7, 7], "f32[4]"), _ATTENTION),
+    ((*_QKV, [0, 4], [3, 6], "f32[4] masked"), _ATTENTION | {"window": 2, "soft_cap": 2.0}),
+    ((*_QKV, [0, 4], [0, 7], "f32[4] offset"), _ATTENTION | {"causal": False}),
+    (
+        ("f32[1,2,1,16]", "f32[1,1,65,16]", "f32[1,1,65,16]", [64], [65], "f32[2]"),
+        _ATTENTION,
+    ),
+    (
+        ("f32[1,4,33,16]", "f32[1,2,40,16]", "f32[1,2,40,16]", [3], [36], "f32[4]"),
+        _ATTENTION | {"window": 9},
+    ),
+]
+"""With a sink for each head: also one that has no weight, and one that has nearly all."""

@@ -95,6 +95,41 @@ def _quantized_linear(
     return Found(found.result, np.abs(x) @ whole.T + np.abs(bias), found.roundings + 2)
 
 
+@formula("expert_linear")
+def _expert_linear(x: Array, weight: Array, chosen: Array, *, experts: int) -> Found:
+    tokens, each = chosen.shape
+    result = np.zeros((tokens, each, len(weight) // experts))
+    size = np.zeros(result.shape)
+    for token, place in np.ndindex(tokens, each):
+        expert = min(max(int(chosen[token, place]), 0), experts - 1)
+        matrix = weight[expert * result.shape[2] :][: result.shape[2]]
+        row = x[token] if x.ndim == 2 else x[token, place]
+        result[token, place] = matrix @ row
+        size[token, place] = np.abs(matrix) @ np.abs(row)
+    return Found(result, size, x.shape[-1])
+
+
+@formula("quantized_expert_linear")
+def _quantized_expert_linear(
+    x: Array,
+    words: Array,
+    scale: Array,
+    bias_groups: Array,
+    chosen: Array,
+    *,
+    experts: int,
+    bits: int,
+    group: int,
+    table: tuple[int, ...] | None = None,
+) -> Found:
+    unit = np.eye(x.shape[-1])
+    how: dict[str, Any] = {"bits": bits, "group": group, "layout": "oi", "table": table}
+    dense = _quantized_linear(unit, words, scale, bias_groups, **how)
+    found = _expert_linear(x, dense.result.T, chosen, experts=experts)
+    size = _expert_linear(np.abs(x), dense.magnitude.T, chosen, experts=experts)
+    return Found(found.result, size.result, found.roundings + 2)
+
+
 @formula("embedding")
 def _embedding(table: Array, ids: Array) -> Found:
     return _exact(table[np.clip(ids, 0, len(table) - 1)])
@@ -206,6 +241,7 @@ def _attention(
     v: Array,
     start: Array,
     length: Array,
+    sinks: Array | None = None,
     *,
     scale: float,
     causal: bool,
@@ -229,8 +265,10 @@ def _attention(
         sizes = np.abs(k[row, group, seen]) @ np.abs(q[row, head, t]) * abs(scale)
         most = max(most, float(sizes.max()))
         bent = scores if soft_cap is None else soft_cap * np.tanh(scores / soft_cap)
-        weights = np.exp(bent - bent.max())
-        weights /= weights.sum()
+        sink = -np.inf if sinks is None else sinks[head]
+        top = max(bent.max(), sink)
+        weights = np.exp(bent - top)
+        weights /= weights.sum() + np.exp(sink - top)
         result[row, head, t] = weights @ v[row, group, seen]
         size[row, head, t] = np.abs(v[row, group, seen]).max(0)
     return Found(result, size, (most + 1) * width + k.shape[2])

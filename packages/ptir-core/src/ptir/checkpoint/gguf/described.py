@@ -16,9 +16,9 @@ LAYERS: Final = ("num_hidden_layers", "n_layer")
 def layout_for(model_type: Any) -> tuple[str, Layout]:
     """The architecture of a family, and its row; raises ``CheckpointError``."""
     for architecture, layout in LAYOUTS.items():
-        if layout.model_type == model_type:
+        if layout.model_type == model_type and layout.is_written:
             return architecture, layout
-    known = ", ".join(one.model_type for one in LAYOUTS.values())
+    known = ", ".join(one.model_type for one in LAYOUTS.values() if one.is_written)
     raise CheckpointError(
         f"model_type {short(model_type)} cannot be written as GGUF; {known} can: convert to a"
         " folder or to a .safetensors file"

@@ -22,9 +22,6 @@ from ptir.weights.record import EVERY
 QUANTIZATION, CONFIG = QUANTIZED
 TURNED: Final = {"gpt2": ("c_attn", "c_proj", "c_fc")}
 """The modules whose weight a model wants as [inputs, outputs], by ``model_type``."""
-UNREAD: Final = {
-    "mxfp4": "experts in MXFP4 (gpt-oss) need mixtures of experts, which are not read yet",
-}
 _LONGEST: Final = 100
 _CHUNK: Final = 1 << 22
 """Weights that are decoded at a time."""
@@ -50,8 +47,6 @@ def method_of(config: Mapping[str, Any]) -> tuple[Method, Fields]:
     name = fields.values.get("quant_method")
     if name is None and config.get(QUANTIZATION):
         return METHODS["mlx"], whole.inner(QUANTIZATION)
-    if isinstance(name, str) and name in UNREAD:
-        fields.refuse("quant_method", UNREAD[name])
     if not isinstance(name, str) or name not in METHODS:
         named = name if isinstance(name, str) and len(name) < _LONGEST else short(name)
         said = unknown_name("quant_method", named, METHODS)
@@ -64,9 +59,9 @@ def quantized_modules(method: Method, source: ParamSource) -> dict[str, ModuleTe
     found: defaultdict[str, dict[str, str]] = defaultdict(dict)
     suffixes = sorted(method.suffixes, key=len, reverse=True)
     for name in source.names():
-        suffix = next((one for one in suffixes if name.endswith(f".{one}")), None)
+        suffix = next((one for one in suffixes if name.endswith(method.joint + one)), None)
         if suffix is not None:
-            found[name[: -len(suffix) - 1]][suffix] = name
+            found[name[: -len(method.joint + suffix)]][suffix] = name
     return {
         module: ModuleTensors(module, names, source)
         for module, names in found.items()

@@ -11,6 +11,7 @@ from ptir.checkpoint.quantized.compressed import compressed
 from ptir.checkpoint.quantized.fields import Fields
 from ptir.checkpoint.quantized.floats import fp8
 from ptir.checkpoint.quantized.integers import awq, gptq, mlx
+from ptir.checkpoint.quantized.microscaled import mxfp4
 from ptir.checkpoint.quantized.tensors import ModuleTensors, StoredWeight
 
 
@@ -29,6 +30,8 @@ class Method:
     weight: Callable[[Fields, ModuleTensors], StoredWeight]
     ignored: tuple[str, ...] = ("modules_to_not_convert",)
     dropped: tuple[str, ...] = ()
+    joint: str = "."
+    """What stands between a module and these names."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -68,6 +71,9 @@ METHODS: Final[dict[str, Method]] = {
         "a line of all weights; int8: [outputs, inputs]",
         bitsandbytes,
         ("llm_int8_skip_modules",),
+    ),
+    "mxfp4": Method(
+        ("blocks", "scales"), (), "[experts, outputs, inputs / 32, 16]", mxfp4, joint="_"
     ),
     "fp8": FP8,
     "fbgemm_fp8": FP8,

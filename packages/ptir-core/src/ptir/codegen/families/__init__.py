@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ptir.codegen.schedules.family import Family, whole
-from ptir.codegen.weights import rounded
+from ptir.codegen.weights import experts, rounded
 from ptir.codegen.weights.filters import NAME, STORED
 from ptir.ops.rounded import BYTES, PAIRS, ROUND
 from ptir.types import F32
@@ -46,6 +46,13 @@ _ROWS: Final = (
         prologue="linear.match",
         materialized="linear.match",
         measured=("serial", "coop"),
+    ),
+    Family(
+        "experts",
+        "experts.match",
+        composites=dict.fromkeys((experts.DENSE, experts.WORDS), experts.refusal),
+        emit="experts.serial",
+        materialized="experts.match",
     ),
     Family(
         "rounding",

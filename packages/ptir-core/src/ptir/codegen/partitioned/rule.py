@@ -22,6 +22,7 @@ from ptir.codegen.partitioned.shard_views import NotPartitioned, unpacked
 from ptir.codegen.planning.fuse import fuse
 from ptir.codegen.schedules.tiles import FEW
 from ptir.codegen.tuning.recorder import Recorder
+from ptir.codegen.weights.experts import DENSE, WORDS
 from ptir.ir.program import Block, Program
 from ptir.ops.rounded import BYTES, PAIRS
 from ptir.partition.build import partition
@@ -98,6 +99,8 @@ def _refused(program: Program, always: bool) -> str:
     """Why a program is not even looked at, or nothing."""
     if any(i.name in (BYTES, PAIRS) for i in program.main.instructions):
         return "its activations are rounded for dot instructions"
+    if any(i.name in (DENSE, WORDS) for i in program.main.instructions):
+        return "which experts' weights it reads is known when it runs"
     if always:
         return ""
     typed = zip(program.ports, program.inputs, strict=True)

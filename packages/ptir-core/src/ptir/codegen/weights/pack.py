@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ptir.backend.contract import Derivation, derived_name
+from ptir.codegen.weights.experts import DENSE, WORDS
 from ptir.codegen.weights.filters import PackedFilters, convolution, packed_filters
 from ptir.codegen.weights.panels import LANES, LEAST, Panels
 from ptir.codegen.weights.split_parameters import Span, SplitParameters, spans
@@ -128,6 +129,12 @@ def _products(
                 yield from _one(block, operand, contract, 1)
         elif instruction.name == PAIRS:
             yield from _one(block, instruction.operands[1], contract, 2)
+        elif instruction.name == DENSE:
+            yield from _panels(block, makers, instruction.operands[1], 1)
+        elif instruction.name == WORDS:
+            for operand in instruction.operands[1:4]:
+                for leaf in _leaves(makers, operand):
+                    yield from _one(block, leaf, 1, 1)
         return
     axis = _contracted(block, instruction)
     if axis is not None:

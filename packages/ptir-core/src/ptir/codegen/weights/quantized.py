@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ptir.codegen.expressions.bits import BIAS, FRACTION
 from ptir.codegen.expressions.elementwise import cast
@@ -316,6 +316,17 @@ def quantized_weight(graph: Graph, made: Instruction | None, contract: int) -> Q
     same = made.attributes["axis"] == contract == (1 if found[1].layout == "oi" else 0)
     weight = _of_words(graph, found, made.operands, bits, group) if same else None
     return weight and replace(weight, table=made.attributes["table"])
+
+
+def quantized_experts(graph: Graph, product: Instruction) -> Quantized | None:
+    """The packed weights of experts that a product with the chosen ones reads, or None."""
+    found = panels_of_slices(graph, product.operands[1])
+    if found is None or found[1].runs or found[1].layout != "oi":
+        return None
+    bits, group = product.attributes["bits"], product.attributes["group"]
+    weight = _of_words(graph, found, product.operands[1:4], bits, group)
+    table: Any = product.attributes.get("table")
+    return weight and replace(weight, table=table)
 
 
 def quantized_operands(graph: Graph, product: Instruction) -> Quantized | None:

@@ -14,21 +14,23 @@ from typing import Final
 from ptir.backend.contract import OpQuery
 from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Graph
+from ptir.codegen.weights.experts import DENSE, WORDS
 from ptir.codegen.weights.panels import LANES, LEAST
 from ptir.ir.graph import Ref, expand, rebuild, repeat
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.rounded import BYTES, PAIRS, ROUND
 from ptir.types import BF16, F32
 from ptir.weights import PACKED_BITS
+from ptir.weights.words import per_word
 
 DOTS: Final = {ROUND: "dot_bytes", BYTES: "dot_bytes", PAIRS: "dot_bf16"}
 """The scalar op that each composite needs as an instruction."""
 
-WEIGHT: Final = {BYTES: 3, PAIRS: 1}
+WEIGHT: Final = {BYTES: 3, PAIRS: 1, DENSE: 1, WORDS: 1}
 """Which operand of a contraction is the packed weight."""
 
-PER: Final = {BYTES: 1, PAIRS: 2}
-"""Its elements in a 32-bit word of the panels."""
+PER: Final = {BYTES: 1, PAIRS: 2, WORDS: 1}
+"""Its elements in a 32-bit word of the panels, where the composite says that."""
 
 
 LARGEST: Final = 1 << 15
@@ -83,8 +85,9 @@ def _is_packed(weight: Ref, product: Instruction) -> bool:
     made = weight.node
     if made.op != "composite" or made.attributes["name"] != UNPACK:
         return False
-    same = made.attributes["layout"] == product.attributes["layout"]
-    return same and made.operands[0].type.shape[3] == PER[product.name]
+    same = made.attributes["layout"] == product.attributes.get("layout", "oi")
+    per = PER.get(product.name, per_word(weight.type.dtype.bits))
+    return same and made.operands[0].type.shape[3] == per
 
 
 def is_rounding(made: Instruction | None) -> bool:

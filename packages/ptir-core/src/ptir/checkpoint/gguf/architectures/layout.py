@@ -75,6 +75,10 @@ class Layout:
     ignored: frozenset[str] = frozenset()
     norm_plus: float = 0.0
     numbers: tuple[Key, ...] = ()
+    is_written: bool = True
+    """Whether files of the architecture are written, and not only read."""
+    mixture: Layout | None = None
+    """The row of files of this architecture that have experts."""
 
     def part(self, name: str, config: Config) -> Part | None:
         """What a parameter is stored as, under GGUF's name and whole; None for what is none."""

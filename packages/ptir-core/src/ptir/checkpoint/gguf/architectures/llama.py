@@ -59,7 +59,8 @@ def llama_config(keys: Keys, tensors: Tensors) -> Config:
 def sizes(keys: Keys, tensors: Tensors) -> Config:
     """The sizes, and whether the embedding serves as the output."""
     size, heads = keys.at(WIDTH), keys.at(HEADS)
-    keys.require(keys.optional("expert_count", "n_head") is None, "expert_count", NO_EXPERTS)
+    if keys.prefix not in MIXTURES:
+        keys.require(keys.optional("expert_count", "n_head") is None, "expert_count", NO_EXPERTS)
     return {
         "vocab_size": vocabulary_rows(keys, tensors),
         **{row.field: keys.at(row) for row in LLAMA_SIZES},
@@ -104,6 +105,9 @@ def _mistral3(keys: Keys, tensors: Tensors) -> Config:
     return config
 
 
+EXPERTS: Final = Key("expert_count", "num_local_experts")
+MIXTURES: Final = frozenset({"llama", "qwen3moe"})
+"""The architectures whose experts are read."""
 NO_EXPERTS: Final = "a mixture of experts, which is not implemented: choose a dense model"
 
 
@@ -175,6 +179,34 @@ OLMO2_INSIDE: Final = {
     "post_attention_norm": "post_attention_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+QWEN3_MOE: Final = (
+    Key("expert_count", "num_experts"),
+    Key("expert_used_count", "num_experts_per_tok"),
+    Key("expert_feed_forward_length", "moe_intermediate_size"),
+)
+EXPERTS_INSIDE: Final = {
+    **{stem: name for stem, name in LLAMA_INSIDE.items() if ".mlp" not in f".{name}"},
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+}
+
+
+MIXTRAL: Final = (EXPERTS, Key("expert_used_count", "num_experts_per_tok"))
+
+
+def _mixtral(keys: Keys, tensors: Tensors) -> Config:
+    """How many experts there are, and how many work for a token."""
+    return llama_config(keys, tensors) | {row.field: keys.at(row) for row in MIXTRAL}
+
+
+def _qwen3_moe(keys: Keys, tensors: Tensors) -> Config:
+    """All layers have experts, and the weights of those chosen come to 1; no key says so."""
+    config = llama_config(keys, tensors) | {row.field: keys.at(row) for row in QWEN3_MOE}
+    return config | {"norm_topk_prob": True, "decoder_sparse_step": 1}
+
+
 LLAMA_NUMBERS: Final = (*LLAMA_SIZES, KV_HEADS, HEAD, *SAME_HEADS)
 
 
@@ -184,6 +216,8 @@ def _like_llama(
     *more: Key,
     config: Callable[[Keys, Tensors], Config] = llama_config,
     inside: Mapping[str, str] = LLAMA_INSIDE,
+    is_written: bool = True,
+    mixture: Layout | None = None,
 ) -> Layout:
     return Layout(
         model_type,
@@ -195,13 +229,36 @@ def _like_llama(
         fused=LLAMA_FUSED,
         ignored=frozenset({"attn_rot_embd"}),
         numbers=(*LLAMA_NUMBERS, *more),
+        is_written=is_written,
+        mixture=mixture,
     )
 
 
 LAYOUTS: Final[dict[str, Layout]] = {
-    "llama": _like_llama("llama", PAIRED, WINDOW),
+    "llama": _like_llama(
+        "llama",
+        PAIRED,
+        WINDOW,
+        mixture=_like_llama(
+            "mixtral",
+            PAIRED,
+            WINDOW,
+            *MIXTRAL,
+            config=_mixtral,
+            inside=EXPERTS_INSIDE,
+            is_written=False,
+        ),
+    ),
     "qwen2": _like_llama("qwen2", {}),
     "qwen3": _like_llama("qwen3", {}, inside={**LLAMA_INSIDE, **HEAD_NORMS}),
+    "qwen3moe": _like_llama(
+        "qwen3_moe",
+        {},
+        *QWEN3_MOE,
+        config=_qwen3_moe,
+        inside={**EXPERTS_INSIDE, **HEAD_NORMS},
+        is_written=False,
+    ),
     "smollm3": _like_llama("smollm3", PAIRED, config=_smollm3),
     "granite": _like_llama("granite", PAIRED, *GRANITE, config=_granite),
     "olmo2": _like_llama("olmo2", {}, inside=OLMO2_INSIDE),

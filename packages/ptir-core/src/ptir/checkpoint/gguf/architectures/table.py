@@ -12,6 +12,7 @@ from typing import Final
 
 from ptir.checkpoint.gguf.architectures import gemma, gpt2, layer_norms, llama, phi3
 from ptir.checkpoint.gguf.architectures.layout import Layout
+from ptir.checkpoint.gguf.architectures.llama import EXPERTS
 from ptir.checkpoint.gguf.splits import GgufModel
 from ptir.errors import CheckpointError, nearest, short
 
@@ -40,4 +41,6 @@ def layout_of(model: GgufModel) -> tuple[str, Layout]:
             f"{where}: {short(found)}{hint} is not implemented; {known} are: choose a model of one"
             " of these"
         )
-    return found, LAYOUTS[found]
+    row = LAYOUTS[found]
+    has_experts = row.mixture is not None and model.metadata.get(f"{found}.{EXPERTS.name}")
+    return found, row.mixture if has_experts and row.mixture is not None else row

@@ -171,8 +171,9 @@ class CooperativeAttention(Attention):
 
     def _begin(self, r: Index) -> None:
         """What is kept of a row before the first key."""
-        self.writer.put(self.mosts, r, softmax.NOTHING)
-        self.writer.put(self.totals, r, ZERO)
+        most, total = self._before_keys(self._at(self.first + r)[1])
+        self.writer.put(self.mosts, r, most)
+        self.writer.put(self.totals, r, total)
         self._begin_bounds(r)
 
     def _begin_bounds(self, r: Index) -> None:

@@ -82,9 +82,14 @@ class MmaAttention(MmaAttentionStages):
         self.mosts_of, self.totals_of, self.keeps_of = (
             [Var(F32, f"{name}{n}") for n in lines] for name in ("most", "total", "keep")
         )
-        for most, total in zip(self.mosts_of, self.totals_of, strict=True):
-            writer.declare_all((most, softmax.NOTHING), (total, ZERO))
+        self.begun = [self._before_keys(self._head_of(line))[0] for line in self._lines]
+        for most, total, begun in zip(self.mosts_of, self.totals_of, self.begun, strict=True):
+            writer.declare_all((most, begun), (total, ZERO))
         writer.declare_all(*((one, ZERO) for sums in self._outputs for one in sums))
+
+    def _head_of(self, line: int) -> Index:
+        """The query head of one of the thread's rows."""
+        return self._named(self._at(self.first + self.own + line)[1], self.H)
 
     @property
     def _outputs(self) -> list[list[Var]]:
@@ -243,6 +248,9 @@ class MmaAttention(MmaAttentionStages):
                     other = writer.let(ShuffleXor(total, step))
                     writer.assign(total, writer.total([total, other]))
             first = Apply(BOOL, "eq", Coordinate(I32, self.fragments.place), constant(I32, 0))
+            if self.sinks is not None:
+                sink = softmax.weight(self.begun[n], softmax.shift(self.mosts_of[n]))
+                writer.assign(total, writer.total([total, writer.scalar(sink)]))
             with writer.when(first):
                 writer.put(self.totals, self.own + line, total)
         for m, sums in enumerate(self._outputs):
@@ -273,7 +281,8 @@ class MmaAttention(MmaAttentionStages):
     def _anew(self, result: Var, where: tuple[Index, Index, Index], d: Index, r: Index) -> None:
         """A result in f32: key after key, with the greatest score so far."""
         writer, sum = self.writer, Var(F32, "sum")
-        writer.declare_all((MOST, softmax.NOTHING), (TOTAL, ZERO), (sum, ZERO))
+        most, total = self._before_keys(where[1])
+        writer.declare_all((MOST, most), (TOTAL, total), (sum, ZERO))
         low, high = (writer.scalar(Cell(I32, array, r)) for array in (self.lows, self.highs))
         with writer.loop(Axis("i", self.C), low, high, no_unroll=True):
             key = self.row, self.head, axis("i", self.C)

@@ -129,6 +129,7 @@ class Attention:
         self.B, self.H, self.T, self.D = self.graph.type(self.made.operands[0]).shape
         self.G, self.C = self.graph.type(self.made.operands[1]).shape[1:3]
         self.share = self.H // self.G
+        self.sinks = self.made.operands[5] if len(self.made.operands) > 5 else None
         self.lanes = context.dialect.lanes
         self.keys = context.tiles.attention_keys
         self.whole = self.D // self.lanes if self.D % self.lanes == 0 else 0
@@ -200,10 +201,10 @@ class Attention:
                 "q", place, self.builder.at(self.made.operands[0], (*at, place))
             )
         )
-        wide, zero = bool(self.whole), constant(F32, 0.0)
+        wide, (most, total) = bool(self.whole), self._before_keys(head)
         held = [Var(F32, writer.name("o"), wide) for _ in range(self.whole or self.D)]
         writer.declare_all(*((one, self._zero()) for one in held))
-        writer.declare_all((MOST, softmax.NOTHING), (TOTAL, zero))
+        writer.declare_all((MOST, most), (TOTAL, total))
         with writer.loop(Axis("j", self.C), low, high, self.keys):
             left = Coordinate(I32, self._beyond(high))
             count = writer.let(Apply(I32, "min", left, constant(I32, self.keys)), "n")
@@ -213,6 +214,13 @@ class Attention:
         for place, one in enumerate(held):
             with writer.lanes(self.lane if wide else None):
                 self._store((*at, self._place(place)), Apply(F32, "div", one, by))
+
+    def _before_keys(self, head: Index) -> tuple[Expr, Expr]:
+        """A query's greatest score and sum of weights before the first key: those of its sink."""
+        if self.sinks is None:
+            return softmax.NOTHING, constant(F32, 0.0)
+        sink = self.writer.scalar(self.builder.at(self.sinks, (head,)))
+        return sink, self.writer.scalar(softmax.weight(sink, softmax.shift(sink)))
 
     def _zero(self) -> Expr:
         """What a sum begins with, per lane where heads are whole vectors."""

@@ -73,6 +73,10 @@ class SplitAttention(CooperativeAttention):
         at = ravel_index((heads, part, row), sizes)
         return scratch_value(self.fusion, what), at * self.D if what == VALUES else at
 
+    def _before_keys(self, head: Index) -> tuple[Expr, Expr]:
+        """Nothing: a sink joins where parts are brought together."""
+        return softmax.NOTHING, ZERO
+
     def _bound(self, one: Expr) -> Index:
         """A position, an end or a number of keys."""
         return as_index(one, 0, self.C)
@@ -141,12 +145,13 @@ class SplitReduction(Attention):
             found = unravel_index(writer.let_index(at, count), sizes)
             row, head, r, place = map(writer.let_index, found, sizes)
             step, within = r // split.share, r % split.share
-            self._combine(row * self.G + head, r, place)
-            where = row, head * split.share + within, step, place
+            query_head = head * split.share + within
+            self._combine(row * self.G + head, query_head, r, place)
+            where = row, query_head, step, place
             self._store(where, Apply(F32, "div", RESULT, softmax.divisor(TOTAL)))
         return finish_kernel(self.fusion, writer, workgroups, workgroup_size=members)
 
-    def _combine(self, heads: Index, r: Index, place: Index) -> None:
+    def _combine(self, heads: Index, query_head: Index, r: Index, place: Index) -> None:
         """The greatest maximum, then sums and values scaled to it and added part after part."""
         writer, parts = self.writer, self.split.parts
         part = axis("part", parts)
@@ -156,10 +161,13 @@ class SplitReduction(Attention):
             return Load(F32, value, at + further)
 
         one = number(0)
-        writer.declare(softmax.NOTHING, NOW.name)
+        most, _ = self._before_keys(query_head)
+        writer.declare(most, NOW.name)
         with writer.loop(Axis("part", parts), 0, parts):
             writer.assign(NOW, writer.scalar(softmax.greater(left(MOSTS, one), NOW)))
         writer.declare(ZERO, TOTAL.name, RESULT.name)
+        if self.sinks is not None:
+            writer.assign(TOTAL, writer.scalar(softmax.weight(most, softmax.shift(NOW))))
         with writer.loop(Axis("part", parts), 0, parts):
             weight = softmax.weight(left(MOSTS, one), softmax.shift(NOW))
             added = Apply(F32, "mul", weight, left(TOTALS, one))

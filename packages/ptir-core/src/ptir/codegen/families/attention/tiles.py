@@ -8,7 +8,6 @@ the key, so that what a query does not see cannot reach it, not even as a NaN.
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from ptir.codegen.expressions.expr import (
@@ -79,7 +78,8 @@ class TiledAttention(Attention):
         writer = self.writer
         self._load_queries()
         low, high = self._ranges()
-        writer.declare_all((MOST, self._splat(-math.inf)), (TOTAL, self._splat(0.0)))
+        begun = zip((MOST, TOTAL), self._before_keys(self.query_head), strict=True)
+        writer.declare_all(*((one, writer.widened(value)) for one, value in begun))
         with writer.loop(Axis("j", 1 << 30), low[0], high[1], KEYS):
             after = Apply(BOOL, "ge", Coordinate(I32, J), low[1])
             before = Apply(BOOL, "le", Coordinate(I32, J + KEYS), high[0])
@@ -90,9 +90,6 @@ class TiledAttention(Attention):
                 self._block(writer.let(Coordinate(I32, furthest), "last"))
         self._finish()
 
-    def _splat(self, value: float) -> Expr:
-        return self.writer.widened(constant(F32, value))
-
     def _load_queries(self) -> None:
         """Queries transposed: a vector of queries for each place; results start at zero."""
         writer, size, lane = self.writer, self.D, axis("lane", self.lanes)
@@ -101,7 +98,7 @@ class TiledAttention(Attention):
             found = self.builder.at(query, (self.row, self.query_head, self.first + lane, d))
             writer.put("qs", d * self.lanes + lane, found)
         with writer.loop(Axis("d", size), 0, size):
-            writer.emit(Store(F32, "os", d * self.lanes, self._splat(0.0)))
+            writer.emit(Store(F32, "os", d * self.lanes, self.writer.widened(constant(F32, 0.0))))
 
     def _ranges(self) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
         """What the first and the last query see; what each sees is in ``low`` and ``high``."""
@@ -150,7 +147,7 @@ class TiledAttention(Attention):
         """The scores of ``STRIP`` keys, put into ``ps``; ``now`` becomes their maximum."""
         writer, size = self.writer, self.D
         sums = [Var(F32, f"s{n}", True) for n in range(STRIP)]
-        writer.declare_all(*((one, self._splat(0.0)) for one in sums))
+        writer.declare_all(*((one, writer.widened(constant(F32, 0.0))) for one in sums))
         with writer.loop(Axis("d", size), 0, size):
             d = axis("d", size)
             query = writer.let(Read(F32, "qs", d * self.lanes, True), "query")

@@ -141,9 +141,17 @@ class Gemv(Grouped):
     # --- by groups ---
 
     def prepare(self) -> None:
-        """The sum of every group of activations into the private array ``sums``."""
+        """What is known of every group of activations, into private arrays."""
+        self.declare_groups()
+        self.fill_groups()
+
+    def declare_groups(self) -> None:
+        """Declare the private array ``sums``."""
+        self.writer.array("sums", self.linear.rows * self.groups, F32)
+
+    def fill_groups(self) -> None:
+        """The sum of every group of activations."""
         writer, rows, groups = self.writer, self.linear.rows, self.groups
-        writer.array("sums", rows * groups, F32)
         with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
             with writer.loop(Axis("h", groups), 0, groups):

@@ -45,16 +45,21 @@ class SlicedGemv(Gemv):
         come from memory at once: on Zen 4 decoding is up to 1.6 times as fast with four as with
         one. Words of 4 and 8 bits alone keep one.
         """
-        how, count = self.quantized.layout, self.panels.count
-        is_new = how.high or self.quantized.table is not None or how.low == 2
-        if not is_new or self.panels.runs:
+        count = self.panels.count
+        if not self.is_wide or self.panels.runs:
             return 1
         least = self.context.traits.compute_units * PIECES
         fitting = (n for n in (4, 2) if n * self.linear.rows <= BESIDE and count % n == 0)
         return next((n for n in fitting if count // n >= least), 1)
 
-    def prepare(self) -> None:
-        """Slices, unit and sum of every group of activations into private arrays."""
+    @property
+    def is_wide(self) -> bool:
+        """Whether the words of several panels are worth being taken apart side by side."""
+        how = self.quantized.layout
+        return bool(how.high) or self.quantized.table is not None or how.low == 2
+
+    def declare_groups(self) -> None:
+        """Declare arrays of slices, units and sums."""
         writer, rows, groups = self.writer, self.linear.rows, self.groups
         writer.array("q", SLICES * rows * self.linear.inputs // 4, U32)
         writer.array("unit", rows * groups, F32)
@@ -62,6 +67,10 @@ class SlicedGemv(Gemv):
             writer.array("sums", rows * groups, F32)
         else:
             writer.array("starts", rows * groups * SLICES, I32)
+
+    def fill_groups(self) -> None:
+        """Slices, unit and sum of every group of activations."""
+        writer, rows, groups = self.writer, self.linear.rows, self.groups
         with writer.loop(Axis("m", rows), 0, rows):
             row = axis("m", rows)
             with writer.loop(Axis("h", groups), 0, groups):

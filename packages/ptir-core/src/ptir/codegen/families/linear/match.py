@@ -152,10 +152,10 @@ def _unmoved(graph: Graph, value: int, source: int) -> bool:
 def materialized(graph: Graph, fusion: Fusion, made: frozenset[int]) -> Collection[int]:
     """Activations that a workgroup does not keep to itself: a row lies in memory in one piece."""
     linear: Linear = fusion.detail
-    return () if linear.is_held else (_rows_in_memory(graph, linear, made),)
+    return () if linear.is_held else (rows_in_memory(graph, linear, made),)
 
 
-def _rows_in_memory(graph: Graph, linear: Linear, made: frozenset[int]) -> int:
+def rows_in_memory(graph: Graph, linear: Linear, made: frozenset[int]) -> int:
     """The value to store so that each row of activations lies in memory without gaps.
 
     ``made`` are the values that kernels store anyway.

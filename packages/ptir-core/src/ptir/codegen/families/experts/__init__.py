@@ -1,0 +1,1 @@
+"""Rows times the weights of the experts that each is given to."""

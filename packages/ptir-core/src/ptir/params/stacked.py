@@ -1,0 +1,166 @@
+"""Weights of experts as one matrix: stored one tensor each, or as one of three axes.
+
+Parameters are what ``expert_linear`` takes, the matrix [outputs, inputs] of one expert below that
+of the other. A matrix is put together when it is read, and each tensor is released behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ptir.errors import CheckpointError, short
+from ptir.params.source import Array, BlockSource, Counters, ParamSource, lookup
+from ptir.types import TensorType
+from ptir.weights import WeightFormat
+
+NUMBER: Final = "*"
+"""In a rule: the number of an expert."""
+
+
+class Stack(NamedTuple):
+    """The end of a parameter's name; ``turned``: each expert is stored as [inputs, outputs]."""
+
+    name: str
+    turned: bool = False
+
+
+def stacked(source: ParamSource, rules: Mapping[str, Stack]) -> ParamSource:
+    """``source`` with the tensors that ``rules`` name as matrices of all experts.
+
+    A rule maps the end of a stored name, ``experts.*.w1.weight`` or ``experts.gate_proj``, to that
+    of the parameter. Tensors of no rule stay. Raises ``CheckpointError`` for experts that are
+    missing or differ.
+    """
+    found: defaultdict[Stack, dict[int, str]] = defaultdict(dict)
+    patterns = [(_pattern(rule), target) for rule, target in rules.items()]
+    for name in source.names():
+        for pattern, target in patterns:
+            match = pattern.fullmatch(name)
+            if match is not None:
+                parts = match.groupdict()
+                stack = Stack(parts["before"] + target.name, target.turned)
+                found[stack][int(parts.get("number") or 0)] = name
+    if not found:
+        return source
+    stacks = {stack.name: _complete(stack.name, held) for stack, held in found.items()}
+    return StackedSource(source, stacks, frozenset(one.name for one in found if one.turned))
+
+
+def _pattern(rule: str) -> re.Pattern[str]:
+    end = re.escape(rule).replace(re.escape(NUMBER), r"(?P<number>\d{1,6})")
+    return re.compile(rf"(?P<before>(?:.*\.)?){end}")
+
+
+def _complete(name: str, held: Mapping[int, str]) -> tuple[str, ...]:
+    missing = [str(number) for number in range(max(held) + 1) if number not in held]
+    if missing:
+        raise CheckpointError(
+            f"{short(name)}: no tensors of expert {', '.join(missing[:5])} are stored, and those of"
+            f" {max(held)} are; fetch the checkpoint again"
+        )
+    return tuple(held[number] for number in sorted(held))
+
+
+class StackedSource:
+    """Another source's parameters, some of them made of several: ``stacks`` says of which.
+
+    Those that are ``turned`` are stored as [experts, inputs, outputs].
+    """
+
+    def __init__(
+        self,
+        source: ParamSource,
+        stacks: Mapping[str, Sequence[str]],
+        turned: frozenset[str] = frozenset(),
+    ) -> None:
+        self._turned = turned
+        self.counters = Counters()
+        self._source = source
+        self._stacks = {name: tuple(stored) for name, stored in stacks.items()}
+        gone = {one for stored in self._stacks.values() for one in stored}
+        kept = {name: (name,) for name in source.names() if name not in gone}
+        self._stored = {**kept, **self._stacks}
+        self._types = {name: self._type_of(name) for name in self._stacks}
+
+    def names(self) -> tuple[str, ...]:
+        """All names: those that stay, then the stacks."""
+        return tuple(self._stored)
+
+    def type(self, name: str) -> TensorType:
+        """Element type and shape."""
+        (first, *_) = lookup(self._stored, name)
+        return self._types[name] if name in self._types else self._source.type(first)
+
+    def read(self, name: str) -> Array:
+        """The values; those of several tensors in one array, each released when it was copied."""
+        stored, type = lookup(self._stored, name), self.type(name)
+        if len(stored) == 1:
+            found = self._source.read(stored[0])
+            found = (found.swapaxes(1, 2) if name in self._turned else found).reshape(type.shape)
+            found.setflags(write=False)
+        else:
+            found = self._joined(stored, type)
+        self.counters.record(name, found.nbytes)
+        return found
+
+    def _joined(self, stored: Sequence[str], type: TensorType) -> Array:
+        import numpy as np
+
+        found = np.empty(type.shape, type.dtype.numpy)
+        rows = type.shape[0] // len(stored)
+        for number, one in enumerate(stored):
+            found[number * rows : (number + 1) * rows] = self._source.read(one)
+            self._source.release(one)
+        found.setflags(write=False)
+        return found
+
+    def release(self, name: str) -> None:
+        """Release every tensor behind a parameter."""
+        for one in lookup(self._stored, name):
+            self._source.release(one)
+
+    def format(self, name: str) -> WeightFormat | None:
+        """How the blocks of a parameter are read, where all its tensors have the same.
+
+        None too where outputs share what is stored of them: the numbers are read then.
+        """
+        if not isinstance(self._source, BlockSource):
+            return None
+        formats = [self._source.format(one) for one in lookup(self._stored, name)]
+        first = formats[0]
+        if name in self._turned:
+            return None
+        if first is None or len(formats) == 1:
+            return first
+        alone = all(array.outputs == 1 for array in first.arrays)
+        return first if alone and all(one == first for one in formats) else None
+
+    def blocks(self, name: str) -> Mapping[str, Array]:
+        """The stored arrays of a parameter that has a format, one tensor's below the other's."""
+        import numpy as np
+
+        if not isinstance(self._source, BlockSource):
+            raise CheckpointError(f"{name!r}: is not stored in blocks")
+        found = [self._source.blocks(one) for one in lookup(self._stored, name)]
+        if len(found) == 1:
+            return found[0]
+        return {key: np.concatenate([one[key] for one in found]) for key in found[0]}
+
+    def _type_of(self, name: str) -> TensorType:
+        types = [self._source.type(one) for one in self._stacks[name]]
+        first = types[0]
+        ranks = (3,) if name in self._turned else (2, 3)
+        if any(type != first for type in types) or first.rank not in ranks:
+            shown = ", ".join(str(type) for type in dict.fromkeys(types))
+            raise CheckpointError(
+                f"{short(name)}: experts are {shown}; matrices of one type are needed: fetch the"
+                " checkpoint again"
+            )
+        if name in self._turned:
+            experts, inputs, outputs = first.shape
+            return TensorType(first.dtype, (experts * outputs, inputs))
+        rows = first.shape[0] * (first.shape[1] if first.rank == 3 else len(types))
+        return TensorType(first.dtype, (rows, first.shape[-1]))

@@ -1,0 +1,143 @@
+"""GGUF files of mixtures of experts give the logits of the same numbers elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+from gguf import GGMLQuantizationType as Kind
+from gguf.quants import dequantize, quantize
+
+import gguf_models
+import ptir
+from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder
+from ptir.errors import CheckpointError
+from ptir.models.table import definition
+from ptir.params.source import ArraySource
+from ptir.runtime.gguf_file import save_gguf
+from ptir.runtime.specs import random_checkpoint
+from running import REF, assert_close, llama_folder
+
+TOKENS = list(range(0, 60, 3))
+CALLED = {
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+}
+
+
+FILES = {"qwen3_moe": "qwen3moe", "mixtral": "llama"}
+"""What files call a family."""
+CHANGED: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {"moe_intermediate_size": 64, "mlp_only_layers": []},
+    "mixtral": {
+        "head_dim": 16,
+        "intermediate_size": 64,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
+
+
+@pytest.fixture(params=FILES)
+def mixture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
+    """Random weights; every layer has experts."""
+    presets: Any = definition(request.param).presets
+    said = {**presets[f"{request.param}-tiny"], **CHANGED[request.param]}
+    monkeypatch.setitem(presets, "mixture", said)
+    return random_checkpoint("mixture", 3)
+
+
+def paired(array: Any, heads: int) -> Any:
+    """Rows of a rotated projection as llama's converter puts them: pair by pair."""
+    return array.reshape(heads, 2, -1, array.shape[-1]).swapaxes(1, 2).reshape(array.shape)
+
+
+def write(path: Path, checkpoint: Checkpoint, kind: Kind) -> dict[str, Any]:
+    """The checkpoint as llama.cpp's converter names it; gives the numbers that are in the file."""
+    config, held = checkpoint.config, {}
+    architecture = FILES[config["model_type"]]
+    experts = config.get("num_experts", config.get("num_local_experts"))
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_expert_count(experts)
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    for name in checkpoint.source.names():
+        array = checkpoint.source.read(name)
+        layer, _, rest = name.removeprefix("layers.").partition(".")
+        stem = rest if name.startswith("layers.") else name
+        before = f"blk.{layer}." if name.startswith("layers.") else ""
+        stem = stem.removesuffix(".weight")
+        shape = array.shape
+        if ".experts." in name:
+            array = array.reshape(experts, -1, shape[-1])
+        own = kind if ".experts." in name else Kind.F32
+        turned = {"self_attn.q_proj": "attention", "self_attn.k_proj": "key_value"}
+        if architecture == "llama" and stem in turned:
+            held[name] = array
+            array = paired(array, config[f"num_{turned[stem]}_heads"])
+        raw = quantize(array, own)
+        found = dequantize(raw, own).reshape(shape) if own != Kind.F32 else array.reshape(shape)
+        held.setdefault(name, found)
+        writer.add_tensor(f"{before}{CALLED[stem]}.weight", raw, raw_dtype=own)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return held
+
+
+@pytest.mark.parametrize("kind", [Kind.F32, Kind.Q8_0], ids=lambda kind: kind.name)
+def test_a_file_gives_the_logits_of_its_numbers(
+    tmp_path: Path, mixture: Checkpoint, kind: Kind
+) -> None:
+    held = write(tmp_path / "m.gguf", mixture, kind)
+    save_folder(replace(mixture, source=ArraySource(held)), tmp_path / "folder")
+    wanted = ptir.load_model(tmp_path / "folder", backend=REF).forward(TOKENS)
+    found = ptir.load_model(tmp_path / "m.gguf", backend=REF)
+    assert_close(found.forward(TOKENS), wanted)
+
+
+def test_blocks_of_experts_run_as_they_are_stored(tmp_path: Path, mixture: Checkpoint) -> None:
+    write(tmp_path / "m.gguf", mixture, Kind.Q8_0)
+    found = ptir.load_model(tmp_path / "m.gguf", backend=REF)
+    words = [name for name in found.store.source.names() if ".experts." in name]
+    assert words and all(name.rpartition(":")[2] != "" and ":" in name for name in words)
+
+
+def test_a_mixture_is_not_written_as_a_file(tmp_path: Path, mixture: Checkpoint) -> None:
+    with pytest.raises(CheckpointError, match="cannot be written as GGUF"):
+        save_gguf(mixture, tmp_path / "m.gguf")
+
+
+def test_experts_of_an_architecture_that_has_none_here_are_refused(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(llama_folder(tmp_path, model_type="qwen2"))
+    path = gguf_models.write(tmp_path / "m.gguf", checkpoint, keys={"expert_count": 8}).path
+    with pytest.raises(CheckpointError, match=r"'qwen2\.expert_count': 8: a mixture of experts"):
+        ptir.load_model(path, backend=REF)
