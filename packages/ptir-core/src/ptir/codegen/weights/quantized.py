@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ptir.codegen.expressions.bits import BIAS, FRACTION
 from ptir.codegen.expressions.elementwise import cast
@@ -364,7 +364,8 @@ def quantized_operands(graph: Graph, product: Instruction) -> Quantized | None:
     bits, group = product.attributes["bits"], product.attributes["group"]
     found = (product.operands[3], panels)
     weight = _of_words(graph, found, product.operands[3:6], bits, group)
-    return weight and replace(weight, table=product.attributes.get("table"))
+    table: Any = product.attributes.get("table")
+    return weight and replace(weight, table=table)
 
 
 def _of_words(

@@ -125,10 +125,9 @@ class SlicedGemm(Grouped, Gemm):
         of = F32 if self.quantized.zero is None else I32
         found = words, TensorType(F32, (groups,)), TensorType(of, (starts,))
         lines = workgroups * self._wide * LANES
-        if self._is_prepared:
-            found = (*found, TensorType(U32, (lines * (self.linear.inputs // 4),)))
-        floats = len(self._floats) if self._is_scaled else 0
-        return (*found, *[TensorType(F32, (lines * self.groups,))] * floats)
+        weights = [TensorType(U32, (lines * (self.linear.inputs // 4),))] * self._is_prepared
+        count = len(self._floats) if self._is_scaled else 0
+        return (*found, *weights, *[TensorType(F32, (lines * self.groups,))] * count)
 
     @cached_property
     def _is_prepared(self) -> bool:
