@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from measuring.bars import Row
 from measuring.llama import quantized_file
-from measuring.models import DECODED, PROMPT, Seconds, add_round, tokens
+from measuring.models import DECODED, FAST, PROMPT, Seconds, add_round, tokens
 from measuring.probing import PIECES
 from measuring.reported import Reported
 from measuring.workers import Worker
@@ -60,6 +60,8 @@ TYPES: Final[dict[str, tuple[float, float]]] = {
     "TQ2_0": (1.0, 1.1),
 }
 """What llama.cpp calls a file, and the bars of decoding and of a prompt, over llama.cpp."""
+FAST_PROMPT: Final = {"Q8_0": 4.0, "Q4_0": 2.4, "Q4_K_M": 2.4}
+"""The bars of a prompt with activations rounded to bytes (``--fast``), which llama.cpp's are."""
 
 
 def plain_file(model: str, folder: Path) -> Path:
@@ -97,6 +99,11 @@ def rows_of(model: str, kind: str, path: Path, given: argparse.Namespace) -> lis
     with ExitStack() as stack:
         peers = {
             "ptir": stack.enter_context(Worker("ptir", given.threads, **given_as)),
+            **(
+                {FAST: stack.enter_context(Worker("ptir", given.threads, **given_as, fast=True))}
+                if given.fast
+                else {}
+            ),
             "llama.cpp": stack.enter_context(
                 Worker("llama.cpp", path=str(path), threads=given.threads)
             ),
@@ -106,12 +113,12 @@ def rows_of(model: str, kind: str, path: Path, given: argparse.Namespace) -> lis
             add_round(seconds if number else {}, peers, piece, prompt, given.threads)
         held = peers["ptir"].call("facts")["weight_bytes"]
         stored = peers["llama.cpp"].call("facts")["weight_bytes"]
-    return list(_table(f"{model} {kind}", TYPES[kind], seconds, held, stored))
+    return list(_table(f"{model} {kind}", kind, seconds, held, stored))
 
 
 def _table(
     subject: str,
-    wanted: tuple[float, float],
+    kind: str,
     seconds: Seconds,
     held: int,
     stored: int,
@@ -129,10 +136,12 @@ def _table(
                 "tok/s",
             )
         )
-    for what, bar in zip(("decode", "prefill"), wanted, strict=True):
-        pairs = zip(seconds["llama.cpp"][what], seconds["ptir"][what], strict=True)
-        ratios = [theirs / own for theirs, own in pairs]
-        rows.append(Row(subject, f"{what}, x llama.cpp", ratios, "x", bar))
+    for what, bar in zip(("decode", "prefill"), TYPES[kind], strict=True):
+        rows.append(Row(subject, f"{what}, x llama.cpp", _ratios(seconds, "ptir", what), "x", bar))
+    if FAST in seconds:
+        for what, least in (("decode", None), ("prefill", FAST_PROMPT.get(kind))):
+            figure = f"{FAST}: {what}, x llama.cpp"
+            rows.append(Row(subject, figure, _ratios(seconds, FAST, what), "x", least))
     own = seconds["ptir"]
     shares = [
         DECODED * held / spent / probe
@@ -143,6 +152,12 @@ def _table(
     return rows
 
 
+def _ratios(seconds: Seconds, peer: str, what: str) -> list[float]:
+    """llama.cpp's time over a peer's, round by round."""
+    pairs = zip(seconds["llama.cpp"][what], seconds[peer][what], strict=True)
+    return [theirs / own for theirs, own in pairs]
+
+
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -151,6 +166,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--fast", action="store_true", help="with rounded activations beside")
     parser.add_argument("--folder", type=Path, help="where GGUF files are kept")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()

@@ -61,14 +61,15 @@ default: `--fast` (`load_model(fast=True)`) chooses the one for the format of th
 instruction compute the same numbers from the lowering, at no gain; there, and for formats that have
 no such implementation, `--fast` is an error that says so.
 
-Exact products use the dot product of bytes as well: the C backend and PoCL multiply weights of 8
-and 4 bits by [int8 slices](../internals/codegen.md#int8-slices) that hold all 24 bits of an
+Exact products use the dot product of bytes as well: the C backend and PoCL multiply weights of 1
+to 8 bits by [int8 slices](../internals/codegen.md#int8-slices) that hold all 24 bits of an
 activation. CUDA's tensor cores take three bf16 for an activation
 ([matrix instructions](../internals/codegen.md#matrix-instructions)).
 
 - `linear`: `bf16`, for weights in bf16: activations rounded to bf16, half to even; products are
   exact, sums f32. Subnormal bf16 may count as 0.
-- `quantized_linear`: `int8`, for weights of 8 and 4 bits: activations in groups like the weights',
+- `quantized_linear`: `int8`, for weights in [words](../internals/weights.md#as-words), which are
+  those of `--quant` and most blocks of files: activations in groups like the weights',
   scaled so that the greatest of a group is 127 in size, rounded half to even. Sums of a group are
   whole numbers and exact, sums of groups f32.
 

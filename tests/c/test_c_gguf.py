@@ -12,6 +12,7 @@ import ptir
 from gguf_models import write
 from ptir.backend.contract import Target
 from ptir.checkpoint import open_checkpoint
+from ptir.errors import UsageError
 from ptir.runtime import prepacked
 from running import REF, assert_close, llama_folder
 
@@ -67,6 +68,44 @@ def test_a_model_of_several_types_gives_the_logits_of_the_reference(
     for step, token in enumerate(got):
         row = logits[4 + step]
         assert row[token] >= row.max() - 1e-4 * abs(row).max()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "others"),
+    [(KINDS, Kind.Q4_K), (FIFTHS, Kind.Q5_K), (TABLES, Kind.IQ4_XS)],
+    ids=["words", "planes", "tables"],
+)
+def test_fast_rounds_activations_and_nothing_else(
+    tmp_path: Path, c: Target, kinds: dict[str, Kind], others: Kind
+) -> None:
+    """Logits lose a little beside exact ones, and about as much as the lowering's do."""
+    if "dot_bytes" not in c.backend.opened(c.device).device.dialect.dots:  # type: ignore[attr-defined]
+        pytest.skip("the processor has no dot product of bytes")
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
+    checkpoint = open_checkpoint(llama_folder(tmp_path, **sizes))
+    lines = dict.fromkeys(("token_embd.weight", "output.weight"), Kind.Q8_0)
+
+    def kind(name: str) -> Kind:
+        return (kinds | lines).get(name.removeprefix("blk.0."), others)
+
+    path = write(tmp_path / "m.gguf", checkpoint, kind).path
+    exact = ptir.load_model(path, backend=REF).forward(TOKENS)
+    fast = ptir.load_model(path, backend=c, fast=True)
+    assert fast.overrides == {"quantized_linear": "force=int8"}
+    lowered = ptir.load_model(path, backend=REF, overrides=fast.overrides).forward(TOKENS)
+    size = np.abs(exact).max()
+    lost, also = (np.abs(one - exact).max() / size for one in (fast.forward(TOKENS), lowered))
+    few = np.abs(fast.forward(TOKENS[:5]) - exact[:5]).max() / size
+    assert 1e-4 < lost < 0.1 and also / 3 < lost < also * 3 and few < 0.1
+
+
+def test_fast_names_floats_beside_blocks(tmp_path: Path, c: Target) -> None:
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
+    checkpoint = open_checkpoint(llama_folder(tmp_path, **sizes))
+    kinds = {"blk.0.attn_k.weight": Kind.F32}
+    path = write(tmp_path / "m.gguf", checkpoint, lambda name: kinds.get(name, Kind.Q4_K)).path
+    with pytest.raises(UsageError, match=r"fast: weights in Q4_K\+f32 have no dot implementation"):
+        ptir.load_model(path, backend=c, fast=True)
 
 
 def test_panels_of_an_earlier_process_are_mapped(

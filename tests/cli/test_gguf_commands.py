@@ -74,12 +74,12 @@ def test_convert_writes_the_numbers_of_the_blocks(
     assert found == wanted
 
 
-def test_fast_is_refused_for_weights_that_are_stored_in_blocks(
+def test_fast_takes_weights_that_are_stored_in_blocks_where_there_are_instructions(
     small: Path, command: Command
 ) -> None:
     refused = command("run", small, "--tokens", "1", "--fast", "--backend", "ref")
-    assert refused.code == 2
-    assert "fast: weights in Q8_0 have no dot implementation here; leave --fast out" in refused.err
+    assert refused.code == 4
+    assert "fast: ref on 'numpy' gains nothing from quantized_linear=int8 (" in refused.err
 
 
 def test_a_damaged_file_is_an_error_of_checkpoints(tmp_path: Path, command: Command) -> None:

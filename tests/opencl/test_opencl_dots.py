@@ -15,8 +15,13 @@ from ptir.functional.linear import QuantizedWeight
 from ptir.functional.rounded import internal_composite
 from ptir.ops.rounded import ROUND
 from ptir.params.quantized import round_to_nearest
+from ptir.runtime.held import in_words
 from ptir.types import BF16
+from ptir.weights import FORMATS
+from ptir.weights.affine_form import SCALE, SUPER, AffineForm, GroupFloats, affine_form
 from ptir.weights.formats import symmetric
+from ptir.weights.packing import pack
+from ptir.weights.words import NIBBLES
 
 pytestmark = pytest.mark.turns(2)
 
@@ -82,6 +87,63 @@ def test_sums_of_bytes_are_exact(
     # one rounding of the scales' product and one of each addition: nothing else may be lost
     bound = (inputs // group + 2) * EPSILON * size
     assert (np.abs(found - terms.sum(-1)) <= bound).all()
+
+
+def in_words_of(
+    form: AffineForm, outputs: int, inputs: int
+) -> tuple[dict[str, Array], Array, Array]:
+    """Random arrays of a form; what its weights are, and how large their products with 1 may be."""
+    rng = np.random.default_rng(7)
+    codes = rng.integers(0, min(max(form.values) + 1, 1 << form.bits), (outputs, inputs))
+    numbers = codes if form.table is None else np.array(form.table)[codes]
+    held = {"words": pack(codes.astype(np.uint8), form.bits)}
+    for name, (dtype, each) in form.parts.items():
+        shape = (outputs, inputs // each)
+        found = rng.integers(1, 200, shape) if dtype.bits == 8 else rng.random(shape) / 64 + 0.01
+        held[name] = found.astype(np.float32).astype(dtype.numpy)
+
+    def each(name: str) -> Array:
+        if form.scale.code == NIBBLES and not name.startswith(SUPER):
+            found = held[SCALE] & 15 if name == SCALE else held[SCALE] >> 4
+        else:
+            found = held[name]
+        floats = found.astype(np.float64)
+        return np.repeat(floats, inputs // floats.shape[1], 1)
+
+    def group_floats(name: str, floats: GroupFloats) -> Array:
+        return each(name) * floats.factor * (each(SUPER + name) if floats.super_block else 1.0)
+
+    scale = group_floats(SCALE, form.scale)
+    least = -form.zero * scale if form.minimum is None else group_floats("minimum", form.minimum)
+    return held, numbers * scale + least, np.abs(numbers * scale) + np.abs(least)
+
+
+WORDS = ["Q5_0", "Q4_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "NVFP4", "TQ2_0", "Q1_0"]
+"""Values of 1 to 6 bits, in planes and in tables, with minima and without, groups of 16 to 128."""
+
+
+@pytest.mark.slice(2)
+@pytest.mark.usefixtures("dots", "built_anew")
+@pytest.mark.parametrize("rows", [3, 20])
+@pytest.mark.parametrize("name", WORDS)
+def test_words_of_every_kind_meet_rounded_activations(opencl: Target, name: str, rows: int) -> None:
+    form = affine_form(FORMATS[name])
+    assert form is not None
+    inputs, outputs = 512, 53
+    held, dense, size = in_words_of(form, outputs, inputs)
+    x = normal(rows, inputs) * np.exp(normal(rows, inputs, seed=1))
+
+    def body(x: Any, *parts: Any) -> Any:
+        weight = in_words(form, 1, dict(zip(held, parts, strict=True)))
+        return F.linear(x, weight, layout="oi")
+
+    with overrides(INT8):
+        found = with_parameters(opencl, body, x, *held.values())
+    numbers, steps = rounded(x, form.group)
+    near = (numbers * steps.astype(float)[..., None]).reshape(rows, inputs)
+    bound = (inputs // form.group + 4) * EPSILON * (np.abs(near) @ size.T)
+    assert (np.abs(found - near @ dense.T) <= bound).all()
+    assert (np.abs(found - x.astype(float) @ dense.T) > bound).any(), "activations are rounded"
 
 
 @pytest.mark.slice(2)

@@ -21,7 +21,7 @@ from ptir.ir.attributes import Attributes
 from ptir.ops.implementations import INTERNAL_COMPOSITES
 from ptir.ops.rounded import BYTES, LEAST, MOST, PAIRS, ROUND
 from ptir.types import BF16, F32, I8, I32, TensorType
-from ptir.weights import PACKED_BITS, QUANTIZERS
+from ptir.weights import QUANTIZERS
 
 FAST: Final[Mapping[str, tuple[str, str]]] = {
     "bf16": ("linear", "bf16"),
@@ -46,15 +46,7 @@ def _pairs(x: Tensor, weight: Tensor, *, layout: str) -> Tensor:
     return portable_linear(x.astype(F32), weight, layout=layout)
 
 
-def _words_of_bytes(types: Sequence[TensorType], attributes: Attributes) -> str | None:
-    bits = attributes["bits"]
-    if attributes.get("table") is not None:
-        return "the weight's values are places in a table; int8 takes numbers"
-    taken = " and ".join(map(str, PACKED_BITS))
-    return None if bits in PACKED_BITS else f"the weight has {bits} bits; int8 takes {taken}"
-
-
-@implementation("quantized_linear", "int8", supports=_words_of_bytes)
+@implementation("quantized_linear", "int8")
 def _linear_int8(
     x: Tensor,
     words: Tensor,
@@ -69,7 +61,8 @@ def _linear_int8(
 ) -> Tensor:
     """Activations rounded to int8 in groups like the weights' are; their sums are exact."""
     rounded = internal_composite(ROUND, x, group=group)
-    how = {"bits": bits, "group": group, "layout": layout}
+    how: dict[str, Any] = {"bits": bits, "group": group, "layout": layout}
+    how |= {} if table is None else {"table": table}
     result = internal_composite(BYTES, *rounded, words, scale, bias_groups, **how)[0]
     return result if bias is None else result + bias
 
@@ -101,11 +94,13 @@ def _bytes(
     bits: int,
     group: int,
     layout: str,
+    table: tuple[int, ...] | None = None,
 ) -> Tensor:
     groups = values.astype(F32).reshape(*scales.shape, group)
     x = (groups * scales.reshape(*scales.shape, 1)).reshape(*values.shape)
     axis = 1 if layout == "oi" else 0
-    weight = dequantize(words, scale, bias_groups, bits=bits, group=group, axis=axis)
+    how: dict[str, Any] = {"bits": bits, "group": group, "axis": axis, "table": table}
+    weight = dequantize(words, scale, bias_groups, **how)
     return portable_linear(x, weight, layout=layout)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
 from ptir.backend.contract import Target
 from ptir.backend.interpreter import query_of
 from ptir.errors import UnsupportedError, UsageError
@@ -13,21 +16,45 @@ from ptir.types import BF16, F32, U32, TensorType
 from ptir.weights import QUANTIZERS
 from ptir.weights.words import words_for
 
+if TYPE_CHECKING:  # it needs NumPy
+    from ptir.weights.affine_form import AffineForm
 
-def fast_policies(format: str, target: Target) -> dict[str, str]:
-    """The overrides of a model in this format; see docs/reference/accuracy.md for what they lose.
+WORDS: Final = ("quantized_linear", "int8")
+"""What is chosen for weights that a file has in blocks, held as words."""
+ROWS: Final = 16
+OUTPUTS: Final = 64
+INPUTS: Final = 64
+"""Sizes of the small call that a device is asked about."""
 
-    It is the name of a quantization or of a storage type, or of several joined by ``+``. Raises
-    ``UsageError`` for a format without such an implementation, and ``UnsupportedError`` where the
-    device has no instruction for it.
+Call: TypeAlias = tuple[tuple[TensorType, ...], Attributes]
+"""The operands' types and the attributes of a functional."""
+
+
+def fast_policies(held: Collection[str | AffineForm], target: Target) -> dict[str, str]:
+    """The overrides of a model in these formats; see docs/reference/accuracy.md for what they lose.
+
+    A format is the name of a quantization or of a storage type, or the form of weights in words.
+    Raises ``UsageError`` for one without such an implementation and for several of which some are
+    floats, and ``UnsupportedError`` where the device has no instruction for it.
     """
-    if format not in FAST:
+    names = sorted(one for one in held if isinstance(one, str))
+    blocks = sorted({one.format.name for one in held if not isinstance(one, str)})
+    choices = {FAST.get(one) for one in names} | ({WORDS} if blocks else set())
+    if None in choices or len(choices) != 1:
+        alike = ", and blocks of whole numbers where all weights have such" if blocks else ""
         raise UsageError(
-            f"fast: weights in {format} have no dot implementation; those in {', '.join(FAST)} do"
-            " (--dtype bf16, --quant int8, --quant int4)"
+            f"fast: weights in {'+'.join(blocks + names)} have no dot implementation; those in"
+            f" {', '.join(FAST)} do (--dtype bf16, --quant int8, --quant int4){alike}"
         )
-    name, implementation = FAST[format]
-    lowered = functional(name).implementations[implementation].lower(*_small_call(format))
+    name, implementation = next(filter(None, choices))
+    for one in held:
+        _check_device(name, implementation, _small_call(one), target)
+    return {name: f"force={implementation}"}
+
+
+def _check_device(name: str, implementation: str, call: Call, target: Target) -> None:
+    """Refuse a device that computes an implementation's lowering op by op."""
+    lowered = functional(name).implementations[implementation].lower(*call)
     for instruction in lowered.instructions:
         if instruction.op != "composite":
             continue
@@ -38,16 +65,20 @@ def fast_policies(format: str, target: Target) -> dict[str, str]:
                 f" {name}={implementation} ({reason}); leave --fast out, or compute its numbers"
                 f" with --override {name}=force={implementation}"
             )
-    return {name: f"force={implementation}"}
 
 
-def _small_call(format: str) -> tuple[tuple[TensorType, ...], Attributes]:
-    """A call of the functional: a few rows, 64 inputs and outputs."""
-    x = TensorType(F32, (16, 64))
-    if format not in QUANTIZERS:
-        return (x, TensorType(BF16, (64, 64))), Attributes({"layout": "oi"})
-    how = quantization(format)
-    words = TensorType(U32, (64, words_for(64, how.bits)))
-    groups = TensorType(BF16, (64, 64 // how.group))
-    attributes = {"bits": how.bits, "group": how.group, "layout": "oi"}
-    return (x, words, groups, groups), Attributes(attributes)
+def _small_call(format: str | AffineForm) -> Call:
+    """A call of the functional: a few rows, outputs and groups."""
+    if isinstance(format, str) and format not in QUANTIZERS:
+        x = TensorType(F32, (ROWS, INPUTS))
+        return (x, TensorType(BF16, (OUTPUTS, INPUTS))), Attributes({"layout": "oi"})
+    how: dict[str, Any] = {"layout": "oi"}
+    if isinstance(format, str):
+        named = quantization(format)
+        how |= {"bits": named.bits, "group": named.group}
+    else:
+        how |= {"bits": format.bits, "group": format.group, "table": format.table}
+    inputs = max(INPUTS, how["group"])
+    words = TensorType(U32, (OUTPUTS, words_for(inputs, how["bits"])))
+    groups = TensorType(BF16, (OUTPUTS, inputs // how["group"]))
+    return (TensorType(F32, (ROWS, inputs)), words, groups, groups), Attributes(how)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptir import plugins
 from ptir.capture.lazy import default_target
@@ -30,10 +30,13 @@ from ptir.params.store import ParamStore
 from ptir.params.streaming import StreamedParameters, memory_budget
 from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
-from ptir.runtime.held import held_parameters, types_taken
+from ptir.runtime.held import held_parameters, packed_forms, types_taken
 from ptir.runtime.prepacked import prepacked, streamed_weights
 from ptir.runtime.specs import resolve
 from ptir.runtime.tokenizer import CheckpointText, text_of
+
+if TYPE_CHECKING:
+    from ptir.weights.affine_form import AffineForm
 
 
 def load_model(
@@ -74,7 +77,7 @@ def load_model(
         read = described(checkpoint)
     target = default_target(backend)
     types = storage_rule(dtype, types_taken(target))
-    chosen = fast_policies(quant or _multiplied(read, types), target) if fast else {}
+    chosen = fast_policies(_multiplied(read, quant, types), target) if fast else {}
     held = held_parameters(read.module, read.source, quant, str(checkpoint.path))
     place = prepacked if budget is None else streamed_weights
     streamed = None if budget is None else StreamedParameters(budget, target)
@@ -154,19 +157,21 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     )
 
 
-def _multiplied(read: Described, types: TypeRule) -> str:
-    """The type of the weights that rows are multiplied with; several are joined by ``+``.
+def _multiplied(read: Described, quant: str | None, types: TypeRule) -> set[str | AffineForm]:
+    """How the weights that rows are multiplied with are held: as a type, a quantization or words.
 
-    Raises ``UsageError`` where some are stored in blocks.
+    Those in blocks that are not held as words have the name of their format.
     """
-    stored = {format.name for format in stored_formats(read.source).values()}
-    if stored:
-        raise UsageError(
-            f"fast: weights in {', '.join(sorted(stored))} have no dot implementation here; leave"
-            " --fast out"
-        )
-    weights = read.module.weights()
-    return "+".join(sorted({types(read.source.type(name)).dtype.name for name in weights}))
+    if quant is not None:
+        return {quant}
+    forms, stored = packed_forms(read.module, read.source), stored_formats(read.source)
+
+    def held(name: str) -> str | AffineForm:
+        if name in forms:
+            return forms[name][0]
+        return stored[name].name if name in stored else types(read.source.type(name)).dtype.name
+
+    return {held(name) for name in read.module.weights()}
 
 
 def prepared(checkpoint: Checkpoint) -> Checkpoint:

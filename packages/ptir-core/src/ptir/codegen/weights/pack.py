@@ -7,7 +7,7 @@ embedding) reads the panels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -125,8 +125,7 @@ def _products(
     if instruction.op == "composite":
         contract = 1 if instruction.attributes.get("layout") == "oi" else 0
         if instruction.name == BYTES:
-            for operand in instruction.operands[3:6]:
-                yield from _one(block, operand, contract, 1)
+            yield from _parts(block, makers, instruction.operands[3:6], contract)
         elif instruction.name == PAIRS:
             yield from _one(block, instruction.operands[1], contract, 2)
         elif instruction.name == DENSE:
@@ -176,14 +175,21 @@ def _panels(
     made = makers.get(weight)
     if made is not None and made.op == "dequantize":
         if made.attributes["axis"] == contract:
-            for value in made.operands:
-                for leaf in _leaves(makers, value):
-                    yield from _one(block, leaf, contract, 1)
+            yield from _parts(block, makers, made.operands, contract)
         return
     if made is not None and made.op == "cast":
         weight = made.operands[0]
     if block.types[weight].dtype in PACKED:
         yield from _one(block, weight, contract, per_word(block.types[weight].dtype.bits))
+
+
+def _parts(
+    block: Block, makers: Mapping[int, Instruction], parts: Sequence[int], contract: int
+) -> Iterator[tuple[int, Panels]]:
+    """The values behind words, scales and biases that may be packed."""
+    for value in parts:
+        for leaf in _leaves(makers, value):
+            yield from _one(block, leaf, contract, 1)
 
 
 def _leaves(makers: Mapping[int, Instruction], value: int) -> Iterator[int]:

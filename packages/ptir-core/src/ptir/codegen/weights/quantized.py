@@ -8,20 +8,29 @@ so the group's accumulator starts at its negative: the zero point costs nothing.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ptir.codegen.expressions.bits import BIAS, FRACTION
 from ptir.codegen.expressions.elementwise import cast
-from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Load, as_index, constant
-from ptir.codegen.expressions.index import Index
+from ptir.codegen.expressions.expr import (
+    Apply,
+    Const,
+    Coordinate,
+    Expr,
+    Load,
+    as_index,
+    constant,
+    walk,
+)
+from ptir.codegen.expressions.index import ZERO, Index, axis
 from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Builder, Graph, splat
 from ptir.codegen.fusion.renumber import Value
 from ptir.codegen.weights.panel_views import panels_of_slices
-from ptir.codegen.weights.panels import Panels, panels_of
+from ptir.codegen.weights.panels import LANES, Panels, panels_of
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, U32
 from ptir.weights import WeightFormat, affine
@@ -208,11 +217,14 @@ class Quantized:
             for place in each
         )
 
-    def in_order(self, chunk: Chunk) -> tuple[Expr, Expr]:
-        """A word of 4-bit values as two words of bytes in the same order."""
+    def in_order(self, chunk: Chunk) -> tuple[Expr, ...]:
+        """A chunk as words of bytes in the order of its inputs."""
         word = chunk.low
-        assert word is not None and self.bits == 4, self.format
-        return _spread(word), _spread(Apply(U32, "shift_right", word, constant(U32, 16)))
+        if word is not None and self.bits == 4 and self.table is None:
+            return _spread(word), _spread(Apply(U32, "shift_right", word, constant(U32, 16)))
+        order = self.order_of_bytes(self.per)
+        places = sorted(range(self.per), key=order.__getitem__)
+        return in_places(self.bytes_of(chunk), places)
 
     @property
     def whole_zero(self) -> int | None:
@@ -245,6 +257,16 @@ class Quantized:
             return output
         nearest = Apply(I32, "min", Coordinate(I32, output), constant(I32, last))
         return as_index(nearest, 0, last)
+
+
+GroupFloat: TypeAlias = Callable[[Builder, Index, Index], Expr]
+"""The scale or the bias of an output and a group: ``Quantized.scaled`` or ``Quantized.offset``."""
+
+
+def is_product(float_of: GroupFloat, builder: Builder) -> bool:
+    """Whether the float of a group is computed from several that are stored."""
+    found = float_of(builder, axis("lane", LANES), ZERO)
+    return any(isinstance(one, Apply) and one.op == "mul" for one in walk(found))
 
 
 def from_table(word: Expr, table: Sequence[int]) -> Expr:
@@ -283,6 +305,21 @@ def _spread(word: Expr) -> Expr:
         word = Apply(U32, "or", word, Apply(U32, "shift_left", word, constant(U32, bits)))
         word = Apply(U32, "and", word, constant(U32, repeated(bits, 2 * bits)))
     return word
+
+
+def in_places(words: Sequence[Expr], places: Sequence[int]) -> tuple[Expr, ...]:
+    """Words of bytes whose bytes are those of ``words`` at ``places``."""
+    found: list[Expr] = []
+    for first in range(0, len(places), WORD // BYTE):
+        whole: Expr | None = None
+        for to, place in enumerate(places[first : first + WORD // BYTE]):
+            word, byte = divmod(place, WORD // BYTE)
+            moved = _moved(words[word], BYTE * (to - byte))
+            one = Apply(U32, "and", moved, constant(U32, greatest(BYTE) << BYTE * to))
+            whole = one if whole is None else Apply(U32, "or", whole, one)
+        assert whole is not None
+        found.append(whole)
+    return tuple(found)
 
 
 def deinterleaved(a: Expr, b: Expr) -> tuple[Expr, Expr]:
@@ -337,7 +374,9 @@ def quantized_operands(graph: Graph, product: Instruction) -> Quantized | None:
     panels = panels_of(graph.type(words.operands[0]), words.attributes)
     bits, group = product.attributes["bits"], product.attributes["group"]
     found = (product.operands[3], panels)
-    return _of_words(graph, found, product.operands[3:6], bits, group)
+    weight = _of_words(graph, found, product.operands[3:6], bits, group)
+    table: Any = product.attributes.get("table")
+    return weight and replace(weight, table=table)
 
 
 def _of_words(

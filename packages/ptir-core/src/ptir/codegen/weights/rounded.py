@@ -20,8 +20,7 @@ from ptir.ir.graph import Ref, expand, rebuild, repeat
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.rounded import BYTES, PAIRS, ROUND
 from ptir.types import BF16, F32
-from ptir.weights import PACKED_BITS
-from ptir.weights.words import per_word
+from ptir.weights.words import BITS, WORD, per_word
 
 DOTS: Final = {ROUND: "dot_bytes", BYTES: "dot_bytes", PAIRS: "dot_bf16"}
 """The scalar op that each composite needs as an instruction."""
@@ -51,7 +50,7 @@ def refusal(query: OpQuery, dots: Collection[str]) -> str | None:
         return f"{name}: groups of {group} are no multiple of {LANES} up to {LARGEST}"
     if name == ROUND:
         return None if query.operands[0].dtype == F32 else f"{name} is taken whole for f32 only"
-    if query.results[0].shape[-1] < LEAST or query.attributes["bits"] not in PACKED_BITS:
+    if query.results[0].shape[-1] < LEAST or query.attributes["bits"] not in BITS:
         return f"{name}: the weight is not packed"
     return None
 
@@ -76,18 +75,21 @@ def _settled(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Re
     if instruction.op != "composite" or instruction.name not in WEIGHT:
         return repeat(instruction, operands)
     weight = operands[WEIGHT[instruction.name]]
-    if _is_packed(weight, instruction):
+    if _is_packed(weight, instruction, operands[0].type.shape[-1]):
         return repeat(instruction, operands)
     return expand(instruction, operands)
 
 
-def _is_packed(weight: Ref, product: Instruction) -> bool:
+def _is_packed(weight: Ref, product: Instruction, inputs: int) -> bool:
+    """Whether a weight is packed, its words along the inputs full."""
     made = weight.node
     if made.op != "composite" or made.attributes["name"] != UNPACK:
         return False
     same = made.attributes["layout"] == product.attributes.get("layout", "oi")
-    per = PER.get(product.name, per_word(weight.type.dtype.bits))
-    return same and made.operands[0].type.shape[3] == per
+    _, words, _, per = made.operands[0].type.shape
+    is_whole = product.name != BYTES or words * WORD == inputs * product.attributes["bits"]
+    wanted = PER.get(product.name, per_word(weight.type.dtype.bits))
+    return same and is_whole and per == wanted
 
 
 def is_rounding(made: Instruction | None) -> bool:

@@ -26,7 +26,7 @@ from ptir.codegen.expressions.movement import clamped
 from ptir.codegen.families.experts.match import ExpertLinear
 from ptir.codegen.families.linear import int8_slices
 from ptir.codegen.families.linear.gemv import Gemv
-from ptir.codegen.families.linear.gemv_slices import BESIDE, SlicedGemv
+from ptir.codegen.families.linear.gemv_slices import SlicedGemv
 from ptir.codegen.families.linear.serial import Outputs
 from ptir.codegen.schedules.epilogue import store
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
@@ -66,11 +66,9 @@ class Experts(Gemv):
         writer.prefetch(whole.packed, self.tiles.prefetch_bytes)
         is_single = self.tokens == 1
         lines, finer = (whole.pairs, 1) if is_single else (whole.experts, FINER)
-        self.side = self.beside if is_single else 1
-        self.blocks = whole.count // self.side
         wanted = self.context.traits.compute_units * self.tiles.workgroups_per_unit * finer
-        self.run = -(-self.blocks // min(self.blocks, max(1, -(-wanted // lines))))
-        sizes = -(-self.blocks // self.run), lines
+        self.run = -(-whole.count // min(whole.count, max(1, -(-wanted // lines))))
+        sizes = -(-whole.count // self.run), lines
         items = sizes[0] * lines
         work = whole.pairs * whole.outputs * whole.inputs
         workgroups = self.context.workgroups(items, work)
@@ -143,10 +141,10 @@ class Experts(Gemv):
         if whole.quantized is not None:
             self.fill_groups()
         end = Coordinate(I32, self.begin + self.run)
-        until: Expr = Apply(I32, "min", end, constant(I32, self.blocks))
-        with writer.loop(Axis("p", self.blocks), self.begin, until):
-            panel = axis("p", self.blocks) * self.side
-            self._panel(Outputs(ZERO, size, panel, self.side))
+        until: Expr = Apply(I32, "min", end, constant(I32, whole.count))
+        with writer.loop(Axis("p", whole.count), self.begin, until):
+            panel = axis("p", self.whole.count)
+            self._panel(Outputs(ZERO, size, panel, 1))
 
     def activation(self, row: Index, input: Index) -> Expr:
         """One activation of the row in a slot of the tile."""
@@ -174,10 +172,3 @@ class Experts(Gemv):
 
 class SlicedExperts(Experts, SlicedGemv):
     """One with products in whole numbers."""
-
-    @property
-    def beside(self) -> int:
-        """Panels that are multiplied at once: see ``SlicedGemv.beside``."""
-        if not self.is_wide:
-            return 1
-        return next((n for n in (BESIDE, 2) if self.whole.count % n == 0), 1)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from ptir.codegen.expressions.expr import Expr, Load
 from ptir.codegen.expressions.index import Axis, Index, axis, unravel_index
 from ptir.codegen.families.linear.gemm import Gemm
 from ptir.codegen.families.linear.serial import Int8Loops, Outputs, RowGroup, Sums
+from ptir.codegen.fusion.renumber import Value
 from ptir.codegen.schedules.kernel import scratch_value
 from ptir.codegen.weights.panels import LANES
+from ptir.codegen.weights.quantized import is_product
 from ptir.types import F32, U32, TensorType
 
 
@@ -25,10 +28,22 @@ class Int8DotGemm(Int8Loops, Gemm):
         return self.tiles.int8_panels
 
     def _scratch(self, workgroups: int) -> tuple[TensorType, ...]:
-        """Scales as floats, and bytes where weights are narrower."""
-        scales = TensorType(F32, (workgroups * self._wide * self.groups * LANES,))
+        """Scales as floats, and bytes where weights are narrower; then biases that are computed."""
+        floats = TensorType(F32, (workgroups * self._wide * self.groups * LANES,))
         words = TensorType(U32, (workgroups * self._wide * self.quantized.inputs // 4 * LANES,))
-        return (scales, words) if self.quantized.parts > 1 else (scales,)
+        found = (floats, words) if self.quantized.parts > 1 else (floats,)
+        return (*found, floats) if self._is_raised else found
+
+    @cached_property
+    def _is_raised(self) -> bool:
+        """Whether biases become floats before: they are products themselves."""
+        quantized = self.quantized
+        return quantized.whole_zero is None and is_product(quantized.offset, self.builder)
+
+    @property
+    def _biases(self) -> Value:
+        """The scratch memory of biases."""
+        return scratch_value(self.fusion, 1 + (self.quantized.parts > 1))
 
     def _prepare(self, panel: Index, panels: int) -> None:
         """Scales and bytes of a group of panels into scratch memory."""
@@ -44,6 +59,9 @@ class Int8DotGemm(Int8Loops, Gemm):
                 group = axis("h", self.groups)
                 scale = quantized.scaled(self.builder, output, group)
                 writer.store(scales, F32, self._placed(p, group, self.groups), scale)
+                if self._is_raised:
+                    bias = quantized.offset(self.builder, output, group)
+                    writer.store(self._biases, F32, self._placed(p, group, self.groups), bias)
                 for w in range(raw if quantized.parts > 1 else 0):
                     found = quantized.in_order(quantized.chunk(output, group * raw + w))
                     for n, word in enumerate(found):
@@ -67,6 +85,12 @@ class Int8DotGemm(Int8Loops, Gemm):
     def step(self, panel: Index, p: int, group: Index) -> Expr:
         """The scale of a group as it was prepared."""
         return Load(F32, scratch_value(self.fusion, 0), self._placed(p, group, self.groups))
+
+    def offset(self, panel: Index, p: int, group: Index) -> Expr:
+        """The bias of a group, as it was prepared."""
+        if not self._is_raised:
+            return super().offset(panel, p, group)
+        return Load(F32, self._biases, self._placed(p, group, self.groups))
 
     def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:
         """A word of rounded activations."""

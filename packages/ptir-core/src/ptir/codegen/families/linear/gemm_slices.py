@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Load, Var, constant
@@ -26,9 +27,10 @@ from ptir.codegen.families.linear.int8_slices import SLICES, slices_of
 from ptir.codegen.families.linear.int8_slices import fits as slices_fit
 from ptir.codegen.families.linear.parts import Linear, add_product
 from ptir.codegen.families.linear.serial import Grouped, Outputs, RowGroup, Sums
+from ptir.codegen.fusion.renumber import Value
 from ptir.codegen.schedules.kernel import EmitContext, Kernel, finish_kernel, scratch_value
 from ptir.codegen.weights.panels import LANES
-from ptir.codegen.weights.quantized import Quantized
+from ptir.codegen.weights.quantized import GroupFloat, Quantized, is_product
 from ptir.types import BOOL, F32, I8, I32, U32, TensorType
 
 HELD: Final = 1 << 19
@@ -122,15 +124,34 @@ class SlicedGemm(Grouped, Gemm):
         starts = groups if self.quantized.zero is None else groups * STARTS
         of = F32 if self.quantized.zero is None else I32
         found = words, TensorType(F32, (groups,)), TensorType(of, (starts,))
-        if not self._is_prepared:
-            return found
-        weights = workgroups * self._wide * (self.linear.inputs // 4) * LANES
-        return (*found, TensorType(U32, (weights,)))
+        lines = workgroups * self._wide * LANES
+        weights = [TensorType(U32, (lines * (self.linear.inputs // 4),))] * self._is_prepared
+        count = len(self._floats) if self._is_scaled else 0
+        return (*found, *weights, *[TensorType(F32, (lines * self.groups,))] * count)
 
-    @property
+    @cached_property
     def _is_prepared(self) -> bool:
         """Whether weights become bytes before the rows of a block pass."""
-        return self.quantized.layout.high > 0 or self.quantized.table is not None
+        quantized = self.quantized
+        is_spread = quantized.layout.high > 0 or quantized.table is not None
+        return is_spread or (self._is_scaled and quantized.parts > 1)
+
+    @cached_property
+    def _is_scaled(self) -> bool:
+        """Whether scales and biases become floats before: they are products themselves."""
+        return any(is_product(float_of, self.builder) for float_of in self._floats)
+
+    @property
+    def _floats(self) -> tuple[GroupFloat, ...]:
+        """What a group of weights has beside its words: its scale, and a bias of its own."""
+        quantized = self.quantized
+        if quantized.zero is None:
+            return quantized.scaled, quantized.offset
+        return (quantized.scaled,)
+
+    def _float(self, n: int) -> Value:
+        """The scratch memory of scales, that of biases."""
+        return scratch_value(self.fusion, 3 + self._is_prepared + n)
 
     @property
     def _words(self) -> int:
@@ -157,6 +178,8 @@ class SlicedGemm(Grouped, Gemm):
         whole, left = divmod(rows, tall)
         if self._is_prepared:
             self._unpack(panel, panels)
+        if self._is_scaled:
+            self._scale(panel, panels)
         first = block * tiles
         if whole:
             with writer.loop(Axis("t", tiles), 0, _at_most(tiles, number(whole) - first)):
@@ -185,9 +208,25 @@ class SlicedGemm(Grouped, Gemm):
                         at = self._unpacked(p, number_ * quantized.parts + part)
                         writer.store(words, U32, at, word)
 
+    def _scale(self, panel: Index, panels: int) -> None:
+        """The scales and biases of a tile's panels as floats into scratch memory."""
+        writer, group = self.writer, axis("h", self.groups)
+        for p in range(panels):
+            output = (panel + p) * LANES + axis("lane", LANES)
+            with (
+                writer.loop(Axis("h", self.groups), 0, self.groups),
+                writer.lanes(Axis("lane", LANES)),
+            ):
+                for n, float_of in enumerate(self._floats):
+                    found = float_of(self.builder, output, group)
+                    writer.store(self._float(n), F32, self._placed(p, group, self.groups), found)
+
     def _unpacked(self, panel: int, place: Index) -> Index:
         """Where a word of bytes of a tile's panel is in scratch memory."""
-        depth = self.linear.inputs // 4
+        return self._placed(panel, place, self.linear.inputs // 4)
+
+    def _placed(self, panel: int, place: Index, depth: int) -> Index:
+        """Where a vector of a tile's panel is in scratch memory, which has ``depth`` of each."""
         return ((self.item * self._wide + panel) * depth + place) * LANES + axis("lane", LANES)
 
     def _slices(self, row: Index, slot: Index, group: Index) -> None:
@@ -253,6 +292,17 @@ class SlicedGemm(Grouped, Gemm):
         """The words of bytes that a chunk of a tile's panel ``p`` has become."""
         words, parts = scratch_value(self.fusion, 3), self.quantized.parts
         return [Load(U32, words, self._unpacked(p, word * parts + n)) for n in range(parts)]
+
+    def step(self, panel: Index, p: int, group: Index) -> Expr:
+        """The scale of a group, as it was prepared."""
+        return self._known(0, p, group) if self._is_scaled else super().step(panel, p, group)
+
+    def offset(self, panel: Index, p: int, group: Index) -> Expr:
+        """The bias of a group, as it was prepared."""
+        return self._known(1, p, group) if self._is_scaled else super().offset(panel, p, group)
+
+    def _known(self, n: int, p: int, group: Index) -> Expr:
+        return Load(F32, self._float(n), self._placed(p, group, self.groups))
 
     def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:
         """A word of each slice."""

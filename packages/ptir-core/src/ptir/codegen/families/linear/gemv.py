@@ -38,22 +38,15 @@ class Gemv(Grouped):
         """A workgroup per run of panels."""
         writer, panels = self.writer, self.panels
         writer.prefetch(self.linear.packed, self.tiles.prefetch_bytes)
-        beside = self.beside
-        count = panels.count // beside
-        workgroups = self.workgroups(count)
+        workgroups = self.workgroups(panels.count)
         if self.is_private:
             self._keep_activations()
         if self.linear.quantized is not None:
             self.prepare()
-        with writer.loop(Axis("p", count), *writer.work_range(count, workgroups)):
+        with writer.loop(Axis("p", panels.count), *writer.work_range(panels.count, workgroups)):
             self._find_panel()
-            self._panel(Outputs(ZERO, self.linear.rows, axis("p", count) * beside, beside))
+            self._panel(Outputs(ZERO, self.linear.rows, axis("p", panels.count), 1))
         return finish_kernel(self.fusion, writer, workgroups)
-
-    @property
-    def beside(self) -> int:
-        """Panels that are multiplied at once."""
-        return 1
 
     @property
     def accumulators(self) -> int:
@@ -115,9 +108,8 @@ class Gemv(Grouped):
     def _panel(self, tile: Outputs) -> None:
         """The outputs of a panel for every row."""
         if self.linear.quantized is not None:
-            for m, line in enumerate(self.by_groups(tile)):
-                for p, (result,) in enumerate(line):
-                    self.finish_panel(number(m), tile.panel + p, result)
+            for m, ((result,),) in enumerate(self.by_groups(tile)):
+                self.finish_panel(number(m), tile.panel, result)
             return
         for m, (sums,) in enumerate(self.along_inputs(tile, self.accumulators * self.panels.per)):
             with self.writer.scope():

@@ -13,7 +13,7 @@ from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.families.linear.gemv import Gemv
 from ptir.codegen.families.linear.serial import Int8Loops, Outputs, RowGroup
 from ptir.codegen.families.rounding.serial import round_group
-from ptir.codegen.weights.quantized import deinterleaved
+from ptir.codegen.weights.quantized import deinterleaved, in_places
 from ptir.types import F32, I8, I32, U32
 
 
@@ -44,17 +44,24 @@ class Int8DotGemv(Int8Loops, Gemv):
                 writer.put("scales", at, scale)
                 writer.put("sums", at, total, I32)
         if self.quantized.parts > 1:
-            self._part(rows * inputs // 8)
+            self._part(rows * inputs // self.quantized.per)
 
-    def _part(self, pairs: int) -> None:
-        """Bring bytes at even places of eight, then those at odd ones, into words of their own.
+    def _part(self, chunks: int) -> None:
+        """Bring the bytes of each chunk into the order of the weights' (``bytes_of``).
 
         So a word of eight 4-bit values is two words of bytes with one shift.
         """
-        writer, place = self.writer, axis("e", pairs) * 2
-        with writer.loop(Axis("e", pairs), 0, pairs):
-            a, b = (Cell(U32, "words", place + n) for n in range(2))
-            for n, found in enumerate([writer.scalar(one) for one in deinterleaved(a, b)]):
+        writer, quantized = self.writer, self.quantized
+        parts = quantized.parts
+        place = axis("e", chunks) * parts
+        with writer.loop(Axis("e", chunks), 0, chunks):
+            words = [Cell(U32, "words", place + n) for n in range(parts)]
+            moved = (
+                deinterleaved(*words)
+                if parts == 2
+                else in_places(words, quantized.order_of_bytes(quantized.per))
+            )
+            for n, found in enumerate([writer.scalar(one) for one in moved]):
                 writer.put("words", place + n, found, U32)
 
     def factors(self, tile: Outputs, m: int, group: Index, part: Index) -> Sequence[Expr]:

@@ -146,7 +146,7 @@ class Grouped(Serial):
 
     def _add_group(self, tile: Outputs, group: Index, results: Sums) -> None:
         """Add the sums of one group, scaled."""
-        writer, quantized = self.writer, self.quantized
+        writer = self.writer
         rows = [self.row_group(tile, m, group) for m in range(tile.rows)]
         sums = self.begun("a", tile.panels, [row.starts for row in rows])
         self.multiply_group(tile, group, sums)
@@ -156,8 +156,7 @@ class Grouped(Serial):
                 (result,) = found[p]
                 self.scale(result, line[p], step, row.unit)
                 if row.total is not None:
-                    output = self.output(tile.panel + p)
-                    self.added(result, quantized.offset(self.builder, output, group), row.total)
+                    self.added(result, self.offset(tile.panel, p, group), row.total)
 
     def multiply_group(self, tile: Outputs, group: Index, sums: Sums) -> None:
         """Add the products of a group to its sums."""
@@ -179,6 +178,10 @@ class Grouped(Serial):
     def step(self, panel: Index, p: int, group: Index) -> Expr:
         """The scale of a group in a tile's panel ``p``."""
         return self.quantized.scaled(self.builder, self.output(panel + p), group)
+
+    def offset(self, panel: Index, p: int, group: Index) -> Expr:
+        """The bias of a group in a tile's panel ``p``."""
+        return self.quantized.offset(self.builder, self.output(panel + p), group)
 
     def parts_of(self, panel: Index, p: int, word: Index) -> Sequence[Expr]:
         """What a word of a tile's panel ``p`` is multiplied as: words of bytes or raised values."""
