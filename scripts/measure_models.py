@@ -1,0 +1,148 @@
+"""Measures every family of models: agreement with Transformers on each backend, speed and memory.
+
+``python scripts/measure_models.py [MODEL_TYPE ...]`` writes docs/results/models.json, from which
+scripts/generate_docs.py makes docs/models.md; families that are not named keep their rows. Needs
+``pip install -r requirements/parity.txt``. A family's tiny preset is built by Transformers with
+random weights, none of them left at 0 or 1, and opened by ptir; its smallest other preset runs with
+random weights in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+import transformers
+
+import ptir
+from ptir.models import ModelDefinition
+from ptir.models.table import MODELS, load_modules
+
+FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
+BACKENDS: Final = ("ref", "c", "opencl")
+PROMPT, NEW = 40, 64
+"""Tokens whose logits are compared, and greedy ones after them."""
+QUANT: Final = "int8"
+"""The format that speed is measured in."""
+
+
+def tiny(definition: ModelDefinition) -> tuple[str, Mapping[str, Any]]:
+    """The name and configuration of a family's smallest preset."""
+    found = [row for row in definition.presets.items() if row[0].endswith("-tiny")]
+    if len(found) != 1:
+        raise SystemExit(f"{definition.model_type}: one preset must be called NAME-tiny")
+    return found[0]
+
+
+def theirs(config: Mapping[str, Any], folder: Path) -> Any:
+    """Transformers' model of a configuration, saved in a folder too."""
+    made = transformers.AutoConfig.for_model(**{**config, "pad_token_id": 0})
+    torch.manual_seed(4)
+    model = transformers.AutoModelForCausalLM.from_config(
+        made, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            value.normal_(float("norm" in name and value.ndim == 1), 0.2)
+    model.save_pretrained(folder)
+    return model
+
+
+def greedy(model: Any, prompt: list[int]) -> list[int]:
+    """The tokens that Transformers continues a prompt with."""
+    ids = torch.tensor([prompt])
+    made = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=NEW,
+        eos_token_id=None,
+    )
+    found: list[int] = made[0, len(prompt) :].tolist()
+    return found
+
+
+def agreement(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By backend: how far logits are off, over the greatest, and whether tokens are equal."""
+    rows: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        model = theirs(config, Path(folder))
+        prompt = np.random.default_rng(0).integers(0, config["vocab_size"], PROMPT).tolist()
+        with torch.no_grad():
+            wanted = model(torch.tensor([prompt])).logits[0].numpy()
+        tokens = greedy(model, prompt)
+        for backend in BACKENDS:
+            ours = ptir.load_model(folder, backend=backend)
+            found = ours.forward(prompt)
+            off = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+            made = ours.generate(prompt, max_tokens=NEW, ignore_eos=True).token_ids
+            rows[backend] = {"off": off, "same_tokens": made == tokens}
+    return rows
+
+
+def speed(name: str) -> dict[str, Any]:
+    """What ``ptir bench`` says of a preset on C: tokens a second, share of bandwidth, memory."""
+    program = Path(sys.executable).with_name("ptir")
+    command = [program, "bench", f"random:{name}", "--backend", "c", "--quant", QUANT]
+    sizes = ["-p", "128", "-n", "32", "-r", "3", "--json"]
+    done = subprocess.run([*command, *sizes], stdout=subprocess.PIPE, text=True, check=True)
+    prompt, decoding = json.loads(done.stdout)["rows"]
+    return {
+        "preset": name,
+        "decode": decoding["tokens_per_second"]["median"],
+        "share": decoding["bandwidth_share"],
+        "prefill": prompt["tokens_per_second"]["median"],
+        "weights": decoding["weight_bytes_per_token"],
+        "memory": decoding["peak_memory_bytes"],
+    }
+
+
+def measured(definition: ModelDefinition) -> dict[str, Any]:
+    """The row of a family."""
+    name, config = tiny(definition)
+    row: dict[str, Any] = {"tiny": name, "agreement": agreement(config)}
+    others = [other for other in definition.presets if other != name]
+    row["speed"] = speed(others[0]) if others else None
+    gc.collect()
+    return row
+
+
+def machine() -> dict[str, str]:
+    """Where it was measured."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line for line in lines if line.startswith("model name")), ": unknown")
+    return {
+        "processor": model.split(": ")[1],
+        "python": platform.python_version(),
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+    }
+
+
+def main() -> None:
+    """Measure families, and keep the file after each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model_type", nargs="*")
+    given = parser.parse_args()
+    load_modules()
+    kept = json.loads(FILE.read_text()) if FILE.exists() else {"families": {}}
+    for model_type in given.model_type or sorted(MODELS):
+        row = measured(MODELS[model_type])
+        kept["machine"] = machine()
+        kept["families"][model_type] = row
+        FILE.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+        print(model_type, json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
