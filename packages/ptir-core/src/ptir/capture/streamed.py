@@ -219,9 +219,12 @@ def _mapped(
     plan: Plan, store: ParamStore, parameters: Mapping[str, Parameter], sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, Array]]:
     """Every parameter with its array in a mapped file."""
+    assert store.streamed is not None
     deriving = Deriving(plan.derived, plan.target, parameters)
     find: dict[str, Callable[[], Array | None]] = {}
     for name, nbytes in sizes.items():
+        if name in store.streamed:
+            continue
         if name in plan.derived:
             compute = partial(_computed, deriving, store, parameters, name)
             find[name] = partial(store.mapped_derived, name, compute, nbytes)

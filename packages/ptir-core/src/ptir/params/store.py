@@ -153,12 +153,15 @@ class ParamStore:
 
         None where no file has it so: it is noted then, to be found after ``save_mapped``.
         """
-        type, kept = self.type(name), name
+        type = self.type(name)
+        kept = name if name in self._keep_dtype else f"{name}:{type}"
+        known = None if self._computed is None else self._computed.find(kept)
+        if known is not None:
+            return known
         if name not in self._keep_dtype:
             array = self.source.read(name)
             if array.dtype == type.dtype.numpy and MappedPages.of(array) is not None:
                 return array
-            kept = f"{name}:{type}"
 
         def read() -> Array:
             found = self.source.read(name).astype(type.dtype.numpy, copy=False)

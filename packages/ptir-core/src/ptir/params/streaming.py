@@ -111,6 +111,10 @@ class StreamedParameters:
         self._disk = DiskWatch()
         self._workspaces: dict[int, tuple[object, int]] = {}
 
+    def __contains__(self, name: str) -> bool:
+        """Whether it is known where a parameter comes from."""
+        return name in self._parameters
+
     def hold(self, name: str, array: Array) -> None:
         """Know where a parameter comes from."""
         self._parameters.setdefault(name, _Parameter(array))
