@@ -157,7 +157,8 @@ def _reported(tensors: Sequence[Outgoing], progress: Progress) -> list[Outgoing]
 
 
 def _rotates(read: Described) -> bool:
-    return bool(getattr(read.module.config, "frequencies", ()))
+    config = read.module.config
+    return hasattr(config, "rotations") or bool(getattr(config, "frequencies", ()))
 
 
 def _facts(config: Any) -> dict[str, Any]:
