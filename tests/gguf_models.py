@@ -22,10 +22,35 @@ Array = np.ndarray[Any, Any]
 TURNED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 SUFFIXES = (".weight", ".bias")
 PREFIXES = ("transformer.", "model.", "gpt_neox.")
-ARCHITECTURES = {"gpt_neox": "gptneox", "phi": "phi2"}
-"""By ``model_type``, where it is another name."""
 LAYER_NORMS = ("gptneox", "falcon", "stablelm", "starcoder2", "phi2")
 EPSILONS = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+ARCHITECTURES = {"ministral3": "mistral3", "gemma3_text": "gemma3"}
+ARCHITECTURES |= {"gpt_neox": "gptneox", "phi": "phi2"}
+"""Where they are not called as the family is."""
+PAIRED = ("llama", "smollm3", "granite", "mistral3")
+"""Whose queries and keys are stored pair by pair."""
+SHIFTED = ("gemma", "gemma2", "gemma3")
+"""Whose norms are stored with 1 added."""
+MORE: dict[str, dict[str, str]] = {
+    "granite": {
+        "embedding_scale": "embedding_multiplier",
+        "residual_scale": "residual_multiplier",
+        "attention.scale": "attention_multiplier",
+        "logit_scale": "logits_scaling",
+    },
+    "phi3": {"attention.sliding_window": "sliding_window"},
+    "gemma2": {
+        "attention.sliding_window": "sliding_window",
+        "attn_logit_softcapping": "attn_logit_softcapping",
+        "final_logit_softcapping": "final_logit_softcapping",
+    },
+    "gemma3": {
+        "attention.sliding_window": "sliding_window",
+        "attention.sliding_window_pattern": "sliding_window_pattern",
+        "rope.freq_base_swa": "rope_local_base_freq",
+    },
+}
+"""Keys that an architecture has beside Llama's, and what a configuration calls them."""
 
 
 class Later(enum.IntEnum):
@@ -79,7 +104,8 @@ def write(
     parts of as many tensors; a ``bare`` first one has none.
     """
     config = checkpoint.config
-    architecture = ARCHITECTURES.get(config["model_type"], str(config["model_type"]))
+    family = str(config["model_type"])
+    architecture = ARCHITECTURES.get(family, family)
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=parts, small_first_shard=bare)
     for key, value in {**_keys(architecture, config), **(keys or {})}.items():
         if value is not None:
@@ -93,6 +119,7 @@ def write(
         for prefix in PREFIXES:
             name = name.removeprefix(prefix)
         array = np.asarray(checkpoint.source.read(stored), np.float32)
+        plus = architecture in SHIFTED and "norm" in name
         called = names.get_name(_long(architecture, name), try_suffixes=SUFFIXES)
         assert called is not None, name
         turned = architecture == "gpt2" and name.endswith(TURNED)
@@ -100,12 +127,17 @@ def write(
         order = _order(architecture, name, array, config)
         raw, held = _stored(
             np.ascontiguousarray(
-                array[order] if order is not None else (array.T if turned else array)
+                array + 1
+                if plus
+                else array[order]
+                if order is not None
+                else (array.T if turned else array)
             ),
             kind,
             rng,
         )
         writer.add_tensor(called, raw, raw_dtype=kind)
+        held = held - 1 if plus else held
         if order is not None:
             held = held[np.argsort(order)]
         written.weights[name] = np.ascontiguousarray(held.T if turned else held)
@@ -140,6 +172,8 @@ def _keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": float(config.get("rms_norm_eps", 1e-6)),
         "rope.freq_base": float(config["rope_theta"]),
         "vocab_size": config["vocab_size"],
+        "attention.key_length": config.get("head_dim"),
+        **{key: config.get(field) for key, field in MORE.get(architecture, {}).items()},
     }
 
 
@@ -203,7 +237,7 @@ def _order(architecture: str, name: str, array: Array, config: Mapping[str, Any]
         return np.concatenate([third.reshape(-1) for third in thirds])
     heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
     key = heads.get(name.split(".")[-2])
-    if architecture != "llama" or key is None:
+    if architecture not in PAIRED or key is None:
         return None
     rows = np.arange(len(array)).reshape(config[key], 2, -1)
     return rows.swapaxes(1, 2).reshape(-1)

@@ -112,8 +112,11 @@ ONLY_TYPES: dict[tuple[str, str], str] = {
         "a program prints itself; a protocol would be all of its records again",
     ),
     **dict.fromkeys(
-        [(f"ptir.runtime.{name}", "ptir.runtime.handle") for name in ("generate", "session")],
-        "a model makes runs; a protocol would be half of its fields again",
+        [
+            (f"ptir.runtime.{name}", "ptir.runtime.handle")
+            for name in ("generate", "session", "speculation")
+        ],
+        "a model makes runs, and drafts; a protocol would be half of its fields again",
     ),
     ("ptir_testsuite.witnesses.onnx_import.table", "ptir_testsuite.witnesses.onnx_import.scope"): (
         "the rows of a table take the scope that looks things up in it"

@@ -472,6 +472,19 @@ def test_every_pass_over_the_demo_is_verified_when_asked(
     PLANS.clear()
 
 
+def test_speculation_leaves_the_text_as_it_is(command: Command) -> None:
+    plain = command(*GREEDY, "-n", 24)
+    found = command(*GREEDY, "-n", 24, "--speculate", "lookup")
+    assert found.out == plain.out
+    drafted = command(*GREEDY, "-n", 24, "--draft", "demo")
+    assert drafted.out == plain.out
+    both = command(*GREEDY, "--draft", "demo", "--speculate", "lookup")
+    assert both.code == 2 and "--speculate or --draft, not both" in both.err
+    options = ("-p", 0, "-n", 2, "-r", 1, "--json", "--speculate", "lookup")
+    rows = command("bench", "demo", *options).value["rows"]
+    assert [row["test"] for row in rows] == ["tg2", "tg2+lookup"]
+
+
 def test_bench_reports_speeds_in_the_promised_shape(command: Command) -> None:
     options = ("--dtype", "f32")  # the reference would widen what the demo stores
     value = command("bench", "demo", "-p", 8, "-n", 2, "-r", 1, "--json", *options).value

@@ -23,6 +23,8 @@ from ptir.cli.model import (
     format_options,
     model_argument,
     open_model,
+    speculation,
+    speculation_options,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("-p", "--n-prompt", type=click.IntRange(0), default=512, show_default=True)
 @click.option("-n", "--n-gen", type=click.IntRange(0), default=64, show_default=True)
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
+@speculation_options
 @format_options
 @common_options
 def command(
@@ -43,19 +46,26 @@ def command(
     n_gen: int,
     repetitions: int,
     formats: Formats,
+    speculate: str | None,
+    draft: str | None,
 ) -> None:
-    """Measure MODEL: tokens per second of a prompt (ppN) and of decoding (tgN)."""
+    """Measure MODEL: tokens per second of a prompt (ppN) and of decoding (tgN).
+
+    With --speculate or --draft also of decoding the same greedy text with it (tgN+NAME).
+    """
     with session(common):
         loaded = open_model(common, model, formats)
         room = loaded.context
         if max(n_prompt, n_gen + 1) > room:
             raise click.UsageError(f"-p {n_prompt} -n {n_gen} do not fit the context of {room}")
-        bench = Bench(loaded)
+        bench = Bench(loaded, speculation(common, formats, speculate, draft))
         tests: list[tuple[str, int, Callable[[int], float]]] = []
         if n_prompt:
             tests.append((f"pp{n_prompt}", n_prompt, bench.prefill))
         if n_gen:
             tests.append((f"tg{n_gen}", n_gen, bench.decode))
+            if speculate or draft:
+                tests.append((f"tg{n_gen}+{speculate or 'draft'}", n_gen, bench.speculate))
         rows = [bench.row(name, count, work, repetitions) for name, count, work in tests]
         probe = bench.probed()
         estimate = bench.estimated(formats) if probe else None
@@ -88,12 +98,12 @@ def _cells(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 class Bench:
-    """The two tests on one model."""
+    """The tests on one model; ``proposed_by`` is what ``Model.run`` takes as ``speculate``."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, proposed_by: str | Model | None = None) -> None:
         import numpy as np
 
-        self._model = model
+        self._model, self._proposed_by = model, proposed_by
         size = int(model.checkpoint.config["vocab_size"])
         self._tokens = np.random.default_rng(0).integers(0, size, model.context).tolist()
         self._bandwidths: list[float] = []
@@ -158,12 +168,24 @@ class Bench:
             session.advance(active, ahead=left)
         return time.perf_counter() - began
 
+    def speculate(self, count: int) -> float:
+        """The same as ``decode``, of which some steps verify what is proposed."""
+        run = self._model.run(
+            [self._tokens[:1]],
+            max_tokens=count + 1,
+            ignore_eos=True,
+            speculate=self._proposed_by,
+        )
+        for _ in run:
+            pass
+        return run.stats.generated_seconds
+
     def row(
         self, test: str, count: int, work: Callable[[int], float], repetitions: int
     ) -> dict[str, Any]:
         """One row of the report."""
         target = self._model.target
-        probed = test.startswith("tg")
+        probed = test.startswith("tg") and "+" not in test
         with self._model.policies():
             work(count)
             memory = target.backend.memory_stats(target.device)  # the probe takes some too

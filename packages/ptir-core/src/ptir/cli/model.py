@@ -47,6 +47,16 @@ OPTIONS: Final = (
         help="Round activations (to bf16, or to int8 with --quant) for dot instructions.",
     ),
 )
+SPECULATION: Final = (
+    click.option(
+        "--speculate",
+        type=click.Choice(["lookup"]),
+        help="Verify several tokens in one step: those that followed the same ones before.",
+    ),
+    click.option(
+        "--draft", metavar="MODEL", help="Verify what a smaller model of the same tokens proposes."
+    ),
+)
 INPUTS: Final = (
     click.argument("prompt", required=False),
     click.option(
@@ -98,6 +108,22 @@ def open_model(common: CommonOptions, model: str, formats: Formats) -> Model:
     from ptir.runtime import load_model
 
     return load_model(model, backend=open_target(common), seed=common.seed or 0, **asdict(formats))
+
+
+def speculation_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command what ``speculation`` takes: ``speculate`` and ``draft``."""
+    return reduce(lambda wrapped, option: option(wrapped), reversed(SPECULATION), command)
+
+
+def speculation(
+    common: CommonOptions, formats: Formats, speculate: str | None, draft: str | None
+) -> str | Model | None:
+    """What ``Model.run`` takes as ``speculate``; a draft is loaded as the model is."""
+    if draft is None:
+        return speculate
+    if speculate is not None:
+        raise click.UsageError("give --speculate or --draft, not both: one of them proposes")
+    return open_model(common, draft, formats)
 
 
 def input_options(command: Callable[..., Any]) -> Callable[..., Any]:

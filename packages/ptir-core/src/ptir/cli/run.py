@@ -17,6 +17,8 @@ from ptir.cli.model import (
     input_options,
     model_argument,
     open_model,
+    speculation,
+    speculation_options,
 )
 from ptir.cli.progress import progress
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--stop", multiple=True, help="End at this text. Repeatable.")
 @click.option("--logprobs", type=click.IntRange(0, 100), help="Record the N best (with --json).")
 @click.option("--ignore-eos", is_flag=True, help="Do not end at the end-of-text token.")
+@speculation_options
 @format_options
 @common_options
 def command(
@@ -50,6 +53,8 @@ def command(
     temp: float,
     stop: tuple[str, ...],
     logprobs: int | None,
+    speculate: str | None,
+    draft: str | None,
     **sampling: Any,
 ) -> None:
     """Continue PROMPT with MODEL: `demo`, a folder, a file, random:NAME or a hub id.
@@ -62,6 +67,7 @@ def command(
     with session(common):
         loaded = open_model(common, model, formats)
         _note_noise(loaded)
+        proposed_by = speculation(common, formats, speculate, draft)
         seed = common.seed if common.seed is not None else _fresh_seed()
         with progress("prompt") as report:
             run = loaded.run(
@@ -72,6 +78,7 @@ def command(
                 logprobs=logprobs,
                 seed=seed,
                 progress=report,
+                speculate=proposed_by,
                 **sampling,
             )
             shown = None if common.json else out
@@ -141,10 +148,11 @@ def record(result: Generation) -> dict[str, Any]:
 def _summary(result: Generation) -> None:
     stats = result.stats
     decoded = max(stats.generated_tokens - 1, 0)  # the first token comes with the prompt
+    right = f"; {stats.accepted_tokens} of {stats.proposed_tokens} proposed tokens were right"
     show.note(
         f"{stats.prompt_tokens} prompt tokens in {stats.prompt_seconds:.2f} s,"
         f" {stats.generated_tokens} tokens in {stats.generated_seconds:.2f} s"
         f" ({decoded / max(stats.generated_seconds, 1e-9):.1f} tok/s)"
         f" on {stats.backend} ({stats.device}); {stats.host_fallback_ops} ops ran elsewhere;"
-        f" {result.finish_reason}"
+        f" {result.finish_reason}{right if stats.proposed_tokens else ''}"
     )

@@ -213,7 +213,7 @@ def _blended(
 ) -> tuple[float, float]:
     """The first and the last pair between which yarn blends."""
     logarithm = 2 * math.log(theta) or 1e-9
-    turns = (min(original / (2 * math.pi * beta), 1e300) for beta in betas)
+    turns = (min(max(original / (2 * math.pi * beta), 1e-300), 1e300) for beta in betas)
     first, last = (size * math.log(one) / logarithm for one in turns)
     if whole:
         first, last = math.floor(first), math.ceil(last)

@@ -6,7 +6,7 @@ Iterating runs it. Interrupting the iteration (Ctrl-C) keeps what was generated.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ptir.runtime.generation import (
 )
 from ptir.runtime.session import Progress, Session, capacity_for
 from ptir.runtime.session_state import SessionState
+from ptir.runtime.speculation import Proposer, SpeculativeSteps
 from ptir.text import StopMatcher
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class Row:
         self.finish: FinishReason | None = None
         self._stream = model.tokenizer.stream(after=prompt) if model.tokenizer else None
         self._matcher = StopMatcher(stop)
+
+    def text(self) -> list[int]:
+        """All tokens so far."""
+        return [*self.prompt, *self.tokens]
 
     def push(self, token: int) -> str:
         """Append a token; returns the text that became certain. A stop string ends the row."""
@@ -77,10 +82,12 @@ class GenerationRun:
         ignore_eos: bool,
         progress: Progress | None,
         state: SessionState | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
         self._model = model
         self._options = options
         self._continued = state
+        self._proposer = proposer
         self._logprobs = logprobs
         self._progress = progress
         self._eos = frozenset(() if ignore_eos else model.eos_ids)
@@ -159,6 +166,7 @@ class GenerationRun:
         for row, limit in zip(self._rows, self._limits, strict=True):
             row.finish = None if limit > 0 else "length"
         scores: Array | None = logits
+        advance = self._steps(session)
         while True:
             for index, row in enumerate(self._rows):
                 if row.finish is None:
@@ -167,7 +175,14 @@ class GenerationRun:
             active = np.array([row.finish is None for row in self._rows])
             if not active.any():
                 return
-            chosen, scores = session.advance(active, self._logprobs is not None, self._ahead())
+            chosen, scores = advance(active, self._logprobs is not None, self._ahead())
+
+    def _steps(self, session: Session) -> Callable[..., tuple[Array, Array | None]]:
+        """What appends the tokens last chosen and chooses the next ones."""
+        if self._proposer is None:
+            return session.advance
+        (row,) = self._rows
+        return SpeculativeSteps(session, self._proposer, row.text, self.stats).advance
 
     def _check(self, logits: Array) -> None:
         """Raise ``CheckpointError`` where a prompt leads to no numbers.

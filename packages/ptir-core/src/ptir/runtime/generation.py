@@ -79,7 +79,8 @@ class GenerationStats:
     """What a generation cost; times in seconds, memory in bytes.
 
     ``cached_tokens`` of the ``prompt_tokens`` were held by the state already; the others were
-    computed in ``prompt_seconds``.
+    computed in ``prompt_seconds``. Speculation proposed ``proposed_tokens``, of which
+    ``accepted_tokens`` were right.
     """
 
     prompt_tokens: int = 0
@@ -93,6 +94,8 @@ class GenerationStats:
     device: str = ""
     host_fallback_ops: int = 0
     cached_tokens: int = 0
+    proposed_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True)

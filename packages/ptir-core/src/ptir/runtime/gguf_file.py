@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -51,6 +51,8 @@ DERIVED: Final = {
     "use_parallel_residual": "parallel",
 }
 """Fields of a configuration, and what models call them when they are complete."""
+DIVIDED: Final = ("divided", "llama3")
+"""The scalings of positions that are divisors of frequencies in a file."""
 NO_VOCABULARY: Final = "no_vocab"
 """The tokenizer of a file that has none; llama.cpp opens no file that leaves it out."""
 _CLOSE: Final = 1e-5
@@ -163,9 +165,13 @@ def _rotates(read: Described) -> bool:
 
 def _facts(config: Any) -> dict[str, Any]:
     """The fields of a model's configuration, those of the records within it among them."""
+    return _flat(asdict(config))
+
+
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for field, value in vars(config).items():
-        found |= _facts(value) if is_dataclass(value) else {field: value}
+    for field, value in fields.items():
+        found |= _flat(value) if isinstance(value, Mapping) else {field: value}
     return found
 
 
@@ -204,6 +210,7 @@ def _rows(
     else:
         values = source.read(name)
         values = values.T if part.turned else values
+        values = values.astype("f4") + part.plus if part.plus else values
         order = part.stored_order(len(values))
         if kind.format is not None:
             yield from quantized_rows(name, kind.format, values, order)
@@ -217,9 +224,11 @@ def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoi
     """By what frequencies are divided that keys cannot say."""
     import numpy as np
 
-    if rope is None or rope.get("rope_type", "default") in ("default", "linear"):
+    if rope is None or rope.get("rope_type", "default") not in DIVIDED:
         return
-    found = read.module.config.frequencies
+    config = read.module.config
+    one = config.rotations[0] if hasattr(config, "rotations") else config
+    found = one.frequencies
     size = 2 * len(found)
     plain = [float(rope["rope_theta"]) ** (-2 * pair / size) for pair in range(len(found))]
     divisors = np.array([one / other for one, other in zip(plain, found, strict=True)], np.float32)
@@ -294,7 +303,7 @@ def _check(
         ).config
     )
     for field, wanted in _facts(read.module.config).items():
-        if field == "frequencies" and FACTORS in as_stored:
+        if field == "rotations" and FACTORS in as_stored:
             continue
         if not _alike(again[field], wanted):
             raise CheckpointError(
@@ -306,6 +315,8 @@ def _check(
 def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
         return all(map(_alike, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=_CLOSE)
     return bool(one == other)

@@ -24,6 +24,7 @@ from ptir.runtime.generate import GenerationRun
 from ptir.runtime.generation import Generation, SamplingOptions
 from ptir.runtime.session import Progress
 from ptir.runtime.session_state import SessionState
+from ptir.runtime.speculation import proposer_of
 from ptir.runtime.steps import Steps
 from ptir.runtime.tokenizer import CheckpointText
 from ptir.text import Tokenizer
@@ -125,6 +126,7 @@ class Model:
         ignore_eos: bool = False,
         progress: Progress | None = None,
         state: SessionState | None = None,
+        speculate: str | Model | None = None,
         **sampling: Any,
     ) -> GenerationRun:
         """A generation to be iterated: yields ``Piece``s, then holds ``results``.
@@ -133,7 +135,9 @@ class Model:
         ``logprobs`` N records the chosen token's log probability and the N best. ``sampling`` are
         ``SamplingOptions``' fields; ``seed`` may be a list with one for each prompt. Of a ``state``
         of as many rows, tokens are kept that the prompts begin with, and it holds prompts and
-        answers afterwards. Raises ``UsageError`` for what is out of range, unknown or does not fit
+        answers afterwards. ``speculate``, for one prompt, verifies several tokens in one step that
+        an earlier place of the text (``"lookup"``) or a smaller model proposes; the tokens stay the
+        same. Raises ``UsageError`` for what is out of range, unknown or does not fit
         the context.
         """
         if isinstance(prompts, str):
@@ -151,7 +155,8 @@ class Model:
                 f"{len(prompts)} prompts and a state of {state.batch} rows: give one of as many"
             )
         ids = [self.encode(prompt) for prompt in prompts]
-        rest = max_tokens, stops, logprobs, ignore_eos, progress, state
+        proposer = proposer_of(speculate, self, len(prompts), options)
+        rest = max_tokens, stops, logprobs, ignore_eos, progress, state, proposer
         return GenerationRun(self, ids, options, *rest)
 
     def generate(self, prompt: Prompt, **options: Any) -> Generation:

@@ -19,8 +19,8 @@ from ptir.capture.tensor import Tensor, from_handle
 from ptir.errors import UnsupportedError, UsageError
 from ptir.ops.numerics import rng_bits
 from ptir.runtime.generation import SamplingOptions
-from ptir.runtime.session_state import SessionState
-from ptir.runtime.steps import Steps, choose, chunk_sizes
+from ptir.runtime.session_state import Mark, SessionState
+from ptir.runtime.steps import Steps, choose, chunk_sizes, fitting_chunk
 from ptir.types import BOOL, F32, I32, DType, TensorType
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ DRAWS: Final = 64
 """Steps whose draws are uploaded together."""
 FEEDS: Final = {"tokens": 0, "state": 1, "start": 2, "draw": 3}
 """What of a step's result the next step is given."""
+WIDTHS: Final = (2, 4, 8)
+"""Tokens that a verifying step is padded to: the last one and those proposed after it."""
 
 
 class Draws:
@@ -47,6 +49,10 @@ class Draws:
         self._keys = [np.array([seed & _WORD, seed >> 32], np.uint32) for seed in seeds]
         self._known = np.empty((len(seeds), 0), np.float32)
         self._taken = 0
+
+    def back(self, count: int) -> None:
+        """The last ``count`` draws have not been used: they come again."""
+        self._taken -= count
 
     def take(self, count: int) -> Array:
         """The next draws of every row, f32[count, B] in [0, 1)."""
@@ -91,6 +97,7 @@ class Session:
         self._draws = Draws(options.seeds(state.batch))
         self._draw: Tensor | None = None
         self._left = 0  # draws of the table that are not used
+        self._wide: dict[int, dict[str, Tensor]] = {}
         self._seen: Array | None = None
         self._tokens: Tensor
         self._table: Tensor
@@ -214,6 +221,70 @@ class Session:
             self._queue(active, False, further - 1)
         tokens = step.fetched() if step.fetched else step.tokens.numpy()
         return tokens, step.logits.numpy() if step.logits is not None else None
+
+    @property
+    def pending(self) -> int:
+        """Steps that were submitted ahead and whose tokens nobody has taken."""
+        return len(self._ahead)
+
+    @property
+    def room(self) -> int:
+        """How many tokens more every row can hold."""
+        return self.capacity - int(self._state.positions.max())
+
+    def verify(
+        self, last: int, proposed: Sequence[int], logits_too: bool = False
+    ) -> tuple[list[int], Array | None]:
+        """Take in the token chosen ``last`` and, of those proposed after it, the right ones.
+
+        Those that plain steps would choose are right: the tokens are theirs, at most one more than
+        proposed. Returns them and, if asked, the logits f32[N,V] behind them. For one row, without
+        a repetition penalty.
+        """
+        given = [last, *proposed]
+        size = next(width for width in WIDTHS if width >= len(given))
+        tokens = np.zeros((1, size), np.int32)
+        tokens[0, : len(given)] = given
+        before, copied = self._state.positions, self._state.copied()
+        start, count = (self._tensor(np.array([n], np.int32)) for n in (before[0], len(given)))
+        operands = (self._tensor(tokens), self._state.tensors, start, count)
+        program = self._steps.verify(1, self.capacity)
+        chosen, self._state.tensors, logits = program(*operands, self._repeated(size), logits_too)
+        found = chosen.numpy().tolist()
+        wrong = (n for n, token in enumerate(proposed) if token != found[n])
+        right = next(wrong, len(proposed))
+        self._draws.back(0 if self._options.greedy else size - (right + 1))
+        self._state.positions = before + len(given)
+        if right < len(proposed):
+            self._take_back(copied, given[: right + 1])
+        self._tokens = self._tensor(np.array([found[right]], np.int32))
+        self._start = self._tensor(self._state.positions.astype(np.int32))
+        kept = slice(0, right + 1)
+        return found[kept], logits.numpy()[kept] if logits is not None else None
+
+    def _repeated(self, size: int) -> dict[str, Tensor]:
+        """The operands of ``choose`` for ``size`` positions of the one row, and their draws."""
+        if self._options.greedy:
+            return {}
+        self._draws.back(self._left)  # what was uploaded for plain steps
+        self._left = 0
+        if size not in self._wide:
+            one = {name: value.numpy() for name, value in self._constants.items()}
+            self._wide[size] = {
+                name: self._tensor(value.repeat(size), I32 if value.dtype == np.int32 else F32)
+                for name, value in one.items()
+            }
+        return self._wide[size] | {"uniform": self._tensor(self._draws.take(size)[:, 0], F32)}
+
+    def _take_back(self, copied: Mark, given: Sequence[int]) -> None:
+        """The state after ``given``, of that after more; ``copied`` was made before them."""
+        wanted = copied.positions + len(given)
+        if not copied.tensors:
+            self._state.positions = wanted
+            return
+        self._state.restore(copied)
+        self._extend([list(given)], np.array([len(given)], np.int32), 0, fitting_chunk(len(given)))
+        self._state.positions = wanted
 
     def _queue(self, active: Array, logits_too: bool, ahead: int) -> None:
         """Submit a step, and in the same call some of the ``ahead`` that follow it."""

@@ -22,7 +22,7 @@ MARKS: Final = 4
 
 
 @dataclass(frozen=True)
-class _Mark:
+class Mark:
     """The tensors of layers that cannot be trimmed, as they were at ``positions``."""
 
     positions: Array
@@ -58,7 +58,7 @@ class SessionState:
             tuple(self._zeros(one) for one in self._types(state, self.capacity))
             for state in self._states
         )
-        self._marks: deque[_Mark] = deque(maxlen=MARKS)
+        self._marks: deque[Mark] = deque(maxlen=MARKS)
 
     def _types(self, state: LayerState, capacity: int) -> tuple[TensorType, ...]:
         return state.types(self.batch, capacity, self._dtype)
@@ -80,10 +80,20 @@ class SessionState:
 
     def mark(self) -> None:
         """Make ``rewind`` able to come back here; costs a copy of what cannot be trimmed."""
-        kept = self._untrimmed()
-        if kept:
-            tensors = {n: tuple(one.numpy().copy() for one in self.tensors[n]) for n in kept}
-            self._marks.append(_Mark(self.positions.copy(), tensors))
+        mark = self.copied()
+        if mark.tensors:
+            self._marks.append(mark)
+
+    def copied(self) -> Mark:
+        """Where the rows are, and a copy of what cannot be trimmed."""
+        layers = self._untrimmed()
+        tensors = {n: tuple(one.numpy().copy() for one in self.tensors[n]) for n in layers}
+        return Mark(self.positions.copy(), tensors)
+
+    def restore(self, mark: Mark) -> None:
+        """Take all rows back to where a copy was made, which they have gone on from."""
+        self._put_back(list(mark.tensors), dict.fromkeys(range(self.batch), mark))
+        self.positions = mark.positions.copy()
 
     def keep(self, rows: Sequence[Sequence[int]]) -> Array:
         """Keep what ``rows`` of tokens begin with, but for their last ones; forget the rest.
@@ -128,11 +138,11 @@ class SessionState:
         """The layers that do not come back by forgetting alone."""
         return [n for n, state in enumerate(self._states) if state.names and not state.trims]
 
-    def _mark_before(self, row: int, position: int) -> _Mark | None:
+    def _mark_before(self, row: int, position: int) -> Mark | None:
         """The last mark at which a row was not yet beyond ``position``."""
         return next((m for m in reversed(self._marks) if m.positions[row] <= position), None)
 
-    def _put_back(self, layers: Sequence[int], found: Mapping[int, _Mark | None]) -> None:
+    def _put_back(self, layers: Sequence[int], found: Mapping[int, Mark | None]) -> None:
         """Rows of the layers' tensors from marks; without one, as before the first step."""
         tensors = list(self.tensors)
         for layer in layers:

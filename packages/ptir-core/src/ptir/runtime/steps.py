@@ -35,6 +35,14 @@ class Steps:
         """
         return self._get(self._advance, batch, capacity)
 
+    def verify(self, batch: int, capacity: int) -> Any:
+        """``(tokens i32[1,T], state, start, count, controls, logits_too)`` to what follows each.
+
+        The result is the tokens i32[T] that are chosen after each of the given ones, the next state
+        and, if asked, the logits f32[T,V]. ``controls`` are those of ``choose`` for T rows.
+        """
+        return self._get(self._verify, batch, capacity)
+
     def at_once(self, batch: int, capacity: int, budget: int) -> int:
         """How many steps may be submitted in one call that reads ``budget`` bytes of weights."""
         plans: tuple[Plan, ...] = self.advance(batch, capacity).plans
@@ -50,6 +58,19 @@ class Steps:
         self, tokens: Tensor, state: State, start: Tensor, count: Tensor
     ) -> tuple[Tensor, State]:
         return self._model(tokens, state, start, count)
+
+    def _verify(
+        self,
+        tokens: Tensor,
+        state: State,
+        start: Tensor,
+        count: Tensor,
+        controls: dict[str, Tensor],
+        logits_too: bool,
+    ) -> tuple[Any, ...]:
+        logits, state = self._model(tokens, state, start, count, every=True)
+        rows = logits.reshape(tokens.shape[1], -1)
+        return choose(rows, controls), state, rows if logits_too else None
 
     def _advance(
         self,
@@ -83,6 +104,11 @@ def choose(logits: Tensor, controls: dict[str, Tensor]) -> Tensor:
     return F.sample(logits, *(controls[name] for name in names))
 
 
+def fitting_chunk(length: int) -> int:
+    """The size of the chunk for ``length`` tokens, or of the largest there is."""
+    return next((c for c in CHUNKS if c >= length), CHUNKS[-1])
+
+
 def chunk_sizes(length: int) -> list[tuple[int, int]]:
     """How a prompt is cut: (padded size, real tokens) of each chunk.
 
@@ -90,7 +116,7 @@ def chunk_sizes(length: int) -> list[tuple[int, int]]:
     """
     chunks: list[tuple[int, int]] = []
     while length > 0:
-        fitting = next((c for c in CHUNKS if c >= length), CHUNKS[-1])
+        fitting = fitting_chunk(length)
         smaller = max((c for c in CHUNKS if c <= length), default=fitting)
         size = fitting if 2 * length > fitting else smaller
         chunks.append((size, min(size, length)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, divisors
+from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, LONGROPE, divisors
 from ptir.checkpoint.gguf.architectures.table import layout_of
 from ptir.checkpoint.gguf.fields import Keys, plain
 from ptir.checkpoint.gguf.metadata import Strings, Value
@@ -68,9 +68,16 @@ def open_gguf(model: GgufModel) -> Opened:
 
 def _divide(model: GgufModel, config: dict[str, Any]) -> None:
     """Put the divisors of frequencies, and the factor there is besides, into the configuration."""
-    rope = config.get("rope_parameters")
-    found = divisors(model, config, str(model.path)) if rope else None
-    if rope is None or found is None:
+    rope, where = config.get("rope_parameters"), str(model.path)
+    if rope is None or "rope_type" not in rope:
+        return
+    pairs = int(config["head_dim"] * rope.get("partial_rotary_factor", 1.0)) // 2
+    if rope["rope_type"] == "longrope":
+        for field, name in LONGROPE.items():
+            rope[field] = divisors(model, pairs, where, name)
+        return
+    found = divisors(model, pairs, where)
+    if found is None:
         return
     factor = rope.get("factor", 1.0)
     config["rope_parameters"] = {

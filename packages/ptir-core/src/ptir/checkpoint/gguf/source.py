@@ -33,6 +33,7 @@ class Part:
     the halves of a head); ``grouped``, the heads of queries and those of keys, puts rows that are
     stored as all queries, all keys and all values beside each other group by group; ``turned``
     gives [inputs, outputs] where [outputs, inputs] is stored; ``flat`` is one row as a vector.
+    ``plus`` was added to the numbers that are stored.
     """
 
     tensor: str
@@ -42,6 +43,7 @@ class Part:
     turned: bool = False
     grouped: tuple[int, int] | None = None
     flat: bool = False
+    plus: float = 0.0
 
     def rows(self, stored: int) -> Array | slice:
         """Which of the stored rows, in the order of the parameter's."""
@@ -96,7 +98,7 @@ class GgufSource:
             shape = shape[::-1]
         if part.flat:
             shape = shape[1:]
-        return TensorType(tensor.type.dtype or F32, shape)
+        return TensorType(F32 if part.plus else tensor.type.dtype or F32, shape)
 
     def read(self, name: str) -> Array:
         """The numbers; those of plain tensors share the mapped bytes where they can."""
@@ -105,6 +107,7 @@ class GgufSource:
         values = self._decoded(rows, tensor) if tensor.type.format else rows
         found = values.reshape(self.type(name).shape[:: -1 if part.turned else 1])
         found = found.T if part.turned else found
+        found = found.astype("f4") - part.plus if part.plus else found
         found.setflags(write=False)
         self.counters.record(name, found.nbytes)
         return found

@@ -14,7 +14,7 @@ from ptir.checkpoint.gguf.architectures.layout import (
     check_layers,
     vocabulary_rows,
 )
-from ptir.checkpoint.gguf.architectures.llama import rotation
+from ptir.checkpoint.gguf.architectures.llama import rope
 from ptir.checkpoint.gguf.fields import Key, Keys
 
 SIZES: Final = (
@@ -43,7 +43,7 @@ def _read(keys: Keys, tensors: Tensors, *numbers: Key) -> Config:
         "head_dim": head,
         "vocab_size": vocabulary_rows(keys, tensors),
         "num_hidden_layers": check_layers(keys, tensors),
-        "rope_parameters": {**rotation(keys), "partial_rotary_factor": _share(rotary, head)},
+        "rope_parameters": {**rope(keys), "partial_rotary_factor": _share(rotary, head)},
         "tie_word_embeddings": OUTPUT not in tensors,
     }
 

@@ -20,6 +20,13 @@ BLOCKS: Final = "block_count"
 """The key that counts layers."""
 FACTORS: Final = "rope_freqs.weight"
 """What divides the rotary frequency of each pair, for all layers."""
+LONGROPE: Final = {
+    "short_factor": "rope_factors_short.weight",
+    "long_factor": "rope_factors_long.weight",
+}
+"""The same for short and for long texts, by the field of a configuration."""
+NUMBERS: Final = (FACTORS, *LONGROPE.values())
+"""Tensors that are read with the configuration."""
 UNKNOWN: Final = "not a parameter: "
 """Stands before the name of a tensor that is called as a parameter is, and is none."""
 IN_LAYER: Final = re.compile(
@@ -49,8 +56,8 @@ class Layout:
     ``grouped`` are put together group by group, by the keys that count heads of queries and of
     keys. ``stacked`` have a row for each of the heads that a key counts, and each is a vector here.
     ``two_norms`` are the names inside a layer whose attention and MLP have a norm each.
-    ``ignored`` stand there and mean nothing. ``config(keys, tensors)`` gives the configuration, of
-    which ``numbers`` are keys.
+    ``ignored`` stand there and mean nothing. ``norm_plus`` is what was added to the weights of
+    norms. ``config(keys, tensors)`` gives the configuration, of which ``numbers`` are keys.
     """
 
     model_type: str
@@ -65,6 +72,7 @@ class Layout:
     stacked: Mapping[str, Rows] = field(default_factory=dict[str, Rows])
     two_norms: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: frozenset[str] = frozenset()
+    norm_plus: float = 0.0
     numbers: tuple[Key, ...] = ()
 
     def part(self, name: str, config: Config) -> Part | None:
@@ -100,7 +108,7 @@ class Layout:
     def _meaningless(self, tensor: str) -> bool:
         """Whether a tensor is read by nobody, or was read with the configuration."""
         match = IN_LAYER.fullmatch(tensor)
-        return tensor == FACTORS or (match is not None and match["stem"] in self.ignored)
+        return tensor in NUMBERS or (match is not None and match["stem"] in self.ignored)
 
     def _parts_of(self, tensor: str, config: Config) -> Iterator[tuple[str, Part]]:
         inside = IN_LAYER.fullmatch(tensor)
@@ -113,10 +121,11 @@ class Layout:
         if stem in names:
             turned = stem in self.turned and kind == "weight"
             name = f"{before}{names[stem]}.{kind}"
+            plus = self.norm_plus if stem.endswith("norm") else 0.0
             counted = self.grouped.get(stem)
             grouped = (int(config[counted[0]]), int(config[counted[1]])) if counted else None
             heads = self._heads(names[stem], config)
-            yield name, Part(tensor, heads=heads, turned=turned, grouped=grouped)
+            yield name, Part(tensor, heads=heads, turned=turned, grouped=grouped, plus=plus)
         if stem in self.stacked and inside:
             row = self.stacked[stem]
             for head in range(config[row.sizes[0]]):
@@ -161,20 +170,19 @@ def vocabulary_rows(keys: Keys, tensors: Tensors) -> int:
     return rows
 
 
-def divisors(model: GgufModel, config: Config, where: str) -> list[float] | None:
-    """By what the rotary frequency of each pair is divided; None where by nothing.
+def divisors(model: GgufModel, pairs: int, where: str, name: str = FACTORS) -> list[float] | None:
+    """By what the rotary frequency of each of ``pairs`` is divided; None where by nothing.
 
     Raises ``CheckpointError`` for numbers that are none, or of another count than pairs.
     """
-    tensor = model.tensors.get(FACTORS)
+    tensor = model.tensors.get(name)
     if tensor is None:
         return None
-    pairs = config["head_dim"] // 2
     if tensor.type.dtype != F32 or tensor.shape != (pairs,):
-        raise CheckpointError(f"{where}: tensor {FACTORS!r}: {tensor}; F32[{pairs}] is needed")
-    values = [float(one) for one in model.file(FACTORS).raw(FACTORS).view("<f4")]
+        raise CheckpointError(f"{where}: tensor {name!r}: {tensor}; F32[{pairs}] is needed")
+    values = [float(one) for one in model.file(name).raw(name).view("<f4")]
     for number, value in enumerate(values):
         if not FIELDS["divisors"].holds(value):
             rule = f"number {number} is {value}; it must be {FIELDS['divisors']}"
-            raise CheckpointError(f"{where}: tensor {FACTORS!r}: {rule}; fetch the file again")
-    return None if all(value == 1.0 for value in values) else values
+            raise CheckpointError(f"{where}: tensor {name!r}: {rule}; fetch the file again")
+    return None if all(value == 1.0 for value in values) and name == FACTORS else values

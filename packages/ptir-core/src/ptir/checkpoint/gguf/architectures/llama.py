@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ptir.checkpoint.gguf.architectures.layout import (
@@ -40,23 +40,14 @@ LLAMA_SIZES: Final = (
 """Numbers that every file has."""
 
 
-def _llama(keys: Keys, tensors: Tensors) -> Config:
-    size, heads = keys.at(WIDTH), keys.at(HEADS)
-    head = keys.at(HEAD, size // heads if size % heads == 0 else None)
+def llama_config(keys: Keys, tensors: Tensors) -> Config:
+    """What all here have; heads are read and rotated whole."""
+    config = sizes(keys, tensors)
     for row in SAME_HEADS:
-        same = keys.at(row, head) == head
-        keys.require(same, row.name, f"heads of {head} must be read and rotated whole")
-    keys.require(keys.optional("expert_count", "n_head") is None, "expert_count", NO_EXPERTS)
-    config = {
-        "vocab_size": vocabulary_rows(keys, tensors),
-        **{row.field: keys.at(row) for row in LLAMA_SIZES},
-        "num_hidden_layers": check_layers(keys, tensors),
-        KV_HEADS.field: keys.at(KV_HEADS, heads),
-        HEAD.field: head,
-        "hidden_act": "silu",
-        "rope_parameters": rotation(keys),
-        "tie_word_embeddings": OUTPUT not in tensors,
-    }
+        same = keys.at(row, config[HEAD.field]) == config[HEAD.field]
+        rule = f"heads of {config[HEAD.field]} must be read and rotated whole"
+        keys.require(same, row.name, rule)
+    config["rope_parameters"] = rope(keys)
     if keys.prefix == "llama":  # others have the key and do not use it
         biased = any(f"blk.0.{stem}.bias" in tensors for stem in ("attn_q", "attn_qkv"))
         config["attention_bias"] = biased
@@ -65,20 +56,90 @@ def _llama(keys: Keys, tensors: Tensors) -> Config:
     return config
 
 
+def sizes(keys: Keys, tensors: Tensors) -> Config:
+    """The sizes, and whether the embedding serves as the output."""
+    size, heads = keys.at(WIDTH), keys.at(HEADS)
+    keys.require(keys.optional("expert_count", "n_head") is None, "expert_count", NO_EXPERTS)
+    return {
+        "vocab_size": vocabulary_rows(keys, tensors),
+        **{row.field: keys.at(row) for row in LLAMA_SIZES},
+        "num_hidden_layers": check_layers(keys, tensors),
+        KV_HEADS.field: keys.at(KV_HEADS, heads),
+        HEAD.field: keys.at(HEAD, size // heads if size % heads == 0 else None),
+        "hidden_act": "silu",
+        "tie_word_embeddings": OUTPUT not in tensors,
+    }
+
+
+def _smollm3(keys: Keys, tensors: Tensors) -> Config:
+    """Every fourth layer does not rotate; no key says so."""
+    return {**llama_config(keys, tensors), "no_rope_layer_interval": 4}
+
+
+GRANITE: Final = (
+    Key("embedding_scale", "embedding_multiplier"),
+    Key("residual_scale", "residual_multiplier"),
+    Key("attention.scale", "attention_multiplier"),
+    Key("logit_scale", "logits_scaling"),
+)
+
+
+def _granite(keys: Keys, tensors: Tensors) -> Config:
+    """By what embeddings, residuals and scores are multiplied, and logits divided."""
+    config = llama_config(keys, tensors)
+    plain = dict.fromkeys((row.field for row in GRANITE), 1.0)
+    plain["attention_multiplier"] = float(config[HEAD.field]) ** -0.5
+    return config | {row.field: float(keys.at(row, plain[row.field])) for row in GRANITE}
+
+
+TEMPERATURE: Final = Key("attention.temperature_scale", "llama_4_scaling_beta")
+
+
+def _mistral3(keys: Keys, tensors: Tensors) -> Config:
+    """Queries grow with their position."""
+    config = llama_config(keys, tensors)
+    growth = keys.optional(*TEMPERATURE)
+    if growth is not None:
+        config["rope_parameters"] = {**config["rope_parameters"], TEMPERATURE.field: float(growth)}
+    return config
+
+
 NO_EXPERTS: Final = "a mixture of experts, which is not implemented: choose a dense model"
 
 
-def rotation(keys: Keys) -> Config:
-    """Frequencies, and by what they are scaled."""
-    theta = float(keys.at(THETA, 10000.0))
+def rope(keys: Keys, theta: float = 10000.0) -> Config:
+    """Frequencies, and by what they are scaled; ``theta`` is for a file without the key."""
+    theta = float(keys.at(THETA, theta))
     factor = keys.optional(*FACTOR)
     factor = factor or keys.optional("rope.scale_linear", "factor") or 1.0
     kind = keys.text(SCALING, "linear")
-    rule = "this scaling of positions is not implemented; none and linear are: choose another model"
-    keys.require(kind in ("none", "linear"), SCALING, rule)
+    rule = (
+        "this scaling of positions is not implemented; none, linear and yarn are: choose another"
+        " model"
+    )
+    keys.require(kind in ("none", "linear", "yarn"), SCALING, rule)
     if kind == "none" or factor == 1.0:
         return {"rope_type": "default", "rope_theta": theta}
-    return {"rope_type": "linear", "rope_theta": theta, "factor": float(factor)}
+    found = {"rope_type": kind, "rope_theta": theta, "factor": float(factor)}
+    return found if kind == "linear" else {**found, **_yarn(keys)}
+
+
+YARN: Final = (
+    Key("rope.scaling.original_context_length", "original_max_position_embeddings"),
+    Key("rope.scaling.yarn_beta_fast", "beta_fast"),
+    Key("rope.scaling.yarn_beta_slow", "beta_slow"),
+    Key("rope.scaling.yarn_log_multiplier", "mscale_all_dim"),
+)
+
+
+def _yarn(keys: Keys) -> Config:
+    """What yarn has besides a factor; a weight of its logarithm stands under one of 1."""
+    for name in ("rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"):
+        said = keys.optional(name, "attention_factor")
+        rule = "only 1 is implemented with yarn: choose another model"
+        keys.require(said in (None, 1.0), name, rule)
+    found = {row.field: keys.optional(*row) for row in YARN}
+    return {"mscale": 1.0, **{field: one for field, one in found.items() if one is not None}}
 
 
 LLAMA_OUTSIDE: Final = {"token_embd": "embed_tokens", "output_norm": "norm", "output": "lm_head"}
@@ -107,22 +168,43 @@ PAIRED: Final = {
 """Queries and keys of architectures that rotate neighbours."""
 
 
-def _like_llama(model_type: str, rotated: Mapping[str, str], *more: Key) -> Layout:
+HEAD_NORMS: Final = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+OLMO2_INSIDE: Final = {
+    **{stem: name for stem, name in LLAMA_INSIDE.items() if not stem.endswith("norm")},
+    **HEAD_NORMS,
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+LLAMA_NUMBERS: Final = (*LLAMA_SIZES, KV_HEADS, HEAD, *SAME_HEADS)
+
+
+def _like_llama(
+    model_type: str,
+    rotated: Mapping[str, str],
+    *more: Key,
+    config: Callable[[Keys, Tensors], Config] = llama_config,
+    inside: Mapping[str, str] = LLAMA_INSIDE,
+) -> Layout:
     return Layout(
         model_type,
-        _llama,
+        config,
         "layers.",
         LLAMA_OUTSIDE,
-        LLAMA_INSIDE,
+        inside,
         rotated=rotated,
         fused=LLAMA_FUSED,
         ignored=frozenset({"attn_rot_embd"}),
-        numbers=(*LLAMA_SIZES, KV_HEADS, HEAD, *SAME_HEADS, *more),
+        numbers=(*LLAMA_NUMBERS, *more),
     )
 
 
 LAYOUTS: Final[dict[str, Layout]] = {
     "llama": _like_llama("llama", PAIRED, WINDOW),
     "qwen2": _like_llama("qwen2", {}),
+    "qwen3": _like_llama("qwen3", {}, inside={**LLAMA_INSIDE, **HEAD_NORMS}),
+    "smollm3": _like_llama("smollm3", PAIRED, config=_smollm3),
+    "granite": _like_llama("granite", PAIRED, *GRANITE, config=_granite),
+    "olmo2": _like_llama("olmo2", {}, inside=OLMO2_INSIDE),
+    "mistral3": _like_llama("ministral3", PAIRED, config=_mistral3),
 }
 """By ``general.architecture``."""

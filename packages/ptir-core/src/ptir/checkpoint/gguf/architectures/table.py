@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ptir.checkpoint.gguf.architectures import gpt2, layer_norms, llama
+from ptir.checkpoint.gguf.architectures import gemma, gpt2, layer_norms, llama, phi3
 from ptir.checkpoint.gguf.architectures.layout import Layout
 from ptir.checkpoint.gguf.splits import GgufModel
 from ptir.errors import CheckpointError, nearest, short
@@ -19,6 +19,8 @@ LAYOUTS: Final[Mapping[str, Layout]] = {
     **gpt2.LAYOUTS,
     **llama.LAYOUTS,
     **layer_norms.LAYOUTS,
+    **phi3.LAYOUTS,
+    **gemma.LAYOUTS,
 }
 """By ``general.architecture``."""
 
