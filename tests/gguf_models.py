@@ -24,12 +24,8 @@ SUFFIXES = (".weight", ".bias")
 PREFIXES = ("transformer.", "model.", "gpt_neox.")
 LAYER_NORMS = ("gptneox", "falcon", "stablelm", "starcoder2", "phi2")
 EPSILONS = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
-ARCHITECTURES = {
-    "ministral3": "mistral3",
-    "gemma3_text": "gemma3",
-    "gpt_neox": "gptneox",
-    "phi": "phi2",
-}
+ARCHITECTURES = {"ministral3": "mistral3", "gemma3_text": "gemma3"}
+ARCHITECTURES |= {"gpt_neox": "gptneox", "phi": "phi2"}
 """Where they are not called as the family is."""
 PAIRED = ("llama", "smollm3", "granite", "mistral3")
 """Whose queries and keys are stored pair by pair."""

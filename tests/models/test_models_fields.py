@@ -14,6 +14,7 @@ from test_models_llama_kin import CONFIGS, LONGROPE, YARN
 
 import layer_norm_families
 import ptir
+from layer_norm_families import CONFIGS as LAYER_NORMS
 from ptir.checkpoint import Checkpoint
 from ptir.checkpoint.json_text import parse_json_object
 from ptir.errors import CheckpointError
@@ -68,7 +69,7 @@ WHOLE = {
     "llama": FULL_LLAMA,
     "mistral": {**FULL_LLAMA, "model_type": "mistral"},
     "qwen2": {**FULL_LLAMA, "model_type": "qwen2"},
-    **layer_norm_families.CONFIGS,
+    **LAYER_NORMS,
     **{
         name: {**FULL_LLAMA, **CONFIGS[name], "head_dim": 8, "model_type": name}
         for name in ("smollm3", "granite", "ministral3", "phi3", "gemma3_text")
@@ -130,7 +131,7 @@ SIZE_OF_CONTEXT = dict.fromkeys(WHOLE, "max_position_embeddings") | {"gpt2": "n_
     ("family", "key"),
     [("gpt2", key) for key in GPT2_SIZES]
     + [("llama", key) for key in LLAMA_SIZES]
-    + [(family, key) for family in CONFIGS for key in DECODER_SIZES]
+    + [(family, key) for family in LAYER_NORMS for key in DECODER_SIZES]
     + [("opt", "ffn_dim"), ("phi", "intermediate_size")],
 )
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 10**12, 0, -1, 2.0, "2", True])
@@ -143,7 +144,7 @@ def test_every_size_names_its_key_value_and_range(family: str, key: str, value: 
 
 FLAGS = [
     (family, key)
-    for family in ("gpt2", "llama", *CONFIGS)
+    for family in ("gpt2", "llama", *LAYER_NORMS)
     for key, value in WHOLE[family].items()
     if isinstance(value, bool)
 ]
@@ -160,7 +161,7 @@ def test_a_flag_that_is_a_text_or_a_number_is_refused(family: str, key: str) -> 
 
 @pytest.mark.parametrize(
     ("family", "key"),
-    [("gpt2", "n_layer"), *((name, "num_hidden_layers") for name in ("llama", *CONFIGS))],
+    [("gpt2", "n_layer"), *((name, "num_hidden_layers") for name in ("llama", *LAYER_NORMS))],
 )
 def test_layers_that_nobody_stored_are_refused_before_they_are_built(
     family: str, key: str, monkeypatch: pytest.MonkeyPatch

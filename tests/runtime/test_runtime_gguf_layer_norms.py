@@ -24,6 +24,14 @@ TOKENS = list(range(0, 60, 3))
 UNSAID = ("opt", "falcon in turn", "stablelm, parallel", "starcoder2", "phi, norms of heads")
 """What no file says, or says in another shape than the witness writes."""
 WINDOWLESS = {"starcoder2": {**CONFIGS["starcoder2"], "sliding_window": None}}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 100.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
 SAID = {name: one for name, one in VARIANTS.items() if not name.startswith(UNSAID)} | WINDOWLESS
 
 
@@ -99,6 +107,10 @@ def test_fused_rows_of_phi_are_cut_apart(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a window": (CONFIGS["starcoder2"], "says window None and the model has 8"),
     "an activation": ({**CONFIGS["phi"], "hidden_act": "relu"}, "says activation 'gelu_new'"),
+    "divided frequencies": (
+        {**WINDOWLESS["starcoder2"], "rope_parameters": LLAMA3},
+        "says frequencies .* and the model has",
+    ),
     "norms of heads": (VARIANTS["phi, norms of heads"], "q_layernorm.weight' has no name in GGUF"),
     "a norm behind attention": (VARIANTS["falcon in turn"], "post_attention_layernorm.*no name"),
     "opt": (CONFIGS["opt"], "'opt' cannot be written as GGUF"),

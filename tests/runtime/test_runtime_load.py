@@ -265,7 +265,7 @@ def test_random_scales_lie_around_1_and_biases_around_0() -> None:
 @pytest.mark.parametrize(
     ("spec", "kind", "words"),
     [
-        ("random:gpt3", UsageError, "unknown random model 'gpt3' .nearest: gpt2"),
+        ("random:gpt3", UsageError, "unknown random model 'gpt3' .nearest: gpt2, "),
         ("nowhere", UsageError, "no such file or folder; a model is `demo`, random:NAME"),
         ("./no/where", UsageError, "no such file or folder"),
         ("dmo", UsageError, "no such file or folder .nearest: demo.;"),

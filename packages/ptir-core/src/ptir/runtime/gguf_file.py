@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -165,9 +165,13 @@ def _rotates(read: Described) -> bool:
 
 def _facts(config: Any) -> dict[str, Any]:
     """The fields of a model's configuration, those of the records within it among them."""
+    return _flat(asdict(config))
+
+
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for field, value in vars(config).items():
-        found |= _facts(value) if is_dataclass(value) else {field: _plain(value)}
+    for field, value in fields.items():
+        found |= _flat(value) if isinstance(value, Mapping) else {field: value}
     return found
 
 
@@ -229,7 +233,9 @@ def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoi
 
     if rope is None or rope.get("rope_type", "default") not in DIVIDED:
         return
-    found = read.module.config.rotations[0].frequencies
+    config = read.module.config
+    one = config.rotations[0] if hasattr(config, "rotations") else config
+    found = one.frequencies
     size = 2 * len(found)
     plain = [float(rope["rope_theta"]) ** (-2 * pair / size) for pair in range(len(found))]
     divisors = np.array([one / other for one, other in zip(plain, found, strict=True)], np.float32)
@@ -304,7 +310,7 @@ def _check(
         ).config
     )
     for field, wanted in _facts(read.module.config).items():
-        if field in ("rotations", "frequencies") and FACTORS in as_stored:
+        if field == "rotations" and FACTORS in as_stored:
             continue
         if not _alike(again[field], wanted):
             raise CheckpointError(

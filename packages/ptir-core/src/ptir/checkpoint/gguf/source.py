@@ -41,9 +41,9 @@ class Part:
     count: int | None = None
     heads: int = 0
     turned: bool = False
-    plus: float = 0.0
     grouped: tuple[int, int] | None = None
     flat: bool = False
+    plus: float = 0.0
 
     def rows(self, stored: int) -> Array | slice:
         """Which of the stored rows, in the order of the parameter's."""

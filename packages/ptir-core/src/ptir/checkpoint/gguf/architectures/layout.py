@@ -57,8 +57,7 @@ class Layout:
     keys. ``stacked`` have a row for each of the heads that a key counts, and each is a vector here.
     ``two_norms`` are the names inside a layer whose attention and MLP have a norm each.
     ``ignored`` stand there and mean nothing. ``norm_plus`` is what was added to the weights of
-    norms. ``config(keys, tensors)`` gives the configuration, of
-    which ``numbers`` are keys.
+    norms. ``config(keys, tensors)`` gives the configuration, of which ``numbers`` are keys.
     """
 
     model_type: str
@@ -126,11 +125,12 @@ class Layout:
         if stem in names:
             turned = stem in self.turned and kind == "weight"
             name = f"{before}{names[stem]}.{kind}"
+            plus = self.norm_plus if stem.endswith("norm") else 0.0
             counted = self.grouped.get(stem)
             grouped = (int(config[counted[0]]), int(config[counted[1]])) if counted else None
             plus = self.norm_plus if stem.endswith("norm") else 0.0
             heads = self._heads(names[stem], config)
-            yield name, Part(tensor, heads=heads, turned=turned, plus=plus, grouped=grouped)
+            yield name, Part(tensor, heads=heads, turned=turned, grouped=grouped, plus=plus)
         if stem in self.stacked and inside:
             row = self.stacked[stem]
             for head in range(config[row.sizes[0]]):

@@ -19,9 +19,9 @@ from ptir.errors import CheckpointError, nearest, short
 LAYOUTS: Final[Mapping[str, Layout]] = {
     **gpt2.LAYOUTS,
     **llama.LAYOUTS,
+    **layer_norms.LAYOUTS,
     **phi3.LAYOUTS,
     **gemma.LAYOUTS,
-    **layer_norms.LAYOUTS,
 }
 """By ``general.architecture``."""
 
