@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ptir.checkpoint.gguf.architectures import LAYOUTS
+from ptir.checkpoint.gguf.architectures.table import LAYOUTS
 from ptir.models.table import MODELS, load_modules
 
 FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
@@ -20,14 +20,25 @@ Which families run, by the `model_type` of a checkpoint's `config.json`; how far
 Transformers; and how fast it is. Any checkpoint of a family opens with `ptir run FOLDER`;
 `ptir run random:NAME` needs none. Another family is [one file](guides/add-a-model.md).
 
-*Off* is the greatest difference of logits to Transformers {transformers} (PyTorch {torch}, f32) over
-the greatest logit, on NumPy, C and PoCL, for 40 tokens through the tiny preset with random weights;
-*tokens* says whether 64 greedy ones after them were the same on all three. Speed is that of
-`ptir bench random:NAME --backend c --quant int8` on two cores of {processor}, of the smallest preset
-that people run: tokens a second of decoding and of a prompt of 128, the share of the bandwidth of
-memory that decoding reaches, and the most memory that was held. Rows are measured by
-`python scripts/measure_models.py MODEL_TYPE`.
+*Off* is the greatest difference of logits to Transformers {transformers} (PyTorch {torch}, f32)
+over the greatest logit, on NumPy, C and PoCL, for 40 tokens through the tiny preset with random
+weights; *tokens* says whether 64 greedy ones after them were the same on all three. Speed is that
+of `ptir bench random:NAME --backend c --quant int8` on two cores of {processor}: tokens a second of
+decoding and of a prompt of 128, the share of the bandwidth of memory that decoding reaches, and the
+most memory that was held. Rows are measured by `python scripts/measure_models.py MODEL_TYPE`.
 """
+HEAD: Final = (
+    "`model_type`",
+    "GGUF",
+    "off",
+    "tokens",
+    "`random:`",
+    "measured",
+    "decoding",
+    "prompt",
+    "bandwidth",
+    "memory",
+)
 
 
 def page(note: str) -> str:
@@ -38,8 +49,7 @@ def page(note: str) -> str:
 
 
 def _table(families: dict[str, Any]) -> str:
-    head = "| `model_type` | GGUF | off | tokens | `random:` | decoding | prompt | bandwidth | memory |"
-    lines = [head, "|" + "---|" * 9]
+    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
     for model_type in sorted(MODELS):
         lines.append("| " + " | ".join(_cells(model_type, families[model_type])) + " |")
     return "\n".join(lines)
@@ -56,9 +66,10 @@ def _cells(model_type: str, row: dict[str, Any]) -> Iterator[str]:
     yield ", ".join(names)
     speed = row["speed"]
     if speed is None:
-        yield from ("", "", "", "")
+        yield from [""] * 5
         return
-    yield f"{speed['decode']:.0f} (`{speed['preset']}`)"
+    yield f"`{speed['preset']}`"
+    yield f"{speed['decode']:.0f}"
     yield f"{speed['prefill']:.0f}"
     yield f"{speed['share']:.0%}"
     yield f"{speed['memory'] / 2**20:,.0f} MiB"

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from test_models_llama_kin import CONFIGS, LONGROPE, YARN
 
-import layer_norm_families
 import ptir
 from layer_norm_families import CONFIGS as LAYER_NORMS
 from ptir.checkpoint import Checkpoint

@@ -175,13 +175,6 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _plain(value: Any) -> Any:
-    """A value without records, those in a tuple among them."""
-    if isinstance(value, tuple):
-        return tuple(map(_plain, value))
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
 def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:
     """The configuration with what it leaves to the architecture."""
     known = _facts(read.module.config)

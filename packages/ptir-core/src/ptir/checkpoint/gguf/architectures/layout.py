@@ -125,7 +125,6 @@ class Layout:
         if stem in names:
             turned = stem in self.turned and kind == "weight"
             name = f"{before}{names[stem]}.{kind}"
-            plus = self.norm_plus if stem.endswith("norm") else 0.0
             counted = self.grouped.get(stem)
             grouped = (int(config[counted[0]]), int(config[counted[1]])) if counted else None
             plus = self.norm_plus if stem.endswith("norm") else 0.0
