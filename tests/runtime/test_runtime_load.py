@@ -96,7 +96,7 @@ def test_tensors_that_do_not_fit_are_named(
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"model_type": "gtp2"}, r"config.json: unknown model_type 'gtp2' \(nearest: gpt2\)"),
+        ({"model_type": "gtp2"}, r"config.json: unknown model_type 'gtp2' \(nearest: gpt2"),
         ({"activation_function": "relu"}, "activation_function 'relu': one of gelu_new"),
         ({"n_head": 5}, "n_embd 32 must be a multiple of n_head 5"),
         (
