@@ -27,6 +27,7 @@ import transformers
 import ptir
 from ptir.models import ModelDefinition
 from ptir.models.table import MODELS, load_modules
+from ptir.runtime.specs import parameter_types
 
 FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
 BACKENDS: Final = ("ref", "c", "opencl")
@@ -34,6 +35,8 @@ PROMPT, NEW = 40, 64
 """Tokens whose logits are compared, and greedy ones after them."""
 QUANT: Final = "int8"
 """The format that speed is measured in."""
+LARGEST: Final = 2_000_000_000
+"""Weights of the largest preset whose speed is measured."""
 
 
 def tiny(definition: ModelDefinition) -> tuple[str, Mapping[str, Any]]:
@@ -107,12 +110,19 @@ def speed(name: str) -> dict[str, Any]:
     }
 
 
+def weights(definition: ModelDefinition, name: str) -> int:
+    """How many a preset has."""
+    config = {**definition.defaults, **definition.presets[name]}
+    return sum(type.size for type in parameter_types(definition, config).values())
+
+
 def measured(definition: ModelDefinition) -> dict[str, Any]:
     """The row of a family."""
     name, config = tiny(definition)
     row: dict[str, Any] = {"tiny": name, "agreement": agreement(config)}
-    others = [other for other in definition.presets if other != name]
-    row["speed"] = speed(others[0]) if others else None
+    sizes = {other: weights(definition, other) for other in definition.presets if other != name}
+    smallest = min(sizes, key=lambda other: sizes[other])
+    row["speed"] = speed(smallest) if sizes[smallest] <= LARGEST else None
     gc.collect()
     return row
 
@@ -136,7 +146,8 @@ def main() -> None:
     given = parser.parse_args()
     load_modules()
     kept = json.loads(FILE.read_text()) if FILE.exists() else {"families": {}}
-    for model_type in given.model_type or sorted(MODELS):
+    found = sorted(name for name, definition in MODELS.items() if definition.presets)
+    for model_type in given.model_type or found:
         row = measured(MODELS[model_type])
         kept["machine"] = machine()
         kept["families"][model_type] = row

@@ -25,7 +25,9 @@ over the greatest logit, on NumPy, C and PoCL, for 40 tokens through the tiny pr
 weights; *tokens* says whether 64 greedy ones after them were the same on all three. Speed is that
 of `ptir bench random:NAME --backend c --quant int8` on two cores of {processor}: tokens a second of
 decoding and of a prompt of 128, the share of the bandwidth of memory that decoding reaches, and the
-most memory that was held. Rows are measured by `python scripts/measure_models.py MODEL_TYPE`.
+most memory that was held, of the smallest preset that people run, if it has at most two billion
+weights. Rows are measured by `python scripts/measure_models.py MODEL_TYPE`. {wrappers} are read for
+their text alone, as the family of their `text_config`.
 """
 HEAD: Final = (
     "`model_type`",
@@ -45,12 +47,14 @@ def page(note: str) -> str:
     """The whole page; raises ``KeyError`` for a family that was not measured."""
     load_modules()
     kept = json.loads(FILE.read_text(encoding="utf-8"))
-    return f"{note}\n{INTRO.format(**kept['machine'])}\n{_table(kept['families'])}\n"
+    wrappers = ", ".join(f"`{name}`" for name, one in sorted(MODELS.items()) if not one.presets)
+    intro = INTRO.format(**kept["machine"], wrappers=wrappers)
+    return f"{note}\n{intro}\n{_table(kept['families'])}\n"
 
 
 def _table(families: dict[str, Any]) -> str:
     lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    for model_type in sorted(MODELS):
+    for model_type in sorted(name for name, found in MODELS.items() if found.presets):
         lines.append("| " + " | ".join(_cells(model_type, families[model_type])) + " |")
     return "\n".join(lines)
 

@@ -188,6 +188,45 @@ DEFAULTS: Final[dict[str, dict[str, Any]]] = {
 }
 """By ``model_type``: what config.json means when it leaves a key out."""
 
+MISTRAL: Final = {
+    "mistral-7b": _sized(
+        "mistral",
+        vocab_size=32768,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=32768,
+        rms_norm_eps=1e-5,
+        rope_parameters=_theta(1e6),
+        sliding_window=None,
+        bos_token_id=1,
+        eos_token_id=2,
+    ),
+    "mistral-tiny": _tiny("mistral", rope_parameters=_theta(1e4), sliding_window=12),
+}
+"""Mistral 7B 0.3, and the smallest with a window."""
+
+QWEN2: Final = {
+    "qwen2.5-0.5b": _sized(
+        "qwen2",
+        vocab_size=151936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        max_position_embeddings=32768,
+        rms_norm_eps=1e-6,
+        rope_parameters=_theta(1e6),
+        tie_word_embeddings=True,
+        eos_token_id=151643,
+    ),
+    "qwen2-tiny": _tiny("qwen2", rope_parameters=_theta(1e6)),
+}
+"""Qwen2.5 0.5B, and the smallest."""
+
 QWEN3: Final = {
     "qwen3-0.6b": _sized(
         "qwen3",
@@ -295,7 +334,7 @@ for _model_type in ("llama", "mistral", "qwen2"):
     define_llama(
         _model_type,
         defaults=DEFAULTS[_model_type],
-        presets=PRESETS if _model_type == "llama" else {},
+        presets={"llama": PRESETS, "mistral": MISTRAL, "qwen2": QWEN2}[_model_type],
     )
 define_llama("qwen3", _qwen3, defaults=DEFAULTS["qwen3"], presets=QWEN3)
 define_llama("smollm3", _smollm3, defaults=DEFAULTS["smollm3"], presets=SMOLLM3)
