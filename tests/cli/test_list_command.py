@@ -81,7 +81,7 @@ def stocked(home: Path) -> None:
     foreign = home / ".lmstudio/models/o/foreign"
     foreign.mkdir(parents=True)
     file = write(foreign / "foreign-F32.gguf", llama).path
-    file.write_bytes(file.read_bytes().replace(b"llama", b"falco"))
+    file.write_bytes(file.read_bytes().replace(b"llama", b"zamba"))
     lost = home / ".cache/llama.cpp"
     lost.mkdir(parents=True)
     (lost / "gone-Q4_0.gguf").symlink_to(home / "nothing")
@@ -105,7 +105,7 @@ def test_every_model_of_this_machine_is_a_row(home: Path, command: Command) -> N
         "o/q-GGUF:mmproj-q-F16": ("", "F16", "a projector of images or sound"),
         "o/adapter": ("", "", "a LoRA adapter"),
         "o/unknown": ("mamba9", "", "unknown model_type 'mamba9'"),
-        "o/foreign:F32": ("falco", "F32", "'general.architecture': 'falco' is not implemented"),
+        "o/foreign:F32": ("zamba", "F32", "'general.architecture': 'zamba' "),
         "gone-Q4_0": ("", "Q4_0", "a link to a file that is gone"),
     }
     assert set(found) == {*runs, *wanted}

@@ -111,6 +111,9 @@ def test_json_of_run_has_the_promised_shape(command: Command) -> None:
         "backend": str,
         "device": str,
         "host_fallback_ops": int,
+        "cached_tokens": int,
+        "proposed_tokens": int,
+        "accepted_tokens": int,
     }
     assert (stats["generated_tokens"], stats["host_fallback_ops"]) == (3, 0)
 

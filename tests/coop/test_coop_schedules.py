@@ -29,8 +29,8 @@ from ptir.passes.pipeline import optimize
 from ptir.switches import SCHEDULE
 from ptir.types import TensorType, spec
 
-SERIAL_ONLY = frozenset(("rounding",))
-"""Families without a coop form: what they feed is for dot instructions, which GPUs lack."""
+SERIAL_ONLY = frozenset(("rounding", "experts"))
+"""Families without a coop form; what ``rounding`` feeds is for dot instructions."""
 
 
 def kernels(target: Target, function: Callable[..., Any], *types: TensorType) -> list[Kernel]:

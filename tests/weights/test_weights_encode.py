@@ -154,8 +154,9 @@ def test_super_blocks_are_closer_than_plain_rounding_with_scales_as_floats(
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=446)
 @example(seed=552)
+@example(seed=246)
 def test_awkward_super_blocks_stay_near_plain_rounding(name: str, seed: int) -> None:
-    """Row by row: groups of very different sizes share a scale: at most 1.5 steps of it."""
+    """Row by row: groups of very different sizes share a scale: at most half a step of it."""
     format = FORMATS[name]
     weights = awkward(seed, 12, 256, least=1)  # f16 has such scales to 11 bits
     found = decoded(name, quantize(format, weights)["blocks"])
@@ -163,7 +164,7 @@ def test_awkward_super_blocks_stay_near_plain_rounding(name: str, seed: int) -> 
     for got, wanted in zip(found, weights, strict=True):
         plain = deviation(rounded_by_groups(format, wanted[None])[0], wanted)
         reach = 2 * float(np.abs(wanted).max())
-        assert deviation(got, wanted) <= 1.02 * plain + 1.5 * reach / steps
+        assert deviation(got, wanted) <= 1.02 * plain + 0.5 * reach / steps
 
 
 @settings(max_examples=40, deadline=None)

@@ -29,6 +29,8 @@ Quantizer = Callable[[WeightFormat, Array], Codes]
 """From weights f32[outputs, blocks, inputs] to the codes of a record's numbers."""
 RANGE_TRIALS: Final = tuple(np.linspace(-1, 1, 11, dtype=np.float32).tolist())
 """By how many steps more or fewer the range of a group is divided, with a minimum."""
+ALIKE: Final = 1e-6
+"""Codes whose spread is no more than this share of their squares are one code, but for rounding."""
 PEAK_TRIALS: Final = tuple(np.linspace(-0.9, 0.9, 5, dtype=np.float32).tolist())
 """The same without one."""
 
@@ -181,7 +183,7 @@ def _searched_range(groups: Array, top: int) -> tuple[Array, Array]:
             + slope * (slope * second - 2 * both + 2 * start * first)
             + start * (start * of_weight - 2 * of_value)
         )
-        better = (error < least) & (spread > 0) & (slope > 0)
+        better = (error < least) & (spread > ALIKE * of_weight * second) & (slope > 0)
         least = np.where(better, error, least)
         scale = np.where(better, slope, scale)
         minimum = np.where(better, start, minimum)

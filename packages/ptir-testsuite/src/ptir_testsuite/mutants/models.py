@@ -53,8 +53,9 @@ class Near(Whole):
 
     def changed(self, *operands: Array) -> Sequence[Array]:
         """Lengths within the block."""
-        q, k, v, start, length = operands
-        return (q, k, v, start, np.minimum(length, 64)) if q.shape[2] > 1 else operands
+        q, k, v, start, length, *sinks = operands
+        within = (q, k, v, start, np.minimum(length, 64), *sinks)
+        return within if q.shape[2] > 1 else operands
 
 
 @impostor("updates the caches of four rows where the first is", "model-gpt2", Outcome.MISMATCH)
