@@ -120,7 +120,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "llama": Subject(("f32", "f16", "bf16", "int8"), _LLAMA, 127),
     "llama-coarse": Subject(("int4",), _LLAMA, 8),
     "lfm2": Subject(("f32",), _LFM2, 127),
-    "qwen3.5": Subject(("f32",), _QWEN3_5, 127, bound=2 * BOUND),
+    "qwen3.5": Subject(("f32",), _QWEN3_5, 127, bound=4 * BOUND),
 }
 """The models, one of each kind of state among them.
 
