@@ -19,6 +19,7 @@ from ptir.checkpoint.gguf.architectures.llama import (
     HEADS,
     KV_HEADS,
     LLAMA_INSIDE,
+    LLAMA_NUMBERS,
     LLAMA_OUTSIDE,
     llama_config,
     rope,
@@ -76,6 +77,7 @@ LFM2_INSIDE: Final = {
 EVERY: Final = Key("full_attention_interval", "full_attention_interval")
 ROTATED: Final = Key("rope.dimension_count", "head_dim")
 INNER: Final = Key("ssm.inner_size", "hidden_size")
+PREDICTING: Final = "nextn_predict_layers"
 LINEAR: Final = (
     Key("ssm.conv_kernel", "linear_conv_kernel_dim"),
     Key("ssm.state_size", "linear_key_head_dim"),
@@ -86,9 +88,9 @@ LINEAR: Final = (
 
 def _qwen35(keys: Keys, tensors: Tensors) -> Config:
     """Heads of values stand one for each head of keys, then the next for each."""
-    predicting = keys.optional("nextn_predict_layers", "num_hidden_layers")
+    predicting = keys.optional(PREDICTING, "num_hidden_layers")
     rule = "layers that predict further tokens are not implemented: choose a file without them"
-    keys.require(predicting is None, "nextn_predict_layers", rule)
+    keys.require(predicting is None, PREDICTING, rule)
     config = sizes(keys, tensors)
     linear = {row.field: keys.at(row) for row in LINEAR}
     values, inner, head = linear["linear_num_value_heads"], keys.at(INNER), config[HEAD.field]
@@ -130,6 +132,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         {"token_embd": "embed_tokens", "token_embd_norm": "embedding_norm", "output": "lm_head"},
         LFM2_INSIDE,
         named={"shortconv.conv.weight": Named("conv.conv.weight", spread=True)},
+        numbers=(*LLAMA_NUMBERS, TAPS),
         is_written=False,
     ),
     "qwen35": Layout(
@@ -140,6 +143,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         QWEN35_INSIDE,
         named=QWEN35_NAMED,
         norm_plus=1.0,
+        numbers=(*LLAMA_NUMBERS, EVERY, INNER, *LINEAR, Key(PREDICTING, "num_hidden_layers")),
         is_written=False,
     ),
 }

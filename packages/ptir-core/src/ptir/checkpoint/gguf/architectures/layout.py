@@ -99,21 +99,21 @@ class Layout:
 
     def part(self, name: str, config: Config) -> Part | None:
         """What a parameter is stored as, under GGUF's name and whole; None for what is none."""
-        stem, kind = self._stored_stem(name, config)
-        return dict(self._parts_of(f"{stem}.{kind}", config)).get(name) if stem else None
+        tensor = self._stored_name(name, config)
+        return dict(self._parts_of(tensor, config)).get(name) if tensor else None
 
     def _inside(self, config: Config) -> Mapping[str, str]:
         two = config.get("num_ln_in_parallel_attn") == 2
         return {**self.inside, **self.two_norms} if two else self.inside
 
-    def _stored_stem(self, name: str, config: Config) -> tuple[str, str]:
-        """GGUF's name of a parameter without its kind; nothing for what is none of the family."""
-        called, _, kind = name.rpartition(".")
-        inside = called.startswith(self.layer)
-        layer, _, rest = called.removeprefix(self.layer).partition(".") if inside else ("", "", "")
-        table, wanted = (self._inside(config), rest) if inside else (self.outside, called)
-        stem = next((stem for stem, ours in table.items() if ours == wanted), "")
-        return (f"blk.{layer}.{stem}" if inside and stem else stem), kind
+    def _stored_name(self, name: str, config: Config) -> str:
+        """GGUF's name of a parameter; nothing for what is none of the family."""
+        if not name.startswith(self.layer):
+            return _with_kind(self.outside, name)
+        layer, _, rest = name.removeprefix(self.layer).partition(".")
+        own = next((key for key, row in self.named.items() if row.name == rest), "")
+        stored = own or _with_kind(self._inside(config), rest)
+        return f"blk.{layer}.{stored}" if stored else ""
 
     def parts(self, tensors: Tensors, config: Config) -> dict[str, Part]:
         """What each parameter is made of; what is none of this family keeps the tensor's name."""
@@ -197,6 +197,12 @@ class Layout:
     def _heads(self, name: str, config: Config) -> int:
         key = self.rotated.get(name)
         return int(config[key]) if key else 0
+
+
+def _with_kind(names: Mapping[str, str], name: str) -> str:
+    """GGUF's name of what is called ``name`` in a table of stems; nothing for what is not."""
+    called, _, kind = name.rpartition(".")
+    return next((f"{stem}.{kind}" for stem, ours in names.items() if ours == called), "")
 
 
 def check_layers(keys: Keys, tensors: Tensors) -> int:
