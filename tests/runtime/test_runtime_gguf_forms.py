@@ -195,7 +195,13 @@ def stored(case: Case, name: str, values: Array) -> Array:
 
 
 def write(
-    path: Path, case: Case, checkpoint: Checkpoint, *, plain: bool, **keys: Any
+    path: Path,
+    case: Case,
+    checkpoint: Checkpoint,
+    *,
+    plain: bool,
+    behind: tuple[str, ...] = (),
+    **keys: Any,
 ) -> dict[str, Array]:
     """The checkpoint as llama.cpp's converter has it; gives the numbers that are in the file."""
     config, held = dict(checkpoint.config), {}
@@ -217,6 +223,8 @@ def write(
     add |= {str: writer.add_string, list: writer.add_array}
     for key, value in said.items():
         add[type(value)](f"{case.architecture}.{key}", value)
+    for name in behind:
+        writer.add_tensor(name, np.zeros(4, np.float32))
     for name in checkpoint.source.names():
         array = np.asarray(checkpoint.source.read(name))
         flat = np.empty(array.size, np.float32)
@@ -267,6 +275,24 @@ def test_a_file_gives_the_logits_of_its_numbers(
         assert any(":" in one for one in names)
 
 
+def test_layers_that_predict_further_tokens_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES["qwen3_5"]
+    checkpoint = checkpoint_of(case, monkeypatch)
+    write(tmp_path / "m.gguf", case, checkpoint, plain=True)
+    behind = ("blk.4.nextn.eh_proj.weight", "blk.4.attn_norm.weight", "blk.4.attn_qkv.weight")
+    more = {"block_count": 5, "nextn_predict_layers": 1}
+    write(tmp_path / "more.gguf", case, checkpoint, plain=True, behind=behind, **more)
+    found, wanted = (
+        ptir.load_model(tmp_path / name, backend=REF) for name in ("more.gguf", "m.gguf")
+    )
+    assert np.array_equal(found.forward(TOKENS), wanted.forward(TOKENS))
+    write(tmp_path / "lost.gguf", case, checkpoint, plain=True, behind=behind)
+    with pytest.raises(CheckpointError, match=r"blk\.4"):
+        ptir.load_model(tmp_path / "lost.gguf", backend=REF)
+
+
 REFUSED: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
     "heads for fewer layers": (
         "lfm2",
@@ -288,10 +314,10 @@ REFUSED: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
         {"expert_shared_feed_forward_length": 8},
         "experts that all tokens share are not implemented",
     ),
-    "further tokens": (
+    "no layers of the model": (
         "qwen3_5",
-        {"nextn_predict_layers": 1},
-        "layers that predict further tokens are not implemented",
+        {"nextn_predict_layers": 4},
+        "of 4 layers some must be those of the model",
     ),
     "too much to rotate": (
         "qwen3_5",

@@ -7,6 +7,7 @@ from typing import Final
 
 from ptir.checkpoint.gguf.architectures.layer_norms import share
 from ptir.checkpoint.gguf.architectures.layout import (
+    BEHIND,
     Config,
     Layout,
     Named,
@@ -77,7 +78,7 @@ LFM2_INSIDE: Final = {
 EVERY: Final = Key("full_attention_interval", "full_attention_interval")
 ROTATED: Final = Key("rope.dimension_count", "head_dim")
 INNER: Final = Key("ssm.inner_size", "hidden_size")
-PREDICTING: Final = "nextn_predict_layers"
+PREDICTING: Final = Key("nextn_predict_layers", "num_hidden_layers")
 LINEAR: Final = (
     Key("ssm.conv_kernel", "linear_conv_kernel_dim"),
     Key("ssm.state_size", "linear_key_head_dim"),
@@ -87,11 +88,14 @@ LINEAR: Final = (
 
 
 def _qwen35(keys: Keys, tensors: Tensors) -> Config:
-    """Heads of values stand one for each head of keys, then the next for each."""
-    predicting = keys.optional(PREDICTING, "num_hidden_layers")
-    rule = "layers that predict further tokens are not implemented: choose a file without them"
-    keys.require(predicting is None, PREDICTING, rule)
+    """Heads of values stand one for each head of keys, then the next for each.
+
+    Layers behind the others, which predict further tokens, are counted with them and not read.
+    """
     config = sizes(keys, tensors)
+    predicting, layers = keys.optional(*PREDICTING) or 0, config["num_hidden_layers"]
+    rule = f"of {layers} layers some must be those of the model: fetch the file again"
+    keys.require(predicting < layers, PREDICTING.name, rule)
     linear = {row.field: keys.at(row) for row in LINEAR}
     values, inner, head = linear["linear_num_value_heads"], keys.at(INNER), config[HEAD.field]
     keys.require(inner % values == 0, INNER.name, f"{values} heads must be of one size: fetch it")
@@ -102,6 +106,8 @@ def _qwen35(keys: Keys, tensors: Tensors) -> Config:
         **linear,
         "linear_value_head_dim": inner // values,
         "linear_values_tiled": True,
+        "num_hidden_layers": layers - predicting,
+        BEHIND: predicting,
         EVERY.field: keys.at(EVERY, 4),
         "rope_parameters": {**rope(keys), "partial_rotary_factor": share(rotated, head)},
     }
@@ -143,7 +149,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         QWEN35_INSIDE,
         named=QWEN35_NAMED,
         norm_plus=1.0,
-        numbers=(*LLAMA_NUMBERS, EVERY, INNER, *LINEAR, Key(PREDICTING, "num_hidden_layers")),
+        numbers=(*LLAMA_NUMBERS, EVERY, INNER, *LINEAR, PREDICTING),
         is_written=False,
     ),
 }

@@ -18,6 +18,8 @@ from ptir.types import F32
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 BLOCKS: Final = "block_count"
 """The key that counts layers."""
+BEHIND: Final = "mtp_num_hidden_layers"
+"""The key of a configuration for layers that predict further tokens, which are not read."""
 FACTORS: Final = "rope_freqs.weight"
 """What divides the rotary frequency of each pair, for all layers."""
 LONGROPE: Final = {
@@ -118,6 +120,7 @@ class Layout:
     def parts(self, tensors: Tensors, config: Config) -> dict[str, Part]:
         """What each parameter is made of; what is none of this family keeps the tensor's name."""
         found: dict[str, Part] = {}
+        tensors = {name: one for name, one in tensors.items() if not _is_behind(name, config)}
         for tensor in tensors:
             for name, part in self._parts_of(tensor, config):
                 found.setdefault(name, part)
@@ -197,6 +200,14 @@ class Layout:
     def _heads(self, name: str, config: Config) -> int:
         key = self.rotated.get(name)
         return int(config[key]) if key else 0
+
+
+def _is_behind(tensor: str, config: Config) -> bool:
+    """Whether a tensor is of a layer behind those of the model."""
+    match = IN_LAYER.fullmatch(tensor)
+    if match is None or not config.get(BEHIND):
+        return False
+    return 0 <= int(match["layer"]) - config["num_hidden_layers"] < config[BEHIND]
 
 
 def _with_kind(names: Mapping[str, str], name: str) -> str:
