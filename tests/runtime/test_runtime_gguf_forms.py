@@ -20,6 +20,7 @@ from gguf.quants import dequantize, quantize
 import ptir
 from ptir.checkpoint import Checkpoint, save_folder
 from ptir.errors import CheckpointError
+from ptir.models.gpt_oss import YARN
 from ptir.models.table import definition
 from ptir.params.source import ArraySource
 from ptir.runtime.specs import random_checkpoint
@@ -45,6 +46,7 @@ CASES: Final = {
     "gpt_oss": Case(
         "gpt_oss-tiny",
         "gpt-oss",
+        change={"rope_parameters": {**YARN, "original_max_position_embeddings": 64}},
         keys={
             "attention.key_length": 16,
             "attention.value_length": 16,
@@ -55,7 +57,7 @@ CASES: Final = {
             "rope.freq_base": 150000.0,
             "rope.scaling.type": "yarn",
             "rope.scaling.factor": 32.0,
-            "rope.scaling.original_context_length": 8,
+            "rope.scaling.original_context_length": 64,
         },
         experts=Kind.MXFP4,
     ),

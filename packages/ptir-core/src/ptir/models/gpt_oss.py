@@ -49,17 +49,18 @@ class Experts(Module):
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
         """What the chosen i32[N,K] make of f32[N,D]: f32[N,K,D]."""
         gate, up = self._gate_up(x, chosen)
-        gate = F.minimum(gate, self.limit)
         up = F.maximum(F.minimum(up, self.limit), -self.limit)
         inner = (up + 1.0) * F.silu(gate * self.alpha) * (1 / self.alpha)
         return self.down_proj(inner, chosen) + F.embedding(self.down_proj_bias, chosen)
 
     def _gate_up(self, x: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """The gate, which is at most the limit, and what it lets through."""
         if not self.fused:
             gate = self.gate_proj(x, chosen) + F.embedding(self.gate_proj_bias, chosen)
+            gate = F.minimum(gate, self.limit)
             return gate, self.up_proj(x, chosen) + F.embedding(self.up_proj_bias, chosen)
         both = self.gate_up_proj(x, chosen) + F.embedding(self.gate_up_proj_bias, chosen)
-        return both[..., ::2], both[..., 1::2]
+        return F.minimum(both[..., ::2], self.limit), both[..., 1::2]
 
 
 class SparseMLP(Module):

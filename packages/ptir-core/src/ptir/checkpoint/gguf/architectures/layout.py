@@ -207,7 +207,8 @@ def _is_behind(tensor: str, config: Config) -> bool:
     match = IN_LAYER.fullmatch(tensor)
     if match is None or not config.get(BEHIND):
         return False
-    return 0 <= int(match["layer"]) - config["num_hidden_layers"] < config[BEHIND]
+    layers = int(config["num_hidden_layers"])
+    return layers <= int(match["layer"]) < layers + int(config[BEHIND])
 
 
 def _with_kind(names: Mapping[str, str], name: str) -> str:
