@@ -1,7 +1,7 @@
 """gpt-oss (OpenAI 2025): experts with biases and a clamped gate, sinks, every other layer a window.
 
 Queries, keys, values and outputs have biases, positions are scaled by yarn. An expert's gate and up
-are the even and the odd outputs of one projection.
+are the even and the odd outputs of one projection, or those of two, as GGUF files have them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
-from ptir.models.fields import real, whole
+from ptir.models.fields import flag, real, whole
 from ptir.models.llama import SLIDING, Block, Config, Llama
-from ptir.models.mixture import FIELDS, ExpertSizes, weighed
+from ptir.models.mixture import FIELDS, PARTED, WHOLE, ExpertSizes, weighed
 from ptir.models.rotation import FULL
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import ExpertLinear, Linear, Module, param
@@ -30,23 +30,37 @@ def read(config: Mapping[str, Any]) -> Config:
 
 
 class Experts(Module):
-    """The projections of all experts and their biases."""
+    """The projections of all experts and their biases; gate and up as one, or each by itself."""
 
     def __init__(self, size: int, mixture: ExpertSizes, alpha: float, limit: float) -> None:
-        count, inner = mixture.experts, mixture.inner
-        self.gate_up_proj = ExpertLinear(size, 2 * inner, count)
-        self.gate_up_proj_bias = param(count, 2 * inner)
+        count, inner, self.fused = mixture.experts, mixture.inner, mixture.fused
+        if self.fused:
+            self.gate_up_proj = ExpertLinear(size, 2 * inner, count)
+            self.gate_up_proj_bias = param(count, 2 * inner)
+        else:
+            self.gate_proj = ExpertLinear(size, inner, count)
+            self.gate_proj_bias = param(count, inner)
+            self.up_proj = ExpertLinear(size, inner, count)
+            self.up_proj_bias = param(count, inner)
         self.down_proj = ExpertLinear(inner, size, count)
         self.down_proj_bias = param(count, size)
         self.alpha, self.limit = alpha, limit
 
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
         """What the chosen i32[N,K] make of f32[N,D]: f32[N,K,D]."""
-        both = self.gate_up_proj(x, chosen) + F.embedding(self.gate_up_proj_bias, chosen)
-        gate, up = F.minimum(both[..., ::2], self.limit), both[..., 1::2]
+        gate, up = self._gate_up(x, chosen)
         up = F.maximum(F.minimum(up, self.limit), -self.limit)
         inner = (up + 1.0) * F.silu(gate * self.alpha) * (1 / self.alpha)
         return self.down_proj(inner, chosen) + F.embedding(self.down_proj_bias, chosen)
+
+    def _gate_up(self, x: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """The gate, which is at most the limit, and what it lets through."""
+        if not self.fused:
+            gate = self.gate_proj(x, chosen) + F.embedding(self.gate_proj_bias, chosen)
+            gate = F.minimum(gate, self.limit)
+            return gate, self.up_proj(x, chosen) + F.embedding(self.up_proj_bias, chosen)
+        both = self.gate_up_proj(x, chosen) + F.embedding(self.gate_up_proj_bias, chosen)
+        return F.minimum(both[..., ::2], self.limit), both[..., 1::2]
 
 
 class SparseMLP(Module):
@@ -68,7 +82,12 @@ class GptOssBlock(Block):
     """A block with experts instead of one MLP."""
 
     def __init__(self, config: Config, layer: int, said: Mapping[str, Any]) -> None:
-        mixture = ExpertSizes.of(said, experts="num_local_experts", inner="intermediate_size")
+        mixture = ExpertSizes.of(
+            said,
+            experts="num_local_experts",
+            inner="intermediate_size",
+            fused=not flag(said, PARTED),
+        )
         bent = real(said, "swiglu_alpha"), real(said, "swiglu_limit")
         self.made = mixture, *bent
         super().__init__(config, layer)
@@ -125,7 +144,8 @@ define_model(
     ModelDefinition(
         "gpt_oss",
         build=GptOss,
-        stacked={
+        stacked=WHOLE
+        | {
             f"mlp.experts.{part}": Stack(f"mlp.experts.{part}.weight", turned=True)
             for part in ("gate_up_proj", "down_proj")
         },

@@ -20,6 +20,10 @@ from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import ExpertLinear, Linear, Module
 from ptir.params.stacked import Stack
 
+PARTED: Final = "gate_up_parted"
+"""The key of a configuration that says whether experts store gate and up each by itself, where
+their family stores both as one: so GGUF files have them."""
+
 
 @dataclass(frozen=True)
 class ExpertSizes:
@@ -135,7 +139,10 @@ def _mixtral(config: Mapping[str, Any]) -> SparseLlama:
 def _granite_moe(config: Mapping[str, Any]) -> SparseLlama:
     """Granite's multipliers, and experts that store gate and up as one matrix."""
     mixture = ExpertSizes.of(
-        config, experts="num_local_experts", inner="intermediate_size", fused=True
+        config,
+        experts="num_local_experts",
+        inner="intermediate_size",
+        fused=not flag(config, PARTED),
     )
     return SparseLlama(config, mixture, granite)
 
@@ -307,6 +314,7 @@ define_model(
         "granitemoe",
         build=_granite_moe,
         stacked={
+            **WHOLE,
             "block_sparse_moe.router.layer.weight": Stack("mlp.gate.weight"),
             "block_sparse_moe.input_linear.weight": Stack("mlp.experts.gate_up_proj.weight"),
             "block_sparse_moe.output_linear.weight": Stack("mlp.experts.down_proj.weight"),

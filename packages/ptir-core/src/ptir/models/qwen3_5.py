@@ -48,7 +48,9 @@ class Config:
     """The part of ``config.json`` that shapes the computation.
 
     ``full`` is that of attention and of all that is Llama's; linear attention has as many ``keys``
-    and ``values`` heads of their sizes, and a convolution of so many ``taps``.
+    and ``values`` heads of their sizes, and a convolution of so many ``taps``. Heads of values that
+    share one of keys stand beside each other; ``tiled`` ones stand one for each head of keys, then
+    the next for each, as in GGUF files.
     """
 
     full: llama.Config
@@ -58,6 +60,7 @@ class Config:
     value_dim: int
     keys: int
     values: int
+    tiled: bool = False
 
     @property
     def mixed(self) -> int:
@@ -80,6 +83,7 @@ class Config:
         return Config(
             replace(full, head_norms="head", norm_plus=1.0),
             kinds=_kinds(config, full.num_hidden_layers),
+            tiled=flag(config, "linear_values_tiled"),
             **{name: sizes[key] for key, name in LINEAR_SIZES.items()},
         )
 
@@ -124,6 +128,7 @@ class GatedDeltaNet(Module):
     def __init__(self, config: Config) -> None:
         size, width = config.full.hidden_size, config.values * config.value_dim
         self.keys, self.values, self.key_dim = config.keys, config.values, config.key_dim
+        self.tiles = config.values // config.keys if config.tiled else 1
         self.in_proj_qkv = Linear(size, config.mixed, bias=False)
         self.in_proj_z = Linear(size, width, bias=False)
         self.in_proj_b = Linear(size, config.values, bias=False)
@@ -146,6 +151,8 @@ class GatedDeltaNet(Module):
         rate = _logistic(b).transpose(0, 2, 1)
         decay = (-F.exp(self.A_log) * _softplus(a + self.dt_bias)).transpose(0, 2, 1)
         q, k = _unit(q) * self.key_dim**-0.5, _unit(k)
+        if self.tiles > 1:
+            q, k = (F.concat([part] * self.tiles, axis=1) for part in (q, k))
         seen, matrices = F.gated_delta_rule(q, k, v, decay, rate, matrices, at.count)
         seen = seen.transpose(0, 2, 1, 3)
         gated = self.norm(seen, z.reshape(*seen.shape)).reshape(batch, length, -1)

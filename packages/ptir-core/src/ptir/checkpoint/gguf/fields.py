@@ -62,6 +62,19 @@ class Keys:
         found = self.metadata.get(f"{self.prefix}.{key}")
         return self.number(key, of) if found is not None and _not_zero(found) else None
 
+    def of_layers(self, key: str, of: str, layers: int) -> list[int]:
+        """A number for each of ``layers``, 0 for one that has none; one number stands for all."""
+        found: Any = self.metadata.get(f"{self.prefix}.{key}")
+        if not hasattr(found, "tolist"):
+            return [int(self.number(key, of))] * layers
+        values = found.tolist()
+        if len(values) != layers:
+            self.refuse(key, f"{len(values)} numbers for {layers} layers: fetch the file again")
+        wrong = next((one for one in values if one != 0 and not FIELDS[of].holds(one)), None)
+        if wrong is not None:
+            self.refuse(key, f"{short(wrong)} must be 0 or {FIELDS[of]}; fetch the file again")
+        return [int(one) for one in values]
+
     def text(self, key: str, default: str) -> str:
         """The string at a key."""
         found = self.metadata.get(f"{self.prefix}.{key}", default)

@@ -33,7 +33,8 @@ class Part:
     the halves of a head); ``grouped``, the heads of queries and those of keys, puts rows that are
     stored as all queries, all keys and all values beside each other group by group; ``turned``
     gives [inputs, outputs] where [outputs, inputs] is stored; ``flat`` is one row as a vector.
-    ``plus`` was added to the numbers that are stored.
+    ``plus`` was added to the numbers that are stored. ``spread`` puts an axis of one before the
+    last; ``decay`` says that minus e to the power of the parameter is stored.
     """
 
     tensor: str
@@ -44,6 +45,8 @@ class Part:
     grouped: tuple[int, int] | None = None
     flat: bool = False
     plus: float = 0.0
+    spread: bool = False
+    decay: bool = False
 
     def rows(self, stored: int) -> Array | slice:
         """Which of the stored rows, in the order of the parameter's."""
@@ -98,7 +101,9 @@ class GgufSource:
             shape = shape[::-1]
         if part.flat:
             shape = shape[1:]
-        return TensorType(F32 if part.plus else tensor.type.dtype or F32, shape)
+        if part.spread:
+            shape = (*shape[:-1], 1, *shape[-1:])
+        return TensorType(F32 if part.plus or part.decay else tensor.type.dtype or F32, shape)
 
     def read(self, name: str) -> Array:
         """The numbers; those of plain tensors share the mapped bytes where they can."""
@@ -108,6 +113,7 @@ class GgufSource:
         found = values.reshape(self.type(name).shape[:: -1 if part.turned else 1])
         found = found.T if part.turned else found
         found = found.astype("f4") - part.plus if part.plus else found
+        found = self._rates(part, found) if part.decay else found
         found.setflags(write=False)
         self.counters.record(name, found.nbytes)
         return found
@@ -138,6 +144,17 @@ class GgufSource:
     def _found(self, name: str) -> tuple[Part, GgufTensor]:
         part = lookup(self._parts, name)
         return part, self._tensors[part.tensor]
+
+    def _rates(self, part: Part, found: Array) -> Array:
+        """The logarithms of decays that are stored below 0."""
+        import numpy as np
+
+        if not (found < 0).all():
+            raise CheckpointError(
+                f"{self._model.file(part.tensor).path}: tensor {short(part.tensor)}: decays must be"
+                " below 0: fetch the file again"
+            )
+        return np.asarray(np.log(-found.astype(np.float64)), np.float32)
 
     def _rows(self, part: Part, tensor: GgufTensor) -> Array:
         """The rows of a part: plain elements, or the bytes of blocks."""

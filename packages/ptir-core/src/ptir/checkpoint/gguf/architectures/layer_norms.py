@@ -43,12 +43,12 @@ def _read(keys: Keys, tensors: Tensors, *numbers: Key) -> Config:
         "head_dim": head,
         "vocab_size": vocabulary_rows(keys, tensors),
         "num_hidden_layers": check_layers(keys, tensors),
-        "rope_parameters": {**rope(keys), "partial_rotary_factor": _share(rotary, head)},
+        "rope_parameters": {**rope(keys), "partial_rotary_factor": share(rotary, head)},
         "tie_word_embeddings": OUTPUT not in tensors,
     }
 
 
-def _share(rotary: int, head: int) -> float:
+def share(rotary: int, head: int) -> float:
     """The factor that makes ``rotary`` of ``head`` when the product is cut to an integer."""
     factor = rotary / head
     return factor if int(head * factor) == rotary else math.nextafter(factor, 1.0)

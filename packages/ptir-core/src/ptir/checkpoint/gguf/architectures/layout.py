@@ -18,6 +18,8 @@ from ptir.types import F32
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 BLOCKS: Final = "block_count"
 """The key that counts layers."""
+BEHIND: Final = "mtp_num_hidden_layers"
+"""The key of a configuration for layers that predict further tokens, which are not read."""
 FACTORS: Final = "rope_freqs.weight"
 """What divides the rotary frequency of each pair, for all layers."""
 LONGROPE: Final = {
@@ -30,8 +32,11 @@ NUMBERS: Final = (FACTORS, *LONGROPE.values())
 UNKNOWN: Final = "not a parameter: "
 """Stands before the name of a tensor that is called as a parameter is, and is none."""
 IN_LAYER: Final = re.compile(
-    r"blk\.(?P<layer>0|[1-9]\d{0,4})\.(?P<stem>\w+)\.(?P<kind>weight|bias)", re.ASCII
+    r"blk\.(?P<layer>0|[1-9]\d{0,4})\.(?P<rest>(?P<stem>[\w.]+?)(?:\.(?P<kind>weight|bias))?)",
+    re.ASCII,
 )
+NUMBERED: Final = re.compile(r"(?P<stem>\w+)\.(?P<number>\d{1,6})", re.ASCII)
+"""The stem of a tensor of one expert."""
 OUTSIDE: Final = re.compile(r"(?P<stem>\w+)\.(?P<kind>weight|bias)", re.ASCII)
 
 Config = dict[str, Any]
@@ -45,6 +50,17 @@ class Rows(NamedTuple):
     sizes: tuple[str, ...]
 
 
+class Named(NamedTuple):
+    """A parameter whose name does not end as its tensor's does, or that is stored in another form.
+
+    ``spread`` and ``decay`` are those of ``Part``.
+    """
+
+    name: str
+    spread: bool = False
+    decay: bool = False
+
+
 @dataclass(frozen=True)
 class Layout:
     """One architecture.
@@ -55,6 +71,8 @@ class Layout:
     are stored as [outputs, inputs] and wanted the other way around. ``fused`` are cut into rows.
     ``grouped`` are put together group by group, by the keys that count heads of queries and of
     keys. ``stacked`` have a row for each of the heads that a key counts, and each is a vector here.
+    ``named`` are tensors inside a layer by their whole names. ``numbered`` have one tensor for each
+    expert, whose number stands in the parameter's name in the place of ``*``.
     ``two_norms`` are the names inside a layer whose attention and MLP have a norm each.
     ``ignored`` stand there and mean nothing. ``norm_plus`` is what was added to the weights of
     norms. ``config(keys, tensors)`` gives the configuration, of which ``numbers`` are keys.
@@ -70,6 +88,8 @@ class Layout:
     fused: Mapping[str, tuple[Rows, ...]] = field(default_factory=dict[str, tuple[Rows, ...]])
     grouped: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     stacked: Mapping[str, Rows] = field(default_factory=dict[str, Rows])
+    named: Mapping[str, Named] = field(default_factory=dict[str, Named])
+    numbered: Mapping[str, str] = field(default_factory=dict[str, str])
     two_norms: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: frozenset[str] = frozenset()
     norm_plus: float = 0.0
@@ -81,25 +101,26 @@ class Layout:
 
     def part(self, name: str, config: Config) -> Part | None:
         """What a parameter is stored as, under GGUF's name and whole; None for what is none."""
-        stem, kind = self._stored_stem(name, config)
-        return dict(self._parts_of(f"{stem}.{kind}", config)).get(name) if stem else None
+        tensor = self._stored_name(name, config)
+        return dict(self._parts_of(tensor, config)).get(name) if tensor else None
 
     def _inside(self, config: Config) -> Mapping[str, str]:
         two = config.get("num_ln_in_parallel_attn") == 2
         return {**self.inside, **self.two_norms} if two else self.inside
 
-    def _stored_stem(self, name: str, config: Config) -> tuple[str, str]:
-        """GGUF's name of a parameter without its kind; nothing for what is none of the family."""
-        called, _, kind = name.rpartition(".")
-        inside = called.startswith(self.layer)
-        layer, _, rest = called.removeprefix(self.layer).partition(".") if inside else ("", "", "")
-        table, wanted = (self._inside(config), rest) if inside else (self.outside, called)
-        stem = next((stem for stem, ours in table.items() if ours == wanted), "")
-        return (f"blk.{layer}.{stem}" if inside and stem else stem), kind
+    def _stored_name(self, name: str, config: Config) -> str:
+        """GGUF's name of a parameter; nothing for what is none of the family."""
+        if not name.startswith(self.layer):
+            return _with_kind(self.outside, name)
+        layer, _, rest = name.removeprefix(self.layer).partition(".")
+        own = next((key for key, row in self.named.items() if row.name == rest), "")
+        stored = own or _with_kind(self._inside(config), rest)
+        return f"blk.{layer}.{stored}" if stored else ""
 
     def parts(self, tensors: Tensors, config: Config) -> dict[str, Part]:
         """What each parameter is made of; what is none of this family keeps the tensor's name."""
         found: dict[str, Part] = {}
+        tensors = {name: one for name, one in tensors.items() if not _is_behind(name, config)}
         for tensor in tensors:
             for name, part in self._parts_of(tensor, config):
                 found.setdefault(name, part)
@@ -119,35 +140,81 @@ class Layout:
         match = inside or OUTSIDE.fullmatch(tensor)
         if match is None:
             return
+        if inside is None:
+            yield from self._whole(tensor, match, self.outside, "", config)
+            return
+        before = f"{self.layer}{inside['layer']}."
+        if inside["rest"] in self.named:
+            name, spread, decay = self.named[inside["rest"]]
+            yield f"{before}{name}", Part(tensor, spread=spread, decay=decay)
+        elif inside["kind"]:
+            yield from self._whole(tensor, match, self._inside(config), before, config)
+            yield from self._pieces(tensor, inside, before, config)
+
+    def _whole(
+        self,
+        tensor: str,
+        match: re.Match[str],
+        names: Mapping[str, str],
+        before: str,
+        config: Config,
+    ) -> Iterator[tuple[str, Part]]:
+        """The parameter that a tensor is, where it is one."""
         stem, kind = match["stem"], match["kind"]
-        before = f"{self.layer}{inside['layer']}." if inside else ""
-        names = self._inside(config) if inside else self.outside
-        if stem in names:
-            turned = stem in self.turned and kind == "weight"
-            name = f"{before}{names[stem]}.{kind}"
-            counted = self.grouped.get(stem)
-            grouped = (int(config[counted[0]]), int(config[counted[1]])) if counted else None
-            plus = self.norm_plus if stem.endswith("norm") else 0.0
-            heads = self._heads(names[stem], config)
-            yield name, Part(tensor, heads=heads, turned=turned, grouped=grouped, plus=plus)
-        if stem in self.stacked and inside:
+        if stem not in names:
+            return
+        counted = self.grouped.get(stem)
+        yield (
+            f"{before}{names[stem]}.{kind}",
+            Part(
+                tensor,
+                heads=self._heads(names[stem], config),
+                turned=stem in self.turned and kind == "weight",
+                grouped=(int(config[counted[0]]), int(config[counted[1]])) if counted else None,
+                plus=self.norm_plus if stem.endswith("norm") else 0.0,
+            ),
+        )
+
+    def _pieces(
+        self, tensor: str, inside: re.Match[str], before: str, config: Config
+    ) -> Iterator[tuple[str, Part]]:
+        """The parameters that are rows of a tensor, and the one that is a part of a parameter."""
+        stem, kind = inside["stem"], inside["kind"]
+        expert = NUMBERED.fullmatch(stem)
+        if expert is not None and expert["stem"] in self.numbered:
+            name = self.numbered[expert["stem"]].replace("*", expert["number"])
+            yield f"{before}{name}.{kind}", Part(tensor)
+        if stem in self.stacked:
             row = self.stacked[stem]
             for head in range(config[row.sizes[0]]):
                 yield f"{before}{row.name}.{head}.{kind}", Part(tensor, head, 1, flat=True)
         first = 0
-        for row in self.fused.get(stem, ()) if inside else ():
+        for row in self.fused.get(stem, ()):
             count = 1
             for size in row.sizes:
                 count *= config[size]
-            yield (
-                f"{before}{row.name}.{kind}",
-                Part(tensor, first, count, self._heads(row.name, config)),
-            )
+            heads = self._heads(row.name, config)
+            yield f"{before}{row.name}.{kind}", Part(tensor, first, count, heads)
             first += count
 
     def _heads(self, name: str, config: Config) -> int:
         key = self.rotated.get(name)
         return int(config[key]) if key else 0
+
+
+def _is_behind(tensor: str, config: Config) -> bool:
+    """Whether a tensor is of a layer behind those of the model."""
+    match = IN_LAYER.fullmatch(tensor)
+    if match is None or not config.get(BEHIND):
+        return False
+    layers = int(config["num_hidden_layers"])
+    return layers <= int(match["layer"]) < layers + int(config[BEHIND])
+
+
+def _with_kind(names: Mapping[str, str], name: str) -> str:
+    """GGUF's name of what is called ``name`` in a table of stems; nothing for what is not."""
+    called, _, kind = name.rpartition(".")
+    return next((f"{stem}.{kind}" for stem, ours in names.items() if ours == called), "")
 
 
 def check_layers(keys: Keys, tensors: Tensors) -> int:

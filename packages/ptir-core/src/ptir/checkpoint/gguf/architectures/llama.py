@@ -9,6 +9,7 @@ from ptir.checkpoint.gguf.architectures.layout import (
     OUTPUT,
     Config,
     Layout,
+    Named,
     Rows,
     Tensors,
     check_layers,
@@ -85,7 +86,7 @@ GRANITE: Final = (
 )
 
 
-def _granite(keys: Keys, tensors: Tensors) -> Config:
+def granite(keys: Keys, tensors: Tensors) -> Config:
     """By what embeddings, residuals and scores are multiplied, and logits divided."""
     config = llama_config(keys, tensors)
     plain = dict.fromkeys((row.field for row in GRANITE), 1.0)
@@ -106,7 +107,7 @@ def _mistral3(keys: Keys, tensors: Tensors) -> Config:
 
 
 EXPERTS: Final = Key("expert_count", "num_local_experts")
-MIXTURES: Final = frozenset({"llama", "qwen3moe"})
+MIXTURES: Final = frozenset({"llama", "qwen3moe", "gpt-oss", "granitemoe"})
 """The architectures whose experts are read."""
 NO_EXPERTS: Final = "a mixture of experts, which is not implemented: choose a dense model"
 
@@ -193,6 +194,12 @@ EXPERTS_INSIDE: Final = {
 }
 
 
+MIXTRAL_NUMBERED: Final = {
+    "ffn_gate": "block_sparse_moe.experts.*.w1",
+    "ffn_up": "block_sparse_moe.experts.*.w3",
+    "ffn_down": "block_sparse_moe.experts.*.w2",
+}
+"""How old files have the experts."""
 MIXTRAL: Final = (EXPERTS, Key("expert_used_count", "num_experts_per_tok"))
 
 
@@ -210,7 +217,7 @@ def _qwen3_moe(keys: Keys, tensors: Tensors) -> Config:
 LLAMA_NUMBERS: Final = (*LLAMA_SIZES, KV_HEADS, HEAD, *SAME_HEADS)
 
 
-def _like_llama(
+def like_llama(
     model_type: str,
     rotated: Mapping[str, str],
     *more: Key,
@@ -218,7 +225,10 @@ def _like_llama(
     inside: Mapping[str, str] = LLAMA_INSIDE,
     is_written: bool = True,
     mixture: Layout | None = None,
+    named: Mapping[str, Named] | None = None,
+    numbered: Mapping[str, str] | None = None,
 ) -> Layout:
+    """A row of an architecture that is Llama but for what is given."""
     return Layout(
         model_type,
         config,
@@ -231,27 +241,30 @@ def _like_llama(
         numbers=(*LLAMA_NUMBERS, *more),
         is_written=is_written,
         mixture=mixture,
+        named=named or {},
+        numbered=numbered or {},
     )
 
 
 LAYOUTS: Final[dict[str, Layout]] = {
-    "llama": _like_llama(
+    "llama": like_llama(
         "llama",
         PAIRED,
         WINDOW,
-        mixture=_like_llama(
+        mixture=like_llama(
             "mixtral",
             PAIRED,
             WINDOW,
             *MIXTRAL,
             config=_mixtral,
             inside=EXPERTS_INSIDE,
+            numbered=MIXTRAL_NUMBERED,
             is_written=False,
         ),
     ),
-    "qwen2": _like_llama("qwen2", {}),
-    "qwen3": _like_llama("qwen3", {}, inside={**LLAMA_INSIDE, **HEAD_NORMS}),
-    "qwen3moe": _like_llama(
+    "qwen2": like_llama("qwen2", {}),
+    "qwen3": like_llama("qwen3", {}, inside={**LLAMA_INSIDE, **HEAD_NORMS}),
+    "qwen3moe": like_llama(
         "qwen3_moe",
         {},
         *QWEN3_MOE,
@@ -259,9 +272,9 @@ LAYOUTS: Final[dict[str, Layout]] = {
         inside={**EXPERTS_INSIDE, **HEAD_NORMS},
         is_written=False,
     ),
-    "smollm3": _like_llama("smollm3", PAIRED, config=_smollm3),
-    "granite": _like_llama("granite", PAIRED, *GRANITE, config=_granite),
-    "olmo2": _like_llama("olmo2", {}, inside=OLMO2_INSIDE),
-    "mistral3": _like_llama("ministral3", PAIRED, config=_mistral3),
+    "smollm3": like_llama("smollm3", PAIRED, config=_smollm3),
+    "granite": like_llama("granite", PAIRED, *GRANITE, config=granite),
+    "olmo2": like_llama("olmo2", {}, inside=OLMO2_INSIDE),
+    "mistral3": like_llama("ministral3", PAIRED, config=_mistral3),
 }
 """By ``general.architecture``."""

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ptir.checkpoint.gguf.architectures import gemma, gpt2, layer_norms, llama, phi3
+from ptir.checkpoint.gguf.architectures import (
+    experts,
+    gemma,
+    gpt2,
+    hybrids,
+    layer_norms,
+    llama,
+    phi3,
+)
 from ptir.checkpoint.gguf.architectures.layout import Layout
 from ptir.checkpoint.gguf.architectures.llama import EXPERTS
 from ptir.checkpoint.gguf.splits import GgufModel
@@ -22,6 +30,8 @@ LAYOUTS: Final[Mapping[str, Layout]] = {
     **layer_norms.LAYOUTS,
     **phi3.LAYOUTS,
     **gemma.LAYOUTS,
+    **experts.LAYOUTS,
+    **hybrids.LAYOUTS,
 }
 """By ``general.architecture``."""
 
