@@ -16,6 +16,7 @@ from ptir.types import F32
 Numbers = Mapping[str, float]
 Entry = Mapping[str, Any]
 FULL: Final = "full_attention"
+PROPORTIONAL: Final = "proportional"
 ORIGINAL: Final = "original_max_position_embeddings"
 CONTEXT: Final = "max_position_embeddings"
 
@@ -78,7 +79,7 @@ def rotation(config: Mapping[str, Any], model: str, size: int, layer_type: str =
             f"{model}: rope_type {short(kind)} is not implemented; {', '.join(KINDS)} are: choose a"
             " checkpoint with one of these"
         )
-    size = _rotated(given, model, size)
+    size = size if kind == PROPORTIONAL else _rotated(given, model, size)
     names, made = KINDS[kind]
     where = f"{model}: rope_type {kind!r}"
     numbers = {name: real(given, name, where=where) for name in ("rope_theta", *names)}
@@ -254,6 +255,14 @@ def _longrope(plain: tuple[float, ...], numbers: Numbers, given: Entry, where: s
     return Rotation(brief, attention, long, original)
 
 
+def _proportional(plain: tuple[float, ...], numbers: Numbers, given: Entry, where: str) -> Rotation:
+    """The first pairs of a head alone, at the frequencies that they have among all of its pairs."""
+    share = real(given, "partial_rotary_factor", 1.0, where=where)
+    factor, turning = real(given, "factor", 1.0, where=where), int(share * 2 * len(plain) // 2)
+    still = (0.0,) * (len(plain) - turning)
+    return Rotation((*(one / factor for one in plain[:turning]), *still))
+
+
 Scaling = Callable[[tuple[float, ...], Numbers, Entry, str], Rotation]
 
 KINDS: Final[dict[str, tuple[tuple[str, ...], Scaling]]] = {
@@ -262,6 +271,7 @@ KINDS: Final[dict[str, tuple[tuple[str, ...], Scaling]]] = {
     "linear": (("factor",), _linear),
     "llama3": (("factor", "low_freq_factor", "high_freq_factor", ORIGINAL), _llama3),
     "longrope": ((), _longrope),
+    PROPORTIONAL: ((), _proportional),
     "yarn": ((), _yarn),
 }
 """By ``rope_type``: the numbers that it must have, and what it makes of plain frequencies."""
