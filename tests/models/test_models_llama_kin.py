@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from ptir.errors import CheckpointError
 from ptir.models.rotation import rotation
 from ptir.models.table import definition, preset
 from ptir.runtime import Model
+from ptir.runtime.load import prepared
+from ptir.runtime.specs import resolve
 from running import REF, llama_folder
 
 LONG = [3, 96, 0, 41, 41, 7, 63, 12, 88, 20, 5, *range(32)]
@@ -212,3 +215,11 @@ def test_what_gemma_3_leaves_out_means_five_windows_and_two_bases(tmp_path: Path
     assert slow is not None and quick is not None
     assert slow.frequencies[1] == pytest.approx(1e6 ** (-1 / 128) / 8)
     assert quick.frequencies[1] == pytest.approx(1e4 ** (-1 / 128))
+
+
+def test_how_many_tokens_there_are_is_known_where_a_configuration_leaves_it_out() -> None:
+    said = {"model_type": "gemma3", "text_config": {"hidden_size": 24}}
+    checkpoint = replace(resolve("random:gemma3-tiny"), config=said)
+    assert prepared(checkpoint).config["vocab_size"] == 262208
+    said["text_config"] = {"vocab_size": 9}
+    assert prepared(checkpoint).config["vocab_size"] == 9
