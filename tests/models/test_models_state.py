@@ -205,6 +205,9 @@ def test_positions_that_no_row_came_to_and_other_batches_are_refused(model: Mode
         model.run([[1], [2]], state=state)
     with pytest.raises(UsageError, match="enlarge to 8: there is room for 64"):
         state.enlarge(8)
+    other = ptir.load_model("random:llama-tiny", backend=REF)
+    with pytest.raises(UsageError, match="state is of another model than 'random:llama-tiny'"):
+        other.run([[1]], state=state)
 
 
 def test_a_run_that_another_has_overtaken_ends_and_leaves_the_state_alone(model: Model) -> None:
