@@ -223,3 +223,14 @@ def test_how_many_tokens_there_are_is_known_where_a_configuration_leaves_it_out(
     assert prepared(checkpoint).config["vocab_size"] == 262208
     said["text_config"] = {"vocab_size": 9}
     assert prepared(checkpoint).config["vocab_size"] == 9
+
+
+@pytest.mark.parametrize("name", ["gemma3-tiny", "lfm2-tiny", "llama-tiny", "mixtral-tiny"])
+@pytest.mark.parametrize("value", [None, 0, math.nan, "text", [1]])
+def test_rotations_and_layer_types_of_another_kind_are_checkpoint_errors(
+    name: str, value: Any
+) -> None:
+    model, config = preset(name)
+    for change in ({"rope_parameters": value}, {"layer_types": value or 7}, {"layer_types": [[]]}):
+        with pytest.raises(CheckpointError, match=f"{next(iter(change))} .*must be"):
+            model.build({**model.defaults, **config, **change})
