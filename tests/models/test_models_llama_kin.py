@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from ptir.models.rotation import rotation
 from ptir.models.table import definition, preset
 from ptir.nn.state import KeysValues, SharedState
 from ptir.runtime import Model
+from ptir.runtime.load import prepared
+from ptir.runtime.specs import resolve
 from running import REF, llama_folder
 
 LONG = [3, 96, 0, 41, 41, 7, 63, 12, 88, 20, 5, *range(32)]
@@ -288,3 +291,22 @@ def test_entries_of_layers_say_what_two_keys_say(tmp_path: Path) -> None:
     path.write_text(json.dumps({**held, "per_layer_config": entries}), encoding="utf-8")
     found = ptir.load_model(tmp_path / "small", backend=REF)
     assert (found.forward(prompt) == plain.forward(prompt)).all()
+
+
+def test_how_many_tokens_there_are_is_known_where_a_configuration_leaves_it_out() -> None:
+    said = {"model_type": "gemma3", "text_config": {"hidden_size": 24}}
+    checkpoint = replace(resolve("random:gemma3-tiny"), config=said)
+    assert prepared(checkpoint).config["vocab_size"] == 262208
+    said["text_config"] = {"vocab_size": 9}
+    assert prepared(checkpoint).config["vocab_size"] == 9
+
+
+@pytest.mark.parametrize("name", ["gemma3-tiny", "lfm2-tiny", "llama-tiny", "mixtral-tiny"])
+@pytest.mark.parametrize("value", [None, 0, math.nan, "text", [1]])
+def test_rotations_and_layer_types_of_another_kind_are_checkpoint_errors(
+    name: str, value: Any
+) -> None:
+    model, config = preset(name)
+    for change in ({"rope_parameters": value}, {"layer_types": value or 7}, {"layer_types": [[]]}):
+        with pytest.raises(CheckpointError, match=f"{next(iter(change))} .*must be"):
+            model.build({**model.defaults, **config, **change})

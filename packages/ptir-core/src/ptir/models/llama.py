@@ -186,7 +186,10 @@ def _layer_types(
     if kinds is None:
         numbers = range(layers)
         kinds = [SLIDING if window and at >= first else FULL for at in numbers]
-    unknown = sorted(set(kinds) - {FULL, SLIDING})
+    if not isinstance(kinds, list):
+        raise CheckpointError(f"{model}: layer_types {short(kinds)} must be a list of names")
+    others = {kind if isinstance(kind, str) else short(kind) for kind in kinds}
+    unknown = sorted(others - {FULL, SLIDING})
     if unknown or len(kinds) != layers:
         raise CheckpointError(
             f"{model}: layer_types must be full_attention or sliding_attention for each of the"

@@ -69,7 +69,7 @@ def rotation(config: Mapping[str, Any], model: str, size: int, layer_type: str =
     ``config`` is in normal form; ``rope_parameters`` may also be one entry for all layer types.
     Raises ``CheckpointError`` for what is not implemented.
     """
-    given: Entry = config.get("rope_parameters", {"rope_theta": 10000.0})
+    given = _said(config, model)
     if any(isinstance(value, Mapping) for value in given.values()):
         entries = {kind: one for kind, one in given.items() if isinstance(one, Mapping)}
         given = entries.get(layer_type) or entries.get(FULL) or next(iter(entries.values()))
@@ -94,7 +94,7 @@ def frequencies(config: Mapping[str, Any], model: str, size: int) -> tuple[float
 
     Raises ``CheckpointError`` as ``rotation`` does, and where there is more.
     """
-    given: Entry = config.get("rope_parameters", {})
+    given = _said(config, model)
     kinds = [kind for kind, value in given.items() if isinstance(value, Mapping)] or [FULL]
     found = {kind: rotation(config, model, size, kind) for kind in kinds}
     first = found[kinds[0]]
@@ -109,6 +109,17 @@ def frequencies(config: Mapping[str, Any], model: str, size: int) -> tuple[float
             " queries are not implemented here: choose another checkpoint"
         )
     return first.frequencies
+
+
+def _said(config: Mapping[str, Any], model: str) -> Entry:
+    """What the configuration says of rotations, or means where it says nothing."""
+    given = config.get("rope_parameters", {"rope_theta": 10000.0})
+    if not isinstance(given, Mapping):
+        raise CheckpointError(
+            f"{model}: rope_parameters {short(given)} must be an object; correct it, or fetch the"
+            " file again"
+        )
+    return given
 
 
 def _rotated(given: Entry, model: str, size: int) -> int:
