@@ -1,4 +1,4 @@
-"""Writes what is generated of docs/: ops, functionals, errors, accuracy, weight formats, rooms.
+"""Writes what is generated of docs/: ops, functionals, errors, accuracy, formats, rooms, models.
 
 Run `python scripts/generate_docs.py` after adding an op, error or room; a test fails until then.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import models_page
 import rooms
 import weight_formats
 
@@ -282,6 +283,7 @@ def pages() -> dict[str, str]:
         "reference/accuracy.md": accuracy_page(),
         "reference/weight-formats.md": weight_formats.page(NOTE.format(table="records")),
         "internals/layout.md": layout_page(),
+        "models.md": models_page.page(NOTE.format(table="measurements")),
     }
 
 

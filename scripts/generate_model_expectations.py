@@ -6,23 +6,26 @@ Only weights and configurations come from ptir; what they mean is Transformers'.
 model are those of the few seeds that say most, and none of their tokens is a close call: the best
 logit of every step is ahead of the next by many times the bound. Transformers 5 computes the norms
 of Llama and the angles of rope in float32 whatever the model's type; both are far inside the bound.
+The delta rule, which it computes in float32 too, is not: for those models the name means float64.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pytest
 import torch
 import transformers
 
 import ptir_testsuite.corpus
 from ptir.checkpoint import save_folder
-from ptir_testsuite.corpus.models import FILE, LENGTHS, NEW, SUBJECTS, checkpoint
+from ptir_testsuite.corpus.models import BOUND, FILE, LENGTHS, NEW, SUBJECTS, checkpoint
 from ptir_testsuite.corpus.values import Draws
-from ptir_testsuite.running.kinds.models import BOUND
 
 Array = np.ndarray[Any, Any]
 
@@ -34,6 +37,20 @@ POSITIONS: Final = 6
 """Of which the logits of a model with many tokens are kept."""
 WHOLE: Final = 128
 """Tokens up to which those of all positions are kept."""
+
+
+WIDENED: Final = ("qwen3.5",)
+"""Models whose operations in float32 are computed in float64 here."""
+
+
+@contextmanager
+def wide(name: str) -> Iterator[None]:
+    """Compute in float64 what a model asks to compute in float32."""
+    with pytest.MonkeyPatch.context() as patch:
+        if name in WIDENED:
+            patch.setattr(torch, "float32", torch.float64)
+            patch.setattr(torch.Tensor, "float", torch.Tensor.double)
+        yield
 
 
 def opened(name: str, folder: Path) -> Any:
@@ -85,9 +102,8 @@ def prompts_of(model: Any, name: str) -> tuple[list[list[int]], list[Any]]:
     return prompts, results
 
 
-def expectations(name: str, folder: Path) -> dict[str, Array]:
+def expectations(name: str, model: Any) -> dict[str, Array]:
     """The arrays of one model."""
-    model = opened(name, folder)
     prompts, results = prompts_of(model, name)
     tokens, logprobs, scales = (np.array(column) for column in zip(*results, strict=True))
     padded = np.full((len(prompts), max(LENGTHS)), -1, np.int32)
@@ -114,7 +130,9 @@ def main() -> None:
     torch.set_num_threads(1)  # the products are small
     with tempfile.TemporaryDirectory() as folder:
         for name in SUBJECTS:
-            arrays |= expectations(name, Path(folder))
+            model = opened(name, Path(folder))
+            with wide(name):  # not for reading the file
+                arrays |= expectations(name, model)
     path = Path(ptir_testsuite.corpus.__file__).parent / FILE
     np.savez_compressed(path, **arrays)
     print(f"{path}: {path.stat().st_size} bytes, {made_with}")

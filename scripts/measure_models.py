@@ -55,8 +55,10 @@ def theirs(config: Mapping[str, Any], folder: Path) -> Any:
         made, attn_implementation="eager", dtype=torch.float32
     ).eval()
     with torch.no_grad():
-        for name, value in model.named_parameters():
-            value.normal_(float("norm" in name and value.ndim == 1), 0.2)
+        kept = [row for row in model.named_buffers() if row[0] in model.state_dict()]
+        for name, value in (*model.named_parameters(), *kept):
+            scales = value.ndim == 1 and ("norm" in name or name.endswith("layer_scalar"))
+            value.normal_(float(scales), 0.2)
     model.save_pretrained(folder)
     return model
 

@@ -26,8 +26,9 @@ weights; *tokens* says whether 64 greedy ones after them were the same on all th
 of `ptir bench random:NAME --backend c --quant int8` on two cores of {processor}: tokens a second of
 decoding and of a prompt of 128, the share of the bandwidth of memory that decoding reaches, and the
 most memory that was held, of the smallest preset that people run, if it has at most two billion
-weights. Rows are measured by `python scripts/measure_models.py MODEL_TYPE`. {wrappers} are read for
-their text alone, as the family of their `text_config`.
+weights; other work ran beside it. Rows are measured by
+`python scripts/measure_models.py MODEL_TYPE`. {wrappers} are read for their text alone, as the
+family of their `text_config`.
 """
 HEAD: Final = (
     "`model_type`",

@@ -11,7 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 NAMES = ("ops", "functionals", "errors", "accuracy", "weight-formats")
 REFERENCE = tuple(f"reference/{name}.md" for name in NAMES)
-PAGES = (*REFERENCE, "internals/layout.md")
+PAGES = (*REFERENCE, "internals/layout.md", "models.md")
 
 
 def generator() -> ModuleType:

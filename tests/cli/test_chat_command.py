@@ -252,7 +252,9 @@ def test_a_short_session_on_a_real_terminal(play: Path, tmp_path: Path) -> None:
         first = talk.until("]")
         assert "; interrupted]" in first and "tok/s" in first
         talk.until(">>> ")
-        talk.write("half a line\x03")
+        talk.write("half a line")
+        talk.until("half a line")  # a signal before the line is being read would not end it
+        talk.write("\x03")
         talk.until("Ctrl-D or /exit ends the talk")
         talk.until(">>> ")
         talk.write(f"/save {tmp_path / 'talk.json'}\n")

@@ -71,7 +71,7 @@ WHOLE = {
     **LAYER_NORMS,
     **{
         name: {**FULL_LLAMA, **CONFIGS[name], "head_dim": 8, "model_type": name}
-        for name in ("smollm3", "granite", "ministral3", "phi3", "gemma3_text")
+        for name in ("smollm3", "granite", "ministral3", "phi3", "gemma3_text", "gemma4_text")
     },
 }
 WHOLE |= {"lfm2": LFM2, "qwen3_5_text": QWEN}
@@ -116,7 +116,7 @@ def test_a_damaged_value_gives_a_model_or_a_checkpoint_error(family: str) -> Non
             found = described(replace(sound, config=config))
         except CheckpointError as error:
             refused += 1
-            assert len(str(error)) < 600, config
+            assert len(str(error)) < 700, config
         else:
             assert type(found.context) is int and found.context <= FIELDS["n_positions"].high
     assert refused > 300

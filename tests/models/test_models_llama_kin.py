@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,10 @@ from ptir.checkpoint import normalize_config
 from ptir.errors import CheckpointError
 from ptir.models.rotation import rotation
 from ptir.models.table import definition, preset
+from ptir.nn.state import KeysValues, SharedState
 from ptir.runtime import Model
+from ptir.runtime.load import prepared
+from ptir.runtime.specs import resolve
 from running import REF, llama_folder
 
 LONG = [3, 96, 0, 41, 41, 7, 63, 12, 88, 20, 5, *range(32)]
@@ -71,6 +75,29 @@ CONFIGS: Final[dict[str, dict[str, Any]]] = {
             "full_attention": {"rope_type": "linear", "rope_theta": 100.0, "factor": 8.0},
         },
     },
+    "gemma4_text": {
+        "num_hidden_layers": 5,
+        "layer_types": [*["sliding_attention", "full_attention"] * 2, "full_attention"],
+        "sliding_window": 6,
+        "head_dim": 8,
+        "global_head_dim": 12,
+        "num_kv_shared_layers": 3,
+        "use_double_wide_mlp": True,
+        "attention_k_eq_v": False,
+        "num_global_key_value_heads": 1,
+        "hidden_size_per_layer_input": 4,
+        "vocab_size_per_layer_input": 97,
+        "final_logit_softcapping": 30.0,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10.0},
+            "full_attention": {
+                "rope_type": "proportional",
+                "rope_theta": 100.0,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    },
 }
 """By ``model_type``: what is said beside the sizes."""
 
@@ -104,6 +131,7 @@ def test_cached_decoding_of_ragged_rows_equals_each_row_at_once(name: str, tmp_p
         ("gemma2-2b", 2_614_341_888),
         ("gemma3-270m", 268_098_176),
         ("gemma3-1b", 999_885_952),
+        ("gemma4-e2b", 4_628_569_379),
     ],
 )
 def test_presets_have_the_published_sizes(name: str, parameters: int) -> None:
@@ -148,6 +176,28 @@ def test_presets_have_the_published_sizes(name: str, parameters: int) -> None:
             "gemma3_text",
             {"hidden_activation": "relu"},
             "hidden_activation 'relu' is not implemente",
+        ),
+        ("gemma4_text", {"enable_moe_block": True}, "enable_moe_block true is not implemented"),
+        ("gemma4_text", {"use_bidirectional_attention": "all"}, "attention 'all' is not implement"),
+        ("gemma4_text", {"num_kv_shared_layers": 4}, "4 of 5 leaves no layer of full_attention"),
+        ("gemma4_text", {"num_kv_shared_layers": 5}, "of full_attention, sliding_attention with"),
+        ("gemma4_text", {"vocab_size_per_layer_input": 96}, "input 96 must be at least vocab_size"),
+        ("gemma4_text", {"layer_types": ["conv"] * 5}, "layer_types .* must be a list of 5, each"),
+        ("gemma4_text", {"per_layer_config": [1]}, r"per_layer_config \[1\] must be an object"),
+        (
+            "gemma4_text",
+            {"per_layer_config": {"1": {"head_dim": 4}}},
+            "layers of full_attention have the same head_dim",
+        ),
+        (
+            "gemma4_text",
+            {"per_layer_config": {"0": {"vocab_size": 4}, "2": {"vocab_size": 4}}},
+            "layers of sliding_attention have the same head_dim and num_key_value_heads, and no mo",
+        ),
+        (
+            "gemma4_text",
+            {"per_layer_config": {"0": []}},
+            "layers of sliding_attention have the sam",
         ),
     ],
 )
@@ -212,3 +262,51 @@ def test_what_gemma_3_leaves_out_means_five_windows_and_two_bases(tmp_path: Path
     assert slow is not None and quick is not None
     assert slow.frequencies[1] == pytest.approx(1e6 ** (-1 / 128) / 8)
     assert quick.frequencies[1] == pytest.approx(1e4 ** (-1 / 128))
+
+
+def test_gemma_4_reads_keys_of_the_last_layer_of_a_kind_with_own() -> None:
+    said = {"num_hidden_layers": 8, "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 0}
+    model = definition("gemma4")
+    prepared = model.prepare({"model_type": "gemma4", "text_config": said, "audio_config": None})
+    assert model.prepare(prepared) == prepared
+    built = model.build({**model.defaults, **normalize_config(prepared)})
+    wide, narrow = KeysValues(4, 512), KeysValues(4, 256)
+    own = [narrow] * 5 + [wide]
+    assert built.states() == (*own, SharedState(4), SharedState(5))
+    windows = [one.config.windows[layer] for layer, one in enumerate(built.options.layers)]
+    assert windows == [512] * 5 + [None, 512, None]  # the last layer is full, as every sixth
+    frequencies = built.layers[5].self_attn.rotation.frequencies
+    assert frequencies[:2] == (1.0, pytest.approx(1e6 ** (-1 / 256)))
+    assert frequencies[63] > 0 and frequencies[64:] == (0.0,) * 192
+
+
+def test_entries_of_layers_say_what_two_keys_say(tmp_path: Path) -> None:
+    """Transformers writes sizes that differ between layers so."""
+    entries = {str(layer): {"head_dim": 12} for layer in (1, 3, 4)}
+    plain = small("gemma4_text", tmp_path)
+    prompt = [3, 96, 0, 41, 41, 7, 63]
+    path = tmp_path / "small" / "config.json"
+    held = json.loads(path.read_text(encoding="utf-8"))
+    del held["global_head_dim"]
+    path.write_text(json.dumps({**held, "per_layer_config": entries}), encoding="utf-8")
+    found = ptir.load_model(tmp_path / "small", backend=REF)
+    assert (found.forward(prompt) == plain.forward(prompt)).all()
+
+
+def test_how_many_tokens_there_are_is_known_where_a_configuration_leaves_it_out() -> None:
+    said = {"model_type": "gemma3", "text_config": {"hidden_size": 24}}
+    checkpoint = replace(resolve("random:gemma3-tiny"), config=said)
+    assert prepared(checkpoint).config["vocab_size"] == 262208
+    said["text_config"] = {"vocab_size": 9}
+    assert prepared(checkpoint).config["vocab_size"] == 9
+
+
+@pytest.mark.parametrize("name", ["gemma3-tiny", "lfm2-tiny", "llama-tiny", "mixtral-tiny"])
+@pytest.mark.parametrize("value", [None, 0, math.nan, "text", [1]])
+def test_rotations_and_layer_types_of_another_kind_are_checkpoint_errors(
+    name: str, value: Any
+) -> None:
+    model, config = preset(name)
+    for change in ({"rope_parameters": value}, {"layer_types": value or 7}, {"layer_types": [[]]}):
+        with pytest.raises(CheckpointError, match=f"{next(iter(change))} .*must be"):
+            model.build({**model.defaults, **config, **change})

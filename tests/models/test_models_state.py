@@ -205,3 +205,22 @@ def test_positions_that_no_row_came_to_and_other_batches_are_refused(model: Mode
         model.run([[1], [2]], state=state)
     with pytest.raises(UsageError, match="enlarge to 8: there is room for 64"):
         state.enlarge(8)
+    other = ptir.load_model("random:llama-tiny", backend=REF)
+    with pytest.raises(UsageError, match="state is of another model than 'random:llama-tiny'"):
+        other.run([[1]], state=state)
+
+
+def test_a_run_that_another_has_overtaken_ends_and_leaves_the_state_alone(model: Model) -> None:
+    other, state = [9, 8, 7, 6, 5], model.new_state(1, 96)
+    dropped = model.run([PROMPT], max_tokens=20, temperature=0.0, state=state)
+    said = [next(dropped).token_id for _ in range(3)]
+    overtaken = model.run([PROMPT], max_tokens=20, temperature=0.0, state=state)
+    next(overtaken)
+    model.generate(other, max_tokens=6, temperature=0.0, state=state)
+    assert dropped.results[0].token_ids == said
+    with pytest.raises(UsageError, match="another run has gone on with the state"):
+        list(overtaken)
+    for prompt in ([*PROMPT, *said, 4], [*other, 1]):
+        found = model.generate(prompt, max_tokens=6, temperature=0.0, state=state)
+        plain = model.generate(prompt, max_tokens=6, temperature=0.0)
+        assert found.token_ids == plain.token_ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import ptir_backend_ref
 from ptir import events
 from ptir import functional as F
 from ptir.backend.contract import Options, Target
+from ptir.capture.plan import PLANS
 from ptir.codegen.artifact import binaries
 from ptir.errors import DeviceError, UnsupportedError
 from ptir.ir.program import Program
@@ -20,6 +22,7 @@ from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
 from ptir.types import spec
 from random_programs import COLUMNS, ROWS, random_program
+from running import llama_folder
 
 REF = ptir_backend_ref.backend
 
@@ -78,6 +81,42 @@ def test_programs_of_one_file_give_what_each_gives_alone(
         arrays = arrays_of(program)
         for a, b in zip(outputs(opencl, one, arrays), outputs(opencl, other, arrays), strict=True):
             assert a.tobytes() == b.tobytes() and a.size
+
+
+def test_all_that_weights_are_packed_by_is_one_file(
+    opencl: Target, builds: list[events.KernelsBuilt], tmp_path: Path
+) -> None:
+    """Layers of several widths are packed by several programs, none of which is built alone."""
+    opencl.backend.opened(opencl.device)
+    builds.clear()
+    PLANS.clear()
+    model = ptir.load_model(llama_folder(tmp_path), backend=opencl)
+    model.forward([1, 2, 3])
+    (plan,) = PLANS._plans.values()
+    assert len({derivation.block for derivation in plan.derived.values()}) > 2
+    assert len(builds) == 2, "the model's program, and what packs its weights"
+    model.forward([1] * 20)
+    assert len(builds) == 3, "another program on the same weights"
+
+
+def test_what_is_packed_is_not_built_again(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[int] = []
+    build = opencl.backend.compile_all
+
+    def counted(programs: Any, device: Any) -> Any:
+        asked.append(len(programs))
+        return build(programs, device)
+
+    monkeypatch.setattr(opencl.backend, "compile_all", counted)
+    model = ptir.load_model(llama_folder(tmp_path), backend=opencl)
+    model.forward([1, 2, 3])
+    handles = model.store._handles
+    stored = {model.store.key(name) for name in model.store.source.names()}
+    handles.pop(next(key for key in handles if key not in stored))
+    model.forward([1] * 20)
+    assert len(asked) == 2 and 0 < asked[1] < asked[0], asked
 
 
 def test_each_program_keeps_its_options(opencl: Target) -> None:

@@ -70,8 +70,9 @@ def theirs(kind: str, change: dict[str, Any], folder: Path) -> Any:
         config, attn_implementation="eager", dtype=torch.float32
     ).eval()
     with torch.no_grad():
-        for name, value in found.named_parameters():
-            is_norm = value.ndim == 1 and name.endswith("weight")
+        kept = [row for row in found.named_buffers() if row[0] in found.state_dict()]
+        for name, value in (*found.named_parameters(), *kept):
+            is_norm = value.ndim == 1 and name.endswith(("weight", "layer_scalar"))
             value.normal_(float(is_norm), 0.2)
     found.save_pretrained(folder)
     return found

@@ -25,6 +25,23 @@ YARN = {
 }
 LONG = {"rope_type": "longrope", "short_factor": [1.0, 1.2, 2.0], "long_factor": [1.0, 3.0, 5.0]}
 GEMMA = {"head_dim": 20, "sliding_window": 7, "query_pre_attn_scalar": 12}
+WINDOW, FULL = "sliding_attention", "full_attention"
+GEMMA4 = {
+    "head_dim": 12,
+    "global_head_dim": 20,
+    "sliding_window": 7,
+    "vocab_size_per_layer_input": 131,
+    "hidden_size_per_layer_input": 6,
+    "tie_word_embeddings": True,
+}
+SHARING = {
+    **GEMMA4,
+    "num_hidden_layers": 6,
+    "layer_types": [WINDOW, FULL, WINDOW, WINDOW, FULL, FULL],
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+    "final_logit_softcapping": 5.0,
+}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", {"head_dim": 20}),
     "qwen3, biases, a window": (
@@ -106,6 +123,29 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "final_logit_softcapping": 3.0,
         },
     ),
+    "gemma4": ("gemma4_text", {**GEMMA4, "num_hidden_layers": 7}),
+    "gemma4, shared keys": ("gemma4_text", SHARING),
+    "gemma4, keys are values, no layer's own inputs, a head": (
+        "gemma4_text",
+        {
+            **GEMMA4,
+            "layer_types": [FULL, WINDOW, WINDOW],
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "hidden_size_per_layer_input": 0,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+            "rope_parameters": {
+                FULL: {
+                    "rope_type": "proportional",
+                    "rope_theta": 300.0,
+                    "partial_rotary_factor": 0.5,
+                    "factor": 2.0,
+                },
+                WINDOW: {"rope_type": "default", "rope_theta": 50.0},
+            },
+        },
+    ),
 }
 
 
@@ -136,6 +176,7 @@ VISION = {
 }
 SEEING: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": ("gemma3_text", {**GEMMA, "sliding_window_pattern": 2}),
+    "gemma4": ("gemma4_text", SHARING),
     "mistral3": (
         "ministral3",
         {"head_dim": 20, "rope_parameters": {**YARN, "llama_4_scaling_beta": 0.3}},

@@ -114,8 +114,12 @@ def test_what_a_template_or_the_context_refuses_leaves_the_talk_as_it_was(play: 
     with pytest.raises(UsageError, match=r"no part is called clown.*roles: user, assistant, clown"):
         talk.ask("Who?")
     assert talk.messages == [*before, {"role": "clown", "content": "Ha"}]
-    with pytest.raises(UsageError, match=r"context 257: must be from 1 to the model's 256"):
-        Conversation(play, context=257)
+    for context in (257, 0, 1.5, "many"):
+        with pytest.raises(UsageError, match=f"context {context!r}: must be an integer from 1 to"):
+            Conversation(play, context=context)  # type: ignore[arg-type]
+    for messages in (None, "Who?", {"role": "user", "content": "Who?"}):
+        with pytest.raises(UsageError, match=r"messages are .*; give a list of objects"):
+            play.chat(messages)  # type: ignore[arg-type]
 
 
 def test_an_answer_ends_at_a_token_that_only_the_template_names(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -63,6 +63,7 @@ class Plan:
         typed = zip(self.optimized.ports, self.optimized.inputs, strict=True)
         sizes = {port.name: type.nbytes for port, type in typed if port.kind == "parameter"}
         deriving = Deriving(self.derived, self.target, parameters)
+        deriving.expect(name for name in sizes if deriving.is_missing(name))
         found: dict[str, Handle] = {}
         # The largest first: what one is derived from is on the device beside it for a while.
         for name in sorted(sizes, key=lambda name: -sizes[name]):
@@ -115,12 +116,32 @@ class Plan:
 
 @dataclass(frozen=True)
 class Deriving:
-    """Computes derived parameters; those that are derived alike share an executable."""
+    """Computes derived parameters; those that are derived alike share an executable.
+
+    What is expected is built together, and only once the first of it has to be computed: a later
+    process finds the values on disk and builds nothing.
+    """
 
     derived: Mapping[str, Derivation]
     target: Target
     parameters: Mapping[str, Parameter]
     executables: dict[Block, Executable] = field(default_factory=dict[Block, Executable])
+    expected: dict[Block, Program] = field(default_factory=dict[Block, Program])
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Those of ``names`` that are derived, and what they are derived from, may be computed."""
+        for name in names:
+            if name in self.derived:
+                derivation = self.derived[name]
+                self.expected.setdefault(derivation.block, _program(derivation))
+                self.expect(port.name for port in derivation.ports)
+
+    def is_missing(self, name: str) -> bool:
+        """Whether a derived parameter is not on the device yet."""
+        if name not in self.derived:
+            return False
+        origin = self.origin(name)
+        return not origin.store.has_derived(origin.name, name, str(self.target))
 
     def handle(self, name: str, nbytes: int) -> Handle:
         """The handle of a derived parameter, computed now if it is not resident."""
@@ -134,12 +155,18 @@ class Deriving:
     def computed(self, derivation: Derivation) -> Handle:
         """What a derivation gives, computed now."""
         handles = [self._operand(port.name) for port in derivation.ports]
-        block = derivation.block
-        if block not in self.executables:
-            program = Program(block, tuple(Port(port.name) for port in derivation.ports))
-            backend, device = self.target.backend, self.target.device
-            self.executables[block] = backend.compile(program, device, Options())
-        return self.executables[block].run(handles)[0]
+        if derivation.block not in self.executables:
+            self._build(derivation)
+        return self.executables[derivation.block].run(handles)[0]
+
+    def _build(self, derivation: Derivation) -> None:
+        """Executables of a derivation and of all that is expected beside it."""
+        wanted = {derivation.block: _program(derivation), **self.expected}
+        left = {block: made for block, made in wanted.items() if block not in self.executables}
+        options, backend = Options(), self.target.backend
+        given = [(program, options) for program in left.values()]
+        made = backend.compile_all(given, self.target.device)
+        self.executables.update(zip(left, made, strict=True))
 
     def _operand(self, name: str) -> Handle:
         """What a derivation reads: another derived parameter, or a stored one, not kept for it."""
@@ -160,6 +187,10 @@ class Deriving:
         while name in self.derived:
             name = self.derived[name].ports[0].name
         return self.parameters[name]
+
+
+def _program(derivation: Derivation) -> Program:
+    return Program(derivation.block, tuple(Port(port.name) for port in derivation.ports))
 
 
 PlanKey = tuple[Program, str, int, Options, Overrides, str]

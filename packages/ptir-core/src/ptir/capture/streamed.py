@@ -221,6 +221,7 @@ def _mapped(
     """Every parameter with its array in a mapped file."""
     assert store.streamed is not None
     deriving = Deriving(plan.derived, plan.target, parameters)
+    deriving.expect(name for name in sizes if name not in store.streamed)
     find: dict[str, Callable[[], Array | None]] = {}
     for name, nbytes in sizes.items():
         if name in store.streamed:

@@ -27,7 +27,7 @@ from ptir.nn import (
     last_rows,
     param,
 )
-from ptir.nn.state import KeysValues, LayerTensors, State
+from ptir.nn.state import KeysValues, LayerState, LayerTensors, State
 
 SLIDING: Final = "sliding_attention"
 SIZES: Final = (
@@ -186,7 +186,10 @@ def _layer_types(
     if kinds is None:
         numbers = range(layers)
         kinds = [SLIDING if window and at >= first else FULL for at in numbers]
-    unknown = sorted(set(kinds) - {FULL, SLIDING})
+    if not isinstance(kinds, list):
+        raise CheckpointError(f"{model}: layer_types {short(kinds)} must be a list of names")
+    others = {kind if isinstance(kind, str) else short(kind) for kind in kinds}
+    unknown = sorted(others - {FULL, SLIDING})
     if unknown or len(kinds) != layers:
         raise CheckpointError(
             f"{model}: layer_types must be full_attention or sliding_attention for each of the"
@@ -309,9 +312,13 @@ class Block(Module):
     def __init__(self, config: Config, layer: int) -> None:
         self.names, self.residual_scale = NORMS[config.norms], config.residual_scale
         self._norms(config, self.names[0])
-        self.self_attn = Attention(config, layer)
+        self.self_attn = self.make_attention(config, layer)
         self._norms(config, self.names[1])
         self.mlp = self.make_mlp(config)
+
+    def make_attention(self, config: Config, layer: int) -> Any:
+        """The module in attention's place, which is called as ``Attention`` is."""
+        return Attention(config, layer)
 
     def make_mlp(self, config: Config) -> Any:
         """The module in the MLP's place: f32[B,T,D] to f32[B,T,D]."""
@@ -362,7 +369,7 @@ class Llama(Module):
         """The module of a layer, which is called as ``Block`` is."""
         return Block(self.config, layer)
 
-    def states(self) -> tuple[KeysValues, ...]:
+    def states(self) -> tuple[LayerState, ...]:
         """Keys and values of every layer."""
         config = self.config
         return (KeysValues(config.num_key_value_heads, config.head_dim),) * config.num_hidden_layers
@@ -405,6 +412,8 @@ def define_llama(
     ``more`` are fields of ``ModelDefinition`` that are other than Llama's.
     """
     fields: dict[str, Any] = {
+        "build": lambda config: Llama(config, read),
+        "context": lambda config: read(config).max_position_embeddings,
         "prefixes": ("model.",),
         "ignored": ("layers.*.self_attn.rotary_emb.inv_freq",),
         "tied": {"lm_head.weight": "embed_tokens.weight"},
@@ -414,8 +423,6 @@ def define_llama(
     define_model(
         ModelDefinition(
             model_type,
-            build=lambda config: Llama(config, read),
-            context=lambda config: read(config).max_position_embeddings,
             defaults={"tie_word_embeddings": False, **defaults},
             presets=presets or {},
             **{**fields, **more},

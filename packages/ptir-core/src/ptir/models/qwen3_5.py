@@ -278,7 +278,9 @@ def _preset(tied: bool, **sizes: int) -> dict[str, Any]:
         **DEFAULTS,
         "max_position_embeddings": 262144,
         "rope_parameters": {
-            FULL: {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}
+            "rope_type": "default",
+            "rope_theta": 1e7,
+            "partial_rotary_factor": 0.25,
         },
         "hidden_act": "silu",
         "eos_token_id": 248044,

@@ -16,6 +16,7 @@ from ptir.types import F32
 Numbers = Mapping[str, float]
 Entry = Mapping[str, Any]
 FULL: Final = "full_attention"
+PROPORTIONAL: Final = "proportional"
 ORIGINAL: Final = "original_max_position_embeddings"
 CONTEXT: Final = "max_position_embeddings"
 
@@ -68,7 +69,7 @@ def rotation(config: Mapping[str, Any], model: str, size: int, layer_type: str =
     ``config`` is in normal form; ``rope_parameters`` may also be one entry for all layer types.
     Raises ``CheckpointError`` for what is not implemented.
     """
-    given: Entry = config.get("rope_parameters", {"rope_theta": 10000.0})
+    given = _said(config, model)
     if any(isinstance(value, Mapping) for value in given.values()):
         entries = {kind: one for kind, one in given.items() if isinstance(one, Mapping)}
         given = entries.get(layer_type) or entries.get(FULL) or next(iter(entries.values()))
@@ -78,7 +79,7 @@ def rotation(config: Mapping[str, Any], model: str, size: int, layer_type: str =
             f"{model}: rope_type {short(kind)} is not implemented; {', '.join(KINDS)} are: choose a"
             " checkpoint with one of these"
         )
-    size = _rotated(given, model, size)
+    size = size if kind == PROPORTIONAL else _rotated(given, model, size)
     names, made = KINDS[kind]
     where = f"{model}: rope_type {kind!r}"
     numbers = {name: real(given, name, where=where) for name in ("rope_theta", *names)}
@@ -93,7 +94,7 @@ def frequencies(config: Mapping[str, Any], model: str, size: int) -> tuple[float
 
     Raises ``CheckpointError`` as ``rotation`` does, and where there is more.
     """
-    given: Entry = config.get("rope_parameters", {})
+    given = _said(config, model)
     kinds = [kind for kind, value in given.items() if isinstance(value, Mapping)] or [FULL]
     found = {kind: rotation(config, model, size, kind) for kind in kinds}
     first = found[kinds[0]]
@@ -108,6 +109,17 @@ def frequencies(config: Mapping[str, Any], model: str, size: int) -> tuple[float
             " queries are not implemented here: choose another checkpoint"
         )
     return first.frequencies
+
+
+def _said(config: Mapping[str, Any], model: str) -> Entry:
+    """What the configuration says of rotations, or means where it says nothing."""
+    given = config.get("rope_parameters", {"rope_theta": 10000.0})
+    if not isinstance(given, Mapping):
+        raise CheckpointError(
+            f"{model}: rope_parameters {short(given)} must be an object; correct it, or fetch the"
+            " file again"
+        )
+    return given
 
 
 def _rotated(given: Entry, model: str, size: int) -> int:
@@ -254,6 +266,14 @@ def _longrope(plain: tuple[float, ...], numbers: Numbers, given: Entry, where: s
     return Rotation(brief, attention, long, original)
 
 
+def _proportional(plain: tuple[float, ...], numbers: Numbers, given: Entry, where: str) -> Rotation:
+    """The first pairs of a head alone, at the frequencies that they have among all of its pairs."""
+    share = real(given, "partial_rotary_factor", 1.0, where=where)
+    factor, turning = real(given, "factor", 1.0, where=where), int(share * 2 * len(plain) // 2)
+    still = (0.0,) * (len(plain) - turning)
+    return Rotation((*(one / factor for one in plain[:turning]), *still))
+
+
 Scaling = Callable[[tuple[float, ...], Numbers, Entry, str], Rotation]
 
 KINDS: Final[dict[str, tuple[tuple[str, ...], Scaling]]] = {
@@ -262,6 +282,7 @@ KINDS: Final[dict[str, tuple[tuple[str, ...], Scaling]]] = {
     "linear": (("factor",), _linear),
     "llama3": (("factor", "low_freq_factor", "high_freq_factor", ORIGINAL), _llama3),
     "longrope": ((), _longrope),
+    PROPORTIONAL: ((), _proportional),
     "yarn": ((), _yarn),
 }
 """By ``rope_type``: the numbers that it must have, and what it makes of plain frequencies."""

@@ -82,6 +82,8 @@ MODULES: Final[dict[str, str]] = {
     "gemma2": "ptir.models.gemma",
     "gemma3": "ptir.models.gemma",
     "gemma3_text": "ptir.models.gemma",
+    "gemma4": "ptir.models.gemma4",
+    "gemma4_text": "ptir.models.gemma4",
     "falcon": "ptir.models.falcon",
     "gpt_neox": "ptir.models.gpt_neox",
     "opt": "ptir.models.opt",

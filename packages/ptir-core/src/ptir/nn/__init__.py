@@ -1,6 +1,6 @@
 """Layers: they declare typed parameters, own no arrays, and call functionals."""
 
-from ptir.nn.attention import cached_attention
+from ptir.nn.attention import cached_attention, shared_attention
 from ptir.nn.images import AvgPool2d, BatchNorm2d, Conv2d, MaxPool2d
 from ptir.nn.layers import (
     Conv1D,
@@ -32,4 +32,5 @@ __all__ = [
     "fused_linear",
     "last_rows",
     "param",
+    "shared_attention",
 ]

@@ -29,12 +29,18 @@ def cached_attention(
         F.cache_update(old, new.astype(old.dtype), start, count)
         for old, new in zip(cache, (k, v), strict=True)
     )
-    seen = F.attention(
-        q,
-        keys.astype(q.dtype),
-        values.astype(q.dtype),
-        start=start,
-        length=start + count,
-        **options,
-    )
-    return seen, (keys, values)
+    cache = (keys, values)
+    return shared_attention(q, cache, start, count, **options), cache
+
+
+def shared_attention(
+    q: Tensor, cache: LayerTensors, start: Tensor, count: Tensor, **options: Any
+) -> Tensor:
+    """What ``q`` f32[B,H,T,D] attends to in a cache that already has this step's keys and values.
+
+    The cache is one that ``cached_attention`` returned, of another layer. Query t of row b stands
+    at position ``start[b] + t`` and sees nothing from ``start[b] + count[b]`` on. ``options`` are
+    those of ``functional.attention``. Returns f32[B,H,T,D].
+    """
+    keys, values = (kept.astype(q.dtype) for kept in cache)
+    return F.attention(q, keys, values, start=start, length=start + count, **options)

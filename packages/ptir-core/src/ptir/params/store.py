@@ -148,6 +148,12 @@ class ParamStore:
                 self._handles[key] = self._looked_up(transform, compute, nbytes)
             return self._handles[key]
 
+    def has_derived(self, name: str, transform: str, backend: str) -> bool:
+        """Whether ``derive`` has the handle already."""
+        with self._lock:
+            self._forget_lost()
+            return derived(self.key(name), transform, backend) in self._handles
+
     def mapped(self, name: str) -> Array | None:
         """A parameter as programs see it, in a mapped file.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ptir.errors import UsageError
@@ -173,8 +174,17 @@ class Conversation:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        if context is not None and not 1 <= context <= model.context:
-            raise UsageError(f"context {context}: must be from 1 to the model's {model.context}")
+        if context is not None and not (
+            isinstance(context, Integral) and 1 <= context <= model.context
+        ):
+            raise UsageError(
+                f"context {context!r}: must be an integer from 1 to the model's {model.context}"
+            )
+        if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
+            raise UsageError(
+                f"messages are {type(messages).__name__}; give a list of objects, each with a"
+                " 'role' and a 'content'"
+            )
         model.text.templates.chosen(template, tools=tools is not None)
         self._model = model
         self._template = {

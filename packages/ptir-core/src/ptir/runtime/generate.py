@@ -88,6 +88,7 @@ class GenerationRun:
         self._model = model
         self._options = options
         self._continued = state
+        self._turn = object()
         self._proposer = proposer
         self._logprobs = logprobs
         self._progress = progress
@@ -140,8 +141,9 @@ class GenerationRun:
         except GeneratorExit:
             raise
         except BaseException:
-            if self._continued is not None:  # a step may have been cut short with its tensors
-                self._continued.restart()
+            state = self._continued
+            if state is not None and state.turn is self._turn:
+                state.restart()  # a step may have been cut short with its tensors
             raise
         finally:
             self._close()
@@ -150,6 +152,7 @@ class GenerationRun:
         began = time.perf_counter()
         prompts = [row.prompt for row in self._rows]
         state = self._room(prompts)
+        state.turn = self._turn
         session = Session(self._model.steps, self._model.target, state, self._options)
         held = state.keep(prompts)
         self.stats.cached_tokens = int(held.sum())
@@ -180,6 +183,11 @@ class GenerationRun:
             active = np.array([row.finish is None for row in self._rows])
             if not active.any():
                 return
+            if state.turn is not self._turn:
+                raise UsageError(
+                    "another run has gone on with the state of this one, which ends here; finish a"
+                    " run before the next, or give each a state of its own"
+                )
             chosen, scores = advance(active, self._logprobs is not None, self._ahead())
 
     def _steps(self, session: Session) -> Callable[..., tuple[Array, Array | None]]:
@@ -253,8 +261,9 @@ class GenerationRun:
         return value
 
     def _close(self) -> None:
-        if self._continued is not None and any(self._continued.tokens):
-            self._continued.tokens = [[*row.prompt, *row.tokens] for row in self._rows]
+        state = self._continued
+        if state is not None and state.turn is self._turn and any(state.tokens):
+            state.tokens = [[*row.prompt, *row.tokens] for row in self._rows]
         target = self._model.target
         memory = target.backend.memory_stats(target.device)
         self.stats.peak_memory_bytes = memory.peak_bytes if memory else 0

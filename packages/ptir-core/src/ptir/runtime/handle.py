@@ -85,7 +85,9 @@ class Model:
         """What the layers carry before the first step of ``rows`` prompts; see ``run``."""
         self.make_room(rows, capacity)
         states, dtype = self.module.states(), self.cache_dtype
-        return SessionState(states, rows, capacity, dtype, self.target)
+        made = SessionState(states, rows, capacity, dtype, self.target)
+        made.model = self
+        return made
 
     def make_room(self, rows: int, capacity: int) -> None:
         """Have weights leave for such a state, where both share a budget.
@@ -176,6 +178,11 @@ class Model:
         if state is not None and state.batch != len(prompts):
             raise UsageError(
                 f"{len(prompts)} prompts and a state of {state.batch} rows: give one of as many"
+            )
+        if state is not None and state.model is not self:
+            raise UsageError(
+                f"the state is of another model than {self.name!r}: make one with new_state of the"
+                " model that runs"
             )
         ids = [self.encode(prompt) for prompt in prompts]
         proposer = proposer_of(speculate, self, len(prompts), options)

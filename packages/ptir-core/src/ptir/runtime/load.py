@@ -177,11 +177,16 @@ def _multiplied(read: Described, quant: str | None, types: TypeRule) -> set[str 
 def prepared(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with a configuration that says at its top what the model is.
 
-    Raises ``CheckpointError``.
+    How many tokens there are is always said: much besides the model asks for it. Raises
+    ``CheckpointError``.
     """
     with errors_name(checkpoint.path):
         architecture = _architecture(checkpoint)
-        return replace(checkpoint, config=dict(architecture.prepare(checkpoint.config)))
+        config = dict(architecture.prepare(checkpoint.config))
+        tokens = architecture.defaults.get("vocab_size")
+        if tokens is not None:
+            config.setdefault("vocab_size", tokens)
+        return replace(checkpoint, config=config)
 
 
 @contextmanager

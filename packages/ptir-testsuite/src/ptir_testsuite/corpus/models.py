@@ -31,6 +31,8 @@ GROUP: Final = 32
 """Weights that share a scale when quantized."""
 NEW: Final = 20
 """Tokens that follow every prompt."""
+BOUND: Final = 2.0**-17
+"""How far a logit may be off, as a part of the greatest one of its position."""
 LENGTHS: Final = (1, 6, 33, 70)
 """Of the prompts of a batch: within a block of positions, beyond one, beyond a chunk."""
 
@@ -55,6 +57,46 @@ _LLAMA: Final[dict[str, Any]] = {
     "rope_theta": 500.0,
     "tie_word_embeddings": False,
 }
+_LFM2: Final[dict[str, Any]] = {
+    "model_type": "lfm2",
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "block_auto_adjust_ff_dim": False,
+    "num_hidden_layers": 4,
+    "layer_types": ["conv", "full_attention", "conv", "conv"],
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "conv_L_cache": 3,
+    "max_position_embeddings": 128,
+    "norm_eps": 1e-5,
+    "rope_theta": 500.0,
+    "tie_word_embeddings": True,
+}
+_QWEN3_5: Final[dict[str, Any]] = {
+    "model_type": "qwen3_5_text",
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "full_attention_interval": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 4,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 500.0,
+        "partial_rotary_factor": 0.25,
+    },
+    "tie_word_embeddings": False,
+}
 
 
 @dataclass(frozen=True)
@@ -62,11 +104,13 @@ class Subject:
     """A model: its configuration (none: one that ships with ptir), levels, and storages.
 
     Weights are whole numbers up to ``levels`` in size, which stand in every group of ``GROUP``.
+    Logits may be off by ``bound`` of the greatest: a recurrence adds up what all tokens round.
     """
 
     storages: tuple[str, ...]
     config: Mapping[str, Any] | None = None
     levels: int = 0
+    bound: float = BOUND
 
 
 SUBJECTS: Final[dict[str, Subject]] = {
@@ -75,8 +119,13 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "gpt2-coarse": Subject(("int4",), _GPT2, 8),
     "llama": Subject(("f32", "f16", "bf16", "int8"), _LLAMA, 127),
     "llama-coarse": Subject(("int4",), _LLAMA, 8),
+    "lfm2": Subject(("f32",), _LFM2, 127),
+    "qwen3.5": Subject(("f32",), _QWEN3_5, 127, bound=4 * BOUND),
 }
-"""The models; 127 levels are exact in 8 bits, 8 (of which the last is the greatest) in 4."""
+"""The models, one of each kind of state among them.
+
+127 levels are exact in 8 bits, 8 (of which the last is the greatest) in 4.
+"""
 
 QUANTIZED: Final = ("int8", "int4")
 
@@ -199,7 +248,7 @@ def _drawn(name: str, key: str, type: TensorType, levels: int) -> Array:
     size = draws.below(most + 1, type.size) + draws.below(most + 1, type.size)
     values = (size - most).reshape(type.shape)
     signs = (2 * draws.below(2, type.size) - 1).reshape(type.shape)
-    row, column = np.indices(type.shape)
-    values = np.where((row + column) % GROUP == 0, levels * signs, values)
+    place = np.indices(type.shape).sum(0)
+    values = np.where(place % GROUP == 0, levels * signs, values)
     step = 0.25 / (1 << most.bit_length())  # a power of two
     return (values * step).astype(np.float32)
