@@ -316,6 +316,11 @@ REFUSED: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
         {"expert_shared_feed_forward_length": 8},
         "experts that all tokens share are not implemented",
     ),
+    "experts of some layers": (
+        "mixtral, a tensor for each expert",
+        {"expert_count": [0, 5, 5]},
+        r"'llama\.expert_count': \[0, 5, 5\] differs between layers",
+    ),
     "no layers of the model": (
         "qwen3_5",
         {"nextn_predict_layers": 4},

@@ -21,6 +21,7 @@ from ptir.checkpoint.gguf.architectures import (
 )
 from ptir.checkpoint.gguf.architectures.layout import Layout
 from ptir.checkpoint.gguf.architectures.llama import EXPERTS
+from ptir.checkpoint.gguf.fields import Keys
 from ptir.checkpoint.gguf.splits import GgufModel
 from ptir.errors import CheckpointError, nearest, short
 
@@ -52,5 +53,6 @@ def layout_of(model: GgufModel) -> tuple[str, Layout]:
             " of these"
         )
     row = LAYOUTS[found]
-    has_experts = row.mixture is not None and model.metadata.get(f"{found}.{EXPERTS.name}")
-    return found, row.mixture if has_experts and row.mixture is not None else row
+    if row.mixture is None or Keys(model.path, model.metadata, found).optional(*EXPERTS) is None:
+        return found, row
+    return found, row.mixture
