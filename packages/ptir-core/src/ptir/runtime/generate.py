@@ -88,7 +88,7 @@ class GenerationRun:
         self._model = model
         self._options = options
         self._continued = state
-        self._turn = object()
+        self._run = object()
         self._proposer = proposer
         self._logprobs = logprobs
         self._progress = progress
@@ -142,7 +142,7 @@ class GenerationRun:
             raise
         except BaseException:
             state = self._continued
-            if state is not None and state.turn is self._turn:
+            if state is not None and state.run is self._run:
                 state.restart()  # a step may have been cut short with its tensors
             raise
         finally:
@@ -152,7 +152,7 @@ class GenerationRun:
         began = time.perf_counter()
         prompts = [row.prompt for row in self._rows]
         state = self._room(prompts)
-        state.turn = self._turn
+        state.run = self._run
         session = Session(self._model.steps, self._model.target, state, self._options)
         held = state.keep(prompts)
         self.stats.cached_tokens = int(held.sum())
@@ -183,7 +183,7 @@ class GenerationRun:
             active = np.array([row.finish is None for row in self._rows])
             if not active.any():
                 return
-            if state.turn is not self._turn:
+            if state.run is not self._run:
                 raise UsageError(
                     "another run has gone on with the state of this one, which ends here; finish a"
                     " run before the next, or give each a state of its own"
@@ -262,7 +262,7 @@ class GenerationRun:
 
     def _close(self) -> None:
         state = self._continued
-        if state is not None and state.turn is self._turn and any(state.tokens):
+        if state is not None and state.run is self._run and any(state.tokens):
             state.tokens = [[*row.prompt, *row.tokens] for row in self._rows]
         target = self._model.target
         memory = target.backend.memory_stats(target.device)

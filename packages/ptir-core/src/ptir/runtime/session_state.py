@@ -35,11 +35,11 @@ class SessionState:
     ``tensors`` are given to a step, which takes them over, and replaced by what it returns.
     ``positions`` i64[B] counts what every row has taken in: who runs steps adds to it. ``tokens``
     are those that a row has taken in, as far as they are known: fewer where steps ran ahead.
-    ``turn`` is of the run that goes on with it last; those before it have nothing to say.
+    ``run`` is of the run that goes on with it last; those before it have nothing to say.
     ``model`` is whose layers it is of, where a model made it.
     """
 
-    turn: object = None
+    run: object = None
     model: object = None
 
     def __init__(
