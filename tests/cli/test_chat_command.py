@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import io
 import json
@@ -234,15 +233,6 @@ class Pseudo:
         self.read = self.text.index(wanted, before) + len(wanted)
         return self.text[before : self.read]
 
-    def interrupt(self, wanted: str) -> None:
-        """Press Ctrl-C until ``wanted`` shows: one that comes before a line is read is not seen."""
-        for _ in range(20):
-            self.write("\x03")
-            with contextlib.suppress(AssertionError):
-                self.until(wanted, 3)
-                return
-        raise AssertionError(self.text)
-
     def write(self, text: str) -> None:
         os.write(self.master, text.encode())
 
@@ -261,9 +251,6 @@ def test_a_short_session_on_a_real_terminal(play: Path, tmp_path: Path) -> None:
         talk.write("\x03")  # Ctrl-C, which the terminal makes a signal of
         first = talk.until("]")
         assert "; interrupted]" in first and "tok/s" in first
-        talk.until(">>> ")
-        talk.write("half a line")
-        talk.interrupt("Ctrl-D or /exit ends the talk")
         talk.until(">>> ")
         talk.write(f"/save {tmp_path / 'talk.json'}\n")
         talk.until("wrote 2 messages")

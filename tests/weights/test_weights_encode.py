@@ -155,6 +155,7 @@ def test_super_blocks_are_closer_than_plain_rounding_with_scales_as_floats(
 @example(seed=446)
 @example(seed=552)
 @example(seed=246)
+@example(seed=236940)
 def test_awkward_super_blocks_stay_near_plain_rounding(name: str, seed: int) -> None:
     """Row by row: groups of very different sizes share a scale: at most half a step of it."""
     format = FORMATS[name]
@@ -164,7 +165,8 @@ def test_awkward_super_blocks_stay_near_plain_rounding(name: str, seed: int) -> 
     for got, wanted in zip(found, weights, strict=True):
         plain = deviation(rounded_by_groups(format, wanted[None])[0], wanted)
         reach = 2 * float(np.abs(wanted).max())
-        assert deviation(got, wanted) <= 1.02 * plain + 0.5 * reach / steps
+        subnormal = 2.0**-25 * 128 * 32  # half a step of f16 times the greatest codes
+        assert deviation(got, wanted) <= 1.02 * plain + 0.5 * reach / steps + subnormal
 
 
 @settings(max_examples=40, deadline=None)
