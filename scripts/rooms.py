@@ -45,6 +45,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "plugins": "every hook, and the manager",
         "runtime": "loading, generation, conversations, the model handle, prepacked weights, the "
         "list of models",
+        "debug": "what two backends, or two traces, differ in; bisection, with reproducers",
         "trace": "sinks: dumps, statistics",
         "cli": "one file per command",
     },

@@ -13,8 +13,8 @@ import ptir
 from ptir import functional as F
 from ptir.capture import call, call_multi
 from ptir.capture.plan import plan_for
-from ptir.cli.dump import step_program
 from ptir.codegen.families.linear.parts import HELD
+from ptir.runtime.recorded import recorded_step
 from ptir.types import spec
 from running import llama_folder
 
@@ -82,7 +82,7 @@ def test_running_sums_do_not_grow_with_every_step() -> None:
 
 def test_a_decode_step_of_gpt2_is_five_kernels_a_layer() -> None:
     loaded = ptir.load_model("random:gpt2-tiny", backend=TARGET)
-    found = families(compiled(step_program(loaded, 1, 1, 64)))
+    found = families(compiled(recorded_step(loaded, 1, 1, 64).program))
     layer = ["linear", "attention", "linear", "linear", "linear"]
     assert found == ["map", *layer, *layer, "linear"]
 
@@ -91,7 +91,7 @@ def test_a_decode_step_of_gpt2_is_five_kernels_a_layer() -> None:
 def test_a_decode_step_of_llama_is_five_kernels_a_layer(options: dict[str, str]) -> None:
     """Cosines and sines once; projections of one input together; turns inside attention."""
     loaded = ptir.load_model("random:llama-tiny", backend=TARGET, **options)
-    found = families(compiled(step_program(loaded, 1, 1, 64)))
+    found = families(compiled(recorded_step(loaded, 1, 1, 64).program))
     layer = ["linear", "attention", "linear", "linear", "linear"]
     assert [name for name in found if name != "map"] == [*layer * 3, "linear"]
     assert found.count("map") == 3
@@ -100,13 +100,13 @@ def test_a_decode_step_of_llama_is_five_kernels_a_layer(options: dict[str, str])
 def test_activations_that_are_too_many_for_an_item_are_stored(tmp_path: Path) -> None:
     wide = llama_folder(tmp_path, intermediate_size=HELD // 8 + 32)
     loaded = ptir.load_model(wide, backend=TARGET)
-    few, many = (families(compiled(step_program(loaded, rows, 1, 64))) for rows in (7, 8))
+    few, many = (families(compiled(recorded_step(loaded, rows, 1, 64).program)) for rows in (7, 8))
     assert many.count("map") == few.count("map") + loaded.checkpoint.config["num_hidden_layers"]
 
 
 def test_weights_are_read_in_panels_wherever_they_are_read() -> None:
     loaded = ptir.load_model("random:gpt2-tiny", backend=TARGET)
-    plan = plan_for(step_program(loaded, 1, 1, 64), TARGET)
+    plan = plan_for(recorded_step(loaded, 1, 1, 64).program, TARGET)
     ports = [p.name for p in plan.optimized.ports if p.kind == "parameter"]
     assert "wte.weight" not in ports
     packed = [

@@ -13,8 +13,8 @@ import ptir
 from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS, plan_for
-from ptir.cli.dump import step_program
 from ptir.errors import UnsupportedError, UsageError
+from ptir.runtime.recorded import recorded_step
 from ptir_backend_opencl.backend import OpenCLBackend
 from ptir_backend_opencl.platforms import WITHOUT
 
@@ -80,7 +80,7 @@ def test_gpt2_in_parts_gives_the_same_tokens(
     for name, target in (("whole", opencl), ("parts", tight)):
         model = ptir.load_model("random:gpt2-tiny", backend=target, dtype=dtype, quant=quant)
         found[name] = model.generate([5, 100, 7, 9], max_tokens=6, temperature=0.0).token_ids
-        plan = plan_for(step_program(model, 1, 1, 64), target)
+        plan = plan_for(recorded_step(model, 1, 1, 64).program, target)
         packed = [
             t.nbytes
             for p, t in zip(plan.optimized.ports, plan.optimized.inputs, strict=True)

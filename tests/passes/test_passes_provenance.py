@@ -15,7 +15,6 @@ from ptir import functional as F
 from ptir.backend.contract import Options, Target
 from ptir.capture.plan import compile_plan
 from ptir.capture.tensor import Tensor
-from ptir.cli.dump import step_program
 from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.ir.graph import freeze, source
 from ptir.ir.location import UNKNOWN, Location, here
@@ -30,6 +29,7 @@ from ptir.passes.pipeline import PIPELINE, Stage, optimize
 from ptir.passes.select import select
 from ptir.rewrite.engine import rewrite
 from ptir.rewrite.rules import rules
+from ptir.runtime.recorded import recorded_step
 from ptir.types import spec
 from running import model
 
@@ -85,7 +85,7 @@ def _holds(outer: str, inner: str) -> bool:
 
 def step(spec: str, on: str, context: PassContext) -> tuple[Program, PassContext]:
     """The captured step of a model, and the context of its passes on a backend."""
-    program = step_program(model(spec), 1, 3, 16)
+    program = recorded_step(model(spec), 1, 3, 16).program
     if on == "paper":
         return program, context
     target = device(on)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -36,10 +35,11 @@ def command(
     """Print MODEL's step (tokens, cache, start, count to logits, cache) as a program."""
     from ptir.ir.jsonform import to_json
     from ptir.ir.printer import print_program
+    from ptir.runtime.recorded import recorded_step
 
     with session(common):
         loaded = open_model(common, model, formats)
-        program = step_program(loaded, batch, length, context)
+        program = recorded_step(loaded, batch, length, context).program
         if optimized:
             from ptir.capture.plan import plan_for
 
@@ -60,21 +60,3 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise click.UsageError(f"--out {path}: {error.strerror}; choose another") from error
-
-
-def step_program(loaded: Any, batch: int, length: int, context: int) -> Any:
-    """The captured step of a language model at the given sizes."""
-    from ptir.capture.jit import record
-    from ptir.nn.state import by_layer, tensor_names
-    from ptir.types import spec
-
-    states = loaded.module.states()
-    carried = loaded.state_types(batch, context)
-
-    def step(tokens: Any, start: Any, count: Any, *flat: Any) -> Any:
-        return loaded.module(tokens, by_layer(states, flat), start, count)
-
-    row = spec("i32", batch)
-    types = (spec("i32", batch, length), row, row, *(t for types in carried for t in types))
-    names = ["tokens", "start", "count", *tensor_names(states)]
-    return record(step, types, names)[0].program

@@ -70,7 +70,7 @@ def command(
 def _tune(model: Model, batch: int) -> dict[str, Any]:
     """Measure with the model's decoding step and a chunk of a prompt; nothing runs on tokens."""
     from ptir.capture.plan import PLANS, plan_for
-    from ptir.cli.dump import step_program
+    from ptir.runtime.recorded import recorded_step
 
     tuning = model.target.backend.tuning(model.target.device)
     if tuning is None:
@@ -79,7 +79,7 @@ def _tune(model: Model, batch: int) -> dict[str, Any]:
     lengths = (1, min(PROMPT, model.context))
     with model.policies(), tuning as outcome:
         for length in lengths:
-            plan_for(step_program(model, batch, length, model.context), model.target)
+            plan_for(recorded_step(model, batch, length, model.context).program, model.target)
     PLANS.clear()
     facts: dict[str, Any] = outcome.facts()
     sizes = ", ".join(f"{name} {value}" for name, value in facts["tiles"].items())

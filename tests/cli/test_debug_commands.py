@@ -1,0 +1,92 @@
+"""``ptir trace``, ``diff``, ``verify`` and ``bisect``: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ptir.checkpoint import load_archive, save_archive, save_folder
+from ptir.ir.printer import print_program
+from random_programs import COLUMNS, ROWS, random_program
+from running import SMALL, Command, command, small_checkpoint
+
+__all__ = ["command"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "model"
+    save_folder(small_checkpoint(), path)
+    return path
+
+
+def test_a_trace_holds_every_layer_and_equals_itself(
+    folder: Path, tmp_path: Path, command: Command
+) -> None:
+    one, other = tmp_path / "one.safetensors", tmp_path / "other.safetensors"
+    value = command("trace", folder, "--tokens", "1,2,3", "--out", one, "--json").value
+    assert value["token_ids"] == [1, 2, 3] and [*value["layers"]][-1] == "logits"
+    assert {"h.0.attn", "h.1.mlp", "ln_f"} <= value["layers"].keys()
+    command("trace", folder, "--tokens", "1,2,3", "--out", other)
+    done = command("diff", one, other)
+    assert done.code == 0 and "wrong" not in done.out and "h.1.mlp" in done.out
+
+
+def test_diff_names_the_first_layer_that_differs(
+    folder: Path, tmp_path: Path, command: Command
+) -> None:
+    one, other = tmp_path / "one.safetensors", tmp_path / "other.safetensors"
+    command("trace", folder, "--tokens", "1,2,3", "--out", one)
+    archive = load_archive(one)
+    arrays = {name: np.array(array) for name, array in archive.arrays.items()}
+    arrays["h.0.mlp"][..., 0] += 0.5
+    arrays["logits"] += 0.5
+    save_archive(other, arrays, archive.metadata)
+    done = command("diff", one, other)
+    assert done.code == 5 and "2 of " in done.err and "h.0.mlp first" in done.err
+    stopped = command("diff", one, other, "--stop-on-first-mismatch")
+    assert stopped.code == 5 and "logits" not in stopped.out
+    assert stopped.out.splitlines()[-1].split()[0] == "h.0.mlp"
+    assert command("diff", one, other, "--tolerance", 100).code == 0
+    rows = json.loads(command("diff", one, other, "--json").out)["layers"]
+    assert [row["name"] for row in rows if not row["right"]] == ["h.0.mlp", "logits"]
+
+
+def test_diff_refuses_what_is_not_comparable(
+    folder: Path, tmp_path: Path, command: Command
+) -> None:
+    one, other, none = (tmp_path / f"{name}.safetensors" for name in ("one", "other", "none"))
+    command("trace", folder, "--tokens", "1,2,3", "--out", one)
+    command("trace", folder, "--tokens", "1,2", "--out", other)
+    done = command("diff", one, other)
+    assert done.code == 2 and "of other tokens (1,2,3 and 1,2)" in done.err
+    save_archive(none, {"x": np.zeros(2, "f4")})
+    done = command("diff", one, none)
+    assert done.code == 1 and "is no trace" in done.err
+
+
+def test_a_backend_is_not_compared_with_itself(folder: Path, command: Command) -> None:
+    for name in ("verify", "bisect"):
+        done = command(name, folder)
+        assert done.code == 2 and "is compared with itself" in done.err
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> tuple[Path, Path]:
+    path, arrays = tmp_path / "p.ptir", tmp_path / "arrays.safetensors"
+    path.write_text(print_program(random_program(4)), encoding="utf-8")
+    rng = np.random.default_rng(4)
+    save_archive(arrays, {n: rng.normal(size=(ROWS, COLUMNS)).astype("f4") for n in ("x", "y")})
+    return path, arrays
+
+
+def test_programs_need_their_arrays_and_no_text(
+    program: tuple[Path, Path], command: Command
+) -> None:
+    path, arrays = program
+    done = command("verify", path, "text", "--input", arrays)
+    assert done.code == 2 and "a program takes no text" in done.err
+    assert SMALL["n_layer"] == 2
