@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
+from ptir.models.causal import CachePositions, DecoderBlock
 from ptir.models.fields import flag, listed, real, whole, whole_or_none
 from ptir.models.llama import (
     ACTIVATIONS,
     SLIDING,
     Block,
-    CachePositions,
     Config,
     Llama,
     define_llama,
@@ -38,7 +38,7 @@ from ptir.nn import (
     param,
     shared_attention,
 )
-from ptir.nn.state import KeysValues, LayerState, LayerTensors, SharedState, State
+from ptir.nn.state import LayerTensors, SharedState, State
 
 EVERY: Final = 6
 """Every sixth layer has no window where nothing else is said."""
@@ -244,6 +244,8 @@ class Gemma4Block(Block):
     def __init__(self, layer: int, made: Layer, width: int) -> None:
         self.made = made
         super().__init__(made.config, layer)
+        if made.source is not None:
+            self.state = SharedState(made.source)
         size, self.activation = made.config.hidden_size, made.config.activation
         if width:
             self.per_layer_input_gate = Linear(size, width, bias=False)
@@ -269,6 +271,8 @@ class Gemma4Block(Block):
 class Gemma4(Llama):
     """The language model; its head is the token embedding where the checkpoint ties them."""
 
+    layers: list[Gemma4Block]
+
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.options = Options.of(config)
         width, layers = self.options.width, len(self.options.layers)
@@ -279,18 +283,9 @@ class Gemma4(Llama):
             self.per_layer_model_projection = Linear(last.hidden_size, layers * width, bias=False)
             self.per_layer_projection_norm = norm_of(last, width)
 
-    def make_block(self, layer: int) -> Module:
+    def make_block(self, layer: int) -> DecoderBlock:
         """The block of a layer."""
         return Gemma4Block(layer, self.options.layers[layer], self.options.width)
-
-    def states(self) -> tuple[LayerState, ...]:
-        """Keys and values of the layers that have their own."""
-        return tuple(
-            KeysValues(one.config.num_key_value_heads, one.config.head_dim)
-            if one.source is None
-            else SharedState(one.source)
-            for one in self.options.layers
-        )
 
     def __call__(
         self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
@@ -301,7 +296,7 @@ class Gemma4(Llama):
         token of each row only.
         """
         at = CachePositions.of(start, count, tokens.shape[1])
-        x = self.embed_tokens(tokens) * self.config.embedding_scale
+        x = self.embedded(tokens, at)
         given = self._per_layer_inputs(tokens, x)
         after: list[LayerTensors] = []
         for number, made in enumerate(self.options.layers):
@@ -313,7 +308,7 @@ class Gemma4(Llama):
             after.append(extended if made.source is None else ())
         if not every:
             x = last_rows(x, count) if x.shape[1] > 1 else x[:, 0]
-        return self.logits(self.norm(x)), tuple(after)
+        return self.logits(x), tuple(after)
 
     def _per_layer_inputs(self, tokens: Tensor, x: Tensor) -> Tensor | None:
         """What each layer gets of a token beside x f32[B,T,D]: f32[B,T,L,P]."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
+from ptir.models.causal import DecoderBlock
 from ptir.models.fields import flag, whole
 from ptir.models.llama import Block, Config, Llama, Read, split
 from ptir.models.llama_kin import granite
@@ -123,7 +124,7 @@ class SparseLlama(Llama):
         self.mixture, self.sparse = mixture, sparse
         super().__init__(config, read)
 
-    def make_block(self, layer: int) -> Module:
+    def make_block(self, layer: int) -> DecoderBlock:
         """The block of a layer."""
         if not self.sparse(layer):
             return Block(self.config, layer)

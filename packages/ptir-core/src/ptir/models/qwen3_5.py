@@ -15,22 +15,14 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError
 from ptir.models import llama
+from ptir.models.causal import CachePositions, Decoder
 from ptir.models.fields import flag, listed, require_multiple, whole
-from ptir.models.llama import CachePositions, norm_of
+from ptir.models.llama import norm_of
 from ptir.models.nested import PREFIXES, RENAMED, SEEING, text_part
 from ptir.models.rotation import FULL
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import (
-    CausalConv1d,
-    Embedding,
-    Linear,
-    Module,
-    cached_attention,
-    fused_linear,
-    last_rows,
-    param,
-)
-from ptir.nn.state import Carried, KeysValues, LayerState, LayerTensors, Recurrent, State
+from ptir.nn import CausalConv1d, Linear, Module, cached_attention, fused_linear, param
+from ptir.nn.state import Carried, KeysValues, LayerState, LayerTensors, Recurrent
 
 LINEAR: Final = "linear_attention"
 LINEAR_SIZES: Final = {
@@ -66,6 +58,13 @@ class Config:
     def mixed(self) -> int:
         """How many channels the convolution has: queries, keys and values."""
         return 2 * self.keys * self.key_dim + self.values * self.value_dim
+
+    def state(self, kind: str) -> LayerState:
+        """Tail and matrices of linear attention, keys and values of the other."""
+        if kind == LINEAR:
+            matrices = Carried("matrices", (self.values, self.key_dim, self.value_dim))
+            return Recurrent((CausalConv1d.tail(self.mixed, self.taps), matrices))
+        return KeysValues(self.full.num_key_value_heads, self.full.head_dim)
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Config:
@@ -199,6 +198,7 @@ class Block(Module):
 
     def __init__(self, config: Config, layer: int) -> None:
         linear, full = config.kinds[layer] == LINEAR, config.full
+        self.state = config.state(config.kinds[layer])
         self.input_layernorm = norm_of(full, full.hidden_size)
         self.linear_attn = GatedDeltaNet(config) if linear else None
         self.self_attn = None if linear else Attention(full, layer)
@@ -216,42 +216,19 @@ class Block(Module):
         return x + self.mlp(self.post_attention_layernorm(x)), state
 
 
-class Qwen35(Module):
+class Qwen35(Decoder):
     """The language model; its head is the token embedding where the checkpoint ties them."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = Config.of(config)
-        tied, full = flag(config, "tie_word_embeddings"), self.config.full
-        self.embed_tokens = Embedding(full.vocab_size, full.hidden_size, is_head=tied)
-        self.layers = [Block(self.config, layer) for layer in range(full.num_hidden_layers)]
-        self.norm = norm_of(full, full.hidden_size)
-        self.lm_head = None if tied else Linear(full.hidden_size, full.vocab_size, bias=False)
-
-    def states(self) -> tuple[LayerState, ...]:
-        """Tail and matrices of linear attention, keys and values of the other."""
-        config, full = self.config, self.config.full
-        matrices = Carried("matrices", (config.values, config.key_dim, config.value_dim))
-        kinds: dict[str, LayerState] = {
-            LINEAR: Recurrent((CausalConv1d.tail(config.mixed, config.taps), matrices)),
-            FULL: KeysValues(full.num_key_value_heads, full.head_dim),
-        }
-        return tuple(kinds[kind] for kind in config.kinds)
-
-    def __call__(
-        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
-    ) -> tuple[Tensor, State]:
-        """Logits and the next state; see ``CausalModel``."""
-        at = CachePositions.of(start, count, tokens.shape[1])
-        x = self.embed_tokens(tokens)
-        after: list[LayerTensors] = []
-        for block, before in zip(self.layers, state, strict=True):
-            x, left = block(x, before, at)
-            after.append(left)
-        if not every:
-            x = last_rows(x, count)
-        x = self.norm(x)
-        head = self.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
-        return F.linear(x, head, layout="oi"), tuple(after)
+        full = self.config.full
+        super().__init__(
+            full.vocab_size,
+            full.hidden_size,
+            [Block(self.config, layer) for layer in range(full.num_hidden_layers)],
+            norm_of(full, full.hidden_size),
+            tied=flag(config, "tie_word_embeddings"),
+        )
 
 
 DEFAULTS: Final[dict[str, Any]] = {
