@@ -154,15 +154,18 @@ def _qwen3_moe(config: Mapping[str, Any]) -> SparseLlama:
     mixture = ExpertSizes.of(
         config, experts="num_experts", inner="moe_intermediate_size", normalized=normalized
     )
+    return SparseLlama(config, mixture, _normed, sparse_layers(config))
+
+
+def sparse_layers(config: Mapping[str, Any]) -> Callable[[int], bool]:
+    """Whether a layer has experts: in every so manyth, but for those that are listed."""
     step, dense = whole(config, "decoder_sparse_step"), config.get("mlp_only_layers") or []
     if not isinstance(dense, list) or any(type(layer) is not int for layer in dense):
         raise CheckpointError(
-            f"qwen3_moe: mlp_only_layers {short(dense)} in config.json must be a list of numbers"
-            " of layers; check it"
+            f"{config.get('model_type')}: mlp_only_layers {short(dense)} in config.json must be a"
+            " list of numbers of layers; check it"
         )
-    return SparseLlama(
-        config, mixture, _normed, lambda layer: layer not in dense and (layer + 1) % step == 0
-    )
+    return lambda layer: layer not in dense and (layer + 1) % step == 0
 
 
 def _named(config: Mapping[str, Any]) -> Mapping[str, Any]:

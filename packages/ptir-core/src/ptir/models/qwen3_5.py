@@ -15,13 +15,13 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError
 from ptir.models import llama
-from ptir.models.causal import CachePositions, Decoder
+from ptir.models.causal import CachePositions, Decoder, DecoderBlock
 from ptir.models.fields import flag, listed, require_multiple, whole
 from ptir.models.llama import norm_of
 from ptir.models.nested import PREFIXES, RENAMED, SEEING, text_part
 from ptir.models.rotation import FULL
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import CausalConv1d, Linear, Module, cached_attention, fused_linear, param
+from ptir.nn import CausalConv1d, Linear, Module, cached_attention, fused_linear, param, softplus
 from ptir.nn.state import Carried, KeysValues, LayerState, LayerTensors, Recurrent
 
 LINEAR: Final = "linear_attention"
@@ -107,13 +107,9 @@ class GatedRMSNorm(Module):
         return F.swiglu(gate, F.rms_norm(x, self.weight, epsilon=self.epsilon))
 
 
-def _logistic(x: Tensor) -> Tensor:
+def logistic(x: Tensor) -> Tensor:
+    """``1 / (1 + exp(-x))``."""
     return 1.0 / (1.0 + F.exp(-x))
-
-
-def _softplus(x: Tensor) -> Tensor:
-    """``log(1 + exp(x))``, also where exp(x) is infinite."""
-    return F.maximum(x, 0.0) + F.log1p(F.exp(-abs(x)))
 
 
 def _unit(x: Tensor) -> Tensor:
@@ -128,27 +124,34 @@ class GatedDeltaNet(Module):
         size, width = config.full.hidden_size, config.values * config.value_dim
         self.keys, self.values, self.key_dim = config.keys, config.values, config.key_dim
         self.tiles = config.values // config.keys if config.tiled else 1
-        self.in_proj_qkv = Linear(size, config.mixed, bias=False)
-        self.in_proj_z = Linear(size, width, bias=False)
-        self.in_proj_b = Linear(size, config.values, bias=False)
-        self.in_proj_a = Linear(size, config.values, bias=False)
+        self.declare_projections(config, size, width)
         self.conv1d = CausalConv1d(config.mixed, config.taps, bias=False)
         self.dt_bias = param(config.values)
         self.A_log = param(config.values)
         self.norm = GatedRMSNorm(config.value_dim, epsilon=config.full.epsilon)
         self.out_proj = Linear(width, size, bias=False)
 
+    def declare_projections(self, config: Config, size: int, width: int) -> None:
+        """The projections of what is ``size`` wide; values are ``width`` wide."""
+        self.in_proj_qkv = Linear(size, config.mixed, bias=False)
+        self.in_proj_z = Linear(size, width, bias=False)
+        self.in_proj_b = Linear(size, config.values, bias=False)
+        self.in_proj_a = Linear(size, config.values, bias=False)
+
+    def projected(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What the convolution reads of f32[B,T,D], the gate, and each head's rate and decay."""
+        return fused_linear(x, (self.in_proj_qkv, self.in_proj_z, self.in_proj_b, self.in_proj_a))
+
     def __call__(
         self, x: Tensor, state: LayerTensors, at: CachePositions
     ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D], the tail and the matrices to f32[B,T,D] and the next ones."""
         (batch, length, _), (tail, matrices) = x.shape, state
-        projections = (self.in_proj_qkv, self.in_proj_z, self.in_proj_b, self.in_proj_a)
-        mixed, z, b, a = fused_linear(x, projections)
+        mixed, z, b, a = self.projected(x)
         mixed, tail = self.conv1d(mixed, tail, at.count)
         q, k, v = self._heads(F.silu(mixed))
-        rate = _logistic(b).transpose(0, 2, 1)
-        decay = (-F.exp(self.A_log) * _softplus(a + self.dt_bias)).transpose(0, 2, 1)
+        rate = logistic(b).transpose(0, 2, 1)
+        decay = (-F.exp(self.A_log) * softplus(a + self.dt_bias)).transpose(0, 2, 1)
         q, k = _unit(q) * self.key_dim**-0.5, _unit(k)
         if self.tiles > 1:
             q, k = (F.concat([part] * self.tiles, axis=1) for part in (q, k))
@@ -189,7 +192,7 @@ class Attention(llama.Attention):
         if self.rotation is not None:
             q, k = self.rotation.rotated(q, k, at.positions, cache[0].shape[2])
         seen, cache = cached_attention(q, k, v, cache, at.start, at.count)
-        gated = seen.transpose(0, 2, 1, 3) * _logistic(gate)
+        gated = seen.transpose(0, 2, 1, 3) * logistic(gate)
         return self.o_proj(gated.reshape(batch, length, -1)), cache
 
 
@@ -200,10 +203,18 @@ class Block(Module):
         linear, full = config.kinds[layer] == LINEAR, config.full
         self.state = config.state(config.kinds[layer])
         self.input_layernorm = norm_of(full, full.hidden_size)
-        self.linear_attn = GatedDeltaNet(config) if linear else None
+        self.linear_attn = self.make_linear(config) if linear else None
         self.self_attn = None if linear else Attention(full, layer)
         self.post_attention_layernorm = norm_of(full, full.hidden_size)
-        self.mlp = llama.MLP(full)
+        self.mlp = self.make_mlp(full)
+
+    def make_linear(self, config: Config) -> GatedDeltaNet:
+        """Linear attention."""
+        return GatedDeltaNet(config)
+
+    def make_mlp(self, config: llama.Config) -> Any:
+        """The module in the MLP's place: f32[B,T,D] to f32[B,T,D]."""
+        return llama.MLP(config)
 
     def __call__(
         self, x: Tensor, state: LayerTensors, at: CachePositions
@@ -225,10 +236,14 @@ class Qwen35(Decoder):
         super().__init__(
             full.vocab_size,
             full.hidden_size,
-            [Block(self.config, layer) for layer in range(full.num_hidden_layers)],
+            [self.make_block(layer) for layer in range(full.num_hidden_layers)],
             norm_of(full, full.hidden_size),
             tied=flag(config, "tie_word_embeddings"),
         )
+
+    def make_block(self, layer: int) -> DecoderBlock:
+        """The module of a layer."""
+        return Block(self.config, layer)
 
 
 DEFAULTS: Final[dict[str, Any]] = {
@@ -302,9 +317,9 @@ PRESETS: Final = {
 }
 
 
-def _prepare(config: Mapping[str, Any]) -> dict[str, Any]:
+def prepare(config: Mapping[str, Any], model_type: str = "qwen3_5_text") -> dict[str, Any]:
     """The text's part, its heads rotated in part where nothing is said."""
-    found = text_part(config, "qwen3_5_text")
+    found = text_part(config, model_type)
     rope = found.get("rope_parameters")
     said = found if not isinstance(rope, Mapping) else {**rope, **found}
     factor = {} if said.get("partial_rotary_factor") else {"partial_rotary_factor": 0.25}
@@ -324,7 +339,7 @@ for _model_type in ("qwen3_5", "qwen3_5_text"):
             layers=("num_hidden_layers", "layers."),
             defaults=DEFAULTS,
             presets=PRESETS if _model_type == "qwen3_5_text" else {},
-            prepare=_prepare,
+            prepare=prepare,
             tokenizer="gpt2",
         )
     )

@@ -1,4 +1,4 @@
-"""Models with attention in some layers and a state of one size in the others: LFM2, Qwen3.5."""
+"""Models with a state of one size in some layers or in all: LFM2, Qwen3.5, Mamba-2."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Final
 from ptir.checkpoint.gguf.architectures.layer_norms import share
 from ptir.checkpoint.gguf.architectures.layout import (
     BEHIND,
+    OUTPUT,
     Config,
     Layout,
     Named,
     Tensors,
     check_layers,
+    vocabulary_rows,
 )
 from ptir.checkpoint.gguf.architectures.llama import (
     HEAD,
@@ -130,7 +132,63 @@ QWEN35_NAMED: Final = {
     "ssm_norm.weight": Named("linear_attn.norm.weight"),
 }
 
+# --- Mamba-2: state spaces alone ---
+
+STATES: Final = (
+    Key("context_length", "max_position_embeddings"),
+    Key("embedding_length", "hidden_size"),
+    Key("ssm.conv_kernel", "conv_kernel"),
+    Key("ssm.state_size", "state_size"),
+    Key("ssm.group_count", "n_groups"),
+    Key("ssm.time_step_rank", "num_heads"),
+    Key("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"),
+)
+
+
+def _mamba2(keys: Keys, tensors: Tensors) -> Config:
+    """Heads are as many as time steps."""
+    config = {row.field: keys.at(row) for row in STATES}
+    layers, inner = check_layers(keys, tensors), keys.at(INNER)
+    heads, size = config["num_heads"], config["hidden_size"]
+    keys.require(inner % heads == 0, INNER.name, f"{heads} heads must be of one size: fetch it")
+    keys.require(inner % size == 0, INNER.name, f"a multiple of the width {size} is needed")
+    return {
+        **config,
+        "vocab_size": vocabulary_rows(keys, tensors),
+        "num_hidden_layers": layers,
+        "head_dim": inner // heads,
+        "expand": inner // size,
+        "use_bias": any(f"blk.{n}.ssm_in.bias" in tensors for n in range(layers)),
+        "use_conv_bias": any(f"blk.{n}.ssm_conv1d.bias" in tensors for n in range(layers)),
+        "hidden_act": "silu",
+        "tie_word_embeddings": OUTPUT not in tensors,
+    }
+
+
+MAMBA2_NAMED: Final = {
+    "ssm_a": Named("mixer.A_log", decay=True, flat=True),
+    "ssm_d": Named("mixer.D", flat=True),
+    "ssm_dt.bias": Named("mixer.dt_bias"),
+    "ssm_conv1d.weight": Named("mixer.conv1d.weight", spread=True),
+    "ssm_norm.weight": Named("mixer.norm.weight", flat=True),
+}
+
 LAYOUTS: Final[dict[str, Layout]] = {
+    "mamba2": Layout(
+        "mamba2",
+        _mamba2,
+        "layers.",
+        {"token_embd": "embeddings", "output_norm": "norm_f", "output": "lm_head"},
+        {
+            "attn_norm": "norm",
+            "ssm_in": "mixer.in_proj",
+            "ssm_conv1d": "mixer.conv1d",
+            "ssm_out": "mixer.out_proj",
+        },
+        named=MAMBA2_NAMED,
+        numbers=(*STATES, INNER),
+        is_written=False,
+    ),
     "lfm2": Layout(
         "lfm2",
         _lfm2,

@@ -53,12 +53,13 @@ class Rows(NamedTuple):
 class Named(NamedTuple):
     """A parameter whose name does not end as its tensor's does, or that is stored in another form.
 
-    ``spread`` and ``decay`` are those of ``Part``.
+    ``spread``, ``decay`` and ``flat`` are those of ``Part``.
     """
 
     name: str
     spread: bool = False
     decay: bool = False
+    flat: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,8 +146,8 @@ class Layout:
             return
         before = f"{self.layer}{inside['layer']}."
         if inside["rest"] in self.named:
-            name, spread, decay = self.named[inside["rest"]]
-            yield f"{before}{name}", Part(tensor, spread=spread, decay=decay)
+            name, spread, decay, flat = self.named[inside["rest"]]
+            yield f"{before}{name}", Part(tensor, spread=spread, decay=decay, flat=flat)
         elif inside["kind"]:
             yield from self._whole(tensor, match, self._inside(config), before, config)
             yield from self._pieces(tensor, inside, before, config)
