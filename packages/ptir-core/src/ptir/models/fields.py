@@ -74,6 +74,7 @@ FIELDS: Final[Mapping[str, Whole | Real]] = {
     "num_local_experts": _EXPERTS,
     "num_experts": _EXPERTS,
     "num_experts_per_tok": _EXPERTS,
+    "top_k_experts": _EXPERTS,
     "moe_intermediate_size": _WIDTH,
     "shared_expert_intermediate_size": _WIDTH,
     "decoder_sparse_step": _LAYERS,

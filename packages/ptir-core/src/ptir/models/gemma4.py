@@ -17,15 +17,16 @@ from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
 from ptir.models.causal import CachePositions, DecoderBlock
 from ptir.models.fields import flag, listed, real, whole, whole_or_none
+from ptir.models.gemma4_experts import STACKED, ExpertBlock, experts_of
 from ptir.models.llama import (
     ACTIVATIONS,
     SLIDING,
-    Block,
     Config,
     Llama,
     define_llama,
     norm_of,
 )
+from ptir.models.mixture import ExpertSizes
 from ptir.models.nested import PREFIXES, RENAMED, SEEING, text_part
 from ptir.models.rotation import FULL
 from ptir.nn import (
@@ -67,9 +68,10 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """The layers, and the width of the embedding that each gets of a token, or 0."""
+    """The layers, their experts, and the width of the embedding that each gets of a token, or 0."""
 
     layers: tuple[Layer, ...]
+    mixture: ExpertSizes | None
     width: int
     rows: int
 
@@ -85,16 +87,12 @@ class Options:
             Layer(_widened(sized[kind], wide and source is not None), source, same and kind == FULL)
             for kind, source in zip(kinds, sources, strict=True)
         ]
-        return Options(tuple(layers), *_per_layer(config))
+        mixture = experts_of(config, layers[0].config.activation)
+        return Options(tuple(layers), mixture, *_per_layer(config))
 
 
 def _refuse(config: Mapping[str, Any]) -> None:
     model = config.get("model_type")
-    if flag(config, "enable_moe_block"):
-        raise CheckpointError(
-            f"{model}: enable_moe_block true is not implemented; only false is: choose a checkpoint"
-            " without experts"
-        )
     both = config.get("use_bidirectional_attention")
     if both not in (None, "vision"):
         raise CheckpointError(
@@ -238,12 +236,12 @@ class Attention(Module):
         return self.rotation.rotated(q, k, at.positions, cache[0].shape[2])
 
 
-class Gemma4Block(Block):
-    """Attention and MLP, what the layer makes of its own embedding, and a factor of it all."""
+class Gemma4Block(ExpertBlock):
+    """Attention, MLP and experts, what the layer makes of its own embedding, a factor of it all."""
 
-    def __init__(self, layer: int, made: Layer, width: int) -> None:
-        self.made = made
-        super().__init__(made.config, layer)
+    def __init__(self, layer: int, made: Layer, options: Options) -> None:
+        self.made, width = made, options.width
+        super().__init__(made.config, layer, options.mixture)
         if made.source is not None:
             self.state = SharedState(made.source)
         size, self.activation = made.config.hidden_size, made.config.activation
@@ -285,7 +283,7 @@ class Gemma4(Llama):
 
     def make_block(self, layer: int) -> DecoderBlock:
         """The block of a layer."""
-        return Gemma4Block(layer, self.options.layers[layer], self.options.width)
+        return Gemma4Block(layer, self.options.layers[layer], self.options)
 
     def __call__(
         self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
@@ -383,6 +381,39 @@ def _preset(every: int, **said: Any) -> dict[str, Any]:
     }
 
 
+SPARSE: Final[dict[str, Any]] = {
+    "hidden_size": 2816,
+    "intermediate_size": 2112,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "num_global_key_value_heads": 2,
+    "attention_k_eq_v": True,
+    "max_position_embeddings": 262144,
+    "sliding_window": 1024,
+    "hidden_size_per_layer_input": 0,
+    "use_double_wide_mlp": False,
+    "enable_moe_block": True,
+    "num_experts": 128,
+    "top_k_experts": 8,
+    "moe_intermediate_size": 704,
+}
+TINY: Final[dict[str, Any]] = {
+    "vocab_size": 512,
+    "vocab_size_per_layer_input": 512,
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+    "global_head_dim": 32,
+    "sliding_window": 24,
+    "max_position_embeddings": 256,
+    "bos_token_id": 510,
+    "eos_token_id": 511,
+}
+
 PRESETS: Final = {
     "gemma4-e2b": _preset(
         5,
@@ -392,26 +423,20 @@ PRESETS: Final = {
         num_key_value_heads=1,
         num_kv_shared_layers=20,
     ),
-    "gemma4-tiny": _preset(
+    "gemma4-26b-a4b": _preset(6, **SPARSE),
+    "gemma4-tiny": _preset(3, **TINY, num_kv_shared_layers=2, hidden_size_per_layer_input=32),
+    "gemma4-moe-small": _preset(
         3,
-        vocab_size=512,
-        vocab_size_per_layer_input=512,
-        hidden_size=64,
-        intermediate_size=160,
-        num_hidden_layers=6,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        num_kv_shared_layers=2,
-        head_dim=24,
-        global_head_dim=32,
-        hidden_size_per_layer_input=32,
-        sliding_window=24,
-        max_position_embeddings=256,
-        bos_token_id=510,
-        eos_token_id=511,
+        **TINY,
+        hidden_size_per_layer_input=0,
+        use_double_wide_mlp=False,
+        enable_moe_block=True,
+        num_experts=5,
+        top_k_experts=2,
+        moe_intermediate_size=32,
     ),
 }
-"""Gemma 4 E2B, and a small one."""
+"""Gemma 4 E2B, 26B with experts, of which 4B work for a token, and small ones."""
 
 for _model_type in ("gemma4", "gemma4_text"):
     define_llama(
@@ -424,4 +449,5 @@ for _model_type in ("gemma4", "gemma4_text"):
         prefixes=PREFIXES,
         renamed=RENAMED,
         ignored=(*UNREAD, *SEEING, *HEARING),
+        stacked=STACKED,
     )

@@ -321,8 +321,12 @@ class Block(Module):
         (before, after), (mlp_before, mlp_after) = self.names
         attended, cache = self.self_attn(self._normed(before, x), cache, at)
         x = self._added(x, self._normed(after, attended))
-        mixed = self.mlp(self._normed(mlp_before, x))
-        return self._added(x, self._normed(mlp_after, mixed)), cache
+        return self._added(x, self._normed(mlp_after, self.mixed(x, mlp_before))), cache
+
+    def mixed(self, x: Tensor, norm: str) -> Tensor:
+        """What the MLP makes of x f32[B,T,D] behind the norm of a name."""
+        found: Tensor = self.mlp(self._normed(norm, x))
+        return found
 
 
 class Llama(Decoder):

@@ -15,7 +15,7 @@ from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
 from ptir.models.causal import DecoderBlock
 from ptir.models.fields import flag, whole
-from ptir.models.llama import Block, Config, Llama, Read, split
+from ptir.models.llama import ACTIVATIONS, Block, Config, Llama, Read, split
 from ptir.models.llama_kin import granite
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import ExpertLinear, Linear, Module
@@ -30,7 +30,8 @@ their family stores both as one: so GGUF files have them."""
 class ExpertSizes:
     """How many experts there are, how many work for a token, how wide they are.
 
-    ``normalized`` weights of a token's experts come to 1.
+    ``normalized`` weights of a token's experts come to 1. ``activation`` is a name of
+    ``ACTIVATIONS``.
     """
 
     experts: int
@@ -38,14 +39,25 @@ class ExpertSizes:
     inner: int
     normalized: bool = True
     fused: bool = False
+    activation: str = "silu"
 
     @staticmethod
-    def of(config: Mapping[str, Any], *, experts: str, inner: str, **more: bool) -> ExpertSizes:
-        """Read the keys that hold the number of experts and their width, and the others."""
-        count, chosen = whole(config, experts), whole(config, "num_experts_per_tok")
+    def of(
+        config: Mapping[str, Any],
+        *,
+        experts: str,
+        inner: str,
+        few: str = "num_experts_per_tok",
+        **more: Any,
+    ) -> ExpertSizes:
+        """Read the keys that hold the number of experts and their width, and the others.
+
+        ``few`` is that for how many work for a token.
+        """
+        count, chosen = whole(config, experts), whole(config, few)
         if chosen > count:
             raise CheckpointError(
-                f"{config.get('model_type')}: num_experts_per_tok {chosen} is above {experts}"
+                f"{config.get('model_type')}: {few} {chosen} is above {experts}"
                 f" {count}; check config.json"
             )
         if config.get("hidden_act", "silu") != "silu":
@@ -61,7 +73,7 @@ class Experts(Module):
 
     def __init__(self, size: int, mixture: ExpertSizes) -> None:
         count, inner = mixture.experts, mixture.inner
-        self.fused, self.inner = mixture.fused, inner
+        self.fused, self.inner, self.activation = mixture.fused, inner, mixture.activation
         if self.fused:
             self.gate_up_proj = ExpertLinear(size, 2 * inner, count)
         else:
@@ -75,7 +87,9 @@ class Experts(Module):
             gate, up = split(self.gate_up_proj(x, chosen), (self.inner, self.inner))
         else:
             gate, up = self.gate_proj(x, chosen), self.up_proj(x, chosen)
-        return self.down_proj(F.swiglu(gate, up), chosen)
+        if self.activation == "silu":
+            return self.down_proj(F.swiglu(gate, up), chosen)
+        return self.down_proj(ACTIVATIONS[self.activation](gate) * up, chosen)
 
 
 class SparseMLP(Module):

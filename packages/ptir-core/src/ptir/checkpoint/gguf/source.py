@@ -35,7 +35,8 @@ class Part:
     stored as all queries, all keys and all values beside each other group by group; ``turned``
     gives [inputs, outputs] where [outputs, inputs] is stored; ``flat`` is all rows as one vector.
     ``plus`` was added to the numbers that are stored. ``spread`` puts an axis of one before the
-    last; ``decay`` says that minus e to the power of the parameter is stored.
+    last, ``row`` one before all; ``decay`` says that minus e to the power of the parameter is
+    stored.
     """
 
     tensor: str
@@ -48,6 +49,7 @@ class Part:
     plus: float = 0.0
     spread: bool = False
     decay: bool = False
+    row: bool = False
 
     def rows(self, stored: int) -> Array | slice:
         """Which of the stored rows, in the order of the parameter's."""
@@ -102,6 +104,8 @@ class GgufSource:
             shape = shape[::-1]
         if part.flat:
             shape = (math.prod(shape),)
+        if part.row:
+            shape = (1, *shape)
         if part.spread:
             shape = (*shape[:-1], 1, *shape[-1:])
         return TensorType(F32 if part.plus or part.decay else tensor.type.dtype or F32, shape)
