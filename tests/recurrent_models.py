@@ -41,3 +41,19 @@ QWEN = {
     "attention_bias": False,
     "tie_word_embeddings": False,
 }
+MAMBA2 = {
+    "model_type": "mamba2",
+    "vocab_size": 97,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_heads": 6,
+    "head_dim": 8,
+    "state_size": 10,
+    "n_groups": 2,
+    "conv_kernel": 3,
+    "expand": 2,
+    "hidden_act": "silu",
+    "layer_norm_epsilon": 1e-5,
+    "time_step_limit": [0.01, 4.0],
+    "tie_word_embeddings": False,
+}

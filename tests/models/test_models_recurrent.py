@@ -21,10 +21,10 @@ from ptir.params.source import RandomSource
 from ptir.runtime import Model
 from ptir.runtime.load import described, prepared
 from ptir.runtime.specs import parameter_types
-from recurrent_models import LFM2, QWEN
+from recurrent_models import LFM2, MAMBA2, QWEN
 from running import REF, assert_close
 
-FAMILIES: dict[str, dict[str, Any]] = {"lfm2": LFM2, "qwen3_5_text": QWEN}
+FAMILIES: dict[str, dict[str, Any]] = {"lfm2": LFM2, "qwen3_5_text": QWEN, "mamba2": MAMBA2}
 PROMPTS = [[3, 96, 0, 41, 41, 7, 63], [5], [int(n) for n in np.arange(40) * 7 % 97]]
 
 
@@ -77,6 +77,15 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("qwen3_5_text", {"partial_rotary_factor": 2.0}, "must be a number > 0 and <= 1"),
     ("qwen3_5_text", {"hidden_act": "gelu"}, "hidden_act 'gelu' is not implemented; only"),
     ("qwen3_5_text", {"text_config": 3}, "text_config 3 must be an object"),
+    ("mamba2", {"n_groups": 4}, "num_heads 6 must be a multiple of n_groups 4"),
+    ("mamba2", {"expand": 3}, "num_heads times head_dim is 48, and expand times hidden_size 72"),
+    ("mamba2", {"hidden_act": "gelu"}, "hidden_act 'gelu' is not implemented; only 'silu' is"),
+    ("mamba2", {"norm_before_gate": True}, "norm_before_gate true is not implemented; only false"),
+    ("mamba2", {"rms_norm": False}, "rms_norm false is not implemented; only true"),
+    *(
+        ("mamba2", {"time_step_limit": limit}, "time_step_limit .* must be two numbers >= 0")
+        for limit in ([1, 1], [0.5], [-1, 2], ["0", 2], [0, 1e9], [True, 2], "all", {"a": 1})
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""LFM2 and Qwen3.5, whose layers have states of one size, against Transformers."""
+"""LFM2, Mamba-2 and Qwen3.5, whose layers have states of one size, against Transformers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ QWEN = {
     "linear_key_head_dim": 12,
     "linear_value_head_dim": 20,
 }
+MAMBA = {
+    "num_heads": 6,
+    "head_dim": 16,
+    "n_groups": 2,
+    "state_size": 10,
+    "conv_kernel": 3,
+}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "lfm2": ("lfm2", LFM2),
     "lfm2 as said": ("lfm2", {**LFM2, "block_auto_adjust_ff_dim": False, "norm_eps": 0.1}),
@@ -38,6 +45,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_embedding": True,
             "block_ffn_dim_multiplier": 1.3,
         },
+    ),
+    "mamba2": ("mamba2", MAMBA),
+    "mamba2, one group, tied": (
+        "mamba2",
+        {**MAMBA, "n_groups": 1, "use_bias": True, "tie_word_embeddings": True},
+    ),
+    "mamba2 without a bias of the convolution": (
+        "mamba2",
+        {**MAMBA, "n_groups": 6, "use_conv_bias": False, "layer_norm_epsilon": 0.1},
     ),
     "qwen3.5": ("qwen3_5_text", QWEN),
     "qwen3.5, a head each": (
@@ -67,6 +83,12 @@ LONG = 150
 @pytest.mark.parametrize(("kind", "change"), CASES.values(), ids=CASES)
 def test_logits_agree_with_transformers(kind: str, change: dict[str, Any], tmp_path: Path) -> None:
     assert_logits_agree(kind, change, tmp_path, length=LONG)
+
+
+def test_time_steps_of_mamba2_stay_within_their_limit(tmp_path: Path) -> None:
+    """Of a whole prompt: Transformers forgets the limit where it takes tokens one by one."""
+    limit = {**MAMBA, "time_step_limit": [0.5, 0.9]}
+    assert_logits_agree("mamba2", limit, tmp_path, length=LONG)
 
 
 @pytest.mark.parametrize(("kind", "change"), CASES.values(), ids=CASES)
