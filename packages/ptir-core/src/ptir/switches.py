@@ -11,6 +11,7 @@ SWITCHES: Final = {
     "PTIR_EAGER": "run every op at once instead of recording it",
     "PTIR_VERIFY": "verify types after every pass, and the bounds, barriers and chains of kernels",
     "PTIR_CHECK_INDICES": "raise where an index is outside instead of clamping it",
+    "PTIR_AS_WRITTEN": "leave ops as they are written: raise no functionals from them",
     "PTIR_REBUILD_KERNELS": "build kernels and pack weights again: neither is on disk",
     "PTIR_DEBUG": "show the traceback of an error",
 }

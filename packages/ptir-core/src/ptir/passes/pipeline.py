@@ -21,6 +21,7 @@ from ptir.passes.dce import dce
 from ptir.passes.legalize import legalize
 from ptir.passes.lift_params import lift_params
 from ptir.passes.prepack import prepack
+from ptir.passes.raise_composites import AS_WRITTEN, raise_composites
 from ptir.passes.select import select
 from ptir.rewrite.rules import rules
 from ptir.switches import switched_on
@@ -66,6 +67,7 @@ PIPELINE: Final[tuple[Stage, ...]] = (
     Stage("cse", cse),
     Stage("dce", dce),
     Stage("backend pre", point="pre"),
+    Stage("raise", raise_composites),
     Stage("select", select),
     Stage("legalize", legalize),
     Stage("lift_params", lift_params),
@@ -80,6 +82,7 @@ PIPELINE: Final[tuple[Stage, ...]] = (
 def pipeline_key(pipeline: tuple[Stage, ...] = PIPELINE) -> str:
     """A digest of the stages and rules: part of the key of every plan that they made."""
     parts = [*(stage.name for stage in pipeline), *PLUGGED]
+    parts += [AS_WRITTEN] if switched_on(AS_WRITTEN) else []
     parts += [f"{rule.name}: {rule.text}" for rule in rules()]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
