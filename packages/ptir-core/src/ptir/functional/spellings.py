@@ -17,6 +17,7 @@ from ptir.functional import elementwise as each
 from ptir.functional.arrays import concat, stack
 from ptir.functional.define import lowering
 from ptir.functional.elementwise import where
+from ptir.functional.position import pair_frequencies
 from ptir.functional.softmax import softmax
 from ptir.ops.implementations import SPELLINGS
 from ptir.types import F32
@@ -44,6 +45,13 @@ def _softmax_by_log(x: Tensor, *, axis: int) -> Tensor:
     """The exponential of a logarithmic softmax."""
     shifted = x - x.max(axis=axis, keepdims=True)
     return each.exp(shifted - each.log(each.exp(shifted).sum(axis=axis, keepdims=True)))
+
+
+@spelling("softmax", "guarded")
+def _softmax_guarded(x: Tensor, *, axis: int) -> Tensor:
+    """0 put where a line is -inf throughout: PyTorch's decomposition of attention."""
+    empty = ~(~(x == -math.inf)).any(axis=axis, keepdims=True)
+    return where(empty, 0.0, softmax(x, axis=axis))
 
 
 @spelling("gelu", "factored")
@@ -96,6 +104,17 @@ def _layer_norm_clipped(x: Tensor, weight: Tensor, bias: Tensor, *, epsilon: flo
     return (x - mean) * each.rsqrt(each.maximum(variance, 0.0) + epsilon) * weight + bias
 
 
+@spelling("layer_norm", "by factor")
+def _layer_norm_by_factor(x: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
+    """One factor and one shift: tf.nn.batch_normalization."""
+    count = float(x.shape[-1])
+    mean = x.sum(axis=-1, keepdims=True) / count
+    centred = x - mean
+    variance = (centred * centred).sum(axis=-1, keepdims=True) / count
+    factor = each.rsqrt(variance + epsilon) * weight
+    return x * factor + (bias - mean * factor)
+
+
 @spelling("batch_norm", "centred")
 def _batch_norm_centred(
     x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float
@@ -106,11 +125,19 @@ def _batch_norm_centred(
 
 @spelling("rope", "rotate_half")
 def _rope_rotate_half(
-    x: Tensor, positions: Tensor, frequencies: Tensor, *, theta: float, layout: str, rotary: int
+    x: Tensor,
+    positions: Tensor,
+    frequencies: Tensor | None = None,
+    *,
+    theta: float,
+    layout: str,
+    rotary: int,
 ) -> Tensor:
     """``x * cos + rotate_half(x) * sin`` with angles that repeat: Transformers."""
     B, _, T, D = x.shape
     half = rotary // 2
+    if frequencies is None:
+        frequencies = pair_frequencies(theta, rotary)
     angles = positions.astype(F32).reshape(B, 1, T, 1) * frequencies
     if layout == "interleaved":
         angles = stack([angles, angles], -1).reshape(B, 1, T, rotary)
@@ -125,11 +152,19 @@ def _rope_rotate_half(
 
 @spelling("rope", "complex")
 def _rope_complex(
-    x: Tensor, positions: Tensor, frequencies: Tensor, *, theta: float, layout: str, rotary: int
+    x: Tensor,
+    positions: Tensor,
+    frequencies: Tensor | None = None,
+    *,
+    theta: float,
+    layout: str,
+    rotary: int,
 ) -> Tensor:
     """Real and imaginary parts that are put side by side again: Llama's own code."""
     B, H, T, D = x.shape
     half = rotary // 2
+    if frequencies is None:
+        frequencies = pair_frequencies(theta, rotary)
     angles = positions.astype(F32).reshape(B, 1, T, 1) * frequencies
     cosine, sine = each.cos(angles), each.sin(angles)
     if layout == "interleaved":

@@ -7,19 +7,20 @@ any axes; element types are f32 unless said.
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.ir.graph import Ref
+from ptir.ir.graph import SOURCE, Ref
 from ptir.ops.record import op
 from ptir.rewrite.constants import uniform
 from ptir.rewrite.skeleton import bare
 
 EACH: Final = 4
 """Most candidates for one operand."""
-TOGETHER: Final = 48
+TOGETHER: Final = 512
 """Most combinations of them."""
 
 _OPERAND: Final = re.compile(
@@ -74,7 +75,10 @@ def _views(value: Ref, *, scaled: bool = False) -> list[Ref]:
 
 
 def _candidates(slot: Slot, value: Ref, root: Ref) -> list[Ref]:
-    """Views of a value that fit; where none does, one with axes of size 1 added or dropped."""
+    """Views of a value that fit; where none does, one with axes of size 1 added or dropped.
+
+    Of four axes the two in the middle may be the other way round: heads and steps.
+    """
     fitting = [view for view in _views(value, scaled=slot.scaled) if slot.fits(view)]
     if slot.open:
         fitting.sort(key=lambda view: view.type.shape != root.type.shape)
@@ -85,12 +89,16 @@ def _candidates(slot: Slot, value: Ref, root: Ref) -> list[Ref]:
         fitting = [
             made for view in _views(value, scaled=slot.scaled) for made in _reshaped(slot, view)
         ]
-    return fitting[:EACH]
+    if len(slot.axes) == 4 and not slot.open:
+        turned = [op("transpose")(view, permutation=(0, 2, 1, 3)) for view in fitting[:EACH]]
+        fitting = [*fitting[:EACH], *turned]
+    return fitting[: 2 * EACH]
 
 
 def _reshaped(slot: Slot, value: Ref) -> Iterator[Ref]:
     shape, rank = value.type.shape, len(slot.axes)
-    if value.type.dtype.name not in slot.dtypes:
+    computed = bare(value).node.op not in (SOURCE, "constant")
+    if value.type.dtype.name not in slot.dtypes or (rank == 1 and computed):
         return
     if len(shape) < rank:
         wanted = (1,) * (rank - len(shape)) + shape
@@ -101,26 +109,59 @@ def _reshaped(slot: Slot, value: Ref) -> Iterator[Ref]:
         yield op("reshape")(value, shape=wanted)
 
 
+def _split(slot: Slot, value: Ref, sizes: Mapping[str, int]) -> Iterator[Ref]:
+    """A value whose heads and steps are joined, apart again: the sizes of other operands tell."""
+    unknown = [axis for axis in slot.axes if axis not in sizes]
+    known = math.prod(sizes[axis] for axis in slot.axes if axis in sizes)
+    size = value.type.size
+    if value.type.dtype.name not in slot.dtypes or len(unknown) > 1 or not known or size % known:
+        return
+    full = {**sizes, **dict.fromkeys(unknown, size // known)}
+    shape = tuple(full[axis] for axis in slot.axes)
+    if math.prod(shape) == size:
+        swapped = (shape[0], shape[2], shape[1], shape[3])
+        yield op("transpose")(op("reshape")(value, shape=swapped), permutation=(0, 2, 1, 3))
+        yield op("reshape")(value, shape=shape)
+
+
 def assignments(
     signature: Mapping[str, Slot], bound: Mapping[str, Ref], root: Ref
 ) -> Iterator[dict[str, Ref]]:
     """Operands in the order of the signature; those it does not name stay as they are."""
-    choices = [
-        _candidates(signature[name], value, root) if name in signature else [value]
+    choices = {
+        name: _candidates(signature[name], value, root) if name in signature else [value]
         for name, value in bound.items()
-    ]
-    for values in itertools.islice(itertools.product(*choices), TOGETHER):
-        named = dict(zip(bound, values, strict=True))
-        if _agree(signature, named):
-            yield named
+    }
+    yield from itertools.islice(_agreeing(signature, bound, choices, {}, {}), TOGETHER)
 
 
-def _agree(signature: Mapping[str, Slot], named: Mapping[str, Ref]) -> bool:
-    """Whether every letter is one size."""
-    sizes: dict[str, int] = {}
-    for name, value in named.items():
-        axes = signature[name].axes if name in signature else ()
-        for axis, size in zip(axes, value.type.shape[value.type.rank - len(axes) :], strict=True):
-            if sizes.setdefault(axis, size) != size:
-                return False
-    return True
+def _agreeing(
+    signature: Mapping[str, Slot],
+    bound: Mapping[str, Ref],
+    choices: Mapping[str, list[Ref]],
+    named: dict[str, Ref],
+    sizes: Mapping[str, int],
+) -> Iterator[dict[str, Ref]]:
+    """Every way to go on from what is ``named``, in which a letter is one size."""
+    if len(named) == len(bound):
+        yield {name: named[name] for name in bound}
+        return
+    name = next(n for n in bound if n not in named)
+    slot = signature.get(name)
+    values: Iterable[Ref] = choices[name]
+    if slot is not None and len(slot.axes) == 4 and not slot.open:
+        values = itertools.chain(values, _split(slot, bound[name], sizes))
+    for value in values:
+        found = sizes if slot is None else _sizes(slot, value, sizes)
+        if found is not None:
+            yield from _agreeing(signature, bound, choices, {**named, name: value}, found)
+
+
+def _sizes(slot: Slot, value: Ref, sizes: Mapping[str, int]) -> Mapping[str, int] | None:
+    """The sizes of all letters with those of a value, or None where they differ."""
+    found = dict(sizes)
+    ends = value.type.shape[value.type.rank - len(slot.axes) :]
+    for axis, size in zip(slot.axes, ends, strict=True):
+        if found.setdefault(axis, size) != size:
+            return None
+    return found

@@ -107,9 +107,9 @@ def alike(a: Polynomial, b: Polynomial) -> bool:
 class NormalForms:
     """Normal forms of the values of one graph, in which the values ``leaves`` are not looked into.
 
-    ``stands_for`` gives the composite that a node is taken as, ``budget`` how many nodes may be
-    looked at. ``TooLargeError`` is raised beyond it. With ``ratios`` numbers need not be equal: how far
-    they are apart is collected there.
+    ``composite`` gives the composite that a node is taken as, ``budget`` is how many nodes may be
+    looked at; beyond it ``TooLargeError`` is raised. With ``ratios`` numbers need not be equal: how
+    far they are apart is collected there.
     """
 
     leaves: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
@@ -696,8 +696,10 @@ def _not(forms: NormalForms, node: Node) -> Polynomial | None:
 def _compare(forms: NormalForms, node: Node) -> Polynomial | None:
     a, b = map(forms.of, node.operands)
     direction = node.attributes["direction"]
-    if direction not in ("lt", "le", "gt", "ge"):
-        return None
+    if direction in ("eq", "ne"):
+        first, second = sorted((a, b), key=_frozen)
+        same = {((forms.atom("each", ("compare", "eq"), first, second), 1),): 1.0}
+        return same if direction == "eq" else forms.negated(same)
     if direction in ("gt", "ge"):
         a, b = b, a
     whole = node.operands[0].type.dtype.kind == "int"

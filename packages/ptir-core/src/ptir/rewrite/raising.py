@@ -57,22 +57,35 @@ class _Replaced:
         self._made: dict[int, tuple[Ref, ...]] = {ref.node.serial: (ref,) for ref in graph.inputs}
 
     def of(self, outputs: Sequence[Ref]) -> list[Ref]:
-        """The outputs, computed anew."""
+        """The outputs, computed anew; what is kept stays in its order."""
+        needed = self._needed(outputs)
+        for node in sorted(needed.values(), key=lambda node: node.serial):
+            self._make(node)
+        return [self._ref(ref) for ref in outputs]
+
+    def _below(self, node: Node) -> Sequence[Ref]:
+        match = self._graph.taken.get(node.serial)
+        return tuple(match.operands.values()) if match else node.operands
+
+    def _needed(self, outputs: Sequence[Ref]) -> dict[int, Node]:
+        needed: dict[int, Node] = {}
         pending = [ref.node for ref in outputs]
         while pending:
-            node = pending[-1]
-            if node.serial in self._made:
-                pending.pop()
-                continue
-            match = self._graph.taken.get(node.serial)
-            below = tuple(match.operands.values()) if match else node.operands
-            missing = [r.node for r in below if r.node.serial not in self._made]
-            if missing:
-                pending += missing
-                continue
-            self._made[node.serial] = self._node(node, match, [self._ref(r) for r in below])
-            pending.pop()
-        return [self._ref(ref) for ref in outputs]
+            node = pending.pop()
+            if node.serial not in needed:
+                needed[node.serial] = node
+                pending += [ref.node for ref in self._below(node)]
+        return needed
+
+    def _make(self, node: Node) -> None:
+        """Copies a node, after the views that matching has made of its operands."""
+        if node.serial in self._made:
+            return
+        below = self._below(node)
+        for ref in below:
+            self._make(ref.node)
+        match = self._graph.taken.get(node.serial)
+        self._made[node.serial] = self._node(node, match, [self._ref(r) for r in below])
 
     def _ref(self, ref: Ref) -> Ref:
         return self._made[ref.node.serial][ref.index]
