@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from ptir import functional as F
 from spellings import (
     LOWEST,
     PAIR,
@@ -20,6 +19,8 @@ from spellings import (
     rotate_half,
     sigmoid,
 )
+
+from ptir import functional as F
 
 # --- softmax ---
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import near_misses  # noqa: F401  fills the table
 import numpy as np
 import pytest
+from spellings import NEAR_MISSES, SPELLINGS, Written
 
-import near_misses  # noqa: F401  fills the table
 from evaluation import evaluate
 from ptir.ir.program import Block
 from ptir.passes.cse import cse_block
 from ptir.rewrite.engine import rewrite
 from ptir.rewrite.raising import raised
 from ptir.rewrite.rules import EXACT
-from spellings import NEAR_MISSES, SPELLINGS, Written
 from together import together
 
 

@@ -27,11 +27,7 @@ def raise_composites(program: Program, context: PassContext) -> Program:
     """
     if switched_on(AS_WRITTEN):
         return program
-    counts: dict[str, int] = {}
-    main = _raised(program.main, counts)
-    for name, count in counts.items():
-        key = f"raise {name}"
-        context.rewrites[key] = context.rewrites.get(key, 0) + count
+    main = _raised(program.main, context.rewrites)
     return program if main is program.main else replace(program, main=main)
 
 

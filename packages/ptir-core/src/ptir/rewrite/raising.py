@@ -13,6 +13,7 @@ from typing import Final
 from ptir.ir.graph import Node, Ref, freeze
 from ptir.ir.location import located
 from ptir.ir.program import Block
+from ptir.rewrite.firings import note
 from ptir.rewrite.patterns import DerivedPattern, Patterns
 from ptir.rewrite.taking import Graph, Match, apply
 
@@ -40,7 +41,7 @@ def taken(block: Block, patterns: Sequence[DerivedPattern]) -> Graph:
 
 
 def raised(block: Block, counts: dict[str, int]) -> Block:
-    """``block`` with composites for what patterns find in it, counted by name."""
+    """``block`` with composites for what patterns find in it, counted as ``raise NAME``."""
     ops = {instruction.name for instruction in block.instructions}
     patterns = tuple(p for p in Patterns.values() if p.may_be_in(ops)) if ops & SIGNS else ()
     graph = taken(block, patterns) if patterns else None
@@ -101,7 +102,7 @@ class _Replaced:
                 node.op, tuple(operands), node.attributes, node.types, node.regions, node.location
             )
             return tuple(Ref(made, index) for index in range(len(node.types)))
-        self._counts[match.name] = self._counts.get(match.name, 0) + 1
+        note(self._counts, f"raise {match.name}", node)
         with located(node.location):
             lowering = Patterns[match.name].lowering(operands, match.attributes)
             return (apply(match, operands, lowering),)
