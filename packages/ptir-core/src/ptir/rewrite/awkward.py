@@ -20,10 +20,11 @@ def awkward_values(dtype: DType) -> tuple[Any, ...]:
     if dtype.kind == "bool":
         return (False, True) * 8
     if dtype.is_float:
-        info = ml_dtypes.finfo(dtype.numpy)
+        info: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
         top, normal, tiny = float(info.max), float(info.tiny), float(info.smallest_subnormal)
-        ends = (tiny, -tiny, normal, top, -top, 0.1)
-        return (0.0, -0.0, 1.0, -1.0, 1.5, -2.75, math.inf, -math.inf, math.nan, -math.nan, *ends)
+        floats = (tiny, -tiny, normal, top, -top, 0.1)
+        return (0.0, -0.0, 1.0, -1.0, 1.5, -2.75, math.inf, -math.inf, math.nan, -math.nan, *floats)
+    ends: tuple[int, ...]
     bits, half = dtype.bits, 1 << (dtype.bits // 2)
     if dtype.kind == "uint":
         ends = (2 ** (bits - 1), 2**bits - 1, 2**bits - 2, 2 ** (bits - 1) - 1)

@@ -10,7 +10,7 @@ they may round differently.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,29 +19,28 @@ from ptir.ops.record import op
 from ptir.rewrite import digits as views
 from ptir.rewrite.constants import uniform
 from ptir.rewrite.digits import Digits
-from ptir.rewrite.known import ELEMENTS, Known
+from ptir.rewrite.known import Known
+from ptir.rewrite.normal_ops import rule_for
+from ptir.rewrite.polynomial import (
+    CONSTANT,
+    Monomial,
+    Polynomial,
+    TooLargeError,
+    alike,
+    close,
+    frozen,
+    plus,
+    product,
+    times,
+)
 
-Monomial = tuple[tuple[int, float], ...]
-"""Atoms by number, each with its exponent, ordered."""
-Polynomial = dict[Monomial, float]
-"""Monomials with their numbers; an empty one is 0."""
-
-ROUNDING: Final = 2e-6
-"""How far numbers may be apart, as a share: what f32 constants and their products lose."""
-TERMS: Final = 40
-"""Most monomials of a polynomial."""
 MASKED: Final = -1e4
 """Scores from here down have no weight: what is written where a key is masked."""
 
-CONSTANT: Final[Monomial] = ()
 LESS: Final = ("compare", "lt int")
 """A whole number that is less than 0."""
 PLACES: Final = ("places",)
 """The leaf of whole numbers from 0 on."""
-
-
-class TooLargeError(Exception):
-    """A normal form that grows beyond what any pattern has."""
 
 
 @dataclass(frozen=True)
@@ -55,52 +54,6 @@ class Atom:
     kind: str
     detail: tuple[Any, ...]
     parts: tuple[tuple[tuple[Monomial, float], ...], ...]
-
-
-def _close(a: float, b: float) -> bool:
-    return a == b or abs(a - b) <= ROUNDING * max(abs(a), abs(b))
-
-
-def _frozen(p: Polynomial) -> tuple[tuple[Monomial, float], ...]:
-    return tuple(sorted(p.items(), key=lambda item: (not item[0], item[0])))
-
-
-def _times(a: Monomial, b: Monomial) -> Monomial:
-    powers = dict(a)
-    for atom, exponent in b:
-        powers[atom] = powers.get(atom, 0) + exponent
-    return tuple(sorted((atom, e) for atom, e in powers.items() if e))
-
-
-def plus(a: Polynomial, b: Polynomial, factor: float = 1) -> Polynomial:
-    """``a + factor * b``; monomials that cancel but for rounding are gone."""
-    found = dict(a)
-    for monomial, number in b.items():
-        before = found.get(monomial, 0)
-        after = before + factor * number
-        if after == 0 or (abs(after) <= 1e-9 * abs(before) and math.isfinite(after)):
-            found.pop(monomial, None)
-        else:
-            found[monomial] = after
-    if len(found) > TERMS:
-        raise TooLargeError
-    return found
-
-
-def product(a: Polynomial, b: Polynomial) -> Polynomial:
-    """``a * b``, multiplied out."""
-    found: Polynomial = {}
-    if len(a) * len(b) > TERMS:
-        raise TooLargeError
-    for one, number in a.items():
-        for other, factor in b.items():
-            found = plus(found, {_times(one, other): number * factor})
-    return found
-
-
-def alike(a: Polynomial, b: Polynomial) -> bool:
-    """Whether two polynomials are equal but for the rounding of their numbers."""
-    return a.keys() == b.keys() and all(_close(number, b[m]) for m, number in a.items())
 
 
 @dataclass
@@ -128,25 +81,25 @@ class NormalForms:
 
     def atom(self, kind: str, detail: tuple[Any, ...], *parts: Polynomial) -> int:
         """The number of an atom; those that are equal but for rounding have one."""
-        frozen = tuple(map(_frozen, parts))
-        signature = (kind, detail, tuple(tuple(m for m, _ in part) for part in frozen))
-        numbers = [number for part in frozen for _, number in part]
+        kept = tuple(map(frozen, parts))
+        signature = (kind, detail, tuple(tuple(m for m, _ in part) for part in kept))
+        numbers = [number for part in kept for _, number in part]
         ids = self._ids.setdefault(signature, [])
         for known in ids:
             others = [number for part in self.atoms[known].parts for _, number in part]
-            if all(map(_close, numbers, others)):
+            if all(map(close, numbers, others)):
                 return known
         if self.ratios is not None and ids and detail != LESS:
             others = [number for part in self.atoms[ids[0]].parts for _, number in part]
             self._note(numbers, others)
             return ids[0]
-        self.atoms.append(Atom(kind, detail, frozen))
+        self.atoms.append(Atom(kind, detail, kept))
         ids.append(len(self.atoms) - 1)
         return ids[-1]
 
     def _note(self, wanted: Iterable[float], found: Iterable[float]) -> None:
         for one, other in zip(wanted, found, strict=True):
-            if self.ratios is not None and not _close(one, other) and one and math.isfinite(one):
+            if self.ratios is not None and not close(one, other) and one and math.isfinite(one):
                 self.ratios.append(other / one)
 
     def same(self, wanted: Polynomial, found: Polynomial) -> bool:
@@ -243,7 +196,7 @@ class NormalForms:
         array = self.known.of(value)
         if array is not None:
             return self._literal(value, array)
-        rule = _RULES.get(node.op)
+        rule = rule_for(node.op)
         found = rule(self, node) if rule else None
         return self._other(value) if found is None else found
 
@@ -291,7 +244,7 @@ class NormalForms:
                 ]
                 return self._single("whole", detail, *inner)
         if "commutative" in op(node.op).traits:
-            parts.sort(key=_frozen)
+            parts.sort(key=frozen)
         return self._single("each", (node.op, node.attributes.text), *parts)
 
     def _concat_pieces(self, p: Polynomial) -> tuple[tuple[Any, ...], list[Polynomial]] | None:
@@ -322,7 +275,7 @@ class NormalForms:
                 return {powers: float(number) ** exponent}
         if exponent == 1:
             return p
-        monomials = _frozen(p)
+        monomials = frozen(p)
         lead = monomials[0][1]
         if lead <= 0 or not math.isfinite(lead):
             lead = 1.0
@@ -346,14 +299,14 @@ class NormalForms:
                 if still is None:
                     inside.append((atom, exponent))
                 else:
-                    outside = _times(outside, ((still, exponent),))
+                    outside = times(outside, ((still, exponent),))
             if inside and inner > 1:
                 body = {tuple(sorted(inside)): 1.0}
                 fold = self.atom("fold", ("sum", inner), body)
-                outside, times = _times(outside, ((fold, 1),)), 1
+                outside, count = times(outside, ((fold, 1),)), 1
             else:
-                times = inner
-            found = plus(found, {outside: number * times})
+                count = inner
+            found = plus(found, {outside: number * count})
         return found
 
     def _along(self, number: int, inner: int) -> int | None:
@@ -382,7 +335,7 @@ class NormalForms:
                 still = self._along(atom, inner)
                 if still is None:
                     return None
-                term = _times(term, ((still, exponent),))
+                term = times(term, ((still, exponent),))
             found = plus(found, {term: number})
         return found
 
@@ -459,7 +412,7 @@ class NormalForms:
             if atom is not None and atom.kind == "each" and atom.detail[0] == "and":
                 found |= {inner: dict(inner) for inner in atom.parts}
             elif holds is None:
-                found[_frozen(part)] = part
+                found[frozen(part)] = part
         if not found:
             return self._truth(True)
         ordered = [found[key] for key in sorted(found)]
@@ -510,227 +463,3 @@ def _shown(literal: tuple[str, str, bytes]) -> bytes | None:
     if array.dtype.kind != "f" or not ((array == 0) | (array <= MASKED)).all():
         return None
     return bytes((array == 0).tobytes())
-
-
-# --- ops ---
-
-Rule = Callable[[NormalForms, Node], "Polynomial | None"]
-
-
-def _float(node: Node) -> bool:
-    return node.types[0].dtype.is_float
-
-
-def _numeric(node: Node) -> bool:
-    return node.types[0].dtype.kind != "bool"
-
-
-def _add(forms: NormalForms, node: Node) -> Polynomial | None:
-    if not _numeric(node):
-        return None
-    a, b = map(forms.of, node.operands)
-    if _float(node):
-        found = forms.masked(a, b) or forms.masked(b, a)
-        if found is not None:
-            return found
-    return plus(a, b)
-
-
-def _sub(forms: NormalForms, node: Node) -> Polynomial | None:
-    a, b = map(forms.of, node.operands)
-    return plus(a, b, -1)
-
-
-def _mul(forms: NormalForms, node: Node) -> Polynomial | None:
-    if not _numeric(node):
-        return None
-    a, b = map(forms.of, node.operands)
-    return product(a, b)
-
-
-def _div(forms: NormalForms, node: Node) -> Polynomial | None:
-    if not _float(node):
-        return None
-    a, b = map(forms.of, node.operands)
-    return product(a, forms.power(b, -1)) if b else None
-
-
-def _neg(forms: NormalForms, node: Node) -> Polynomial | None:
-    return plus({}, forms.of(node.operands[0]), -1) if _numeric(node) else None
-
-
-def _powered(exponent: float) -> Rule:
-    def rule(forms: NormalForms, node: Node) -> Polynomial | None:
-        p = forms.of(node.operands[0])
-        return forms.power(p, exponent) if _float(node) and p else None
-
-    return rule
-
-
-def _pow(forms: NormalForms, node: Node) -> Polynomial | None:
-    exponent = uniform(node.operands[1])
-    if exponent is None or not _float(node) or not 0 < abs(exponent) <= 4:
-        return None
-    p = forms.of(node.operands[0])
-    return forms.power(p, exponent) if p else None
-
-
-def _viewed(view: Callable[[Node], Digits]) -> Rule:
-    def rule(forms: NormalForms, node: Node) -> Polynomial | None:
-        return forms.seen(forms.of(node.operands[0]), view(node))
-
-    return rule
-
-
-def _slice_view(node: Node) -> Digits:
-    shape = node.operands[0].type.shape
-    starts, steps = node.attributes["starts"], node.attributes["strides"] or (1,) * len(shape)
-    return views.sliced(shape, starts, steps, node.types[0].shape)
-
-
-def _same_value(forms: NormalForms, node: Node) -> Polynomial | None:
-    return forms.of(node.operands[0])
-
-
-def _cast(forms: NormalForms, node: Node) -> Polynomial | None:
-    own, wanted = node.operands[0].type.dtype, node.types[0].dtype
-    return forms.of(node.operands[0]) if own == wanted else None
-
-
-def _iota(forms: NormalForms, node: Node) -> Polynomial | None:
-    shape, axis = node.types[0].shape, node.attributes["axis"]
-    if node.types[0].dtype.kind != "int":
-        return None
-    return forms.places(views.merged([(n, int(i == axis)) for i, n in enumerate(shape)]))
-
-
-def _constant(forms: NormalForms, node: Node) -> Polynomial | None:
-    """Whole numbers that grow evenly along every axis, as places."""
-    array = node.attributes["value"].numpy()
-    if array.dtype.kind != "i" or not 1 < array.size <= ELEMENTS:
-        return None
-    first, found, rest = array.flat[0].item(), Polynomial(), array.astype("i8")
-    rest = rest - first
-    for axis, size in enumerate(array.shape):
-        step = rest.take(1, axis=axis).flat[0].item() if size > 1 else 0
-        shape = [size if i == axis else 1 for i in range(array.ndim)]
-        rest = rest - step * _counted(size).reshape(shape)
-        view = views.merged([(n, int(i == axis)) for i, n in enumerate(array.shape)])
-        found = plus(found, forms.places(view), step) if step else found
-    if rest.any():
-        return None
-    return plus(found, {CONSTANT: first}) if first else found
-
-
-def _counted(size: int) -> Any:
-    import numpy as np
-
-    return np.arange(size)
-
-
-def _reduce(forms: NormalForms, node: Node) -> Polynomial | None:
-    operand, axes = node.operands[0].type, node.attributes["axes"]
-    kind = node.attributes["kind"]
-    if kind not in ("sum", "max") or not operand.dtype.is_float:
-        return None
-    order = [a for a in range(operand.rank) if a not in axes]
-    inner = math.prod(operand.shape[a] for a in axes)
-    if inner == 0:
-        return None
-    p = forms.seen(
-        forms.of(node.operands[0]), views.permuted(operand.shape, [*order, *sorted(axes)])
-    )
-    if kind == "sum":
-        return forms.fold_sum(p, inner)
-    return {((forms.atom("fold", (kind, inner), p), 1),): 1.0}
-
-
-def _dot(forms: NormalForms, node: Node) -> Polynomial | None:
-    """A contraction: products of what both sides are over batch, free and contracted axes."""
-    if not _float(node) or node.attributes["dtype"] is not None:
-        return None
-    if any(ref.type.dtype != node.types[0].dtype for ref in node.operands):
-        return None
-    lhs, rhs = (ref.type.shape for ref in node.operands)
-    given = node.attributes
-    lb, rb, lc, rc = (given[n] for n in ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract"))
-    lf = [a for a in range(len(lhs)) if a not in (*lb, *lc)]
-    rf = [a for a in range(len(rhs)) if a not in (*rb, *rc)]
-    ls, rs = views.strides_of(lhs), views.strides_of(rhs)
-    inner = math.prod(lhs[a] for a in lc)
-    if not inner:
-        return None
-    left = [(lhs[a], ls[a]) for a in (*lb, *lf)] + [(rhs[a], 0) for a in rf]
-    left += [(lhs[a], ls[a]) for a in lc]
-    right = [(rhs[a], rs[a]) for a in rb] + [(lhs[a], 0) for a in lf]
-    right += [(rhs[a], rs[a]) for a in (*rf, *rc)]
-    a = forms.seen(forms.of(node.operands[0]), views.merged(left))
-    b = forms.seen(forms.of(node.operands[1]), views.merged(right))
-    return forms.fold_sum(product(a, b), inner)
-
-
-def _concat(forms: NormalForms, node: Node) -> Polynomial | None:
-    axis = node.attributes["axis"]
-    shapes = [operand.type.shape for operand in node.operands]
-    inner = math.prod(shapes[0][axis + 1 :])
-    detail = ("concat", tuple(shape[axis] for shape in shapes), inner)
-    parts = map(forms.of, node.operands)
-    return {((forms.atom("whole", detail, *parts), 1),): 1.0}
-
-
-def _select(forms: NormalForms, node: Node) -> Polynomial | None:
-    predicate, then, other = map(forms.of, node.operands)
-    return forms.choice(predicate, then, other)
-
-
-def _and(forms: NormalForms, node: Node) -> Polynomial | None:
-    if _numeric(node):
-        return None
-    return forms.both([forms.of(operand) for operand in node.operands])
-
-
-def _not(forms: NormalForms, node: Node) -> Polynomial | None:
-    return None if _numeric(node) else forms.negated(forms.of(node.operands[0]))
-
-
-def _compare(forms: NormalForms, node: Node) -> Polynomial | None:
-    a, b = map(forms.of, node.operands)
-    direction = node.attributes["direction"]
-    if direction in ("eq", "ne"):
-        first, second = sorted((a, b), key=_frozen)
-        same = {((forms.atom("each", ("compare", "eq"), first, second), 1),): 1.0}
-        return same if direction == "eq" else forms.negated(same)
-    if direction in ("gt", "ge"):
-        a, b = b, a
-    whole = node.operands[0].type.dtype.kind == "int"
-    return forms.less(a, b, whole=whole, strict=direction in ("lt", "gt"))
-
-
-_RULES: Final[Mapping[str, Rule]] = {
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "div": _div,
-    "neg": _neg,
-    "sqrt": _powered(0.5),
-    "rsqrt": _powered(-0.5),
-    "reciprocal": _powered(-1),
-    "pow": _pow,
-    "reshape": _same_value,
-    "stop_gradient": _same_value,
-    "cast": _cast,
-    "transpose": _viewed(
-        lambda n: views.permuted(n.operands[0].type.shape, n.attributes["permutation"])
-    ),
-    "broadcast_to": _viewed(lambda n: views.broadcast(n.operands[0].type.shape, n.types[0].shape)),
-    "slice": _viewed(_slice_view),
-    "iota": _iota,
-    "constant": _constant,
-    "reduce": _reduce,
-    "dot_general": _dot,
-    "concat": _concat,
-    "select": _select,
-    "and": _and,
-    "not": _not,
-    "compare": _compare,
-}

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import ptir.rewrite.patterns as derived
 from ptir.ir.attributes import Literal
 from ptir.ir.graph import Node, Ref
 from ptir.ops.implementations import PORTABLE
 from ptir.ops.record import op
 from ptir.rewrite.known import Known
-from ptir.rewrite.patterns import Form, Given, Operands, PatternRow, define_pattern
+from ptir.rewrite.patterns import Form, Given, PatternRow, define_pattern
+from ptir.rewrite.trial import SENTINELS, Operands
 from ptir.types import I32
 
 
@@ -71,8 +71,8 @@ def _seen(form: Form, operands: Operands, root: Ref) -> Iterator[Given]:
     if q.type.shape[3] != v.type.shape[3]:
         return
     B, T, C = q.type.shape[0], q.type.shape[2], k.type.shape[2]
-    cap = derived.SENTINELS[1] if form.spelling == "bent" else None
-    given = {"scale": derived.SENTINELS[0], "window": None, "soft_cap": cap, "causal": False}
+    cap = SENTINELS[1] if form.spelling == "bent" else None
+    given = {"scale": SENTINELS[0], "window": None, "soft_cap": cap, "causal": False}
     whole = {"q": q, "k": k, "v": v, "start": _full(B, 0), "length": _full(B, C)}
     mask = operands.get("mask")
     if mask is None:

@@ -240,12 +240,13 @@ class _Match:
             return
         factors = self._skeleton.factors(wanted)
         if len(factors) != 1 or factors[0][0].key != wanted.key:
-            for found in products(value, len(factors)):
-                yield from self._assign(factors, found, bound)
+            for parts in products(value, len(factors)):
+                yield from self._assign(factors, parts, bound)
         elif wanted.node.op in SUMS:
             terms = self._skeleton.terms(wanted)
-            for found in self._sums(value, len(terms)):
-                yield from self._assign([(t, 1) for t in terms], [(f, 1) for f in found], bound)
+            for addends in self._sums(value, len(terms)):
+                given = [(addend, 1.0) for addend in addends]
+                yield from self._assign([(t, 1.0) for t in terms], given, bound)
         else:
             for ((found, exponent),) in products(value, 1):
                 if exponent == 1:
@@ -284,7 +285,7 @@ class _Match:
 
     def _same_op(self, node: Node, found: Node) -> bool:
         if node.op == "composite":
-            return self._taken.name(found) == node.attributes["name"]
+            return self._taken.name(found) == str(node.attributes["name"])
         if node.op == "constant":
             return found.op in ("constant", SOURCE_OP)
         return node.op == found.op and node.attributes.get("kind") == found.attributes.get("kind")
