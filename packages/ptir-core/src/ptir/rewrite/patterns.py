@@ -266,7 +266,7 @@ def _root_ops(skeleton: Skeleton) -> frozenset[str]:
     """The ops that a value of this skeleton may end in."""
     root = bare(skeleton.root)
     factors = skeleton.factors(root)
-    if len(factors) != 1 or factors[0][0].key != root.key:
+    if len(factors) != 1 or bare(factors[0][0]).key != root.key:
         return frozenset({"mul", "div", "neg"})
     if root.node.op in ("add", "sub"):
         return frozenset({"add", "sub", "mul", "div"})

@@ -91,8 +91,8 @@ def _multiplied(state: Product, added: Sequence[tuple[Ref, float]]) -> Product:
         base = bare(value)
         if _constant(base):
             continue
-        _, before = found.get(base.key, (base, 0.0))
-        found[base.key] = (base, before + exponent)
+        first, before = found.get(base.key, (value, 0.0))
+        found[base.key] = (first, before + exponent)
         if before + exponent == 0:
             del found[base.key]
     return found
@@ -112,8 +112,8 @@ def products(value: Ref, count: int) -> Iterator[list[tuple[Ref, float]]]:
             yield list(state.values())
         if len(state) > count + 2:
             continue
-        for key_, (base, exponent) in state.items():
-            opened = _factors(base, exponent)
+        for key_, (factor, exponent) in state.items():
+            opened = _factors(bare(factor), exponent)
             if opened is not None:
                 rest = {k: v for k, v in state.items() if k != key_}
                 pending.append(_multiplied(rest, opened))
@@ -146,8 +146,9 @@ def _terms(value: Ref) -> Iterator[list[Ref]]:
         yield list(base.node.operands)
         return
     for ((factor, exponent),) in products(base, 1):
-        if exponent == 1 and factor.node.op in SUMS:
-            yield list(factor.node.operands)
+        node = bare(factor).node
+        if exponent == 1 and node.op in SUMS:
+            yield list(node.operands)
             return
 
 
@@ -155,8 +156,8 @@ def fully(value: Ref) -> list[tuple[Ref, float]]:
     """A value as a product, opened as far as it goes."""
     state = _multiplied({}, [(value, 1.0)])
     while True:
-        for key, (base, exponent) in state.items():
-            opened = _factors(base, exponent)
+        for key, (factor, exponent) in state.items():
+            opened = _factors(bare(factor), exponent)
             if opened is not None:
                 rest = {k: v for k, v in state.items() if k != key}
                 state = _multiplied(rest, opened)
@@ -239,7 +240,7 @@ class _Match:
             yield from _bind(wanted, value, bound)
             return
         factors = self._skeleton.factors(wanted)
-        if len(factors) != 1 or factors[0][0].key != wanted.key:
+        if len(factors) != 1 or bare(factors[0][0]).key != wanted.key:
             for parts in products(value, len(factors)):
                 yield from self._assign(factors, parts, bound)
         elif wanted.node.op in SUMS:
@@ -250,7 +251,7 @@ class _Match:
         else:
             for ((found, exponent),) in products(value, 1):
                 if exponent == 1:
-                    yield from self._atom(wanted, found, bound)
+                    yield from self._atom(wanted, bare(found), bound)
 
     def _sums(self, value: Ref, count: int) -> Iterator[list[Ref]]:
         """Sums behind numbers, too."""
