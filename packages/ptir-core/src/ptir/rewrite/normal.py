@@ -61,13 +61,15 @@ class NormalForms:
     """Normal forms of the values of one graph, in which the values ``leaves`` are not looked into.
 
     ``composite`` gives the composite that a node is taken as, ``budget`` is how many nodes may be
-    looked at; beyond it ``TooLargeError`` is raised. With ``ratios`` numbers need not be equal: how
+    looked at; beyond it ``TooLargeError`` is raised. With ``masks`` numbers of ``MASKED`` and less
+    are -inf, and adding 0 or such a number is choosing. With ``ratios`` numbers need not be equal: how
     far they are apart is collected there.
     """
 
     leaves: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     composite: Callable[[Node], tuple[str, str, Sequence[Ref]] | None] = lambda node: None
     budget: int = 400
+    masks: bool = False
     ratios: list[float] | None = None
     known: Known = field(default_factory=Known)
     atoms: list[Atom] = field(default_factory=list[Atom])
@@ -185,7 +187,8 @@ class NormalForms:
             return self._single("leaf", (name, views.identity(size)))
         number = uniform(value)
         if number is not None and not isinstance(number, bool):
-            number = -math.inf if value.type.dtype.is_float and number <= MASKED else number
+            low = self.masks and value.type.dtype.is_float and number <= MASKED
+            number = -math.inf if low else number
             return {CONSTANT: number} if number else {}
         if node.is_source:
             return self._single("leaf", (("value", *value.key), views.identity(size)))
@@ -343,7 +346,7 @@ class NormalForms:
 
     def masked(self, p: Polynomial, mask: Polynomial) -> Polynomial | None:
         """``p + mask``, where the mask is 0 or as low as scores that have no weight."""
-        if len(mask) != 1:
+        if not self.masks or len(mask) != 1:
             return None
         ((monomial, number),) = mask.items()
         if number != 1 or len(monomial) != 1 or monomial[0][1] != 1:
@@ -452,7 +455,7 @@ class NormalForms:
 
 
 def _is_low(p: Polynomial) -> bool:
-    return p.keys() == {CONSTANT} and p[CONSTANT] <= MASKED
+    return p.keys() == {CONSTANT} and p[CONSTANT] == -math.inf
 
 
 def _shown(literal: tuple[str, str, bytes]) -> bytes | None:

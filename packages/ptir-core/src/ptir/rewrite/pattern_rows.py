@@ -257,6 +257,7 @@ define_pattern(
         },
         {"causal": (True, False), "window": (None, 5), "soft_cap": (None, 1.0)},
         unknown=("scale", "soft_cap"),
+        masks=True,
         solve=_seen,
         nice=_nice,
     )

@@ -64,7 +64,7 @@ class PatternRow:
     skeletons are made when a program has them, for every choice of ``choices`` at the types of
     ``samples`` (by spelling; ``""`` for those not named). ``signature`` names operands as
     functionals do. ``unknown`` attributes are numbers, found by comparing; ``nice`` gives values
-    they probably have.
+    they probably have. With ``masks`` a score of -1e4 or less counts as -inf.
     """
 
     functional: str
@@ -73,6 +73,7 @@ class PatternRow:
     samples: Mapping[str, tuple[str, ...]]
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
     unknown: tuple[str, ...] = ()
+    masks: bool = False
     solve: Solve = _as_found
     nice: Callable[[Operands, str], Sequence[float]] = lambda operands, name: ()
 

@@ -24,7 +24,7 @@ class TooLargeError(Exception):
 
 def close(a: float, b: float) -> bool:
     """Whether two numbers are equal but for rounding."""
-    return a == b or abs(a - b) <= ROUNDING * max(abs(a), abs(b))
+    return a == b or (abs(a - b) <= ROUNDING * max(abs(a), abs(b)) < math.inf)
 
 
 def frozen(p: Polynomial) -> tuple[tuple[Monomial, float], ...]:

@@ -134,7 +134,10 @@ class Trial:
             if uniform(base) is None and self.graph.known.of(base) is None:
                 leaves[base.key] = name
         return NormalForms(
-            leaves, lambda node: called(self.graph, node, self.inner), known=self.graph.known
+            leaves,
+            lambda node: called(self.graph, node, self.inner),
+            masks=self.row.masks,
+            known=self.graph.known,
         )
 
     def _closed(self, operands: Operands) -> bool:
