@@ -40,7 +40,7 @@ MOVES: dict[str, Move] = {
 }
 
 
-def random_program(seed: int, steps: int = 9) -> Program:
+def random_program(seed: int, steps: int = 9, moves: dict[str, Move] = MOVES) -> Program:
     """A program of two inputs and up to three outputs."""
     rng = random.Random(seed)
 
@@ -48,7 +48,7 @@ def random_program(seed: int, steps: int = 9) -> Program:
         known = [x, y]
         for _ in range(steps):
             a, b = rng.choice(known), rng.choice(known)
-            known.append(MOVES[rng.choice(sorted(MOVES))](rng, a, b))
+            known.append(moves[rng.choice(sorted(moves))](rng, a, b))
         return tuple(rng.sample(known[2:], rng.randint(1, 3)))
 
     return ptir.capture(body, spec("f32", ROWS, COLUMNS), spec("f32", ROWS, COLUMNS))

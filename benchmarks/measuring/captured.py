@@ -25,11 +25,11 @@ class Captured:
     def compiled(self, length: int) -> list[float]:
         """Seconds for capturing and for compiling a step of so many tokens."""
         from ptir.capture.plan import plan_for
-        from ptir.cli.dump import step_program
+        from ptir.runtime.recorded import recorded_step
 
         with self.model.policies():
             began = time.perf_counter()
-            program = step_program(self.model, 1, length, CONTEXT)
+            program = recorded_step(self.model, 1, length, CONTEXT).program
             captured = time.perf_counter()
             plan_for(program, self.model.target)
             return [captured - began, time.perf_counter() - captured]

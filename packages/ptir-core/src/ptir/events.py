@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ptir.ir.program import Program
+    from ptir.rewrite.firings import Firing
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,14 @@ class Event:
 
 @dataclass(frozen=True)
 class PassRun(Event):
-    """One pass ran over a program; ``rewrites`` counts its rules by name."""
+    """One pass ran over a program; ``rewrites`` counts its rules, ``firings`` say where."""
 
     name: str
     seconds: float
     before: Program
     after: Program
     rewrites: dict[str, int] = field(default_factory=dict[str, int])
+    firings: tuple[Firing, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ptir.backend.contract import BackendPass
     from ptir.ops.implementations import Implementation
     from ptir.ops.record import Op
+    from ptir.rewrite.rule import RewriteRule
     from ptir.trace.sink import Sink
 
 GROUP: Final = "ptir.plugins"
@@ -92,13 +93,28 @@ def ptir_models() -> Iterable[ModelModule]:
 
 @hookspec
 def ptir_passes() -> Iterable[BackendPass]:
-    """More passes, run on every program at the ``pre`` or ``cleanup`` point of the pipeline.
+    """More passes, run on every program at a named point of the pipeline.
+
+    Points are ``pre``, ``raised``, ``selected`` and ``cleanup``.
 
     Signature: ``ptir_passes() -> Iterable[ptir.backend.contract.BackendPass]``::
 
         @hookimpl
         def ptir_passes():
             return [BackendPass("fold-scales", "pre", run=fold_scales)]
+    """
+    return ()
+
+
+@hookspec
+def ptir_rules() -> Iterable[RewriteRule]:
+    """More rules: rows of patterns, checked on awkward values when they are added.
+
+    Signature: ``ptir_rules() -> Iterable[ptir.rewrite.RewriteRule]``::
+
+        @hookimpl
+        def ptir_rules():
+            return [row("abs of abs", "abs(abs(x))", "abs(x)", {"x": "f32[256]"})]
     """
     return ()
 
@@ -134,6 +150,7 @@ ROWS: Final = {
     "ptir_implementations": "ptir.ops.implementations:Implementation",
     "ptir_models": "ptir.plugins:ModelModule",
     "ptir_passes": "ptir.backend.contract:BackendPass",
+    "ptir_rules": "ptir.rewrite.rule:RewriteRule",
     "ptir_trace_sinks": "ptir.trace.sink:Sink",
     "ptir_commands": "click:Command",
 }
@@ -354,6 +371,7 @@ def _installed() -> Plugins:
     from ptir.ops.implementations import register
     from ptir.ops.record import add
     from ptir.passes.pipeline import plug_in
+    from ptir.rewrite.plugged import plug_in_rule
 
     plugins = load()
     if plugins.manager.get_plugins():
@@ -363,6 +381,7 @@ def _installed() -> Plugins:
         "ptir_implementations": lambda row: register(row.value),
         "ptir_models": lambda row: add_module(row.value.model_type, row.value.module),
         "ptir_passes": lambda row: plug_in(row.plugin, row.value),
+        "ptir_rules": lambda row: plug_in_rule(row.plugin, row.value),
     }
     for hook, enter in adders.items():
         for row in plugins.rows(hook):

@@ -11,9 +11,14 @@ SWITCHES: Final = {
     "PTIR_EAGER": "run every op at once instead of recording it",
     "PTIR_VERIFY": "verify types after every pass, and the bounds, barriers and chains of kernels",
     "PTIR_CHECK_INDICES": "raise where an index is outside instead of clamping it",
+    "PTIR_AS_WRITTEN": "leave ops as they are written: raise no functionals from them",
+    "PTIR_FAST_MATH": "apply rules that may change rounding, signs of zeros and NaN",
     "PTIR_REBUILD_KERNELS": "build kernels and pack weights again: neither is on disk",
     "PTIR_DEBUG": "show the traceback of an error",
 }
+
+FAST_MATH: Final = "PTIR_FAST_MATH"
+"""The switch of inexact rules; ``--fast-math`` sets it."""
 
 SCHEDULES: Final = {
     "serial": "a thread owns a tile, with vectors and without barriers",

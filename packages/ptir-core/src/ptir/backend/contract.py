@@ -229,12 +229,17 @@ class Executable(ABC):
         return self.run(inputs), ()
 
 
+Point = Literal["pre", "raised", "selected", "cleanup"]
+"""Where passes from outside run: before composites are raised from ops, after that, after an
+implementation was selected for each, and at the end."""
+
+
 @dataclass(frozen=True)
 class BackendPass:
-    """A program-to-program pass of a backend, at the pipeline's ``pre`` or ``cleanup`` point."""
+    """A program-to-program pass of a backend or a plugin, at a point of the pipeline."""
 
     name: str
-    point: Literal["pre", "cleanup"]
+    point: Point
     run: Callable[[Program], Program] = field(compare=False)
 
 

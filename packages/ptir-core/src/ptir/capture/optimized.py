@@ -3,8 +3,8 @@
 For a model of many layers the passes take longer than everything else before its first token. An
 entry's name holds all that they look at: the program with its locations, the rules and stages, what
 the backend says of itself (``Backend.cache_identity``), and the ``PTIR_`` variables. Nothing is
-kept where something else takes part: policies in force, passes of plugins, somebody who hears what
-the passes do, or verifying in between.
+kept where something else takes part: policies in force, passes and rules of plugins, somebody who
+hears what the passes do, or verifying in between.
 
 Entries are pickled, as nothing else restores thousands of small records as fast; only the records
 of programs are accepted when they are read.
@@ -27,6 +27,7 @@ from ptir.ir.location import Location
 from ptir.ir.program import Block, Program
 from ptir.passes.context import Derivation, PassContext
 from ptir.passes.pipeline import PLUGGED, optimize, pipeline_key
+from ptir.rewrite.plugged import PLUGGED_RULES
 from ptir.switches import switched_on
 from ptir.types import DTYPES, DType
 
@@ -67,7 +68,7 @@ def optimized(program: Program, context: PassContext) -> Program:
 
 def _key(program: Program, context: PassContext) -> str | None:
     """The name of an entry, or None where none may be used."""
-    alone = not (context.overrides or PLUGGED or events.listening())
+    alone = not (context.overrides or PLUGGED or PLUGGED_RULES or events.listening())
     if not alone or len(program.main.instructions) < LEAST:
         return None
     if switched_on("PTIR_REBUILD_KERNELS") or switched_on("PTIR_VERIFY"):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from ptir.switches import SCHEDULE, SCHEDULES, THREADS
+from ptir.switches import FAST_MATH, SCHEDULE, SCHEDULES, THREADS
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Target
@@ -61,6 +61,12 @@ def _set_schedule(context: click.Context, option: click.Parameter, name: str | N
         os.environ[SCHEDULE] = name
 
 
+def _set_fast_math(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    """The passes read it, and it is a part of the keys of plans."""
+    if wanted:
+        os.environ[FAST_MATH] = "1"
+
+
 OPTIONS = (
     _option("--backend", "Where to run; default: the best that works.", metavar="NAME[:DEVICE]"),
     _option(
@@ -89,6 +95,15 @@ OPTIONS = (
         show_envvar=True,
         expose_value=False,
         callback=_set_threads,
+    ),
+    click.option(
+        "--fast-math",
+        help="Apply rules that may change rounding, signs of zeros and NaN.",
+        is_flag=True,
+        envvar=FAST_MATH,
+        show_envvar=True,
+        expose_value=False,
+        callback=_set_fast_math,
     ),
     click.option(
         "--schedule",

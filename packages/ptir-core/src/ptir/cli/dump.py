@@ -17,6 +17,7 @@ from ptir.cli.model import Formats, format_options, model_argument, open_model
 @click.option("--batch", type=click.IntRange(1), default=1, help="Rows in the step.")
 @click.option("--context", type=click.IntRange(1), default=64, help="Capacity of the cache.")
 @click.option("--optimized", is_flag=True, help="After the passes, as the backend gets it.")
+@click.option("--passes", is_flag=True, help="After each pass, with what fired where.")
 @click.option("--locations", is_flag=True, help="Say of each instruction where it comes from.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
 @format_options
@@ -28,27 +29,38 @@ def command(
     batch: int,
     context: int,
     optimized: bool,
+    passes: bool,
     locations: bool,
     out: Path | None,
     formats: Formats,
 ) -> None:
     """Print MODEL's step (tokens, cache, start, count to logits, cache) as a program."""
+    from ptir.cli.passes import lines, record, runs_of
     from ptir.ir.jsonform import to_json
     from ptir.ir.printer import print_program
     from ptir.runtime.recorded import recorded_step
 
+    if passes and optimized:
+        raise click.UsageError("--passes ends with what --optimized prints; give one of them")
     with session(common):
         loaded = open_model(common, model, formats)
         program = recorded_step(loaded, batch, length, context).program
+        if passes:
+            with loaded.policies():
+                runs = runs_of(program, loaded.target)
         if optimized:
             from ptir.capture.plan import plan_for
 
             with loaded.policies():
                 program = plan_for(program, loaded.target).optimized
     if common.json:
-        show.value(to_json(program, locations=locations))
+        told = [record(run) for run in runs] if passes else to_json(program, locations=locations)
+        show.value(told)
         return
-    text = print_program(program, locations=locations)
+    if passes:
+        text = "\n".join(lines(runs, locations=locations)).rstrip()
+    else:
+        text = print_program(program, locations=locations)
     if out is None:
         show.text(text)
     else:

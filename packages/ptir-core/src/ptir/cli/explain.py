@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Tokens that are in the cache before a decode step.",
 )
+@click.option("--folded", is_flag=True, help="Show what is computed once, from parameters alone.")
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @workers_options
 @format_options
@@ -53,6 +54,7 @@ def command(
     model: str,
     prefill: int | None,
     position: int,
+    folded: bool,
     repetitions: int,
     workers: int | None,
     cost: tuple[str, ...],
@@ -65,11 +67,15 @@ def command(
 
     Where the device's threads can share a step as workers, how they would is shown below: the
     phases, the barriers between them, and what each worker reads. With --workers nothing is run,
-    and that is shown for so many workers and the costs given.
+    and that is shown for so many workers and the costs given. With --folded nothing is run either:
+    every parameter that is computed from others before the first step is shown, with its id.
     """
     from ptir.runtime.explain import explain_decode, explain_prefill
     from ptir.runtime.workers import partition_step
 
+    if folded:
+        _explain_folded(common, model, formats, prefill, position)
+        return
     if workers is None and cost:
         raise click.UsageError("--cost is about sharing; give --workers too")
     if workers is not None:
@@ -99,6 +105,21 @@ def command(
         phases(by_workers)
     elif count > 1:
         show.rich(f"their phases: ptir explain {model} --workers {count}")
+
+
+def _explain_folded(
+    common: CommonOptions, model: str, formats: Formats, prefill: int | None, position: int
+) -> None:
+    from ptir.cli.folded import folded, print_folded
+
+    length = prefill or 1
+    with session(common):
+        loaded = open_model(common, model, formats)
+        records = folded(loaded, length, max(length, 0 if prefill else position + 1))
+    if common.json:
+        show.value(records)
+    else:
+        print_folded(records)
 
 
 # --- JSON ---

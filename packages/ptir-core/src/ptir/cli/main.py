@@ -56,6 +56,7 @@ COMMANDS: Final = (
     CommandRow("convert", "ptir.cli.convert", "Write a model as a folder, one file or GGUF."),
     CommandRow("quantize", "ptir.cli.quantize", "Write a model in fewer bits, as GGUF."),
     CommandRow("pull", "ptir.cli.pull", "Fetch a model from the Hugging Face hub."),
+    CommandRow("patterns", "ptir.cli.patterns", "List the functionals found in bare ops."),
     CommandRow("ops", "ptir.cli.ops", "List the ops, or explain one."),
     CommandRow("backends", "ptir.cli.backends", "List the installed backends and their devices."),
     CommandRow("doctor", "ptir.cli.doctor", "Check this installation and run a kernel everywhere."),

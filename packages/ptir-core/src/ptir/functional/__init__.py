@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 from ptir.capture import Tensor
 from ptir.errors import unknown_name
-from ptir.functional import rounded  # noqa: F401  fills the table of implementations
+from ptir.functional import (
+    rounded,  # noqa: F401  fills the table of implementations
+    spellings,  # noqa: F401  fills the table of spellings
+)
 from ptir.functional.activation import gelu, silu, swiglu
 from ptir.functional.arrays import arange, concat, constant, full, stack, take, top_k
 from ptir.functional.attention import attention, cache_update

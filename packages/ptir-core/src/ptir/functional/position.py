@@ -22,7 +22,7 @@ def _rope(
 ) -> Tensor:
     B, H, T, D = x.shape
     if frequencies is None:
-        frequencies = _frequencies(theta, rotary)
+        frequencies = pair_frequencies(theta, rotary)
     angles = positions.astype(F32).reshape(B, 1, T, 1) * frequencies
     cosine, sine = each.cos(angles), each.sin(angles)
     pairs, half = x[..., :rotary], rotary // 2
@@ -37,7 +37,7 @@ def _rope(
     return rotated if rotary == D else concat([rotated, x[..., rotary:]], axis=-1)
 
 
-def _frequencies(theta: float, rotary: int) -> Tensor:
+def pair_frequencies(theta: float, rotary: int) -> Tensor:
     """``theta ** (-2 i / rotary)`` for each pair i, computed in f64 and rounded once."""
     return constant([theta ** (-2 * i / rotary) for i in range(rotary // 2)])
 

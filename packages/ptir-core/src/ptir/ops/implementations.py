@@ -62,6 +62,13 @@ INTERNAL_COMPOSITES: Final[dict[str, Lower]] = {}
 """What composites compute that are no functionals, only parts of their implementations, by name."""
 
 
+SPELLINGS: Final[dict[str, dict[str, Lower]]] = {}
+"""Other ways in which people write what a functional computes, by functional and by name.
+
+No program is lowered to them: they are found in programs, and raised to the functional.
+"""
+
+
 def define_functional(name: str, doc: str) -> Functional:
     """Add a functional to the table; a name that exists already is an error."""
     if name in FUNCTIONALS:

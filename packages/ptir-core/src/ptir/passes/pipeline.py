@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from ptir import events
-from ptir.backend.contract import BackendPass
-from ptir.errors import PluginError, VerifyError
+from ptir.backend.contract import BackendPass, Point
+from ptir.errors import PluginError, PtirError, VerifyError
 from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Port, Program
 from ptir.ops.verify import verify
@@ -21,9 +22,12 @@ from ptir.passes.dce import dce
 from ptir.passes.legalize import legalize
 from ptir.passes.lift_params import lift_params
 from ptir.passes.prepack import prepack
+from ptir.passes.raise_composites import AS_WRITTEN, raise_composites
 from ptir.passes.select import select
-from ptir.rewrite.rules import rules
-from ptir.switches import switched_on
+from ptir.rewrite.engine import cause
+from ptir.rewrite.firings import Firings
+from ptir.rewrite.plugged import rules_in_force
+from ptir.switches import FAST_MATH, switched_on
 
 PLUGGED: Final[dict[str, BackendPass]] = {}
 """The passes of plugins by their owner, in the order in which they were added."""
@@ -43,22 +47,61 @@ class Stage:
 
     name: str
     run: Pass | None = field(default=None, compare=False)
-    point: Literal["pre", "cleanup"] | None = None
+    point: Point | None = None
 
     def passes(self, context: PassContext) -> Iterator[tuple[str, Pass]]:
         """The passes to run here, with their names."""
         if self.run is not None:
             yield self.name, self.run
-        for owner, own in (
-            *((context.backend.name, own) for own in context.backend.passes()),
-            *((key.partition("/")[0], own) for key, own in PLUGGED.items()),
-        ):
+        for own in context.backend.passes():
             if own.point == self.point:
-                yield f"{owner}: {own.name}", _adapted(own)
+                yield f"{context.backend.name}: {own.name}", _of_backend(own)
+        for key, added in PLUGGED.items():
+            if added.point == self.point:
+                owner = key.partition("/")[0]
+                yield f"{owner}: {added.name}", _of_plugin(owner, added)
 
 
-def _adapted(own: BackendPass) -> Pass:
-    return lambda program, context: own.run(program)
+def _of_backend(own: BackendPass) -> Pass:
+    """A pass that the backend may not do without: what it raises ends the run."""
+
+    def run(program: Program, context: PassContext) -> Program:
+        try:
+            return own.run(program)
+        except PtirError:
+            raise
+        except Exception as error:
+            said = f"backend {context.backend.name}: pass {own.name!r} failed: {cause(error)}"
+            raise PluginError(f"{said}; correct it, or choose another backend") from error
+
+    return run
+
+
+def _of_plugin(owner: str, added: BackendPass) -> Pass:
+    """A pass that may be left out: one that fails does nothing, and a warning says so."""
+
+    def run(program: Program, context: PassContext) -> Program:
+        try:
+            after = added.run(program)
+            _check_kept(program, after)
+        except Exception as error:  # noqa: BLE001  others' code: the run goes on without it
+            said = f"plugin {owner}: pass {added.name!r} failed: {cause(error)}"
+            said = f"{said}; this program is compiled without it, correct it"
+            warnings.warn(said, RuntimeWarning, stacklevel=2)
+            return program
+        return after
+
+    return run
+
+
+def _check_kept(before: Program, after: Program) -> None:
+    """Raise ``VerifyError`` for what no pass may change."""
+    if not isinstance(after, Program):
+        raise VerifyError(f"it returned {type(after).__name__}, not a Program")
+    _check_ports(before, after)
+    if after.outputs != before.outputs:
+        found, wanted = (", ".join(map(str, p.outputs)) for p in (after, before))
+        raise VerifyError(f"its outputs are {found}; they must stay {wanted}")
 
 
 PIPELINE: Final[tuple[Stage, ...]] = (
@@ -66,7 +109,10 @@ PIPELINE: Final[tuple[Stage, ...]] = (
     Stage("cse", cse),
     Stage("dce", dce),
     Stage("backend pre", point="pre"),
+    Stage("raise", raise_composites),
+    Stage("backend raised", point="raised"),
     Stage("select", select),
+    Stage("backend selected", point="selected"),
     Stage("legalize", legalize),
     Stage("lift_params", lift_params),
     Stage("canonicalize", canonicalize),
@@ -80,7 +126,8 @@ PIPELINE: Final[tuple[Stage, ...]] = (
 def pipeline_key(pipeline: tuple[Stage, ...] = PIPELINE) -> str:
     """A digest of the stages and rules: part of the key of every plan that they made."""
     parts = [*(stage.name for stage in pipeline), *PLUGGED]
-    parts += [f"{rule.name}: {rule.text}" for rule in rules()]
+    parts += [name for name in (AS_WRITTEN, FAST_MATH) if switched_on(name)]
+    parts += [f"{rule.name}: {rule.text}" for rule in rules_in_force(fast_math=True)]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -102,19 +149,22 @@ def optimize(
 
 
 def _run(name: str, run: Pass, program: Program, context: PassContext) -> Program:
-    counted = dict(context.rewrites)
+    counted = context.rewrites
+    heard = events.listening()
+    found = context.rewrites = Firings() if heard else {}
     start = time.perf_counter()
-    with located(UNKNOWN):  # what a pass makes for no instruction comes from none
-        after = run(program, context)
-    if events.listening():
+    try:
+        with located(UNKNOWN):  # what a pass makes for no instruction comes from none
+            after = run(program, context)
+    finally:
+        context.rewrites = counted
+        for rule, count in found.items():
+            counted[rule] = counted.get(rule, 0) + count
+    if isinstance(found, Firings):
         seconds = time.perf_counter() - start
-        fired = _difference(context.rewrites, counted)
-        events.emit(events.PassRun(name, seconds, program, after, fired))
+        places = tuple(found.places)
+        events.emit(events.PassRun(name, seconds, program, after, dict(found), places))
     return after
-
-
-def _difference(now: dict[str, int], before: dict[str, int]) -> dict[str, int]:
-    return {name: n - before.get(name, 0) for name, n in now.items() if n > before.get(name, 0)}
 
 
 def _verify(name: str, before: Program, after: Program) -> None:

@@ -10,13 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ptir.errors import VerifyError
+from ptir.errors import PtirError, VerifyError
 from ptir.ir.graph import Node, Ref, inline, rebuild, repeat
 from ptir.ir.program import Block, Instruction
+from ptir.rewrite.firings import note
 from ptir.rewrite.rule import AnyRule, PlainBuilder
 
 LIMIT: Final = 64
 """Most rewrites of one value one after another, and most walks over one block."""
+
+
+class RuleFailedError(VerifyError):
+    """A rule that fails, changes a type or never ends; ``rule`` is which."""
+
+    def __init__(self, rule: AnyRule, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
 
 
 def descend(instruction: Instruction, transform: Callable[[Block], Block]) -> Instruction:
@@ -34,6 +43,7 @@ class Rewriter(PlainBuilder):
         self._by_op: dict[str, tuple[AnyRule, ...]] = {}
         self._counts = counts
         self._hits = 0
+        self._last: AnyRule | None = None
         self._depth = 0
         self._done: dict[int, tuple[Block, Block]] = {}
         """What became of a block, by ``id``: equal ones may come from different places."""
@@ -49,7 +59,10 @@ class Rewriter(PlainBuilder):
             if self._hits == hits:
                 self._done[id(block)] = self._done[id(result)] = (block, result)
                 return result
-        raise VerifyError(f"rules still fire after {LIMIT} walks over a block: {self._counts}")
+        still = f"rules still fire after {LIMIT} walks over a block: {self._counts}"
+        if self._last is None:
+            raise VerifyError(still)
+        raise RuleFailedError(self._last, f"{self._last.line}: {still}")
 
     def make(self, name: str, operands: Sequence[Ref], attributes: Mapping[str, Any]) -> Ref:
         """The result of an op applied by name, rewritten."""
@@ -68,7 +81,8 @@ class Rewriter(PlainBuilder):
         for rule in self._rules_for(node.op):
             results = self._apply(rule, node)
             if results is not None:
-                self._counts[rule.name] = self._counts.get(rule.name, 0) + 1
+                note(self._counts, rule.name, node)
+                self._last = rule
                 self._hits += 1
                 return results
         return tuple(Ref(node, index) for index in range(len(node.types)))
@@ -80,17 +94,29 @@ class Rewriter(PlainBuilder):
 
     def _apply(self, rule: AnyRule, node: Node) -> Sequence[Ref] | None:
         if self._depth >= LIMIT:
-            raise VerifyError(f"{rule.line}: rule {rule.name!r} feeds itself: {rule.text}")
+            said = f"{rule.line}: rule {rule.name!r} feeds itself: {rule.text}"
+            raise RuleFailedError(rule, said)
         self._depth += 1
         try:
             results = rule.rewrite(node, self)
+        except PtirError:
+            raise
+        except Exception as error:
+            said = f"{rule.line}: rule {rule.name!r} failed on {node.op}: {cause(error)}"
+            raise RuleFailedError(rule, said) from error
         finally:
             self._depth -= 1
         if results is not None and tuple(r.type for r in results) != node.types:
             found = ", ".join(str(r.type) for r in results)
             wanted = ", ".join(map(str, node.types))
-            raise VerifyError(f"{rule.line}: rule {rule.name!r} gives {found}, not {wanted}")
+            said = f"{rule.line}: rule {rule.name!r} gives {found}, not {wanted}"
+            raise RuleFailedError(rule, said)
         return results
+
+
+def cause(error: BaseException) -> str:
+    """What was raised, on one line."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")
 
 
 def rewrite(block: Block, rules: Sequence[AnyRule], counts: dict[str, int]) -> Block:

@@ -53,8 +53,12 @@ class PlainBuilder:
         return emit(name, operands, frozen, types)[0]
 
 
+class RewriteRule:
+    """What a table of rules holds: a ``Rule`` or a ``NodeRule``."""
+
+
 @dataclass(frozen=True)
-class Rule:
+class Rule(RewriteRule):
     """Values that fit ``left`` under ``when`` become ``right``; ``compute`` gives what that needs.
 
     ``exact`` means bit for bit, whatever quiet NaN, infinity, zero or subnormal is in the tensor.
@@ -94,7 +98,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class NodeRule:
+class NodeRule(RewriteRule):
     """A rule that a pattern cannot say: a function of a node that gives its results or None.
 
     An empty ``op`` looks at every op.

@@ -59,6 +59,8 @@ class DumpSink(Sink):
         current.passes += 1
         if run.after != run.before:
             details = {"pass": run.name, "seconds": run.seconds, "rewrites": run.rewrites}
+            places = [[f.rule, f.op, str(f.location)] for f in run.firings]
+            details |= {"firings": places} if places else {}
             self._file(f"{current.passes:02}-{run.name}", run.after, details)
 
     def _begin(self, captured: Program) -> None:

@@ -1,0 +1,64 @@
+"""Every spelling is raised to its functional and nothing that only looks like one."""
+
+from __future__ import annotations
+
+import near_misses  # noqa: F401  fills the table
+import numpy as np
+import pytest
+from spellings import NEAR_MISSES, SPELLINGS, Written
+
+from evaluation import evaluate
+from ptir.ir.program import Block
+from ptir.passes.cse import cse_block
+from ptir.rewrite.engine import rewrite
+from ptir.rewrite.raising import raised
+from ptir.rewrite.rules import EXACT
+from together import together
+
+
+def simplified(written: Written) -> Block:
+    """As the passes before ``raise`` leave it."""
+    return cse_block(rewrite(written.block(), EXACT, {}))
+
+
+def composites(block: Block) -> dict[str, dict[str, object]]:
+    return {i.name: dict(i.attributes) for i in block.instructions if i.op == "composite"}
+
+
+@together()
+@pytest.mark.parametrize("written", SPELLINGS, ids=lambda w: w.name)
+def test_spelling_is_raised(written: Written) -> None:
+    block = simplified(written)
+    after = raised(block, {})
+    found = composites(after)
+    assert written.functional in found, written.source
+    (attributes,) = [a for name, a in found.items() if name == written.functional]
+    for name, value in written.attributes.items():
+        if isinstance(value, float):
+            value = pytest.approx(value, rel=1e-6)
+        assert attributes[name] == value, name
+    assert len(after.instructions) <= 9, [i.name for i in after.instructions]
+    rng = np.random.default_rng(1)
+    arrays = [
+        rng.integers(0, 5, t.shape).astype("i4")
+        if t.dtype.kind == "int"
+        else np.abs(rng.standard_normal(t.shape, "f4")) + 0.1 * rng.standard_normal(t.shape, "f4")
+        for t in block.inputs
+    ]
+    arrays = [np.abs(a) for a in arrays] if written.functional == "batch_norm" else arrays
+    (wanted,), (given,) = evaluate(block, arrays), evaluate(after, arrays)
+    np.testing.assert_allclose(given, wanted, rtol=2e-5, atol=2e-6)
+
+
+@together()
+@pytest.mark.parametrize("written", NEAR_MISSES, ids=lambda w: w.name)
+def test_near_miss_is_not_raised(written: Written) -> None:
+    after = raised(simplified(written), {})
+    assert written.functional not in composites(after), written.source
+
+
+def test_there_are_enough_of_both() -> None:
+    assert len(SPELLINGS) >= 40
+    assert len({w.name for w in SPELLINGS}) == len(SPELLINGS)
+    assert len(NEAR_MISSES) >= 40
+    assert len({w.name for w in NEAR_MISSES}) == len(NEAR_MISSES)
