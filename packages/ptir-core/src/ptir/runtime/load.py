@@ -31,6 +31,7 @@ from ptir.params.streaming import StreamedParameters, memory_budget
 from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
 from ptir.runtime.held import held_parameters, packed_forms, types_taken
+from ptir.runtime.image_model import ImageModel
 from ptir.runtime.prepacked import prepacked, streamed_weights
 from ptir.runtime.specs import resolve
 from ptir.runtime.tokenizer import CheckpointText, text_of
@@ -86,7 +87,8 @@ def load_model(
     if budget is not None:
         _check_largest(store, budget)
         target.backend.limit_memory(target.device, budget)
-    return Model(
+    sees = "generate" not in read.architecture.capabilities
+    handle = (ImageModel if sees else Model)(
         name=os.fspath(model),
         checkpoint=checkpoint,
         module=read.module.bind(partial(held.resolve, store)),
@@ -98,6 +100,7 @@ def load_model(
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
     )
+    return handle
 
 
 def _check_largest(store: ParamStore, budget: int) -> None:
@@ -119,6 +122,7 @@ class DescribedWeights:
     ``source`` has the names of the unbound ``module``'s parameters.
     """
 
+    architecture: ModelDefinition
     source: ParamSource
     module: Any
     context: int
@@ -142,7 +146,8 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     architecture = _architecture(checkpoint)
     config = architecture.prepare(checkpoint.config)
     config = {**architecture.defaults, **normalize_config(config)}
-    source = stacked(unprefixed(checkpoint.source, architecture), architecture.stacked)
+    config, source = architecture.arrange(config, checkpoint.source)
+    source = stacked(unprefixed(source, architecture), architecture.stacked)
     check_layers(architecture, config, source)
     tied = ties_embeddings(config, source.names())
     module = architecture.build({**config, "tie_word_embeddings": tied})
@@ -150,6 +155,7 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     check_parameters(module.parameters(), source, ignore=ignored, said_by=checkpoint.said_by)
     eos_token_ids(checkpoint.config, checkpoint.generation_config)
     return DescribedWeights(
+        architecture=architecture,
         source=source,
         module=module,
         context=architecture.context(config),
