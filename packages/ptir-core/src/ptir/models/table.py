@@ -133,6 +133,10 @@ MODULES: Final[dict[str, str]] = {
     "granitemoe": "ptir.models.mixture",
     "gpt_oss": "ptir.models.gpt_oss",
     "resnet": "ptir.models.resnet",
+    "mobilenet_v2": "ptir.models.mobilenet_v2",
+    "convnext": "ptir.models.convnext",
+    "vit": "ptir.models.vit",
+    "dinov2": "ptir.models.dinov2",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 
