@@ -30,6 +30,13 @@ OPTIONS: Final = (
         help="Say what an image shows; - reads stdin. Repeatable. --top-k: how many classes.",
     ),
     click.option(
+        "--label",
+        "candidates",
+        multiple=True,
+        metavar="TEXT",
+        help="What it may show, for a model of images and texts. Repeatable.",
+    ),
+    click.option(
         "--labels",
         "labels_file",
         metavar="FILE",
@@ -41,9 +48,10 @@ OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class Images:
-    """What the command line says of images: files, and a file of names of classes."""
+    """What the command line says of images: files, what they may show, names of classes."""
 
     given: tuple[str, ...]
+    candidates: tuple[str, ...]
     labels_file: Path | None
 
 
@@ -52,11 +60,15 @@ def image_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def collected(
-        *given: Any, images: tuple[str, ...], labels_file: Path | None, **named: Any
+        *given: Any,
+        images: tuple[str, ...],
+        candidates: tuple[str, ...],
+        labels_file: Path | None,
+        **named: Any,
     ) -> Any:
-        if labels_file is not None and not images:
-            raise click.UsageError("--labels names the classes of images; give --image too")
-        return command(*given, images=Images(images, labels_file), **named)
+        if not images and (candidates or labels_file):
+            raise click.UsageError("--label and --labels are about images; give --image too")
+        return command(*given, images=Images(images, candidates, labels_file), **named)
 
     return reduce(lambda wrapped, option: option(wrapped), reversed(OPTIONS), collected)
 
@@ -78,14 +90,15 @@ def show_images(
         before = loaded.target.backend.stats(loaded.target.device).host_fallback_ops
         began = time.perf_counter()
         if classifies:
-            rows = [[asdict(one) for one in found] for found in loaded.classify(files, top_k=top_k)]
+            found = loaded.classify(files, top_k=top_k, labels=images.candidates)
+            rows = [[asdict(one) for one in row] for row in found]
         else:
             rows = loaded.embed(files).tolist()
         stats = _stats(loaded, time.perf_counter() - began, before)
     kind = "labels" if classifies else "embedding"
     if common.json:
-        found = [{"image": n, kind: row} for n, row in zip(images.given, rows, strict=True)]
-        show.value({"images": found, "stats": stats, "formats": formats.chosen(loaded)})
+        named = [{"image": n, kind: row} for n, row in zip(images.given, rows, strict=True)]
+        show.value({"images": named, "stats": stats, "formats": formats.chosen(loaded)})
         return
     _print(images.given, rows, classifies)
     show.note(

@@ -34,11 +34,18 @@ def define_image_model(
     defaults: Config,
     presets: Mapping[str, Config],
     preprocessing: Config = IMAGENET,
+    capabilities: tuple[str, ...] = SEES,
+    context: Callable[[Config], int] = lambda config: 0,
+    prepare: Callable[[Config], Config] = dict,
+    tokenizer: str = "",
+    projection: str = "",
 ) -> ModelDefinition:
     """Define a family that classifies and embeds images.
 
     ``layouts`` are the keys of other libraries than the one whose keys its attributes are, and
-    ``head`` is the weight of its classifier, [classes, features].
+    ``head`` is the weight of its classifier, [classes, features]. ``projection`` is the weight of
+    one that ``build`` leaves out where the configuration says that nothing ``projects``. The rest
+    is as in ``ModelDefinition``.
     """
 
     def arrange(config: Config, source: ParamSource) -> Described:
@@ -46,16 +53,21 @@ def define_image_model(
         if layout is not None:
             config, source = {**layout.defaults, **config}, arranged(source, layout)
         config = {**defaults, **config}
-        return {**config, "num_labels": _classes(config, source, head)}, source
+        config |= {"num_labels": _classes(config, source, head)}
+        if projection:
+            config["projects"] = projection in source.names()
+        return config, source
 
     return define_model(
         ModelDefinition(
             model_type,
             build=build,
-            context=lambda config: 0,
+            context=context,
             ignored=ignored,
             presets=presets,
-            capabilities=SEES,
+            tokenizer=tokenizer,
+            prepare=prepare,
+            capabilities=capabilities,
             arrange=arrange,
             preprocessing=preprocessing,
         )

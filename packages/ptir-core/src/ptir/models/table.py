@@ -17,6 +17,8 @@ GENERATES: Final = ("generate", "forward", "trace")
 """What a model of language can do; the names of methods of ``Model``."""
 SEES: Final = ("classify", "embed", "forward", "trace")
 """What a model of images can do."""
+MATCHES: Final = (*SEES, "embed_texts")
+"""What a model of images and texts can do."""
 
 Described = tuple[Mapping[str, Any], ParamSource]
 """A configuration and the parameters that it describes."""
@@ -137,6 +139,8 @@ MODULES: Final[dict[str, str]] = {
     "convnext": "ptir.models.convnext",
     "vit": "ptir.models.vit",
     "dinov2": "ptir.models.dinov2",
+    "clip": "ptir.models.clip",
+    "clip_vision_model": "ptir.models.clip",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 

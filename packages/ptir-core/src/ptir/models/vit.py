@@ -42,6 +42,8 @@ class Config:
     norm_first: bool = False
     """Whether tokens are normalized before the first layer too."""
     patch_bias: bool = True
+    flat_embeddings: bool = False
+    """Whether the class token is stored as [D] and positions as [N,D]."""
     head_sees_patches: bool = False
     """Whether the classifier gets the average of the patches beside the class token."""
 
@@ -65,6 +67,8 @@ class Config:
             image_size(config) // patch,
             patch,
             whole(config, "num_labels"),
+            norm_first=flag(config, "pre_norm"),
+            patch_bias=not flag(config, "pre_norm"),
         )
 
 
@@ -195,8 +199,9 @@ class VisionTransformer(Module):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.cls_token = param(1, 1, config.size)
-        self.pos_embed = param(1, 1 + config.grid**2, config.size)
+        rows = () if config.flat_embeddings else (1,)
+        self.cls_token = param(*rows, *rows, config.size)
+        self.pos_embed = param(*rows, 1 + config.grid**2, config.size)
         self.patch_embed = PatchEmbedding(config)
         self.norm_pre = None
         if config.norm_first:
@@ -213,9 +218,10 @@ class VisionTransformer(Module):
         batch, height, width, size = patches.shape
         if not height or not width:
             raise CheckpointError("the image is smaller than one patch; give a larger one")
-        first = self.cls_token.broadcast_to(batch, 1, size)
+        first = self.cls_token.reshape(1, 1, size).broadcast_to(batch, 1, size)
         x = F.concat([first, patches.reshape(batch, height * width, size)], axis=1)
-        x = x + positions(self.pos_embed, self.config.grid, height, width)
+        learned = self.pos_embed.reshape(1, -1, size)
+        x = x + positions(learned, self.config.grid, height, width)
         if self.norm_pre is not None:
             x = self.norm_pre(x)
         for block in self.blocks:

@@ -78,6 +78,9 @@ class Model:
         """What this model can do."""
         return GENERATES
 
+    def check(self) -> None:
+        """Raise ``CheckpointError`` for values that no computation gives a result with."""
+
     def require(self, capability: str) -> None:
         """Raise ``UnsupportedError`` where the model lacks a capability."""
         if capability not in self.capabilities:
@@ -286,7 +289,13 @@ class Model:
         """Embeddings f32[N,D], for models with that capability."""
         self._lacks("embed")
 
-    def classify(self, images: Any, *, top_k: int = 5) -> list[tuple[Label, ...]]:
+    def embed_texts(self, texts: Sequence[str]) -> Array:
+        """Embeddings of texts in the space of images, for models with that capability."""
+        self._lacks("embed_texts")
+
+    def classify(
+        self, images: Any, *, top_k: int = 5, labels: Sequence[str] = ()
+    ) -> list[tuple[Label, ...]]:
         """The likeliest classes of images, for models with that capability."""
         self._lacks("classify")
 

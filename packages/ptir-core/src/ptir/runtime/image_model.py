@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
@@ -12,9 +12,10 @@ import numpy as np
 
 from ptir.capture.jit import jit
 from ptir.capture.tensor import Tensor
-from ptir.errors import CheckpointError, UsageError
+from ptir.errors import CheckpointError, UsageError, short
 from ptir.models import definition
-from ptir.models.table import SEES
+from ptir.models.clip import text_config
+from ptir.models.table import MATCHES, SEES
 from ptir.nn.module import recording
 from ptir.runtime.handle import Array, Model
 from ptir.vision import (
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 BATCH: Final = 8
 """Images that are prepared and run together; fewer are filled up to a power of two."""
+VARIANCE: Final = ".running_var"
+"""The end of the names of variances that batch norms divide by."""
+TEXTS: Final = 16
+"""Texts likewise."""
 
 
 class ImageModel(Model):
@@ -43,6 +48,20 @@ class ImageModel(Model):
     def __post_init__(self) -> None:
         """Capture the network when it first runs, once for each shape of a batch."""
         self._seen = jit(self.module)
+
+    def check(self) -> None:
+        """Refuse a batch norm that divides by no number: one whose variance is below 0 or NaN."""
+        for name in self.store.source.names():
+            if not name.endswith(VARIANCE):
+                continue
+            values = np.asarray(self.store.source.read(name), np.float64)
+            wrong = np.flatnonzero(~(values >= 0) | ~np.isfinite(values))
+            if wrong.size:
+                channel = int(wrong[0])
+                raise CheckpointError(
+                    f"{self.checkpoint.path}: {name} holds {values[channel]:g} at channel {channel}"
+                    f" ({wrong.size} such); a variance is a number >= 0: fetch the checkpoint again"
+                )
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -91,15 +110,20 @@ class ImageModel(Model):
         return np.stack(prepared)
 
     def classify(
-        self, images: Given | Sequence[Given], *, top_k: int = 5
+        self, images: Given | Sequence[Given], *, top_k: int = 5, labels: Sequence[str] = ()
     ) -> list[tuple[Label, ...]]:
         """The ``top_k`` likeliest classes of each image, the likeliest first.
 
-        ``BATCH`` images are prepared and run together. Raises ``ImageError`` and ``UsageError``.
+        ``BATCH`` images are prepared and run together. ``labels`` are for models without classes of
+        their own. Raises ``ImageError`` and ``UsageError``.
         """
         self.require("classify")
-        if not isinstance(top_k, Integral) or top_k < 1:
-            raise UsageError(f"top_k {top_k!r}: must be >= 1, an integer")
+        _check_top_k(top_k)
+        if labels:
+            raise UsageError(
+                f"model {self.name!r} has {self.module.classes} classes of its own, and labels are"
+                " for a model that takes any; leave them out"
+            )
         rows = self._in_batches(images)
         return [likeliest(scores, self.labels, int(top_k)) for _, scores in rows]
 
@@ -168,6 +192,94 @@ class ImageModel(Model):
             features, scores = self._run(filled)
             for row in range(count):
                 yield features[row], None if scores is None else scores[row]
+
+
+class ImageTextModel(ImageModel):
+    """One that takes texts too, and says how well each fits an image: it has no classes of its own.
+
+    ``forward`` gives images' features, as ``embed`` does.
+    """
+
+    def __post_init__(self) -> None:
+        """Capture what reads texts beside what sees."""
+        super().__post_init__()
+        self._read = jit(self.module.texts)
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What this model can do."""
+        return MATCHES
+
+    def classify(
+        self, images: Given | Sequence[Given], *, top_k: int = 5, labels: Sequence[str] = ()
+    ) -> list[tuple[Label, ...]]:
+        """The ``top_k`` of ``labels`` that fit each image best, the best first.
+
+        A label is a text such as ``a photo of a cat``. Probabilities are over the labels given.
+        """
+        if isinstance(labels, str) or not labels:
+            raise UsageError(
+                f"model {self.name!r} has no classes of its own; give labels, a list of texts"
+                " (--label)"
+            )
+        _check_top_k(top_k)
+        texts, factor = self._texts(labels)
+        images_ = _unit(self.embed(images))
+        scores = factor * images_ @ _unit(texts).T
+        return [likeliest(row, labels, int(top_k)) for row in scores]
+
+    def embed_texts(self, texts: Sequence[str]) -> Array:
+        """Features f32[N,D] of texts, in the space of those of images; raises ``UsageError``."""
+        return self._texts(texts)[0]
+
+    def _texts(self, texts: Sequence[str]) -> tuple[Array, float]:
+        if isinstance(texts, str) or not texts:
+            raise UsageError("texts must be a list of texts, at least one")
+        rows = [self._marked(text) for text in texts]
+        found, factor = [], 1.0
+        for first in range(0, len(rows), TEXTS):
+            some = rows[first : first + TEXTS]
+            tokens = np.zeros((1 << (len(some) - 1).bit_length(), self.context), np.int32)
+            count = np.ones(len(tokens), np.int32)
+            for number, row in enumerate(some):
+                tokens[number, : len(row)], count[number] = row, len(row)
+            with self.policies():
+                features, scale = self._read(self._tensor(tokens), self._tensor(count))
+                found.append(features.numpy()[: len(some)])
+                factor = float(scale.numpy())
+        return np.concatenate(found), factor
+
+    def _marked(self, text: str) -> list[int]:
+        """Token ids between the marks of a text's begin and end; what stands behind is left out."""
+        said = text_config(self.checkpoint.config)
+        ids = self._encode_text(text, int(said["vocab_size"]))
+        begin, end = said["bos_token_id"], _end_id(said)
+        if end not in ids:
+            ids = [*([] if begin in ids[:1] else [begin]), *ids, end]
+        ids = ids[: ids.index(end) + 1]
+        if len(ids) > self.context:
+            raise UsageError(
+                f"{short(text)} has {len(ids)} tokens, and the context is {self.context}; shorten"
+                " it"
+            )
+        return ids
+
+
+def _end_id(said: Mapping[str, Any]) -> int:
+    """The token whose place stands for a text; early files say 2 and mean the last one."""
+    found = said["eos_token_id"]
+    return int(said["vocab_size"]) - 1 if found == 2 else int(found)
+
+
+def _unit(rows: Array) -> Array:
+    wide = rows.astype(np.float64)
+    unit: Array = wide / np.linalg.norm(wide, axis=1, keepdims=True)
+    return unit
+
+
+def _check_top_k(top_k: Any) -> None:
+    if not isinstance(top_k, Integral) or isinstance(top_k, bool) or top_k < 1:
+        raise UsageError(f"top_k {top_k!r}: must be >= 1, an integer")
 
 
 def _listed(images: Any) -> list[Any]:
