@@ -58,7 +58,7 @@ class Model:
     overrides: Mapping[str, str]
     load_seconds: float
     cache_dtype: DType = F32
-    steps: Steps = field(init=False)
+    steps: Steps = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.steps = Steps(self.module)
@@ -231,6 +231,7 @@ class Model:
     def _conversation(self, messages: Sequence[Message], options: dict[str, Any]) -> Conversation:
         from ptir.runtime.chat import Conversation  # most runs are no chat
 
+        self.require("generate")
         return Conversation(self, messages=messages, **{"context": self.context, **options})
 
     def forward(self, tokens: Any) -> Array:

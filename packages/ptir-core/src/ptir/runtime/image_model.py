@@ -29,6 +29,7 @@ from ptir.vision import (
 )
 
 if TYPE_CHECKING:
+    from ptir.capture.plan import Plan
     from ptir.vision.image_file import Given
 
 BATCH: Final = 8
@@ -93,6 +94,11 @@ class ImageModel(Model):
             return preprocessing_of(config, given)
         except CheckpointError as error:
             raise CheckpointError(f"{self.checkpoint.path}: {error}") from error
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """What was compiled so far, the last one last."""
+        return tuple(self._seen.plans)
 
     def pixels(self, images: Given | Sequence[Given]) -> Array:
         """Images as the model takes them, f32[N,H,W,3]; raises ``ImageError``.

@@ -115,7 +115,7 @@ def parameter_types(model: ModelDefinition, config: Mapping[str, Any]) -> dict[s
 
 def _deviation(name: str, type: TensorType) -> float:
     if type.rank == 4:
-        return math.prod(type.shape[1:]) ** -0.5
+        return 1 / math.sqrt(math.prod(type.shape[1:]))
     return 0.1 if type.rank == 1 else 0.02
 
 

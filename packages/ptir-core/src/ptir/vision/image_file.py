@@ -106,7 +106,9 @@ def _decoded(held: bytes, name: str) -> Image.Image:
             f"{name}: is no image of a kind that is read ({known}); convert it"
         ) from error
     except pillow.DecompressionBombError as error:
-        raise ImageError(f"{name}: {error}; make it smaller") from error
+        raise ImageError(
+            f"{name} has too many pixels, and at most {MOST_PIXELS:,} are read; make it smaller"
+        ) from error
     except Exception as error:
         raise ImageError(f"{name}: the file is damaged: {error}") from error
     return _as_rgb(image, name)

@@ -68,7 +68,7 @@ class Preprocessing:
         import numpy as np
 
         image = self._cropped(self._resized(image))
-        pixels = np.asarray(image, np.float32)
+        pixels: np.ndarray[Any, Any] = np.asarray(image, np.float32)
         if self.scale is not None:
             pixels = pixels * np.float32(self.scale)
         if self.mean is not None and self.std is not None:
