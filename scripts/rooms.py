@@ -41,7 +41,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "name",
         "text": "tokenizers, also of GGUF files, stop strings; see [tokenizers.md](tokenizers.md); "
         "`chat_template`: messages as prompts",
-        "vision": PLANNED,
+        "vision": "opening images safely, preparing them as a checkpoint says, names of classes",
         "plugins": "every hook, and the manager",
         "runtime": "loading, generation, conversations, the model handle, prepacked weights, the "
         "list of models",

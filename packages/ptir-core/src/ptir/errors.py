@@ -80,6 +80,12 @@ class QuantizationError(PtirError):
     code = "PTIR-302"
 
 
+class ImageError(PtirError):
+    """An image is missing, damaged, of a kind that is not read, or larger than is allowed."""
+
+    code = "PTIR-303"
+
+
 class PluginError(PtirError):
     """A plugin distribution is broken, incompatible or claims a name twice."""
 

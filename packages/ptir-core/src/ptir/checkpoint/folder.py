@@ -6,7 +6,7 @@ Weights are read from safetensors and GGUF; pickled weights run code when loaded
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 CONFIG: Final = "config.json"
 GENERATION_CONFIG: Final = "generation_config.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
+PREPROCESSOR_CONFIG: Final = "preprocessor_config.json"
+PROCESSOR_CONFIG: Final = "processor_config.json"
+"""How a model's inputs are prepared, one kind of input to a key."""
 CHAT_TEMPLATE: Final = "chat_template.jinja"
 CHAT_TEMPLATES: Final = "additional_chat_templates"
 """The folder of those that have a name."""
@@ -65,6 +68,7 @@ class Checkpoint:
     separate ``chat_template.jinja`` appears as ``tokenizer_config["chat_template"]``, several
     templates (also those of GGUF files) as a list of objects with ``name`` and ``template``.
     ``files`` holds the weight files, ``said_by`` is what the configuration was read from.
+    ``preprocessor_config`` says how images are prepared; it is empty when the checkpoint does not.
     """
 
     path: Path
@@ -75,6 +79,7 @@ class Checkpoint:
     tokenizer: TokenizerText | DescribedTokenizer
     files: tuple[Path, ...]
     said_by: str = CONFIG
+    preprocessor_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
@@ -111,6 +116,7 @@ def _open_folder(path: Path) -> Checkpoint:
         source=_decoding(path, config, mapped),
         tokenizer=_tokenizer(path),
         files=files,
+        preprocessor_config=MappingProxyType(_preprocessor_config(path)),
     )
 
 
@@ -153,6 +159,7 @@ def _open_file(path: Path) -> Checkpoint:
         source=_decoding(path, config, MappedSource([path])),
         tokenizer=_tokenizer_text(metadata),
         files=(path,),
+        preprocessor_config=_from_metadata(path, metadata, PREPROCESSOR_CONFIG),
     )
 
 
@@ -162,6 +169,18 @@ def _from_metadata(path: Path, metadata: Mapping[str, str], key: str) -> Mapping
 
 def _optional_json(path: Path) -> dict[str, Any]:
     return read_json_object(path) if path.is_file() else {}
+
+
+def _preprocessor_config(path: Path) -> dict[str, Any]:
+    """What the file for images alone says, else the part for images of that for all inputs."""
+    if (path / PREPROCESSOR_CONFIG).is_file():
+        return read_json_object(path / PREPROCESSOR_CONFIG)
+    found = _optional_json(path / PROCESSOR_CONFIG).get("image_processor", {})
+    if not isinstance(found, dict):
+        raise CheckpointError(
+            f"{path / PROCESSOR_CONFIG}: image_processor {short(found)} must be an object"
+        )
+    return found
 
 
 def _tokenizer_config(path: Path) -> dict[str, Any]:

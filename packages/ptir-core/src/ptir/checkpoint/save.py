@@ -17,6 +17,7 @@ from ptir.checkpoint.folder import (
     GENERATION_CONFIG,
     INDEX,
     MERGES,
+    PREPROCESSOR_CONFIG,
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCAB,
@@ -35,6 +36,7 @@ MAX_SHARD_BYTES: Final = 5_000_000_000
 _FORMAT: Final = {"format": "pt"}
 _REPLACEABLE: Final = (
     *(CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, CHAT_TEMPLATE, TOKENIZER, VOCAB, MERGES, INDEX),
+    PREPROCESSOR_CONFIG,
     *("model*.safetensors", "special_tokens_map.json", "added_tokens.json"),
 )
 
@@ -143,6 +145,8 @@ def _side_files(
         files[GENERATION_CONFIG] = _json(dict(checkpoint.generation_config))
     if checkpoint.tokenizer_config:
         files[TOKENIZER_CONFIG] = _json(dict(checkpoint.tokenizer_config))
+    if checkpoint.preprocessor_config:
+        files[PREPROCESSOR_CONFIG] = _json(dict(checkpoint.preprocessor_config))
     held = checkpoint.tokenizer
     match held.beside if isinstance(held, DescribedTokenizer) else held:
         case BpeFiles(vocab, merges):

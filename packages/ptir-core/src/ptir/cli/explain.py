@@ -45,6 +45,13 @@ if TYPE_CHECKING:
     help="Tokens that are in the cache before a decode step.",
 )
 @click.option("--folded", is_flag=True, help="Show what is computed once, from parameters alone.")
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Images of a run, of a model that takes them.",
+)
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @workers_options
 @format_options
@@ -55,6 +62,7 @@ def command(
     prefill: int | None,
     position: int,
     folded: bool,
+    batch: int,
     repetitions: int,
     workers: int | None,
     cost: tuple[str, ...],
@@ -70,7 +78,8 @@ def command(
     and that is shown for so many workers and the costs given. With --folded nothing is run either:
     every parameter that is computed from others before the first step is shown, with its id.
     """
-    from ptir.runtime.explain import explain_decode, explain_prefill
+    from ptir.runtime.explain import explain_decode, explain_images, explain_prefill
+    from ptir.runtime.image_model import ImageModel
     from ptir.runtime.workers import partition_step
 
     if folded:
@@ -82,15 +91,16 @@ def command(
         explain_partitioned(common, model, formats, workers, cost, prefill, position)
         return
     with session(common):
-        loaded = open_model(common, model, formats)
+        loaded = open_model(common, model, formats, needs="trace")
         with loaded.policies():
-            report = (
-                explain_decode(loaded, position, repetitions)
-                if prefill is None
-                else explain_prefill(loaded, prefill, repetitions)
-            )
+            if isinstance(loaded, ImageModel):
+                report = explain_images(loaded, batch, repetitions)
+            elif prefill is None:
+                report = explain_decode(loaded, position, repetitions)
+            else:
+                report = explain_prefill(loaded, prefill, repetitions)
         by_workers, count = None, report.explanation.workers
-        if 1 < count <= LISTED:
+        if 1 < count <= LISTED and report.step != "images":
             by_workers = partition_step(loaded, count, SERVER, prefill, position)
     if common.json:
         value = _json(loaded, formats.weights(loaded), report, by_workers)
@@ -274,6 +284,8 @@ def _one_by_one(report: StepReport) -> float:
 
 
 def _title(model: Model, dtype: str, report: StepReport) -> str:
+    if report.step == "images":
+        return f"{model.name} {dtype}: {report.tokens} image{'s' * (report.tokens > 1)}"
     what = (
         f"one token at position {report.position}"
         if report.step == "decode"
@@ -326,8 +338,8 @@ def _facts(report: StepReport) -> Iterator[tuple[str, str]]:
     yield "runs", _runs(report)
     yield (
         "moves",
-        f"{size(moved.total)}: weights {size(moved.weights)}, cache at most {size(moved.cache)},"
-        f" other {size(moved.other)}",
+        f"{size(moved.total)}: weights {size(moved.weights)},"
+        f" cache at most {size(moved.cache) or '0 B'}, other {size(moved.other)}",
     )
     rate = moved.total / report.seconds / 1e9
     alone = f"its parts one by one {duration(_one_by_one(report))}"
@@ -371,10 +383,10 @@ def _runs(report: StepReport) -> str:
 
 def _memory(report: StepReport) -> str:
     arena = report.explanation.arena_bytes
-    held = f"parameters {size(report.resident)}, cache {size(report.cache)}"
+    held = f"parameters {size(report.resident)}, cache {size(report.cache) or '0 B'}"
     intermediates = "" if arena is None else f", arena {size(arena) or '0 B'}"
     if report.memory is None:
         return f"{held}{intermediates}; the backend counts none"
     peak = report.memory.peak_bytes
-    ratio = peak / (report.resident + report.cache)
+    ratio = peak / max(report.resident + report.cache, 1)
     return f"{held}{intermediates}; peak {size(peak)}, {ratio:.2f} × (parameters + cache)"

@@ -128,12 +128,20 @@ def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda wrapped, option: option(wrapped), reversed(OPTIONS), collected)
 
 
-def open_model(common: CommonOptions, model: str, formats: Formats) -> Model:
-    """Load ``model`` on the target of ``--backend``; ``--seed`` also seeds random weights."""
+def open_model(
+    common: CommonOptions, model: str, formats: Formats, needs: str = "generate"
+) -> Model:
+    """Load ``model`` on the target of ``--backend``; ``--seed`` also seeds random weights.
+
+    Raises ``UnsupportedError`` for one that cannot do what the command ``needs``.
+    """
     from ptir.cli.common import open_target
     from ptir.runtime import load_model
 
-    return load_model(model, backend=open_target(common), seed=common.seed or 0, **asdict(formats))
+    options = {"seed": common.seed or 0, **asdict(formats)}
+    loaded = load_model(model, backend=open_target(common), **options)
+    loaded.require(needs)
+    return loaded
 
 
 def streaming(model: Model) -> Callable[[], str] | None:

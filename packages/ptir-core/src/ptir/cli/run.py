@@ -10,6 +10,7 @@ import click
 
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
+from ptir.cli.images import SHOWN, Images, image_options, show_images
 from ptir.cli.model import (
     Formats,
     format_options,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--system", metavar="TEXT", help="A system message, for models that have a template.")
 @click.option("--ignore-eos", is_flag=True, help="Do not end at the end-of-text token.")
 @speculation_options
+@image_options
 @format_options
 @common_options
 def command(
@@ -58,14 +60,20 @@ def command(
     system: str | None,
     speculate: str | None,
     draft: str | None,
+    images: Images,
     **sampling: Any,
 ) -> None:
     """Continue PROMPT with MODEL: `demo`, a folder, a file, random:NAME or a hub id.
 
     stdout carries the continuation alone; a terminal also shows the prompt before it. A model that
     has a chat template answers the prompt instead, as the message of a user. A model without a
-    tokenizer takes --tokens and prints ids.
+    tokenizer takes --tokens and prints ids. With --image, MODEL says what it sees.
     """
+    if images.given:
+        if [prompt, prompt_option, tokens] != [None] * 3:
+            raise click.UsageError("give a prompt or --image, not both")
+        show_images(common, model, formats, images, sampling["top_k"] or SHOWN)
+        return
     given = given_input(prompt, prompt_option, tokens)
     out = sys.stdout
     with session(common):

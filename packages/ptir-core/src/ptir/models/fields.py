@@ -50,6 +50,8 @@ _LAYERS: Final = Whole(1 << 12)
 _HEADS: Final = Whole(1 << 14)
 _TAPS: Final = Whole(1 << 10)
 _EXPERTS: Final = Whole(1 << 12)
+_MOST: Final = 64
+"""Stages that a model of images has at most."""
 _EPSILON: Final = Real(1.0)
 _FACTOR: Final = Real(1e6)
 
@@ -132,6 +134,21 @@ FIELDS: Final[Mapping[str, Whole | Real]] = {
     "logits_scaling": _FACTOR,
     "no_rope_layer_interval": _LAYERS,
     "original_max_position_embeddings": Real(float(1 << 27)),
+    "num_labels": Whole(1 << 22, low=0),
+    "num_channels": Whole(3, low=3),
+    "image_size": Whole(1 << 14),
+    "patch_size": Whole(1 << 10),
+    "embedding_size": _WIDTH,
+    "depth_multiplier": Real(64.0),
+    "depth_divisible_by": Whole(1 << 10),
+    "min_depth": Whole(1 << 10),
+    "expand_ratio": Real(64.0),
+    "output_stride": Whole(32),
+    "mlp_ratio": Whole(64),
+    "projection_dim": _WIDTH,
+    "pooler_output_size": _WIDTH,
+    "hidden_sizes": _WIDTH,
+    "depths": _LAYERS,
 }
 """By key: what a ``config.json`` may say there."""
 
@@ -180,6 +197,17 @@ def listed(config: Config, key: str, kinds: Sequence[str], count: int) -> tuple[
         f"{_model(config)}: {key} {short(found)} in config.json must be a list of {count}, each"
         f" {' or '.join(kinds)}; correct it, or fetch the file again"
     )
+
+
+def wholes(config: Config, key: str) -> tuple[int, ...]:
+    """The list of integers at ``key``, at least one; each within the bounds of ``key``."""
+    found = config.get(key)
+    if not isinstance(found, list | tuple) or not found or len(found) > _MOST:
+        raise CheckpointError(
+            f"{_model(config)}: {key} {short(found)} in config.json must be a list of 1 to {_MOST}"
+            " integers; correct it, or fetch the file again"
+        )
+    return tuple(int(_checked(one, key, _model(config))) for one in found)
 
 
 def require_multiple(sizes: Mapping[str, int], many: str, few: str, model: str) -> None:

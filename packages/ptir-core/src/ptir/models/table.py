@@ -10,7 +10,22 @@ from typing import Any, Final, Protocol
 from ptir.capture.tensor import Tensor
 from ptir.errors import PluginError, UsageError, unknown_name
 from ptir.nn.state import LayerState, State
+from ptir.params.source import ParamSource
 from ptir.params.stacked import Rules, Stack
+
+GENERATES: Final = ("generate", "forward", "trace")
+"""What a model of language can do; the names of methods of ``Model``."""
+SEES: Final = ("classify", "embed", "forward", "trace")
+"""What a model of images can do."""
+MATCHES: Final = (*SEES, "embed_texts")
+"""What a model of images and texts can do."""
+
+Described = tuple[Mapping[str, Any], ParamSource]
+"""A configuration and the parameters that it describes."""
+
+
+def _as_stored(config: Mapping[str, Any], source: ParamSource) -> Described:
+    return config, source
 
 
 class CausalModel(Protocol):
@@ -31,6 +46,21 @@ class CausalModel(Protocol):
         ...
 
 
+class ImageNetwork(Protocol):
+    """What classifying and embedding need of a bound model of images."""
+
+    classes: int
+    """How many classes the head tells apart; 0 where there is none."""
+
+    def __call__(self, pixels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Features f32[N,D] and scores f32[N,classes] of images f32[N,H,W,3].
+
+        The images are normalized as the model was trained; scores are those before softmax, and
+        None where there is no head.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class ModelDefinition:
     """One architecture.
@@ -46,6 +76,9 @@ class ModelDefinition:
     ``stacked`` are the rules by which tensors of experts become one (``ptir.params.stacked``).
     ``layers`` is the config's key for their number and what their tensors' names begin with
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
+    ``capabilities`` name what a model of it can do: ``GENERATES``, or ``SEES`` for one that takes
+    images. ``arrange`` brings a configuration and parameters as any library writes them into one
+    form. ``preprocessing`` is what stands for a ``preprocessor_config.json`` that is not there.
     """
 
     model_type: str
@@ -61,6 +94,11 @@ class ModelDefinition:
     tokenizer: str = ""
     layers: tuple[str, str] | None = None
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(default=dict, compare=False)
+    capabilities: tuple[str, ...] = GENERATES
+    arrange: Callable[[Mapping[str, Any], ParamSource], Described] = field(
+        default=_as_stored, compare=False
+    )
+    preprocessing: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 MODELS: Final[dict[str, ModelDefinition]] = {}
@@ -100,6 +138,13 @@ MODULES: Final[dict[str, str]] = {
     "qwen3_moe": "ptir.models.mixture",
     "granitemoe": "ptir.models.mixture",
     "gpt_oss": "ptir.models.gpt_oss",
+    "resnet": "ptir.models.resnet",
+    "mobilenet_v2": "ptir.models.mobilenet_v2",
+    "convnext": "ptir.models.convnext",
+    "vit": "ptir.models.vit",
+    "dinov2": "ptir.models.dinov2",
+    "clip": "ptir.models.clip",
+    "clip_vision_model": "ptir.models.clip",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 

@@ -1,7 +1,16 @@
 """Layers: they declare typed parameters, own no arrays, and call functionals."""
 
 from ptir.nn.attention import cached_attention, shared_attention
-from ptir.nn.images import AvgPool2d, BatchNorm2d, Conv2d, MaxPool2d
+from ptir.nn.images import (
+    AvgPool2d,
+    BatchNorm2d,
+    Conv2d,
+    MaxPool2d,
+    Sequential,
+    global_average,
+    relu,
+    relu6,
+)
 from ptir.nn.layers import (
     Conv1D,
     Embedding,
@@ -28,10 +37,14 @@ __all__ = [
     "MaxPool2d",
     "Module",
     "RMSNorm",
+    "Sequential",
     "cached_attention",
     "fused_linear",
+    "global_average",
     "last_rows",
     "param",
+    "relu",
+    "relu6",
     "shared_attention",
     "softplus",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.functional.window import Padding, Pair
@@ -107,3 +109,33 @@ class AvgPool2d(Module):
             padding=self.padding,
             count_include_pad=self.count_include_pad,
         )
+
+
+class Sequential(Module):
+    """Layers one after the other, called by their numbers; functions between them have none."""
+
+    def __init__(self, *layers: Callable[[Tensor], Tensor]) -> None:
+        self.count = len(layers)
+        for number, layer in enumerate(layers):
+            setattr(self, str(number), layer)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply each layer to what the one before it gives."""
+        for number in range(self.count):
+            x = getattr(self, str(number))(x)
+        return x
+
+
+def relu(x: Tensor) -> Tensor:
+    """What is below 0 becomes 0; f32[...] to f32[...]."""
+    return F.maximum(x, 0.0)
+
+
+def relu6(x: Tensor) -> Tensor:
+    """The same, and what is above 6 becomes 6."""
+    return F.minimum(relu(x), 6.0)
+
+
+def global_average(x: Tensor) -> Tensor:
+    """The mean of each channel over H and W: f32[N,H,W,C] to f32[N,C]."""
+    return x.mean(axis=(1, 2))

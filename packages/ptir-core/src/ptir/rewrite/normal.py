@@ -62,8 +62,8 @@ class NormalForms:
 
     ``composite`` gives the composite that a node is taken as, ``budget`` is how many nodes may be
     looked at; beyond it ``TooLargeError`` is raised. With ``masks`` numbers of ``MASKED`` and less
-    are -inf, and adding 0 or such a number is choosing. With ``ratios`` numbers need not be equal: how
-    far they are apart is collected there.
+    are -inf, and adding 0 or such a number is choosing. With ``ratios`` numbers need not be equal:
+    how far they are apart is collected there.
     """
 
     leaves: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])

@@ -37,8 +37,8 @@ class Entry:
 
     ``name`` is what commands take, ``family`` the architecture, ``format`` how most of its weights
     are stored, ``nbytes`` what its files take. ``token_bytes`` are read for a token with the
-    defaults of ``load_model``, by the bits that weights are held in; there are none where
-    ``problem`` says why it does not run.
+    defaults of ``load_model``, by the bits that weights are held in; there are none for a model
+    that generates nothing, and where ``problem`` says why it does not run.
     """
 
     name: str
@@ -103,9 +103,12 @@ def token_bytes(
 ) -> dict[int, int]:
     """Bytes of parameters that decoding a token reads, by the bits that ``load_model`` holds.
 
+    A model that generates nothing reads none.
     Raises ``CheckpointError`` for a model that does not open, and ``QuantizationError``.
     """
     read = described_weights(checkpoint)
+    if "generate" not in read.architecture.capabilities:
+        return {}
     held = held_parameters(read.module, read.source, quant, str(checkpoint.path))
     return held.token_bytes(read.module, storage_rule(dtype))
 

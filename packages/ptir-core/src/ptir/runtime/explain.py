@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ptir.runtime.steps import chunk_sizes
 
 if TYPE_CHECKING:
     from ptir.runtime.handle import Model
+    from ptir.runtime.image_model import ImageModel
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def explain_decode(model: Model, position: int, repeats: int) -> StepReport:
     active = np.ones(1, np.bool_)
     measured = _measured(model, lambda: session.advance(active), repeats)
     plan = model.steps.advance(1, session.capacity).plans[-1]
-    return _report(model, "decode", 1, position, session, plan, measured)
+    kept = Kept.of(session, model)
+    return _report(model, "decode", 1, position, kept, plan, measured)
 
 
 def explain_prefill(model: Model, length: int, repeats: int) -> StepReport:
@@ -103,7 +105,32 @@ def explain_prefill(model: Model, length: int, repeats: int) -> StepReport:
     prompt = _tokens(model, real)
     measured = _measured(model, lambda: session.prefill([prompt]), repeats)
     plan = model.steps.extend(1, session.capacity).plans[-1]
-    return _report(model, "prefill", size, 0, session, plan, measured)
+    return _report(model, "prefill", size, 0, Kept.of(session, model), plan, measured)
+
+
+def explain_images(model: ImageModel, batch: int, repeats: int) -> StepReport:
+    """One run over ``batch`` prepared images of the size that the model's have."""
+    height, width = model.preprocessing.size or USUAL
+    pixels = np.zeros((batch, height, width, 3), np.float32)
+    measured = _measured(model, lambda: model.forward(pixels), repeats)
+    return _report(model, "images", batch, 0, Kept(0, 0), model.plans[-1], measured)
+
+
+USUAL: Final = (224, 224)
+"""Height and width of images where a model takes any."""
+
+
+class Kept(NamedTuple):
+    """How many tokens a cache has room for, and its bytes."""
+
+    capacity: int
+    nbytes: int
+
+    @staticmethod
+    def of(session: Session, model: Model) -> Kept:
+        """That of a session of one row."""
+        carried = model.state_types(1, session.capacity)
+        return Kept(session.capacity, sum(type.nbytes for types in carried for type in types))
 
 
 def _session(model: Model, needed: int) -> Session:
@@ -164,7 +191,7 @@ def _report(
     step: str,
     tokens: int,
     position: int,
-    session: Session,
+    kept: Kept,
     plan: Plan,
     measured: _Measured,
 ) -> StepReport:
@@ -175,7 +202,6 @@ def _report(
             " drives its control flow, or the backend lacks Executable.explain); `ptir dump"
             " --optimized` shows the program"
         )
-    carried = model.state_types(1, session.capacity)
     program, inputs = plan.optimized, [p for p in plan.optimized.ports if p.kind == "input"]
     donated = frozenset(n for n in plan.donated if n < len(inputs))
     layered = Layered(program, explanation, plan.derived, donated, measured.parts)
@@ -186,7 +212,7 @@ def _report(
         step,
         tokens,
         position,
-        session.capacity,
+        kept.capacity,
         layered.sections(),
         explanation,
         layered.unaccounted,
@@ -194,7 +220,7 @@ def _report(
         measured.seconds,
         measured.memory,
         sum(nbytes for _, nbytes in parameters),
-        sum(type.nbytes for types in carried for type in types),
+        kept.nbytes,
         Packed(len(packed), sum(packed)),
         _streamed(plan),
     )

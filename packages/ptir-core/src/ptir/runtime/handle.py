@@ -16,6 +16,7 @@ from ptir.capture.creation import tensor
 from ptir.capture.jit import jit
 from ptir.checkpoint import Checkpoint, eos_token_ids
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, unknown_name
+from ptir.models.table import GENERATES
 from ptir.nn.module import recording
 from ptir.nn.state import LayerState
 from ptir.ops.implementations import active_overrides, overrides
@@ -33,6 +34,7 @@ from ptir.types import F32, DType, TensorType
 if TYPE_CHECKING:
     from ptir.runtime.chat import Answer, AnswerPiece, Conversation
     from ptir.text.chat_template import Message
+    from ptir.vision import Label
 
 Array = np.ndarray[Any, Any]
 Prompt = str | Sequence[int]
@@ -56,7 +58,7 @@ class Model:
     overrides: Mapping[str, str]
     load_seconds: float
     cache_dtype: DType = F32
-    steps: Steps = field(init=False)
+    steps: Steps = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.steps = Steps(self.module)
@@ -74,7 +76,15 @@ class Model:
     @property
     def capabilities(self) -> tuple[str, ...]:
         """What this model can do."""
-        return ("generate", "forward", "trace")
+        return GENERATES
+
+    def check(self) -> None:
+        """Raise ``CheckpointError`` for values that no computation gives a result with."""
+
+    def require(self, capability: str) -> None:
+        """Raise ``UnsupportedError`` where the model lacks a capability."""
+        if capability not in self.capabilities:
+            self._lacks(capability)
 
     def state_types(self, rows: int, capacity: int) -> tuple[tuple[TensorType, ...], ...]:
         """The types of what each layer carries; in ``cache_dtype`` what it keeps of a position."""
@@ -83,6 +93,7 @@ class Model:
 
     def new_state(self, rows: int, capacity: int) -> SessionState:
         """What the layers carry before the first step of ``rows`` prompts; see ``run``."""
+        self.require("generate")
         self.make_room(rows, capacity)
         states, dtype = self.module.states(), self.cache_dtype
         made = SessionState(states, rows, capacity, dtype, self.target)
@@ -165,6 +176,7 @@ class Model:
         (``"lookup"``) or a smaller model proposes; the tokens stay the same. Raises ``UsageError``
         for what is out of range, unknown or does not fit the context.
         """
+        self.require("generate")
         if isinstance(prompts, str):
             raise UsageError("run: prompts must be a list of prompts, not one text")
         for name, value in (("logprobs", logprobs), ("max_tokens", max_tokens)):
@@ -219,6 +231,7 @@ class Model:
     def _conversation(self, messages: Sequence[Message], options: dict[str, Any]) -> Conversation:
         from ptir.runtime.chat import Conversation  # most runs are no chat
 
+        self.require("generate")
         return Conversation(self, messages=messages, **{"context": self.context, **options})
 
     def forward(self, tokens: Any) -> Array:
@@ -273,12 +286,18 @@ class Model:
     def _tensor(self, ids: Array) -> Any:
         return tensor(ids, backend=self.target)
 
-    def embed(self, texts: Sequence[str]) -> NoReturn:
-        """Sentence embeddings, for models with that capability."""
+    def embed(self, inputs: Any) -> Array:
+        """Embeddings f32[N,D], for models with that capability."""
         self._lacks("embed")
 
-    def classify(self, images: Any) -> NoReturn:
-        """Class scores of images, for models with that capability."""
+    def embed_texts(self, texts: Sequence[str]) -> Array:
+        """Embeddings of texts in the space of images, for models with that capability."""
+        self._lacks("embed_texts")
+
+    def classify(
+        self, images: Any, *, top_k: int = 5, labels: Sequence[str] = ()
+    ) -> list[tuple[Label, ...]]:
+        """The likeliest classes of images, for models with that capability."""
         self._lacks("classify")
 
     def _lacks(self, capability: str) -> NoReturn:

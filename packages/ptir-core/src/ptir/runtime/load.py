@@ -23,6 +23,7 @@ from ptir.checkpoint import (
 from ptir.errors import CheckpointError, UsageError, short
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
+from ptir.models.timm import named_by_timm
 from ptir.params.source import ParamSource, RenamedSource, stored_formats
 from ptir.params.stacked import stacked
 from ptir.params.storage import AUTO, TypeRule, cache_type, storage_rule
@@ -31,6 +32,7 @@ from ptir.params.streaming import StreamedParameters, memory_budget
 from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
 from ptir.runtime.held import held_parameters, packed_forms, types_taken
+from ptir.runtime.image_model import ImageModel, ImageTextModel
 from ptir.runtime.prepacked import prepacked, streamed_weights
 from ptir.runtime.specs import resolve
 from ptir.runtime.tokenizer import CheckpointText, text_of
@@ -86,7 +88,7 @@ def load_model(
     if budget is not None:
         _check_largest(store, budget)
         target.backend.limit_memory(target.device, budget)
-    return Model(
+    handle = _handle(read.architecture)(
         name=os.fspath(model),
         checkpoint=checkpoint,
         module=read.module.bind(partial(held.resolve, store)),
@@ -98,6 +100,15 @@ def load_model(
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
     )
+    handle.check()
+    return handle
+
+
+def _handle(architecture: ModelDefinition) -> type[Model]:
+    """The class of what a model of this architecture is used by."""
+    if "generate" in architecture.capabilities:
+        return Model
+    return ImageTextModel if "embed_texts" in architecture.capabilities else ImageModel
 
 
 def _check_largest(store: ParamStore, budget: int) -> None:
@@ -119,6 +130,7 @@ class DescribedWeights:
     ``source`` has the names of the unbound ``module``'s parameters.
     """
 
+    architecture: ModelDefinition
     source: ParamSource
     module: Any
     context: int
@@ -139,10 +151,12 @@ def described(checkpoint: Checkpoint) -> Described:
 
 def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     """The same without the vocabulary, which may be long."""
-    architecture = _architecture(checkpoint)
-    config = architecture.prepare(checkpoint.config)
+    said = named_by_timm(checkpoint.config)
+    architecture = _architecture(said)
+    config = architecture.prepare(said)
     config = {**architecture.defaults, **normalize_config(config)}
-    source = stacked(unprefixed(checkpoint.source, architecture), architecture.stacked)
+    config, source = architecture.arrange(config, checkpoint.source)
+    source = stacked(unprefixed(source, architecture), architecture.stacked)
     check_layers(architecture, config, source)
     tied = ties_embeddings(config, source.names())
     module = architecture.build({**config, "tie_word_embeddings": tied})
@@ -150,6 +164,7 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     check_parameters(module.parameters(), source, ignore=ignored, said_by=checkpoint.said_by)
     eos_token_ids(checkpoint.config, checkpoint.generation_config)
     return DescribedWeights(
+        architecture=architecture,
         source=source,
         module=module,
         context=architecture.context(config),
@@ -181,8 +196,9 @@ def prepared(checkpoint: Checkpoint) -> Checkpoint:
     ``CheckpointError``.
     """
     with errors_name(checkpoint.path):
-        architecture = _architecture(checkpoint)
-        config = dict(architecture.prepare(checkpoint.config))
+        said = named_by_timm(checkpoint.config)
+        architecture = _architecture(said)
+        config = dict(architecture.prepare(said))
         tokens = architecture.defaults.get("vocab_size")
         if tokens is not None:
             config.setdefault("vocab_size", tokens)
@@ -215,8 +231,8 @@ def check_layers(
         )
 
 
-def _architecture(checkpoint: Checkpoint) -> ModelDefinition:
-    found = checkpoint.config.get("model_type", "")
+def _architecture(config: Mapping[str, Any]) -> ModelDefinition:
+    found = config.get("model_type", "")
     nameable = isinstance(found, str) and len(found) < 100
     try:
         return definition(found if nameable else short(found))

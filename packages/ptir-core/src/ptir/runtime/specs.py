@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -89,8 +90,9 @@ def split_hub_id(spec: str) -> HubId | None:
 def random_checkpoint(name: str, seed: int) -> Checkpoint:
     """Seeded random weights at the real shapes of the architecture preset called ``name``.
 
-    Matrices are normal with standard deviation 0.02, as GPT-2 was initialized; biases are noise
-    around 0 and norm scales noise around 1, so that none of them goes unnoticed.
+    Matrices are normal with standard deviation 0.02, as GPT-2 was initialized, and filters of
+    convolutions have a variance of one over their inputs; biases are noise around 0, norm scales
+    and variances noise around 1, so that none of them goes unnoticed.
     """
     model, config = preset(name)
     source = RandomSource(parameter_types(model, config), seed, _deviation, _mean)
@@ -100,7 +102,7 @@ def random_checkpoint(name: str, seed: int) -> Checkpoint:
         generation_config={},
         tokenizer_config={},
         source=source,
-        tokenizer=shipped_tokenizer(model.tokenizer, int(config["vocab_size"])),
+        tokenizer=shipped_tokenizer(model.tokenizer, int(config.get("vocab_size", 0))),
         files=(),
     )
 
@@ -112,11 +114,17 @@ def parameter_types(model: ModelDefinition, config: Mapping[str, Any]) -> dict[s
 
 
 def _deviation(name: str, type: TensorType) -> float:
+    if type.rank == 4:
+        return 1 / math.sqrt(math.prod(type.shape[1:]))
     return 0.1 if type.rank == 1 else 0.02
 
 
+AROUND_ONE: Final = (".weight", "scale", ".layer_scalar", ".running_var")
+"""Ends of the names of vectors that scale."""
+
+
 def _mean(name: str, type: TensorType) -> float:
-    return 1.0 if type.rank == 1 and name.endswith((".weight", "scale", ".layer_scalar")) else 0.0
+    return 1.0 if type.rank == 1 and name.endswith(AROUND_ONE) else 0.0
 
 
 @functools.cache

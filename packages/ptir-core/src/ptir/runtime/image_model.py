@@ -1,0 +1,296 @@
+"""``ImageModel``: the handle of a model that classifies or embeds images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+
+from ptir.capture.jit import jit
+from ptir.capture.tensor import Tensor
+from ptir.errors import CheckpointError, UsageError, short
+from ptir.models import definition
+from ptir.models.clip import text_config
+from ptir.models.table import MATCHES, SEES
+from ptir.nn.module import recording
+from ptir.runtime.handle import Array, Model
+from ptir.vision import (
+    Label,
+    Preprocessing,
+    class_names,
+    likeliest,
+    open_image,
+    preprocessing_of,
+    read_labels,
+)
+
+if TYPE_CHECKING:
+    from ptir.capture.plan import Plan
+    from ptir.vision.image_file import Given
+
+BATCH: Final = 8
+"""Images that are prepared and run together; fewer are filled up to a power of two."""
+VARIANCE: Final = ".running_var"
+"""The end of the names of variances that batch norms divide by."""
+TEXTS: Final = 16
+"""Texts likewise."""
+
+
+class ImageModel(Model):
+    """A loaded model that takes images; what it cannot do raises ``UnsupportedError``.
+
+    An image is a path, the bytes of a file, an array u8[H,W,3] or an image of Pillow.
+    """
+
+    def __post_init__(self) -> None:
+        """Capture the network when it first runs, once for each shape of a batch."""
+        self._seen = jit(self.module)
+
+    def check(self) -> None:
+        """Refuse a batch norm that divides by no number: one whose variance is below 0 or NaN."""
+        for name in self.store.source.names():
+            if not name.endswith(VARIANCE):
+                continue
+            values = np.asarray(self.store.source.read(name), np.float64)
+            wrong = np.flatnonzero(~(values >= 0) | ~np.isfinite(values))
+            if wrong.size:
+                channel = int(wrong[0])
+                raise CheckpointError(
+                    f"{self.checkpoint.path}: {name} holds {values[channel]:g} at channel {channel}"
+                    f" ({wrong.size} such); a variance is a number >= 0: fetch the checkpoint again"
+                )
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What this model can do; one without a classifier embeds alone."""
+        return SEES if self.module.classes else tuple(one for one in SEES if one != "classify")
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """What its classes are called."""
+        return class_names(self.checkpoint.config, self.module.classes)
+
+    def name_classes(self, path: Path) -> None:
+        """Take the classes' names from a text file, one a line; raises ``UsageError``."""
+        self.labels = read_labels(path, self.module.classes)
+
+    @property
+    def says_preprocessing(self) -> bool:
+        """Whether the checkpoint says how images are prepared; else its family's way is taken."""
+        config = self.checkpoint.config
+        return bool(self.checkpoint.preprocessor_config) or "pretrained_cfg" in config
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        """How images are prepared; raises ``CheckpointError``."""
+        config, given = self.checkpoint.config, self.checkpoint.preprocessor_config
+        if not self.says_preprocessing:
+            given = definition(str(config["model_type"])).preprocessing
+        try:
+            return preprocessing_of(config, given)
+        except CheckpointError as error:
+            raise CheckpointError(f"{self.checkpoint.path}: {error}") from error
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """What was compiled so far, the last one last."""
+        return tuple(self._seen.plans)
+
+    def pixels(self, images: Given | Sequence[Given]) -> Array:
+        """Images as the model takes them, f32[N,H,W,3]; raises ``ImageError``.
+
+        ``UsageError`` where the preparation gives images of several sizes.
+        """
+        prepared = [self.preprocessing(open_image(image)) for image in _listed(images)]
+        sizes = {one.shape for one in prepared}
+        if len(sizes) > 1:
+            shown = ", ".join(f"{height} x {width}" for height, width, _ in sorted(sizes))
+            raise UsageError(
+                f"prepared images are of several sizes ({shown}), since the model's preparation"
+                " neither crops nor resizes to one; give them one by one"
+            )
+        return np.stack(prepared)
+
+    def classify(
+        self, images: Given | Sequence[Given], *, top_k: int = 5, labels: Sequence[str] = ()
+    ) -> list[tuple[Label, ...]]:
+        """The ``top_k`` likeliest classes of each image, the likeliest first.
+
+        ``BATCH`` images are prepared and run together. ``labels`` are for models without classes of
+        their own. Raises ``ImageError`` and ``UsageError``.
+        """
+        self.require("classify")
+        _check_top_k(top_k)
+        if labels:
+            raise UsageError(
+                f"model {self.name!r} has {self.module.classes} classes of its own, and labels are"
+                " for a model that takes any; leave them out"
+            )
+        rows = self._in_batches(images)
+        return [likeliest(scores, self.labels, int(top_k)) for _, scores in rows]
+
+    def embed(self, inputs: Given | Sequence[Given]) -> Array:
+        """Features of each image f32[N,D], as the model pools them before its classifier."""
+        return np.stack([features for features, _ in self._in_batches(inputs)])
+
+    def forward(self, tokens: Any) -> Array:
+        """Scores f32[N,classes] (or f32[classes]) of prepared images f32[N,H,W,3] (or f32[H,W,3]).
+
+        Of a model without a classifier: features.
+        """
+        pixels = self._checked(tokens)
+        batch = pixels if pixels.ndim == 4 else pixels[None]
+        features, scores = self._run(batch)
+        found = features if scores is None else scores
+        return found if pixels.ndim == 4 else found[0]
+
+    def trace(self, tokens: Any) -> dict[str, Array]:
+        """The output of every layer by name, of prepared images f32[N,H,W,3].
+
+        What the model gives is there as ``features`` and ``scores``.
+        """
+        pixels = self._checked(tokens)
+
+        def traced(pixels: Tensor) -> dict[str, Tensor]:
+            with recording() as outputs:
+                features, scores = self.module(pixels)
+            given = {"features": features, "scores": scores}
+            return outputs | {name: one for name, one in given.items() if one is not None}
+
+        batch = self._tensor(pixels if pixels.ndim == 4 else pixels[None])
+        with self.policies():
+            return {name: found.numpy() for name, found in jit(traced)(batch).items()}
+
+    def encode(self, prompt: Any) -> NoReturn:
+        """Token ids, for models of language."""
+        self._lacks("generate")
+
+    def _checked(self, given: Any) -> Array:
+        pixels = np.asarray(given)
+        if pixels.ndim not in (3, 4) or pixels.shape[-1] != 3 or pixels.dtype != np.float32:
+            shape = ",".join(map(str, pixels.shape))
+            raise UsageError(
+                f"forward: prepared images are {pixels.dtype}[{shape}]; give f32[N,H,W,3] or"
+                " f32[H,W,3], as pixels() makes them"
+            )
+        if not pixels.size:
+            raise UsageError("forward: there is no pixel")
+        return pixels
+
+    def _run(self, pixels: Array) -> tuple[Array, Array | None]:
+        """Features and scores of prepared images."""
+        with self.policies():
+            features, scores = self._seen(self._tensor(pixels))
+            return features.numpy(), None if scores is None else scores.numpy()
+
+    def _in_batches(self, images: Any) -> Iterator[tuple[Array, Array | None]]:
+        """Features and scores of each image, in order."""
+        listed = _listed(images)
+        for first in range(0, len(listed), BATCH):
+            pixels = self.pixels(listed[first : first + BATCH])
+            count = len(pixels)
+            filled = np.zeros((1 << (count - 1).bit_length(), *pixels.shape[1:]), np.float32)
+            filled[:count] = pixels
+            features, scores = self._run(filled)
+            for row in range(count):
+                yield features[row], None if scores is None else scores[row]
+
+
+class ImageTextModel(ImageModel):
+    """One that takes texts too, and says how well each fits an image: it has no classes of its own.
+
+    ``forward`` gives images' features, as ``embed`` does.
+    """
+
+    def __post_init__(self) -> None:
+        """Capture what reads texts beside what sees."""
+        super().__post_init__()
+        self._read = jit(self.module.texts)
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What this model can do."""
+        return MATCHES
+
+    def classify(
+        self, images: Given | Sequence[Given], *, top_k: int = 5, labels: Sequence[str] = ()
+    ) -> list[tuple[Label, ...]]:
+        """The ``top_k`` of ``labels`` that fit each image best, the best first.
+
+        A label is a text such as ``a photo of a cat``. Probabilities are over the labels given.
+        """
+        if isinstance(labels, str) or not labels:
+            raise UsageError(
+                f"model {self.name!r} has no classes of its own; give labels, a list of texts"
+                " (--label)"
+            )
+        _check_top_k(top_k)
+        texts, factor = self._texts(labels)
+        images_ = _unit(self.embed(images))
+        scores = factor * images_ @ _unit(texts).T
+        return [likeliest(row, labels, int(top_k)) for row in scores]
+
+    def embed_texts(self, texts: Sequence[str]) -> Array:
+        """Features f32[N,D] of texts, in the space of those of images; raises ``UsageError``."""
+        return self._texts(texts)[0]
+
+    def _texts(self, texts: Sequence[str]) -> tuple[Array, float]:
+        if isinstance(texts, str) or not texts:
+            raise UsageError("texts must be a list of texts, at least one")
+        rows = [self._marked(text) for text in texts]
+        found, factor = [], 1.0
+        for first in range(0, len(rows), TEXTS):
+            some = rows[first : first + TEXTS]
+            tokens = np.zeros((1 << (len(some) - 1).bit_length(), self.context), np.int32)
+            count = np.ones(len(tokens), np.int32)
+            for number, row in enumerate(some):
+                tokens[number, : len(row)], count[number] = row, len(row)
+            with self.policies():
+                features, scale = self._read(self._tensor(tokens), self._tensor(count))
+                found.append(features.numpy()[: len(some)])
+                factor = float(scale.numpy())
+        return np.concatenate(found), factor
+
+    def _marked(self, text: str) -> list[int]:
+        """Token ids between the marks of a text's begin and end; what stands behind is left out."""
+        said = text_config(self.checkpoint.config)
+        ids = self._encode_text(text, int(said["vocab_size"]))
+        begin, end = said["bos_token_id"], _end_id(said)
+        if end not in ids:
+            ids = [*([] if begin in ids[:1] else [begin]), *ids, end]
+        ids = ids[: ids.index(end) + 1]
+        if len(ids) > self.context:
+            raise UsageError(
+                f"{short(text)} has {len(ids)} tokens, and the context is {self.context}; shorten"
+                " it"
+            )
+        return ids
+
+
+def _end_id(said: Mapping[str, Any]) -> int:
+    """The token whose place stands for a text; early files say 2 and mean the last one."""
+    found = said["eos_token_id"]
+    return int(said["vocab_size"]) - 1 if found == 2 else int(found)
+
+
+def _unit(rows: Array) -> Array:
+    wide = rows.astype(np.float64)
+    unit: Array = wide / np.linalg.norm(wide, axis=1, keepdims=True)
+    return unit
+
+
+def _check_top_k(top_k: Any) -> None:
+    if not isinstance(top_k, Integral) or isinstance(top_k, bool) or top_k < 1:
+        raise UsageError(f"top_k {top_k!r}: must be >= 1, an integer")
+
+
+def _listed(images: Any) -> list[Any]:
+    """Several images as a list; one alone is a list of one."""
+    listed = [*images] if isinstance(images, list | tuple) else [images]
+    if not listed:
+        raise UsageError("there is no image; give at least one")
+    return listed

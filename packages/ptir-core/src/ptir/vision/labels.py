@@ -1,0 +1,91 @@
+"""What a classifier's classes are called, and which of them are likeliest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ptir.errors import CheckpointError, UsageError, short
+
+Config = Mapping[str, Any]
+
+MOST_BYTES: Final = 1 << 26
+"""Of a file of labels."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """A class of an image: its number, what it is called, and how probable it is, 0 to 1."""
+
+    id: int
+    name: str
+    probability: float
+
+
+def class_names(config: Config, count: int) -> tuple[str, ...]:
+    """The names of ``count`` classes in a configuration, of Transformers' kind or timm's.
+
+    A class without a name is called by its number, ``class 7``. Raises ``CheckpointError`` where
+    the configuration has names of another number of classes.
+    """
+    held = config.get("id2label")
+    listed = config.get("label_names")
+    if isinstance(held, Mapping):
+        return _numbered(held, count)
+    if listed is None:
+        return tuple(f"class {number}" for number in range(count))
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise CheckpointError(f"config.json: label_names {short(listed)} must be a list of names")
+    _check_count(len(listed), count, "config.json: label_names")
+    return tuple(listed)
+
+
+def _numbered(held: Config, count: int) -> tuple[str, ...]:
+    _check_count(len(held), count, "config.json: id2label")
+    try:
+        by_number = {int(number): str(name) for number, name in held.items()}
+    except ValueError as error:
+        raise CheckpointError(f"config.json: id2label: {error}; its keys are numbers") from error
+    return tuple(by_number.get(number, f"class {number}") for number in range(count))
+
+
+def _check_count(found: int, count: int, where: str) -> None:
+    if found != count:
+        raise CheckpointError(
+            f"{where} has {found} names, and the classifier {count} classes; use the file that came"
+            " with the model"
+        )
+
+
+def read_labels(path: Path, count: int) -> tuple[str, ...]:
+    """The names in a text file, one a line; raises ``UsageError`` unless there are ``count``."""
+    try:
+        with path.open("rb") as file:
+            held = file.read(MOST_BYTES + 1)
+        text = held.decode("utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: labels cannot be read: {why}") from error
+    names = text.splitlines()
+    if len(names) != count or len(held) > MOST_BYTES:
+        raise UsageError(
+            f"{path}: has {len(names)} labels, and the model {count} classes; give a file with one"
+            " name a line, in the order of the classes"
+        )
+    return tuple(names)
+
+
+def likeliest(scores: Any, names: Sequence[str], count: int) -> tuple[Label, ...]:
+    """The ``count`` likeliest classes of ``scores`` f32[C], the likeliest first.
+
+    Probabilities are the softmax of all scores, in f64; of equal ones the first class comes first.
+    """
+    import numpy as np
+
+    wide = np.asarray(scores, np.float64)
+    weights = np.exp(wide - wide.max())
+    shares = weights / weights.sum()
+    best = np.argsort(-shares, kind="stable")[:count]
+    return tuple(Label(int(n), names[n], float(shares[n])) for n in best)
