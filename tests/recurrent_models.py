@@ -57,3 +57,18 @@ MAMBA2 = {
     "time_step_limit": [0.01, 4.0],
     "tie_word_embeddings": False,
 }
+_EXPERTS = {
+    "num_experts": 5,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 24,
+}
+QWEN_NEXT = {
+    **QWEN,
+    "model_type": "qwen3_next",
+    **_EXPERTS,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [1],
+}
+QWEN_MOE = {**QWEN, "model_type": "qwen3_5_moe_text", **_EXPERTS}

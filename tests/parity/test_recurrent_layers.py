@@ -76,6 +76,29 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+EXPERTS = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 40,
+    "rms_norm_eps": 1e-3,
+}
+"""A small epsilon makes much of the rounding of values that are near 0."""
+CASES |= {
+    "qwen3_next": ("qwen3_next", {**QWEN, **EXPERTS, "mlp_only_layers": [1]}),
+    "qwen3_next, every other layer, as they come": (
+        "qwen3_next",
+        {
+            **QWEN,
+            **EXPERTS,
+            "decoder_sparse_step": 2,
+            "norm_topk_prob": False,
+            "linear_num_value_heads": 6,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "qwen3.5 with experts": ("qwen3_5_moe_text", {**QWEN, **EXPERTS}),
+}
 LONG = 150
 """Tokens of a sequence: several chunks of the delta rule, the last one not full."""
 

@@ -167,9 +167,19 @@ CASES: Final = {
         },
     ),
     "gemma4 with experts": Case(
-        "gemma4-moe-small",
+        "gemma4-tiny",
         "gemma4",
-        change={"attention_k_eq_v": True, "num_global_key_value_heads": 1},
+        change={
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0,
+            "use_double_wide_mlp": False,
+            "enable_moe_block": True,
+            "num_experts": 5,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 32,
+        },
         keys=GEMMA4
         | {
             "attention.head_count_kv": [2, 2, 1, 2, 2, 1],

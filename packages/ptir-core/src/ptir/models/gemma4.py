@@ -425,18 +425,8 @@ PRESETS: Final = {
     ),
     "gemma4-26b-a4b": _preset(6, **SPARSE),
     "gemma4-tiny": _preset(3, **TINY, num_kv_shared_layers=2, hidden_size_per_layer_input=32),
-    "gemma4-moe-small": _preset(
-        3,
-        **TINY,
-        hidden_size_per_layer_input=0,
-        use_double_wide_mlp=False,
-        enable_moe_block=True,
-        num_experts=5,
-        top_k_experts=2,
-        moe_intermediate_size=32,
-    ),
 }
-"""Gemma 4 E2B, 26B with experts, of which 4B work for a token, and small ones."""
+"""Gemma 4 E2B, 26B with experts, of which 4B work for a token, and a small one."""
 
 for _model_type in ("gemma4", "gemma4_text"):
     define_llama(

@@ -7,7 +7,7 @@ head of keys has its rows together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -112,24 +112,27 @@ class NextBlock(SparseBlock):
 
 
 class Qwen35Moe(Qwen35):
-    """The language model with experts."""
-
-    block: type[SparseBlock] = SparseBlock
+    """The language model with experts in all layers."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.said = config
-        self.sparse: Callable[[int], bool] = sparse_layers(config)
         super().__init__(config)
 
     def make_block(self, layer: int) -> DecoderBlock:
         """The block of a layer."""
-        return self.block(self.config, layer, self.said, self.sparse(layer))
+        return SparseBlock(self.config, layer, self.said, True)
 
 
-class Qwen3Next(Qwen35Moe):
-    """The language model, with one projection of linear attention."""
+class Qwen3Next(Qwen35):
+    """The language model with experts in some layers, and one projection of linear attention."""
 
-    block = NextBlock
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.said, self.sparse = config, sparse_layers(config)
+        super().__init__(config)
+
+    def make_block(self, layer: int) -> DecoderBlock:
+        """The block of a layer."""
+        return NextBlock(self.config, layer, self.said, self.sparse(layer))
 
 
 def _prepare_moe(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,6 +153,7 @@ STACKED: Final[Rules] = {
 }
 """Experts one by one, or all together with gate and up as one tensor."""
 
+SPARSE_STEP: Final = "decoder_sparse_step"
 NEXT: Final[dict[str, Any]] = {
     **DENSE,
     "vocab_size": 151936,
@@ -162,11 +166,11 @@ NEXT: Final[dict[str, Any]] = {
     "num_experts": 512,
     "num_experts_per_tok": 10,
     "norm_topk_prob": True,
-    "decoder_sparse_step": 1,
+    SPARSE_STEP: 1,
 }
 """What config.json of Qwen3-Next means when it leaves a key out."""
 MOE: Final[dict[str, Any]] = {
-    **{key: value for key, value in NEXT.items() if key != "norm_topk_prob"},
+    **{key: value for key, value in NEXT.items() if key not in ("norm_topk_prob", SPARSE_STEP)},
     "vocab_size": 248320,
     "num_hidden_layers": 40,
     "num_experts": 256,

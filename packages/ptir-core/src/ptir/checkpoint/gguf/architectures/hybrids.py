@@ -194,7 +194,7 @@ def _qwen35_moe(keys: Keys, tensors: Tensors) -> Config:
     config = _qwen35(replace(keys, metadata=wide), tensors)
     config |= {row.field: keys.at(row) for row in SPARSE}
     config[SHARED.field] = keys.at(SHARED, config["moe_intermediate_size"])
-    return config | {"norm_topk_prob": True, "decoder_sparse_step": 1}
+    return config
 
 
 def _qwen3_next(keys: Keys, tensors: Tensors) -> Config:
@@ -202,7 +202,8 @@ def _qwen3_next(keys: Keys, tensors: Tensors) -> Config:
     config = _qwen35_moe(keys, tensors)
     parted = any(name.endswith(".ssm_ba.weight") for name in tensors)
     parted = parted and not any(name.endswith(".ssm_in.weight") for name in tensors)
-    return config | {"linear_values_tiled": False, "linear_qkv_parted": parted}
+    sparse = {"norm_topk_prob": True, "decoder_sparse_step": 1}
+    return config | sparse | {"linear_values_tiled": False, "linear_qkv_parted": parted}
 
 
 EXPERTS_INSIDE: Final = {
