@@ -24,7 +24,8 @@ from ptir.cli.dump import step_program
 from ptir.ir.program import Block, Program
 from ptir.passes import PassContext, optimize
 from ptir.rewrite.patterns import Patterns
-from ptir.rewrite.raising import raised, taken
+from ptir.rewrite.raising import raised
+from ptir.rewrite.taking import taken
 
 WRITTEN: dict[str, random_programs.Move] = {
     "softmax": lambda rng, a, b: plain_softmax(a, axis=rng.randrange(2)),
