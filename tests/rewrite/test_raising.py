@@ -23,7 +23,8 @@ from ptir.backend.contract import Options
 from ptir.ir.program import Block, Program
 from ptir.passes import PassContext, optimize
 from ptir.rewrite.patterns import Patterns
-from ptir.rewrite.raising import raised, taken
+from ptir.rewrite.raising import raised
+from ptir.rewrite.taking import taken
 from ptir.runtime.recorded import recorded_step
 
 WRITTEN: dict[str, random_programs.Move] = {

@@ -10,7 +10,7 @@ they may round differently.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from ptir.rewrite import digits as views
 from ptir.rewrite.constants import uniform
 from ptir.rewrite.digits import Digits
 from ptir.rewrite.known import Known
-from ptir.rewrite.normal_ops import rule_for
 from ptir.rewrite.polynomial import (
     CONSTANT,
     Monomial,
@@ -56,18 +55,23 @@ class Atom:
     parts: tuple[tuple[tuple[Monomial, float], ...], ...]
 
 
+Rule = Callable[["NormalForms", Node], "Polynomial | None"]
+"""What an op is as algebra, or None where algebra does not know it."""
+
+
 @dataclass
 class NormalForms:
     """Normal forms of the values of one graph, in which the values ``leaves`` are not looked into.
 
-    ``composite`` gives the composite that a node is taken as, ``budget`` is how many nodes may be
-    looked at; beyond it ``TooLargeError`` is raised. With ``masks`` numbers of ``MASKED`` and less
-    are -inf, and adding 0 or such a number is choosing. With ``ratios`` numbers need not be equal:
-    how far they are apart is collected there.
+    ``composite`` gives the composite that a node is taken as, ``rules`` what ops are as algebra,
+    ``budget`` how many nodes may be looked at; beyond it ``TooLargeError`` is raised. With
+    ``masks`` numbers of ``MASKED`` and less are -inf, and adding 0 or such a number is choosing.
+    With ``ratios`` numbers need not be equal: how far they are apart is collected there.
     """
 
     leaves: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     composite: Callable[[Node], tuple[str, str, Sequence[Ref]] | None] = lambda node: None
+    rules: Mapping[str, Rule] = field(default_factory=dict[str, Rule])
     budget: int = 400
     masks: bool = False
     ratios: list[float] | None = None
@@ -199,7 +203,7 @@ class NormalForms:
         array = self.known.of(value)
         if array is not None:
             return self._literal(value, array)
-        rule = rule_for(node.op)
+        rule = self.rules.get(node.op)
         found = rule(self, node) if rule else None
         return self._other(value) if found is None else found
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ptir.ir.graph import Node
 from ptir.rewrite import digits as views
 from ptir.rewrite.constants import uniform
 from ptir.rewrite.digits import Digits
 from ptir.rewrite.known import ELEMENTS
+from ptir.rewrite.normal import NormalForms, Rule
 from ptir.rewrite.polynomial import CONSTANT, Polynomial, frozen, plus, product
-
-if TYPE_CHECKING:
-    from ptir.rewrite.normal import NormalForms
-
-Rule = Callable[["NormalForms", Node], "Polynomial | None"]
 
 
 def _float(node: Node) -> bool:
@@ -208,7 +204,7 @@ def _compare(forms: NormalForms, node: Node) -> Polynomial | None:
     return forms.less(a, b, whole=whole, strict=direction in ("lt", "gt"))
 
 
-_RULES: Final[Mapping[str, Rule]] = {
+RULES: Final[Mapping[str, Rule]] = {
     "add": _add,
     "sub": _sub,
     "mul": _mul,
@@ -236,8 +232,3 @@ _RULES: Final[Mapping[str, Rule]] = {
     "not": _not,
     "compare": _compare,
 }
-
-
-def rule_for(name: str) -> Rule | None:
-    """The rule of an op, or None: then algebra knows nothing of it."""
-    return _RULES.get(name)

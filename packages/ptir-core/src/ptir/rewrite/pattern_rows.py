@@ -15,8 +15,14 @@ from ptir.ir.graph import Node, Ref
 from ptir.ops.implementations import PORTABLE
 from ptir.ops.record import op
 from ptir.rewrite.known import Known
-from ptir.rewrite.patterns import Form, Given, PatternRow, define_pattern
-from ptir.rewrite.trial import SENTINELS, Operands
+from ptir.rewrite.pattern_table import (
+    SENTINELS,
+    Form,
+    Given,
+    Operands,
+    PatternRow,
+    define_pattern,
+)
 from ptir.types import I32
 
 

@@ -10,89 +10,32 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
-from ptir.errors import PtirError, UsageError, unknown_name
+from ptir.errors import PtirError, unknown_name
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Node, Ref, inline, reachable, source
 from ptir.ir.program import Block, Program
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE, SPELLINGS, Lower
-from ptir.rewrite.candidates import Slot, assignments, slots
+from ptir.rewrite.candidates import assignments
 from ptir.rewrite.engine import rewrite
+from ptir.rewrite.pattern_table import (
+    ROWS,
+    SENTINELS,
+    Form,
+    Operands,
+    PatternRow,
+    define_pattern,
+)
 from ptir.rewrite.rules import EXACT
 from ptir.rewrite.skeleton import OutOfStepsError, Skeleton, bare
-from ptir.rewrite.taking import Graph, Match, bit
-from ptir.rewrite.trial import SENTINELS, Operands, Trial
+from ptir.rewrite.taking import Graph, Match, bit, taken
+from ptir.rewrite.trial import Trial
+
+__all__ = ["DerivedPattern", "Form", "PatternRow", "Patterns", "define_pattern"]
 from ptir.types import TensorType, parse_type
-
-Given = tuple[Operands, dict[str, Any]]
-"""Operands and attributes of a composite that a value may be."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """One skeleton of a pattern: the spelling and the attributes that it was made with."""
-
-    spelling: str
-    names: tuple[str, ...]
-    attributes: Mapping[str, Any]
-    skeleton: Skeleton
-    anchors: int
-    levels: int
-    inner: frozenset[str]
-    """Names of the composites inside."""
-    roots: frozenset[str]
-    turned: bool
-    """Whether the lowering ends in views, behind which the root is."""
-
-
-Solve = Callable[["Form", Operands, Ref], Iterator[Given]]
-
-
-def _as_found(form: Form, operands: Operands, root: Ref) -> Iterator[Given]:
-    yield operands, dict(form.attributes)
-
-
-@dataclass(frozen=True)
-class PatternRow:
-    """What is not in a lowering: what operands look like, and which attributes there are.
-
-    ``needs`` are ops that are in every program that holds it, alternatives as ``exp|tanh``;
-    skeletons are made when a program has them, for every choice of ``choices`` at the types of
-    ``samples`` (by spelling; ``""`` for those not named). ``signature`` names operands as
-    functionals do. ``unknown`` attributes are numbers, found by comparing; ``nice`` gives values
-    they probably have. With ``masks`` a score of -1e4 or less counts as -inf.
-    """
-
-    functional: str
-    signature: str
-    needs: tuple[str, ...]
-    samples: Mapping[str, tuple[str, ...]]
-    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
-    unknown: tuple[str, ...] = ()
-    masks: bool = False
-    solve: Solve = _as_found
-    nice: Callable[[Operands, str], Sequence[float]] = lambda operands, name: ()
-
-    @cached_property
-    def slots(self) -> dict[str, Slot]:
-        """The operands of the signature by name."""
-        return slots(self.signature)
-
-
-ROWS: Final[dict[str, PatternRow]] = {}
-"""The rows by functional."""
-
-
-def define_pattern(row: PatternRow) -> PatternRow:
-    """Have a functional found where it is written as ops; raises ``UsageError`` for a second."""
-    if row.functional in ROWS:
-        raise UsageError(f"pattern {row.functional!r} is defined twice; keep one of them")
-    ROWS[row.functional] = row
-    return row
 
 
 class DerivedPattern:
@@ -203,8 +146,6 @@ class DerivedPattern:
 
     def matches(self, program: Program | Block) -> list[Match]:
         """Every value of a program that is this, whether as a composite or as ops, in order."""
-        from ptir.rewrite.raising import taken
-
         block = program.main if isinstance(program, Program) else program
         graph = taken(block, (*_needed(self),))
         names = tuple(self.row.slots)

@@ -14,30 +14,13 @@ from ptir.ir.graph import Node, Ref, freeze
 from ptir.ir.location import located
 from ptir.ir.program import Block
 from ptir.rewrite.firings import note
-from ptir.rewrite.patterns import DerivedPattern, Patterns
-from ptir.rewrite.taking import Graph, Match, apply
+from ptir.rewrite.patterns import Patterns
+from ptir.rewrite.taking import Graph, Match, apply, taken
 
 SIGNS: Final = frozenset(
     {"exp", "erf", "tanh", "cos", "dot_general", "take", "rsqrt", "sqrt", "pow", "silu"}
 )
 """Ops of which every pattern has one; without them nothing is loaded."""
-
-
-def taken(block: Block, patterns: Sequence[DerivedPattern]) -> Graph:
-    """The graph of a block with the composites that its nodes are taken as."""
-    graph = Graph.of(block)
-    by_op: dict[str, list[DerivedPattern]] = {}
-    for node in graph.nodes:
-        graph.look(node)
-        found = by_op.get(node.op)
-        if found is None:
-            found = by_op[node.op] = [p for p in patterns if node.op in p.roots]
-        for pattern in found:
-            match = pattern.match(graph, node)
-            if match is not None:
-                graph.taken[match.root.node.serial] = match
-                break
-    return graph
 
 
 def raised(block: Block, counts: dict[str, int]) -> Block:

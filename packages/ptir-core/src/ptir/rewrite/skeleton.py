@@ -98,8 +98,28 @@ def _multiplied(state: Product, added: Sequence[tuple[Ref, float]]) -> Product:
     return found
 
 
-def products(value: Ref, count: int) -> Iterator[list[tuple[Ref, float]]]:
+Factors = list[tuple[Ref, float]]
+Cache = dict[tuple[tuple[int, int], int], tuple[Factors, ...]]
+"""What values were found to be as products of so many factors."""
+
+
+def products(value: Ref, count: int, known: Cache) -> tuple[Factors, ...]:
     """Ways to see a value as a product of ``count`` factors that are no numbers."""
+    key = (value.key, count)
+    found = known.get(key)
+    if found is None:
+        found = known[key] = tuple(_products(value, count))
+    return found
+
+
+def _products(value: Ref, count: int) -> Iterator[Factors]:
+    if value.node.op not in _OPENED:
+        constant = _constant(value)
+        if count == 1 and not constant:
+            yield [(value, 1.0)]
+        if count == 0 and constant:
+            yield []
+        return
     pending = [_multiplied({}, [(value, 1.0)])]
     seen: set[frozenset[tuple[tuple[int, int], float]]] = set()
     while pending and len(seen) < OPENINGS:
@@ -119,7 +139,11 @@ def products(value: Ref, count: int) -> Iterator[list[tuple[Ref, float]]]:
                 pending.append(_multiplied(rest, opened))
 
 
-def sums(value: Ref, count: int) -> Iterator[list[Ref]]:
+_OPENED: Final = PRODUCTS | VIEWS | {"cast", "dot_general"}
+"""Ops that a product may be looked for in."""
+
+
+def sums(value: Ref, count: int, cache: Cache) -> Iterator[list[Ref]]:
     """Ways to see a value as a sum of ``count`` terms that are no numbers."""
     pending = [[value]]
     seen: set[tuple[tuple[int, int], ...]] = set()
@@ -134,18 +158,18 @@ def sums(value: Ref, count: int) -> Iterator[list[Ref]]:
         if len(state) > count:
             continue
         for index, term in enumerate(state):
-            for opened in _terms(term):
+            for opened in _terms(term, cache):
                 rest = [*state[:index], *opened, *state[index + 1 :]]
                 pending.append([one for one in rest if not _constant(bare(one))])
 
 
-def _terms(value: Ref) -> Iterator[list[Ref]]:
+def _terms(value: Ref, cache: Cache) -> Iterator[list[Ref]]:
     """A value as the sum that it is, behind numbers that it is multiplied by."""
     base = bare(value)
     if base.node.op in SUMS:
         yield list(base.node.operands)
         return
-    for ((factor, exponent),) in products(base, 1):
+    for ((factor, exponent),) in products(base, 1, cache):
         node = bare(factor).node
         if exponent == 1 and node.op in SUMS:
             yield list(node.operands)
@@ -168,12 +192,12 @@ def fully(value: Ref) -> list[tuple[Ref, float]]:
 
 def summed(value: Ref) -> list[Ref]:
     """A value as a sum, opened as far as it goes; numbers are left out."""
-    pending, found = [value], []
+    pending, found, cache = [value], [], Cache()
     while pending:
         term = bare(pending.pop(0))
         if _constant(term):
             continue
-        opened = next(_terms(term), None)
+        opened = next(_terms(term, cache), None)
         if opened is None:
             found.append(term)
         else:
@@ -214,8 +238,11 @@ class Skeleton:
         return self._summed[value.key]
 
 
+@dataclass
 class Taken:
-    """Composites that nodes of a program are taken as."""
+    """Composites that nodes of a program are taken as, and what is known of its values."""
+
+    products: Cache = field(default_factory=Cache, kw_only=True)
 
     def name(self, node: Node) -> str | None:
         """The name of the composite that a node is, or is taken as."""
@@ -229,6 +256,7 @@ class Taken:
 class _Match:
     def __init__(self, skeleton: Skeleton, taken: Taken) -> None:
         self._skeleton, self._taken = skeleton, taken
+        self._cache = taken.products
         self._steps = 0
 
     def fit(self, wanted: Ref, value: Ref, bound: Bound) -> Iterator[Bound]:
@@ -241,7 +269,7 @@ class _Match:
             return
         factors = self._skeleton.factors(wanted)
         if len(factors) != 1 or bare(factors[0][0]).key != wanted.key:
-            for parts in products(value, len(factors)):
+            for parts in products(value, len(factors), self._cache):
                 yield from self._assign(factors, parts, bound)
         elif wanted.node.op in SUMS:
             terms = self._skeleton.terms(wanted)
@@ -249,15 +277,15 @@ class _Match:
                 given = [(addend, 1.0) for addend in addends]
                 yield from self._assign([(t, 1.0) for t in terms], given, bound)
         else:
-            for ((found, exponent),) in products(value, 1):
+            for ((found, exponent),) in products(value, 1, self._cache):
                 if exponent == 1:
                     yield from self._atom(wanted, bare(found), bound)
 
     def _sums(self, value: Ref, count: int) -> Iterator[list[Ref]]:
         """Sums behind numbers, too."""
-        for ((found, exponent),) in products(value, 1):
+        for ((found, exponent),) in products(value, 1, self._cache):
             if exponent == 1:
-                yield from sums(found, count)
+                yield from sums(found, count, self._cache)
 
     def _assign(
         self,

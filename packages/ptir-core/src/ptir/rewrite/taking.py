@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Node, Ref, inline, reachable, source
@@ -154,3 +154,31 @@ def apply(match: Match, operands: Sequence[Ref], lowering: Block) -> Ref:
     if made.type != match.root.type:
         made = op("reshape")(made, shape=match.root.type.shape)
     return made
+
+
+class Finder(Protocol):
+    """What looks for one composite."""
+
+    @property
+    def roots(self) -> frozenset[str]:
+        """The ops that a root may be."""
+
+    def match(self, graph: Graph, node: Node) -> Match | None:
+        """The composite that a node is, or None."""
+
+
+def taken(block: Block, patterns: Sequence[Finder]) -> Graph:
+    """The graph of a block with the composites that its nodes are taken as."""
+    graph = Graph.of(block)
+    by_op: dict[str, list[Finder]] = {}
+    for node in graph.nodes:
+        graph.look(node)
+        found = by_op.get(node.op)
+        if found is None:
+            found = by_op[node.op] = [p for p in patterns if node.op in p.roots]
+        for pattern in found:
+            match = pattern.match(graph, node)
+            if match is not None:
+                graph.taken[match.root.node.serial] = match
+                break
+    return graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ptir.errors import PtirError
 from ptir.ir.attributes import Attributes
@@ -13,17 +13,12 @@ from ptir.ops.implementations import FUNCTIONALS, PORTABLE, SPELLINGS, Lower
 from ptir.ops.verify import WRONG_KIND
 from ptir.rewrite.constants import uniform
 from ptir.rewrite.normal import NormalForms
+from ptir.rewrite.normal_ops import RULES
+from ptir.rewrite.pattern_table import Operands, PatternRow
 from ptir.rewrite.polynomial import TooLargeError
 from ptir.rewrite.skeleton import bare
 from ptir.rewrite.taking import Graph, Match, called
 
-if TYPE_CHECKING:
-    from ptir.rewrite.patterns import PatternRow
-
-Operands = dict[str, Ref]
-
-SENTINELS: Final = (0.01234567, 0.3456789)
-"""What stands for numbers that are to be found; far from what anybody writes."""
 TRIES: Final = 3
 """Most ratios that a number is looked for in."""
 
@@ -136,6 +131,7 @@ class Trial:
         return NormalForms(
             leaves,
             lambda node: called(self.graph, node, self.inner),
+            RULES,
             masks=self.row.masks,
             known=self.graph.known,
         )
