@@ -172,7 +172,7 @@ HUGE = {
 def test_a_billion_pixels_are_refused_by_the_header_and_take_no_memory(kind: str) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(ImageError, match="the image has .* pixels, and at most"):
+        with pytest.raises(ImageError, match=r"the image has .* pixels, and at most"):
             open_image(HUGE[kind])
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:

@@ -317,8 +317,8 @@ def _facts(report: StepReport) -> Iterator[tuple[str, str]]:
     yield "runs", _runs(report)
     yield (
         "moves",
-        f"{size(moved.total)}: weights {size(moved.weights)}, cache at most {size(moved.cache) or '0 B'},"
-        f" other {size(moved.other)}",
+        f"{size(moved.total)}: weights {size(moved.weights)}, cache at most"
+        f" {size(moved.cache) or '0 B'}, other {size(moved.other)}",
     )
     rate = moved.total / report.seconds / 1e9
     alone = f"its parts one by one {duration(_one_by_one(report))}"
