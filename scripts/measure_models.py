@@ -31,6 +31,8 @@ from ptir.runtime.specs import parameter_types
 
 FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
 BACKENDS: Final = ("ref", "c", "opencl")
+IMAGES: Final = (2, 65, 93, 3)
+"""Prepared images whose scores are compared, of a model that takes them."""
 PROMPT, NEW = 40, 64
 """Tokens whose logits are compared, and greedy ones after them."""
 QUANT: Final = "int8"
@@ -95,6 +97,43 @@ def agreement(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return rows
 
 
+def image_agreement(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By backend: how far scores, or features of CLIP, are off, over the greatest."""
+    kind = str(config["model_type"])
+    made = transformers.AutoConfig.for_model(**config)
+    torch.manual_seed(4)
+    family = (
+        transformers.AutoModel if kind == "clip" else transformers.AutoModelForImageClassification
+    )
+    model = family.from_config(made, dtype=torch.float32).eval()
+    with torch.no_grad():
+        kept = [row for row in model.named_buffers() if row[1].is_floating_point()]
+        for name, value in (*model.named_parameters(), *kept):
+            if name.endswith("running_var"):
+                value.uniform_(0.5, 2.0)
+            else:
+                scale = float("norm" in name and name.endswith("weight"))
+                fan_in = value[0].numel() if value.ndim > 1 else 1
+                value.normal_(scale, 0.3 if value.ndim < 2 else fan_in**-0.5)
+    pixels = np.random.default_rng(0).standard_normal(IMAGES, np.float32)
+    rows: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        model.save_pretrained(folder)
+        wanted = _seen(model, kind, torch.from_numpy(pixels).permute(0, 3, 1, 2)).numpy()
+        for backend in BACKENDS:
+            found = ptir.load_model(folder, backend=backend).forward(pixels)
+            rows[backend] = {"off": float(np.abs(found - wanted).max() / np.abs(wanted).max())}
+    return rows
+
+
+def _seen(model: Any, kind: str, pixels: Any) -> Any:
+    """What Transformers gives of images whose size is not the one of the positions."""
+    if kind == "clip":
+        seen = model.vision_model(pixels, interpolate_pos_encoding=True)
+        return model.visual_projection(seen.pooler_output)
+    return model(pixels, **({"interpolate_pos_encoding": True} if kind == "vit" else {})).logits
+
+
 def speed(name: str) -> dict[str, Any]:
     """What ``ptir bench`` says of a preset on C: tokens a second, share of bandwidth, memory."""
     program = Path(sys.executable).with_name("ptir")
@@ -121,6 +160,8 @@ def weights(definition: ModelDefinition, name: str) -> int:
 def measured(definition: ModelDefinition) -> dict[str, Any]:
     """The row of a family."""
     name, config = tiny(definition)
+    if "generate" not in definition.capabilities:
+        return {"tiny": name, "agreement": image_agreement(config), "speed": None}
     row: dict[str, Any] = {"tiny": name, "agreement": agreement(config)}
     sizes = {other: weights(definition, other) for other in definition.presets if other != name}
     smallest = min(sizes, key=lambda other: sizes[other])

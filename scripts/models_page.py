@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ptir.checkpoint.gguf.architectures.table import LAYOUTS
-from ptir.models.table import MODELS, load_modules
+from ptir.models.table import MODELS, ModelDefinition, load_modules
 
 FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
 BACKENDS: Final = {"ref": "NumPy", "c": "C", "opencl": "PoCL"}
@@ -43,19 +43,47 @@ HEAD: Final = (
     "memory",
 )
 
+IMAGES_INTRO: Final = """
+## Models of images
+
+What [models of images](guides/images.md) do, and how far scores (features of `clip`) were off for
+two images of 65 x 93 pixels through the tiny preset with random weights, measured in the same way.
+"""
+IMAGES_HEAD: Final = ("`model_type`", "can", "off", "`random:`")
+
 
 def page(note: str) -> str:
     """The whole page; raises ``KeyError`` for a family that was not measured."""
     load_modules()
     kept = json.loads(FILE.read_text(encoding="utf-8"))
-    wrappers = ", ".join(f"`{name}`" for name, one in sorted(MODELS.items()) if not one.presets)
+    alone = (n for n, one in sorted(MODELS.items()) if not one.presets and _generates(one))
+    wrappers = ", ".join(f"`{name}`" for name in alone)
     intro = INTRO.format(**kept["machine"], wrappers=wrappers)
-    return f"{note}\n{intro}\n{_table(kept['families'])}\n"
+    families = kept["families"]
+    return f"{note}\n{intro}\n{_table(families)}\n{IMAGES_INTRO}\n{_images(families)}\n"
+
+
+def _generates(definition: ModelDefinition) -> bool:
+    return "generate" in definition.capabilities
+
+
+def _images(families: dict[str, Any]) -> str:
+    """The table of models of images."""
+    lines = ["| " + " | ".join(IMAGES_HEAD) + " |", "|" + "---|" * len(IMAGES_HEAD)]
+    for name, one in sorted(MODELS.items()):
+        if _generates(one) or not one.presets:
+            continue
+        rows = families[name]["agreement"]
+        off = ", ".join(f"{rows[backend]['off']:.0e}" for backend in BACKENDS)
+        presets = ", ".join(f"`{preset}`" for preset in one.presets)
+        lines.append(f"| `{name}` | {', '.join(one.capabilities)} | {off} | {presets} |")
+    return "\n".join(lines)
 
 
 def _table(families: dict[str, Any]) -> str:
     lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    for model_type in sorted(name for name, found in MODELS.items() if found.presets):
+    seen = (name for name, one in MODELS.items() if one.presets and _generates(one))
+    for model_type in sorted(seen):
         lines.append("| " + " | ".join(_cells(model_type, families[model_type])) + " |")
     return "\n".join(lines)
 

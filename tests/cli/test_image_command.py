@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import image_models
+from ptir.checkpoint import save_folder
 from ptir.cli.main import main
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8)
@@ -61,8 +63,24 @@ def test_several_images_and_stdin(
 
 
 def test_a_model_without_classes_prints_features(
-    picture: str, capsys: pytest.CaptureFixture[str]
+    picture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    case = image_models.cases()["dinov2, timm"]
+    given = image_models.checkpoint(case["config"], case["shapes"])
+    folder = str(save_folder(given, tmp_path / "m"))
+    assert run(folder, "--image", picture, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["images"]
+    assert len(found["embedding"]) == 24
+    assert run(folder, "--image", picture) == 0
+    printed = capsys.readouterr()
+    wanted = np.array(found["embedding"])
+    np.testing.assert_allclose(np.fromstring(printed.out, sep=" "), wanted, rtol=1e-5)
+    assert "the model does not say how images are prepared" in printed.err
+    assert run(folder, "--image", picture, "--labels", picture) == 4
+    assert "cannot classify; it can embed, forward, trace" in capsys.readouterr().err
+
+
+def test_texts_that_an_image_may_show(picture: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("random:clip-tiny", "--image", picture, "--label", "a cat", "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)["images"]
     assert found["labels"] == [{"id": 0, "name": "a cat", "probability": 1.0}]

@@ -78,9 +78,6 @@ class Model:
         """What this model can do."""
         return GENERATES
 
-    def check(self) -> None:
-        """Raise ``CheckpointError`` for values that no computation gives a result with."""
-
     def require(self, capability: str) -> None:
         """Raise ``UnsupportedError`` where the model lacks a capability."""
         if capability not in self.capabilities:

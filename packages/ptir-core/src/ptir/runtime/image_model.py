@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 BATCH: Final = 8
 """Images that are prepared and run together; fewer are filled up to a power of two."""
-VARIANCE: Final = ".running_var"
-"""The end of the names of variances that batch norms divide by."""
 TEXTS: Final = 16
 """Texts likewise."""
 
@@ -49,20 +47,6 @@ class ImageModel(Model):
     def __post_init__(self) -> None:
         """Capture the network when it first runs, once for each shape of a batch."""
         self._seen = jit(self.module)
-
-    def check(self) -> None:
-        """Refuse a batch norm that divides by no number: one whose variance is below 0 or NaN."""
-        for name in self.store.source.names():
-            if not name.endswith(VARIANCE):
-                continue
-            values = np.asarray(self.store.source.read(name), np.float64)
-            wrong = np.flatnonzero(~(values >= 0) | ~np.isfinite(values))
-            if wrong.size:
-                channel = int(wrong[0])
-                raise CheckpointError(
-                    f"{self.checkpoint.path}: {name} holds {values[channel]:g} at channel {channel}"
-                    f" ({wrong.size} such); a variance is a number >= 0: fetch the checkpoint again"
-                )
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -241,7 +225,14 @@ class ImageTextModel(ImageModel):
     def _texts(self, texts: Sequence[str]) -> tuple[Array, float]:
         if isinstance(texts, str) or not texts:
             raise UsageError("texts must be a list of texts, at least one")
-        rows = [self._marked(text) for text in texts]
+        return self.read([self._marked(text) for text in texts])
+
+    def read(self, rows: Sequence[Sequence[int]]) -> tuple[Array, float]:
+        """Features f32[N,D] of texts as token ids, each of which ends at its end mark.
+
+        The second is the factor of scores: a score is it times the cosine of an image's features
+        and a text's.
+        """
         found, factor = [], 1.0
         for first in range(0, len(rows), TEXTS):
             some = rows[first : first + TEXTS]

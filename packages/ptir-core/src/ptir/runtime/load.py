@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ptir import plugins
 from ptir.capture.lazy import default_target
@@ -88,7 +89,9 @@ def load_model(
     if budget is not None:
         _check_largest(store, budget)
         target.backend.limit_memory(target.device, budget)
-    handle = _handle(read.architecture)(
+    with errors_name(checkpoint.path):
+        _check_variances(read.source)
+    return _handle(read.architecture)(
         name=os.fspath(model),
         checkpoint=checkpoint,
         module=read.module.bind(partial(held.resolve, store)),
@@ -100,8 +103,24 @@ def load_model(
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
     )
-    handle.check()
-    return handle
+
+
+VARIANCE: Final = ".running_var"
+"""The end of the names of variances that batch norms divide by."""
+
+
+def _check_variances(source: ParamSource) -> None:
+    """Refuse a batch norm that divides by no number: one whose variance is below 0 or NaN."""
+    for name in source.names():
+        if not name.endswith(VARIANCE):
+            continue
+        values = source.read(name).astype("f8").ravel()
+        wrong = [n for n, value in enumerate(values.tolist()) if not 0 <= value < math.inf]
+        if wrong:
+            raise CheckpointError(
+                f"{name} holds {values[wrong[0]]:g} at channel {wrong[0]} ({len(wrong)} such); a"
+                " variance is a number >= 0: fetch the checkpoint again"
+            )
 
 
 def _handle(architecture: ModelDefinition) -> type[Model]:
