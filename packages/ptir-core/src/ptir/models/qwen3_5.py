@@ -18,6 +18,7 @@ from ptir.models import llama
 from ptir.models.fields import flag, listed, require_multiple, whole
 from ptir.models.llama import CachePositions, norm_of
 from ptir.models.nested import PREFIXES, RENAMED, SEEING, text_part
+from ptir.models.nextn import HEAD, NextN, has_head
 from ptir.models.rotation import FULL
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import (
@@ -226,6 +227,15 @@ class Qwen35(Module):
         self.layers = [Block(self.config, layer) for layer in range(full.num_hidden_layers)]
         self.norm = norm_of(full, full.hidden_size)
         self.lm_head = None if tied else Linear(full.hidden_size, full.vocab_size, bias=False)
+        self.mtp = self._head() if has_head(config) else None
+
+    def _head(self) -> NextN:
+        """A block of attention, whatever kinds the model's own are of."""
+        full = self.config.full
+        first, second, third = (norm_of(full, full.hidden_size) for _ in range(3))
+        keys_values = KeysValues(full.num_key_value_heads, full.head_dim)
+        block = Block(replace(self.config, kinds=(FULL,)), 0)
+        return NextN(full.hidden_size, block, (first, second, third), keys_values)
 
     def states(self) -> tuple[LayerState, ...]:
         """Tail and matrices of linear attention, keys and values of the other."""
@@ -241,17 +251,25 @@ class Qwen35(Module):
         self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
     ) -> tuple[Tensor, State]:
         """Logits and the next state; see ``CausalModel``."""
+        x, after = self.hidden(tokens, state, start, count)
+        return self.output(self.norm(x if every else last_rows(x, count))), after
+
+    def hidden(
+        self, tokens: Tensor, state: State, start: Tensor, count: Tensor
+    ) -> tuple[Tensor, State]:
+        """What the last block gives for ``tokens`` i32[B,T], f32[B,T,D], and the next state."""
         at = CachePositions.of(start, count, tokens.shape[1])
         x = self.embed_tokens(tokens)
         after: list[LayerTensors] = []
         for block, before in zip(self.layers, state, strict=True):
             x, left = block(x, before, at)
             after.append(left)
-        if not every:
-            x = last_rows(x, count)
-        x = self.norm(x)
+        return x, tuple(after)
+
+    def output(self, x: Tensor) -> Tensor:
+        """The last norm's output f32[...,D] to logits f32[...,V]."""
         head = self.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
-        return F.linear(x, head, layout="oi"), tuple(after)
+        return F.linear(x, head, layout="oi")
 
 
 DEFAULTS: Final[dict[str, Any]] = {
@@ -285,6 +303,7 @@ def _preset(tied: bool, **sizes: int) -> dict[str, Any]:
         "hidden_act": "silu",
         "eos_token_id": 248044,
         "tie_word_embeddings": tied,
+        "mtp_num_hidden_layers": 1,
         **sizes,
     }
 
@@ -342,7 +361,7 @@ for _model_type in ("qwen3_5", "qwen3_5_text"):
             context=lambda config: Config.of(config).full.max_position_embeddings,
             prefixes=PREFIXES,
             renamed=RENAMED,
-            ignored=(*SEEING, "model.visual.*", "visual.*", "mtp.*"),
+            ignored=(*SEEING, "model.visual.*", "visual.*", f"{HEAD}*"),
             tied={"lm_head.weight": "embed_tokens.weight"},
             layers=("num_hidden_layers", "layers."),
             defaults=DEFAULTS,

@@ -11,6 +11,7 @@ from ptir.errors import UsageError
 from ptir.runtime.generate import GenerationRun
 from ptir.runtime.generation import FinishReason, Generation, GenerationStats
 from ptir.runtime.session import capacity_for
+from ptir.runtime.speculation import reads_head
 from ptir.text.chat_template import REASONING, Message, checked
 from ptir.text.reasoning import AnswerPart, AnswerSplitter
 
@@ -246,10 +247,11 @@ class Conversation:
         room = self._room(prompt)
         wanted = {"max_tokens": self._max_tokens, "seed": self._seed, **self._options, **options}
         most = wanted.pop("max_tokens")
+        heads = reads_head(wanted.get("speculate"), self._model)
         run = self._model.run(
             [prompt.token_ids],
             max_tokens=room if most is None else min(most, room),
-            state=self._held(len(prompt.token_ids)),
+            state=self._held(len(prompt.token_ids), heads),
             ends=prompt.ends,
             **wanted,
         )
@@ -273,7 +275,9 @@ class Conversation:
             )
         return room
 
-    def _held(self, needed: int) -> SessionState:
-        if self._state is None:
-            self._state = self._model.new_state(1, capacity_for(needed, self._model.context))
+    def _held(self, needed: int, heads: bool) -> SessionState:
+        """The state there is, or a new one where the model's head is wanted and it has none."""
+        if self._state is None or (heads and not self._state.heads):
+            capacity = capacity_for(needed, self._model.context)
+            self._state = self._model.new_state(1, capacity, heads=heads)
         return self._state

@@ -23,6 +23,7 @@ from ptir.checkpoint import (
 from ptir.errors import CheckpointError, UsageError, short
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
+from ptir.models.nextn import HEAD, HEADS, stored_heads
 from ptir.params.source import ParamSource, RenamedSource, stored_formats
 from ptir.params.stacked import stacked
 from ptir.params.storage import AUTO, TypeRule, cache_type, storage_rule
@@ -145,7 +146,7 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     source = stacked(unprefixed(checkpoint.source, architecture), architecture.stacked)
     check_layers(architecture, config, source)
     tied = ties_embeddings(config, source.names())
-    module = architecture.build({**config, "tie_word_embeddings": tied})
+    module = _built(architecture, {**config, "tie_word_embeddings": tied}, source)
     ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
     check_parameters(module.parameters(), source, ignore=ignored, said_by=checkpoint.said_by)
     eos_token_ids(checkpoint.config, checkpoint.generation_config)
@@ -155,6 +156,15 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
         context=architecture.context(config),
         policies=_configured_overrides(config),
     )
+
+
+def _built(architecture: ModelDefinition, config: Mapping[str, Any], source: ParamSource) -> Any:
+    """The module, without a head that is stored in part or not at all."""
+    names = frozenset(source.names())
+    module = architecture.build({**config, HEADS: stored_heads(config, names)})
+    if any(name.startswith(HEAD) and name not in names for name in module.parameters()):
+        return architecture.build({**config, HEADS: 0})
+    return module
 
 
 def _multiplied(read: Described, quant: str | None, types: TypeRule) -> set[str | AffineForm]:
