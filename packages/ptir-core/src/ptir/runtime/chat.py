@@ -74,14 +74,18 @@ def chat_prompt(
 ) -> ChatPrompt:
     """What ``messages`` are to ``model``, up to where its answer begins.
 
+    Special tokens that they spell (``<|im_start|>``) are text, so that none can begin a message.
     Raises ``UsageError`` and ``CheckpointError`` as ``ChatTemplates.render`` does.
     """
     templates = model.text.templates
     chosen = templates.chosen(template, tools=tools is not None)
-    text = templates.render(messages, tools=tools, template=template, options=template_options)
     model.encode("")  # a model without a tokenizer says so
-    assert model.tokenizer is not None
-    ids = model.encode(model.tokenizer.encode(text, add_special_tokens=False))
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    text, quoted = templates.render_quoting(
+        messages, tokenizer.control, tools=tools, template=template, options=template_options
+    )
+    ids = model.encode(tokenizer.encode(text, add_special_tokens=False, quoted=quoted))
     return ChatPrompt(text, ids, model.text.answer_ends(chosen))
 
 
@@ -196,6 +200,7 @@ class Conversation:
         self._context = context or min(CONTEXT, model.context)
         self._max_tokens, self._seed, self._options = max_tokens, seed, options
         self._state: SessionState | None = None
+        self._run: object = None  # the one whose answer becomes a message
         self.messages: list[Message] = [*messages]
         if system is not None:
             self.system = system
@@ -216,7 +221,10 @@ class Conversation:
         return self.stream(content, **options).finished()
 
     def stream(self, content: Any, **options: Any) -> AnswerRun:
-        """The same to be iterated; a run that is cut short keeps what was said until then."""
+        """The same to be iterated; a run that is cut short keeps what was said until then.
+
+        Nothing of one is kept that another has overtaken, or that ``clear`` came before.
+        """
         asked = {"role": "user", "content": content}
         return self._started([*self.messages, asked], options)
 
@@ -236,7 +244,7 @@ class Conversation:
 
     def clear(self) -> None:
         """Forget all messages but the system's."""
-        system = self.system
+        system, self._run = self.system, None
         self.messages = []
         self.system = system
 
@@ -256,10 +264,12 @@ class Conversation:
             **wanted,
         )
         self._seed = (self._seed + 1) % 2**64
+        self._run = run
 
         def done(answer: Answer) -> None:
-            said = answer.text or answer.reasoning
-            self.messages = [*messages, answer.message] if said else before
+            if self._run is run:
+                said = answer.text or answer.reasoning
+                self.messages = [*messages, answer.message] if said else before
 
         return AnswerRun(self._model, run, prompt.text, done)
 

@@ -75,7 +75,7 @@ def load_model(
     storage_rule(dtype)  # an unknown name is an error before anything is read
     cached = cache_type(cache_dtype)
     with errors_name(checkpoint.path):
-        read = described(checkpoint)
+        read = described(checkpoint, os.fspath(model))
     target = default_target(backend)
     types = storage_rule(dtype, types_taken(target))
     chosen = fast_policies(_multiplied(read, quant, types), target) if fast else {}
@@ -133,9 +133,12 @@ class Described(DescribedWeights):
     text: CheckpointText
 
 
-def described(checkpoint: Checkpoint) -> Described:
-    """Read and check a checkpoint's files but its weights; raises ``CheckpointError``."""
-    return Described(**vars(described_weights(checkpoint)), text=text_of(checkpoint))
+def described(checkpoint: Checkpoint, name: str = "") -> Described:
+    """Read and check a checkpoint's files but its weights; raises ``CheckpointError``.
+
+    Messages about its text call it by ``name``, or by its path.
+    """
+    return Described(**vars(described_weights(checkpoint)), text=text_of(checkpoint, name))
 
 
 def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
