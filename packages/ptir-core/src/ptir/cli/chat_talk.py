@@ -185,7 +185,8 @@ def _messages(path: Path) -> list[Message]:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not JSON: {error}") from error
-    return list(checked(found.get("messages") if isinstance(found, dict) else found))
+    messages: Any = found.get("messages") if isinstance(found, dict) else found
+    return list(checked(messages))
 
 
 def _spare(path: Path) -> None:
