@@ -15,6 +15,9 @@ PROOF_ONLY: Final[dict[str, str]] = {
     "test_so_many_threads_that_sharing_takes_long_to_compute_are_shown_on_request": (
         "plans for nine workers; the phases of two are shown in the gate"
     ),
+    "cli/test_chat_command.py::test_the_recording_on_the_front_page_is_what_a_run_shows": (
+        "ten seconds of another process; the same talk on a terminal is in the gate"
+    ),
     "coop/test_coop_families.py::test_a_repeated_run_gives_the_same_bits": MODEL,
     "coop/test_coop_families.py::test_sampled_tokens_are_the_reference_tokens": MODEL,
     "coop/test_coop_families.py::test_tokens_of_the_demo_model_are_the_reference_tokens": (

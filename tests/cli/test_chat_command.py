@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
-import os
-import pty
-import select
 import signal
-import struct
-import subprocess
 import sys
-import termios
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +17,11 @@ from ptir.cli.chat_messages import Messages
 from ptir.runtime.chat import AnswerPiece
 from ptir.text import Tokenizer
 from running import Command, Script, command, model, script
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+
+import record_chat
+from pseudo_terminal import Pseudo, screen
 
 __all__ = ["command", "script"]
 
@@ -65,7 +62,8 @@ def test_messages_of_several_lines() -> None:
 def test_commands_change_the_talk(play: Path, command: Command, tmp_path: Path) -> None:
     file = tmp_path / "talk.json"
     lines = ["/system", "/system Speak.", "Who art thou?", "/regenerate", f"/save {file}"]
-    lines += ["/clear", f"/load {file}", "/reasoning", "What news?", f"/save {file}", "/exit", "x"]
+    lines += ["/clear", f"/LOAD {file}", "/reasoning", "What news?", f"/save {file}"]
+    lines += ["/system none", "/exit", "x"]
     done = command("chat", play, *GREEDY, stdin="\n".join(lines).encode())
     said = json.loads(file.read_text(encoding="utf-8"))
     assert done.code == 0
@@ -73,13 +71,15 @@ def test_commands_change_the_talk(play: Path, command: Command, tmp_path: Path) 
     assert said[0]["content"] == "Speak."
     first, again, second = done.out.splitlines()
     assert (first, again) == (said[2]["content"],) * 2 and second == said[4]["content"]
-    for note in ("(none)", "wrote 3 messages", "forgot", "took 3 messages", "has no reasoning"):
+    assert done.err.count("system message: (none)") == 2
+    for note in ("wrote 3 messages", "forgot", "took 3 messages", "has no reasoning"):
         assert note in done.err
 
 
 WRONG = [
     ("/regenrate", "unknown command 'regenrate' (nearest: regenerate"),
     ("/save", "give the name of a file, such as /save talk.json"),
+    ("/save {damaged}", "is there already and holds no talk"),
     ("/save /nowhere/x", "/nowhere/x: cannot be written: No such file"),
     ("/load /nowhere/x", "/nowhere/x: cannot be read: No such file"),
     ("/load {damaged}", "is not JSON"),
@@ -152,7 +152,8 @@ def test_options_of_templates(tmp_path: Path, command: Command) -> None:
 
 def test_a_model_without_a_template_is_refused_before_anything_is_asked(command: Command) -> None:
     done = command("chat", "demo", stdin=b"Who?\n")
-    assert (done.code, done.out) == (2, "") and "has no chat template" in done.err
+    assert (done.code, done.out) == (2, "")
+    assert "model 'demo' has no chat template" in " ".join(done.err.split())
 
 
 def test_run_applies_a_template_and_says_so(play: Path, command: Command) -> None:
@@ -190,51 +191,16 @@ class Terminal(io.StringIO):
 def test_markdown_is_rendered_and_everything_is_there_in_the_end() -> None:
     out = Terminal()
     shown = Rendered(out)
-    text = "# Title\n\nSome *words*, `code`.\n\n1. one\n2. two\n"
+    text = "# Title\n\nSome *words*, `code`.\nA verse.\n\n1. one\n2. two\n"
     shown.pieces(AnswerPiece(one, "", 1) for one in text)
     shown._print(shown._block)
     plain = out.getvalue()
     assert "*words*" not in plain.rpartition("\x1b[?25h")[2] and "\x1b[" in plain
     for word in ("Title", "words", "code", "one", "two"):
         assert word in plain
-
-
-class Pseudo:
-    """A command on a pseudo-terminal of its own, and what came out of it."""
-
-    def __init__(self, *arguments: str, **environment: str) -> None:
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        named = {**os.environ, "TERM": "xterm-256color", **environment}
-
-        def own() -> None:
-            os.setsid()
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", "import sys; from ptir.cli.main import main; sys.exit(main())",
-             *arguments],
-            stdin=slave, stdout=slave, stderr=slave, env=named, preexec_fn=own, close_fds=True,
-        )  # fmt: skip
-        os.close(slave)
-        self.text, self.read = "", 0
-
-    def until(self, wanted: str, seconds: float = 60) -> str:
-        """What came since, up to ``wanted``."""
-        end, before = time.monotonic() + seconds, self.read
-        while wanted not in self.text[before:]:
-            assert time.monotonic() < end, self.text
-            ready, _, _ = select.select([self.master], [], [], 1.0)
-            if ready:
-                try:
-                    self.text += os.read(self.master, 65536).decode("utf-8", "replace")
-                except OSError as error:  # nobody holds the other side
-                    raise AssertionError(self.text) from error
-        self.read = self.text.index(wanted, before) + len(wanted)
-        return self.text[before : self.read]
-
-    def write(self, text: str) -> None:
-        os.write(self.master, text.encode())
+    lines = screen(plain.replace("\n", "\r\n")).split("\n")
+    assert "A verse." in [line.strip() for line in lines]
+    assert lines[[line.strip() for line in lines].index("A verse.") + 1] == ""
 
 
 def test_a_short_session_on_a_real_terminal(play: Path, tmp_path: Path) -> None:
@@ -243,7 +209,7 @@ def test_a_short_session_on_a_real_terminal(play: Path, tmp_path: Path) -> None:
         PTIR_CACHE_DIR=str(tmp_path),
     )  # fmt: skip
     try:
-        talk.until(">>> ")
+        assert f"talking with {play}; /help lists" in " ".join(talk.until(">>> ").split())
         talk.write("Who \x7f art thou?\\\n")
         talk.until("... ")
         talk.write("Speak!\n")
@@ -252,18 +218,30 @@ def test_a_short_session_on_a_real_terminal(play: Path, tmp_path: Path) -> None:
         first = talk.until("]")
         assert "; interrupted]" in first and "tok/s" in first
         talk.until(">>> ")
+        talk.write("z")
+        talk.until("z")
+        talk.until_edited()
+        talk.write("\x03")  # at the prompt it drops what is written
+        talk.until("Ctrl-D or /exit ends the talk")
+        talk.until(">>> ")
         talk.write(f"/save {tmp_path / 'talk.json'}\n")
         talk.until("wrote 2 messages")
         talk.until(">>> ")
         talk.write("\x04")
         assert talk.process.wait(timeout=60) == 0
     finally:
-        talk.process.kill()
-        talk.process.wait()
-        os.close(talk.master)
+        talk.close()
     said = json.loads((tmp_path / "talk.json").read_text(encoding="utf-8"))
     assert said[0]["content"] == "Who art thou?\nSpeak!"
     assert said[1]["content"].startswith("I")
+
+
+def test_the_recording_on_the_front_page_is_what_a_run_shows() -> None:
+    written = record_chat.on_page(record_chat.PAGE.read_text(encoding="utf-8"))
+    found = record_chat.recorded("--backend", "ref")
+    assert record_chat.tokens_of(found) == record_chat.tokens_of(written), (
+        "stale: run `python scripts/record_chat.py --write`"
+    )
 
 
 def test_a_second_interrupt_is_not_waited_for() -> None:

@@ -12,6 +12,8 @@ import transformers
 from test_llama import REF, SMALL, assert_greedy_tokens_agree, assert_logits_agree
 
 import ptir
+from nextn_witness import Head
+from ptir.models.llama import CachePositions
 
 LFM2 = {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention", "conv", "conv"]}
 QWEN = {
@@ -136,3 +138,54 @@ def test_the_text_of_a_model_that_sees_is_read(tmp_path: Path) -> None:
     ours = ptir.load_model(tmp_path, backend=REF)
     found = ours.forward(tokens)
     assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+def test_a_head_gives_what_a_layer_of_transformers_gives(tmp_path: Path) -> None:
+    """Transformers leaves ``mtp.*`` out; its layer and its norms serve as the head's."""
+    modules = transformers.models.qwen3_5.modeling_qwen3_5
+    change = {**QWEN, "tie_word_embeddings": False, "rms_norm_eps": 1e-5}
+    config = transformers.Qwen3_5TextConfig(**{**SMALL, **change}, attn_implementation="eager")
+    torch.manual_seed(5)
+    model = transformers.Qwen3_5ForCausalLM(config).eval()
+    size, block = config.hidden_size, modules.Qwen3_5DecoderLayer(config, 1).eval()
+    norms = {
+        name: modules.Qwen3_5RMSNorm(size, eps=config.rms_norm_eps)
+        for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+    }
+    join = torch.nn.Linear(2 * size, size, bias=False)
+    head = torch.nn.ModuleDict({**norms, "fc": join, "layers": torch.nn.ModuleList([block])})
+    for name, one in (*head.named_parameters(), *model.named_parameters()):
+        torch.nn.init.normal_(one, std=0.1 if "norm" in name else 0.2)
+    stored = {f"mtp.{name}": one for name, one in head.state_dict().items()}
+    model.save_pretrained(tmp_path, state_dict={**model.state_dict(), **stored})
+    tokens = np.random.default_rng(1).integers(0, SMALL["vocab_size"], (1, 40))
+    text = torch.from_numpy(tokens)
+    with torch.no_grad():
+        hidden = model.model(text).last_hidden_state
+        embedded = model.model.embed_tokens(text[:, 1:])
+        before = norms["pre_fc_norm_hidden"](hidden[:, :-1])
+        x = join(torch.cat([norms["pre_fc_norm_embedding"](embedded), before], -1))
+        places = torch.arange(x.shape[1])[None]
+        turned = model.model.rotary_emb(x, places)
+        mask = torch.full((x.shape[1],) * 2, -torch.inf).triu(1)[None, None]
+        x = block(x, position_embeddings=turned, attention_mask=mask, position_ids=places)
+        wanted = norms["norm"](x).numpy()[0]
+    tensors = {name: one.detach().numpy() for name, one in stored.items()}
+    rotary = config.rope_parameters
+    witness = Head(tensors, {**config.to_dict(), **rotary})
+    assert_close(witness.hidden(embedded[0].numpy(), hidden[0, :-1].numpy()), wanted)
+    ours = ptir.load_model(tmp_path, backend=REF)
+    types = ours.module.mtp.state.types(1, 64)
+    cache = tuple(ptir.tensor(np.zeros(one.shape, "f4"), backend=REF) for one in types)
+    at = (ptir.tensor(np.array([n], "i4"), backend=REF) for n in (0, len(wanted)))
+    places = CachePositions.of(*at, len(wanted))
+    operands = (embedded, hidden[:, :-1])
+    found = ours.module.mtp(
+        *(ptir.tensor(one.numpy(), backend=REF) for one in operands), cache, places
+    )[0]
+    assert_close(found.numpy()[0], wanted)
+
+
+def assert_close(found: Any, wanted: Any) -> None:
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()

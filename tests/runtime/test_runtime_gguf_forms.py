@@ -23,11 +23,19 @@ from ptir.errors import CheckpointError
 from ptir.models.gpt_oss import YARN
 from ptir.models.table import definition
 from ptir.params.source import ArraySource
+from ptir.runtime import Model
 from ptir.runtime.specs import random_checkpoint
 from running import REF, assert_close
 
 Array = np.ndarray[Any, Any]
 TOKENS: Final = list(range(0, 60, 3))
+HEAD: Final = {
+    "fc": gguf.MODEL_TENSOR.NEXTN_EH_PROJ,
+    "pre_fc_norm_embedding": gguf.MODEL_TENSOR.NEXTN_ENORM,
+    "pre_fc_norm_hidden": gguf.MODEL_TENSOR.NEXTN_HNORM,
+    "norm": gguf.MODEL_TENSOR.NEXTN_SHARED_HEAD_NORM,
+}
+"""A head's tensors beside its block, as the converter has them."""
 ROWS_OF_VALUES: Final = ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "conv1d")
 
 
@@ -114,7 +122,11 @@ CASES: Final = {
     "qwen3_5": Case(
         "qwen3.5-tiny",
         "qwen35",
-        change={"linear_num_value_heads": 6, "linear_value_head_dim": 16},
+        change={
+            "linear_num_value_heads": 6,
+            "linear_value_head_dim": 16,
+            "mtp_num_hidden_layers": 0,
+        },
         keys={
             "attention.key_length": 16,
             "rope.dimension_count": 4,
@@ -190,6 +202,24 @@ CASES: Final = {
             "expert_feed_forward_length": 32,
         },
     ),
+    "qwen3_5 with a head": Case(
+        "qwen3.5-tiny",
+        "qwen35",
+        change={"tie_word_embeddings": False},
+        keys={
+            "block_count": 5,
+            "nextn_predict_layers": 1,
+            "attention.key_length": 16,
+            "rope.dimension_count": 4,
+            "rope.freq_base": 1e7,
+            "full_attention_interval": 3,
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": 16,
+            "ssm.group_count": 2,
+            "ssm.time_step_rank": 4,
+            "ssm.inner_size": 96,
+        },
+    ),
     "mixtral, a tensor for each expert": Case(
         "mixtral-tiny",
         "llama",
@@ -243,7 +273,11 @@ def pieces(
 def called(case: Case, config: dict[str, Any], name: str) -> str:
     """What the package ``gguf`` calls the tensor of a parameter."""
     number = {arch: key for key, arch in gguf.MODEL_ARCH_NAMES.items()}[case.architecture]
-    names = gguf.get_tensor_name_map(number, config["num_hidden_layers"])
+    layers = config["num_hidden_layers"]
+    names = gguf.get_tensor_name_map(number, layers + 1)
+    name = name.replace("mtp.layers.0.", f"layers.{layers}.")
+    if name.startswith("mtp."):
+        return f"{gguf.TENSOR_NAMES[HEAD[name.split('.')[1]]].format(bid=layers)}.weight"
     name = name.replace(".dt_bias", ".dt_proj.bias")
     before = "backbone" if case.architecture == "mamba2" else "model"
     long = name if name.startswith("lm_head") else f"{before}.{name}"
@@ -294,7 +328,8 @@ def stored(case: Case, name: str, values: Array) -> Array:
     """The numbers as a converter stores them."""
     if name.endswith("A_log"):
         return np.asarray(-np.exp(values))
-    shifted = case.architecture.startswith("qwen3") and name.endswith("norm.weight")
+    norm = name.endswith("norm.weight") or "pre_fc_norm" in name
+    shifted = case.architecture.startswith("qwen3") and norm
     return values + 1 if shifted and "linear_attn" not in name else values
 
 
@@ -360,6 +395,7 @@ def kind_of(case: Case, tensor: str, places: Array) -> Kind:
     return case.experts if "exps" in tensor else Kind.Q8_0
 
 
+@pytest.mark.slice(7)
 @pytest.mark.parametrize("plain", [True, False], ids=["F32", "blocks"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_file_gives_the_logits_of_its_numbers(
@@ -374,6 +410,9 @@ def test_a_file_gives_the_logits_of_its_numbers(
     wanted = model.forward(TOKENS)
     assert_close(found.forward(TOKENS), wanted)
     assert found.context == model.context
+    assert found.has_head == model.has_head == name.endswith("a head")
+    if found.has_head:
+        assert_heads_agree(found, model)
     if plain:  # what is read from a file can be kept as a folder
         save_folder(found.checkpoint, tmp_path / "kept")
         assert_close(ptir.load_model(tmp_path / "kept", backend=REF).forward(TOKENS), wanted)
@@ -385,7 +424,21 @@ def test_a_file_gives_the_logits_of_its_numbers(
         assert any(":" in one for one in names)
 
 
-def test_layers_that_predict_further_tokens_are_left_out(
+def assert_heads_agree(found: Model, wanted: Model) -> None:
+    """The hidden states that a head gives, of tokens in two steps."""
+    given = []
+    for model in (found, wanted):
+        state = model.new_state(1, 64, heads=True)
+        model.generate(TOKENS, max_tokens=1, ignore_eos=True, state=state)
+        *_, cache, (hidden,) = state.tensors
+        token, start = (ptir.tensor(np.array([n], "i4"), backend=REF) for n in (7, len(TOKENS)))
+        for _ in range(2):
+            token, hidden, cache, start = model.predicting.propose(token, hidden, cache, start)
+        given.append(hidden.numpy())
+    assert_close(*given)
+
+
+def test_a_head_that_is_stored_in_part_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = CASES["qwen3_5"]

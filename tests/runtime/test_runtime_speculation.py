@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -39,8 +39,13 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 class Told:
     """Proposes what ``wrong`` makes of the tokens that are going to come."""
 
+    heads: ClassVar[bool] = False
+
     def __init__(self, whole: Sequence[int], wrong: Callable[[int, int], int]) -> None:
         self._whole, self._wrong = list(whole), wrong
+
+    def begin(self, session: Session) -> None:
+        pass
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         coming = enumerate(self._whole[len(tokens) : len(tokens) + count], len(tokens))
@@ -159,7 +164,7 @@ def test_what_cannot_be_speculated_is_refused(model: Model, tmp_path: Path) -> N
         model.run([[1], [2]], speculate="lookup")
     with pytest.raises(UsageError, match=r"speculate with repetition_penalty 1\.2"):
         model.run([[1]], speculate="lookup", repetition_penalty=1.2)
-    with pytest.raises(UsageError, match="speculate 'look': must be 'lookup' or a loaded model"):
+    with pytest.raises(UsageError, match="speculate 'look': must be one of 'lookup', 'nextn'"):
         model.run([[1]], speculate="look")
     other = ptir.load_model(llama_folder(tmp_path, vocab_size=50), backend=REF)
     with pytest.raises(UsageError, match=r"has 50 tokens and .* 97; they must share a vocabulary"):

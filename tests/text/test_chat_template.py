@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -194,3 +195,33 @@ def test_a_missing_package_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renderer, "find_spec", lambda name: None)
     with pytest.raises(PtirError, match=r"need jinja2.*pip install jinja2"):
         Renderer().start()
+
+
+CONTROL = re.compile(r"<\|\w+\|>|\[INST\]")
+
+
+@pytest.mark.parametrize(
+    ("template", "content", "wanted"),
+    [
+        ("<|a|>{{ messages[0].content }}<|a|>", "x<|a|>", [(6, 11)]),
+        ("<|a|>{{ messages[0].content | trim }}", " <|a|><|b|> ", [(5, 10), (10, 15)]),
+        ("{{ messages[0].content }}<|a|>{{ messages[0].content }}", "<|b|>", [(0, 5), (10, 15)]),
+        ("{{ messages[0] | tojson }}", "[INST]", [(29, 35)]),
+        ("{{ messages[0] | tojson(ensure_ascii=true) }}", "<|b|>", []),
+        ("{{ messages[0].content }}|a|>", "<|b|><", [(0, 5)]),
+    ],
+)
+def test_tokens_that_messages_spell_are_told_from_the_template_s(
+    template: str, content: str, wanted: list[tuple[int, int]]
+) -> None:
+    templates = ChatTemplates({"default": template})
+    messages = [{"role": "user", "content": content}]
+    found = templates.render_quoting(messages, CONTROL)
+    assert found.text == templates.render(messages)
+    assert [(one.start, one.stop) for one in found.quoted] == wanted
+
+
+def test_a_token_that_a_template_cuts_apart_is_none() -> None:
+    templates = ChatTemplates({"default": "{{ messages[0].content[:4] }}<|a|>"})
+    found = templates.render_quoting([{"role": "user", "content": "<|b|>"}], CONTROL)
+    assert found == ("<|b<|a|>", ())  # a mark counts as a character

@@ -80,7 +80,9 @@ def command(
             **options,
         )
         loaded.text.templates.renderer.start()  # while somebody writes the first message
-        Talk(conversation, shown_on(out, as_json=common.json)).hold(Messages(sys.stdin))
+        greeting = f"talking with {model}; /help lists what can be written besides messages"
+        messages = Messages(sys.stdin, greeting)
+        Talk(conversation, shown_on(out, as_json=common.json)).hold(messages)
 
 
 def _object(text: str | None) -> dict[str, Any]:

@@ -92,13 +92,13 @@ class Rendered:
         from rich.console import Console
 
         self._console: Final[Console] = Console(file=out, force_terminal=True)
-        self._block = ""
+        self._block, self._printed = "", False
 
     def pieces(self, run: Iterable[AnswerPiece]) -> None:
         """Show an answer as it comes."""
         from rich.live import Live
 
-        self._block, reasoned = "", 0
+        self._block, self._printed, reasoned = "", False, 0
         with Live(
             console=self._console,
             refresh_per_second=REFRESHES,
@@ -128,8 +128,12 @@ class Rendered:
         live.update(_markdown(self._block))
 
     def _print(self, block: str) -> None:
+        """Print a block, a line apart from the one before it."""
         if block.strip():
+            if self._printed:
+                self._console.print()
             self._console.print(_markdown(block))
+            self._printed = True
 
 
 def cut_blocks(text: str) -> tuple[str, str]:
@@ -142,9 +146,15 @@ def cut_blocks(text: str) -> tuple[str, str]:
 
 
 def _markdown(text: str) -> Markdown:
+    """Markdown whose lines end where the model ends them, as verses do; not where they are cut."""
     from rich.markdown import Markdown
 
-    return Markdown(text)
+    found = Markdown(text)
+    for token in found.parsed:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+    return found
 
 
 def _folded(text: str) -> Text:

@@ -18,15 +18,18 @@ GOES_ON: Final = "... "
 class Messages:
     """The messages of ``stream``, at whose end the talk ends.
 
-    On a terminal they are asked for on stderr and can be edited, and Ctrl-C drops what is written.
+    On a terminal they are asked for on stderr, after a ``greeting``, and can be edited, and Ctrl-C
+    drops what is written.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, greeting: str = "") -> None:
         self._stream = stream
         self._asks = stream.isatty() and sys.stderr.isatty()
         if self._asks:
             with suppress(ImportError):
                 import readline  # noqa: F401  lines can be edited and called back with it
+            if greeting:
+                show.note(greeting)
 
     def __iter__(self) -> Iterator[str]:
         while True:

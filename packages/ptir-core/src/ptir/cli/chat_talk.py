@@ -19,9 +19,12 @@ from ptir.text.chat_template import checked
 if TYPE_CHECKING:
     from ptir.cli.chat_answers import Shown
     from ptir.runtime.chat import Answer, AnswerPiece, AnswerRun, Conversation
+    from ptir.text.chat_template import Message
 
-COMMAND: Final = re.compile(r"/([a-z?]+)(?:\s+(.*))?", re.DOTALL)
+COMMAND: Final = re.compile(r"/([a-zA-Z?]+)(?:\s+(.*))?", re.DOTALL)
 """A command and what it is given; a path (/usr/bin) is none."""
+NOTHING: Final = ('""', "''", "none")
+"""What takes a system message away."""
 
 
 class ChatCommand(NamedTuple):
@@ -56,7 +59,7 @@ class Talk:
         if found is None:
             self._answer(lambda: self.conversation.stream(message))
             return
-        name, given = found.groups()
+        name, given = found[1].lower(), found[2]
         name = ALIASES.get(name, name)
         if name not in COMMANDS:
             raise UsageError(f"{unknown_name('command', name, COMMANDS)}: /help says what they do")
@@ -82,6 +85,8 @@ class Talk:
     def save(self, given: str) -> None:
         """Write the messages to a file, as JSON."""
         path = _path(given, "/save talk.json")
+        if path.exists():
+            _spare(path)
         text = json.dumps(self.conversation.messages, indent=2, ensure_ascii=False)
         try:
             path.write_text(text + "\n", encoding="utf-8")
@@ -92,15 +97,10 @@ class Talk:
     def load(self, given: str) -> None:
         """Take the messages of a file instead of those there are."""
         path = _path(given, "/load talk.json")
-        try:
-            found: Any = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}: is not JSON: {error}") from error
-        found = found.get("messages") if isinstance(found, dict) else found
-        self.conversation.messages = list(checked(found))
-        show.note(f"took {len(found)} messages from {path}")
+        found = _messages(path)
+        self.conversation.clear()
+        self.conversation.messages = found
+        show.note(f"took {len(found)} messages from {path} instead of those there were")
 
     def regenerate(self, given: str) -> None:
         """Answer the last message again."""
@@ -114,7 +114,7 @@ class Talk:
     def system(self, given: str) -> None:
         """Say what the system message is, or change it."""
         if given:
-            self.conversation.system = given
+            self.conversation.system = None if given.lower() in NOTHING else given
         show.note(f"system message: {self.conversation.system or '(none)'}")
 
     def reasoning(self, given: str) -> None:
@@ -133,7 +133,7 @@ COMMANDS: Final = {
     "load": ChatCommand("F", "go on from the messages of a file", Talk.load),
     "regenerate": ChatCommand("", "answer the last message again", Talk.regenerate),
     "clear": ChatCommand("", "forget the messages, but not the system's", Talk.clear),
-    "system": ChatCommand("[TEXT]", "show the system message, or change it", Talk.system),
+    "system": ChatCommand("[TEXT]", "show the system message, or change it (none)", Talk.system),
     "reasoning": ChatCommand("", "show the reasoning of the last answer", Talk.reasoning),
     "exit": ChatCommand("", "end the talk; so does Ctrl-D", Talk.exit),
 }
@@ -175,6 +175,29 @@ def _path(given: str, example: str) -> Path:
     if not given:
         raise UsageError(f"give the name of a file, such as {example}")
     return Path(given).expanduser()
+
+
+def _messages(path: Path) -> list[Message]:
+    """The messages in a file that is one list of them, or an object with such a list."""
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: is not JSON: {error}") from error
+    messages: Any = found.get("messages") if isinstance(found, dict) else found
+    return list(checked(messages))
+
+
+def _spare(path: Path) -> None:
+    """Refuse a file that is there and holds something else than a talk."""
+    try:
+        _messages(path)
+    except UsageError as error:
+        raise UsageError(
+            f"{path}: is there already and holds no talk, which would take its place ({error}):"
+            " give another name"
+        ) from error
 
 
 def _cost(answer: Answer) -> str:

@@ -67,11 +67,15 @@ SAMPLING: Final = (
     click.option("--repetition-penalty", type=float, default=1.0, show_default=True),
     click.option("--stop", multiple=True, help="End at this text. Repeatable."),
 )
+PROPOSERS: Final = ("lookup", "nextn", "auto")
+"""The names of ``ptir.runtime.speculation.PROPOSERS``, which is not imported for them."""
 SPECULATION: Final = (
     click.option(
         "--speculate",
-        type=click.Choice(["lookup"]),
-        help="Verify several tokens in one step: those that followed the same ones before.",
+        type=click.Choice(PROPOSERS),
+        help="Verify several tokens in one step: those that followed the same ones before"
+        " (lookup), those that the model's own head predicts (nextn), or of these what the model"
+        " has (auto).",
     ),
     click.option(
         "--draft", metavar="MODEL", help="Verify what a smaller model of the same tokens proposes."

@@ -109,21 +109,32 @@ class Decoder(Module):
         """What the head reads of the last norm's output f32[...,D]; all of it, mostly."""
         return x
 
+    def output(self, x: Tensor) -> Tensor:
+        """The last norm's output f32[...,D] to logits f32[...,V]."""
+        head: Linear | None = getattr(self, self.names.head)
+        x = self.narrowed(x)
+        return F.linear(x, self._embedding().weight, layout="oi") if head is None else head(x)
+
     def logits(self, x: Tensor) -> Tensor:
         """The output of the last block f32[...,D] to f32[...,V]."""
         norm: Callable[[Tensor], Tensor] | None = getattr(self, self.names.norm)
-        head: Linear | None = getattr(self, self.names.head)
-        x = self.narrowed(x if norm is None else norm(x))
-        return F.linear(x, self._embedding().weight, layout="oi") if head is None else head(x)
+        return self.output(x if norm is None else norm(x))
 
-    def __call__(
-        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
+    def hidden(
+        self, tokens: Tensor, state: State, start: Tensor, count: Tensor
     ) -> tuple[Tensor, State]:
-        """Logits and the next state; see ``CausalModel``."""
+        """What the last block gives for ``tokens`` i32[B,T], f32[B,T,D], and the next state."""
         at = CachePositions.of(start, count, tokens.shape[1])
         x = self.embedded(tokens, at)
         after: list[LayerTensors] = []
         for block, before in zip(self._blocks(), state, strict=True):
             x, left = block(x, before, at)
             after.append(left)
-        return self.logits(x if every else last_rows(x, count)), tuple(after)
+        return x, tuple(after)
+
+    def __call__(
+        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
+    ) -> tuple[Tensor, State]:
+        """Logits and the next state; see ``CausalModel``."""
+        x, after = self.hidden(tokens, state, start, count)
+        return self.logits(x if every else last_rows(x, count)), after

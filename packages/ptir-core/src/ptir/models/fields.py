@@ -71,6 +71,7 @@ FIELDS: Final[Mapping[str, Whole | Real]] = {
     "word_embed_proj_dim": _WIDTH,
     "n_layer": _LAYERS,
     "num_hidden_layers": _LAYERS,
+    "mtp_num_hidden_layers": Whole(1 << 12, low=0),
     "sliding_window_pattern": _LAYERS,
     "max_window_layers": Whole(1 << 12, low=0),
     "num_local_experts": _EXPERTS,

@@ -15,10 +15,11 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError
 from ptir.models import llama
-from ptir.models.causal import CachePositions, Decoder, DecoderBlock
+from ptir.models.causal import CachePositions, Decoder
 from ptir.models.fields import flag, listed, require_multiple, whole
 from ptir.models.llama import norm_of
 from ptir.models.nested import PREFIXES, RENAMED, SEEING, text_part
+from ptir.models.nextn import HEAD, NextN, has_head
 from ptir.models.rotation import FULL
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import CausalConv1d, Linear, Module, cached_attention, fused_linear, param, softplus
@@ -236,14 +237,22 @@ class Qwen35(Decoder):
         super().__init__(
             full.vocab_size,
             full.hidden_size,
-            [self.make_block(layer) for layer in range(full.num_hidden_layers)],
+            [self.make_block(self.config, layer) for layer in range(full.num_hidden_layers)],
             norm_of(full, full.hidden_size),
             tied=flag(config, "tie_word_embeddings"),
         )
+        self.mtp = self._head() if has_head(config) else None
 
-    def make_block(self, layer: int) -> DecoderBlock:
+    def make_block(self, config: Config, layer: int) -> Block:
         """The module of a layer."""
-        return Block(self.config, layer)
+        return Block(config, layer)
+
+    def _head(self) -> NextN:
+        """A block of attention, whatever kinds the model's own are of."""
+        full = self.config.full
+        first, second, third = (norm_of(full, full.hidden_size) for _ in range(3))
+        block = self.make_block(replace(self.config, kinds=(FULL,)), 0)
+        return NextN(full.hidden_size, block, (first, second, third))
 
 
 DEFAULTS: Final[dict[str, Any]] = {
@@ -277,6 +286,7 @@ def _preset(tied: bool, **sizes: int) -> dict[str, Any]:
         "hidden_act": "silu",
         "eos_token_id": 248044,
         "tie_word_embeddings": tied,
+        "mtp_num_hidden_layers": 1,
         **sizes,
     }
 
@@ -334,7 +344,7 @@ for _model_type in ("qwen3_5", "qwen3_5_text"):
             context=lambda config: Config.of(config).full.max_position_embeddings,
             prefixes=PREFIXES,
             renamed=RENAMED,
-            ignored=(*SEEING, "model.visual.*", "visual.*", "mtp.*"),
+            ignored=(*SEEING, "model.visual.*", "visual.*", f"{HEAD}*"),
             tied={"lm_head.weight": "embed_tokens.weight"},
             layers=("num_hidden_layers", "layers."),
             defaults=DEFAULTS,

@@ -14,7 +14,6 @@ from typing import Any, Final
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.models import llama
-from ptir.models.causal import DecoderBlock
 from ptir.models.fields import flag, whole
 from ptir.models.llama import split
 from ptir.models.mixture import WHOLE, ExpertSizes, SparseMLP, sparse_layers
@@ -118,9 +117,9 @@ class Qwen35Moe(Qwen35):
         self.said = config
         super().__init__(config)
 
-    def make_block(self, layer: int) -> DecoderBlock:
+    def make_block(self, config: Config, layer: int) -> Block:
         """The block of a layer."""
-        return SparseBlock(self.config, layer, self.said, True)
+        return SparseBlock(config, layer, self.said, True)
 
 
 class Qwen3Next(Qwen35):
@@ -130,9 +129,9 @@ class Qwen3Next(Qwen35):
         self.said, self.sparse = config, sparse_layers(config)
         super().__init__(config)
 
-    def make_block(self, layer: int) -> DecoderBlock:
+    def make_block(self, config: Config, layer: int) -> Block:
         """The block of a layer."""
-        return NextBlock(self.config, layer, self.said, self.sparse(layer))
+        return NextBlock(config, layer, self.said, self.sparse(layer))
 
 
 def _prepare_moe(config: Mapping[str, Any]) -> dict[str, Any]:

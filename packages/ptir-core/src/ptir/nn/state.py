@@ -115,6 +115,11 @@ class SharedState:
         return ()
 
 
+def merged(one: State, other: State) -> State:
+    """The state of which each has the tensors of some layers, and nothing in the others' places."""
+    return tuple(first or second for first, second in zip(one, other, strict=True))
+
+
 def by_layer(states: Sequence[LayerState], flat: Iterable[T]) -> tuple[tuple[T, ...], ...]:
     """One thing for each tensor of all layers, in their order, as a tuple per layer."""
     rest: Iterator[T] = iter(flat)

@@ -11,6 +11,7 @@ from ptir.errors import UsageError
 from ptir.runtime.generate import GenerationRun
 from ptir.runtime.generation import FinishReason, Generation, GenerationStats
 from ptir.runtime.session import capacity_for
+from ptir.runtime.speculation import reads_head
 from ptir.text.chat_template import REASONING, Message, checked
 from ptir.text.reasoning import AnswerPart, AnswerSplitter
 
@@ -73,14 +74,18 @@ def chat_prompt(
 ) -> ChatPrompt:
     """What ``messages`` are to ``model``, up to where its answer begins.
 
+    Special tokens that they spell (``<|im_start|>``) are text, so that none can begin a message.
     Raises ``UsageError`` and ``CheckpointError`` as ``ChatTemplates.render`` does.
     """
     templates = model.text.templates
     chosen = templates.chosen(template, tools=tools is not None)
-    text = templates.render(messages, tools=tools, template=template, options=template_options)
     model.encode("")  # a model without a tokenizer says so
-    assert model.tokenizer is not None
-    ids = model.encode(model.tokenizer.encode(text, add_special_tokens=False))
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    text, quoted = templates.render_quoting(
+        messages, tokenizer.control, tools=tools, template=template, options=template_options
+    )
+    ids = model.encode(tokenizer.encode(text, add_special_tokens=False, quoted=quoted))
     return ChatPrompt(text, ids, model.text.answer_ends(chosen))
 
 
@@ -195,6 +200,7 @@ class Conversation:
         self._context = context or min(CONTEXT, model.context)
         self._max_tokens, self._seed, self._options = max_tokens, seed, options
         self._state: SessionState | None = None
+        self._run: object = None  # the one whose answer becomes a message
         self.messages: list[Message] = [*messages]
         if system is not None:
             self.system = system
@@ -215,7 +221,10 @@ class Conversation:
         return self.stream(content, **options).finished()
 
     def stream(self, content: Any, **options: Any) -> AnswerRun:
-        """The same to be iterated; a run that is cut short keeps what was said until then."""
+        """The same to be iterated; a run that is cut short keeps what was said until then.
+
+        Nothing of one is kept that another has overtaken, or that ``clear`` came before.
+        """
         asked = {"role": "user", "content": content}
         return self._started([*self.messages, asked], options)
 
@@ -235,7 +244,7 @@ class Conversation:
 
     def clear(self) -> None:
         """Forget all messages but the system's."""
-        system = self.system
+        system, self._run = self.system, None
         self.messages = []
         self.system = system
 
@@ -246,18 +255,21 @@ class Conversation:
         room = self._room(prompt)
         wanted = {"max_tokens": self._max_tokens, "seed": self._seed, **self._options, **options}
         most = wanted.pop("max_tokens")
+        heads = reads_head(wanted.get("speculate"), self._model)
         run = self._model.run(
             [prompt.token_ids],
             max_tokens=room if most is None else min(most, room),
-            state=self._held(len(prompt.token_ids)),
+            state=self._held(len(prompt.token_ids), heads),
             ends=prompt.ends,
             **wanted,
         )
         self._seed = (self._seed + 1) % 2**64
+        self._run = run
 
         def done(answer: Answer) -> None:
-            said = answer.text or answer.reasoning
-            self.messages = [*messages, answer.message] if said else before
+            if self._run is run:
+                said = answer.text or answer.reasoning
+                self.messages = [*messages, answer.message] if said else before
 
         return AnswerRun(self._model, run, prompt.text, done)
 
@@ -273,7 +285,9 @@ class Conversation:
             )
         return room
 
-    def _held(self, needed: int) -> SessionState:
-        if self._state is None:
-            self._state = self._model.new_state(1, capacity_for(needed, self._model.context))
+    def _held(self, needed: int, heads: bool) -> SessionState:
+        """The state there is, or a new one where the model's head is wanted and it has none."""
+        if self._state is None or (heads and not self._state.heads):
+            capacity = capacity_for(needed, self._model.context)
+            self._state = self._model.new_state(1, capacity, heads=heads)
         return self._state

@@ -153,7 +153,8 @@ class GenerationRun:
         prompts = [row.prompt for row in self._rows]
         state = self._room(prompts)
         state.run = self._run
-        session = Session(self._model.steps, self._model.target, state, self._options)
+        steps = self._model.head_steps if state.heads else self._model.steps
+        session = Session(steps, self._model.target, state, self._options)
         held = state.keep(prompts)
         self.stats.cached_tokens = int(held.sum())
         left = [prompt[count:] for prompt, count in zip(prompts, held, strict=True)]
@@ -222,12 +223,14 @@ class GenerationRun:
     def _room(self, prompts: list[list[int]]) -> SessionState:
         """The state that was given, or a new one, with room for all that may come."""
         model, state = self._model, self._continued
+        heads = self._proposer is not None and self._proposer.heads
         needed = max(len(p) + limit for p, limit in zip(prompts, self._limits, strict=True))
         if state is None:
-            return model.new_state(len(prompts), capacity_for(needed, model.context))
+            capacity = capacity_for(needed, model.context)
+            return model.new_state(len(prompts), capacity, heads=heads)
         if state.capacity < needed:
             capacity = capacity_for(needed, model.context)
-            model.make_room(len(prompts), capacity)
+            model.make_room(len(prompts), capacity, heads=state.heads)
             state.enlarge(capacity)
         return state
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,6 +17,7 @@ from ptir.capture.creation import tensor
 from ptir.capture.jit import jit
 from ptir.checkpoint import Checkpoint, eos_token_ids
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, unknown_name
+from ptir.models.nextn import Predicting
 from ptir.models.table import GENERATES
 from ptir.nn.module import recording
 from ptir.nn.state import LayerState
@@ -83,21 +85,52 @@ class Model:
         if capability not in self.capabilities:
             self._lacks(capability)
 
-    def state_types(self, rows: int, capacity: int) -> tuple[tuple[TensorType, ...], ...]:
+    @property
+    def has_head(self) -> bool:
+        """Whether it has a head that predicts further tokens (``speculate="nextn"``)."""
+        return getattr(self.module, "mtp", None) is not None
+
+    @cached_property
+    def predicting(self) -> Predicting:
+        """The architecture with its head; raises ``UnsupportedError`` where it has none."""
+        if not self.has_head:
+            kind = self.checkpoint.config.get("model_type")
+            raise UnsupportedError(
+                f"model {self.name!r} ({kind}) has no head that predicts further tokens (MTP,"
+                " nextn), or none that is implemented: speculate by 'lookup' or with a draft model"
+            )
+        return Predicting(self.module, self.module.mtp)
+
+    @cached_property
+    def head_steps(self) -> Steps:
+        """The steps that let the head take in what they do, on a state with ``heads``."""
+        return Steps(self.predicting)
+
+    def _states(self, heads: bool) -> tuple[LayerState, ...]:
+        found: tuple[LayerState, ...] = (self.predicting if heads else self.module).states()
+        return found
+
+    def state_types(
+        self, rows: int, capacity: int, *, heads: bool = False
+    ) -> tuple[tuple[TensorType, ...], ...]:
         """The types of what each layer carries; in ``cache_dtype`` what it keeps of a position."""
-        states: tuple[LayerState, ...] = self.module.states()
+        states = self._states(heads)
         return tuple(state.types(rows, capacity, self.cache_dtype) for state in states)
 
-    def new_state(self, rows: int, capacity: int) -> SessionState:
-        """What the layers carry before the first step of ``rows`` prompts; see ``run``."""
+    def new_state(self, rows: int, capacity: int, *, heads: bool = False) -> SessionState:
+        """What the layers carry before the first step of ``rows`` prompts; see ``run``.
+
+        ``heads``: and the model's head, which ``speculate="nextn"`` needs. Raises
+        ``UnsupportedError`` where the model has none.
+        """
         self.require("generate")
-        self.make_room(rows, capacity)
-        states, dtype = self.module.states(), self.cache_dtype
+        self.make_room(rows, capacity, heads=heads)
+        states, dtype = self._states(heads), self.cache_dtype
         made = SessionState(states, rows, capacity, dtype, self.target)
-        made.model = self
+        made.model, made.heads = self, heads
         return made
 
-    def make_room(self, rows: int, capacity: int) -> None:
+    def make_room(self, rows: int, capacity: int, *, heads: bool = False) -> None:
         """Have weights leave for such a state, where both share a budget.
 
         Raises ``UsageError`` where the state alone does not fit.
@@ -105,7 +138,8 @@ class Model:
         streamed = self.store.streamed
         if streamed is None:
             return
-        nbytes = sum(t.nbytes for layer in self.state_types(rows, capacity) for t in layer)
+        types = self.state_types(rows, capacity, heads=heads)
+        nbytes = sum(t.nbytes for layer in types for t in layer)
         if nbytes > streamed.budget:
             raise UsageError(
                 f"device memory {streamed.budget}: the state of {capacity} tokens (keys and values)"
@@ -170,7 +204,8 @@ class Model:
         of as many rows, tokens are kept that the prompts begin with, and it holds prompts and
         answers afterwards. Tokens of ``ends`` end a text besides ``eos_ids``. ``speculate``, for
         one prompt, verifies several tokens in one step that an earlier place of the text
-        (``"lookup"``) or a smaller model proposes; the tokens stay the same. Raises ``UsageError``
+        (``"lookup"``), the model's own head (``"nextn"``), the head or else the text (``"auto"``)
+        or a smaller model proposes; the tokens stay the same. Raises ``UsageError``
         for what is out of range, unknown or does not fit the context.
         """
         self.require("generate")
@@ -195,6 +230,11 @@ class Model:
             )
         ids = [self.encode(prompt) for prompt in prompts]
         proposer = proposer_of(speculate, self, len(prompts), options)
+        if proposer is not None and proposer.heads and state is not None and not state.heads:
+            raise UsageError(
+                "the state has none of the model's head, which speculate 'nextn' reads: make one"
+                " with new_state(..., heads=True)"
+            )
         rest = max_tokens, stops, logprobs, ignore_eos, progress, state, ends, proposer
         return GenerationRun(self, ids, options, *rest)
 

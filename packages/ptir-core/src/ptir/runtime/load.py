@@ -24,6 +24,7 @@ from ptir.checkpoint import (
 from ptir.errors import CheckpointError, UsageError, short
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
+from ptir.models.nextn import HEAD, HEADS, stored_heads
 from ptir.models.timm import named_by_timm
 from ptir.params.source import ParamSource, RenamedSource, stored_formats
 from ptir.params.stacked import stacked
@@ -77,7 +78,7 @@ def load_model(
     storage_rule(dtype)  # an unknown name is an error before anything is read
     cached = cache_type(cache_dtype)
     with errors_name(checkpoint.path):
-        read = described(checkpoint)
+        read = described(checkpoint, os.fspath(model))
     target = default_target(backend)
     types = storage_rule(dtype, types_taken(target))
     chosen = fast_policies(_multiplied(read, quant, types), target) if fast else {}
@@ -163,9 +164,12 @@ class Described(DescribedWeights):
     text: CheckpointText
 
 
-def described(checkpoint: Checkpoint) -> Described:
-    """Read and check a checkpoint's files but its weights; raises ``CheckpointError``."""
-    return Described(**vars(described_weights(checkpoint)), text=text_of(checkpoint))
+def described(checkpoint: Checkpoint, name: str = "") -> Described:
+    """Read and check a checkpoint's files but its weights; raises ``CheckpointError``.
+
+    Messages about its text call it by ``name``, or by its path.
+    """
+    return Described(**vars(described_weights(checkpoint)), text=text_of(checkpoint, name))
 
 
 def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
@@ -178,7 +182,7 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     source = stacked(unprefixed(source, architecture), architecture.stacked)
     check_layers(architecture, config, source)
     tied = ties_embeddings(config, source.names())
-    module = architecture.build({**config, "tie_word_embeddings": tied})
+    module = _built(architecture, {**config, "tie_word_embeddings": tied}, source)
     ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
     check_parameters(module.parameters(), source, ignore=ignored, said_by=checkpoint.said_by)
     eos_token_ids(checkpoint.config, checkpoint.generation_config)
@@ -189,6 +193,15 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
         context=architecture.context(config),
         policies=_configured_overrides(config),
     )
+
+
+def _built(architecture: ModelDefinition, config: Mapping[str, Any], source: ParamSource) -> Any:
+    """The module, without a head that is stored in part or not at all."""
+    names = frozenset(source.names())
+    module = architecture.build({**config, HEADS: stored_heads(config, names)})
+    if any(name.startswith(HEAD) and name not in names for name in module.parameters()):
+        return architecture.build({**config, HEADS: 0})
+    return module
 
 
 def _multiplied(read: Described, quant: str | None, types: TypeRule) -> set[str | AffineForm]:

@@ -20,10 +20,11 @@ from ptir.capture.plan import Plan
 from ptir.capture.streamed import check_together
 from ptir.capture.tensor import Tensor, from_handle
 from ptir.errors import UnsupportedError, UsageError
-from ptir.ops.numerics import rng_bits
+from ptir.nn.state import State
+from ptir.runtime.draws import Draws
 from ptir.runtime.generation import SamplingOptions
-from ptir.runtime.session_state import Mark, SessionState
-from ptir.runtime.steps import Steps, choose, chunk_sizes, fitting_chunk
+from ptir.runtime.session_state import SessionState
+from ptir.runtime.steps import Steps, choose, chunk_sizes
 from ptir.types import BOOL, F32, I32, DType, TensorType
 
 if TYPE_CHECKING:
@@ -32,39 +33,12 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Array = np.ndarray[Any, Any]
 
-_WORD = 0xFFFFFFFF
 DRAWS: Final = 64
 """Steps whose draws are uploaded together."""
 FEEDS: Final = {"tokens": 0, "state": 1, "start": 2, "draw": 3}
 """What of a step's result the next step is given."""
 WIDTHS: Final = (2, 4, 8)
 """Tokens that a verifying step is padded to: the last one and those proposed after it."""
-
-
-class Draws:
-    """The sampler's random numbers: each row has a stream of its own, which its seed decides.
-
-    Draw n of a row is element n of ``functional.uniform`` under the key (low word, high word) of
-    its seed: neither the other rows nor the row's place in the batch matter.
-    """
-
-    def __init__(self, seeds: Sequence[int]) -> None:
-        self._keys = [np.array([seed & _WORD, seed >> 32], np.uint32) for seed in seeds]
-        self._known = np.empty((len(seeds), 0), np.float32)
-        self._taken = 0
-
-    def back(self, count: int) -> None:
-        """The last ``count`` draws have not been used: they come again."""
-        self._taken -= count
-
-    def take(self, count: int) -> Array:
-        """The next draws of every row, f32[count, B] in [0, 1)."""
-        first, self._taken = self._taken, self._taken + count
-        if self._taken > self._known.shape[1]:
-            size = max(64, 2 * self._taken)
-            words = np.stack([rng_bits(key, shape=(size,)) for key in self._keys])
-            self._known = (words >> 8).astype(np.float32) * np.float32(2.0**-24)
-        return np.ascontiguousarray(self._known[:, first : self._taken].T)
 
 
 @dataclass(frozen=True)
@@ -195,10 +169,13 @@ class Session:
         self._left = 0
         for size in WIDTHS if speculative else ():
             tokens = self._tensor(np.zeros((1, size), np.int32))
-            repeated = self._repeated(size)
-            self._draws.back(0 if self._options.greedy else size)
-            given = (tokens, self._state.tensors, start, count, repeated, logits_too)
+            repeated = self._unused(size)
+            given = (tokens, *self._state.split(), start, count, repeated, logits_too)
             captures.append(partial(self._steps.verify(1, self.capacity).prepare, *given))
+        if speculative and self._state.heads:
+            *_, cache, (hidden,) = self._state.tensors
+            program = self._steps.propose(self.capacity)
+            captures.append(partial(program.prepare, last, hidden, cache, start))
         check_together(captures)
 
     def watch(self, prompts: Sequence[Sequence[int]], vocabulary: int) -> None:
@@ -279,25 +256,44 @@ class Session:
         a repetition penalty.
         """
         given = [last, *proposed]
-        size = next(width for width in WIDTHS if width >= len(given))
-        tokens = np.zeros((1, size), np.int32)
-        tokens[0, : len(given)] = given
-        before, copied = self._state.positions, self._state.copied()
-        start, count = (self._tensor(np.array([n], np.int32)) for n in (before[0], len(given)))
-        operands = (self._tensor(tokens), self._state.tensors, start, count)
-        program = self._steps.verify(1, self.capacity)
-        chosen, self._state.tensors, logits = program(*operands, self._repeated(size), logits_too)
+        before, (trimmed, held) = self._state.positions, self._state.split()
+        controls = self._repeated(_fitting(len(given)))
+        chosen, logits = self._taken(given, trimmed, held, controls, logits_too)
         found = chosen.numpy().tolist()
         wrong = (n for n, token in enumerate(proposed) if token != found[n])
         right = next(wrong, len(proposed))
-        self._draws.back(0 if self._options.greedy else size - (right + 1))
-        self._state.positions = before + len(given)
-        if right < len(proposed):
-            self._take_back(copied, given[: right + 1])
+        self._draws.back(0 if self._options.greedy else len(found) - (right + 1))
+        if right < len(proposed) and any(held):
+            given = given[: right + 1]
+            trimmed = self._state.split()[0]
+            self._taken(given, trimmed, held, self._unused(_fitting(len(given))), logits_too)
+        self._state.positions = before + right + 1
         self._tokens = self._tensor(np.array([found[right]], np.int32))
         self._start = self._tensor(self._state.positions.astype(np.int32))
         kept = slice(0, right + 1)
         return found[kept], logits.numpy()[kept] if logits is not None else None
+
+    def _taken(
+        self,
+        given: Sequence[int],
+        trimmed: State,
+        held: State,
+        controls: dict[str, Tensor],
+        logits_too: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """What is chosen after each of the tokens ``given``, and the logits; the state is theirs.
+
+        Tensors of layers that cannot be trimmed are taken from ``held``, which stay as they are.
+        """
+        tokens = np.zeros((1, _fitting(len(given))), np.int32)
+        tokens[0, : len(given)] = given
+        at = int(self._state.positions[0])
+        start, count = (self._tensor(np.array([n], np.int32)) for n in (at, len(given)))
+        program = self._steps.verify(1, self.capacity)
+        chosen, self._state.tensors, logits = program(
+            self._tensor(tokens), trimmed, held, start, count, controls, logits_too
+        )
+        return chosen, logits
 
     def _repeated(self, size: int) -> dict[str, Tensor]:
         """The operands of ``choose`` for ``size`` positions of the one row, and their draws."""
@@ -313,15 +309,27 @@ class Session:
             }
         return self._wide[size] | {"uniform": self._tensor(self._draws.take(size)[:, 0], F32)}
 
-    def _take_back(self, copied: Mark, given: Sequence[int]) -> None:
-        """The state after ``given``, of that after more; ``copied`` was made before them."""
-        wanted = copied.positions + len(given)
-        if not copied.tensors:
-            self._state.positions = wanted
-            return
-        self._state.restore(copied)
-        self._extend([list(given)], np.array([len(given)], np.int32), 0, fitting_chunk(len(given)))
-        self._state.positions = wanted
+    def _unused(self, size: int) -> dict[str, Tensor]:
+        """The same where what is chosen is not wanted: the draws come again."""
+        controls = self._repeated(size)
+        self._draws.back(0 if self._options.greedy else size)
+        return controls
+
+    def propose(self, count: int) -> list[int]:
+        """The tokens that the model's head says follow the last one, at most ``count``.
+
+        The state must have been made with ``heads``.
+        """
+        token, start = self._tokens, self._start
+        hidden = self._state.tensors[-1][0]
+        program = self._steps.propose(self.capacity)
+        found: list[Tensor] = []
+        for _ in range(count):
+            *own, cache, last = self._state.tensors
+            token, hidden, cache, start = program(token, hidden, cache, start)
+            self._state.tensors = (*own, cache, last)
+            found.append(token)
+        return [int(one.numpy()[0]) for one in found]
 
     def _queue(self, active: Array, logits_too: bool, ahead: int) -> None:
         """Submit a step, and in the same call some of the ``ahead`` that follow it."""
@@ -384,6 +392,11 @@ class Session:
         if self._seen is not None:
             controls["seen"] = self._tensor(self._seen, BOOL)
         return controls
+
+
+def _fitting(count: int) -> int:
+    """The least width of a verifying step over ``count`` tokens."""
+    return next(width for width in WIDTHS if width >= count)
 
 
 def capacity_for(needed: int, context: int) -> int:

@@ -36,11 +36,13 @@ class SessionState:
     ``positions`` i64[B] counts what every row has taken in: who runs steps adds to it. ``tokens``
     are those that a row has taken in, as far as they are known: fewer where steps ran ahead.
     ``run`` is of the run that goes on with it last; those before it have nothing to say.
-    ``model`` is whose layers it is of, where a model made it.
+    ``model`` is whose layers it is of, where a model made it; with ``heads`` those of the model's
+    head are the last two (``ptir.models.nextn.Predicting``).
     """
 
     run: object = None
     model: object = None
+    heads: bool = False
 
     def __init__(
         self,
@@ -85,20 +87,20 @@ class SessionState:
 
     def mark(self) -> None:
         """Make ``rewind`` able to come back here; costs a copy of what cannot be trimmed."""
-        mark = self.copied()
-        if mark.tensors:
-            self._marks.append(mark)
-
-    def copied(self) -> Mark:
-        """Where the rows are, and a copy of what cannot be trimmed."""
         layers = self._untrimmed()
-        tensors = {n: tuple(one.numpy().copy() for one in self.tensors[n]) for n in layers}
-        return Mark(self.positions.copy(), tensors)
+        if layers:
+            tensors = {n: tuple(one.numpy().copy() for one in self.tensors[n]) for n in layers}
+            self._marks.append(Mark(self.positions.copy(), tensors))
 
-    def restore(self, mark: Mark) -> None:
-        """Take all rows back to where a copy was made, which they have gone on from."""
-        self._put_back(list(mark.tensors), dict.fromkeys(range(self.batch), mark))
-        self.positions = mark.positions.copy()
+    def split(self) -> tuple[State, State]:
+        """The tensors of layers that can be trimmed, and those of the others.
+
+        Each has nothing in the places of layers that are the other's.
+        """
+        layers = frozenset(self._untrimmed())
+        numbered = list(enumerate(self.tensors))
+        trimmed = tuple(() if n in layers else tensors for n, tensors in numbered)
+        return trimmed, tuple(tensors if n in layers else () for n, tensors in numbered)
 
     def keep(self, rows: Sequence[Sequence[int]]) -> Array:
         """Keep what ``rows`` of tokens begin with, but for their last ones; forget the rest.

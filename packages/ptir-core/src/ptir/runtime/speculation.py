@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-LOOKUP: Final = "lookup"
 LONGEST, SHORTEST = 4, 2
 """Tokens of a text's end that are looked up, the longest first."""
 WEIGHT: Final = 0.2
@@ -40,7 +39,16 @@ MOST_AHEAD: Final = 8
 
 
 class Proposer(Protocol):
-    """Guesses how a text goes on."""
+    """Guesses how a text goes on.
+
+    One with ``heads`` reads the state of the model's head.
+    """
+
+    heads: ClassVar[bool]
+
+    def begin(self, session: Session) -> None:
+        """The text is that of a session's row, whose prompt has been taken in."""
+        ...
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         """At most ``count`` tokens after ``tokens``; none where there is nothing to go by.
@@ -53,9 +61,14 @@ class Proposer(Protocol):
 class PromptLookup:
     """Goes on as the text did where its last tokens stood before (Saxena 2023)."""
 
+    heads: ClassVar[bool] = False
+
     def __init__(self) -> None:
         self._ends: dict[tuple[int, ...], int] = {}
         self._known = 0
+
+    def begin(self, session: Session) -> None:
+        """The text alone is read."""
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         """What followed the latest earlier place of the text's last tokens.
@@ -85,6 +98,8 @@ def _sizes(length: int) -> range:
 class DraftModel:
     """A smaller model of the same vocabulary, which goes on greedily."""
 
+    heads: ClassVar[bool] = False
+
     def __init__(self, draft: Model, model: Model) -> None:
         sizes = [int(one.checkpoint.config["vocab_size"]) for one in (draft, model)]
         if sizes[0] != sizes[1]:
@@ -94,6 +109,9 @@ class DraftModel:
             )
         self._model = draft
         self._state: SessionState | None = None
+
+    def begin(self, session: Session) -> None:
+        """The text alone is read."""
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         """What the draft says next; it keeps its state from call to call."""
@@ -111,6 +129,41 @@ class DraftModel:
         return [piece.token_id for piece in run]
 
 
+class NextNHead:
+    """The model's own head, which goes on greedily."""
+
+    heads: ClassVar[bool] = True
+
+    def __init__(self, model: Model) -> None:
+        _ = model.predicting  # one without a head says so
+
+    def begin(self, session: Session) -> None:
+        """The session has what the head reads."""
+        self._session = session
+
+    def propose(self, tokens: Sequence[int], count: int) -> list[int]:
+        """What the head says follows the session's last token."""
+        return self._session.propose(count)
+
+
+def _best(model: Model) -> Proposer:
+    """The head where there is one: it follows any text, and costs less than a model."""
+    return NextNHead(model) if model.has_head else PromptLookup()
+
+
+PROPOSERS: Final[Mapping[str, Callable[[Model], Proposer]]] = {
+    "lookup": lambda model: PromptLookup(),
+    "nextn": NextNHead,
+    "auto": _best,
+}
+"""What proposes, by the name that ``Model.run`` and ``--speculate`` take."""
+
+
+def reads_head(speculate: str | Model | None, model: Model) -> bool:
+    """Whether ``speculate`` needs a state with the model's head; whether there is one, it says."""
+    return speculate == "nextn" or (speculate == "auto" and model.has_head)
+
+
 def proposer_of(
     speculate: str | Model | None, model: Model, rows: int, options: SamplingOptions
 ) -> Proposer | None:
@@ -126,9 +179,10 @@ def proposer_of(
         )
     if not isinstance(speculate, str):
         return DraftModel(speculate, model)
-    if speculate != LOOKUP:
-        raise UsageError(f"speculate {speculate!r}: must be {LOOKUP!r} or a loaded model")
-    return PromptLookup()
+    if speculate not in PROPOSERS:
+        names = ", ".join(map(repr, PROPOSERS))
+        raise UsageError(f"speculate {speculate!r}: must be one of {names} or a loaded model")
+    return PROPOSERS[speculate](model)
 
 
 @dataclass
@@ -214,6 +268,7 @@ class SpeculativeSteps:
         stats: GenerationStats,
     ) -> None:
         self._session, self._proposer, self._text, self._stats = session, proposer, text, stats
+        proposer.begin(session)
         self._payoff = Payoff()
         self._verified: deque[tuple[int, Array | None]] = deque()
         self._unproposed = 0

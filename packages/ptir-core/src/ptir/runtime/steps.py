@@ -8,8 +8,9 @@ from ptir import functional as F
 from ptir.capture.jit import jit
 from ptir.capture.plan import Plan
 from ptir.capture.tensor import Tensor
+from ptir.models.nextn import Predicting
 from ptir.models.table import CausalModel
-from ptir.nn.state import State
+from ptir.nn.state import LayerTensors, State, merged
 
 CHUNKS: Final = (8, 32, 128, 512)
 """Prompt chunks are padded to these lengths, so a few programs serve every prompt."""
@@ -36,12 +37,21 @@ class Steps:
         return self._get(self._advance, batch, capacity)
 
     def verify(self, batch: int, capacity: int) -> Any:
-        """``(tokens i32[1,T], state, start, count, controls, logits_too)`` to what follows each.
+        """``(tokens i32[1,T], state, held, start, count, controls, logits_too)`` to what follows.
 
         The result is the tokens i32[T] that are chosen after each of the given ones, the next state
-        and, if asked, the logits f32[T,V]. ``controls`` are those of ``choose`` for T rows.
+        and, if asked, the logits f32[T,V]. ``controls`` are those of ``choose`` for T rows. The
+        tensors of layers that cannot be trimmed are those of ``held``, which stay as they are; in
+        ``state`` their places are empty.
         """
         return self._get(self._verify, batch, capacity)
+
+    def propose(self, capacity: int) -> Any:
+        """``(token i32[1], hidden f32[1,D], state, start)`` to the next ones, by the model's head.
+
+        See ``Predicting.propose``, which the model must be.
+        """
+        return self._get(self._propose, 1, capacity)
 
     def at_once(self, batch: int, capacity: int, budget: int) -> int:
         """How many steps may be submitted in one call that reads ``budget`` bytes of weights."""
@@ -59,16 +69,23 @@ class Steps:
     ) -> tuple[Tensor, State]:
         return self._model(tokens, state, start, count)
 
+    def _propose(
+        self, token: Tensor, hidden: Tensor, state: LayerTensors, start: Tensor
+    ) -> tuple[Tensor, Tensor, LayerTensors, Tensor]:
+        assert isinstance(self._model, Predicting)
+        return self._model.propose(token, hidden, state, start)
+
     def _verify(
         self,
         tokens: Tensor,
         state: State,
+        held: State,
         start: Tensor,
         count: Tensor,
         controls: dict[str, Tensor],
         logits_too: bool,
     ) -> tuple[Any, ...]:
-        logits, state = self._model(tokens, state, start, count, every=True)
+        logits, state = self._model(tokens, merged(state, held), start, count, every=True)
         rows = logits.reshape(tokens.shape[1], -1)
         return choose(rows, controls), state, rows if logits_too else None
 

@@ -36,9 +36,11 @@ class CheckpointText:
 
     What a GGUF file describes is taken before what lies beside it, with a warning where that is
     taken instead. A description that cannot be used is no error as long as nobody gives a text.
+    ``name`` is what messages call the model, where that is not its path.
     """
 
     checkpoint: Checkpoint
+    name: str = ""
 
     @cached_property
     def loaded(self) -> LoadedTokenizer:
@@ -93,7 +95,8 @@ class CheckpointText:
             found = read_templates(config)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: tokenizer_config.json: {error}") from error
-        return ChatTemplates(found, {**self.loaded.special, **special_tokens(config)}, str(path))
+        special = {**self.loaded.special, **special_tokens(config)}
+        return ChatTemplates(found, special, self.name or str(path))
 
     def answer_ends(self, template: str) -> tuple[int, ...]:
         """The tokens that end an answer, as the tokenizer's settings and a template's text say.
@@ -119,9 +122,9 @@ class CheckpointText:
         return bool(self.checkpoint.tokenizer_config.get("chat_template"))
 
 
-def text_of(checkpoint: Checkpoint) -> CheckpointText:
+def text_of(checkpoint: Checkpoint, name: str = "") -> CheckpointText:
     """What ``checkpoint`` says of text; files of tokenizers are read and checked at once."""
-    found = CheckpointText(checkpoint)
+    found = CheckpointText(checkpoint, name)
     if not isinstance(checkpoint.tokenizer, DescribedTokenizer):
         _ = found.loaded
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,7 @@ class Tokenizer:
         self._inner = inner
         added = inner.get_added_tokens_decoder()
         self.special_ids: Final = frozenset(i for i, token in added.items() if token.special)
+        self._lock = threading.Lock()
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
@@ -76,17 +78,45 @@ class Tokenizer:
         """Number of tokens, added ones included."""
         return self._inner.get_vocab_size(with_added_tokens=True)
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, quoted: Sequence[range] = ()
+    ) -> list[int]:
         """Token ids of ``text``; raises ``UsageError`` for text that is not valid Unicode.
 
         ``add_special_tokens`` applies the tokenizer's own template (such as a leading ``<s>``).
+        ``quoted`` are the places of characters that spell special tokens and are text all the same.
         """
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             bad = text[error.start]
             raise UsageError(f"text holds {bad!r} at {error.start}: it must be Unicode") from error
-        ids: list[int] = self._inner.encode(text, add_special_tokens=add_special_tokens).ids
+        with self._lock:
+            found = self._inner.encode(text, add_special_tokens=add_special_tokens)
+        if not quoted:
+            whole: list[int] = found.ids
+            return whole
+        starts = frozenset(place.start for place in quoted)
+        ids: list[int] = []
+        for index, (first, end) in zip(found.ids, found.offsets, strict=True):
+            within = index in self.special_ids and not starts.isdisjoint(range(first, end))
+            ids += self._letters(text[first:end]) if within else [index]
+        return ids
+
+    @cached_property
+    def control(self) -> re.Pattern[str]:
+        """Special tokens as they are spelled in a text, the longest first."""
+        names = sorted((self.token(index) for index in self.special_ids), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, names)) or r"(?!)")
+
+    def _letters(self, text: str) -> list[int]:
+        """Token ids of a text in which no token is special."""
+        with self._lock:
+            self._inner.encode_special_tokens = True
+            try:
+                ids: list[int] = self._inner.encode(text, add_special_tokens=False).ids
+            finally:
+                self._inner.encode_special_tokens = False
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, short, unknown_name
+from ptir.text.chat_template.quoting import Marks, QuotedText
 from ptir.text.chat_template.renderer import Renderer
 
 Message: TypeAlias = Mapping[str, Any]
@@ -95,6 +97,25 @@ class ChatTemplates:
                 f"the chat template of {self.model!r} cannot be used: {error}; fetch the model"
                 " again, or give the prompt yourself (--raw)"
             ) from error
+
+    def render_quoting(
+        self,
+        messages: Sequence[Message],
+        control: re.Pattern[str],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> QuotedText:
+        """The same, and where messages and tools spell a token that ``control`` finds.
+
+        Such a token is text and none of the template's; other options are those of ``render``.
+        """
+        checked(messages)
+        if not control.search(json.dumps([messages, tools], default=str, ensure_ascii=False)):
+            return QuotedText(self.render(messages, tools=tools, **options))
+        marks = Marks(control, messages, tools, self.templates)
+        written = marks.put(list(messages)), None if tools is None else marks.put(list(tools))
+        return marks.taken(self.render(written[0], tools=written[1], **options))
 
     def _message(self, number: int, message: Message) -> dict[str, Any]:
         """One message without what is None, its reasoning under the names that templates read."""

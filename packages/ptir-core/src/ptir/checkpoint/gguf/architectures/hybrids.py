@@ -93,7 +93,7 @@ LINEAR: Final = (
 def _qwen35(keys: Keys, tensors: Tensors) -> Config:
     """Heads of values stand one for each head of keys, then the next for each.
 
-    Layers behind the others, which predict further tokens, are counted with them and not read.
+    Layers behind the others, which predict further tokens, are counted with them.
     """
     config = sizes(keys, tensors)
     predicting, layers = keys.optional(*PREDICTING) or 0, config["num_hidden_layers"]
@@ -230,6 +230,14 @@ QWEN3_NEXT_INSIDE: Final = {
     "ssm_ba": "linear_attn.in_proj_ba",
     "ssm_in": "linear_attn.in_proj_qkvz",
 }
+QWEN35_HEAD: Final = {
+    "nextn.eh_proj": "fc",
+    "nextn.enorm": "pre_fc_norm_embedding",
+    "nextn.hnorm": "pre_fc_norm_hidden",
+    "nextn.shared_head_norm": "norm",
+    "nextn.embed_tokens": "embed_tokens",
+    "nextn.shared_head_head": "lm_head",
+}
 
 LAYOUTS: Final[dict[str, Layout]] = {
     "qwen35moe": Layout(
@@ -286,6 +294,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         LLAMA_OUTSIDE,
         QWEN35_INSIDE,
         named=QWEN35_NAMED,
+        head=QWEN35_HEAD,
         norm_plus=1.0,
         numbers=(*LLAMA_NUMBERS, EVERY, INNER, *LINEAR, PREDICTING),
         is_written=False,

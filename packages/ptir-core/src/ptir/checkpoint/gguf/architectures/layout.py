@@ -19,7 +19,9 @@ EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 BLOCKS: Final = "block_count"
 """The key that counts layers."""
 BEHIND: Final = "mtp_num_hidden_layers"
-"""The key of a configuration for layers that predict further tokens, which are not read."""
+"""The key of a configuration for layers behind the others, which predict further tokens."""
+HEAD: Final = "mtp."
+"""What the names of such a layer's parameters begin with."""
 FACTORS: Final = "rope_freqs.weight"
 """What divides the rotary frequency of each pair, for all layers."""
 LONGROPE: Final = {
@@ -73,8 +75,9 @@ class Layout:
     are stored as [outputs, inputs] and wanted the other way around. ``fused`` are cut into rows.
     ``grouped`` are put together group by group, by the keys that count heads of queries and of
     keys. ``stacked`` have a row for each of the heads that a key counts, and each is a vector here.
-    ``named`` are tensors inside a layer by their whole names. ``numbered`` have one tensor for each
-    expert, whose number stands in the parameter's name in the place of ``*``.
+    ``named`` are tensors inside a layer by their whole names, ``head`` those of a layer behind the
+    others that stand beside its block; without it such layers are left out. ``numbered`` have one
+    tensor for each expert, whose number stands in the parameter's name in the place of ``*``.
     ``two_norms`` are the names inside a layer whose attention and MLP have a norm each.
     ``ignored`` stand there and mean nothing. ``norm_plus`` is what was added to the weights of
     norms. ``config(keys, tensors)`` gives the configuration, of which ``numbers`` are keys.
@@ -93,6 +96,7 @@ class Layout:
     named: Mapping[str, Named] = field(default_factory=dict[str, Named])
     numbered: Mapping[str, str] = field(default_factory=dict[str, str])
     two_norms: Mapping[str, str] = field(default_factory=dict[str, str])
+    head: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: frozenset[str] = frozenset()
     norm_plus: float = 0.0
     numbers: tuple[Key, ...] = ()
@@ -122,7 +126,8 @@ class Layout:
     def parts(self, tensors: Tensors, config: Config) -> dict[str, Part]:
         """What each parameter is made of; what is none of this family keeps the tensor's name."""
         found: dict[str, Part] = {}
-        tensors = {name: one for name, one in tensors.items() if not _is_behind(name, config)}
+        if not self.head:
+            tensors = {name: one for name, one in tensors.items() if not _behind(name, config)}
         for tensor in tensors:
             for name, part in self._parts_of(tensor, config):
                 found.setdefault(name, part)
@@ -145,7 +150,13 @@ class Layout:
         if inside is None:
             yield from self._whole(tensor, match, self.outside, "", config)
             return
-        before = f"{self.layer}{inside['layer']}."
+        before, behind = f"{self.layer}{inside['layer']}.", _behind(tensor, config)
+        if behind and inside["stem"] in self.head:
+            stem = HEAD if behind == 1 else f"{HEAD}{behind - 1}."
+            yield from self._whole(tensor, inside, self.head, stem, config)
+            return
+        if behind:
+            before = f"{HEAD}{self.layer}{behind - 1}."
         if inside["rest"] in self.named:
             name, *forms = self.named[inside["rest"]]
             spread, decay, flat, row = forms
@@ -206,13 +217,13 @@ class Layout:
         return int(config[key]) if key else 0
 
 
-def _is_behind(tensor: str, config: Config) -> bool:
-    """Whether a tensor is of a layer behind those of the model."""
+def _behind(tensor: str, config: Config) -> int:
+    """The number of the layer behind those of the model that a tensor is of, from 1; 0: of none."""
     match = IN_LAYER.fullmatch(tensor)
     if match is None or not config.get(BEHIND):
-        return False
-    layers = int(config["num_hidden_layers"])
-    return layers <= int(match["layer"]) < layers + int(config[BEHIND])
+        return 0
+    number = int(match["layer"]) + 1 - int(config["num_hidden_layers"])
+    return number if 0 < number <= int(config[BEHIND]) else 0
 
 
 def _with_kind(names: Mapping[str, str], name: str) -> str:

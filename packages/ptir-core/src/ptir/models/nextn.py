@@ -1,0 +1,153 @@
+"""Multi-token prediction (MTP): a block behind a model's, which says what follows the next token.
+
+The head reads what the model made of a position and the token behind it (DeepSeek-V3, 2024), and
+shares the model's embedding and output. Qwen stores one as ``mtp.*``, GGUF files as ``nextn``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final, Protocol
+
+from ptir import functional as F
+from ptir.capture.tensor import Tensor
+from ptir.models.causal import CachePositions, DecoderBlock
+from ptir.models.fields import whole_or_none
+from ptir.models.table import CausalModel
+from ptir.nn import Linear, Module, RMSNorm, last_rows
+from ptir.nn.state import Carried, LayerState, LayerTensors, Recurrent, State
+
+HEADS: Final = "mtp_num_hidden_layers"
+"""The key of config.json that counts heads."""
+HEAD: Final = "mtp."
+"""What the names of a head's parameters begin with."""
+JOIN: Final = f"{HEAD}fc.weight"
+"""A tensor of every head."""
+OWN: Final = (f"{HEAD}embed_tokens.weight", f"{HEAD}lm_head.weight")
+"""Tensors of heads that do not share the model's embedding or output, which are not implemented."""
+
+
+def stored_heads(config: Mapping[str, Any], names: Collection[str]) -> int:
+    """How many heads of the implemented kind are stored: as the config says, or one."""
+    said = whole_or_none(config, HEADS)
+    stored = JOIN in names and not any(name in names for name in OWN)
+    return (1 if said is None else said) if stored else 0
+
+
+def has_head(config: Mapping[str, Any]) -> bool:
+    """Whether a model is to be built with a head; one is implemented."""
+    return whole_or_none(config, HEADS) == 1
+
+
+class NextN(Module):
+    """A head: the joined norms of an embedding and of a hidden state, a block, a norm.
+
+    ``block`` is one of the model's, ``norms`` are for the embedding, the hidden state and the
+    output. Attribute names are the keys of Qwen's checkpoints.
+    """
+
+    def __init__(
+        self, size: int, block: DecoderBlock, norms: tuple[RMSNorm, RMSNorm, RMSNorm]
+    ) -> None:
+        self.size, self.state = size, block.state
+        self.pre_fc_norm_embedding, self.pre_fc_norm_hidden, self.norm = norms
+        self.fc = Linear(2 * size, size, bias=False)
+        self.layers = [block]
+
+    def __call__(
+        self, embedded: Tensor, hidden: Tensor, cache: LayerTensors, at: CachePositions
+    ) -> tuple[Tensor, LayerTensors]:
+        """Both f32[B,T,D] to what the model's output reads, f32[B,T,D], and the next state.
+
+        ``hidden`` is what the model's output reads at a position, or what this head gave there;
+        ``embedded`` is of the token behind it.
+        """
+        both = (self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden))
+        x, cache = self.layers[0](self.fc(F.concat(both, axis=-1)), cache, at)
+        return self.norm(x), cache
+
+
+class ModelWithHead(CausalModel, Protocol):
+    """What is asked of a bound model that has a head."""
+
+    embed_tokens: Any
+    norm: RMSNorm
+    mtp: NextN | None
+
+    def hidden(
+        self, tokens: Tensor, state: State, start: Tensor, count: Tensor
+    ) -> tuple[Tensor, State]:
+        """What the last block gives for ``tokens`` i32[B,T], f32[B,T,D], and the next state."""
+        ...
+
+    def output(self, x: Tensor) -> Tensor:
+        """The last norm's output f32[...,D] to logits f32[...,V]."""
+        ...
+
+
+class Predicting:
+    """A model whose steps let its head take in what they do; a ``CausalModel``.
+
+    Its state is the model's, then the head's, then the last hidden state of each row. The head
+    stands a token behind: its position p has hidden state p and token p + 1.
+    """
+
+    def __init__(self, model: ModelWithHead, head: NextN) -> None:
+        self._model, self._head = model, head
+
+    def states(self) -> tuple[LayerState, ...]:
+        """Those of the model's layers, the head's and the last hidden state."""
+        last = Recurrent((Carried("hidden", (self._head.size,)),))
+        return (*self._model.states(), self._head.state, last)
+
+    def __call__(
+        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
+    ) -> tuple[Tensor, State]:
+        """Logits and the next state; see ``CausalModel``."""
+        *own, cache, (last,) = state
+        x, after = self._model.hidden(tokens, tuple(own), start, count)
+        x = self._model.norm(x)
+        cache = self._taken_in(tokens, x, last, cache, start, count)
+        rows = last_rows(x, count)
+        logits = self._model.output(x if every else rows)
+        last = F.where((count > 0).reshape(-1, 1), rows, last)
+        return logits, (*after, cache, (last,))
+
+    def _taken_in(
+        self,
+        tokens: Tensor,
+        x: Tensor,
+        last: Tensor,
+        cache: LayerTensors,
+        start: Tensor,
+        count: Tensor,
+    ) -> LayerTensors:
+        """The head's state once it has read every token with what the model gave before it.
+
+        Nothing stands before a row's first token, which is left out: the others move up, and the
+        place behind them is written anew by the next step before anybody reads it.
+        """
+        length = tokens.shape[1]
+        before = last.reshape(last.shape[0], 1, -1)
+        if length > 1:
+            first = start == 0
+            later = F.concat([tokens[:, 1:], tokens[:, -1:]], axis=1)
+            tokens = F.where(first.reshape(-1, 1), later, tokens)
+            before = F.concat([before, x[:, :-1]], axis=1)
+            before = F.where(first.reshape(-1, 1, 1), x, before)
+        at = CachePositions.of(F.maximum(start - 1, 0), count, length)
+        return self._head(self._model.embed_tokens(tokens), before, cache, at)[1]
+
+    def propose(
+        self, token: Tensor, hidden: Tensor, cache: LayerTensors, start: Tensor
+    ) -> tuple[Tensor, Tensor, LayerTensors, Tensor]:
+        """What follows ``token`` i32[B], which was chosen at position ``start`` i32[B].
+
+        ``hidden`` f32[B,D] is of the position before. Returns the most likely token, the head's
+        hidden state, its next state and the next ``start``.
+        """
+        at = CachePositions.of(start - 1, F.full((token.shape[0],), 1, "i32"), 1)
+        embedded = self._model.embed_tokens(token.reshape(-1, 1))
+        x, cache = self._head(embedded, hidden.reshape(hidden.shape[0], 1, -1), cache, at)
+        x = x.reshape(*hidden.shape)
+        return self._model.output(x).argmax(1), x, cache, start + 1
