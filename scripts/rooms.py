@@ -43,8 +43,8 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "`chat_template`: messages as prompts",
         "vision": PLANNED,
         "plugins": "every hook, and the manager",
-        "runtime": "loading, generation, conversations, the model handle, prepacked weights, the "
-        "list of models",
+        "runtime": "loading, generation, conversations, the model handle, prepacked weights, "
+        "calibration, the list of models",
         "trace": "sinks: dumps, statistics",
         "cli": "one file per command",
     },

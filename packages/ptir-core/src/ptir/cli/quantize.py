@@ -100,13 +100,19 @@ def command(
     with _calibrating(common, method, found, calibrating) as calibrate:
         checkpoint = resolve(model, seed=common.seed or 0)
         if as_file:
-            mixture, how = MIXTURES[format_name], {"overwrite": overwrite, "calibrate": calibrate}
             with progress("weights") as report:
-                save_gguf(checkpoint, out, mixture=mixture, progress=report, **how)
+                save_gguf(
+                    checkpoint,
+                    out,
+                    mixture=MIXTURES[format_name],
+                    calibrate=calibrate,
+                    overwrite=overwrite,
+                    progress=report,
+                )
             written = _summary(GgufFile(out).tensors.values())
         else:
-            format, how = FORMATS[format_name], {"overwrite": overwrite, "calibrate": calibrate}
-            save_quantized_folder(checkpoint, out, format, **how)
+            format = FORMATS[format_name]
+            save_quantized_folder(checkpoint, out, format, calibrate=calibrate, overwrite=overwrite)
             written = _folder_summary(out)
     if common.json:
         more = {"calibration": found[0].summary()} if found else {}

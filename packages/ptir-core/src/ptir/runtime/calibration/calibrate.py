@@ -109,10 +109,14 @@ def _windows(model: Model, asked: Calibration) -> Any:
         raise UsageError(f"window {size}: must be 2 to {model.context}, the context of the model")
     if asked.samples < 1:
         raise UsageError(f"samples {asked.samples}: must be 1 or more")
-    texts = documents(asked.file)
-    where = f"calibration {asked.file}"
-    how = {"size": size, "samples": asked.samples, "seed": asked.seed, "where": where}
-    return windows(texts, model.encode, **how)
+    return windows(
+        documents(asked.file),
+        model.encode,
+        size=size,
+        samples=asked.samples,
+        seed=asked.seed,
+        where=f"calibration {asked.file}",
+    )
 
 
 def _reached(

@@ -89,9 +89,9 @@ class Gptq(Method):
             name, product = wanted[0]
             total, _, rows = inputs.sum_of(product, expert if experts > 1 else None, name)
             reached = rows > 0 and bool(np.diagonal(total).any())
-            how = {"damping": self.asked.damping, "act_order": self.asked.act_order}
+            damping, act_order = self.asked.damping, self.asked.act_order
             with _naming(name):
-                factor = factor_of(total, **how) if reached else None
+                factor = factor_of(total, damping=damping, act_order=act_order) if reached else None
             for name in weights:
                 count = len(weights[name]) // experts
                 some = weights[name][expert * count : (expert + 1) * count]
@@ -102,10 +102,10 @@ class Gptq(Method):
                 with _naming(name):
                     found = gptq(self.formats[name], some, factor, usable_processors())
                 parts[name].append(found)
-        for name, found in parts.items():
+        for name, every in parts.items():
             if name not in self.found.rounded:
-                each = {key: np.concatenate([part[key] for part in found]) for key in found[0]}
-                self.found.arrays[name] = each
+                joined = {key: np.concatenate([one[key] for one in every]) for key in every[0]}
+                self.found.arrays[name] = joined
 
     def _unreached(self, name: str, expert: int, experts: int) -> None:
         if experts == 1:

@@ -65,8 +65,8 @@ class Calibrated:
         """The same in lines for people."""
         count, every = len(self.calibrated), len(self.calibrated) + len(self.rounded)
         lines = [
-            f"calibrated {count} of {every} matrices on {self.windows} windows, {self.tokens}"
-            f" tokens, in {self.seconds:.1f} s"
+            f"calibrated {count} of {every} matrices on {self.windows} window(s),"
+            f" {self.tokens} tokens, in {self.seconds:.1f} s"
         ]
         for why in dict.fromkeys(self.rounded.values()):
             names = [name for name, said in self.rounded.items() if said == why]
