@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,18 +16,22 @@ import pytest
 from gguf import quants
 from safetensors.numpy import load_file
 
+from ptir import capture, spec
+from ptir import functional as F
+from ptir.capture import Tensor
 from ptir.capture.creation import parameter
 from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder
 from ptir.checkpoint.gguf.mixtures import MIXTURES
 from ptir.errors import CheckpointError, QuantizationError, UsageError
 from ptir.models.table import presets
+from ptir.nn import Linear, Module, RMSNorm
 from ptir.params.source import ArraySource
 from ptir.params.store import ParamStore
 from ptir.runtime import Model, load_model
 from ptir.runtime.calibration import Calibrated, Calibration, calibrate, methods
 from ptir.runtime.calibration.folding import fold_of
 from ptir.runtime.calibration.inputs import SiteInputs, flow_of
-from ptir.runtime.calibration.program import pieces
+from ptir.runtime.calibration.program import Flow, Product, pieces
 from ptir.runtime.calibration.scaled import ScaledSource
 from ptir.runtime.calibration.text import windows
 from ptir.runtime.gguf_file import save_gguf
@@ -139,20 +144,59 @@ def test_inputs_of_matrices_are_those_of_numpy(tmp_path: Path) -> None:
 # --- what methods make of it ---
 
 
-def errors_of(checkpoint: Checkpoint, method: str, file: Path, format: str) -> dict[str, float]:
-    """The error of each matrix's outputs over that of rounding, on the inputs of the model."""
-    found: dict[str, float] = {}
-    sums: dict[str, Array] = {}
+Sums = dict[str, Array]
+
+
+@contextmanager
+def watched_sums() -> Iterator[Sums]:
+    """The sums of the inputs of matrices by name, as methods ask for them."""
+    sums: Sums = {}
     original = SiteInputs.sum_of
 
-    def watched(self: SiteInputs, product: Any, expert: int | None, name: str) -> Any:
-        total = original(self, product, expert, name)
+    def watched(self: SiteInputs, product: Product, expert: int | None, name: str) -> Any:
+        found = original(self, product, expert, name)
         for port in product.weights:
-            sums[self._flow.program.ports[port].name] = total[0]
-        return total
+            sums[self._flow.program.ports[port].name] = found[0]
+        return found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SiteInputs, "sum_of", watched)
+        yield sums
+
+
+def test_matrices_meet_what_comes_from_those_that_are_quantized_already(tmp_path: Path) -> None:
+    """The sums of GPTQ are those of the model that the file holds, of AWQ those of the original."""
+    checkpoint, file = small_checkpoint(), ids_file(tmp_path, lines=3)
+    found: dict[str, Sums] = {}
+    for method in ("gptq", "awq"):
+        path = tmp_path / f"{method}.gguf"
+        with watched_sums() as found[method]:
+            how = Calibrating(file, method)
+            save_gguf(checkpoint, path, mixture=MIXTURES["q4_0"], calibrate=how)
+    of_file = load_model(tmp_path / "gptq.gguf", backend=REF, dtype="f32")
+    flow = flow_of(of_file, 16)
+    tokens = np.array([json.loads(line) for line in file.read_text().splitlines()], np.int32)
+    source = {"gptq": open_checkpoint(tmp_path / "gptq.gguf").source, "awq": checkpoint.source}
+    unquantized = flow_of(load_model(save_folder(checkpoint, tmp_path / "f"), backend=REF), 16)
+    assert len(flow.products) < len(unquantized.products)  # words are no parameters of products
+    for method, sums in found.items():
+        inputs = SiteInputs(unquantized, tokens, of_file)
+        for piece in pieces(unquantized, set(range(len(unquantized.program.ports)))):
+            for product in piece.products:
+                name = unquantized.program.ports[product.weights[0]].name
+                if name in sums:
+                    assert_close(inputs.sum_of(product, None, name)[0], sums[name], 1e-4)
+            read = source[method].read
+            inputs.run(piece, lambda name, read=read: np.array(read(name), np.float32), silent)
+        assert len(sums) == 8
+    last = "h.1.mlp.c_proj.weight"
+    assert np.abs(found["gptq"][last] - found["awq"][last]).max() > 1
+
+
+def errors_of(checkpoint: Checkpoint, method: str, file: Path, format: str) -> dict[str, float]:
+    """The error of each matrix's outputs over that of rounding, on the inputs of the model."""
+    found: dict[str, float] = {}
+    with watched_sums() as sums:
         result = calibrated(checkpoint, method, file, format)
     read = described(checkpoint)
     for name in result.calibrated:
@@ -256,6 +300,56 @@ def test_scales_that_something_else_would_see_are_not_folded() -> None:
     by_name = {flow.program.ports[one.weights[0]].name: one for one in flow.products}
     assert fold_of(flow, (by_name["h.0.mlp.c_proj.weight"],)) is None
     assert fold_of(flow, (by_name["wte.weight"],)) is None
+
+
+class Gated(Module):
+    """A norm, a projection and what is in front of another one, by name."""
+
+    def __init__(self) -> None:
+        self.norm, self.up = RMSNorm(8, epsilon=1e-5), Linear(8, 8)
+        self.down = Linear(8, 8, bias=False)
+
+    def of(self, what: str, x: Tensor) -> Tensor:
+        """What ``down`` makes of the inputs called so."""
+        normed = self.norm(x)
+        up = self.up(x)
+        inputs = {
+            "norm": normed,
+            "norm kept": normed,
+            "relu": F.maximum(up, 0.0),
+            "maximum": F.maximum(up, 1.0),
+            "square": up * up,
+            "gate": F.tanh(normed) * up,
+            "gate read twice": up * F.tanh(up),
+            "sum": normed + up,
+        }[what]
+        return self.down(inputs) + (inputs if what.endswith("kept") else 0.0)
+
+
+FOLDED = {
+    "norm": {"norm.weight"},
+    "norm kept": None,
+    "relu": {"up.weight", "up.bias"},
+    "maximum": None,
+    "square": None,
+    "gate": {"up.weight", "up.bias"},
+    "gate read twice": None,
+    "sum": None,
+}
+
+
+@pytest.mark.parametrize("what", FOLDED)
+def test_a_division_goes_where_nothing_else_sees_it(what: str) -> None:
+    shapes = Gated().parameters()
+    store = ParamStore(ArraySource({n: np.ones(t.shape, "f4") for n, t in shapes.items()}), REF)
+    module = Gated().bind(partial(parameter, store))
+    flow = Flow(capture(lambda x: module.of(what, x), spec("f32", 1, 3, 8)))
+    (down,) = (
+        one for one in flow.products if flow.program.ports[one.weights[0]].name == "down.weight"
+    )
+    fold = fold_of(flow, (down,))
+    ports = None if fold is None else {*fold.vectors, *fold.outputs}
+    assert FOLDED[what] == (ports and {flow.program.ports[port].name for port in ports})
 
 
 def test_experts_that_no_token_comes_to_are_rounded_and_said(tmp_path: Path) -> None:
