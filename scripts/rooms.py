@@ -43,8 +43,8 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "`chat_template`: messages as prompts",
         "vision": "opening images safely, preparing them as a checkpoint says, names of classes",
         "plugins": "every hook, and the manager",
-        "runtime": "loading, generation, conversations, the model handle, prepacked weights, the "
-        "list of models",
+        "runtime": "loading, generation, conversations, the model handle, prepacked weights, "
+        "calibration, the list of models",
         "debug": "what two backends, or two traces, differ in; bisection, with reproducers",
         "trace": "sinks: dumps, statistics",
         "cli": "one file per command",

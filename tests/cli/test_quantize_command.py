@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from ptir.checkpoint.gguf import GgufFile
+from ptir.cli.quantize import METHODS, ROUNDING
+from ptir.runtime.calibration import METHODS as CALIBRATED
 from running import Command, command
 
 __all__ = ["command"]
@@ -93,6 +95,50 @@ def test_a_folder_is_written_for_whole_numbers_in_words(tmp_path: Path, command:
     assert done.code == 4 and "'gpt2' stores weights as [inputs, outputs]" in done.err
 
 
-def test_methods_that_do_not_exist_are_not_offered(tmp_path: Path, command: Command) -> None:
-    done = command("quantize", "demo", tmp_path / "m.gguf", "--format", "q8_0", "--method", "gptq")
-    assert done.code == 2 and "'gptq' is not 'rtn'" in done.err
+def test_methods_are_those_that_can_be_chosen(tmp_path: Path, command: Command) -> None:
+    assert set(METHODS) == {ROUNDING, *CALIBRATED}
+    done = command("quantize", "demo", tmp_path / "m.gguf", "--format", "q8_0", "--method", "gptx")
+    assert done.code == 2 and "'gptx' is not one of 'rtn', 'gptq', 'awq'" in done.err
+
+
+@pytest.mark.parametrize("method", CALIBRATED)
+def test_a_model_is_quantized_for_a_text(tmp_path: Path, command: Command, method: str) -> None:
+    text, path = tmp_path / "text.txt", tmp_path / "m.gguf"
+    text.write_text(TEXT * 3, encoding="utf-8")
+    how = ("--format", "q4_0", "--method", method, "--calibration", text, "--window", 32)
+    done = command("quantize", "random:llama-tiny", path, *how, "--samples", 4)
+    assert done.code == 0 and not done.out
+    first, *rest = done.err.splitlines()[-3:]
+    assert first.startswith("calibrated 22 of 23 matrices on 4 window(s), 128 tokens, in ")
+    assert rest[0] == (
+        "rounded to nearest: embed_tokens.weight: its rows are looked up, or it is read by no"
+        " product of the program"
+    )
+    assert rest[1].startswith(f"wrote {path}: ")
+    told = ("--overwrite", "--samples", 2, "--json")
+    value = command("quantize", "random:llama-tiny", path, *how, *told).value
+    found = value["calibration"]
+    assert (value["method"], found["windows"], found["tokens"]) == (method, 2, 64)
+    assert len(found["calibrated"]) == 22 and list(found["rounded"]) == ["embed_tokens.weight"]
+    assert found["seconds"] > 0 and not found["unreached"]
+
+
+MISUSED = {
+    "no text": (("--method", "gptq"), "--method gptq needs a text: give --calibration FILE"),
+    "rtn": (("--samples", 3), "--samples is for --method gptq and awq; rtn reads no text"),
+    "order": (
+        ("--method", "awq", "--calibration", __file__, "--no-act-order"),
+        "--act-order is for --method gptq; awq has no order of inputs",
+    ),
+    "window": (
+        ("--method", "awq", "--calibration", __file__, "--window", 300),
+        "window 300: must be 2 to 256, the context of the model",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISUSED)
+def test_options_of_calibration_are_refused(tmp_path: Path, command: Command, case: str) -> None:
+    how, message = MISUSED[case]
+    done = command("quantize", "demo", tmp_path / "m.gguf", "--format", "q4_0", *how)
+    assert done.code == 2 and message in done.err and not (tmp_path / "m.gguf").exists()

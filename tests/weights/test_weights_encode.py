@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from weight_arrays import Array, as_written, random_arrays
 
 from ptir.errors import QuantizationError
-from ptir.types import F16
-from ptir.weights import FORMATS, WeightFormat
+from ptir.params.quantized import round_to_nearest
+from ptir.types import BF16, F16
+from ptir.weights import FORMATS, QUANTIZERS, WeightFormat
 from ptir.weights.decode import codes_of, decode, raw_bytes
 from ptir.weights.encode import codes_for, encode, numbers_within
 from ptir.weights.quantizers import ROUNDERS, quantize
@@ -227,10 +228,10 @@ def test_nothing_but_zeros_stays_zeros(name: str) -> None:
 def test_rows_are_quantized_each_for_itself(name: str) -> None:
     format = FORMATS[name]
     weights = awkward(4, 6, 256)
-    whole = quantize(format, weights)["blocks"]
+    whole = quantize(format, weights)
     for row in range(6):
-        alone = quantize(format, weights[row : row + 1])["blocks"]
-        np.testing.assert_array_equal(alone[0], whole[row])
+        for name, alone in quantize(format, weights[row : row + 1]).items():
+            np.testing.assert_array_equal(alone[0], whole[name][row])
 
 
 REFUSED: dict[str, tuple[str, Array, str]] = {
@@ -264,4 +265,16 @@ def test_every_quantizer_s_codes_fit_its_records() -> None:
     for name in ROUNDERS:
         weights, *scales = numbers_within(FORMATS[name].value)
         assert isinstance(weights.reading, Integer | Codebook)
-        assert name == "MXFP4" or any(one.reading == FLOATS[F16] for one in scales)
+        halves = {FLOATS[BF16 if name in QUANTIZERS else F16]}
+        assert name == "MXFP4" or any(one.reading in halves for one in scales)
+
+
+@pytest.mark.parametrize("name", QUANTIZERS)
+def test_words_of_a_quantizer_are_those_of_a_model_that_loads(name: str) -> None:
+    """To the bit, whichever axis the inputs lie along."""
+    format, weights = FORMATS[name], awkward(5, 6, 256)
+    found = quantize(format, weights)
+    for axis, rows in ((1, weights), (0, weights.T)):
+        words, scale = round_to_nearest(rows, axis, format)
+        np.testing.assert_array_equal(np.moveaxis(words, axis, -1), found["words"])
+        np.testing.assert_array_equal(np.moveaxis(scale, axis, -1), found["scale"])

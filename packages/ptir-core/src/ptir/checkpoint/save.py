@@ -58,7 +58,7 @@ def save_folder(
     ``CheckpointError``; what was at ``path`` is then still there.
     """
     path = Path(path).resolve()
-    _refuse_existing(path, overwrite)
+    refuse_existing(path, overwrite)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         part.mkdir(parents=True)
@@ -190,7 +190,8 @@ def converted(name: str, values: Array, dtype: DType) -> Array:
     return result
 
 
-def _refuse_existing(path: Path, overwrite: bool) -> None:
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """Raise ``CheckpointError`` unless a folder may be written at ``path``."""
     if not path.exists():
         return
     if not path.is_dir():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ptir.cli import show, units
-from ptir.cli.common import CommonOptions, common_options
+from ptir.cli.common import CommonOptions, common_options, open_target, session
 from ptir.cli.model import model_argument
 from ptir.cli.progress import progress
 from ptir.errors import UsageError, unknown_name
@@ -17,9 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ptir.checkpoint.gguf import GgufTensor
+    from ptir.runtime.calibration import Calibrated
+    from ptir.runtime.gguf_file import Calibrate
 
-METHODS: Final = ("rtn",)
-"""How weights may be rounded: to nearest, group by group."""
+ROUNDING: Final = "rtn"
+METHODS: Final = (ROUNDING, "gptq", "awq")
+"""How weights may be quantized: to nearest, or for what they meet in a text."""
 
 
 @click.command()
@@ -37,12 +42,42 @@ METHODS: Final = ("rtn",)
     type=click.Choice(METHODS),
     default=METHODS[0],
     show_default=True,
-    help="How weights are rounded: to nearest.",
+    help="How weights are quantized: rounded to nearest, or by GPTQ or AWQ for a text.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="The text for gptq and awq: UTF-8, or .jsonl with a text or token ids in each line.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Windows of the text that are read, drawn with --seed; default: 128.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(2),
+    metavar="N",
+    help="Tokens of a window; default: 512, or the context where that is smaller.",
+)
+@click.option(
+    "--act-order/--no-act-order",
+    default=None,
+    help="gptq: begin with the inputs that matter most, with scales of the first weights;"
+    " default: it does.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
 @common_options
 def command(
-    common: CommonOptions, model: str, out: Path, format_name: str, method: str, overwrite: bool
+    common: CommonOptions,
+    model: str,
+    out: Path,
+    format_name: str,
+    method: str,
+    overwrite: bool,
+    **calibrating: Any,
 ) -> None:
     """Write MODEL to OUT with its matrices in few bits.
 
@@ -61,21 +96,67 @@ def command(
     if as_file != (out.suffix == ".gguf"):
         what = "one of GGUF files: call it NAME.gguf" if as_file else "one of folders: name one"
         raise UsageError(f"{out}: format {format_name!r} is {what}")
-    checkpoint = resolve(model, seed=common.seed or 0)
-    if as_file:
-        with progress("weights") as report:
-            mixture = MIXTURES[format_name]
-            save_gguf(checkpoint, out, mixture=mixture, overwrite=overwrite, progress=report)
-        written = _summary(GgufFile(out).tensors.values())
-    else:
-        save_quantized_folder(checkpoint, out, FORMATS[format_name], overwrite=overwrite)
-        written = _folder_summary(out)
+    found: list[Calibrated] = []
+    with _calibrating(common, method, found, calibrating) as calibrate:
+        checkpoint = resolve(model, seed=common.seed or 0)
+        if as_file:
+            with progress("weights") as report:
+                save_gguf(
+                    checkpoint,
+                    out,
+                    mixture=MIXTURES[format_name],
+                    calibrate=calibrate,
+                    overwrite=overwrite,
+                    progress=report,
+                )
+            written = _summary(GgufFile(out).tensors.values())
+        else:
+            format = FORMATS[format_name]
+            save_quantized_folder(checkpoint, out, format, calibrate=calibrate, overwrite=overwrite)
+            written = _folder_summary(out)
     if common.json:
-        show.value({"path": str(out), "format": format_name, "method": method, **written})
+        more = {"calibration": found[0].summary()} if found else {}
+        show.value({"path": str(out), "format": format_name, "method": method, **written, **more})
         return
+    for line in found[0].said() if found else ():
+        show.note(line)
     counts = ", ".join(f"{count} {name}" for name, count in written["types"].items())
     size, bits = units.size(written["bytes"]), written["bits_per_weight"]
     show.note(f"wrote {out}: {counts}; {size} of tensors, {bits:.2f} bits a weight")
+
+
+@contextmanager
+def _calibrating(
+    common: CommonOptions, method: str, found: list[Calibrated], given: Mapping[str, Any]
+) -> Iterator[Calibrate | None]:
+    """What calibrates as the options say, and puts what comes of it into ``found``.
+
+    It is nothing where weights are rounded to nearest. Raises ``UsageError``.
+    """
+    said = {name: value for name, value in given.items() if value is not None}
+    if method == ROUNDING:
+        for name in said:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is for --method gptq and awq; {ROUNDING} reads no text")
+        yield None
+        return
+    if "calibration" not in said:
+        raise UsageError(f"--method {method} needs a text: give --calibration FILE")
+    if method != "gptq" and "act_order" in said:
+        raise UsageError(f"--act-order is for --method gptq; {method} has no order of inputs")
+    from ptir.runtime.calibration import Calibration, calibrate
+
+    file = said.pop("calibration")
+    asked = Calibration(method, file, seed=common.seed or 0, **said)
+    with session(common):
+        target = open_target(common)
+
+        def calibrated(*arguments: Any) -> Calibrated:
+            with progress("calibration") as report:
+                found.append(calibrate(*arguments, asked=asked, target=target, progress=report))
+            return found[0]
+
+        yield calibrated
 
 
 def _summary(tensors: Iterable[GgufTensor]) -> dict[str, Any]:

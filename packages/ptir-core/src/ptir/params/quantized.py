@@ -14,7 +14,7 @@ from ptir.params.parted import WORDS, PartedSource, in_runs
 from ptir.params.source import Array, ParamSource
 from ptir.types import BF16, U32, TensorType
 from ptir.weights import FORMATS, QUANTIZERS, WeightFormat
-from ptir.weights.words import greatest, per_word, words_for
+from ptir.weights.words import per_word, words_for
 
 
 def quantization(name: str) -> WeightFormat:
@@ -100,26 +100,21 @@ def round_to_nearest(weight: Array, axis: int, format: WeightFormat) -> tuple[Ar
     """
     import numpy as np
 
+    from ptir.weights.quantizers import ROUNDERS
+
     rows = np.moveaxis(np.asarray(weight, np.float32), axis, -1)
     if not np.isfinite(rows).all():
         raise QuantizationError("a weight holds NaN or infinity; it cannot be quantized")
-    groups = rows.reshape(*rows.shape[:-1], rows.shape[-1] // format.group, format.group)
-    scale = _scales(groups, format).astype(BF16.numpy)
-    step = scale.astype(np.float32)[..., None]
-    ratio = np.divide(groups, step, out=np.zeros_like(groups), where=step != 0)
-    zero, per = zero_point(format), per_word(format.bits)
-    values = np.clip(np.rint(ratio) + zero, 0, greatest(format.bits)).astype(np.uint32)
+    codes = dict(ROUNDERS[format.name](format, rows.reshape(-1, *_blocks(rows.shape[-1], format))))
+    values = codes.pop(format.codes).astype(np.uint32)
+    (scales,) = codes.values()
+    per = per_word(format.bits)
     lines = values.reshape(*rows.shape[:-1], rows.shape[-1] // per, per)
     shifts = (np.arange(per) * format.bits).astype(np.uint32)
     words = np.bitwise_or.reduce(lines << shifts, axis=-1)
+    scale = scales.view(BF16.numpy).reshape(*rows.shape[:-1], -1)
     return tuple(np.ascontiguousarray(np.moveaxis(x, -1, axis)) for x in (words, scale))  # type: ignore[return-value]
 
 
-def _scales(groups: Array, format: WeightFormat) -> Array:
-    import numpy as np
-
-    place = np.abs(groups).argmax(-1)[..., None]
-    largest: Array = np.take_along_axis(groups, place, -1)[..., 0]
-    if format.bits == 8:
-        return np.abs(largest) / 127
-    return largest / -zero_point(format)
+def _blocks(inputs: int, format: WeightFormat) -> tuple[int, int]:
+    return inputs // format.block, format.block

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, eos_token_ids
 from ptir.checkpoint.config import FULL, normalize_config
@@ -29,10 +29,18 @@ from ptir.runtime.load import Described, described, prepared
 from ptir.runtime.quantize import quantized_rows
 from ptir.text import Tokenizer
 from ptir.types import BF16, F16, F32, DType, TensorType
+from ptir.weights import WeightFormat
+
+if TYPE_CHECKING:
+    from ptir.runtime.calibration import Calibrated
 
 Chosen: TypeAlias = Callable[[str, TensorType, tuple[int, ...]], str]
 """The type of a tensor in the file, by its name there, what it is now, and its shape there."""
 Progress: TypeAlias = Callable[[int, int], None]
+Calibrate: TypeAlias = (
+    "Callable[[Checkpoint, Described, Mapping[str, WeightFormat], Collection[str]], Calibrated]"
+)
+"""Quantizes the parameters that are to have formats; those of the collection may be changed."""
 
 PLAIN: Final[Mapping[DType, str]] = {F32: "F32", F16: "F16", BF16: "BF16"}
 """What floats are called in a file."""
@@ -64,13 +72,15 @@ def save_gguf(
     *,
     dtype: DType | None = None,
     mixture: Mixture | None = None,
+    calibrate: Calibrate | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Write ``checkpoint`` as one GGUF file: configuration, weights and tokenizer.
 
     ``dtype`` converts floats, ``mixture`` quantizes matrices; vectors are f32 and blocks stay as
-    they are stored. ``progress`` is told how many weights of all are written. Raises
+    they are stored. ``calibrate`` says how matrices are quantized, once all else is checked; they
+    are rounded to nearest without. ``progress`` is told how many weights of all are written. Raises
     ``CheckpointError`` for what a file cannot say, and when ``path`` exists and ``overwrite`` is
     not given, ``UsageError`` for quantizing what is quantized, ``QuantizationError`` for weights
     that a format cannot hold; what was there is then still there.
@@ -102,6 +112,11 @@ def save_gguf(
     elif kind in FILE_TYPES:
         metadata["general.file_type"] = FILE_TYPES[kind]
     _check(path, read, layout, Keys(path, metadata, architecture), tensors)
+    if calibrate is not None and mixture is not None:
+        names = frozenset(read.module.parameters())
+        found = calibrate(checkpoint, read, _formats(read, layout, config, chosen), names)
+        factors = tensors[len(read.module.parameters()) :]
+        tensors = [*_tensors(read, layout, config, chosen, found), *factors]
     write_gguf(path, metadata, tensors if progress is None else _reported(tensors, progress))
     return path
 
@@ -183,10 +198,25 @@ def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:
     return {**checkpoint.config, **known, **derived}
 
 
-def _tensors(
+def _formats(
     read: Described, layout: Layout, config: Mapping[str, Any], chosen: Chosen
+) -> dict[str, WeightFormat]:
+    """The formats of the parameters that are to be quantized, by name."""
+    every = zip(read.module.parameters(), _tensors(read, layout, config, chosen), strict=True)
+    found = {name: TYPES[TYPE_IDS[one.type]].format for name, one in every}
+    return {name: format for name, format in found.items() if format is not None}
+
+
+def _tensors(
+    read: Described,
+    layout: Layout,
+    config: Mapping[str, Any],
+    chosen: Chosen,
+    found: Calibrated | None = None,
 ) -> Iterator[Outgoing]:
     formats = stored_formats(read.source)
+    source = read.source if found is None else found.source
+    arrays = {} if found is None else found.arrays
     for name in read.module.parameters():
         part = layout.part(name, dict(config))
         if part is None:
@@ -194,8 +224,15 @@ def _tensors(
         type = read.source.type(name)
         shape = type.shape[::-1] if part.turned else type.shape
         called = formats[name].name if name in formats else chosen(part.tensor, type, shape)
-        rows = partial(_rows, read.source, name in formats, name, part, called)
+        rows = partial(_rows, source, name in formats, name, part, called)
+        if name in arrays:
+            rows = partial(_in_order, arrays[name][BLOCKS], part)
         yield Outgoing(part.tensor, called, shape, rows)
+
+
+def _in_order(blocks: Array, part: Part) -> Iterator[Array]:
+    """Blocks of a matrix that is quantized already, its rows in the order of the file."""
+    yield blocks[part.stored_order(len(blocks))]
 
 
 def _rows(

@@ -28,7 +28,7 @@ from ptir.runtime.generation import Generation, SamplingOptions
 from ptir.runtime.session import Progress
 from ptir.runtime.session_state import SessionState
 from ptir.runtime.speculation import proposer_of
-from ptir.runtime.steps import Steps
+from ptir.runtime.steps import Steps, all_logits
 from ptir.runtime.tokenizer import CheckpointText
 from ptir.text import Tokenizer
 from ptir.types import F32, DType, TensorType
@@ -296,13 +296,7 @@ class Model:
             return {n: t.numpy() for n, t in jit(traced)(self._tensor(ids)).items()}
 
     def _all_logits(self, tokens: Any, count: Any) -> Any:
-        batch, length = tokens.shape
-        zero = F.full((batch,), 0, "i32")
-        state = tuple(
-            tuple(F.full(one.shape, 0, one.dtype.name) for one in types)
-            for types in self.state_types(batch, length)
-        )
-        return self.module(tokens, state, zero, count, every=True)[0]
+        return all_logits(self.module, self.state_types, tokens, count)
 
     def _token_rows(self, tokens: Any) -> tuple[bool, Array]:
         given = self.encode(tokens) if isinstance(tokens, str) else tokens

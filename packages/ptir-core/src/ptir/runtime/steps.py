@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ptir import functional as F
@@ -11,6 +12,7 @@ from ptir.capture.tensor import Tensor
 from ptir.models.nextn import Predicting
 from ptir.models.table import CausalModel
 from ptir.nn.state import LayerTensors, State, merged
+from ptir.types import TensorType
 
 CHUNKS: Final = (8, 32, 128, 512)
 """Prompt chunks are padded to these lengths, so a few programs serve every prompt."""
@@ -105,6 +107,26 @@ class Steps:
         following = None if draw is None else draw + 1
         result = (choose(logits, controls), state, start + count, following)
         return (*result, logits) if logits_too else result
+
+
+def all_logits(
+    model: CausalModel,
+    types: Callable[[int, int], Sequence[Sequence[TensorType]]],
+    tokens: Tensor,
+    count: Tensor,
+) -> Tensor:
+    """Logits f32[B,T,V] of all positions of ``tokens`` i32[B,T], from the start of a text on.
+
+    ``types`` are those of the state for rows and a capacity, ``count`` i32[B] says which tokens
+    are real.
+    """
+    batch, length = tokens.shape
+    zero = F.full((batch,), 0, "i32")
+    state = tuple(
+        tuple(F.full(one.shape, 0, one.dtype.name) for one in layer)
+        for layer in types(batch, length)
+    )
+    return model(tokens, state, zero, count, every=True)[0]
 
 
 def choose(logits: Tensor, controls: dict[str, Tensor]) -> Tensor:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ptir.errors import QuantizationError
+from ptir.types import BF16
 from ptir.weights.encode import Codes, codes_for, encode, numbers_within
 from ptir.weights.record import (
     Codebook,
@@ -23,6 +24,7 @@ from ptir.weights.record import (
     Quantity,
     WeightFormat,
 )
+from ptir.weights.words import BYTE, greatest
 
 Array = NDArray[Any]
 Quantizer = Callable[[WeightFormat, Array], Codes]
@@ -111,6 +113,17 @@ def _half(format: WeightFormat, numbers: Array) -> Array:
             " are too large; store them as floats (ptir convert)"
         )
     return codes.view(np.uint16)
+
+
+def _words(format: WeightFormat, weights: Array) -> Codes:
+    """The weight of greatest size is exact: the lowest of 4 bits, 127 of 8, times a bf16 scale."""
+    zero = np.float32(1 << (format.bits - 1))
+    peak = _peak(weights)
+    scale = (np.abs(peak) / (zero - 1) if format.bits == BYTE else peak / -zero).astype(BF16.numpy)
+    step = scale.astype(np.float32)
+    ratio = np.divide(weights, step, out=np.zeros_like(weights), where=step != 0)
+    codes = np.clip(np.rint(ratio) + zero, 0, greatest(format.bits)).astype(np.uint8)
+    return {format.codes: codes, _stored(format.value.scale)[0]: scale.view(np.uint16)}
 
 
 # --- scales of groups in a super-block ---
@@ -282,5 +295,7 @@ ROUNDERS: Final[dict[str, Quantizer]] = {
     "Q5_K": _super_ranged,
     "Q6_K": _super_symmetric,
     "MXFP4": _power_of_two,
+    "int8": _words,
+    "int4": _words,
 }
 """By the name of the format."""

@@ -20,11 +20,18 @@ class PackedSource(PartedSource):
     """Another source, some matrices of which are words, scales and a shape (``pack-quantized``).
 
     Values are rounded as ``ptir.params.quantized`` does while a model loads: whole numbers times
-    a bf16 scale of each group. Raises ``QuantizationError`` where groups do not divide the inputs.
+    a bf16 scale of each group; those of ``arrays`` are words and scales already. Raises
+    ``QuantizationError`` where groups do not divide the inputs.
     """
 
-    def __init__(self, source: ParamSource, format: WeightFormat, names: tuple[str, ...]) -> None:
-        self._format = format
+    def __init__(
+        self,
+        source: ParamSource,
+        format: WeightFormat,
+        names: tuple[str, ...],
+        arrays: Mapping[str, Mapping[str, Array]] | None = None,
+    ) -> None:
+        self._format, self._arrays = format, arrays or {}
         parts: dict[str, dict[str, tuple[str, TensorType]]] = {}
         for name in names:
             outputs, inputs = source.type(name).shape
@@ -43,17 +50,16 @@ class PackedSource(PartedSource):
         super().__init__(source, parts)
 
     def parts_of(self, base: str) -> dict[str, Array]:
-        """Words, scales and the shape of a weight, rounded."""
-        values = self._source.read(base)
-        try:
-            words, scale = round_to_nearest(values, 1, self._format)
-        except QuantizationError as error:
-            raise QuantizationError(f"parameter {base!r}: {error}") from None
-        return {
-            WORDS: words.view(np.int32),
-            "scale": scale,
-            "shape": np.array(values.shape, np.int64),
-        }
+        """Words, scales and the shape of a weight, rounded if they are not there."""
+        shape = np.array(self._source.type(base).shape, np.int64)
+        if base in self._arrays:
+            words, scale = (self._arrays[base][part] for part in (WORDS, "scale"))
+        else:
+            try:
+                words, scale = round_to_nearest(self._source.read(base), 1, self._format)
+            except QuantizationError as error:
+                raise QuantizationError(f"parameter {base!r}: {error}") from None
+        return {WORDS: words.view(np.int32), "scale": scale, "shape": shape}
 
 
 def packed_config(format: WeightFormat) -> Mapping[str, Any]:
