@@ -149,9 +149,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma4 with experts": (
         "gemma4_text",
         {
-            **GEMMA4,
-            "layer_types": [WINDOW, FULL, FULL],
+            "num_hidden_layers": 4,
+            "head_dim": 20,
+            "global_head_dim": 24,
+            "sliding_window": 7,
+            "layer_types": [WINDOW, FULL, WINDOW, FULL],
             "hidden_size_per_layer_input": 0,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
             "enable_moe_block": True,
             "num_experts": 5,
             "top_k_experts": 2,
