@@ -167,7 +167,7 @@ STARTS = (0, 1, -1, 3, 100, -(2**31), 2**31 - 1)
 @pytest.mark.parametrize(("shape", "window"), WINDOWS)
 def test_decomposition_of_dynamic_windows(dtype, shape, window):
     (x,) = awkward([spec(dtype, *shape)])
-    (update,) = awkward([spec(dtype, *window)], turn=7)
+    (update,) = awkward([spec(dtype, *window)], rotation=7)
     for number in range(len(STARTS)):
         starts = np.array([STARTS[(number + 2 * a) % 7] for a in range(len(shape))], np.int32)
         assert_same(*both(OPS["dynamic_slice"], [x, starts], {"sizes": window}))

@@ -117,7 +117,7 @@ def results(program: Program, context: PassContext, arrays: dict[str, Any]) -> t
 
 
 def inputs_of(program: Program) -> dict[str, Any]:
-    arrays = awkward(program.inputs, turn=3)
+    arrays = awkward(program.inputs, rotation=3)
     return {port.name: array for port, array in zip(program.ports, arrays, strict=True)}
 
 

@@ -22,6 +22,7 @@ from ptir import functional as F
 from ptir.backend.contract import Options
 from ptir.ir.program import Block, Program
 from ptir.passes import PassContext, optimize
+from ptir.passes.raise_composites import raise_composites
 from ptir.rewrite.patterns import Patterns
 from ptir.rewrite.raising import raised
 from ptir.rewrite.taking import taken
@@ -144,6 +145,30 @@ def test_patterns_give_named_views_of_ops_and_of_composites() -> None:
         _ = found[0].weight
     with pytest.raises(AttributeError, match="nearest: softmax"):
         _ = Patterns.softmaxx
+
+
+def test_long_chains_are_looked_at_only_as_far_as_patterns_go() -> None:
+    def chain(x: Any, y: Any) -> Any:
+        for _ in range(400):
+            x = (x + y) * 0.5 - F.exp(-x * y) / (1.0 + x)
+        return x * sigmoid(x)
+
+    block = ptir.capture(chain, ptir.spec("f32", 3), ptir.spec("f32", 3)).main
+    counts: dict[str, int] = {}
+    raised(block, counts)
+    assert counts["raise silu"] == 1
+
+
+def test_regions_are_raised_and_locations_kept() -> None:
+    def body(p: Any, x: Any) -> Any:
+        return F.cond(p, lambda x: x * sigmoid(x), lambda x: x, x)
+
+    program = ptir.capture(body, ptir.spec("bool"), ptir.spec("f32", 4))
+    context = PassContext(running.REF.backend, running.REF.device)
+    (cond,) = raise_composites(program, context).main.instructions
+    (silu,) = cond.regions[0].instructions
+    assert (silu.name, silu.location.functional) == ("silu", "silu")
+    assert silu.location.file == __file__
 
 
 def test_as_written_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

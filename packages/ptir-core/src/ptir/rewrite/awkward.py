@@ -58,14 +58,14 @@ def evaluate(block: Block, arrays: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(np.asarray(values[v]) for v in block.outputs)
 
 
-def awkward(types: Sequence[TensorType], turn: int = 0) -> list[Any]:
-    """Inputs in which operands meet all pairs of awkward values; ``turn`` rotates them."""
-    return [_filled(t, 16**position, turn) for position, t in enumerate(types)]
+def awkward(types: Sequence[TensorType], rotation: int = 0) -> list[Any]:
+    """Inputs in which operands meet all pairs of awkward values; ``rotation`` rotates them."""
+    return [_filled(t, 16**position, rotation) for position, t in enumerate(types)]
 
 
-def _filled(type: TensorType, period: int, turn: int) -> Any:
+def _filled(type: TensorType, period: int, rotation: int) -> Any:
     values = awkward_values(type.dtype)
-    picked = [values[(i // period + turn) % 16] for i in range(type.size)]
+    picked = [values[(i // period + rotation) % 16] for i in range(type.size)]
     with np.errstate(all="ignore"):
         return np.array(picked, type.dtype.numpy).reshape(type.shape)
 

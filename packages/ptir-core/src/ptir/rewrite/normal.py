@@ -36,6 +36,8 @@ from ptir.rewrite.polynomial import (
 MASKED: Final = -1e4
 """Scores from here down have no weight: what is written where a key is masked."""
 
+DEPTH: Final = 100
+"""Most ops on a path from a value to its leaves."""
 LESS: Final = ("compare", "lt int")
 """A whole number that is less than 0."""
 PLACES: Final = ("places",)
@@ -76,6 +78,7 @@ class NormalForms:
     masks: bool = False
     ratios: list[float] | None = None
     known: Known = field(default_factory=Known)
+    _depth: int = 0
     atoms: list[Atom] = field(default_factory=list[Atom])
     _ids: dict[Any, list[int]] = field(default_factory=dict[Any, list[int]])
     _found: dict[tuple[int, int], Polynomial] = field(
@@ -178,9 +181,11 @@ class NormalForms:
         found = self._found.get(value.key)
         if found is None:
             self.budget -= 1
-            if self.budget < 0:
+            self._depth += 1
+            if self.budget < 0 or self._depth > DEPTH:
                 raise TooLargeError
             found = self._found[value.key] = self._of(value)
+            self._depth -= 1
         return found
 
     def _of(self, value: Ref) -> Polynomial:
