@@ -149,12 +149,10 @@ def test_images_and_texts_of_clip(backend: str, eos: int, tmp_path: Path) -> Non
     ours = ptir.load_model(tmp_path, backend=backend)
     assert isinstance(ours, ImageTextModel)
     texts, factor = ours.read(rows)
-    units = [
-        one / np.linalg.norm(one, axis=1, keepdims=True) for one in (ours.forward(pixels), texts)
-    ]
-    assert_alike(units[0], wanted.image_embeds)
-    assert_alike(units[1], wanted.text_embeds)
-    assert_alike(factor * units[0] @ units[1].T, wanted.logits_per_image)
+    seen, said = unit(ours.forward(pixels)), unit(texts)
+    assert_alike(seen, wanted.image_embeds)
+    assert_alike(said, wanted.text_embeds)
+    assert_alike(factor * seen @ said.T, wanted.logits_per_image)
 
 
 @pytest.mark.parametrize("projects", [True, False])
@@ -207,4 +205,6 @@ def test_a_whole_folder_gives_the_same_classes(tmp_path: Path) -> None:
     (found,) = ours.classify(picture, top_k=7)
     assert [one.id for one in found] == wanted.argsort(descending=True).tolist()
     assert [one.name for one in found] == [f"LABEL_{one.id}" for one in found]
-    np.testing.assert_allclose([one.probability for one in found], wanted.sort(descending=True)[0])
+    np.testing.assert_allclose(
+        [one.probability for one in found], wanted.sort(descending=True)[0], rtol=1e-5
+    )

@@ -1,0 +1,213 @@
+"""Models of images on a CPU: ptir beside PyTorch and ONNX Runtime, in alternating rounds.
+
+Each network has random weights, the same for all peers; results are compared first. PyTorch runs
+eager, with channels last, and compiled (``torch.compile``); ONNX Runtime runs what PyTorch exports.
+Every round measures each peer once, after a pause, so that what else the machine does meets all of
+them. Ratios are taken within a round. Writes JSON; needs ``pip install torch transformers``, and
+``onnx onnxruntime onnxscript`` for ONNX Runtime.
+
+    python benchmarks/vision.py --backend c --threads 2 --rounds 7 --json out.json
+
+On a machine that others use, ``--threads 1 --clock cpu`` compares what the processors did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+PAUSE: Final = 0.05
+"""Seconds before each measurement: threads of a peer keep a core busy for a while after a call."""
+BARS: Final = {"torch": 1.5, "onnxruntime": 1.2}
+"""How many times faster than each peer's best ptir is to be."""
+SIZE: Final = 224
+CLOCKS: Final = {"wall": time.perf_counter, "cpu": time.process_time}
+"""Of the seconds that are told; those of processors say more where others use the machine too."""
+
+Call = Callable[[], np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network by the name of its random weights, and how many images a call has."""
+
+    preset: str
+    batch: int
+
+
+SUBJECTS: Final = (
+    Subject("resnet34", 1),
+    Subject("resnet34", 8),
+    Subject("mobilenet-v2", 1),
+    Subject("mobilenet-v2", 8),
+    Subject("vit-base-16", 1),
+)
+
+
+def saved(preset: str, folder: str) -> Any:
+    """Transformers' model of a preset with random weights, which ptir opens from ``folder``."""
+    import torch
+    import transformers
+
+    from ptir.models.table import preset as found
+
+    config = transformers.AutoConfig.for_model(**found(preset)[1])
+    torch.manual_seed(0)
+    model = transformers.AutoModelForImageClassification.from_config(config).eval()
+    with torch.no_grad():
+        for name, value in model.named_buffers():
+            if name.endswith("running_var"):
+                value.uniform_(0.5, 2.0)
+            elif name.endswith("running_mean"):
+                value.normal_(0.0, 0.1)
+    model.save_pretrained(folder)
+    return model
+
+
+def ours(folder: str, pixels: np.ndarray[Any, Any], backend: str) -> Call:
+    """A call of ptir, with the upload of the images and the download of the scores."""
+    import ptir
+
+    model = ptir.load_model(folder, backend=backend)
+    return lambda: model.forward(pixels)
+
+
+def by_torch(
+    model: Any, pixels: np.ndarray[Any, Any], names: list[str]
+) -> Iterator[tuple[str, Call]]:
+    """Calls of PyTorch: as it is, channels last, compiled."""
+    import torch
+
+    plain = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+    last = plain.contiguous(memory_format=torch.channels_last)
+    first = plain.contiguous()
+
+    def call(network: Any, given: Any) -> Call:
+        def run() -> np.ndarray[Any, Any]:
+            with torch.inference_mode():
+                found: np.ndarray[Any, Any] = network(given).logits.numpy()
+            return found
+
+        return run
+
+    if "torch" in names:
+        yield "torch", call(model, first)
+    in_place = model.to(memory_format=torch.channels_last)
+    if "torch channels last" in names:
+        yield "torch channels last", call(in_place, last)
+    if "torch compiled" in names:
+        yield "torch compiled", call(torch.compile(in_place), last)
+
+
+def by_onnxruntime(model: Any, pixels: np.ndarray[Any, Any], folder: str, threads: int) -> Call:
+    """A call of ONNX Runtime on what PyTorch exports."""
+    import onnxruntime
+    import torch
+
+    path = str(Path(folder, "model.onnx"))
+    given = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+    torch.onnx.export(model, (torch.from_numpy(given),), path, dynamo=True, verbose=False)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda: session.run(None, {name: given})[0]
+
+
+def peers(subject: Subject, given: argparse.Namespace, folder: str) -> Iterator[tuple[str, Call]]:
+    """Every peer that was asked for, ptir first."""
+    pixels = np.random.default_rng(0).standard_normal((subject.batch, SIZE, SIZE, 3), np.float32)
+    model = saved(subject.preset, folder)
+    yield "ptir", ours(folder, pixels, given.backend)
+    if "onnxruntime" in given.peers:
+        yield "onnxruntime", by_onnxruntime(model, pixels, folder, given.threads)
+    yield from by_torch(model, pixels, given.peers)
+
+
+def measure(subject: Subject, given: argparse.Namespace) -> dict[str, list[float]]:
+    """Seconds of a call by peer, one for each round; scores are compared before."""
+    with tempfile.TemporaryDirectory() as folder:
+        calls = dict(peers(subject, given, folder))
+        wanted = calls["ptir"]()
+        for name, call in calls.items():
+            found = call()
+            off = np.abs(found - wanted).max() / np.abs(wanted).max()
+            if off > 1e-3:
+                raise SystemExit(f"{subject}: {name} is off by {off:.1e}; nothing was measured")
+        samples: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(given.rounds):
+            for name, call in calls.items():
+                time.sleep(PAUSE)
+                call()
+                began = CLOCKS[given.clock]()
+                for _ in range(given.calls):
+                    call()
+                samples[name].append((CLOCKS[given.clock]() - began) / given.calls)
+    return samples
+
+
+def report(subject: Subject, samples: dict[str, list[float]]) -> Iterator[str]:
+    """A line for each peer: median, spread, and how many times faster ptir is."""
+    own = samples["ptir"]
+    for name, seconds in samples.items():
+        ratios = [theirs / mine for theirs, mine in zip(seconds, own, strict=True)]
+        middle, least, most = statistics.median(seconds), min(seconds), max(seconds)
+        shown = f"{middle * 1e3:8.1f} ms [{least * 1e3:.1f}, {most * 1e3:.1f}]"
+        ratio = f"{statistics.median(ratios):.2f} x [{min(ratios):.2f}, {max(ratios):.2f}]"
+        yield f"{subject.preset:14} {subject.batch:2}  {name:20} {shown:32} ptir is {ratio}"
+    for kind, bar in BARS.items():
+        rows = [seconds for name, seconds in samples.items() if name.startswith(kind)]
+        if rows:
+            best = [min(column) for column in zip(*rows, strict=True)]
+            ratio = statistics.median(t / mine for t, mine in zip(best, own, strict=True))
+            row = f"{subject.preset:14} {subject.batch:2}"
+            yield f"{row}  the best of {kind}: {ratio:.2f} x, bar {bar}"
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--backend", default="c")
+    parser.add_argument("--threads", type=int, default=2, help="of every peer")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--calls", type=int, default=3, help="calls of a measurement")
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    parser.add_argument("--only", action="append", default=[], metavar="PRESET[:BATCH]")
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        default=["torch", "torch channels last", "torch compiled", "onnxruntime"],
+    )
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    os.environ["PTIR_C_THREADS"] = str(given.threads)
+    import torch
+
+    torch.set_num_threads(given.threads)
+    rows: list[dict[str, Any]] = []
+    for subject in SUBJECTS:
+        named = {subject.preset, f"{subject.preset}:{subject.batch}"}
+        if given.only and not named & {*given.only}:
+            continue
+        samples = measure(subject, given)
+        rows.append({"preset": subject.preset, "batch": subject.batch, "samples": samples})
+        print(*report(subject, samples), sep="\n", flush=True)
+    if given.json:
+        load = os.getloadavg()
+        found = {"rows": rows, "machine": platform.platform(), "load": load, **vars(given)}
+        given.json.write_text(json.dumps(found, indent=1, default=str))
+
+
+if __name__ == "__main__":
+    main()
