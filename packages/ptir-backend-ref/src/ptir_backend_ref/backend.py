@@ -28,6 +28,7 @@ from ptir.ops import numerics as xp
 from ptir.ops.profiles import PROFILES
 from ptir.types import TensorType
 from ptir_backend_ref.composites import CLAIMS
+from ptir_backend_ref.linear import COLUMNS
 from ptir_backend_ref.memory import Memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -38,6 +39,7 @@ class RefBackend(Interpreter):
 
     name = "ref"
     lifts_casts = True
+    cut_unit = COLUMNS
     correctly_rounded = frozenset({"div", "sqrt", "reciprocal"})
     claims = frozenset(PROFILES) - {"extension"}
 

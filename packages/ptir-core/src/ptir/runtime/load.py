@@ -84,7 +84,6 @@ def load_model(
     kept = place(checkpoint.files, target)
     store = ParamStore(held.source, target, types, held.keep_dtype, kept, streamed)
     if budget is not None:
-        _check_largest(store, budget)
         target.backend.limit_memory(target.device, budget)
     return Model(
         name=os.fspath(model),
@@ -98,18 +97,6 @@ def load_model(
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
     )
-
-
-def _check_largest(store: ParamStore, budget: int) -> None:
-    """Raise ``UsageError`` where not even one parameter fits the budget."""
-    sizes = {name: store.type(name).nbytes for name in store.source.names()}
-    largest = max(sizes, key=sizes.__getitem__)
-    if sizes[largest] > budget:
-        raise UsageError(
-            f"device memory {budget}: {largest!r} alone has {sizes[largest]} bytes, and a parameter"
-            " is resident whole while it is read; give more, or hold it in fewer bits (--quant"
-            " int4, --dtype bf16)"
-        )
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,11 @@ class PackedSource(PartedSource):
             }
         super().__init__(source, parts)
 
-    def parts_of(self, base: str) -> dict[str, Array]:
+    def has_rows(self, base: str) -> bool:
+        """Parts are written whole."""
+        return False
+
+    def parts_of(self, base: str, rows: slice | None = None) -> dict[str, Array]:
         """Words, scales and the shape of a weight, rounded."""
         values = self._source.read(base)
         try:
