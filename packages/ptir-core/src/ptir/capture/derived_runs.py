@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ptir.ir.graph import Ref, freeze, inline, reachable, source
 from ptir.ir.program import Block
+from ptir.params.store import MOST_RUNS
 from ptir.passes.context import Derivation
-from ptir.passes.cut_parameters import MOST_PARTS
 from ptir.passes.ranges import NotByRanges, Ranges
 
 
@@ -63,7 +63,7 @@ def runs_of(derived: Mapping[str, Derivation], name: str, largest: int) -> Deriv
     whole = _composed(derived, name, given)
     size = whole.type.shape[0] if whole.type.rank else 1
     total = whole.type.nbytes + sum(value.type.nbytes for _, value in given)
-    count = min(size, MOST_PARTS, -(-total // max(1, largest)))
+    count = min(size, MOST_RUNS, -(-total // max(1, largest)))
     if count < 2:
         return None
     each = -(-size // count)

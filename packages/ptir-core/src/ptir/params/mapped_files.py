@@ -2,7 +2,8 @@
 
 What lies behind the end of a file that was cut cannot be read: the system ends the process
 (SIGBUS). So the length is looked at before a file is read and before every run of a program that
-reads it where it lies. A file that is cut during a run is not noticed by that.
+reads it where it lies. A file that is cut during a run is not noticed by that; a backend may
+survive it (``note_cut``).
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import mmap
 from collections.abc import Iterable
 from os import PathLike, fspath
 from typing import Any, Final, Self
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from ptir.errors import CheckpointError
 
 _paths: Final[WeakKeyDictionary[mmap.mmap, str]] = WeakKeyDictionary()
+
+
+_damaged: Final[WeakSet[mmap.mmap]] = WeakSet()
+"""Mappings with pages that are no longer the file's."""
 
 
 def mapped(descriptor: int, path: str | PathLike[str]) -> mmap.mmap:
@@ -32,11 +37,18 @@ def check_whole(mappings: Iterable[mmap.mmap], what: str = "weights") -> None:
     """
     for mapping in mappings:
         found, length = mapping.size(), len(mapping)
-        if found < length:
+        if found < length or mapping in _damaged:
             raise CheckpointError(
                 f"{_paths.get(mapping, 'a mapped file')}: {what}: the file was cut from {length} to"
                 f" {found} bytes while it was in use; fetch it again and load the model anew"
             )
+
+
+def note_cut(mappings: Iterable[mmap.mmap]) -> None:
+    """Files were cut while they were read: raises ``CheckpointError``, now and for every use."""
+    found = [*mappings]
+    _damaged.update(found)
+    check_whole(found)
 
 
 class BoundParameters(tuple[Any, ...]):

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from ptir import events
 from ptir.params.ids import NamespaceId, ParamKey, derived
@@ -21,6 +21,9 @@ from ptir.params.source import Array, ParamSource, rows_of
 from ptir.params.storage import TypeRule, as_stored
 from ptir.params.streaming import StreamedParameters
 from ptir.types import TensorType
+
+MOST_RUNS: Final = 64
+"""Runs of rows that a parameter is read or computed in, at most: each costs something."""
 
 Fetch: TypeAlias = "Callable[[], Array | Iterator[Array]]"
 """Gives an array, or runs of it along its first axis, one behind the other."""
@@ -192,7 +195,7 @@ class ParamStore:
 
         def read() -> Iterator[Array]:
             rows = type.shape[0] if type.rank else 1
-            each = max(1, rows * largest // max(1, type.nbytes))
+            each = max(1, -(-rows // MOST_RUNS), rows * largest // max(1, type.nbytes))
             for first in range(0, max(1, rows), each):
                 yield self._places(name, 0, first, min(first + each, rows))
                 self.source.release(name)

@@ -25,7 +25,7 @@ from ptir.passes.ranges import CompositeRange, NotByRanges, Ranges
 from ptir.types import I32, TensorType
 
 MOST_PARTS: Final = 64
-"""A run of rows is no smaller a part of all parameters: each costs a launch and compiling."""
+"""A run of rows is no smaller a part of all parameters: each costs a launch, and compiling."""
 
 _Part: TypeAlias = tuple[int, int, int]
 """An input, its first place and the one behind its last."""
