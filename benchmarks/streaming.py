@@ -249,6 +249,7 @@ def main() -> None:
         plain = None if given.cold else ptir.load_model(path, backend=given.backend)
         result = measured(given, folder, streamed, plain)
         result |= {"budget": budget, "anonymous_above_loaded": max(0, memory.peak - before)}
+        print(json.dumps(result), flush=True)  # processes take long
         wanted = limited(path, given.backend, "", None)
         more = budget + SLACK
         result["same_tokens"] = found == again == wanted.get("tokens")

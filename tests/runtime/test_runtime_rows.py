@@ -25,6 +25,8 @@ from running import REF, Command, command, llama_folder
 
 __all__ = ["command"]
 
+pytestmark = pytest.mark.turns(4)
+
 TOKENS = [1, 2, 3, 2999, 1500, 383, 384]
 GREEDY: dict[str, Any] = {"max_tokens": 5, "temperature": 0, "ignore_eos": True, "logprobs": 2}
 

@@ -44,7 +44,6 @@ class StreamedPlan(Plan):
 
     def give_up(self) -> None:
         """Hold no memory any more: it is stale, and whoever asks for it captures anew."""
-        PLANS.forget([self.executable])
         object.__setattr__(self, "executable", None)
 
     @property
@@ -242,15 +241,22 @@ def _tried(captures: Sequence[Callable[[], Plan]]) -> tuple[list[BudgetError], l
 def _cut_finer(stream: StreamedParameters, room: int) -> bool:
     """Have weights cut finer, if that is possible; plans that are stale then give up memory."""
     finer = stream.cut_finer(room)
-    for plan in stream.forget_users() if finer else ():
-        plan.give_up()
+    if finer:
+        _give_up(stream)
     return finer
 
 
 def _start_over(stream: StreamedParameters) -> None:
     """Nothing finer helps: the next program is cut as coarsely as the first."""
     stream.cut_as_at_first()
-    for plan in stream.forget_users():
+    _give_up(stream)
+
+
+def _give_up(stream: StreamedParameters) -> None:
+    """Have no plan, and nobody who keeps plans, hold what was compiled for the cut before."""
+    plans, executables = stream.forget_users()
+    PLANS.forget(executables)
+    for plan in plans:
         plan.give_up()
 
 

@@ -164,12 +164,13 @@ class StreamedParameters:
         """Cut coarsely again."""
         self.largest = self._coarsest
 
-    def forget_users(self) -> list[Any]:
-        """The programs that use the parameters: their memory counts no longer."""
+    def forget_users(self) -> tuple[list[Any], list[Any]]:
+        """The programs that use the parameters and their executables: these count no longer."""
         users = [plan for user in self._users if (plan := user()) is not None]
+        executables = [executable for executable, _ in self._workspaces.values()]
         self._users.clear()
         self._workspaces.clear()
-        return users
+        return users, executables
 
     @property
     def workspaces(self) -> int:
