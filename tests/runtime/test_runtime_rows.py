@@ -21,6 +21,7 @@ from ptir.errors import UsageError
 from ptir.params.rows import Rows
 from ptir.params.streaming import BudgetError, StreamedParameters
 from ptir.runtime import Model
+from ptir_backend_ref.backend import RefBackend
 from running import REF, Command, command, llama_folder
 
 __all__ = ["command"]
@@ -74,6 +75,15 @@ def test_results_are_the_same_bit_for_bit(
     )
     assert 0 < stream(model).resident.peak <= stream(model).budget
     assert max(plan_of(model).sizes.values()) <= stream(model).budget // 4
+
+
+def test_the_reference_counts_no_more_than_the_budget(tmp_path: Path) -> None:
+    backend = RefBackend()
+    target = Target(backend, backend.devices()[0])
+    model = ptir.load_model(large(tmp_path), backend=target, device_memory="960KiB")
+    model.generate(TOKENS, **GREEDY)
+    assert cut(model)
+    assert 0 < backend.memory_stats(target.device).peak_bytes <= stream(model).budget
 
 
 def test_a_level_1_backend_gives_the_same_tokens(tmp_path: Path) -> None:

@@ -109,8 +109,8 @@ class RefBackend(Interpreter):
         return view
 
     def prefetch(self, array: Array, device: Device) -> Prefetch:
-        """The array itself, whose pages are what comes and goes."""
-        return Prefetch(self.upload(array, device, borrow=True), array.flags.c_contiguous)
+        """The array itself, whose pages are what comes and goes; so does the view, which counts."""
+        return Prefetch(self.upload(array, device, borrow=True))
 
     def download(self, handle: Array, device: Device) -> Array:
         """A C-contiguous copy."""
