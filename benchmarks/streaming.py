@@ -4,9 +4,12 @@ A Llama of random weights is written to a folder once. In every round a token is
 budget and without one, and as many bytes as the weights have are read through a mapping of a file
 in the same folder, by as many threads, in pieces that are dropped behind: what the weights come
 from. With --cold the files leave the page cache before each, so that they come from the disk. Last,
-processes whose anonymous memory is limited run the model, with the budget and without.
+processes whose anonymous memory the kernel limits (RLIMIT_DATA) run the model, with the budget and
+without; they say what the device counts, and what the kernel counts as resident at once, sampled:
+pages of files of weights (smaps), and anonymous memory above that of a loaded model (RssAnon).
 
     python benchmarks/streaming.py --backend c --budget 64MiB --json out.json
+    python benchmarks/streaming.py --backend c --budget 512MiB --gib 2   # embedding and head cut
 """
 
 from __future__ import annotations
@@ -43,31 +46,78 @@ TOKENS = 8
 SLACK = 48 << 20
 """Bytes that a process takes besides: stacks of threads, modules, a compiler's output."""
 LIMITED = """
-import re, resource, sys
+import json, re, resource, sys, threading
 from pathlib import Path
 import ptir
 path, backend, budget, more = sys.argv[1:]
+def status(name):
+    found = re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())
+    return int(found[1]) * 1024
+def of_weights():
+    total, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            inside = line.endswith(".safetensors") or "/weights/" in line
+        elif inside and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total
 model = ptir.load_model(path, backend=backend, device_memory=budget or None)
-now = int(re.search(r"VmData:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 if more:
-    resource.setrlimit(resource.RLIMIT_DATA, (now + int(more), now + int(more)))
-print(model.generate([1, 2, 3], max_tokens=8, temperature=0, ignore_eos=True).token_ids)
+    most = status("VmData") + int(more)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+before, peaks, over = status("RssAnon"), [0, 0], threading.Event()
+def watch():
+    while not over.wait(0.01):
+        peaks[:] = max(peaks[0], of_weights()), max(peaks[1], status("RssAnon") - before)
+thread = threading.Thread(target=watch)
+thread.start()
+how = {"max_tokens": 8, "temperature": 0, "ignore_eos": True}
+found = [model.generate([1, 2, 3], **how).token_ids for _ in range(2)]
+over.set()
+thread.join()
+stats = model.target.backend.memory_stats(model.target.device)
+stream = model.store.streamed
+print(json.dumps({
+    "tokens": found[0] if found[0] == found[1] else found,
+    "device_peak_bytes": stats and stats.peak_bytes,
+    "resident_parameters_at_most": stream and stream.resident.peak,
+    "kernel_counts_of_weights_at_most": peaks[0],
+    "kernel_counts_anonymous_above_loaded": peaks[1],
+}))
 """
 """Generates when its data may grow by so many bytes more, and has an empty cache folder."""
 
 
-def written(folder: Path) -> Path:
+def sizes_of(gib: float, itemsize: int) -> dict[str, int]:
+    """A model of about so many GiB, of which embedding and head have three eighths."""
+    hidden, inner = 2048, 5632
+    vocabulary = int(gib * 3 / 16 * 2**30) // (hidden * itemsize) // 128 * 128
+    layer = (2 * hidden * hidden + 2 * hidden * hidden // 4 + 3 * hidden * inner) * itemsize
+    return SIZES | {
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_hidden_layers": max(1, round(gib * 5 / 8 * 2**30 / layer)),
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "tie_word_embeddings": False,
+    }
+
+
+def written(folder: Path, gib: float | None, dtype: str) -> Path:
     """The model's folder."""
     from ptir.checkpoint import save_folder
     from ptir.models import table
     from ptir.runtime.specs import random_checkpoint
-    from ptir.types import BF16
+    from ptir.types import DTYPES
 
     table.load_modules()
-    config = dict(table.preset("llama-1b")[1]) | SIZES
+    stored = DTYPES[dtype]
+    sizes = SIZES if gib is None else sizes_of(gib, stored.itemsize)
+    config = dict(table.preset("llama-1b")[1]) | sizes
     table.MODELS["llama"].presets["llama-streamed"] = config  # type: ignore[index]
     made = replace(random_checkpoint("llama-streamed", 0), tokenizer=None)
-    return save_folder(made, folder / "model", dtype=BF16)
+    return save_folder(made, folder / "model", dtype=stored)
 
 
 class Source:
@@ -160,16 +210,20 @@ def measured(
         "token_over_source": spread(ratios),
         "seconds": {name: spread(found) for name, found in rounds.items() if found},
         "resident_at_most": streamed.store.streamed.resident.peak,
+        "rows": {name: list(rows.outputs) for name, rows in plan.rows.items()},
     }
 
 
-def limited(path: Path, backend: str, budget: str, more: int | None) -> str:
-    """What such a process prints; what ended it where it prints nothing."""
+def limited(path: Path, backend: str, budget: str, more: int | None) -> dict[str, Any]:
+    """What such a process says; what ended it where it says nothing."""
     with tempfile.TemporaryDirectory(dir=path.parent) as cache:
         command = [sys.executable, "-c", LIMITED, str(path), backend, budget, str(more or "")]
         environment = os.environ | {"PTIR_CACHE_DIR": cache}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    return done.stdout.strip() or (done.stderr.strip().splitlines() or ["it was ended"])[-1]
+    if done.stdout:
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+    return {"error": (done.stderr.strip().splitlines() or [f"it was ended: {done.returncode}"])[-1]}
 
 
 def main() -> None:
@@ -177,6 +231,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--backend", default="c")
     parser.add_argument("--budget", default="64MiB")
+    parser.add_argument("--gib", type=float, help="GiB of weights; default: 0.3 in bf16.")
+    parser.add_argument("--dtype", default="bf16", help="How they are stored.")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--cold", action="store_true", help="From the disk, not the page cache.")
     parser.add_argument("--folder", type=Path, help="Where files are written; default: a new one.")
@@ -188,7 +244,7 @@ def main() -> None:
         import ptir
         from ptir.params.streaming import memory_budget
 
-        path = written(folder)
+        path = written(folder, given.gib, given.dtype)
         budget = memory_budget(given.budget)
         options: dict[str, Any] = {"max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
         streamed = ptir.load_model(path, backend=given.backend, device_memory=given.budget)
@@ -199,11 +255,13 @@ def main() -> None:
         plain = None if given.cold else ptir.load_model(path, backend=given.backend)
         result = measured(given, folder, streamed, plain)
         result |= {"budget": budget, "anonymous_above_loaded": max(0, memory.peak - before)}
+        print(json.dumps(result), flush=True)  # processes take long
         wanted = limited(path, given.backend, "", None)
         more = budget + SLACK
-        result["same_tokens"] = found == again and str(found) == wanted
+        result["same_tokens"] = found == again == wanted.get("tokens")
         result["limited_to"] = more
-        result["limited_with_budget"] = limited(path, given.backend, given.budget, more) == wanted
+        result["limited_with_budget"] = under = limited(path, given.backend, given.budget, more)
+        result["same_tokens_limited"] = under.get("tokens") == wanted.get("tokens")
         result["limited_without_budget"] = limited(path, given.backend, "", more)
     for name, value in result.items():
         print(f"{name:24} {value}")

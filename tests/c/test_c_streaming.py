@@ -82,7 +82,7 @@ def test_a_session_whose_next_program_does_not_fit_runs_nothing(c: Target, tmp_p
         assert not model.store.streamed.counters.bytes_read
         return caught.value
 
-    smallest = refused(400_000).smallest
+    smallest = refused(150_000).smallest
     model = ptir.load_model(path, backend=c, device_memory=smallest)
     assert len(model.generate([1, 2, 3], **GREEDY).token_ids) == 6
     assert refused(smallest - 1).smallest == smallest
@@ -106,3 +106,23 @@ def test_a_process_without_room_for_the_weights_runs_under_a_budget(
     found = run("16MiB", little, "budget")
     assert found.stdout == wanted.stdout, found.stderr
     assert "OutOfMemory" in run("", little, "none").stderr
+
+
+@pytest.mark.slice(1)
+@pytest.mark.parametrize("how", [{}, {"quant": "int4"}, {"dtype": "bf16"}], ids=str)
+@pytest.mark.parametrize("tied", [False, True])
+def test_weights_that_are_cut_by_rows_give_the_same_bits(
+    c: Target, tmp_path: Path, how: dict[str, str], tied: bool
+) -> None:
+    sizes = {"vocab_size": 5000, "hidden_size": 128, "num_hidden_layers": 1}
+    path = llama_folder(tmp_path, tie_word_embeddings=tied, **sizes)
+    plain = ptir.load_model(path, backend=c, **how)  # type: ignore[arg-type]
+    budget = 1_300_000 if how.get("quant") else 2_600_000
+    model = ptir.load_model(path, backend=c, device_memory=budget, **how)  # type: ignore[arg-type]
+    wanted = plain.generate([1, 4999, 2500], **GREEDY, logprobs=1)
+    found = model.generate([1, 4999, 2500], **GREEDY, logprobs=1)
+    assert (found.token_ids, found.logprobs) == (wanted.token_ids, wanted.logprobs)
+    plan = model.steps.advance(1, 64).plans[-1]
+    assert isinstance(plan, StreamedPlan)
+    assert plan.rows or sum(plan.sizes.values()) < budget // 2
+    assert 0 < plan.stream.resident.peak <= budget

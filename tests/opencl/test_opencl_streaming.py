@@ -41,7 +41,7 @@ def test_the_device_never_holds_more_than_the_budget(
     path = llama_folder(tmp_path, num_hidden_layers=4, hidden_size=128, intermediate_size=256)
     if budget == "smallest":
         with pytest.raises(UsageError) as caught:
-            ptir.load_model(path, backend=opencl, device_memory=400_000).generate([1, 2], **GREEDY)
+            ptir.load_model(path, backend=opencl, device_memory=150_000).generate([1, 2], **GREEDY)
         budget = str(caught.value).partition("give --device-memory ")[2].partition(" ")[0]
     model = ptir.load_model(path, backend=discrete, device_memory=budget)
     found = model.generate([1, 2, 3], **GREEDY)
@@ -88,3 +88,21 @@ def test_the_next_stage_comes_beside_this_one(
     runs = [name for name, before in zip(said, [None, *said], strict=False) if name != before]
     first = runs.index("kernel")  # the first stage of a session is waited for
     assert runs[first : first + 6] == ["kernel", "copy", "join", "kernel", "copy", "join"]
+
+
+@pytest.mark.parametrize("how", [{}, {"quant": "int4"}], ids=str)
+def test_rows_of_weights_come_and_go_within_the_budget(
+    opencl: Target, discrete: Target, tmp_path: Path, how: dict[str, str]
+) -> None:
+    sizes = {"vocab_size": 12_000, "hidden_size": 64, "num_hidden_layers": 1}
+    path = llama_folder(tmp_path, tie_word_embeddings=bool(how), **sizes)
+    budget = 700 << 10 if how else 3 << 20
+    model = ptir.load_model(path, backend=discrete, device_memory=budget, **how)  # type: ignore[arg-type]
+    found = model.generate([1, 2, 11_999], **GREEDY)
+    wanted = ptir.load_model(path, backend=opencl, **how).generate([1, 2, 11_999], **GREEDY)  # type: ignore[arg-type]
+    assert (found.token_ids, found.logprobs) == (wanted.token_ids, wanted.logprobs)
+    plan: Any = model.steps.advance(1, 64).plans[-1]
+    assert plan.rows
+    stats = discrete.backend.memory_stats(discrete.device)
+    assert stats is not None
+    assert stats.peak_bytes <= budget

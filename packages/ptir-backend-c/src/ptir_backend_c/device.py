@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import tempfile
 import weakref
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from ptir.codegen.api import (
     Addressed,
@@ -23,12 +25,16 @@ from ptir.codegen.api import (
     processor,
 )
 from ptir.errors import CompileError, DeviceError, OutOfMemory
+from ptir.params.mapped_files import note_cut
+from ptir.params.pages import mapping_of
 from ptir_backend_c import processors
 from ptir_backend_c.compiler import Compiler
 from ptir_backend_c.dialect import PlainC
 from ptir_backend_c.prelude import source
 
 if TYPE_CHECKING:
+    import mmap
+
     import numpy as np
 
 ALIGNMENT: Final = 64
@@ -83,6 +89,9 @@ class Runtime:
         library.pool_run.argtypes = (pointer, pointer, number)
         library.pool_share.argtypes = (pointer, pointer, pointer, number, number)
         self._run, self._share = library.pool_run, library.pool_share
+        library.file_watch.argtypes = (pointer, ctypes.c_size_t)
+        library.file_is_cut.argtypes = library.file_forget.argtypes = (number,)
+        self._files: WeakKeyDictionary[mmap.mmap, int] = WeakKeyDictionary()
         self.copy = built.address("pool_copy")
         found = processors.places(threads)
         numbers = (ctypes.c_int * threads)(*found) if found else None
@@ -91,19 +100,36 @@ class Runtime:
             raise OutOfMemory(f"c: no memory for a pool of {threads} threads")
         weakref.finalize(self, library.pool_free, self.pool).atexit = False
 
+    def watch(self, mapping: mmap.mmap) -> None:
+        """Survive the end of a mapped file that is cut while kernels read it."""
+        if mapping in self._files:
+            return
+        import numpy as np
+
+        whole, library = np.frombuffer(mapping, np.uint8), self.built.library
+        number = library.file_watch(whole.ctypes.data, whole.nbytes)
+        self._files[mapping] = number
+        if number >= 0:
+            weakref.finalize(mapping, library.file_forget, number).atexit = False
+
+    def _check(self, problem: int) -> None:
+        if problem == errno.ESTALE:
+            found = [(file, number) for file, number in self._files.items() if number >= 0]
+            note_cut(file for file, number in found if self.built.library.file_is_cut(number))
+        if problem:
+            said = os.strerror(problem)
+            raise DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
+
     def walk(self, listed: Any, count: int) -> None:
-        """Run launches one after the other; raises ``DeviceError``."""
-        _check(self._run(self.pool, listed, count))
+        """Run launches one after the other; raises ``DeviceError``.
+
+        Where a file was cut that they read: ``CheckpointError``.
+        """
+        self._check(self._run(self.pool, listed, count))
 
     def share(self, listed: Any, ends: Any, phases: int, workers: int) -> None:
-        """Run a list that workers share, phase by phase; raises ``DeviceError``."""
-        _check(self._share(self.pool, listed, ends, phases, workers))
-
-
-def _check(problem: int) -> None:
-    if problem:
-        said = os.strerror(problem)
-        raise DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")
+        """Run a list that workers share, phase by phase; raises as ``walk``."""
+        self._check(self._share(self.pool, listed, ends, phases, workers))
 
 
 class Launches(CommandBuffer):
@@ -200,6 +226,9 @@ class CDevice(AddressedDevice):
         """The array's own memory; copied only where its elements are not aligned."""
         if not array.flags.aligned:
             return None
+        mapping = mapping_of(array)
+        if mapping is not None:
+            self._runtime.watch(mapping)
         return Addressed(array.ctypes.data, array.nbytes, array)
 
     def write(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:

@@ -28,6 +28,7 @@ from ptir.ops import numerics as xp
 from ptir.ops.profiles import PROFILES
 from ptir.types import TensorType
 from ptir_backend_ref.composites import CLAIMS
+from ptir_backend_ref.linear import COLUMNS
 from ptir_backend_ref.memory import Memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -38,6 +39,7 @@ class RefBackend(Interpreter):
 
     name = "ref"
     lifts_casts = True
+    cut_unit = COLUMNS
     correctly_rounded = frozenset({"div", "sqrt", "reciprocal"})
     claims = frozenset(PROFILES) - {"extension"}
 
@@ -107,8 +109,8 @@ class RefBackend(Interpreter):
         return view
 
     def prefetch(self, array: Array, device: Device) -> Prefetch:
-        """The array itself, whose pages are what comes and goes."""
-        return Prefetch(self.upload(array, device, borrow=True), array.flags.c_contiguous)
+        """The array itself, whose pages are what comes and goes; so does the view, which counts."""
+        return Prefetch(self.upload(array, device, borrow=True))
 
     def download(self, handle: Array, device: Device) -> Array:
         """A C-contiguous copy."""

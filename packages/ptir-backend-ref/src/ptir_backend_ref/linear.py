@@ -2,7 +2,8 @@
 
 A matrix-vector product lasts about as long as waking a sleeping thread, so BLAS's threads, which
 spin between calls, are a third faster there than ours; its order of sums depends on how many they
-are. Larger products are cut by shape alone and every piece is a single-threaded BLAS call.
+are. Other products are cut by shape alone and every piece is a single-threaded BLAS call, so that
+some rows of a weight give what they give with all, where a cut is between pieces (``cut_unit``).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def linear(instruction: Instruction, reusable: frozenset[int]) -> Callable[..., 
             product: Array = np.matmul(flat, matrix)
         else:
             with single_threaded_blas():
-                if cut and rows * matrix.size >= LEAST:
+                if cut:
                     return in_pieces(flat, matrix, bias).reshape(shape)
                 product = np.matmul(flat, matrix)
         if bias is not None:
@@ -52,7 +53,12 @@ def in_pieces(x: Array, matrix: Array, bias: Array | None, columns: int = COLUMN
     """``x @ matrix + bias``, a piece for every few ``columns`` of the result."""
     product = np.empty((len(x), matrix.shape[1]), x.dtype)
     parts = [slice(at, at + columns) for at in range(0, matrix.shape[1], columns)]
-    run_all([partial(_columns, x, matrix, bias, product, part) for part in parts])
+    tasks = [partial(_columns, x, matrix, bias, product, part) for part in parts]
+    if len(x) * matrix.size >= LEAST:
+        run_all(tasks)
+    else:
+        for task in tasks:
+            task()
     return product
 
 

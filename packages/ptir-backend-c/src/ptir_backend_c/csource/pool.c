@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* What a kernel does its items by: it is called with one and may ask for more, so that what is the
    same for all of them is done once. `next` gives the number of an item, or -1. */
@@ -231,6 +233,7 @@ static int start(pool *p) {
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, STACK);
   sigfillset(&all);
+  sigdelset(&all, SIGBUS); /* a thread that faults while it is blocked ends the process */
   pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the program's own threads */
   while (p->started < p->wanted - 1) {
     worker *me = malloc(sizeof *me);
@@ -260,6 +263,73 @@ static void set_up(pool *p) {
   atomic_store(&p->walking, 0);
   atomic_store(&p->asleep, 0);
   p->started = 0;
+}
+
+/* Mapped files that kernels read. Behind the end of one that was cut there is nothing to read, which
+   is a SIGBUS: a page of zeros takes the place of what is gone, and the file is marked. Whoever ran
+   the list learns of it, and nobody uses what was computed. */
+enum { FILES = 1024 };
+static struct {
+  _Atomic uintptr_t begin, end; /* no end: the place is free */
+  _Atomic int cut;
+} files[FILES];
+static _Atomic int cuts; /* since a list was last walked */
+static uintptr_t page;
+static struct sigaction before;
+
+static void on_bus(int number, siginfo_t *found, void *context) {
+  uintptr_t at = (uintptr_t)found->si_addr;
+  for (int n = 0; n < FILES; ++n) {
+    if (at < atomic_load(&files[n].begin) || at >= atomic_load(&files[n].end)) continue;
+    int problem = errno;
+    void *held = mmap((void *)(at / page * page), page, PROT_READ,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    errno = problem;
+    if (held == MAP_FAILED) break;
+    atomic_store(&files[n].cut, 1);
+    atomic_store(&cuts, 1);
+    return; /* and read again */
+  }
+  if (before.sa_flags & SA_SIGINFO) before.sa_sigaction(number, found, context);
+  else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) before.sa_handler(number);
+  else sigaction(SIGBUS, &before, NULL); /* what faulted faults again, and that is the end */
+}
+
+static void handle_bus(void) {
+  struct sigaction ours = {0};
+  page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  sigemptyset(&ours.sa_mask);
+  ours.sa_sigaction = on_bus;
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  sigaction(SIGBUS, &ours, &before);
+}
+
+static pthread_mutex_t filed = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t handled = PTHREAD_ONCE_INIT;
+
+/* Mark reading behind the end of a mapped file from now on: its number, or -1 where there is no
+   place for it. */
+int file_watch(void *begin, size_t nbytes) {
+  int found = -1;
+  pthread_once(&handled, handle_bus);
+  pthread_mutex_lock(&filed);
+  for (int n = 0; n < FILES && found < 0; ++n)
+    if (!atomic_load(&files[n].end)) found = n;
+  if (found >= 0) {
+    atomic_store(&files[found].cut, 0);
+    atomic_store(&files[found].begin, (uintptr_t)begin);
+    atomic_store(&files[found].end, (uintptr_t)begin + nbytes);
+  }
+  pthread_mutex_unlock(&filed);
+  return found;
+}
+
+int file_is_cut(int number) { return atomic_load(&files[number].cut); }
+
+void file_forget(int number) { atomic_store(&files[number].end, 0); }
+
+static int ended(int problem) {
+  return problem || !atomic_exchange(&cuts, 0) ? problem : ESTALE;
 }
 
 static pool *pools;
@@ -338,7 +408,8 @@ static void walk(pool *p, const launch *list, int count) {
   }
 }
 
-/* Run every item of every launch, one launch after the other; 0 or an error number. */
+/* Run every item of every launch, one launch after the other; 0 or an error number, ESTALE where a
+   file was cut that is read. */
 int pool_run(pool *p, const launch *list, int count) {
   pthread_mutex_lock(&p->lists);
   int problem = p->started < p->wanted - 1 ? start(p) : 0;
@@ -349,7 +420,7 @@ int pool_run(pool *p, const launch *list, int count) {
     atomic_store(&p->walking, 0);
   }
   pthread_mutex_unlock(&p->lists);
-  return problem;
+  return ended(problem);
 }
 
 /* Do a list shared by `workers`, phase by phase; 0 or an error number. Worker w is thread w, the
@@ -369,7 +440,7 @@ int pool_share(pool *p, const launch *list, const int *ends, int phases, int wor
     atomic_store(&p->walking, 0);
   }
   pthread_mutex_unlock(&p->lists);
-  return problem;
+  return ended(problem);
 }
 
 /* A copy as a launch: target, source, number of bytes. */

@@ -102,6 +102,11 @@ class Options:
     check_indices: bool = False
     staged: bool = False
     """Whether it is run by ``Executable.run_staged``, because its parameters come and go."""
+    largest: int = 0
+    """Bytes that a parameter may have under a budget, above which it is cut by rows; 0: any. Core
+    cuts, and gives backends none."""
+    apart: tuple[frozenset[int], ...] = ()
+    """Groups of inputs, rows of parameters: no launch is to read those of two groups."""
 
 
 Queue = Callable[[int, int, Mapping[int, Handle]], None]
@@ -268,6 +273,9 @@ class Backend(ABC):
     stages: bool = False
     """Whether what it compiles with ``Options.staged`` has a launch for each part of a run; other
     backends' programs are cut at their layers then."""
+    cut_unit: int = 1
+    """Rows of a weight that are cut off together under a budget, or a multiple of them: products
+    with some rows give, bit for bit, what they give with all."""
     claims: frozenset[str] = frozenset({"core"})
     """The conformance profiles that the backend claims; inside them nothing may be unsupported."""
     correctly_rounded: frozenset[str] = frozenset()
@@ -303,6 +311,13 @@ class Backend(ABC):
         Copies, unless ``borrow``: then the handle may share the array's memory, which core
         promises to keep alive, unchanged and undonated.
         """
+
+    def is_borrowed(self, handle: Handle) -> bool:
+        """Whether a handle that was uploaded with ``borrow`` shares the array's memory.
+
+        By default it may: files behind such memory are watched while programs read it.
+        """
+        return True
 
     @abstractmethod
     def download(self, handle: Handle, device: Device) -> np.ndarray[Any, Any]:
@@ -394,6 +409,13 @@ class Backend(ABC):
         Runs last in the pipeline. Returns how the new parameter ports are derived, by name.
         """
         return program, {}
+
+    def composite_ranges(self) -> Mapping[str, Any]:
+        """How places of composites that ``prepack`` makes come from their operands, by name.
+
+        See ``ptir.passes.ranges.CompositeRange``.
+        """
+        return {}
 
     def adopt(self, value: Any, device: Device) -> tuple[Handle, TensorType] | None:
         """A handle over the memory of a DLPack object that lies on ``device``, and its type.

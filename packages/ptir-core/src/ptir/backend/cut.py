@@ -66,7 +66,8 @@ class CutProgram(Executable):
         self.program, self._copy = program, copy
         block = program.main
         constants = {r[0]: (r, i) for r, i in block.numbered() if i.op == "constant"}
-        self._pieces = [piece_of(block, part, constants) for part in _layers(block, constants)]
+        cut = _layers(block, constants, options.apart)
+        self._pieces = [piece_of(block, part, constants) for part in cut]
         last = {
             v: n for n, piece in enumerate(self._pieces) for v in (*piece.inputs, *piece.outputs)
         }
@@ -138,13 +139,26 @@ def _options(piece: Piece, options: Options, given: Collection[int]) -> Options:
     aliases = tuple(group for group in groups if len(group) > 1)
     shared = {v for group in options.aliases for v in group}
     donated = frozenset(number[v] for v in given if v in number and v not in shared)
-    return Options(donated, aliases, options.check_indices)
+    kept = ({number[v] for v in group if v in number} for group in options.apart)
+    apart = tuple(frozenset(group) for group in kept if group)
+    return Options(donated, aliases, options.check_indices, apart=apart)
 
 
-def _layers(block: Block, constants: Mapping[int, Numbered]) -> Iterator[list[Numbered]]:
-    """Runs of instructions of one layer; each has the constants that it reads."""
+def _layers(
+    block: Block, constants: Mapping[int, Numbered], apart: Sequence[frozenset[int]]
+) -> Iterator[list[Numbered]]:
+    """Runs of instructions of one layer, or of one group of inputs that are to be read apart.
+
+    Each has the constants that it reads.
+    """
+    group = {value: number for number, values in enumerate(apart) for value in values}
+
+    def key(one: Numbered) -> tuple[str, int | None]:
+        read = (group[v] for v in one[1].operands if v in group)
+        return one[1].location.layer, next(read, None)
+
     rest = ((r, i) for r, i in block.numbered() if i.op != "constant")
-    pieces = [list(part) for _, part in groupby(rest, key=lambda one: one[1].location.layer)]
+    pieces = [list(part) for _, part in groupby(rest, key=key)]
     for number, part in enumerate(pieces or [[]]):
         read = (v for _, i in part for v in i.operands)
         given = block.outputs if number == 0 else ()

@@ -8,20 +8,23 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
 from ptir import events
 from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, repeat_by_runs
+from ptir.capture.derived_runs import Run, StoredRange
 from ptir.capture.optimized import optimized
 from ptir.errors import VerifyError
 from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block, Port, Program
 from ptir.ops.implementations import Overrides, active_overrides
 from ptir.ops.verify import verify
+from ptir.params.mapped_files import BoundParameters, check_whole
+from ptir.params.rows import Rows
 from ptir.params.store import ParamStore
 from ptir.passes.context import Derivation, PassContext
 from ptir.passes.pipeline import pipeline_key
@@ -49,6 +52,11 @@ class Plan:
     derived: Mapping[str, Derivation] = field(repr=False)
     donated: frozenset[int] = frozenset()
     incarnation: int = 0
+    options: Options = field(default_factory=Options, repr=False)
+    rows: Mapping[str, Rows] = field(default_factory=dict[str, Rows], repr=False)
+    """What its parameter ports of rows are, under a budget."""
+    whole: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Why parameters are not cut by rows, though the budget asks for it."""
 
     @property
     def is_stale(self) -> bool:
@@ -73,7 +81,9 @@ class Plan:
                 found[name] = parameters[name].store.handle(parameters[name].name)
         for store in {parameter.store for parameter in parameters.values()}:
             store.save_computed()
-        return tuple(found[name] for name in sizes)
+        stores = {id(parameter.store): parameter.store for parameter in parameters.values()}
+        mappings = (mapping for store in stores.values() for mapping in store.mappings)
+        return BoundParameters((found[name] for name in sizes), mappings)
 
     @cached_property
     def weights(self) -> int:
@@ -82,7 +92,11 @@ class Plan:
         return sum(type.nbytes for port, type in typed if port.kind == "parameter")
 
     def run(self, inputs: Sequence[Handle], parameters: Sequence[Handle]) -> tuple[Handle, ...]:
-        """Run on the handles of the captured program's inputs and of ``bind``'s parameters."""
+        """Run on the handles of the captured program's inputs and of ``bind``'s parameters.
+
+        Raises ``CheckpointError`` where a file that some of these are read from was cut.
+        """
+        _check_whole(parameters)
         if not events.listening():
             return self.executable.run([*inputs, *parameters])
         parts: tuple[float, ...] = ()
@@ -106,12 +120,18 @@ class Plan:
         keep: int,
     ) -> tuple[list[Handle], tuple[Handle, ...]]:
         """``Executable.repeat`` on the handles that ``run`` takes; while heard, run by run."""
+        _check_whole(parameters)
         if not events.listening():
             return self.executable.repeat([*inputs, *parameters], feeds, count, keep)
         return repeat_by_runs(lambda given: self.run(given, parameters), inputs, feeds, count, keep)
 
     def _wait(self) -> None:
         self.target.backend.synchronize(self.target.device)
+
+
+def _check_whole(parameters: Sequence[Handle]) -> None:
+    if isinstance(parameters, BoundParameters):
+        check_whole(parameters.mappings)
 
 
 @dataclass(frozen=True)
@@ -158,6 +178,22 @@ class Deriving:
         if derivation.block not in self.executables:
             self._build(derivation)
         return self.executables[derivation.block].run(handles)[0]
+
+    def in_runs(self, runs: Iterable[Run]) -> Iterator[Handle]:
+        """A derived parameter, run by run: what is stored is not kept, nor are earlier runs."""
+        for run in runs:
+            given = [self._places(place) for place in run.given]
+            if run.block not in self.executables:
+                ports = tuple(Port(f"x{number}") for number in range(len(given)))
+                program, device = Program(run.block, ports), self.target.device
+                self.executables[run.block] = self.target.backend.compile(
+                    program, device, Options()
+                )
+            yield self.executables[run.block].run(given)[0]
+
+    def _places(self, place: StoredRange) -> Handle:
+        parameter = self.parameters[place.port]
+        return parameter.store.range_handle(parameter.name, place.axis, place.first, place.end)
 
     def _build(self, derivation: Derivation) -> None:
         """Executables of a derivation and of all that is expected beside it."""
@@ -226,6 +262,13 @@ class PlanCache:
             self._plans.move_to_end(key)
             return plan
 
+    def forget(self, executables: Collection[Executable]) -> None:
+        """Forget the plans of some executables, which hold memory."""
+        gone = {id(executable) for executable in executables}
+        with self._lock:
+            for key in [key for key, plan in self._plans.items() if id(plan.executable) in gone]:
+                del self._plans[key]
+
     def clear(self) -> None:
         """Forget every plan."""
         with self._lock:
@@ -247,7 +290,10 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
         target.backend, target.device, overrides, check_indices=options.check_indices
     )
     made = optimized(program, context)
+    rows, whole = dict[str, Rows](), dict[str, str]()
     with located(UNKNOWN):
+        if options.largest:
+            made, rows, whole, options = _cut(made, target, options)
         executable = _compiled(made, target, options)
     if events.listening():
         seconds = time.perf_counter() - began
@@ -255,12 +301,31 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
         events.emit(events.ProgramCompiled(program, made, backend, device, seconds))
     derived = dict(context.derived)
     incarnation = target.backend.incarnation(target.device)
-    return Plan(program, made, executable, target, derived, options.donated, incarnation)
+    given = options.donated, incarnation, options, rows, whole
+    return Plan(program, made, executable, target, derived, *given)
+
+
+def _cut(
+    program: Program, target: Target, options: Options
+) -> tuple[Program, dict[str, Rows], dict[str, str], Options]:
+    """The program with parameters cut by rows, what they are, why others are not; its options."""
+    from ptir.passes.cut_parameters import cut_parameters
+
+    backend = target.backend
+    made = cut_parameters(
+        program,
+        options.largest,
+        backend.cut_unit,
+        backend.composite_ranges(),
+        options.check_indices,
+    )
+    return made.program, {**made.rows}, {**made.whole}, replace(options, apart=made.apart)
 
 
 def _compiled(program: Program, target: Target, options: Options) -> Executable:
     """The program; cut where its parameters come and go and the backend only runs it whole."""
     backend, device = target.backend, target.device
+    options = replace(options, largest=0)
     if not options.staged or backend.stages:
         return backend.compile(program, device, options)
     from ptir.backend.cut import CutProgram

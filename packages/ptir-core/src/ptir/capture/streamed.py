@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 from ptir import events
 from ptir.backend.contract import Feeds, Handle, Options, Queue, Target, repeat_by_runs
-from ptir.capture.plan import Deriving, Parameter, Plan, checks_indices, plan_for
+from ptir.capture.derived_runs import runs_of
+from ptir.capture.plan import PLANS, Deriving, Parameter, Plan, checks_indices, plan_for
 from ptir.errors import UsageError
 from ptir.ir.program import Program
 from ptir.params.residency import ResidencySchedule, Stage, schedule, smallest_room
@@ -34,6 +36,15 @@ class StreamedPlan(Plan):
     _schedules: dict[int, ResidencySchedule] = field(
         default_factory=dict[int, ResidencySchedule], repr=False, kw_only=True
     )
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its device was lost, or weights are cut finer by now."""
+        return super().is_stale or self.options.largest != self.stream.largest
+
+    def give_up(self) -> None:
+        """Hold no memory any more: it is stale, and whoever asks for it captures anew."""
+        object.__setattr__(self, "executable", None)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -67,15 +78,22 @@ class StreamedPlan(Plan):
     @property
     def most(self) -> int:
         """Bytes of parameters that must be resident together: of a launch, or to pack one."""
-        packing = max(map(self._packing, self.derived.keys() & self.numbers.keys()), default=0)
-        return max(packing, smallest_room(self.reads, self.sizes))
+        return max(self._packing, smallest_room(self.reads, self.sizes))
 
-    def _packing(self, name: str) -> int:
-        """Bytes that there are at once while a derived parameter is computed."""
+    @cached_property
+    def _packing(self) -> int:
+        """Most bytes that there are at once while a derived parameter is computed."""
+        names = {self.rows[name].parameter if name in self.rows else name for name in self.numbers}
+        return max(map(self._at_once, names & self.derived.keys()), default=0)
+
+    def _at_once(self, name: str) -> int:
+        runs = runs_of(self.derived, name, self.options.largest)
+        if runs is not None:
+            return runs.nbytes
         derivation, held, most = self.derived[name], 0, 0
         for port, type in zip(derivation.ports, derivation.block.inputs, strict=True):
             if port.name in self.derived:
-                most = max(most, held + self._packing(port.name))
+                most = max(most, held + self._at_once(port.name))
             held += type.nbytes
         return max(most, held + sum(type.nbytes for type in derivation.block.output_types))
 
@@ -85,7 +103,7 @@ class StreamedPlan(Plan):
         room = self.room
         if room not in self._schedules:
             if self.smallest > self.stream.budget:
-                raise BudgetError(self._too_small(), self.smallest)
+                raise BudgetError(self._too_small(), self.smallest, room, self.stream)
             self._schedules.clear()
             self._schedules[room] = schedule(self.reads, self.sizes, room)
         return self._schedules[room]
@@ -94,9 +112,35 @@ class StreamedPlan(Plan):
         return (
             f"device memory {self.stream.budget}: caches and what else a run is given and gives"
             f" take {self.passing} bytes, intermediates {self.stream.workspaces}, and {self.most}"
-            " bytes of parameters are needed together; give --device-memory"
-            f" {self.smallest} or more, or fewer tokens (-n), --cache-dtype bf16 or --quant int4"
+            f" bytes of parameters are needed together{self._largest_launch()}; give"
+            f" --device-memory {self.smallest} or more, or fewer tokens (-n), --cache-dtype bf16"
+            " or --quant int4"
         )
+
+    def _largest_launch(self) -> str:
+        """What is read together that takes most, and why it is not cut by rows."""
+        sizes = self.sizes
+        names = max(self.reads, key=lambda read: sum(sizes[n] for n in read), default=())
+        if self._packing > sum(sizes[name] for name in names) or not names:
+            return " to pack one"
+        largest = max(names, key=sizes.__getitem__)
+        why = self.whole.get(largest, "")
+        return f" ({sizes[largest]} of {self.title(largest)}" + (f", {why})" if why else ")")
+
+    def title(self, name: str) -> str:
+        """A parameter for people: the stored ones behind it, and which rows."""
+        rows = self.rows.get(name)
+        stored = self.stored(name if rows is None else rows.parameter)
+        if rows is None:
+            return " + ".join(stored)
+        return "{} rows {} to {} of {}".format(" + ".join(stored), *rows.outputs)
+
+    def stored(self, name: str) -> tuple[str, ...]:
+        """The stored parameters behind a parameter."""
+        if name not in self.derived:
+            return (name,)
+        found = (one for port in self.derived[name].ports for one in self.stored(port.name))
+        return tuple(dict.fromkeys(found))
 
     def run(self, inputs: Sequence[Handle], parameters: Sequence[Handle]) -> tuple[Handle, ...]:
         """Run on the handles of the captured program's inputs; parameters come by themselves."""
@@ -152,22 +196,68 @@ def _sized(stage: Stage, table: ResidencySchedule) -> dict[str, int]:
     return {name: table.sizes[name] for name in stage.needed}
 
 
+_together: Final = ContextVar("ptir_together", default=False)
+"""Whether programs are judged together: one that fails alone says nothing about the cut."""
+
+
 def check_together(captures: Sequence[Callable[[], Plan]]) -> None:
     """Capture programs of one model, and see that each runs in the budget beside the others.
 
-    Raises ``BudgetError`` with what the program takes that takes most.
+    Weights are cut finer until they do. Raises ``BudgetError`` with what the program takes that
+    takes most.
     """
+    token, before = _together.set(True), None
+    try:
+        while True:  # what is found counts when it is found twice: then all are known
+            failed, seen = _tried(captures)
+            if seen != before:
+                before = seen
+            elif not failed:
+                return
+            else:
+                error = max(failed, key=lambda one: one.smallest)
+                if not _cut_finer(error.stream, min(one.room for one in failed)):
+                    _start_over(error.stream)
+                    raise error
+    finally:
+        _together.reset(token)
+
+
+def _tried(captures: Sequence[Callable[[], Plan]]) -> tuple[list[BudgetError], list[int]]:
+    """The programs that do not run beside the others, and which each is or how much it needs."""
     failed: list[BudgetError] = []
-    for _ in range(2):  # the first time not all are known
-        failed.clear()
-        for capture in captures:
-            try:
-                plan = capture()
-                _ = plan.schedule if isinstance(plan, StreamedPlan) else None
-            except BudgetError as error:
-                failed.append(error)
-    if failed:
-        raise max(failed, key=lambda error: error.smallest)
+    seen: list[int] = []
+    for capture in captures:
+        try:
+            plan = capture()
+            _ = plan.schedule if isinstance(plan, StreamedPlan) else None
+            seen.append(id(plan.executable))
+        except BudgetError as error:
+            failed.append(error)
+            seen.append(-error.smallest)
+    return failed, seen
+
+
+def _cut_finer(stream: StreamedParameters, room: int) -> bool:
+    """Have weights cut finer, if that is possible; plans that are stale then give up memory."""
+    finer = stream.cut_finer(room)
+    if finer:
+        _give_up(stream)
+    return finer
+
+
+def _start_over(stream: StreamedParameters) -> None:
+    """Nothing finer helps: the next program is cut as coarsely as the first."""
+    stream.cut_as_at_first()
+    _give_up(stream)
+
+
+def _give_up(stream: StreamedParameters) -> None:
+    """Have no plan, and nobody who keeps plans, hold what was compiled for the cut before."""
+    plans, executables = stream.forget_users()
+    PLANS.forget(executables)
+    for plan in plans:
+        plan.give_up()
 
 
 def bound_plan(
@@ -181,15 +271,22 @@ def bound_plan(
     ``parameters`` are what the program's parameter ports stand for.
     """
     streams = {p.store.streamed for p in parameters.values()} - {None}
-    if streams:
-        for stream in streams:
-            assert stream is not None
-            stream.drop_all()  # the program's intermediates are allocated where they were
-        asked = options or Options(check_indices=checks_indices())
-        plan = plan_for(program, target, replace(asked, staged=True))
-        return streamed_plan(plan, parameters), ()
-    plan = plan_for(program, target, options)
-    return plan, plan.bind(parameters)
+    if not streams:
+        plan = plan_for(program, target, options)
+        return plan, plan.bind(parameters)
+    (stream,) = streams
+    assert stream is not None
+    asked = options or Options(check_indices=checks_indices())
+    while True:
+        stream.drop_all()  # the program's intermediates are allocated where they were
+        staged = replace(asked, staged=True, largest=stream.largest)
+        try:
+            return streamed_plan(plan_for(program, target, staged), parameters), ()
+        except BudgetError as error:
+            if not _cut_finer(stream, error.room):
+                if not _together.get():
+                    _start_over(stream)
+                raise
 
 
 def streamed_plan(plan: Plan, parameters: Mapping[str, Parameter]) -> StreamedPlan:
@@ -199,7 +296,8 @@ def streamed_plan(plan: Plan, parameters: Mapping[str, Parameter]) -> StreamedPl
     Raises ``UsageError`` where the budget is too small or nothing can be written.
     """
     (store,) = {parameter.store for parameter in parameters.values()}
-    assert store.streamed is not None
+    stream = store.streamed
+    assert stream is not None
     program = plan.optimized
     kinds = enumerate(zip(program.ports, program.inputs, strict=True))
     numbers = {port.name: n for n, (port, _) in kinds if port.kind == "parameter"}
@@ -207,33 +305,40 @@ def streamed_plan(plan: Plan, parameters: Mapping[str, Parameter]) -> StreamedPl
     reads = tuple(
         tuple(names[n] for n in sorted(used) if n in names) for used in plan.executable.reads()
     )
-    store.streamed.add_workspace(plan.executable, plan.executable.workspace_bytes)
-    made = StreamedPlan(**vars(plan), stream=store.streamed, numbers=numbers, reads=reads)
+    made = StreamedPlan(**vars(plan), stream=stream, numbers=numbers, reads=reads)
+    stream.add_user(made)
+    stream.add_workspace(plan.executable, plan.executable.workspace_bytes)
     _ = made.schedule  # one that cannot run reads nothing
-    for name, array in _mapped(plan, store, parameters, made.sizes):
-        store.streamed.hold(name, array)
+    for name, array in _mapped(made, store, parameters):
+        stream.hold(name, array)
     return made
 
 
 def _mapped(
-    plan: Plan, store: ParamStore, parameters: Mapping[str, Parameter], sizes: Mapping[str, int]
+    plan: StreamedPlan, store: ParamStore, parameters: Mapping[str, Parameter]
 ) -> Iterator[tuple[str, Array]]:
-    """Every parameter with its array in a mapped file."""
+    """Every parameter with its array in a mapped file; rows of one are a part of that one's."""
     assert store.streamed is not None
-    deriving = Deriving(plan.derived, plan.target, parameters)
-    deriving.expect(name for name in sizes if name not in store.streamed)
+    types = dict(zip((p.name for p in plan.optimized.ports), plan.optimized.inputs, strict=True))
+    new = {n: plan.rows.get(n) for n in plan.numbers if n not in store.streamed}
+    sizes = {
+        n if rows is None else rows.parameter: (types[n] if rows is None else rows.whole).nbytes
+        for n, rows in new.items()
+    }
+    deriving, largest = Deriving(plan.derived, plan.target, parameters), plan.options.largest
     find: dict[str, Callable[[], Array | None]] = {}
     for name, nbytes in sizes.items():
-        if name in store.streamed:
-            continue
         if name in plan.derived:
-            compute = partial(_computed, deriving, store, parameters, name)
+            compute = partial(_computed, deriving, store, parameters, name, largest)
             find[name] = partial(store.mapped_derived, name, compute, nbytes)
         else:
-            find[name] = partial(store.mapped, parameters[name].name)
+            find[name] = partial(store.mapped, parameters[name].name, largest)
     missing = [name for name, found in find.items() if found() is None]
     if missing:
+        own = [name for name in missing if name in plan.derived]
+        deriving.expect(name for name in own if runs_of(plan.derived, name, largest) is None)
         store.save_mapped()
+    arrays: dict[str, Array] = {}
     for name, found in find.items():
         array = found()
         if array is None:
@@ -243,14 +348,22 @@ def _mapped(
                 " written to the cache folder, from which they are to come; free twice as much"
                 " there, or set PTIR_CACHE_DIR to a folder with room"
             )
-        yield name, array
+        arrays[name] = array
+    for name, rows in new.items():
+        yield name, arrays[name] if rows is None else arrays[rows.parameter][rows.first : rows.end]
 
 
 def _computed(
-    deriving: Deriving, store: ParamStore, parameters: Mapping[str, Parameter], name: str
-) -> Any:
-    """The handle of a derived parameter, nothing of what it comes from left behind."""
-    handle = deriving.computed(deriving.derived[name])
-    for origin in deriving.stored(name):
-        store.source.release(parameters[origin].name)
-    return handle
+    deriving: Deriving,
+    store: ParamStore,
+    parameters: Mapping[str, Parameter],
+    name: str,
+    largest: int,
+) -> Iterator[Any]:
+    """The handle of a derived parameter, or of its runs; nothing of what it comes from is left."""
+    runs = runs_of(deriving.derived, name, largest)
+    every = [deriving.computed(deriving.derived[name])] if runs is None else deriving.in_runs(runs)
+    for handle in every:
+        yield handle
+        for origin in deriving.stored(name):
+            store.source.release(parameters[origin].name)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from ptir.errors import CheckpointError
+from ptir.params.mapped_files import check_whole, mapped
 from ptir.params.source import Array
 
 
@@ -17,7 +18,7 @@ class MappedFile:
         self.path = path
         try:
             with path.open("rb") as file:
-                self.buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self.buffer = mapped(file.fileno(), path)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path}: cannot be mapped: {error}") from error
 
@@ -33,12 +34,7 @@ class MappedFile:
         """
         import numpy as np
 
-        found, mapped = self.buffer.size(), len(self.buffer)
-        if found < mapped:
-            said = f"the file was cut from {mapped} to {found} bytes while it was in use"
-            raise CheckpointError(
-                f"{self.path}: {what}: {said}; fetch it again and load the model anew"
-            )
+        check_whole((self.buffer,), what)
         return np.frombuffer(self.buffer, np.uint8, length, start)
 
     def drop_pages(self, start: int, length: int) -> None:

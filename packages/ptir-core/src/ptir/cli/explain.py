@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ptir.params.residency import ResidencySchedule
+    from ptir.params.rows import Rows
     from ptir.runtime import Model
     from ptir.runtime.explain import StepReport, Streamed
     from ptir.runtime.layers import LayerPart, Section
@@ -182,8 +183,14 @@ def _streamed_json(streamed: Streamed) -> dict[str, Any]:
         "fetched_bytes": streamed.fetched,
         "fetches": dict(streamed.reads),
         "bytes": dict(schedule.sizes),
+        "rows": {name: _rows_json(*of) for name, of in streamed.rows.items()},
         "stages": [asdict(stage) for stage in schedule.stages],
     }
+
+
+def _rows_json(stored: tuple[str, ...], rows: Rows) -> dict[str, Any]:
+    first, end, count = rows.outputs
+    return {"parameters": list(stored), "first": first, "end": end, "of": count}
 
 
 def _work_json(work: LayerPart) -> dict[str, Any]:
@@ -349,6 +356,8 @@ def _facts(report: StepReport) -> Iterator[tuple[str, str]]:
     yield "memory", _memory(report)
     if report.streamed is not None:
         yield "streams", _streams(report.streamed)
+        for said in _cuts(report.streamed):
+            yield "", said
     packed = report.packed
     if packed.count:
         held = f"{packed.count} parameters, {size(packed.nbytes)}"
@@ -368,6 +377,18 @@ def _streams(streamed: Streamed) -> str:
         f" fetched for each step, in {len(schedule.stages)} stages; at most"
         f" {size(streamed.resident)} were resident of {size(streamed.budget)} in all"
     )
+
+
+def _cuts(streamed: Streamed) -> Iterator[str]:
+    """Which weights are read by rows."""
+    runs: dict[tuple[str, ...], list[Rows]] = {}
+    for stored, rows in streamed.rows.values():
+        runs.setdefault(stored, []).append(rows)
+    for stored, cut in runs.items():
+        first, end, count = cut[0].outputs
+        yield (
+            f"{' + '.join(stored)} is cut into {len(cut)} runs of {end - first} rows, of {count}"
+        )
 
 
 def _runs(report: StepReport) -> str:

@@ -43,6 +43,7 @@ from ptir.codegen.launching.steps import Step, step_of
 from ptir.codegen.planning.support import refusal
 from ptir.codegen.tuning.recorder import Recorded
 from ptir.codegen.weights.pack import pack
+from ptir.codegen.weights.panels import LANES, unpacked_range
 from ptir.codegen.weights.rounded import settled
 from ptir.codegen.weights.split_parameters import HostSlicedProgram, with_host_slices
 from ptir.ir.program import Block, Program
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
     from ptir.codegen.artifact.batched_build import BatchedBuild
     from ptir.codegen.artifact.source import SourceFile
+    from ptir.passes.ranges import CompositeRange
 
 
 @dataclass(eq=False, kw_only=True)
@@ -70,6 +72,7 @@ class KernelBackend(Backend):
     """Base of level 2 backends."""
 
     stages = True
+    cut_unit = LANES
     claims = frozenset(PROFILES) - {"extension"}
     """Every profile of the op set; a backend that sets fewer is held to those alone."""
     remedies: ClassVar[Sequence[tuple[str, str]]] = ()
@@ -131,6 +134,10 @@ class KernelBackend(Backend):
         """Weights of contractions go into panels, and what is too large into parts."""
         packed, derived = pack(program, self.opened(device).device.traits.aligned_allocation_bytes)
         return settled(packed), derived
+
+    def composite_ranges(self) -> Mapping[str, CompositeRange]:
+        """Rows of a packed weight are some of its panels."""
+        return {UNPACK: unpacked_range}
 
     def cache_identity(self, device: Device) -> str | None:
         """What compiling looks at besides the program."""
@@ -357,6 +364,10 @@ class KernelBackend(Backend):
             return DeviceBuffer(memory, type, opened.pool, host=dense)
         opened.stats.bytes_uploaded += dense.nbytes
         return self._uploaded(dense, opened, borrow)
+
+    def is_borrowed(self, handle: Handle) -> bool:
+        """Whether there is no copy of its own."""
+        return handle.host is not None
 
     def prefetch(self, array: np.ndarray[Any, Any], device: Device) -> Prefetch:
         """The host's memory itself where the device reads it, else a copy beside the queue."""

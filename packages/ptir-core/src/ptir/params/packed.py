@@ -37,13 +37,20 @@ class PackedSource(PartedSource):
             },
         )
 
-    def parts_of(self, base: str) -> dict[str, Array]:
+    def has_rows(self, base: str) -> bool:
+        """Whether inputs are the second axis."""
+        return self._forms[base][1] == 1
+
+    def parts_of(self, base: str, rows: slice | None = None) -> dict[str, Array]:
         """Words, scales and minima of a weight."""
         import numpy as np
 
         form, axis = self._forms[base]
         stored = self._stored.blocks(base)
         outputs, inputs = self._stored.type(base).shape[:: 1 if axis == 1 else -1]
+        if rows is not None:
+            stored = {name: array[rows] for name, array in stored.items()}
+            outputs = len(range(outputs)[rows])
 
         def run(some: slice) -> dict[str, Array]:
             return affine_arrays(form, {name: array[some] for name, array in stored.items()})

@@ -31,6 +31,17 @@ class DiskWatch:
         return before != self._blocks
 
 
+def mapping_of(array: Array) -> mmap.mmap | None:
+    """The mapped file that an array's memory is; None where it is no file's."""
+    import numpy as np
+
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    mapping = owner.obj if isinstance(owner, memoryview) else owner
+    return mapping if isinstance(mapping, mmap.mmap) else None
+
+
 @dataclass(frozen=True)
 class MappedPages:
     """Bytes of a mapped file, from the begin of a page on."""
@@ -44,11 +55,8 @@ class MappedPages:
         """Those behind an array; None where its memory is no mapped file's."""
         import numpy as np
 
-        owner: Any = array
-        while isinstance(owner, np.ndarray):
-            owner = owner.base
-        mapping = owner.obj if isinstance(owner, memoryview) else owner
-        if not isinstance(mapping, mmap.mmap):
+        mapping = mapping_of(array)
+        if mapping is None:
             return None
         first = np.frombuffer(mapping, np.uint8, 1).ctypes.data
         begin = int(array.ctypes.data) - first

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeAlias
 
 from ptir.params.processors import usable_processors
-from ptir.params.source import Array, Counters, ParamSource
+from ptir.params.source import Array, Counters, ParamSource, rows_of
 from ptir.types import TensorType
 
 WORDS = "words"
@@ -56,8 +56,12 @@ class PartedSource(ABC):
         self._waiting: dict[str, dict[str, Array]] = {}
 
     @abstractmethod
-    def parts_of(self, base: str) -> Mapping[str, Array]:
-        """All parts of a weight, computed."""
+    def parts_of(self, base: str, rows: slice | None = None) -> Mapping[str, Array]:
+        """All parts of a weight, computed; with ``rows`` of these outputs alone."""
+
+    @abstractmethod
+    def has_rows(self, base: str) -> bool:
+        """Whether outputs are the first axis of a weight's parts."""
 
     @property
     def keep_dtype(self) -> frozenset[str]:
@@ -88,6 +92,17 @@ class PartedSource(ABC):
             found = self._computed(base, part)
         elif not waiting:
             del self._waiting[base]
+        self.counters.record(name, found.nbytes)
+        return found
+
+    def read_rows(self, name: str, first: int, end: int) -> Array:
+        """Places of the first axis, where these are outputs computed alone."""
+        if name not in self._of:
+            return rows_of(self._source, name, first, end)
+        base, part, _ = self._of[name]
+        if not self.has_rows(base):
+            return self.read(name)[first:end]
+        found = self.parts_of(base, slice(first, end))[part]
         self.counters.record(name, found.nbytes)
         return found
 

@@ -72,18 +72,23 @@ class QuantizedSource(PartedSource):
             parts[name] = {WORDS: (both.words, words), "scale": (both.scale, scale)}
         super().__init__(source, parts)
 
-    def parts_of(self, base: str) -> dict[str, Array]:
+    def has_rows(self, base: str) -> bool:
+        """Whether inputs are the last of two axes."""
+        return self._axes[base] == 1 and self._source.type(base).rank == 2
+
+    def parts_of(self, base: str, rows: slice | None = None) -> dict[str, Array]:
         """Words and scales of a weight, rounded."""
         import numpy as np
 
         axis = self._axes[base]
-        rows = np.moveaxis(self._source.read(base), axis, -1)
+        weight = np.moveaxis(self._source.read(base), axis, -1)
+        weight = weight if rows is None else weight[rows]
 
         def run(some: slice) -> dict[str, Array]:
-            words, scale = round_to_nearest(rows[some], -1, self._format)
+            words, scale = round_to_nearest(weight[some], -1, self._format)
             return {WORDS: words, "scale": scale}
 
-        found = in_runs(len(rows), rows.size // max(len(rows), 1), run)
+        found = in_runs(len(weight), weight.size // max(len(weight), 1), run)
         return {n: np.ascontiguousarray(np.moveaxis(part, -1, axis)) for n, part in found.items()}
 
 

@@ -93,6 +93,22 @@ class SizedSource(ParamSource, Protocol):
         ...
 
 
+@runtime_checkable
+class RowSource(ParamSource, Protocol):
+    """A source that computes parameters when they are read, and some rows without the others."""
+
+    def read_rows(self, name: str, first: int, end: int) -> Array:
+        """Places ``first`` up to ``end`` of the first axis."""
+        ...
+
+
+def rows_of(source: ParamSource, name: str, first: int, end: int) -> Array:
+    """Places of a parameter's first axis; what lies in a file is not read beside them."""
+    if isinstance(source, RowSource):
+        return source.read_rows(name, first, end)
+    return source.read(name)[first:end]
+
+
 def stored_formats(source: ParamSource) -> dict[str, WeightFormat]:
     """The formats of the parameters that are stored in blocks."""
     if not isinstance(source, BlockSource):

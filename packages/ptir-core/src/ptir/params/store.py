@@ -7,19 +7,26 @@ origins. What takes long to compute may come from an earlier process (``Computed
 
 from __future__ import annotations
 
+import mmap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from ptir import events
 from ptir.params.ids import NamespaceId, ParamKey, derived
-from ptir.params.pages import MappedPages
-from ptir.params.source import Array, ParamSource
+from ptir.params.pages import MappedPages, mapping_of
+from ptir.params.source import Array, ParamSource, rows_of
 from ptir.params.storage import TypeRule, as_stored
 from ptir.params.streaming import StreamedParameters
 from ptir.types import TensorType
+
+MOST_RUNS: Final = 64
+"""Runs of rows that a parameter is read or computed in, at most: each costs something."""
+
+Fetch: TypeAlias = "Callable[[], Array | Iterator[Array]]"
+"""Gives an array, or runs of it along its first axis, one behind the other."""
 
 
 class Uploader(Protocol):
@@ -43,7 +50,7 @@ class Computed(Protocol):
         """What is there under ``key``, read-only."""
         ...
 
-    def add(self, key: str, nbytes: int, fetch: Callable[[], Array]) -> None:
+    def add(self, key: str, nbytes: int, fetch: Fetch) -> None:
         """Note an array that was computed."""
         ...
 
@@ -82,6 +89,7 @@ class ParamStore:
         self.namespace = NamespaceId()
         self._types = types
         self._handles: dict[ParamKey, Any] = {}
+        self._mappings: dict[int, mmap.mmap] = {}
         self._incarnation = target.backend.incarnation(target.device)
         self._lock = threading.RLock()
 
@@ -127,7 +135,7 @@ class ParamStore:
         array = self.source.read(name)
         wanted = self.type(name).dtype.numpy
         stored = array if array.dtype == wanted else array.astype(wanted)
-        handle = self.target.backend.upload(stored, self.target.device, borrow=True)
+        handle = self._uploaded(stored)
         if array.dtype != wanted:
             self.source.release(name)
         seconds = time.perf_counter() - began
@@ -154,10 +162,26 @@ class ParamStore:
             self._forget_lost()
             return derived(self.key(name), transform, backend) in self._handles
 
-    def mapped(self, name: str) -> Array | None:
+    def range_handle(self, name: str, axis: int, first: int, end: int) -> Any:
+        """A handle of places along an axis of a parameter; nothing stays behind."""
+        array = self._places(name, axis, first, end)
+        return self.target.backend.upload(array, self.target.device, borrow=True)
+
+    def _places(self, name: str, axis: int, first: int, end: int) -> Array:
+        """Places along an axis of a parameter, in the type that programs see."""
+        if axis == 0 and self.type(name).rank:
+            found = rows_of(self.source, name, first, end)
+        else:
+            whole = self.source.read(name)
+            found = whole[(slice(None),) * axis + (slice(first, end),)] if whole.ndim else whole
+        wanted = self.type(name).dtype.numpy
+        return found if found.dtype == wanted else found.astype(wanted)
+
+    def mapped(self, name: str, largest: int) -> Array | None:
         """A parameter as programs see it, in a mapped file.
 
-        None where no file has it so: it is noted then, to be found after ``save_mapped``.
+        None where no file has it so: it is noted then, to be found after ``save_mapped``, and
+        written in runs of about ``largest`` bytes.
         """
         type = self.type(name)
         kept = name if name in self._keep_dtype else f"{name}:{type}"
@@ -169,21 +193,25 @@ class ParamStore:
             if array.dtype == type.dtype.numpy and MappedPages.of(array) is not None:
                 return array
 
-        def read() -> Array:
-            found = self.source.read(name).astype(type.dtype.numpy, copy=False)
-            self.source.release(name)
-            return found
+        def read() -> Iterator[Array]:
+            rows = type.shape[0] if type.rank else 1
+            each = max(1, -(-rows // MOST_RUNS), rows * largest // max(1, type.nbytes))
+            for first in range(0, max(1, rows), each):
+                yield self._places(name, 0, first, min(first + each, rows))
+                self.source.release(name)
 
         return self._mapped(kept, type.nbytes, read)
 
     def mapped_derived(
-        self, transform: str, compute: Callable[[], Any], nbytes: int
+        self, transform: str, compute: Callable[[], Iterator[Any]], nbytes: int
     ) -> Array | None:
-        """The same of a parameter that ``compute`` gives the handle of."""
+        """The same of a parameter that ``compute`` gives the handle of, or those of its runs."""
         backend, device = self.target.backend, self.target.device
-        return self._mapped(transform, nbytes, lambda: backend.download(compute(), device))
+        return self._mapped(
+            transform, nbytes, lambda: (backend.download(one, device) for one in compute())
+        )
 
-    def _mapped(self, key: str, nbytes: int, fetch: Callable[[], Array]) -> Array | None:
+    def _mapped(self, key: str, nbytes: int, fetch: Fetch) -> Array | None:
         if self._computed is None:
             return None
         array = self._computed.find(key)
@@ -218,7 +246,21 @@ class ParamStore:
         array = None if self._computed is None else self._computed.find(key)
         if array is None:
             return None
-        return self.target.backend.upload(array, self.target.device, borrow=True)
+        return self._uploaded(array)
+
+    def _uploaded(self, array: Array) -> Any:
+        """A handle of an array; a mapped file that the device then reads is noted."""
+        backend = self.target.backend
+        handle = backend.upload(array, self.target.device, borrow=True)
+        mapping = mapping_of(array)
+        if mapping is not None and backend.is_borrowed(handle):
+            self._mappings[id(mapping)] = mapping
+        return handle
+
+    @property
+    def mappings(self) -> tuple[mmap.mmap, ...]:
+        """The mapped files that handles given so far are read from."""
+        return tuple(self._mappings.values())
 
     def _forget_lost(self) -> None:
         """Give up what was on a device that was lost since: it is read again."""

@@ -7,14 +7,17 @@ goes; elsewhere it is copied to the device, beside what the device computes.
 
 from __future__ import annotations
 
+import mmap
 import re
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from ptir.errors import PtirError, UsageError
-from ptir.params.pages import DiskWatch, MappedPages
+from ptir.params.mapped_files import check_whole
+from ptir.params.pages import DiskWatch, MappedPages, mapping_of
 from ptir.params.residency import ResidentSet
 from ptir.params.source import Array, Counters
 
@@ -28,12 +31,21 @@ UNITS: Final = {
 _NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
 
 
-class BudgetError(UsageError):
-    """A program does not run in its budget; the ``smallest`` that it does with is known."""
+FRACTION: Final = 4
+"""The part of a budget above which a weight is cut: two and what else there is fit beside it."""
+FINEST: Final = 1
+"""Bytes that ask for as few rows as can be cut off."""
 
-    def __init__(self, message: str, smallest: int) -> None:
+
+class BudgetError(UsageError):
+    """A program does not run in its budget; the ``smallest`` that it does with is known.
+
+    ``room`` bytes are left for its parameters, which are those of ``stream``.
+    """
+
+    def __init__(self, message: str, smallest: int, room: int, stream: StreamedParameters) -> None:
         super().__init__(message)
-        self.smallest = smallest
+        self.smallest, self.room, self.stream = smallest, room, stream
 
 
 def memory_budget(given: str | int) -> int:
@@ -97,17 +109,21 @@ class StreamedParameters:
     """The parameters of a model that share ``budget`` bytes with its caches and intermediates.
 
     ``counters`` count how often each was fetched, ``resident`` knows what there is now and the most
-    that there was. ``lock`` is held by a run: one goes at a time.
+    that there was. ``lock`` is held by a run: one goes at a time. What is read of one weight at a
+    time has at most ``largest`` bytes, where rows can be cut; finer cuts make programs stale.
     """
 
     def __init__(self, budget: int, target: Any) -> None:
         self.budget = budget
+        self.largest = self._coarsest
+        self._users: list[weakref.ref[Any]] = []
         self.counters = Counters()
         self.resident = ResidentSet()
         self.lock = threading.RLock()
         self._target = target
         self._incarnation = target.backend.incarnation(target.device)
         self._parameters: dict[str, _Parameter] = {}
+        self._mappings: dict[int, mmap.mmap] = {}
         self._disk = DiskWatch()
         self._workspaces: dict[int, tuple[object, int]] = {}
 
@@ -118,15 +134,52 @@ class StreamedParameters:
     def hold(self, name: str, array: Array) -> None:
         """Know where a parameter comes from."""
         self._parameters.setdefault(name, _Parameter(array))
+        mapping = mapping_of(array)
+        if mapping is not None:
+            self._mappings[id(mapping)] = mapping
+
+    def add_user(self, plan: Any) -> None:
+        """Know of a program that uses the parameters."""
+        self._users.append(weakref.ref(plan))
 
     def add_workspace(self, executable: object, nbytes: int) -> None:
         """Know of the memory that a program holds as long as it lives."""
         self._workspaces[id(executable)] = executable, nbytes
 
+    def cut_finer(self, room: int) -> bool:
+        """Cut into less, now that a program had only ``room`` bytes for its parameters.
+
+        No where there is nothing finer. Else programs that are compiled are stale.
+        """
+        if self.largest <= FINEST:
+            return False
+        self.largest = room // 2 if FINEST < room // 2 < self.largest else FINEST
+        return True
+
+    @property
+    def _coarsest(self) -> int:
+        return max(FINEST, self.budget // FRACTION)
+
+    def cut_as_at_first(self) -> None:
+        """Cut coarsely again."""
+        self.largest = self._coarsest
+
+    def forget_users(self) -> tuple[list[Any], list[Any]]:
+        """The programs that use the parameters and their executables: these count no longer."""
+        users = [plan for user in self._users if (plan := user()) is not None]
+        executables = [executable for executable, _ in self._workspaces.values()]
+        self._users.clear()
+        self._workspaces.clear()
+        return users, executables
+
     @property
     def workspaces(self) -> int:
         """Bytes that programs hold."""
         return sum(nbytes for _, nbytes in self._workspaces.values())
+
+    def check_whole(self) -> None:
+        """Raise ``CheckpointError`` where a file that parameters come from was cut."""
+        check_whole(self._mappings.values())
 
     def renew(self) -> None:
         """Forget what was on a device that was lost since."""
@@ -141,8 +194,10 @@ class StreamedParameters:
     ) -> tuple[dict[str, Any], list[_Parameter]]:
         """The handles of what is ``needed`` now, and what of the ``following`` is to begin coming.
 
-        That has its memory already: it begins once what reads the needed is queued.
+        That has its memory already: it begins once what reads the needed is queued. Raises
+        ``CheckpointError`` where a file that parameters come from was cut.
         """
+        self.check_whole()
         every = self._parameters
         self.begin(self._moved(needed, room))
         for name in needed:

@@ -16,6 +16,7 @@ from ptir.capture.plan import Plan
 from ptir.capture.streamed import StreamedPlan
 from ptir.errors import UnsupportedError, UsageError
 from ptir.params.residency import ResidencySchedule
+from ptir.params.rows import Rows
 from ptir.runtime.layers import Layered, Section
 from ptir.runtime.session import Session
 from ptir.runtime.steps import chunk_sizes
@@ -45,6 +46,8 @@ class Streamed:
     """Bytes that were fetched so far."""
     reads: Mapping[str, int]
     """How often each parameter was fetched so far."""
+    rows: Mapping[str, tuple[tuple[str, ...], Rows]]
+    """What is rows of a parameter, by name, and the stored ones behind that."""
 
 
 @dataclass(frozen=True)
@@ -204,10 +207,11 @@ def _report(
         )
     program, inputs = plan.optimized, [p for p in plan.optimized.ports if p.kind == "input"]
     donated = frozenset(n for n in plan.donated if n < len(inputs))
-    layered = Layered(program, explanation, plan.derived, donated, measured.parts)
+    layered = Layered(program, explanation, plan.derived, donated, measured.parts, plan.rows)
     ports = list(zip(program.ports, program.inputs, strict=True))
     parameters = [(p.name, t.nbytes) for p, t in ports if p.kind == "parameter"]
-    packed = [nbytes for name, nbytes in parameters if name in plan.derived]
+    behind = {name: rows.parameter for name, rows in plan.rows.items()}
+    packed = [nbytes for name, nbytes in parameters if behind.get(name, name) in plan.derived]
     return StepReport(
         step,
         tokens,
@@ -237,4 +241,5 @@ def _streamed(plan: Plan) -> Streamed | None:
         stream.resident.peak,
         counted.bytes_read,
         {name: counted.loads[name] for name in plan.sizes},
+        {name: (plan.stored(rows.parameter), rows) for name, rows in plan.rows.items()},
     )

@@ -17,6 +17,7 @@ from ptir.backend.explanation import UPDATES, Explanation, Part, functional_of, 
 from ptir.ir.location import Location
 from ptir.ir.program import Instruction, Program
 from ptir.ops.record import OPS
+from ptir.params.rows import Rows
 
 _HIDDEN: Final = frozenset(("constant", "iota", "ptir_unpack", "broadcast_to", "slice"))
 """What is never worth naming: it costs nothing inside a kernel."""
@@ -95,7 +96,10 @@ class Layered:
         derived: Mapping[str, Derivation],
         donated: frozenset[int],
         seconds: Sequence[float] = (),
+        rows: Mapping[str, Rows] | None = None,
     ) -> None:
+        """``rows`` are the parameters that are some of another one."""
+        self._rows = rows or {}
         self._program, self._block, self._derived = program, program.main, derived
         self._parts, self._donated = explanation.parts, donated
         self._seconds: Sequence[float | None] = seconds or [None] * len(self._parts)
@@ -158,6 +162,7 @@ class Layered:
 
     def origins(self, name: str) -> Iterable[str]:
         """The stored parameters that a parameter is computed from; itself if it is stored."""
+        name = self._rows[name].parameter if name in self._rows else name
         if name not in self._derived:
             return (name,)
         return [o for port in self._derived[name].ports for o in self.origins(port.name)]

@@ -88,7 +88,6 @@ def load_model(
     kept = place(checkpoint.files, target)
     store = ParamStore(held.source, target, types, held.keep_dtype, kept, streamed)
     if budget is not None:
-        _check_largest(store, budget)
         target.backend.limit_memory(target.device, budget)
     with errors_name(checkpoint.path):
         _check_variances(read.source)
@@ -129,18 +128,6 @@ def _handle(architecture: ModelDefinition) -> type[Model]:
     if "generate" in architecture.capabilities:
         return Model
     return ImageTextModel if "embed_texts" in architecture.capabilities else ImageModel
-
-
-def _check_largest(store: ParamStore, budget: int) -> None:
-    """Raise ``UsageError`` where not even one parameter fits the budget."""
-    sizes = {name: store.type(name).nbytes for name in store.source.names()}
-    largest = max(sizes, key=sizes.__getitem__)
-    if sizes[largest] > budget:
-        raise UsageError(
-            f"device memory {budget}: {largest!r} alone has {sizes[largest]} bytes, and a parameter"
-            " is resident whole while it is read; give more, or hold it in fewer bits (--quant"
-            " int4, --dtype bf16)"
-        )
 
 
 @dataclass(frozen=True)

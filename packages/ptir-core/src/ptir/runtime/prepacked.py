@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import mmap
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -28,11 +27,13 @@ from ptir.backend.contract import Target
 from ptir.backend.disk_cache import DiskCache, digest_key
 from ptir.backend.folders import ENVIRONMENT, replacing
 from ptir.errors import PtirError
+from ptir.params.mapped_files import mapped
 from ptir.switches import switched_on
 from ptir.types import TensorType, dtype_of, parse_type
 
 if TYPE_CHECKING:
     from ptir.params.source import Array
+    from ptir.params.store import Fetch
 
 FORMAT: Final = 1
 WEIGHTS: Final = DiskCache("weights", FORMAT, limit=32 << 30)
@@ -56,7 +57,7 @@ class PrepackedWeights:
         """What takes less than ``least`` bytes (``LEAST``) is not written."""
         self._model, self._cache, self._least = model, cache, least
         self._found: dict[str, Array] | None = None
-        self._added: dict[str, tuple[int, Callable[[], Array]]] = {}
+        self._added: dict[str, tuple[int, Fetch]] = {}
 
     def find(self, key: str) -> Array | None:
         """The array under ``key``."""
@@ -64,7 +65,7 @@ class PrepackedWeights:
             self._found = dict(self._mapped())
         return self._found.get(key)
 
-    def add(self, key: str, nbytes: int, fetch: Callable[[], Array]) -> None:
+    def add(self, key: str, nbytes: int, fetch: Fetch) -> None:
         """Note an array; ``fetch`` is called when it is written."""
         self._added[key] = nbytes, fetch
 
@@ -158,8 +159,8 @@ def prepacked(
 # --- files ---
 
 
-def _write(path: Path, magic: bytes, arrays: Mapping[str, Callable[[], Array]]) -> None:
-    """Write the arrays, of which one is in memory at a time."""
+def _write(path: Path, magic: bytes, arrays: Mapping[str, Fetch]) -> None:
+    """Write the arrays, of which one is in memory at a time, or a run of one."""
     index: dict[str, tuple[str, int]] = {}
     with replacing(path) as file:
         file.write(magic)
@@ -170,11 +171,17 @@ def _write(path: Path, magic: bytes, arrays: Mapping[str, Callable[[], Array]]) 
         file.write(text + len(text).to_bytes(_LENGTH, "little"))
 
 
-def _written(file: IO[bytes], array: Array) -> tuple[str, int]:
+def _written(file: IO[bytes], found: Array | Iterator[Array]) -> tuple[str, int]:
     """The type of an array, and where it was written."""
-    place = file.tell()
-    file.write(array.reshape(-1).view("u1").data)
-    return str(TensorType(dtype_of(array), tuple(array.shape))), place
+    import numpy as np
+
+    place, rows, last = file.tell(), 0, None
+    for array in [found] if isinstance(found, np.ndarray) else found:
+        file.write(np.ascontiguousarray(array).reshape(-1).view("u1").data)
+        rows, last = rows + len(array) if array.ndim else 0, array
+    assert last is not None
+    shape = (rows, *last.shape[1:]) if last.ndim else ()
+    return str(TensorType(dtype_of(last), shape)), place
 
 
 def _pad(file: IO[bytes]) -> None:
@@ -186,7 +193,7 @@ def _arrays(path: Path, magic: bytes) -> Iterator[tuple[str, Array]]:
     import numpy as np
 
     with path.open("rb") as file:
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        content = mapped(file.fileno(), path)
     end = len(content) - _LENGTH
     start = end - int.from_bytes(content[end:], "little")
     if content[: len(magic)] != magic or not len(magic) <= start <= end:

@@ -49,7 +49,11 @@ class PackedSource(PartedSource):
             }
         super().__init__(source, parts)
 
-    def parts_of(self, base: str) -> dict[str, Array]:
+    def has_rows(self, base: str) -> bool:
+        """Parts are written whole."""
+        return False
+
+    def parts_of(self, base: str, rows: slice | None = None) -> dict[str, Array]:
         """Words, scales and the shape of a weight, rounded if they are not there."""
         shape = np.array(self._source.type(base).shape, np.int64)
         if base in self._arrays:

@@ -152,7 +152,7 @@ def cache_key(program: Program, device: KernelDevice, options: Options) -> str |
     return disk_cache.digest_key(
         *state,
         repr((sorted(options.donated), options.aliases, options.check_indices)),
-        *(("staged",) if options.staged else ()),
+        *(("staged", repr([sorted(group) for group in options.apart])) if options.staged else ()),
         repr([port.kind for port in program.ports]),
         program.main.digest.hex(),
     )

@@ -9,6 +9,7 @@ would cost more than writing and reading it: the rule saves bytes first, then op
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ptir.codegen.expressions.elementwise import ELEMENTWISE
@@ -35,11 +36,14 @@ class FusionPlan:
         return value in self.materialized or value not in self.graph.maker
 
 
-def fuse(block: Block) -> FusionPlan:
-    """The kernels of a straight-line block."""
+def fuse(block: Block, apart: Sequence[frozenset[int]] = ()) -> FusionPlan:
+    """The kernels of a straight-line block, of which none reads inputs of two groups of ``apart``.
+
+    That holds for kernels that no hero is in; heroes have at most one weight.
+    """
     graph = Graph(block)
     heroes = _with_prologues(graph, _hero_fusions(graph))
-    stored = _materialized(graph, heroes)
+    stored = _materialized(graph, heroes, apart)
     made = {value for fusion in heroes for value in fusion.outputs}
     maps = [
         fusion_that_stores(graph, value)
@@ -112,7 +116,7 @@ def _is_inlined(graph: Graph, position: int) -> bool:
 # --- what is stored ---
 
 
-def _materialized(graph: Graph, heroes: list[Fusion]) -> set[int]:
+def _materialized(graph: Graph, heroes: list[Fusion], apart: Sequence[frozenset[int]]) -> set[int]:
     """Values that are written to memory: outputs of any kind, and what is dear and shared."""
     stored = {value for fusion in heroes for value in fusion.outputs}
     made = frozenset(stored)
@@ -124,6 +128,7 @@ def _materialized(graph: Graph, heroes: list[Fusion]) -> set[int]:
         for value in fusion.inputs:
             consumers.setdefault(value, set()).add(-1 - number)
     claimed = {position for fusion in heroes for position in fusion.all_instructions}
+    stored |= _apart(graph, stored, claimed, apart)
     stored |= _deep(graph, stored, claimed)
     for position in reversed(range(len(graph.block.instructions))):
         if position not in claimed:
@@ -138,6 +143,29 @@ def _must_materialize(graph: Graph, fusion: Fusion, made: frozenset[int]) -> set
     found = shared | {graph.behind_views(value, made) for value in plain}
     found.update(FAMILIES[fusion.family].in_memory(graph, fusion, made))
     return {value for value in found if value in graph.maker}
+
+
+def _apart(
+    graph: Graph, stored: set[int], claimed: set[int], groups: Sequence[frozenset[int]]
+) -> set[int]:
+    """Values to store so that no map reads inputs of two groups."""
+    behind: dict[int, frozenset[int]] = {}
+    for number, group in enumerate(groups):
+        for value in group:
+            behind[value] = behind.get(value, frozenset()) | {number}
+    found: set[int] = set()
+    for position, made in enumerate(graph.block.instructions if groups else ()):
+        if position in claimed or not is_map(made):
+            continue
+        read = [behind.get(operand, frozenset[int]()) for operand in made.operands]
+        if len(frozenset[int]().union(*read)) > 1:
+            mixed = {v for v, of in zip(made.operands, read, strict=True) if of}
+            found |= {v for v in mixed if v in graph.maker}
+            behind.update({v: frozenset() for v in mixed if v in graph.maker})
+            read = [behind.get(operand, frozenset[int]()) for operand in made.operands]
+        for value in graph.results[position]:
+            behind[value] = frozenset() if value in stored else frozenset[int]().union(*read)
+    return found
 
 
 def _deep(graph: Graph, stored: set[int], claimed: set[int]) -> set[int]:

@@ -10,7 +10,7 @@ whose lowering says in movement ops what the layout means.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Expr, Load, compare, constant, select
@@ -21,6 +21,7 @@ from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, emit, freeze, source
 from ptir.ir.program import Block
 from ptir.ops.record import literal, op
+from ptir.passes.ranges import NotByRanges, Ranges
 from ptir.types import BF16, F16, F32, U32, DType, TensorType
 from ptir.weights.record import PANELS
 
@@ -161,3 +162,16 @@ def panels_of(packed: TensorType, attributes: Attributes) -> Panels:
     per = packed.shape[3]
     inputs = packed.shape[1] * per
     return Panels(packed.dtype, attributes["outputs"], inputs, attributes["layout"], per)
+
+
+def unpacked_range(ranges: Ranges, value: Ref, axis: int, first: int, end: int) -> Ref:
+    """Outputs of an unpacked matrix: the panels that hold them, unpacked.
+
+    Raises ``NotByRanges`` for inputs, or outputs that begin inside a panel.
+    """
+    (packed,) = value.node.operands
+    panels = panels_of(packed.type, value.node.attributes)
+    if axis != (0 if panels.layout == "oi" else 1) or first % LANES:
+        raise NotByRanges(f"only outputs from a multiple of {LANES} on are panels of their own")
+    part = ranges.of(packed, 0, first // LANES, -(-end // LANES))
+    return replace(panels, outputs=end - first).unpack(part)
