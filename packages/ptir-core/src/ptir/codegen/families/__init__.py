@@ -53,6 +53,7 @@ _ROWS: Final = (
         "experts.match",
         composites=dict.fromkeys((experts.DENSE, experts.WORDS), experts.refusal),
         emit="experts.serial",
+        emit_cooperative="experts.cooperative",
         materialized="experts.match",
     ),
     Family(
@@ -60,6 +61,7 @@ _ROWS: Final = (
         "recurrence.match",
         composites={recurrence.RULE: recurrence.refusal},
         emit="recurrence.serial",
+        emit_cooperative="recurrence.cooperative",
     ),
     Family(
         "rounding",

@@ -70,10 +70,14 @@ class Rule:
 
     def token(self, place: Index) -> Index:
         """A token that there is: the one at a place, or the last."""
-        if place.high < self.T:
+        return self.existing(place, self.T)
+
+    def existing(self, place: Index, size: int) -> Index:
+        """A place below ``size``: the one at hand, or the last."""
+        if place.high < size:
             return place
-        found = Apply(I32, "min", Coordinate(I32, place), constant(I32, self.T - 1))
-        return as_index(self.writer.let(found), 0, self.T - 1)
+        found = Apply(I32, "min", Coordinate(I32, place), constant(I32, size - 1))
+        return as_index(self.writer.let(found), 0, size - 1)
 
     def query_and_key(self, place: Index, i: Index) -> tuple[Expr, Expr]:
         """Element ``i`` of a token's query and key; the key of a token that is not real is 0."""
