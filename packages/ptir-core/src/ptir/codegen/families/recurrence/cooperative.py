@@ -23,7 +23,9 @@ from ptir.types import F32, I32
 COLUMNS: Final = 32
 """Columns of a workgroup: 128 bytes of a row."""
 SHARED_BY: Final = 4
-"""Threads that share a column."""
+"""Threads that share a column, at least."""
+LEAST: Final = 32
+"""Threads of a workgroup, at least: threads of a subgroup exchange values."""
 
 
 def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel | None:
@@ -44,9 +46,14 @@ class _Cooperative(Rule):
             self.columns //= 2
 
     @property
+    def each(self) -> int:
+        """Threads of a column."""
+        return max(SHARED_BY, LEAST // self.columns)
+
+    @property
     def threads(self) -> int:
         """Threads of a workgroup."""
-        return self.columns * SHARED_BY
+        return self.columns * self.each
 
     @property
     def fits(self) -> bool:
@@ -66,7 +73,7 @@ class _Cooperative(Rule):
         self.find_head(row, head)
         local, places = self.group.local_id, tiles * self.columns
         self.own = writer.let_index(local % self.columns, self.columns, "own")
-        self.part = writer.let_index(local // self.columns, SHARED_BY, "part")
+        self.part = writer.let_index(local // self.columns, self.each, "part")
         self.column = writer.let_index(tile * self.columns + self.own, places, "column")
         self.known = self.existing(self.column, self.V)
         self.matrix = writer.shared(F32, self.K * self.columns)
@@ -96,7 +103,7 @@ class _Cooperative(Rule):
     @contextmanager
     def _own_elements(self) -> Iterator[Index]:
         """A block for each element of the column that is the thread's own; gives its number."""
-        with self.writer.loop(Axis("i", self.K), Coordinate(I32, self.part), self.K, SHARED_BY):
+        with self.writer.loop(Axis("i", self.K), Coordinate(I32, self.part), self.K, self.each):
             yield axis("i", self.K)
 
     def _inside(self, *conditions: Expr) -> Expr | None:
