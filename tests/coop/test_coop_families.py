@@ -11,6 +11,10 @@ from test_opencl_convolutions import (  # noqa: F401  collected here
     test_geometry_and_groups,
     test_weights_of_sixteen_bits,
 )
+from test_opencl_experts import (  # noqa: F401
+    test_experts_in_words_are_read_as_they_lie,
+    test_experts_multiply_with_the_weights_of_the_chosen_alone,
+)
 from test_opencl_extremes import (  # noqa: F401
     test_a_nan_of_f16_has_one_form_in_a_vector_and_beside_it,
     test_a_nan_of_f16_is_stored_alike_everywhere,
@@ -46,4 +50,8 @@ from test_opencl_programs import (  # noqa: F401
     test_a_repeated_run_gives_the_same_bits,
     test_sampled_tokens_are_the_reference_tokens,
     test_tokens_of_the_demo_model_are_the_reference_tokens,
+)
+from test_opencl_recurrence import (  # noqa: F401
+    test_a_delta_rule_is_that_of_tokens_one_by_one,
+    test_a_rule_writes_its_state_in_place_and_reads_what_it_was_given,
 )

@@ -29,8 +29,10 @@ from ptir.passes.pipeline import optimize
 from ptir.switches import SCHEDULE
 from ptir.types import TensorType, spec
 
-SERIAL_ONLY = frozenset(("rounding", "experts"))
-"""Families without a coop form; what ``rounding`` feeds is for dot instructions."""
+SERIAL_ONLY = frozenset(("rounding",))
+"""Families without a coop form; what it feeds is for dot instructions."""
+OF_PARAMETERS = frozenset(("linear", "experts"))
+"""Families whose weights are packed: their coop tests are elsewhere."""
 
 
 def kernels(target: Target, function: Callable[..., Any], *types: TensorType) -> list[Kernel]:
@@ -76,6 +78,16 @@ HEROES: dict[str, tuple[Callable[..., Any], tuple[TensorType, ...]]] = {
         F.cache_update,
         (spec("f32", 1, 2, 8, 4), spec("f32", 1, 2, 3, 4), spec("i32", 1), spec("i32", 1)),
     ),
+    "recurrence": (
+        F.gated_delta_rule,
+        (
+            *(spec("f32", 1, 2, 3, 8),) * 2,
+            spec("f32", 1, 4, 3, 20),
+            *(spec("f32", 1, 4, 3),) * 2,
+            spec("f32", 1, 4, 8, 20),
+            spec("i32", 1),
+        ),
+    ),
     "attention": (
         lambda q, k, s, n: F.attention(q, k, k, start=s, length=n),
         (spec("f32", 1, 2, 5, 16), spec("f32", 1, 2, 8, 16), spec("i32", 1), spec("i32", 1)),
@@ -97,7 +109,7 @@ def test_a_family_is_groups_where_they_are_forced_and_items_where_not(
 
 
 def test_every_family_is_asked_for_here() -> None:
-    assert set(HEROES) | {"linear"} | SERIAL_ONLY == set(FAMILIES)
+    assert set(HEROES) | OF_PARAMETERS | SERIAL_ONLY == set(FAMILIES)
 
 
 def test_a_schedule_is_one_of_two_and_only_where_there_are_groups(

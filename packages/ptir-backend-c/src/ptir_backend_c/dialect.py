@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ptir.codegen.api import Argument, CLike, Spelling, clike, processor
+from ptir.codegen.api import Argument, ChangingVectors, CLike, Spelling, clike, processor
 from ptir.types import F32, I8, I32, U8, U32, DType
 from ptir_backend_c import prelude
 
@@ -66,6 +66,7 @@ class PlainC(CLike):
     name = "c"
     lanes = 16
     vector = "v{carrier}"
+    changing = ChangingVectors("held_{0}", "hold_{0}({1})", "of_{0}({1})")
     call = CALL
     scalar_rows = SCALAR
     wide_rows = WIDE

@@ -124,6 +124,19 @@ class WorkgroupPrimitives:
     """The matrix instruction of a subgroup, where there is one."""
 
 
+@dataclass(frozen=True)
+class ChangingVectors:
+    """How wide variables that change are spelled, for compilers that hold vectors in parts.
+
+    Templates of the type of a wide value: ``type`` is that of the variable, ``held`` what it holds
+    of a value, ``value`` the value of what it holds.
+    """
+
+    type: str
+    held: str
+    value: str
+
+
 class Dialect(ABC):
     """How a C-like language is spelled. Texts are expressions unless said otherwise.
 
@@ -140,6 +153,8 @@ class Dialect(ABC):
     """How workgroups are spelled, where they are: *cooperative* schedules are written with it."""
     dots: frozenset[str] = frozenset()
     """The dot products (``dot_bytes``, ``dot_bf16``) that the device has instructions for."""
+    changing: ChangingVectors | None = None
+    """How wide variables that change are spelled; None: as those that do not."""
     no_unroll: str = ""
     """What stands in front of a loop that the compiler must not unroll."""
     lacks: frozenset[str] = frozenset()

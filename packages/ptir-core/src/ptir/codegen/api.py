@@ -4,7 +4,8 @@ Beside this module stand the contract of every level (``ptir.backend``, ``ptir.b
 ``ptir.errors`` and ``ptir.types``. All other modules of the generator change without notice.
 
 - To spell a language: ``Dialect``, or ``CLike`` with the tables of ``clike``; ``Spelling`` is a row
-  of them, ``Argument`` what a kernel takes. ``WorkgroupPrimitives``, ``MmaInstruction`` and
+  of them, ``Argument`` what a kernel takes, ``ChangingVectors`` how wide variables that change are
+  spelled where that differs. ``WorkgroupPrimitives``, ``MmaInstruction`` and
   ``PersistentPrimitives`` say how workgroups, matrix instructions and persistent kernels are
   written.
 - To run kernels: ``KernelDevice`` with its ``Traits`` and ``CommandBuffer``; ``built`` builds a
@@ -25,6 +26,7 @@ from ptir.backend.failures import DriverDevice, Failures, in_kernel
 from ptir.backend.folders import cache_folder, replace_file
 from ptir.backend.kernel import (
     Argument,
+    ChangingVectors,
     CommandBuffer,
     Dialect,
     KernelDevice,
@@ -50,6 +52,7 @@ __all__ = [
     "Argument",
     "Block",
     "CLike",
+    "ChangingVectors",
     "CommandBuffer",
     "DeviceBuffer",
     "Dialect",

@@ -30,6 +30,15 @@ def class_of(lanes: int) -> str:
     return amd if amd in TILES and facts().get("vendor_id") == AMD else found
 
 
+def register_lanes(lanes: int) -> int:
+    """How many of a vector's ``lanes`` f32 a register of this processor holds.
+
+    Compilers split wider vectors over several: tiles for wider ones would not stay in registers.
+    """
+    features = facts().get("flags", "").split()
+    return min(lanes, 8) if "avx2" in features and "avx512f" not in features else lanes
+
+
 def facts() -> dict[str, str]:
     """What Linux says of its first processor, by the name of each fact; elsewhere nothing."""
     found: dict[str, str] = {}

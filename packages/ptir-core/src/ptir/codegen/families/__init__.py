@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ptir.codegen.families.recurrence import claim as recurrence
 from ptir.codegen.schedules.family import Family, whole
 from ptir.codegen.weights import experts, rounded
 from ptir.codegen.weights.filters import NAME, STORED
@@ -52,7 +53,15 @@ _ROWS: Final = (
         "experts.match",
         composites=dict.fromkeys((experts.DENSE, experts.WORDS), experts.refusal),
         emit="experts.serial",
+        emit_cooperative="experts.cooperative",
         materialized="experts.match",
+    ),
+    Family(
+        "recurrence",
+        "recurrence.match",
+        composites={recurrence.RULE: recurrence.refusal},
+        emit="recurrence.serial",
+        emit_cooperative="recurrence.cooperative",
     ),
     Family(
         "rounding",

@@ -37,6 +37,8 @@ class Renderer:
     def __init__(self, dialect: Dialect, arguments: Mapping[str, Argument]) -> None:
         self.dialect = dialect
         self._arguments = arguments
+        self._changing: frozenset[str] = frozenset()
+        """The wide variables in scope that change, where the dialect spells those otherwise."""
 
     def lines(self, statements: Iterable[nodes.Statement], depth: int = 1) -> str:
         """The lines of statements, indented."""
@@ -52,11 +54,38 @@ class Renderer:
                 text = LINES[type(one)](self, one)
                 if text:
                     out.append(begin + text)
+                if isinstance(one, nodes.Let | nodes.Declare):
+                    self._know(one)
                 continue
+            outside = self._changing
             for header, body in block(self, one):
                 out.append(f"{begin}{header} {{")
                 self._lines(body, depth + 1, out)
                 out.append(begin + "}")
+                self._changing = outside
+
+    def _know(self, one: nodes.Let | nodes.Declare) -> None:
+        """Know from here on, in this block, whether variables are wide and change."""
+        if self.dialect.changing is None:
+            return
+        if isinstance(one, nodes.Let):
+            self._changing -= {one.variable.name}
+        else:
+            self._changing |= {each.name for each in one.variables if each.wide}
+
+    def variable(self, one: Var) -> str:
+        """The value of a variable."""
+        changing = self.dialect.changing
+        if changing is None or not one.wide or one.name not in self._changing:
+            return one.name
+        return changing.value.format(self.type(one), one.name)
+
+    def changed(self, one: Var, text: str) -> str:
+        """What a variable that changes holds where its value is ``text``."""
+        changing = self.dialect.changing
+        return (
+            text if changing is None or not one.wide else changing.held.format(self.type(one), text)
+        )
 
     # --- expressions ---
 
@@ -127,8 +156,12 @@ class Renderer:
     def declared(self, one: nodes.Declare) -> str:
         """The declaration of variables that change."""
         begun = zip(one.variables, one.values, strict=True) if one.values else ()
-        each = [f"{v.name} = {self.text(x)}" for v, x in begun] or [v.name for v in one.variables]
-        return f"{self.type(one.variables[0])} {', '.join(each)};"
+        each = [f"{v.name} = {self.changed(v, self.text(x))}" for v, x in begun]
+        first, changing = one.variables[0], self.dialect.changing
+        type = self.type(first)
+        if changing is not None and first.wide:
+            type = changing.type.format(type)
+        return f"{type} {', '.join(each or [v.name for v in one.variables])};"
 
     def array(self, one: nodes.Array) -> str:
         """An array of the thread, or one that its workgroup shares."""
@@ -220,7 +253,7 @@ Texts = Mapping[type, Callable[[Renderer, Any], str]]
 
 TEXTS: Final[Texts] = {
     Const: lambda r, x: r.dialect.literal(x.dtype, x.value),
-    Var: lambda r, x: str(x.name),
+    Var: Renderer.variable,
     Hoisted: lambda r, x: r.text(x.of),
     Coordinate: Renderer.coordinate,
     Apply: Renderer.applied,
@@ -228,8 +261,8 @@ TEXTS: Final[Texts] = {
     Cell: lambda r, x: r.dialect.private_load(1, x.array, r.index(x.index)),
     Splat: lambda r, x: r.dialect.splat(x.dtype, r.dialect.lanes, r.text(x.of)),
     Gather: lambda r, x: r.dialect.gathered(x.dtype, [r.text(one) for one in x.parts]),
-    Lane: lambda r, x: r.dialect.lane(x.of.name, x.number),
-    ReduceLanes: lambda r, x: str(r.dialect.reduce_lanes(x.op, x.dtype, x.of.name)),
+    Lane: lambda r, x: r.dialect.lane(r.text(x.of), x.number),
+    ReduceLanes: lambda r, x: str(r.dialect.reduce_lanes(x.op, x.dtype, r.text(x.of))),
     ShuffleXor: lambda r, x: r.workgroup("shuffle_xor", x.of.name, x.bit),
     FetchAdd: lambda r, x: r.persistent("fetch_add", r.address(x.memory, x.index)),
     Poll: lambda r, x: r.persistent("poll", r.address(x.memory, x.index)),
@@ -240,7 +273,7 @@ TEXTS: Final[Texts] = {
 LINES: Final[Texts] = {
     nodes.Let: lambda r, s: f"const {r.type(s.variable)} {s.variable.name} = {r.text(s.value)};",
     nodes.Declare: Renderer.declared,
-    nodes.Assign: lambda r, s: f"{s.variable.name} = {r.text(s.value)};",
+    nodes.Assign: lambda r, s: f"{s.variable.name} = {r.changed(s.variable, r.text(s.value))};",
     nodes.Array: Renderer.array,
     nodes.Store: Renderer.stored,
     nodes.LoadWords: lambda r, s: r.workgroup(

@@ -53,7 +53,9 @@ class CooperativeGemv(LinearEmitter):
         members = min(max(LEAST, wanted), most, context.traits.max_workgroup_size)
         self.workgroup = Workgroup(self.writer, members)
         self.along = members // ACROSS
-        self.panel: Index = axis("item", self.panels.count)
+        self.items = self.panels.count
+        """Workgroups."""
+        self.panel: Index = axis("item", self.items)
         self.quarter = axis("quarter", ACROSS)
         self.sums = [
             [Var(F32, f"a{m}_{c}") for c in range(OUTPUTS)] for m in range(self.linear.rows)
@@ -62,6 +64,7 @@ class CooperativeGemv(LinearEmitter):
     def kernel(self) -> Kernel:
         """A workgroup per panel."""
         writer, every = self.writer, [one for line in self.sums for one in line]
+        self.find_panel()
         writer.declare_all(*((one, constant(F32, 0.0)) for one in every))
         writer.let_index(self.workgroup.local_id % ACROSS, ACROSS, "quarter")
         if self.is_stored:
@@ -70,9 +73,10 @@ class CooperativeGemv(LinearEmitter):
             self._in_parts(self._activations())
         self.workgroup.sum(every, ACROSS)
         self._finish()
-        return finish_kernel(
-            self.fusion, writer, self.panels.count, workgroup_size=self.workgroup.size
-        )
+        return finish_kernel(self.fusion, writer, self.items, workgroup_size=self.workgroup.size)
+
+    def find_panel(self) -> None:
+        """Say which panel the workgroup has."""
 
     # --- activations ---
 
@@ -203,10 +207,14 @@ class CooperativeGemv(LinearEmitter):
                 for c, one in enumerate(line):
                     writer.put(held, self.quarter * OUTPUTS + (m * LANES + c), one)
         writer.barrier()
-        outputs = self.panels.outputs
         with self.workgroup.distribute(rows * LANES, "o") as own:
-            row = writer.let_index(own // LANES, rows)
-            output = writer.let(Coordinate(I32, self.panel * LANES + own % LANES))
-            with writer.when(less(output, outputs) if outputs % LANES else None):
-                sum = writer.let(writer.element(Cell(F32, held, own)))
-                self.finish_sum(row, axis(output.name, outputs), sum)
+            self.finish_output(own // LANES, own % LANES, Cell(F32, held, own))
+
+    def finish_output(self, row: Index, output: Index, held: Cell) -> None:
+        """The epilogue of an output of the panel, where it is none that fills the last one."""
+        writer, outputs = self.writer, self.panels.outputs
+        row = writer.let_index(row, self.linear.rows)
+        place = writer.let(Coordinate(I32, self.panel * LANES + output))
+        with writer.when(less(place, outputs) if outputs % LANES else None):
+            sum = writer.let(writer.element(held))
+            self.finish_sum(row, axis(place.name, outputs), sum)

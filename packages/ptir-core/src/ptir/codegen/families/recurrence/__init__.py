@@ -1,0 +1,1 @@
+"""The gated delta rule: a matrix for each head that every token changes."""

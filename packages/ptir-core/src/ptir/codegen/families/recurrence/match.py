@@ -1,0 +1,110 @@
+"""The recurrence family: the gated delta rule, whose state is read once and written in place.
+
+Columns of a head's matrix S know nothing of each other, so work is cut along them. Of a chunk of
+tokens all products with S are taken at once; what the tokens of a chunk do to each other is a
+triangle of scalars (Yang, Kautz and Hatamizadeh 2025), and S changes once a chunk. A chunk of one
+token is the rule as it is written.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, as_index, constant, select
+from ptir.codegen.expressions.index import Index
+from ptir.codegen.fusion.graph import Graph
+from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.kernel import EmitContext, Fusion
+from ptir.types import F32, I32
+
+CHUNK: Final = 8
+"""Tokens that change the state together: their keys and queries are the lanes of a vector."""
+
+
+def match(graph: Graph, position: int) -> Fusion:
+    """Every rule on its own, its new state written over the old one.
+
+    Queries and keys lie in memory: every head of values, and every part of its columns, reads them.
+    """
+    made, results = graph.block.instructions[position], graph.results[position]
+    q, k, *_, state, _ = made.operands
+    return Fusion(
+        "recurrence",
+        frozenset((position,)),
+        made.operands,
+        results,
+        position,
+        (q, k, state),
+        {results[1]: state},
+    )
+
+
+class Rule:
+    """One rule while its kernel is written: its operands by token, and how much there is."""
+
+    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
+        self.fusion, self.context = fusion, context
+        graph = context.graph
+        made = graph.block.instructions[fusion.detail]
+        self.q, self.k, self.v, self.g, self.beta, _, self.count = made.operands
+        self.seen, self.state = graph.results[fusion.detail]
+        self.B, H, self.T, self.K = graph.type(self.q).shape
+        _, self.heads, _, self.V = graph.type(self.v).shape
+        self.shared = self.heads // H
+        self.writer: Writer = context.writer()
+        self.builder = context.builder()
+        self.lanes = context.dialect.lanes
+
+    @property
+    def work(self) -> int:
+        """Elementary operations."""
+        return self.B * self.heads * self.T * self.K * self.V * 4
+
+    def find_head(self, row: Index, head: Index) -> None:
+        """Remember which head is at hand, and how many of its tokens are real."""
+        self.row, self.head = row, head
+        count = self.writer.scalar(self.builder.at(self.count, (row,)))
+        least = Apply(I32, "min", count, constant(I32, self.T))
+        self.real = self.writer.let(Apply(I32, "max", least, constant(I32, 0)), "real")
+
+    def token(self, place: Index) -> Index:
+        """A token that there is: the one at a place, or the last."""
+        return self.existing(place, self.T)
+
+    def existing(self, place: Index, size: int) -> Index:
+        """A place below ``size``: the one at hand, or the last."""
+        if place.high < size:
+            return place
+        found = Apply(I32, "min", Coordinate(I32, place), constant(I32, size - 1))
+        return as_index(self.writer.let(found), 0, size - 1)
+
+    def query_and_key(self, place: Index, i: Index) -> tuple[Expr, Expr]:
+        """Element ``i`` of a token's query and key; the key of a token that is not real is 0."""
+        at = self.row, self.head // self.shared, self.token(place), i
+        key = select(less(place, self.real), self.builder.at(self.k, at), constant(F32, 0.0))
+        return self.builder.at(self.q, at), key
+
+    def decay(self, place: Index) -> Expr:
+        """By what a token multiplies the state: by 1 where it is not real."""
+        g = self.builder.at(self.g, (self.row, self.head, self.token(place)))
+        power = select(less(place, self.real), g, constant(F32, 0.0))
+        return Apply(F32, "exp", power)
+
+    def rate(self, place: Index) -> Expr:
+        """How much of its error a real token takes out."""
+        return self.builder.at(self.beta, (self.row, self.head, self.token(place)))
+
+    def value(self, place: Index, column: Index) -> Expr:
+        """A token's value in a column."""
+        return self.builder.at(self.v, (self.row, self.head, self.token(place), column))
+
+    def give(self, place: Index, column: Index, found: Expr) -> None:
+        """Store what a token sees in a column, or in one per lane."""
+        at = self.token(place)
+        flat = ((self.row * self.heads + self.head) * self.T + at) * self.V + column
+        self.writer.store(self.seen, F32, flat, found)
+
+    def in_state(self, i: Index, column: Index) -> Index:
+        """Where an element of the head's matrix lies in memory."""
+        return ((self.row * self.heads + self.head) * self.K + i) * self.V + column
