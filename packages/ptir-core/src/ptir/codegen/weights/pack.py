@@ -23,8 +23,14 @@ from ptir.types import BF16, F16, F32, TensorType
 from ptir.weights.words import per_word
 
 PACKED: Final = (F32, F16, BF16)
-COMPUTED: Final = ("cast", "mul", "reshape", "broadcast_to", "and", "shift_right")
-"""Ops by which a scale is made of codes, the whole numbers of groups, floats of super-blocks."""
+COMPUTED: Final = frozenset(
+    (
+        *("cast", "mul", "add", "reshape", "broadcast_to", "and", "shift_right"),
+        "unpack_vectors",
+    )
+)
+"""Ops by which a scale is made of codes, the whole numbers of groups, floats of super-blocks; and
+words of bytes of the codes of vectors."""
 
 
 def pack(program: Program, largest: int) -> tuple[Program, Mapping[str, Derivation]]:

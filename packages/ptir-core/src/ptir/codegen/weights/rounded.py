@@ -16,6 +16,7 @@ from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.weights.experts import DENSE, WORDS
 from ptir.codegen.weights.panels import LANES, LEAST
+from ptir.codegen.weights.vectors import VECTORS
 from ptir.ir.graph import Ref, expand, rebuild, repeat
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.rounded import BYTES, PAIRS, ROUND
@@ -83,10 +84,15 @@ def _settled(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Re
 def _is_packed(weight: Ref, product: Instruction, inputs: int) -> bool:
     """Whether a weight is packed, its words along the inputs full."""
     made = weight.node
+    is_looked_up = made.op == VECTORS
+    if is_looked_up:  # words of bytes, as many as there are inputs for
+        made = made.operands[0].node
     if made.op != "composite" or made.attributes["name"] != UNPACK:
         return False
     same = made.attributes["layout"] == product.attributes.get("layout", "oi")
     _, words, _, per = made.operands[0].type.shape
+    if is_looked_up:
+        return same and per == 1
     is_whole = product.name != BYTES or words * WORD == inputs * product.attributes["bits"]
     wanted = PER.get(product.name, per_word(weight.type.dtype.bits))
     return same and is_whole and per == wanted

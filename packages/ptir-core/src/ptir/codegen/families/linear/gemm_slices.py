@@ -133,8 +133,7 @@ class SlicedGemm(Grouped, Gemm):
     def _is_prepared(self) -> bool:
         """Whether weights become bytes before the rows of a block pass."""
         quantized = self.quantized
-        is_spread = quantized.layout.high > 0 or quantized.table is not None
-        return is_spread or (self._is_scaled and quantized.parts > 1)
+        return quantized.is_spread or (self._is_scaled and quantized.parts > 1)
 
     @cached_property
     def _is_scaled(self) -> bool:
