@@ -207,7 +207,9 @@ def _quantized(x: Tensor, weight: QuantizedWeight, bias: Tensor | None, layout: 
     if weight.axis != {"io": 0, "oi": 1}.get(layout):
         return linear(x, weight.dense(), bias, layout=layout)
     how: dict[str, Any] = {"bits": weight.bits, "group": weight.group, "table": weight.table}
-    return quantized_linear(x, weight.values, weight.scales, weight.bias, bias, layout=layout, **how)
+    return quantized_linear(
+        x, weight.values, weight.scales, weight.bias, bias, layout=layout, **how
+    )
 
 
 @functional("embedding", "rows of a table by index")

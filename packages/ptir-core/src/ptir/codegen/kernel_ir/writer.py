@@ -218,9 +218,9 @@ class Writer(Statements):
     def _looked_up(self, expr: Load | Cell, lane: Axis) -> Expr | None:
         """Elements at places that are computed for all lanes at once, where that takes many ops."""
         varied = [atom for atom in expr.index.terms if lane in axes_of(Index({atom: 1}))]
-        if len(varied) != 1 or not isinstance(varied[0], Dynamic) or not isinstance(expr, Load):
+        place = varied[0] if len(varied) == 1 else None
+        if not isinstance(place, Dynamic) or not isinstance(expr, Load):
             return None
-        (place,) = varied
         if sum(isinstance(one, Apply) for one in walk(place.value)) < COMPUTED:
             return None
         held = self.value(place.value)

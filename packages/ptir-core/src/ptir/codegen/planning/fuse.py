@@ -206,7 +206,21 @@ def _is_shared(graph: Graph, value: int, readers: set[int], live: list[Instructi
         return False
     if is_free(made) or not (len(readers) > 1 or _is_read_twice(live)):
         return False
-    return _cost(graph, value) > CHEAP
+    return _cost(graph, value) > CHEAP and not _is_of_packed(graph, value)
+
+
+def _is_of_packed(graph: Graph, value: int) -> bool:
+    """Whether packed parameters alone make a value: they would be expanded anew in every run."""
+    found, pending = False, [value]
+    while pending:
+        made = graph.instruction(pending.pop())
+        if made is None or not is_map(made):
+            return False
+        if made.op == "composite":
+            found = True
+        else:
+            pending.extend(made.operands)
+    return found
 
 
 def _is_read_twice(readers: list[Instruction]) -> bool:

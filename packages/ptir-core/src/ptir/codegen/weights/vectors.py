@@ -1,4 +1,4 @@
-"""Words of vector codebooks inside a kernel: codes and signs in panels, and the table they are of."""
+"""Words of vector codebooks inside a kernel: codes and signs in panels, and their table."""
 
 from __future__ import annotations
 

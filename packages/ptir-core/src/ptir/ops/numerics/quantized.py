@@ -55,8 +55,9 @@ def unpack_vectors(codes: Array, table: Array, signs: Array, *, axis: int, bits:
     """The rows of a table that packed codes stand for, bytes negated by ``signs``."""
     lines, marks = (np.moveaxis(a, axis, -1) for a in (codes, signs))
     count, width = period(bits)
-    numbers = unpack(lines, lines.shape[-1] // width * count, bits)
-    words = table[np.minimum(numbers, len(table) - 1)].reshape(*lines.shape[:-1], -1)
+    size = lines.shape[-1] // width * count
+    numbers = np.minimum(unpack(lines, size, bits), min(len(table) - 1, greatest(bits)))
+    words = table[numbers].reshape(*lines.shape[:-1], size * table.shape[1])
     if marks.shape[-1]:
         spread = marks[..., None] >> np.arange(SIGNED, dtype=np.uint32)
         ones = spread.reshape(words.shape) & np.uint32(ONES)
