@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from paper import compiled, families
 
 import ptir
-from paper import compiled, families
 from ptir import functional as F
 from ptir.capture import Tensor, call
 from ptir.codegen.weights.pack import pack
@@ -36,7 +36,7 @@ def parts_of(form: AffineForm) -> dict[str, TensorType]:
 
 
 def product(form: AffineForm, rows: int, beside: bool = False) -> Program:
-    """The product of a few rows and a weight whose arrays are parameters; rows of it beside that."""
+    """The product of some rows and a weight whose arrays are parameters, beside rows of it."""
     types = parts_of(form)
 
     def body(x: Tensor, *held: Tensor) -> tuple[Tensor, ...]:
@@ -54,8 +54,9 @@ def product(form: AffineForm, rows: int, beside: bool = False) -> Program:
     return Program(program.main, ports, program.version)
 
 
-def test_the_formats_are_those_of_grids_but_fifths() -> None:
-    assert {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"} == set(NAMES)
+def test_the_formats_are_those_of_grids() -> None:
+    grids = {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0"}
+    assert grids == set(NAMES)
 
 
 @pytest.mark.parametrize("rows", [1, 40])
@@ -73,9 +74,9 @@ def test_a_product_reads_codes_signs_and_the_table(name: str, rows: int) -> None
     (kernel,) = made.kernels
     assert kernel is not None
     weight = kernel.fusion.detail.quantized
-    assert weight.vectors.table in kernel.fusion.inputs
-    assert (weight.vectors.signs in kernel.fusion.inputs) == form.vectors.signed
-    assert weight.largest < 2 * form.zero and weight.zero == -form.zero
+    assert weight.computed.own <= set(kernel.fusion.inputs)
+    assert len(weight.computed.packed) == 1 + form.vectors.signed
+    assert weight.largest < 128 and weight.zero == -form.zero
 
 
 def test_rows_are_looked_up_where_a_product_reads_the_same_weight() -> None:

@@ -13,7 +13,7 @@ from ptir.functional.define import composite, functional
 from ptir.functional.quantized import quantized_linear
 from ptir.ops.record import literal, type_error
 from ptir.types import F32, U32
-from ptir.weights.vectors import Vectors
+from ptir.weights.vectors import DIGITS, FIFTHS_GROUP, FIFTHS_WORDS, Fifths, Vectors
 from ptir.weights.words import NIBBLES, ODD_NIBBLES
 
 
@@ -44,7 +44,7 @@ class QuantizedWeight:
     factor: float = 1.0
     code: str = ""
     sharing: int = 1
-    vectors: Vectors | None = None
+    vectors: Vectors | Fifths | None = None
     signs: Tensor | None = None
 
     @property
@@ -53,6 +53,8 @@ class QuantizedWeight:
         vectors = self.vectors
         if vectors is None:
             return self.words
+        if isinstance(vectors, Fifths):
+            return _digits(self.words, self.axis)
         signs = self.signs
         if signs is None:
             shape = self.words.shape
@@ -85,6 +87,32 @@ class QuantizedWeight:
         """The weight as f32: recorded where it is used, computed by whoever reads it."""
         how = {"axis": self.axis, "bits": self.bits, "group": self.group, "dtype": F32}
         return call("dequantize", self.values, self.scales, self.bias, table=self.table, **how)
+
+
+def _digits(x: Tensor, axis: int) -> Tensor:
+    """The digits of base 3 of words of ``Fifths`` along an axis, a byte each.
+
+    The part of a byte's fraction behind its first d digits, times 3, has the next one in front;
+    two bytes of a word have room for that at a time.
+    """
+    import numpy as np
+
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    groups, tail = x.shape[axis] // FIFTHS_WORDS, (1,) * len(after)
+    shape = (*before, groups, FIFTHS_WORDS, DIGITS, *after)
+    spread = x.reshape(*before, groups, FIFTHS_WORDS, 1, *after).broadcast_to(*shape)
+    powers = (3 ** np.arange(DIGITS)).astype(np.uint32).reshape(DIGITS, *tail)
+    times = call("constant", value=literal(powers)).broadcast_to(*shape)
+    even, odd = (
+        (((half & 0x00FF00FF) * times & 0x00FF00FF) * 3 >> 8) & 0x00030003
+        for half in (spread, spread >> 8)
+    )
+    digits = even | odd << 8
+    flat = digits.reshape(*before, groups, FIFTHS_WORDS * DIGITS, *after)
+    each = FIFTHS_GROUP // 4
+    starts, limits = (0,) * flat.ndim, (*before, groups, each, *after)
+    kept = call("slice", flat, starts=starts, limits=limits, strides=None) & 0x03030303
+    return kept.reshape(*before, groups * each, *after)
 
 
 def _odd_nibbles(x: Tensor, axis: int) -> Tensor:

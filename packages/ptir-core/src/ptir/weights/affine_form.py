@@ -1,9 +1,9 @@
 """Formats as words, scales and minima: what ``dequantize`` and the kernels of products take.
 
 Codes that stand for whole numbers of at most 8 bits become values of as few bits in words. A code
-that stands for several weights (IQ1 to IQ3) stays one (``ptir.weights.vectors``), beside a plane of
-signs; that of TQ1_0 becomes a value for each. Scales of super-blocks stay apart from the whole
-numbers of their groups. No number changes: a value has at most 8 bits, a
+that stands for several weights (IQ1 to IQ3) stays one, beside a plane of
+signs, and digits of TQ1_0 stay five in a byte (``ptir.weights.vectors``). Scales of super-blocks
+stay apart from the whole numbers of their groups. No number changes: a value has at most 8 bits, a
 scale times a whole number 19, and their product, which is rounded first, at most 24, as f32 has.
 Minima are added last, as ``ptir.weights.decode`` does.
 """
@@ -40,7 +40,7 @@ from ptir.weights.record import (
     Signs,
     WeightFormat,
 )
-from ptir.weights.vectors import MIDDLE, Vectors, code_bits
+from ptir.weights.vectors import DIGITS, MIDDLE, Fifths, Vectors, code_bits
 from ptir.weights.words import (
     BITS,
     BYTE,
@@ -94,18 +94,19 @@ class AffineForm:
     minimum: GroupFloats | None
     values: tuple[int, ...]
     table: tuple[int, ...] | None = None
-    vectors: Vectors | None = None
+    vectors: Vectors | Fifths | None = None
 
     def words_for(self, size: int) -> int:
         """How many words hold ``size`` values."""
         if self.vectors is None:
             return words_for(size, self.bits)
-        return words_for(size // self.vectors.span, self.vectors.bits)
+        return self.vectors.words_for(size)
 
     @property
     def word_bits(self) -> int:
         """Whole bits of a value in words, signs beside them included."""
-        return self.bits if self.vectors is None else round(self.vectors.held_bits)
+        vectors = self.vectors
+        return self.bits if vectors is None else round(vectors.held_bits + vectors.signed)
 
     @property
     def parts(self) -> dict[str, tuple[DType, int]]:
@@ -130,7 +131,7 @@ class AffineForm:
     @property
     def held_bits(self) -> float:
         """Bits of memory for each weight."""
-        words = self.bits if self.vectors is None else self.vectors.bits / self.vectors.span
+        words = self.bits if self.vectors is None else self.vectors.held_bits
         return words + sum(dtype.bits / each for dtype, each in self.parts.values())
 
     @property
@@ -158,7 +159,7 @@ def affine_form(format: WeightFormat) -> AffineForm | None:
     if format.packed or numbers is None or scale is None:
         return None
     low, high = min(numbers), max(numbers)
-    if isinstance(format.codes.reading, Grid) and not format.codes.reading.members:
+    if isinstance(format.codes.reading, Grid):
         return _vector_form(format, format.codes.reading, numbers, scale)
     zero = 0 if minimum else _zero(low)
     values = tuple(number + zero for number in numbers)
@@ -181,6 +182,11 @@ def _vector_form(
 ) -> AffineForm | None:
     """The form of a format whose codes stay what they are: numbers of vectors, and signs."""
     signed = reading.signs is not Signs.NONE
+    group = math.gcd(*(one.each for one in _numbers_within(scale)), LARGEST_GROUP)
+    if reading.span == DIGITS:
+        fifths, floats = Fifths(), _group_floats(scale)
+        digits = tuple(number + fifths.zero for number in numbers)
+        return AffineForm(format, BYTE, group, fifths.zero, floats, None, digits, vectors=fifths)
     bits = code_bits(format.bits - reading.signs.value)
     if bits is None or reading.span % (WORD // BYTE):
         return None
@@ -188,7 +194,6 @@ def _vector_form(
     vectors = Vectors(reading.table, bits, reading.span, zero, signed)
     floats = _odd_nibbles(_group_floats(scale), _factors(scale)[0])
     values = tuple(number + zero for number in numbers)
-    group = math.gcd(*(one.each for one in _numbers_within(scale)), LARGEST_GROUP)
     return AffineForm(format, BYTE, group, zero, floats, None, values, vectors=vectors)
 
 
@@ -229,9 +234,7 @@ def held_as(format: WeightFormat) -> str:
         return f"floats of --dtype: {format.expanded or 'its codes are no whole numbers'}"
     minimum = " and a minimum" if form.minimum else ""
     if form.vectors is not None:
-        signs = " and signs" if form.vectors.signed else ""
-        what = f"codes of {form.vectors.bits} bits for {form.vectors.span} weights{signs}"
-        return f"{what}, a scale for {form.group} inputs"
+        return f"{form.vectors}, a scale for {form.group} inputs"
     looked_up = " in a table" if form.table else ""
     return f"words of {form.bits} bits{looked_up}, a scale{minimum} for {form.group} inputs"
 
@@ -246,17 +249,17 @@ def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Ar
     outputs, blocks, _ = codes.shape
     values, reading = codes, form.format.codes.reading
     found: dict[str, Array] = {}
-    if form.vectors is not None:
-        values, found = _vector_arrays(form.vectors, reading, codes, form.format.bits)
-    elif isinstance(reading, Grid):
-        values = grid_numbers(reading, codes, form.format.bits) + np.int8(form.zero)
-        values = values.view(np.uint8)
-        if form.table is not None:
-            values = np.searchsorted(form.values, values).astype(np.uint8)
-    elif form.table is None and form.values != tuple(range(len(form.values))):
-        values = np.array(form.values, np.uint8)[codes]
-    bits = form.bits if form.vectors is None else form.vectors.bits
-    found["words"] = pack(values.reshape(outputs, -1), bits)
+    if isinstance(form.vectors, Fifths):
+        assert isinstance(reading, Grid)
+        digits = grid_numbers(reading, codes, form.format.bits) + np.int8(form.zero)
+        found["words"] = form.vectors.pack(digits.reshape(outputs, -1).view(np.uint8))
+    elif form.vectors is not None:
+        numbers_, found = _vector_arrays(form.vectors, reading, codes, form.format.bits)
+        found["words"] = pack(numbers_.reshape(outputs, -1), form.vectors.bits)
+    else:
+        if form.table is None and form.values != tuple(range(len(form.values))):
+            values = np.array(form.values, np.uint8)[codes]
+        found["words"] = pack(values.reshape(outputs, -1), form.bits)
     for name, quantity in _quantities(form).items():
         dtype, each = form.parts.get(name, form.parts[SCALE])
         shape = (outputs, blocks, form.format.block // each)

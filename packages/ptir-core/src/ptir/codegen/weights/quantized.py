@@ -28,9 +28,9 @@ from ptir.codegen.expressions.expr import (
 from ptir.codegen.expressions.index import ZERO, Index, axis
 from ptir.codegen.fusion.graph import Builder, Graph, splat
 from ptir.codegen.fusion.renumber import Value
+from ptir.codegen.weights.computed_words import ComputedWords, computed_words
 from ptir.codegen.weights.panel_views import panels_of_slices
 from ptir.codegen.weights.panels import LANES, Panels
-from ptir.codegen.weights.vectors import PackedVectors, packed_vectors
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, U32
 from ptir.weights import WeightFormat, affine
@@ -70,8 +70,8 @@ class Quantized:
     format: WeightFormat
     table: tuple[int, ...] | None = None
     """What values are places in, where they are not numbers themselves."""
-    vectors: PackedVectors | None = None
-    """What words are looked up with, where ``words`` holds codes of several values."""
+    computed: ComputedWords | None = None
+    """What the words are computed from, where ``words`` are codes of several values."""
 
     @property
     def bits(self) -> int:
@@ -97,8 +97,8 @@ class Quantized:
     @property
     def largest(self) -> int:
         """The largest number."""
-        if self.vectors is not None:
-            return self.vectors.largest
+        if self.computed is not None:
+            return self.computed.largest
         return greatest(self.bits) if self.table is None else max(self.table)
 
     @property
@@ -125,14 +125,14 @@ class Quantized:
         """Values along a row."""
         return self.panels.inputs * WORD // self.bits
 
-    def chunk(self, output: Index, number: Index) -> Chunk:
-        """A chunk of an output's row."""
+    def chunk(self, output: Index, number: Index, builder: Builder | None = None) -> Chunk:
+        """A chunk of an output's row; ``builder`` is asked for words that are computed."""
         how = self.layout
         if not how.high:
-            return Chunk(self._word(output, number))
+            return Chunk(self._word(builder, output, number))
         place, first = number % how.chunks, number // how.chunks * how.words
-        low = self._word(output, first + place) if how.low else None
-        high = self._word(output, first + how.low_words)
+        low = self._word(builder, output, first + place) if how.low else None
+        high = self._word(builder, output, first + how.low_words)
         if place.is_constant:
             return Chunk(low, high, place.constant * how.above)
         amount = Apply(U32, "convert", Coordinate(I32, place * how.above))
@@ -143,16 +143,17 @@ class Quantized:
         low, high = [*words, None][:2] if self.layout.low else (None, words[0])
         return Chunk(low, high)
 
-    def _word(self, output: Index, word: Index) -> Expr:
+    def _word(self, builder: Builder | None, output: Index, word: Index) -> Expr:
         """A word of an output's row."""
-        if self.vectors is not None:
-            return self.vectors.word(output, word)
+        if self.computed is not None:
+            assert builder is not None
+            return self.computed.word(builder, output, word)
         return Load(U32, self.words, self.panels.word(output, word))
 
     @property
     def is_spread(self) -> bool:
         """Whether more than a mask makes words of bytes."""
-        return self.layout.high > 0 or self.table is not None or self.vectors is not None
+        return self.layout.high > 0 or self.table is not None or self.computed is not None
 
     def biased(self, chunk: Chunk, place: int) -> Expr:
         """The number at a place of a chunk, plus ``unit``."""
@@ -186,7 +187,7 @@ class Quantized:
         step = self.scaled(builder, output, group)
         raised = Apply(F32, "mul", step, constant(F32, -self.unit))
         start = Apply(F32, "add", raised, self.offset(builder, output, group))
-        held = self.chunk(output, number)
+        held = self.chunk(output, number, builder)
         values = (self.biased(held, place) for place in range(self.per))
         return [Apply(F32, "fma", value, step, start) for value in values]
 
@@ -388,11 +389,12 @@ def quantized_operands(graph: Graph, product: Instruction) -> Quantized | None:
 
 
 def panels_of_words(graph: Graph, value: int) -> tuple[int, Panels] | None:
-    """The unpacked words of a weight and their panels, of codes of vectors as those of bytes."""
-    vectors = packed_vectors(graph, value)
-    if vectors is None:
-        return panels_of_slices(graph, value)
-    return value, vectors.panels_of_bytes
+    """The words of a weight and their panels: unpacked ones, or what is computed of such."""
+    found = panels_of_slices(graph, value)
+    if found is not None:
+        return found
+    computed = computed_words(graph, value)
+    return None if computed is None else (value, computed.panels)
 
 
 def _of_words(
@@ -401,13 +403,12 @@ def _of_words(
     """A weight of unpacked words, scales and biases, where its words can be read whole."""
     words, panels = found
     _, scale, bias = operands
-    vectors, unpack = packed_vectors(graph, words), graph.instruction(words)
-    if vectors is not None:
-        unpack = graph.instruction(vectors.unpacked)
+    computed, unpack = computed_words(graph, words), graph.instruction(words)
     if group % layout(bits).chunk or not _is_whole(graph, panels, scale, bits, group):
         return None
     if panels.per != 1 or unpack is None:
         return None
+    packed = unpack.operands[0] if computed is None else computed.packed[0]
     zero = _zero(graph, scale, bias)
     if panels.runs:  # scales lie like words, biases do not
         scales = panels_of_slices(graph, scale)
@@ -415,7 +416,7 @@ def _of_words(
             return None
         scale = scales[0]
     format = _format(bits, group, zero)
-    return Quantized(unpack.operands[0], panels, scale, bias, format, vectors=vectors)
+    return Quantized(packed, panels, scale, bias, format, computed=computed)
 
 
 def _is_whole(graph: Graph, panels: Panels, scale: int, bits: int, group: int) -> bool:

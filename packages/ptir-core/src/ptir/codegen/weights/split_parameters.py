@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ptir.backend.contract import Executable, Handle
-from ptir.codegen.weights.vectors import VECTORS
+from ptir.codegen.weights.computed_words import VECTORS
 from ptir.ir.graph import Ref, freeze, inline, repeat, source
 from ptir.ir.program import Instruction, Port, Program
 from ptir.ops.record import op

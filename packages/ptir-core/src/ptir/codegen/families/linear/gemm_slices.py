@@ -202,7 +202,7 @@ class SlicedGemm(Grouped, Gemm):
             with writer.loop(Axis("c", periods), 0, periods), writer.lanes(Axis("lane", LANES)):
                 for n in range(chunks):
                     number_ = axis("c", periods) * chunks + n
-                    found = quantized.bytes_of(quantized.chunk(output, number_))
+                    found = quantized.bytes_of(quantized.chunk(output, number_, self.builder))
                     for part, word in enumerate(found):
                         at = self._unpacked(p, number_ * quantized.parts + part)
                         writer.store(words, U32, at, word)
