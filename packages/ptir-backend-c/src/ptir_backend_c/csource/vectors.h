@@ -69,7 +69,11 @@ typedef float half_vf32 __attribute__((vector_size(32)));
 typedef float half_vf32_stored __attribute__((vector_size(32), aligned(4), may_alias));
 typedef struct { half_vf32 low, high; } held_vf32;
 INLINE held_vf32 hold_vf32(vf32 x) { return (held_vf32){LOW(x), HIGH(x)}; }
-INLINE vf32 of_vf32(held_vf32 x) { return JOIN(x.low, x.high); }
+/* A new value each time: gcc would keep one that several places read, in memory again. */
+INLINE vf32 of_vf32(held_vf32 x) {
+  __asm__("" : "+x"(x.low), "+x"(x.high));
+  return JOIN(x.low, x.high);
+}
 INLINE vf32 splat_vf32(float x) {
   half_vf32 half = x - (half_vf32){0};
   return JOIN(half, half);

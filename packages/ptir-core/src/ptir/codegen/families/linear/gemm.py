@@ -7,12 +7,12 @@ from collections.abc import Callable
 from ptir.codegen.expressions.expr import Expr, Load, Var
 from ptir.codegen.expressions.index import Axis, Index, axis, number
 from ptir.codegen.families.linear.serial import Outputs, Serial, Sums
+from ptir.codegen.families.linear.unpacking import unpack
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.statements import Whole
 from ptir.codegen.schedules.kernel import Kernel, finish_kernel, scratch_value
 from ptir.codegen.schedules.tiles import FEW
 from ptir.codegen.weights.panels import LANES
-from ptir.codegen.weights.quantized import Quantized
 from ptir.types import F32, I32, TensorType
 
 
@@ -63,12 +63,9 @@ class Gemm(Serial):
 
     def _prepare(self, panel: Index, panels: int) -> None:
         """Weights that are not floats become such in scratch memory."""
-        quantized = self.linear.quantized
         for p in range(panels if self.is_unpacked else 0):
-            if quantized is not None:
-                self._dequantize(quantized, panel + p, p)
-            else:
-                self._widen(panel + p, p)
+            output = (panel + p) * LANES + axis("lane", LANES)
+            unpack(self, output, lambda input, p=p: self._held(p, input))
 
     @property
     def is_unpacked(self) -> bool:
@@ -82,29 +79,6 @@ class Gemm(Serial):
         """Where a weight of the workgroup's group is in the scratch memory."""
         place = (self.item * self.tiles.gemm_panels + panel) * self.linear.inputs
         return (place + input) * LANES + axis("lane", LANES)
-
-    def _dequantize(self, quantized: Quantized, panel: Index, number_: int) -> None:
-        """One panel as floats into the scratch memory."""
-        writer, source = self.writer, scratch_value(self.fusion, 0)
-        groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
-        output = panel * LANES + axis("lane", LANES)
-        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
-            group = axis("h", groups)
-            for w in range(words):
-                found = quantized.dequantized(self.builder, output, group, group * words + w)
-                for place, value in enumerate(found):
-                    input = group * quantized.group + (w * quantized.per + place)
-                    writer.store(source, F32, self._held(number_, input), value)
-
-    def _widen(self, panel: Index, number_: int) -> None:
-        """One panel of 16-bit weights as floats into the scratch memory."""
-        writer, source, per = self.writer, scratch_value(self.fusion, 0), self.panels.per
-        output, words = panel * LANES + axis("lane", LANES), self.linear.inputs // per
-        with writer.loop(Axis("k", words), 0, words), writer.lanes(Axis("lane", LANES)):
-            for inner in range(per):
-                input = axis("k", words) * per + inner
-                found = self.weight(output, input)
-                writer.store(source, F32, self._held(number_, input), found)
 
     def _rows(self, panel: Index, panels: int) -> None:
         """Every row times one group of panels."""
