@@ -3,6 +3,7 @@
 from ptir.runtime.chat import Answer, AnswerPiece, AnswerRun, Conversation
 from ptir.runtime.generation import Generation, GenerationStats, Piece, SamplingOptions
 from ptir.runtime.handle import Model
+from ptir.runtime.image_model import ImageModel, ImageTextModel
 from ptir.runtime.likelihood import Perplexity, perplexity
 from ptir.runtime.load import load_model
 
@@ -13,6 +14,8 @@ __all__ = [
     "Conversation",
     "Generation",
     "GenerationStats",
+    "ImageModel",
+    "ImageTextModel",
     "Model",
     "Perplexity",
     "Piece",
