@@ -41,3 +41,34 @@ QWEN = {
     "attention_bias": False,
     "tie_word_embeddings": False,
 }
+MAMBA2 = {
+    "model_type": "mamba2",
+    "vocab_size": 97,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_heads": 6,
+    "head_dim": 8,
+    "state_size": 10,
+    "n_groups": 2,
+    "conv_kernel": 3,
+    "expand": 2,
+    "hidden_act": "silu",
+    "layer_norm_epsilon": 1e-5,
+    "time_step_limit": [0.01, 4.0],
+    "tie_word_embeddings": False,
+}
+_EXPERTS = {
+    "num_experts": 5,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 24,
+}
+QWEN_NEXT = {
+    **QWEN,
+    "model_type": "qwen3_next",
+    **_EXPERTS,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [1],
+}
+QWEN_MOE = {**QWEN, "model_type": "qwen3_5_moe_text", **_EXPERTS}

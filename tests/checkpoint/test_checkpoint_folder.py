@@ -307,7 +307,21 @@ def test_everything_that_does_not_fit_is_named_at_once() -> None:
     with pytest.raises(CheckpointError) as caught:
         check_parameters(expected, STORED, where="m")
     assert str(caught.value) == (
-        "m: does not fit the model: 7 tensors missing (h.0, h.1, h.2, h.3, h.4, and 2 more); "
+        "m: does not fit the model: 7 tensors missing (h.0, h.1, h.2, h.3, and 3 more); "
         "1 tensors not expected (mask); 2 tensors of another shape or kind "
         "(wte is f16[4,2], expected f32[2,4], ids is i32[2], expected i64[2]); check config.json"
     )
+
+
+@pytest.mark.parametrize("length", [4, 60, 119, 121, 65000])
+def test_a_message_about_many_tensors_stays_short(length: int) -> None:
+    names = [f"{number:04}".ljust(length, "n") for number in range(3000)]
+    stored = ArraySource({name: np.zeros(1) for name in names[:2000]})
+    expected = dict.fromkeys(names[1000:], spec("f32", 2))
+    with pytest.raises(CheckpointError) as caught:
+        check_parameters(expected, stored, where="m")
+    said = str(caught.value)
+    assert len(said) <= 600
+    assert "1000 tensors missing (2000" in said and "1000 tensors not expected (0000" in said
+    assert "1000 tensors of another shape or kind (1000" in said
+    assert said.count(", and 996 more") == (2 if length == 4 else 0)

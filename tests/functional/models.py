@@ -95,6 +95,28 @@ def gated_delta_rule(q, k, v, g, beta, state, count):
     return result, after
 
 
+def gated_linear_attention(q, k, v, g, state, count):
+    """Every token against every earlier one, weighed by the decays between them, in float64."""
+    B, G, T = g.shape
+    shared = G // q.shape[1]
+    result, after = np.zeros(v.shape), np.zeros(state.shape)
+    for b, h in np.ndindex(B, G):
+        steps = min(max(int(count[b]), 0), T)
+        keys, values = k[b, h // shared].astype(np.float64), v[b, h].astype(np.float64)
+        decay = np.where(np.arange(T) < steps, g[b, h].astype(np.float64), 0.0)
+
+        def left(t, decay=decay, keys=keys, values=values, steps=steps, start=state[b, h]):
+            S = start * math.exp(decay[:t].sum())
+            for s in range(min(t, steps)):
+                S = S + math.exp(decay[s + 1 : t].sum()) * np.outer(keys[s], values[s])
+            return S
+
+        for t in range(T):
+            result[b, h, t] = q[b, h // shared, t].astype(np.float64) @ left(t + 1)
+        after[b, h] = left(T)
+    return result, after
+
+
 def rope(x, positions, theta, layout, rotary):
     """Each pair is a complex number, turned by multiplication."""
     result = x.astype(np.float64)

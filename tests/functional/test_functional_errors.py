@@ -337,7 +337,7 @@ def test_a_functional_of_one_s_own_with_a_second_implementation() -> None:
 def test_every_functional_of_the_conventions_is_in_the_table() -> None:
     names = "linear layer_norm rms_norm softmax gelu silu swiglu attention cache_update rope"
     names += " conv2d max_pool2d avg_pool2d batch_norm quantized_linear"
-    names += " causal_conv1d gated_delta_rule"
+    names += " causal_conv1d gated_delta_rule gated_linear_attention"
     wanted = {*names.split(), "embedding", "sample"}
     assert wanted <= set(implementations.FUNCTIONALS)
     for name in wanted:

@@ -21,10 +21,16 @@ from ptir.params.source import RandomSource
 from ptir.runtime import Model
 from ptir.runtime.load import described, prepared
 from ptir.runtime.specs import parameter_types
-from recurrent_models import LFM2, QWEN
+from recurrent_models import LFM2, MAMBA2, QWEN, QWEN_MOE, QWEN_NEXT
 from running import REF, assert_close
 
-FAMILIES: dict[str, dict[str, Any]] = {"lfm2": LFM2, "qwen3_5_text": QWEN}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "lfm2": LFM2,
+    "qwen3_5_text": QWEN,
+    "mamba2": MAMBA2,
+    "qwen3_next": QWEN_NEXT,
+    "qwen3_5_moe_text": QWEN_MOE,
+}
 PROMPTS = [[3, 96, 0, 41, 41, 7, 63], [5], [int(n) for n in np.arange(40) * 7 % 97]]
 
 
@@ -77,6 +83,28 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("qwen3_5_text", {"partial_rotary_factor": 2.0}, "must be a number > 0 and <= 1"),
     ("qwen3_5_text", {"hidden_act": "gelu"}, "hidden_act 'gelu' is not implemented; only"),
     ("qwen3_5_text", {"text_config": 3}, "text_config 3 must be an object"),
+    ("lfm2", {"layer_types": [], "rope_parameters": {"rope_theta": 1e4}}, r"layer_types \[\] in"),
+    *(
+        (
+            "qwen3_5_text",
+            {"rope_parameters": {"full_attention": one}},
+            "full_attention .* an object",
+        )
+        for one in ("text", 3, [1])
+    ),
+    ("qwen3_next", {"num_experts_per_tok": 6}, "num_experts_per_tok 6 is above num_experts 5"),
+    ("qwen3_next", {"mlp_only_layers": "all"}, "mlp_only_layers 'all' in config.json must be a"),
+    ("qwen3_next", {"decoder_sparse_step": 0}, "decoder_sparse_step 0 .* must be an integer >= 1"),
+    ("qwen3_5_moe_text", {"shared_expert_intermediate_size": None}, "None .* must be an integer"),
+    ("mamba2", {"n_groups": 4}, "num_heads 6 must be a multiple of n_groups 4"),
+    ("mamba2", {"expand": 3}, "num_heads times head_dim is 48, and expand times hidden_size 72"),
+    ("mamba2", {"hidden_act": "gelu"}, "hidden_act 'gelu' is not implemented; only 'silu' is"),
+    ("mamba2", {"norm_before_gate": True}, "norm_before_gate true is not implemented; only false"),
+    ("mamba2", {"rms_norm": False}, "rms_norm false is not implemented; only true"),
+    *(
+        ("mamba2", {"time_step_limit": limit}, "time_step_limit .* must be two numbers >= 0")
+        for limit in ([1, 1], [0.5], [-1, 2], ["0", 2], [0, 1e9], [True, 2], "all", {"a": 1})
+    ),
 ]
 
 

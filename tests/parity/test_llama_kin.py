@@ -146,6 +146,18 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
+    "gemma4 with experts": (
+        "gemma4_text",
+        {
+            **GEMMA4,
+            "layer_types": [WINDOW, FULL, FULL],
+            "hidden_size_per_layer_input": 0,
+            "enable_moe_block": True,
+            "num_experts": 5,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 24,
+        },
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""LFM2 and Qwen3.5, whose layers have states of one size, against Transformers."""
+"""LFM2, Mamba-2 and Qwen3.5, whose layers have states of one size, against Transformers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from test_llama import REF, SMALL, assert_greedy_tokens_agree, assert_logits_agr
 
 import ptir
 from nextn_witness import Head
-from ptir.models.llama import CachePositions
+from ptir.models.causal import CachePositions
 
 LFM2 = {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention", "conv", "conv"]}
 QWEN = {
@@ -24,6 +24,13 @@ QWEN = {
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 12,
     "linear_value_head_dim": 20,
+}
+MAMBA = {
+    "num_heads": 6,
+    "head_dim": 16,
+    "n_groups": 2,
+    "state_size": 10,
+    "conv_kernel": 3,
 }
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "lfm2": ("lfm2", LFM2),
@@ -40,6 +47,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_embedding": True,
             "block_ffn_dim_multiplier": 1.3,
         },
+    ),
+    "mamba2": ("mamba2", MAMBA),
+    "mamba2, one group, tied": (
+        "mamba2",
+        {**MAMBA, "n_groups": 1, "use_bias": True, "tie_word_embeddings": True},
+    ),
+    "mamba2 without a bias of the convolution": (
+        "mamba2",
+        {**MAMBA, "n_groups": 6, "use_conv_bias": False, "layer_norm_epsilon": 0.1},
     ),
     "qwen3.5": ("qwen3_5_text", QWEN),
     "qwen3.5, a head each": (
@@ -62,6 +78,29 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+EXPERTS = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 40,
+    "rms_norm_eps": 1e-3,
+}
+"""A small epsilon makes much of the rounding of values that are near 0."""
+CASES |= {
+    "qwen3_next": ("qwen3_next", {**QWEN, **EXPERTS, "mlp_only_layers": [1]}),
+    "qwen3_next, every other layer, as they come": (
+        "qwen3_next",
+        {
+            **QWEN,
+            **EXPERTS,
+            "decoder_sparse_step": 2,
+            "norm_topk_prob": False,
+            "linear_num_value_heads": 6,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "qwen3.5 with experts": ("qwen3_5_moe_text", {**QWEN, **EXPERTS}),
+}
 LONG = 150
 """Tokens of a sequence: several chunks of the delta rule, the last one not full."""
 
@@ -69,6 +108,12 @@ LONG = 150
 @pytest.mark.parametrize(("kind", "change"), CASES.values(), ids=CASES)
 def test_logits_agree_with_transformers(kind: str, change: dict[str, Any], tmp_path: Path) -> None:
     assert_logits_agree(kind, change, tmp_path, length=LONG)
+
+
+def test_time_steps_of_mamba2_stay_within_their_limit(tmp_path: Path) -> None:
+    """Of a whole prompt: Transformers forgets the limit where it takes tokens one by one."""
+    limit = {**MAMBA, "time_step_limit": [0.5, 0.9]}
+    assert_logits_agree("mamba2", limit, tmp_path, length=LONG)
 
 
 @pytest.mark.parametrize(("kind", "change"), CASES.values(), ids=CASES)

@@ -50,6 +50,34 @@ class Case:
     experts: Kind = Kind.Q8_0
 
 
+LINEAR: Final[dict[str, Any]] = {
+    "attention.key_length": 16,
+    "rope.dimension_count": 4,
+    "rope.freq_base": 1e7,
+    "full_attention_interval": 3,
+    "ssm.conv_kernel": 4,
+    "ssm.state_size": 16,
+    "ssm.group_count": 2,
+    "expert_used_count": 2,
+    "expert_feed_forward_length": 32,
+    "expert_shared_feed_forward_length": 64,
+}
+"""Of Qwen's models with linear attention and experts."""
+GEMMA4: Final[dict[str, Any]] = {
+    "attention.key_length": 32,
+    "attention.value_length": 32,
+    "attention.key_length_swa": 24,
+    "attention.value_length_swa": 24,
+    "attention.sliding_window": 24,
+    "attention.sliding_window_pattern": [True, True, False] * 2,
+    "final_logit_softcapping": 30.0,
+    "rope.freq_base": 1e6,
+    "rope.freq_base_swa": 1e4,
+    "rope.dimension_count": 32,
+    "rope.dimension_count_swa": 24,
+}
+UNROTATED: Final = np.array([1.0] * 4 + [1e30] * 12, np.float32)
+"""What divides the frequencies of Gemma 4's layers without a window: a quarter of pairs rotates."""
 CASES: Final = {
     "gpt_oss": Case(
         "gpt_oss-tiny",
@@ -129,6 +157,69 @@ CASES: Final = {
             "ssm.inner_size": 96,
         },
     ),
+    "qwen3_5 with experts": Case(
+        "qwen3.5-moe-tiny",
+        "qwen35moe",
+        change={"linear_num_value_heads": 6, "linear_value_head_dim": 16},
+        keys=LINEAR | {"ssm.time_step_rank": 6, "ssm.inner_size": 96, "expert_count": 6},
+    ),
+    "qwen3_next": Case(
+        "qwen3_next-tiny",
+        "qwen3next",
+        change={"mlp_only_layers": [], "linear_qkv_parted": True},
+        keys=LINEAR | {"ssm.time_step_rank": 4, "ssm.inner_size": 64, "expert_count": 6},
+    ),
+    "qwen3_next, one projection": Case(
+        "qwen3_next-tiny",
+        "qwen3next",
+        change={"mlp_only_layers": []},
+        keys=LINEAR | {"ssm.time_step_rank": 4, "ssm.inner_size": 64, "expert_count": 6},
+    ),
+    "mamba2": Case(
+        "mamba2-tiny",
+        "mamba2",
+        keys={
+            "ssm.conv_kernel": 4,
+            "ssm.inner_size": 128,
+            "ssm.state_size": 24,
+            "ssm.time_step_rank": 8,
+            "ssm.group_count": 2,
+        },
+    ),
+    "gemma4": Case(
+        "gemma4-tiny",
+        "gemma4",
+        keys=GEMMA4
+        | {
+            "attention.shared_kv_layers": 2,
+            "embedding_length_per_layer_input": 32,
+            "feed_forward_length": [160] * 4 + [320] * 2,
+        },
+    ),
+    "gemma4 with experts": Case(
+        "gemma4-tiny",
+        "gemma4",
+        change={
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 0,
+            "use_double_wide_mlp": False,
+            "enable_moe_block": True,
+            "num_experts": 5,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 32,
+        },
+        keys=GEMMA4
+        | {
+            "attention.head_count_kv": [2, 2, 1, 2, 2, 1],
+            "attention.shared_kv_layers": 0,
+            "embedding_length_per_layer_input": 0,
+            "expert_count": 5,
+            "expert_used_count": 2,
+            "expert_feed_forward_length": 32,
+        },
+    ),
     "mixtral, a tensor for each expert": Case(
         "mixtral-tiny",
         "llama",
@@ -160,7 +251,7 @@ def pieces(
     places = np.arange(np.prod(shape)).reshape(shape)
     layer, _, rest = name.removeprefix("layers.").partition(".")
     before = f"blk.{layer}."
-    count = config.get("num_local_experts", 0)
+    count = config.get("num_local_experts", config.get("num_experts", 0))
     stem, _, kind = rest.replace("_proj_bias", "_proj.bias").rpartition(".")
     part = stem.rpartition(".")[2].removesuffix("_proj")
     if stem.endswith("gate_up_proj"):
@@ -172,7 +263,7 @@ def pieces(
     elif ".experts." in stem and case.architecture == "llama":
         for expert, rows in enumerate(places.reshape(count, -1, shape[1])):
             yield f"{before}ffn_{part}.{expert}.weight", rows
-    elif ".experts." in stem:
+    elif "experts." in stem:
         each = places.reshape(count, -1, shape[-1]) if kind == "weight" else places
         yield f"{before}ffn_{part}_exps.{kind}", each
     else:
@@ -187,25 +278,36 @@ def called(case: Case, config: dict[str, Any], name: str) -> str:
     name = name.replace("mtp.layers.0.", f"layers.{layers}.")
     if name.startswith("mtp."):
         return f"{gguf.TENSOR_NAMES[HEAD[name.split('.')[1]]].format(bid=layers)}.weight"
-    name = name.replace("linear_attn.dt_bias", "linear_attn.dt_proj.bias")
-    long = name if name.startswith("lm_head") else f"model.{name}"
+    name = name.replace(".dt_bias", ".dt_proj.bias")
+    before = "backbone" if case.architecture == "mamba2" else "model"
+    long = name if name.startswith("lm_head") else f"{before}.{name}"
+    scale = {"router.scale": "ffn_gate_inp", "router.per_expert_scale": "ffn_down_exps"}
+    for end, stem in scale.items():
+        if name.endswith(end):
+            return f"blk.{name.split('.')[1]}.{stem}.scale"
     if "mlp.gate.weight" in name:
         return f"blk.{name.split('.')[1]}.ffn_gate_inp.weight"
     found = names.get_name(long, try_suffixes=(".weight", ".bias"))
     assert found is not None, name
-    return f"{found}.weight" if found.endswith("attn_sinks") else found
+    return f"{found}.weight" if found.endswith(("attn_sinks", "layer_output_scale")) else found
 
 
 def ordered(case: Case, config: dict[str, Any], name: str, places: Array) -> Array:
     """Which numbers of a parameter a tensor has where, by the rules of the converter."""
     if places.ndim == 3:  # a convolution
         places = places[:, 0]
+    if name.endswith("shared_expert_gate.weight"):
+        return places[0]
+    if case.architecture == "mamba2" and name.endswith((".A_log", ".D")):
+        return places.reshape(-1, 1)
+    if name.endswith("mixer.norm.weight"):
+        return places.reshape(config["n_groups"], -1)
     heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
     key = heads.get(name.split(".")[-2])
     if case.architecture in ("granitemoe", "llama") and key is not None:
         shape = places.shape
         return places.reshape(config[key], 2, -1, shape[-1]).swapaxes(1, 2).reshape(shape)
-    if case.architecture == "qwen35" and ".linear_attn." in name:
+    if case.architecture in ("qwen35", "qwen35moe") and ".linear_attn." in name:
         keys, values = (config[f"linear_num_{what}_heads"] for what in ("key", "value"))
         if "out_proj" in name:
             return tiled(places.T, keys, values).T
@@ -227,7 +329,7 @@ def stored(case: Case, name: str, values: Array) -> Array:
     if name.endswith("A_log"):
         return np.asarray(-np.exp(values))
     norm = name.endswith("norm.weight") or "pre_fc_norm" in name
-    shifted = case.architecture == "qwen35" and norm and "linear_attn" not in name
+    shifted = case.architecture.startswith("qwen3") and norm and "linear_attn" not in name
     return values + 1 if shifted else values
 
 
@@ -243,14 +345,15 @@ def write(
     """The checkpoint as llama.cpp's converter has it; gives the numbers that are in the file."""
     config, held = dict(checkpoint.config), {}
     writer = gguf.GGUFWriter(path, case.architecture)
-    epsilon = config.get("rms_norm_eps", config.get("norm_eps", 1e-6))
+    epsilons = ("rms_norm_eps", "norm_eps", "layer_norm_epsilon")
+    epsilon = next((config[key] for key in epsilons if key in config), 1e-6)
     said = {
         "context_length": config["max_position_embeddings"],
         "embedding_length": config["hidden_size"],
-        "feed_forward_length": config["intermediate_size"],
+        "feed_forward_length": config.get("intermediate_size", 0),
         "block_count": config["num_hidden_layers"],
-        "attention.head_count": config["num_attention_heads"],
-        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.head_count": config.get("num_attention_heads", 0),
+        "attention.head_count_kv": config.get("num_key_value_heads", 0),
         "attention.layer_norm_rms_epsilon": float(epsilon),
         "rope.freq_base": 1e4,
         **case.keys,
@@ -260,6 +363,8 @@ def write(
     add |= {str: writer.add_string, list: writer.add_array}
     for key, value in said.items():
         add[type(value)](f"{case.architecture}.{key}", value)
+    if case.architecture == "gemma4":
+        writer.add_tensor("rope_freqs.weight", UNROTATED)
     for name in behind:
         writer.add_tensor(name, np.zeros(4, np.float32))
     for name in checkpoint.source.names():
@@ -283,7 +388,9 @@ def kind_of(case: Case, tensor: str, places: Array) -> Kind:
     """Matrices in blocks, all but routers and convolutions, as quantizers do it."""
     if places.ndim == 1 or tensor.endswith("bias") or "conv.conv" in tensor:
         return Kind.F32
-    if "conv1d" in tensor or "gate_inp" in tensor:
+    if "conv1d" in tensor or "gate_inp" in tensor or ("ssm_" in tensor and "norm" in tensor):
+        return Kind.F32
+    if tensor.endswith((".ssm_a", ".ssm_d")):
         return Kind.F32
     return case.experts if "exps" in tensor else Kind.Q8_0
 
@@ -312,6 +419,7 @@ def test_a_file_gives_the_logits_of_its_numbers(
     else:
         names = found.store.source.names()
         decoded = [one for one in names if one.endswith("_proj.weight") or ".experts." in one]
+        decoded = [one for one in decoded if not one.endswith("router.proj.weight")]
         assert not [one for one in decoded if ":" not in one and not one.endswith("bias")]
         assert any(":" in one for one in names)
 

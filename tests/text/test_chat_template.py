@@ -75,12 +75,25 @@ def test_what_is_none_is_left_out_and_reasoning_has_every_name() -> None:
         ([{"content": "x"}], "message 1 is .* must have a 'role'"),
         ([HELLO[0], "x"], "message 2 is 'x': it must have a 'role'"),
         ([{"role": "user", "content": 3}], "message 1: content 3: it must be a text"),
+        ([{"role": "user", "content": None}], "message 1 has no content: it must be a text"),
+        ([HELLO[0], {"role": "assistant"}], "message 2 has no content.* one with tool_calls can"),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": None}]}],
+            "message 1: text None of a part of type 'text': it must be a text",
+        ),
+        ([{"role": "user", "content": [{"type": "text"}]}], "message 1: text None of a part"),
         ([{"role": "user", "content": "a", "x": {1, 2}}], "are JSON"),
     ],
 )
 def test_what_is_no_message_is_refused(messages: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         rendered("{{ messages }}", messages)
+
+
+def test_a_message_that_calls_tools_needs_no_content() -> None:
+    calling = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
+    template = "{{ messages[1].tool_calls[0].function.name }}{{ 'content' in messages[1] }}"
+    assert rendered(template, [HELLO[0], calling]) == "fFalse"
 
 
 def test_an_image_in_a_text_model_is_refused_by_name() -> None:

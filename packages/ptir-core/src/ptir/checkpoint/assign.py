@@ -11,7 +11,9 @@ from ptir.errors import CheckpointError
 from ptir.params.source import ParamSource, RenamedSource
 from ptir.types import TensorType
 
-_SHOWN = 5
+_SHOWN = 4
+_ROOM = 120
+"""Tensors of a kind of problem that a message names, and the characters that they may take."""
 
 
 def check_parameters(
@@ -28,8 +30,8 @@ def check_parameters(
     ``aliases`` gives the stored name of an expected one that is stored under another (a tied
     weight); ``ignore`` holds patterns (``*.masked_bias``) of stored tensors that may be left over.
     Shapes must agree; floating-point tensors may be stored in another float type. Raises one
-    ``CheckpointError`` opening with ``where`` that lists all missing, left-over and unfitting ones,
-    and says to check what ``said_by`` tells of the model.
+    ``CheckpointError`` opening with ``where`` that counts missing, left-over and unfitting ones,
+    names the first few of each, and says to check what ``said_by`` tells of the model.
     """
     stored = set(source.names())
     used = {name: _stored_name(name, stored, aliases or {}) for name in expected}
@@ -65,5 +67,15 @@ def _report(where: str | Path, problems: Mapping[str, list[str]], said_by: str) 
 
 
 def _some(rows: list[str]) -> str:
-    more = f", and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-    return ", ".join(rows[:_SHOWN]) + more
+    """The first few of ``rows``, and how many more there are; names are a file's, of any length."""
+    shown = [_cut(rows[0])]
+    for row in rows[1:_SHOWN]:
+        if sum(map(len, shown)) + len(row) > _ROOM:
+            break
+        shown.append(row)
+    rest = len(rows) - len(shown)
+    return ", ".join(shown) + (f", and {rest} more" if rest else "")
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _ROOM else f"{name[: _ROOM // 2]}...{name[-_ROOM // 2 :]}"

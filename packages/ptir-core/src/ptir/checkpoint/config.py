@@ -112,6 +112,9 @@ def _rope(config: Config) -> dict[str, dict[str, Any]]:
     if given is None:
         return _rope_v4(config)
     given = _mapping(given, "rope_parameters")
+    for kind in given:  # named for a type of layer, as full_attention is
+        if kind.endswith(_OF_A_TYPE):
+            _mapping({} if given[kind] is None else given[kind], f"rope_parameters: {kind}")
     if any(isinstance(value, Mapping) for value in given.values()):
         rows = {kind: value for kind, value in given.items() if value is not None}
         return {kind: _rope_entry(config, _mapping(row, kind)) for kind, row in rows.items()}
@@ -140,8 +143,10 @@ def _rope_entry(config: Config, given: Config) -> dict[str, Any]:
 
 
 def _kinds(config: Config) -> tuple[str, ...]:
+    """The types of layers; one for a list of none, which the family's reader refuses."""
     spelled = _first(config, "layer_types", "sliding_window_pattern")
-    return (FULL,) if spelled is None else tuple(dict.fromkeys(_layer_types(config)))
+    found = () if spelled is None else tuple(dict.fromkeys(_layer_types(config)))
+    return found or (FULL,)
 
 
 def _ties(config: Config) -> bool:
@@ -155,6 +160,7 @@ def _mapping(value: Any, key: str) -> Config:
     return value
 
 
+_OF_A_TYPE: Final = "_attention"
 _ROPE_SPELLINGS: Final = (
     *("rope_parameters", "rope_theta", "rope_scaling", "rope_local_base_freq"),
     *("rotary_emb_base", "rotary_pct"),

@@ -18,6 +18,7 @@ from ptir.functional.elementwise import ELEMENTWISE, where
 from ptir.functional.experts import expert_linear, quantized_expert_linear, router
 from ptir.functional.indexing import gather, scatter, segment_reduce, take_along_axis
 from ptir.functional.linear import concat_weights, embedding, linear
+from ptir.functional.linear_attention import gated_linear_attention
 from ptir.functional.normalization import batch_norm, layer_norm, rms_norm
 from ptir.functional.pooling import avg_pool2d, max_pool2d
 from ptir.functional.position import rope
@@ -48,6 +49,7 @@ __all__ = [
     "full",
     "functional",
     "gated_delta_rule",
+    "gated_linear_attention",
     "gather",
     "gelu",
     "implementation",

@@ -7,7 +7,7 @@ leave. Of row b only the first ``count[b]`` tokens are real; the others change n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ptir.capture import Tensor, call
 from ptir.functional import elementwise as each
@@ -84,11 +84,6 @@ def _prepared(
     Hv = v.shape[1]
     real = (arange(T) < count.reshape(B, 1)).reshape(B, 1, T)
 
-    def padded(x: Tensor) -> Tensor:
-        if size == T:
-            return x
-        return concat([x, full((*x.shape[:2], size - T, *x.shape[3:]), 0.0)], axis=2)
-
     def shared(x: Tensor) -> Tensor:
         D = x.shape[3]
         each_head = x.reshape(B, H, 1, T, D).broadcast_to(B, H, Hv // H, T, D)
@@ -96,10 +91,22 @@ def _prepared(
 
     k, v = (where(real.reshape(B, 1, T, 1), x, 0.0) for x in (shared(k), v))
     g, beta = (where(real, x, 0.0) for x in (g, beta))
-    return _Step(*(padded(x) for x in (shared(q), k, v, g, beta)))
+    return _Step(*(padded(x, size) for x in (shared(q), k, v, g, beta)))
 
 
-def _product(a: Tensor, b: Tensor, *, over: tuple[int, int]) -> Tensor:
+def padded(x: Tensor, size: int) -> Tensor:
+    """``x`` [B,H,T,...] with zeros behind its steps, which are ``size`` then."""
+    (B, H, T), rest = x.shape[:3], x.shape[3:]
+    return x if size == T else concat([x, full((B, H, size - T, *rest), 0.0)], axis=2)
+
+
+def chunks_of(length: int) -> tuple[int, int]:
+    """How many tokens a chunk of ``length`` tokens has, a power of two, and how many there are."""
+    size = CHUNK if length > CHUNK else 1 << (length - 1).bit_length()
+    return size, -(-length // size)
+
+
+def product(a: Tensor, b: Tensor, *, over: tuple[int, int]) -> Tensor:
     """The product of matrices, summed over an axis of each; all axes but the last two are batch."""
     batch = tuple(range(a.ndim - 2))
     first, second = (a.ndim - 2 + axis for axis in over)
@@ -114,7 +121,7 @@ def _product(a: Tensor, b: Tensor, *, over: tuple[int, int]) -> Tensor:
     )
 
 
-def _kept(count: Tensor, new: Tensor, old: Tensor) -> Tensor:
+def state_kept(count: Tensor, new: Tensor, old: Tensor) -> Tensor:
     """The state after a step: rows without a token keep theirs, bit for bit."""
     return where((count > 0).reshape(count.shape[0], 1, 1, 1), new, old)
 
@@ -141,7 +148,7 @@ def _recurrent(
 
     def token(S: Tensor, at: _Step) -> Two:
         """S is read once for what k and q see, and once to be replaced: q sees (q k) delta more."""
-        both = _product(stack([at.k, at.q], axis=2), S, over=(1, 0))
+        both = product(stack([at.k, at.q], axis=2), S, over=(1, 0))
         decay, beta = each.exp(at.g), at.beta.reshape(*at.beta.shape, 1)
         delta = beta * (at.v - both[:, :, 0] * decay.reshape(*decay.shape, 1))
         shared = (at.q * at.k).sum(axis=-1, keepdims=True)
@@ -151,10 +158,10 @@ def _recurrent(
 
     if q.shape[2] == 1:
         new, seen = token(state, _Step(*(x.reshape(*x.shape[:2], *x.shape[3:]) for x in step)))
-        return seen.reshape(v.shape), _kept(count, new, state)
+        return seen.reshape(v.shape), state_kept(count, new, state)
     rows = [x.transpose(2, 0, 1, *range(3, x.ndim)) for x in step]
     new, found = scan(lambda S, at: token(S, _Step(*at)), state, tuple(rows))
-    return found.transpose(1, 2, 0, 3), _kept(count, new, state)
+    return found.transpose(1, 2, 0, 3), state_kept(count, new, state)
 
 
 @implementation("gated_delta_rule", "chunked")
@@ -165,20 +172,19 @@ def _chunked(
     (B, Hv, T, dv), dk = v.shape, q.shape[3]
     if T == 0:
         return v, state
-    size = CHUNK if T > CHUNK else 1 << (T - 1).bit_length()
-    chunks = -(-T // size)
+    size, chunks = chunks_of(T)
     whole = _prepared(q, k, v, g, beta, count, chunks * size)
     cut = _Step(*(x.reshape(B, Hv, chunks, size, *x.shape[3:]) for x in whole))
     parts = _Chunks.of(cut, size)
 
     def step(S: Tensor, at: _Chunks) -> Two:
-        delta = at.values - _product(at.keys, S, over=(1, 0))
-        seen = _product(at.queries, S, over=(1, 0)) + _product(at.inside, delta, over=(1, 0))
-        return S * at.decay + _product(at.left, delta, over=(0, 0)), seen
+        delta = at.values - product(at.keys, S, over=(1, 0))
+        seen = product(at.queries, S, over=(1, 0)) + product(at.inside, delta, over=(1, 0))
+        return S * at.decay + product(at.left, delta, over=(0, 0)), seen
 
-    S, found = _over_chunks(step, state, parts, chunks)
+    S, found = over_chunks(step, state, parts, chunks)
     seen = found.transpose(1, 2, 0, 3, 4).reshape(B, Hv, chunks * size, dv)
-    return seen[:, :, :T], _kept(count, S.reshape(B, Hv, dk, dv), state)
+    return seen[:, :, :T], state_kept(count, S.reshape(B, Hv, dk, dv), state)
 
 
 class _Chunks(NamedTuple):
@@ -199,16 +205,16 @@ class _Chunks(NamedTuple):
     def of(cut: _Step, size: int) -> _Chunks:
         """From operands [B,H,N,size,...], for all chunks at once."""
         row, column = arange(size).reshape(size, 1), arange(size)
-        between = _decays(cut.g, row > column)
+        between = decays(cut.g, row > column)
         since = each.exp(call("cumulative", cut.g, axis=3, kind="sum"))
         since, beta = (x.reshape(*x.shape, 1) for x in (since, cut.beta))
-        mixed = where(row > column, _product(cut.k, cut.k, over=(1, 1)) * between * beta, 0.0)
+        mixed = where(row > column, product(cut.k, cut.k, over=(1, 1)) * between * beta, 0.0)
         solved = _unit_lower_inverse(mixed, size)
-        inside = where(row >= column, _product(cut.q, cut.k, over=(1, 1)) * between, 0.0)
+        inside = where(row >= column, product(cut.q, cut.k, over=(1, 1)) * between, 0.0)
         until_end = between[..., size - 1, :]
         return _Chunks(
-            values=_product(solved, cut.v * beta, over=(1, 0)),
-            keys=_product(solved, cut.k * (since * beta), over=(1, 0)),
+            values=product(solved, cut.v * beta, over=(1, 0)),
+            keys=product(solved, cut.k * (since * beta), over=(1, 0)),
             queries=cut.q * since,
             inside=inside,
             left=cut.k * until_end.reshape(*until_end.shape, 1),
@@ -216,7 +222,7 @@ class _Chunks(NamedTuple):
         )
 
 
-def _decays(g: Tensor, after: Tensor) -> Tensor:
+def decays(g: Tensor, after: Tensor) -> Tensor:
     """``exp(g[j+1] + ... + g[i])`` at (i, j), and 1 where ``after`` does not hold.
 
     Each sum is added up by itself: a difference of two long sums would lose small decays beside
@@ -241,22 +247,26 @@ def _unit_lower_inverse(strict: Tensor, size: int) -> Tensor:
         )
         joins = where((below > above) & (left == right), strict, 0.0)
         if level:
-            joins = _product(_product(result, joins, over=(1, 0)), result, over=(1, 0))
+            joins = product(product(result, joins, over=(1, 0)), result, over=(1, 0))
         result = result - joins
     return result
 
 
-def _over_chunks(
-    step: Callable[[Tensor, _Chunks], Two], state: Tensor, parts: _Chunks, chunks: int
+Chunks = TypeVar("Chunks", bound=tuple[Tensor, ...])
+
+
+def over_chunks(
+    step: Callable[[Tensor, Chunks], Two], state: Tensor, parts: Chunks, chunks: int
 ) -> Two:
     """The last state, and what the chunks [B,H,N,...] give, stacked along a first axis."""
-    rows = _Chunks(*(x.transpose(2, 0, 1, *range(3, x.ndim)) for x in parts))
+    rows = tuple(x.transpose(2, 0, 1, *range(3, x.ndim)) for x in parts)
+    made = type(parts)._make  # type: ignore[attr-defined]  # chunks are records with names
     if chunks > UNROLLED:
-        last, found = scan(lambda S, at: step(S, _Chunks(*at)), state, tuple(rows))
+        last, found = scan(lambda S, at: step(S, made(at)), state, rows)
         return last, found
     given = []
     for number in range(chunks):
-        state, seen = step(state, _Chunks(*(x[number] for x in rows)))
+        state, seen = step(state, made(x[number] for x in rows))
         given.append(seen)
     return state, stack(given)
 

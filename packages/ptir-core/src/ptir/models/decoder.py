@@ -1,37 +1,24 @@
 """What language models with layer norms share; a family's file says how its parts are called.
 
 Sizes, heads that rotate and attend, a projection before and one after an activation, the order of
-norms and residuals, and the way of tokens through the blocks to logits.
+norms and residuals. The way of tokens through the blocks to logits is that of every decoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
+from ptir.models.causal import CachePositions, Decoder, DecoderBlock
 from ptir.models.fields import flag, whole, whole_or_none
 from ptir.models.llama import ACTIVATIONS as GATED
-from ptir.models.llama import CachePositions
 from ptir.models.rotation import frequencies
-from ptir.nn import (
-    Embedding,
-    LayerNorm,
-    Linear,
-    Module,
-    cached_attention,
-    fused_linear,
-    last_rows,
-)
-from ptir.nn.state import KeysValues, LayerTensors, State
-
-Step = Callable[[Tensor, LayerTensors, CachePositions], tuple[Tensor, LayerTensors]]
-"""Attention or a block: f32[B,T,D] and a layer's cache to f32[B,T,D] and the extended cache."""
-BlockParts = tuple[Step, Callable[[Tensor], Tensor], LayerNorm, LayerNorm | None]
-"""Attention, MLP, and the norm before each; without a second one the MLP reads the first's."""
+from ptir.nn import LayerNorm, Linear, Module, cached_attention, fused_linear
+from ptir.nn.state import KeysValues, LayerTensors
 
 
 def _relu(x: Tensor) -> Tensor:
@@ -186,6 +173,11 @@ class Config:
         """Those of the heads."""
         return self.heads.frequencies
 
+    @property
+    def state(self) -> KeysValues:
+        """What a layer keeps: the keys and values of its groups."""
+        return KeysValues(self.sizes.groups, self.sizes.head_dim)
+
 
 class FusedAttention(Module):
     """Attention with one projection, in which each group has its queries, its keys, its values.
@@ -267,24 +259,41 @@ class MLP(Module):
         return result
 
 
-class ResidualBlock(Module):
-    """Attention and MLP beside a residual; a family's block gives its ``parts``.
+class BlockNames(NamedTuple):
+    """What the parts of a block are called: attributes, and so the keys of checkpoints.
 
-    Where it is ``parallel`` both read the block's input, else the MLP reads what attention has been
-    added to. Without a second norm the MLP reads the first one's.
+    A block without a ``second`` norm has no name of one.
     """
 
-    parallel: bool
+    attention: str = "self_attn"
+    mlp: str = "mlp"
+    first: str = "input_layernorm"
+    second: str = "post_attention_layernorm"
 
-    def parts(self) -> BlockParts:
-        """Attention, MLP, and the norm before each."""
-        raise NotImplementedError
+
+class ResidualBlock(Module):
+    """Attention and MLP beside a residual, each behind a norm.
+
+    Where it is ``parallel`` both read the block's input, else the MLP reads what attention has been
+    added to. Without a second norm the MLP reads what the first makes of the block's input.
+    """
+
+    names: BlockNames = BlockNames()
+
+    def __init__(self, config: Config, attention: Module, mlp: Module) -> None:
+        self.state = config.state
+        self.parallel = config.parallel
+        for name in filter(None, (self.names.first, self.names.second)):
+            setattr(self, name, LayerNorm(config.sizes.hidden_size, epsilon=config.epsilon))
+        setattr(self, self.names.attention, attention)
+        setattr(self, self.names.mlp, mlp)
 
     def __call__(
         self, x: Tensor, cache: LayerTensors, at: CachePositions
     ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
-        attention, mlp, first, second = self.parts()
+        attention, mlp, first = (getattr(self, name) for name in self.names[:3])
+        second = getattr(self, self.names.second) if self.names.second else None
         normed = first(x)
         attended, cache = attention(normed, cache, at)
         if self.parallel:
@@ -294,52 +303,28 @@ class ResidualBlock(Module):
         return x + mlp(second(x)), cache
 
 
-class ModelParts(NamedTuple):
-    """What a decoder is made of; it may have no last norm, and the embedding for a head."""
+class LayerNormDecoder(Decoder):
+    """A language model whose last norm is a layer norm, or which has none (``last_norm``)."""
 
-    embedding: Embedding
-    blocks: Sequence[Step]
-    norm: LayerNorm | None
-    head: Linear | None
-
-
-class Decoder(Module):
-    """A language model of blocks; a family's gives its ``parts``."""
-
-    config: Config
-
-    def parts(self) -> ModelParts:
-        """Embedding, blocks, the last norm and the head."""
-        raise NotImplementedError
-
-    def embedded(self, tokens: Tensor, at: CachePositions) -> Tensor:
-        """i32[B,T] to f32[B,T,D], the input of the first block."""
-        return self.parts().embedding(tokens)
-
-    def narrowed(self, x: Tensor) -> Tensor:
-        """What the head reads of the last norm's output f32[...,D]; all of it, mostly."""
-        return x
-
-    def logits(self, x: Tensor) -> Tensor:
-        """The output of the last block f32[...,D] to f32[...,V]."""
-        parts = self.parts()
-        x = self.narrowed(x if parts.norm is None else parts.norm(x))
-        table = parts.embedding.weight
-        return F.linear(x, table, layout="oi") if parts.head is None else parts.head(x)
-
-    def states(self) -> tuple[KeysValues, ...]:
-        """Keys and values of every layer."""
-        sizes = self.config.sizes
-        return (KeysValues(sizes.groups, sizes.head_dim),) * sizes.num_hidden_layers
-
-    def __call__(
-        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
-    ) -> tuple[Tensor, State]:
-        """Logits and the next state; see ``CausalModel``."""
-        at = CachePositions.of(start, count, tokens.shape[1])
-        x = self.embedded(tokens, at)
-        extended: list[LayerTensors] = []
-        for block, cache in zip(self.parts().blocks, state, strict=True):
-            x, cache = block(x, cache, at)
-            extended.append(cache)
-        return self.logits(x if every else last_rows(x, count)), tuple(extended)
+    def __init__(
+        self,
+        config: Config,
+        make_block: Callable[[], DecoderBlock],
+        *,
+        tied: bool,
+        width: int | None = None,
+        last_norm: bool = True,
+        head_bias: bool = False,
+    ) -> None:
+        sizes = config.sizes
+        norm = LayerNorm(sizes.hidden_size, epsilon=config.epsilon) if last_norm else None
+        super().__init__(
+            sizes.vocab_size,
+            sizes.hidden_size,
+            [make_block() for _ in range(sizes.num_hidden_layers)],
+            norm,
+            tied=tied,
+            width=width,
+            head_bias=head_bias,
+        )
+        self.config = config

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ptir.errors import CheckpointError
+from ptir.models.causal import PartNames
 from ptir.models.decoder import (
     MLP,
-    BlockParts,
+    BlockNames,
     Config,
-    Decoder,
     FusedAttention,
     Heads,
-    ModelParts,
+    LayerNormDecoder,
     ResidualBlock,
     Sizes,
     activation,
@@ -28,7 +28,6 @@ from ptir.models.decoder import (
 from ptir.models.fields import flag, real, whole, whole_or_none
 from ptir.models.rotation import frequencies
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import Embedding, LayerNorm, Linear
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def _norms(config: Mapping[str, Any], newer: bool, parallel: bool) -> int:
 
 
 NORMS: Final = {
-    (True, 1): ("input_layernorm",),
+    (True, 1): ("input_layernorm", ""),
     (True, 2): ("ln_attn", "ln_mlp"),
     (False, 1): ("input_layernorm", "post_attention_layernorm"),
 }
@@ -84,35 +83,20 @@ class Block(ResidualBlock):
     """Attention and MLP behind one norm or two."""
 
     def __init__(self, config: FalconConfig) -> None:
-        self.norms = NORMS[config.parallel, config.num_ln_in_parallel_attn]
-        for name in self.norms:
-            setattr(self, name, LayerNorm(config.sizes.hidden_size, epsilon=config.epsilon))
-        self.self_attention = FusedAttention(config.heads)
-        names = ("dense_h_to_4h", "dense_4h_to_h")
-        self.mlp = MLP(config, names=names, bias=config.heads.bias)
-        self.parallel = config.parallel
-
-    def parts(self) -> BlockParts:
-        """Attention, MLP, and the norm before each."""
-        first, *second = (getattr(self, name) for name in self.norms)
-        return self.self_attention, self.mlp, first, second[0] if second else None
+        norms = NORMS[config.parallel, config.num_ln_in_parallel_attn]
+        self.names = BlockNames("self_attention", "mlp", *norms)
+        mlp = MLP(config, names=("dense_h_to_4h", "dense_4h_to_h"), bias=config.heads.bias)
+        super().__init__(config, FusedAttention(config.heads), mlp)
 
 
-class Falcon(Decoder):
+class Falcon(LayerNormDecoder):
     """The language model."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = read(config)
-        tied, sizes = flag(config, "tie_word_embeddings"), self.config.sizes
-        size, vocab = sizes.hidden_size, sizes.vocab_size
-        self.word_embeddings = Embedding(vocab, size, is_head=tied)
-        self.h = [Block(self.config) for _ in range(sizes.num_hidden_layers)]
-        self.ln_f = LayerNorm(size, epsilon=self.config.epsilon)
-        self.lm_head = None if tied else Linear(size, vocab, bias=False)
+    names = PartNames("word_embeddings", "h", "ln_f")
 
-    def parts(self) -> ModelParts:
-        """Embedding, blocks, the last norm and the head."""
-        return ModelParts(self.word_embeddings, self.h, self.ln_f, self.lm_head)
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        found = read(config)
+        super().__init__(found, lambda: Block(found), tied=flag(config, "tie_word_embeddings"))
 
 
 DEFAULTS: Final[dict[str, Any]] = {

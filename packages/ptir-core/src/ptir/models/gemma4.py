@@ -15,17 +15,18 @@ from typing import Any, Final, NamedTuple
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
+from ptir.models.causal import CachePositions, DecoderBlock
 from ptir.models.fields import flag, listed, real, whole, whole_or_none
+from ptir.models.gemma4_experts import STACKED, ExpertBlock, experts_of
 from ptir.models.llama import (
     ACTIVATIONS,
     SLIDING,
-    Block,
-    CachePositions,
     Config,
     Llama,
     define_llama,
     norm_of,
 )
+from ptir.models.mixture import ExpertSizes
 from ptir.models.nested import PREFIXES, RENAMED, SEEING, text_part
 from ptir.models.rotation import FULL
 from ptir.nn import (
@@ -38,7 +39,7 @@ from ptir.nn import (
     param,
     shared_attention,
 )
-from ptir.nn.state import KeysValues, LayerState, LayerTensors, SharedState, State
+from ptir.nn.state import LayerTensors, SharedState, State
 
 EVERY: Final = 6
 """Every sixth layer has no window where nothing else is said."""
@@ -67,9 +68,10 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """The layers, and the width of the embedding that each gets of a token, or 0."""
+    """The layers, their experts, and the width of the embedding that each gets of a token, or 0."""
 
     layers: tuple[Layer, ...]
+    mixture: ExpertSizes | None
     width: int
     rows: int
 
@@ -85,16 +87,12 @@ class Options:
             Layer(_widened(sized[kind], wide and source is not None), source, same and kind == FULL)
             for kind, source in zip(kinds, sources, strict=True)
         ]
-        return Options(tuple(layers), *_per_layer(config))
+        mixture = experts_of(config, layers[0].config.activation)
+        return Options(tuple(layers), mixture, *_per_layer(config))
 
 
 def _refuse(config: Mapping[str, Any]) -> None:
     model = config.get("model_type")
-    if flag(config, "enable_moe_block"):
-        raise CheckpointError(
-            f"{model}: enable_moe_block true is not implemented; only false is: choose a checkpoint"
-            " without experts"
-        )
     both = config.get("use_bidirectional_attention")
     if both not in (None, "vision"):
         raise CheckpointError(
@@ -238,12 +236,14 @@ class Attention(Module):
         return self.rotation.rotated(q, k, at.positions, cache[0].shape[2])
 
 
-class Gemma4Block(Block):
-    """Attention and MLP, what the layer makes of its own embedding, and a factor of it all."""
+class Gemma4Block(ExpertBlock):
+    """Attention, MLP and experts, what the layer makes of its own embedding, a factor of it all."""
 
-    def __init__(self, layer: int, made: Layer, width: int) -> None:
-        self.made = made
-        super().__init__(made.config, layer)
+    def __init__(self, layer: int, made: Layer, options: Options) -> None:
+        self.made, width = made, options.width
+        super().__init__(made.config, layer, options.mixture)
+        if made.source is not None:
+            self.state = SharedState(made.source)
         size, self.activation = made.config.hidden_size, made.config.activation
         if width:
             self.per_layer_input_gate = Linear(size, width, bias=False)
@@ -269,6 +269,8 @@ class Gemma4Block(Block):
 class Gemma4(Llama):
     """The language model; its head is the token embedding where the checkpoint ties them."""
 
+    layers: list[Gemma4Block]
+
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.options = Options.of(config)
         width, layers = self.options.width, len(self.options.layers)
@@ -279,18 +281,9 @@ class Gemma4(Llama):
             self.per_layer_model_projection = Linear(last.hidden_size, layers * width, bias=False)
             self.per_layer_projection_norm = norm_of(last, width)
 
-    def make_block(self, layer: int) -> Module:
+    def make_block(self, layer: int) -> DecoderBlock:
         """The block of a layer."""
-        return Gemma4Block(layer, self.options.layers[layer], self.options.width)
-
-    def states(self) -> tuple[LayerState, ...]:
-        """Keys and values of the layers that have their own."""
-        return tuple(
-            KeysValues(one.config.num_key_value_heads, one.config.head_dim)
-            if one.source is None
-            else SharedState(one.source)
-            for one in self.options.layers
-        )
+        return Gemma4Block(layer, self.options.layers[layer], self.options)
 
     def __call__(
         self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
@@ -301,7 +294,7 @@ class Gemma4(Llama):
         token of each row only.
         """
         at = CachePositions.of(start, count, tokens.shape[1])
-        x = self.embed_tokens(tokens) * self.config.embedding_scale
+        x = self.embedded(tokens, at)
         given = self._per_layer_inputs(tokens, x)
         after: list[LayerTensors] = []
         for number, made in enumerate(self.options.layers):
@@ -313,7 +306,7 @@ class Gemma4(Llama):
             after.append(extended if made.source is None else ())
         if not every:
             x = last_rows(x, count) if x.shape[1] > 1 else x[:, 0]
-        return self.logits(self.norm(x)), tuple(after)
+        return self.logits(x), tuple(after)
 
     def _per_layer_inputs(self, tokens: Tensor, x: Tensor) -> Tensor | None:
         """What each layer gets of a token beside x f32[B,T,D]: f32[B,T,L,P]."""
@@ -388,6 +381,39 @@ def _preset(every: int, **said: Any) -> dict[str, Any]:
     }
 
 
+SPARSE: Final[dict[str, Any]] = {
+    "hidden_size": 2816,
+    "intermediate_size": 2112,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "num_global_key_value_heads": 2,
+    "attention_k_eq_v": True,
+    "max_position_embeddings": 262144,
+    "sliding_window": 1024,
+    "hidden_size_per_layer_input": 0,
+    "use_double_wide_mlp": False,
+    "enable_moe_block": True,
+    "num_experts": 128,
+    "top_k_experts": 8,
+    "moe_intermediate_size": 704,
+}
+TINY: Final[dict[str, Any]] = {
+    "vocab_size": 512,
+    "vocab_size_per_layer_input": 512,
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+    "global_head_dim": 32,
+    "sliding_window": 24,
+    "max_position_embeddings": 256,
+    "bos_token_id": 510,
+    "eos_token_id": 511,
+}
+
 PRESETS: Final = {
     "gemma4-e2b": _preset(
         5,
@@ -397,26 +423,10 @@ PRESETS: Final = {
         num_key_value_heads=1,
         num_kv_shared_layers=20,
     ),
-    "gemma4-tiny": _preset(
-        3,
-        vocab_size=512,
-        vocab_size_per_layer_input=512,
-        hidden_size=64,
-        intermediate_size=160,
-        num_hidden_layers=6,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        num_kv_shared_layers=2,
-        head_dim=24,
-        global_head_dim=32,
-        hidden_size_per_layer_input=32,
-        sliding_window=24,
-        max_position_embeddings=256,
-        bos_token_id=510,
-        eos_token_id=511,
-    ),
+    "gemma4-26b-a4b": _preset(6, **SPARSE),
+    "gemma4-tiny": _preset(3, **TINY, num_kv_shared_layers=2, hidden_size_per_layer_input=32),
 }
-"""Gemma 4 E2B, and a small one."""
+"""Gemma 4 E2B, 26B with experts, of which 4B work for a token, and a small one."""
 
 for _model_type in ("gemma4", "gemma4_text"):
     define_llama(
@@ -429,4 +439,5 @@ for _model_type in ("gemma4", "gemma4_text"):
         prefixes=PREFIXES,
         renamed=RENAMED,
         ignored=(*UNREAD, *SEEING, *HEARING),
+        stacked=STACKED,
     )

@@ -12,10 +12,11 @@ from typing import Any
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
+from ptir.models.causal import CachePositions, Decoder, PartNames
 from ptir.models.fields import flag, real, whole, whole_or_none
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import Conv1D, Embedding, LayerNorm, Linear, Module, cached_attention, last_rows
-from ptir.nn.state import KeysValues, LayerTensors, State
+from ptir.nn import Conv1D, Embedding, LayerNorm, Module, cached_attention
+from ptir.nn.state import KeysValues, LayerTensors
 
 SIZES = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
 ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}
@@ -72,13 +73,13 @@ class Attention(Module):
             self.scale /= layer + 1
 
     def __call__(
-        self, x: Tensor, cache: LayerTensors, start: Tensor, count: Tensor
+        self, x: Tensor, cache: LayerTensors, at: CachePositions
     ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
         batch, length, size = x.shape
         fused = self.c_attn(x).reshape(batch, length, 3, self.heads, size // self.heads)
         q, k, v = (fused[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
-        seen, cache = cached_attention(q, k, v, cache, start, count, scale=self.scale)
+        seen, cache = cached_attention(q, k, v, cache, at.start, at.count, scale=self.scale)
         merged = seen.transpose(0, 2, 1, 3).reshape(batch, length, size)
         return self.c_proj(merged), cache
 
@@ -100,55 +101,40 @@ class Block(Module):
     """Attention and MLP, each behind a norm and beside a residual."""
 
     def __init__(self, config: Config, layer: int) -> None:
+        self.state = KeysValues(config.n_head, config.n_embd // config.n_head)
         self.ln_1 = LayerNorm(config.n_embd, epsilon=config.epsilon)
         self.attn = Attention(config, layer)
         self.ln_2 = LayerNorm(config.n_embd, epsilon=config.epsilon)
         self.mlp = MLP(config)
 
     def __call__(
-        self, x: Tensor, cache: LayerTensors, start: Tensor, count: Tensor
+        self, x: Tensor, cache: LayerTensors, at: CachePositions
     ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
-        attended, cache = self.attn(self.ln_1(x), cache, start, count)
+        attended, cache = self.attn(self.ln_1(x), cache, at)
         x = x + attended
         return x + self.mlp(self.ln_2(x)), cache
 
 
-class GPT2(Module):
+class GPT2(Decoder):
     """The language model; its head is the token embedding unless the checkpoint has its own."""
 
+    names = PartNames("wte", "h", "ln_f", "lm_head")
+
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = Config.of(config)
-        tied = flag(config, "tie_word_embeddings", True)
-        self.wte = Embedding(self.config.vocab_size, self.config.n_embd, is_head=tied)
-        self.wpe = Embedding(self.config.n_positions, self.config.n_embd)
-        self.h = [Block(self.config, layer) for layer in range(self.config.n_layer)]
-        self.ln_f = LayerNorm(self.config.n_embd, epsilon=self.config.epsilon)
-        self.lm_head: Linear | None = None
-        if not tied:
-            self.lm_head = Linear(self.config.n_embd, self.config.vocab_size, bias=False)
+        self.config = found = Config.of(config)
+        super().__init__(
+            found.vocab_size,
+            found.n_embd,
+            [Block(found, layer) for layer in range(found.n_layer)],
+            LayerNorm(found.n_embd, epsilon=found.epsilon),
+            tied=flag(config, "tie_word_embeddings", True),
+        )
+        self.wpe = Embedding(found.n_positions, found.n_embd)
 
-    def states(self) -> tuple[KeysValues, ...]:
-        """Keys and values of every layer."""
-        config = self.config
-        return (KeysValues(config.n_head, config.n_embd // config.n_head),) * config.n_layer
-
-    def __call__(
-        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
-    ) -> tuple[Tensor, State]:
-        """Logits and the next state; see ``CausalModel``."""
-        batch, length = tokens.shape
-        positions = start.reshape(batch, 1) + F.arange(length)
-        x = self.wte(tokens) + self.wpe(positions)
-        extended: list[LayerTensors] = []
-        for block, cache in zip(self.h, state, strict=True):
-            x, cache = block(x, cache, start, count)
-            extended.append(cache)
-        if not every:
-            x = last_rows(x, count)
-        x = self.ln_f(x)
-        head = self.wte.weight if self.lm_head is None else self.lm_head.weight
-        return F.linear(x, head, layout="oi"), tuple(extended)
+    def embedded(self, tokens: Tensor, at: CachePositions) -> Tensor:
+        """i32[B,T] to f32[B,T,D]: tokens and their positions."""
+        return super().embedded(tokens, at) + self.wpe(at.positions)
 
 
 _SIZES = {

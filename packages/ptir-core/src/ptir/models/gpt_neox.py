@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ptir.models.causal import PartNames
 from ptir.models.decoder import (
     MLP,
-    BlockParts,
+    BlockNames,
     Config,
-    Decoder,
     FusedAttention,
     Heads,
-    ModelParts,
+    LayerNormDecoder,
     ResidualBlock,
     Sizes,
     activation,
@@ -25,7 +25,6 @@ from ptir.models.decoder import (
 )
 from ptir.models.fields import flag, real
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import Embedding, LayerNorm, Linear
 
 
 def read(config: Mapping[str, Any]) -> Config:
@@ -45,35 +44,21 @@ def read(config: Mapping[str, Any]) -> Config:
 class Block(ResidualBlock):
     """Attention and MLP, each behind a norm."""
 
+    names = BlockNames(attention="attention")
+
     def __init__(self, config: Config) -> None:
-        size = config.sizes.hidden_size
-        names = ("dense_h_to_4h", "dense_4h_to_h")
-        self.input_layernorm = LayerNorm(size, epsilon=config.epsilon)
-        self.attention = FusedAttention(config.heads)
-        self.post_attention_layernorm = LayerNorm(size, epsilon=config.epsilon)
-        self.mlp = MLP(config, names=names, bias=True)
-        self.parallel = config.parallel
-
-    def parts(self) -> BlockParts:
-        """Attention, MLP, and the norm before each."""
-        return self.attention, self.mlp, self.input_layernorm, self.post_attention_layernorm
+        mlp = MLP(config, names=("dense_h_to_4h", "dense_4h_to_h"), bias=True)
+        super().__init__(config, FusedAttention(config.heads), mlp)
 
 
-class GPTNeoX(Decoder):
+class GPTNeoX(LayerNormDecoder):
     """The language model."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = read(config)
-        tied, sizes = flag(config, "tie_word_embeddings"), self.config.sizes
-        size, vocab = sizes.hidden_size, sizes.vocab_size
-        self.embed_in = Embedding(vocab, size, is_head=tied)
-        self.layers = [Block(self.config) for _ in range(sizes.num_hidden_layers)]
-        self.final_layer_norm = LayerNorm(size, epsilon=self.config.epsilon)
-        self.lm_head = None if tied else Linear(size, vocab, bias=False)
+    names = PartNames(embedding="embed_in", norm="final_layer_norm")
 
-    def parts(self) -> ModelParts:
-        """Embedding, blocks, the last norm and the head."""
-        return ModelParts(self.embed_in, self.layers, self.final_layer_norm, self.lm_head)
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        found = read(config)
+        super().__init__(found, lambda: Block(found), tied=flag(config, "tie_word_embeddings"))
 
 
 DEFAULTS: Final[dict[str, Any]] = {

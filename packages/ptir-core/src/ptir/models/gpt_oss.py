@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
+from ptir.models.causal import DecoderBlock
 from ptir.models.fields import flag, real, whole
 from ptir.models.llama import SLIDING, Block, Config, Llama
 from ptir.models.mixture import FIELDS, PARTED, WHOLE, ExpertSizes, weighed
@@ -104,7 +105,7 @@ class GptOss(Llama):
         self.said = config
         super().__init__(config, read)
 
-    def make_block(self, layer: int) -> Module:
+    def make_block(self, layer: int) -> DecoderBlock:
         """The block of a layer."""
         return GptOssBlock(self.config, layer, self.said)
 

@@ -12,21 +12,12 @@ from typing import Any, Final
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError
+from ptir.models.causal import CachePositions, Decoder, PartNames
 from ptir.models.fields import FIELDS, flag, listed, real, require_multiple, whole
-from ptir.models.llama import CachePositions
 from ptir.models.rotation import FULL, frequencies
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import (
-    CausalConv1d,
-    Embedding,
-    Linear,
-    Module,
-    RMSNorm,
-    cached_attention,
-    fused_linear,
-    last_rows,
-)
-from ptir.nn.state import KeysValues, LayerState, LayerTensors, Recurrent, State
+from ptir.nn import CausalConv1d, Linear, Module, RMSNorm, cached_attention, fused_linear
+from ptir.nn.state import KeysValues, LayerState, LayerTensors, Recurrent
 
 CONV: Final = "conv"
 SIZES: Final = (
@@ -74,6 +65,12 @@ class Config:
             frequencies=frequencies(config, "lfm2", size // heads),
             kinds=_kinds(config, sizes["num_hidden_layers"]),
         )
+
+    def state(self, kind: str) -> LayerState:
+        """The tail of a convolution, or the keys and values of attention."""
+        if kind == CONV:
+            return Recurrent((CausalConv1d.tail(self.hidden_size, self.conv_L_cache),))
+        return KeysValues(self.num_key_value_heads, self.head_dim)
 
 
 def _inner(config: Mapping[str, Any]) -> int:
@@ -179,6 +176,7 @@ class Block(Module):
     """A convolution or attention, and an MLP, each behind a norm and beside a residual."""
 
     def __init__(self, config: Config, kind: str) -> None:
+        self.state = config.state(kind)
         self.operator_norm = RMSNorm(config.hidden_size, epsilon=config.epsilon)
         self.conv = ShortConv(config) if kind == CONV else None
         self.self_attn = Attention(config) if kind == FULL else None
@@ -196,43 +194,20 @@ class Block(Module):
         return x + self.feed_forward(self.ffn_norm(x)), state
 
 
-class Lfm2(Module):
+class Lfm2(Decoder):
     """The language model; its head is the token embedding where the checkpoint ties them."""
 
+    names = PartNames(norm="embedding_norm")
+
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = Config.of(config)
-        tied = flag(config, "tie_word_embeddings")
-        size, vocab = self.config.hidden_size, self.config.vocab_size
-        self.embed_tokens = Embedding(vocab, size, is_head=tied)
-        self.layers = [Block(self.config, kind) for kind in self.config.kinds]
-        self.embedding_norm = RMSNorm(size, epsilon=self.config.epsilon)
-        self.lm_head = None if tied else Linear(size, vocab, bias=False)
-
-    def states(self) -> tuple[LayerState, ...]:
-        """The tail of every convolution, keys and values of every attention."""
-        config = self.config
-        tail = CausalConv1d.tail(config.hidden_size, config.conv_L_cache)
-        kinds: dict[str, LayerState] = {
-            CONV: Recurrent((tail,)),
-            FULL: KeysValues(config.num_key_value_heads, config.head_dim),
-        }
-        return tuple(kinds[kind] for kind in config.kinds)
-
-    def __call__(
-        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
-    ) -> tuple[Tensor, State]:
-        """Logits and the next state; see ``CausalModel``."""
-        at = CachePositions.of(start, count, tokens.shape[1])
-        x = self.embed_tokens(tokens)
-        after: list[LayerTensors] = []
-        for block, before in zip(self.layers, state, strict=True):
-            x, left = block(x, before, at)
-            after.append(left)
-        if not every:
-            x = last_rows(x, count)
-        x = self.embedding_norm(x)
-        head = self.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
-        return F.linear(x, head, layout="oi"), tuple(after)
+        self.config = found = Config.of(config)
+        super().__init__(
+            found.vocab_size,
+            found.hidden_size,
+            [Block(found, kind) for kind in found.kinds],
+            RMSNorm(found.hidden_size, epsilon=found.epsilon),
+            tied=flag(config, "tie_word_embeddings"),
+        )
 
 
 DEFAULTS: Final[dict[str, Any]] = {

@@ -14,20 +14,12 @@ from typing import Any, Final
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
+from ptir.models.causal import CachePositions, Decoder, DecoderBlock
 from ptir.models.fields import flag, real, whole, whole_or_none
 from ptir.models.rotation import FULL, Rotation, rotation
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import (
-    Embedding,
-    Linear,
-    Module,
-    RMSNorm,
-    cached_attention,
-    fused_linear,
-    last_rows,
-    param,
-)
-from ptir.nn.state import KeysValues, LayerState, LayerTensors, State
+from ptir.nn import Linear, Module, RMSNorm, cached_attention, fused_linear, param
+from ptir.nn.state import KeysValues, LayerState, LayerTensors
 
 SLIDING: Final = "sliding_attention"
 SIZES: Final = (
@@ -198,21 +190,6 @@ def _layer_types(
     return window, kinds
 
 
-@dataclass(frozen=True)
-class CachePositions:
-    """Where the tokens of a step stand, and how many of each row are real."""
-
-    start: Tensor
-    count: Tensor
-    positions: Tensor
-
-    @staticmethod
-    def of(start: Tensor, count: Tensor, length: int) -> CachePositions:
-        """Those of ``length`` tokens of which ``count[b]`` are real, from ``start[b]`` on."""
-        positions = start.reshape(-1, 1) + F.arange(length)
-        return CachePositions(start, count, positions)
-
-
 class Attention(Module):
     """Causal self-attention over the cache; query heads share keys and values in groups."""
 
@@ -310,6 +287,7 @@ class Block(Module):
     """Attention and MLP, each with norms before or after it and beside a residual."""
 
     def __init__(self, config: Config, layer: int) -> None:
+        self.state: LayerState = KeysValues(config.num_key_value_heads, config.head_dim)
         self.names, self.residual_scale = NORMS[config.norms], config.residual_scale
         self._norms(config, self.names[0])
         self.self_attn = self.make_attention(config, layer)
@@ -343,57 +321,42 @@ class Block(Module):
         (before, after), (mlp_before, mlp_after) = self.names
         attended, cache = self.self_attn(self._normed(before, x), cache, at)
         x = self._added(x, self._normed(after, attended))
-        mixed = self.mlp(self._normed(mlp_before, x))
-        return self._added(x, self._normed(mlp_after, mixed)), cache
+        return self._added(x, self._normed(mlp_after, self.mixed(x, mlp_before))), cache
+
+    def mixed(self, x: Tensor, norm: str) -> Tensor:
+        """What the MLP makes of x f32[B,T,D] behind the norm of a name."""
+        found: Tensor = self.mlp(self._normed(norm, x))
+        return found
 
 
-class Llama(Module):
+class Llama(Decoder):
     """The language model; its head is the token embedding where the checkpoint ties them.
 
     ``read`` is the family's: from a configuration to the options.
     """
 
     def __init__(self, config: Mapping[str, Any], read: Read = Config.of) -> None:
-        self.config = read(config)
-        tied = flag(config, "tie_word_embeddings")
-        size, vocab = self.config.hidden_size, self.config.vocab_size
-        self.embed_tokens = Embedding(vocab, size, is_head=tied)
-        numbers = range(self.config.num_hidden_layers)
-        self.layers = [self.make_block(layer) for layer in numbers]
-        self.norm = norm_of(self.config, size)
-        self.lm_head: Linear | None = None
-        if not tied:
-            self.lm_head = Linear(size, vocab, bias=False)
+        self.config = found = read(config)
+        super().__init__(
+            found.vocab_size,
+            found.hidden_size,
+            [self.make_block(layer) for layer in range(found.num_hidden_layers)],
+            norm_of(found, found.hidden_size),
+            tied=flag(config, "tie_word_embeddings"),
+        )
 
-    def make_block(self, layer: int) -> Any:
-        """The module of a layer, which is called as ``Block`` is."""
+    def make_block(self, layer: int) -> DecoderBlock:
+        """The module of a layer."""
         return Block(self.config, layer)
 
-    def states(self) -> tuple[LayerState, ...]:
-        """Keys and values of every layer."""
-        config = self.config
-        return (KeysValues(config.num_key_value_heads, config.head_dim),) * config.num_hidden_layers
-
-    def __call__(
-        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
-    ) -> tuple[Tensor, State]:
-        """Logits and the next state; see ``CausalModel``."""
-        at = CachePositions.of(start, count, tokens.shape[1])
-        x = self.embed_tokens(tokens)
-        if self.config.embedding_scale != 1.0:
-            x = x * self.config.embedding_scale
-        extended: list[LayerTensors] = []
-        for block, cache in zip(self.layers, state, strict=True):
-            x, cache = block(x, cache, at)
-            extended.append(cache)
-        if not every:
-            x = last_rows(x, count)
-        return self.logits(self.norm(x)), tuple(extended)
+    def embedded(self, tokens: Tensor, at: CachePositions) -> Tensor:
+        """i32[B,T] to f32[B,T,D], scaled where a family does."""
+        x, scale = super().embedded(tokens, at), self.config.embedding_scale
+        return x if scale == 1.0 else x * scale
 
     def logits(self, x: Tensor) -> Tensor:
-        """The last norm's output f32[...,D] to f32[...,V]."""
-        head = self.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
-        found, cap = F.linear(x, head, layout="oi"), self.config.logits_cap
+        """The output of the last block f32[...,D] to f32[...,V]."""
+        found, cap = super().logits(x), self.config.logits_cap
         if self.config.logits_divisor != 1.0:
             found = found * (1 / self.config.logits_divisor)
         return found if cap is None else F.tanh(found * (1 / cap)) * cap

@@ -13,8 +13,9 @@ from typing import Any, Final
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
+from ptir.models.causal import DecoderBlock
 from ptir.models.fields import flag, whole
-from ptir.models.llama import Block, Config, Llama, Read, split
+from ptir.models.llama import ACTIVATIONS, Block, Config, Llama, Read, split
 from ptir.models.llama_kin import granite
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import ExpertLinear, Linear, Module
@@ -29,7 +30,8 @@ their family stores both as one: so GGUF files have them."""
 class ExpertSizes:
     """How many experts there are, how many work for a token, how wide they are.
 
-    ``normalized`` weights of a token's experts come to 1.
+    ``normalized`` weights of a token's experts come to 1. ``activation`` is a name of
+    ``ACTIVATIONS``.
     """
 
     experts: int
@@ -37,14 +39,25 @@ class ExpertSizes:
     inner: int
     normalized: bool = True
     fused: bool = False
+    activation: str = "silu"
 
     @staticmethod
-    def of(config: Mapping[str, Any], *, experts: str, inner: str, **more: bool) -> ExpertSizes:
-        """Read the keys that hold the number of experts and their width, and the others."""
-        count, chosen = whole(config, experts), whole(config, "num_experts_per_tok")
+    def of(
+        config: Mapping[str, Any],
+        *,
+        experts: str,
+        inner: str,
+        few: str = "num_experts_per_tok",
+        **more: Any,
+    ) -> ExpertSizes:
+        """Read the keys that hold the number of experts and their width, and the others.
+
+        ``few`` is that for how many work for a token.
+        """
+        count, chosen = whole(config, experts), whole(config, few)
         if chosen > count:
             raise CheckpointError(
-                f"{config.get('model_type')}: num_experts_per_tok {chosen} is above {experts}"
+                f"{config.get('model_type')}: {few} {chosen} is above {experts}"
                 f" {count}; check config.json"
             )
         if config.get("hidden_act", "silu") != "silu":
@@ -60,7 +73,7 @@ class Experts(Module):
 
     def __init__(self, size: int, mixture: ExpertSizes) -> None:
         count, inner = mixture.experts, mixture.inner
-        self.fused, self.inner = mixture.fused, inner
+        self.fused, self.inner, self.activation = mixture.fused, inner, mixture.activation
         if self.fused:
             self.gate_up_proj = ExpertLinear(size, 2 * inner, count)
         else:
@@ -74,7 +87,9 @@ class Experts(Module):
             gate, up = split(self.gate_up_proj(x, chosen), (self.inner, self.inner))
         else:
             gate, up = self.gate_proj(x, chosen), self.up_proj(x, chosen)
-        return self.down_proj(F.swiglu(gate, up), chosen)
+        if self.activation == "silu":
+            return self.down_proj(F.swiglu(gate, up), chosen)
+        return self.down_proj(ACTIVATIONS[self.activation](gate) * up, chosen)
 
 
 class SparseMLP(Module):
@@ -123,7 +138,7 @@ class SparseLlama(Llama):
         self.mixture, self.sparse = mixture, sparse
         super().__init__(config, read)
 
-    def make_block(self, layer: int) -> Module:
+    def make_block(self, layer: int) -> DecoderBlock:
         """The block of a layer."""
         if not self.sparse(layer):
             return Block(self.config, layer)
@@ -153,15 +168,18 @@ def _qwen3_moe(config: Mapping[str, Any]) -> SparseLlama:
     mixture = ExpertSizes.of(
         config, experts="num_experts", inner="moe_intermediate_size", normalized=normalized
     )
+    return SparseLlama(config, mixture, _normed, sparse_layers(config))
+
+
+def sparse_layers(config: Mapping[str, Any]) -> Callable[[int], bool]:
+    """Whether a layer has experts: in every so manyth, but for those that are listed."""
     step, dense = whole(config, "decoder_sparse_step"), config.get("mlp_only_layers") or []
     if not isinstance(dense, list) or any(type(layer) is not int for layer in dense):
         raise CheckpointError(
-            f"qwen3_moe: mlp_only_layers {short(dense)} in config.json must be a list of numbers"
-            " of layers; check it"
+            f"{config.get('model_type')}: mlp_only_layers {short(dense)} in config.json must be a"
+            " list of numbers of layers; check it"
         )
-    return SparseLlama(
-        config, mixture, _normed, lambda layer: layer not in dense and (layer + 1) % step == 0
-    )
+    return lambda layer: layer not in dense and (layer + 1) % step == 0
 
 
 def _named(config: Mapping[str, Any]) -> Mapping[str, Any]:

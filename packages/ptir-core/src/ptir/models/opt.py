@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ptir.capture.tensor import Tensor
+from ptir.models.causal import CachePositions, PartNames
 from ptir.models.decoder import (
     ACTIVATIONS,
     Config,
-    Decoder,
     Heads,
-    ModelParts,
+    LayerNormDecoder,
     Sizes,
     SplitAttention,
     activation,
@@ -24,7 +24,6 @@ from ptir.models.decoder import (
     refuse,
 )
 from ptir.models.fields import flag, whole, whole_or_none
-from ptir.models.llama import CachePositions
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import Embedding, LayerNorm, Linear, Module
 from ptir.nn.state import LayerTensors
@@ -68,6 +67,7 @@ class Block(Module):
             config.sizes.intermediate_size,
             config.heads.bias,
         )
+        self.state = config.state
         self.self_attn = SplitAttention(config.heads, output="out_proj")
         self.self_attn_layer_norm = LayerNorm(size, epsilon=config.epsilon)
         self.fc1 = Linear(size, inner, bias=bias)
@@ -88,30 +88,29 @@ class Block(Module):
         return (x if self.before else self.final_layer_norm(x)), cache
 
 
-class Opt(Decoder):
+class Opt(LayerNormDecoder):
     """The language model; tokens may be narrower than what the blocks read."""
 
+    names = PartNames(norm="final_layer_norm")
+
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = found = read(config)
-        tied, sizes, width = flag(config, "tie_word_embeddings"), found.sizes, found.width
-        size, vocab = sizes.hidden_size, sizes.vocab_size
-        self.embed_tokens = Embedding(vocab, width, is_head=tied)
-        self.embed_positions = Embedding(sizes.max_position_embeddings + OFFSET, size)
-        self.layers = [Block(found) for _ in range(sizes.num_hidden_layers)]
-        norm = LayerNorm(size, epsilon=found.epsilon)
-        self.final_layer_norm = norm if found.last_norm else None
+        found = read(config)
+        super().__init__(
+            found,
+            lambda: Block(found),
+            tied=flag(config, "tie_word_embeddings"),
+            width=found.width,
+            last_norm=found.last_norm,
+        )
+        size, width = found.sizes.hidden_size, found.width
+        self.embed_positions = Embedding(found.sizes.max_position_embeddings + OFFSET, size)
         other = width != size
         self.project_in = Linear(width, size, bias=False) if other else None
         self.project_out = Linear(size, width, bias=False) if other else None
-        self.lm_head = None if tied else Linear(width, vocab, bias=False)
-
-    def parts(self) -> ModelParts:
-        """Embedding, blocks, the last norm and the head."""
-        return ModelParts(self.embed_tokens, self.layers, self.final_layer_norm, self.lm_head)
 
     def embedded(self, tokens: Tensor, at: CachePositions) -> Tensor:
         """i32[B,T] to f32[B,T,D]: tokens, widened if need be, and their positions."""
-        x = self.embed_tokens(tokens)
+        x = super().embedded(tokens, at)
         x = x if self.project_in is None else self.project_in(x)
         return x + self.embed_positions(at.positions + OFFSET)
 

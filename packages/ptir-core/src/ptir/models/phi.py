@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ptir.capture.tensor import Tensor
+from ptir.models.causal import PartNames
 from ptir.models.decoder import (
     MLP,
-    BlockParts,
+    BlockNames,
     Config,
-    Decoder,
     Heads,
-    ModelParts,
+    LayerNormDecoder,
     ResidualBlock,
     Sizes,
     SplitAttention,
@@ -27,7 +27,7 @@ from ptir.models.decoder import (
 )
 from ptir.models.fields import flag, real, whole_or_none
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import Embedding, LayerNorm, Linear
+from ptir.nn import LayerNorm
 
 
 @dataclass(frozen=True)
@@ -72,32 +72,20 @@ class Attention(SplitAttention):
 class Block(ResidualBlock):
     """Attention and MLP behind one norm."""
 
+    names = BlockNames(second="")
+
     def __init__(self, config: PhiConfig) -> None:
-        self.input_layernorm = LayerNorm(config.sizes.hidden_size, epsilon=config.epsilon)
-        self.self_attn = Attention(config)
-        self.mlp = MLP(config, names=("fc1", "fc2"), bias=True)
-        self.parallel = config.parallel
-
-    def parts(self) -> BlockParts:
-        """Attention, MLP, and the norm before both."""
-        return self.self_attn, self.mlp, self.input_layernorm, None
+        super().__init__(config, Attention(config), MLP(config, names=("fc1", "fc2"), bias=True))
 
 
-class Phi(Decoder):
+class Phi(LayerNormDecoder):
     """The language model."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = found = read(config)
-        tied, sizes = flag(config, "tie_word_embeddings"), found.sizes
-        size, vocab = sizes.hidden_size, sizes.vocab_size
-        self.embed_tokens = Embedding(vocab, size, is_head=tied)
-        self.layers = [Block(found) for _ in range(sizes.num_hidden_layers)]
-        self.final_layernorm = LayerNorm(size, epsilon=found.epsilon)
-        self.lm_head = None if tied else Linear(size, vocab)
+    names = PartNames(norm="final_layernorm")
 
-    def parts(self) -> ModelParts:
-        """Embedding, blocks, the last norm and the head."""
-        return ModelParts(self.embed_tokens, self.layers, self.final_layernorm, self.lm_head)
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        found, tied = read(config), flag(config, "tie_word_embeddings")
+        super().__init__(found, lambda: Block(found), tied=tied, head_bias=True)
 
 
 DEFAULTS: Final[dict[str, Any]] = {

@@ -15,23 +15,15 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError
 from ptir.models import llama
+from ptir.models.causal import CachePositions, Decoder, DecoderBlock
 from ptir.models.fields import flag, listed, require_multiple, whole
-from ptir.models.llama import CachePositions, norm_of
+from ptir.models.llama import norm_of
 from ptir.models.nested import PREFIXES, RENAMED, SEEING, text_part
 from ptir.models.nextn import HEAD, NextN, has_head
 from ptir.models.rotation import FULL
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import (
-    CausalConv1d,
-    Embedding,
-    Linear,
-    Module,
-    cached_attention,
-    fused_linear,
-    last_rows,
-    param,
-)
-from ptir.nn.state import Carried, KeysValues, LayerState, LayerTensors, Recurrent, State
+from ptir.nn import CausalConv1d, Linear, Module, cached_attention, fused_linear, param, softplus
+from ptir.nn.state import Carried, KeysValues, LayerState, LayerTensors, Recurrent
 
 LINEAR: Final = "linear_attention"
 LINEAR_SIZES: Final = {
@@ -67,6 +59,13 @@ class Config:
     def mixed(self) -> int:
         """How many channels the convolution has: queries, keys and values."""
         return 2 * self.keys * self.key_dim + self.values * self.value_dim
+
+    def state(self, kind: str) -> LayerState:
+        """Tail and matrices of linear attention, keys and values of the other."""
+        if kind == LINEAR:
+            matrices = Carried("matrices", (self.values, self.key_dim, self.value_dim))
+            return Recurrent((CausalConv1d.tail(self.mixed, self.taps), matrices))
+        return KeysValues(self.full.num_key_value_heads, self.full.head_dim)
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Config:
@@ -109,13 +108,9 @@ class GatedRMSNorm(Module):
         return F.swiglu(gate, F.rms_norm(x, self.weight, epsilon=self.epsilon))
 
 
-def _logistic(x: Tensor) -> Tensor:
+def logistic(x: Tensor) -> Tensor:
+    """``1 / (1 + exp(-x))``."""
     return 1.0 / (1.0 + F.exp(-x))
-
-
-def _softplus(x: Tensor) -> Tensor:
-    """``log(1 + exp(x))``, also where exp(x) is infinite."""
-    return F.maximum(x, 0.0) + F.log1p(F.exp(-abs(x)))
 
 
 def _unit(x: Tensor) -> Tensor:
@@ -130,27 +125,34 @@ class GatedDeltaNet(Module):
         size, width = config.full.hidden_size, config.values * config.value_dim
         self.keys, self.values, self.key_dim = config.keys, config.values, config.key_dim
         self.tiles = config.values // config.keys if config.tiled else 1
-        self.in_proj_qkv = Linear(size, config.mixed, bias=False)
-        self.in_proj_z = Linear(size, width, bias=False)
-        self.in_proj_b = Linear(size, config.values, bias=False)
-        self.in_proj_a = Linear(size, config.values, bias=False)
+        self.declare_projections(config, size, width)
         self.conv1d = CausalConv1d(config.mixed, config.taps, bias=False)
         self.dt_bias = param(config.values)
         self.A_log = param(config.values)
         self.norm = GatedRMSNorm(config.value_dim, epsilon=config.full.epsilon)
         self.out_proj = Linear(width, size, bias=False)
 
+    def declare_projections(self, config: Config, size: int, width: int) -> None:
+        """The projections of what is ``size`` wide; values are ``width`` wide."""
+        self.in_proj_qkv = Linear(size, config.mixed, bias=False)
+        self.in_proj_z = Linear(size, width, bias=False)
+        self.in_proj_b = Linear(size, config.values, bias=False)
+        self.in_proj_a = Linear(size, config.values, bias=False)
+
+    def projected(self, x: Tensor) -> tuple[Tensor, ...]:
+        """What the convolution reads of f32[B,T,D], the gate, and each head's rate and decay."""
+        return fused_linear(x, (self.in_proj_qkv, self.in_proj_z, self.in_proj_b, self.in_proj_a))
+
     def __call__(
         self, x: Tensor, state: LayerTensors, at: CachePositions
     ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D], the tail and the matrices to f32[B,T,D] and the next ones."""
         (batch, length, _), (tail, matrices) = x.shape, state
-        projections = (self.in_proj_qkv, self.in_proj_z, self.in_proj_b, self.in_proj_a)
-        mixed, z, b, a = fused_linear(x, projections)
+        mixed, z, b, a = self.projected(x)
         mixed, tail = self.conv1d(mixed, tail, at.count)
         q, k, v = self._heads(F.silu(mixed))
-        rate = _logistic(b).transpose(0, 2, 1)
-        decay = (-F.exp(self.A_log) * _softplus(a + self.dt_bias)).transpose(0, 2, 1)
+        rate = logistic(b).transpose(0, 2, 1)
+        decay = (-F.exp(self.A_log) * softplus(a + self.dt_bias)).transpose(0, 2, 1)
         q, k = _unit(q) * self.key_dim**-0.5, _unit(k)
         if self.tiles > 1:
             q, k = (F.concat([part] * self.tiles, axis=1) for part in (q, k))
@@ -191,7 +193,7 @@ class Attention(llama.Attention):
         if self.rotation is not None:
             q, k = self.rotation.rotated(q, k, at.positions, cache[0].shape[2])
         seen, cache = cached_attention(q, k, v, cache, at.start, at.count)
-        gated = seen.transpose(0, 2, 1, 3) * _logistic(gate)
+        gated = seen.transpose(0, 2, 1, 3) * logistic(gate)
         return self.o_proj(gated.reshape(batch, length, -1)), cache
 
 
@@ -200,11 +202,20 @@ class Block(Module):
 
     def __init__(self, config: Config, layer: int) -> None:
         linear, full = config.kinds[layer] == LINEAR, config.full
+        self.state = config.state(config.kinds[layer])
         self.input_layernorm = norm_of(full, full.hidden_size)
-        self.linear_attn = GatedDeltaNet(config) if linear else None
+        self.linear_attn = self.make_linear(config) if linear else None
         self.self_attn = None if linear else Attention(full, layer)
         self.post_attention_layernorm = norm_of(full, full.hidden_size)
-        self.mlp = llama.MLP(full)
+        self.mlp = self.make_mlp(full)
+
+    def make_linear(self, config: Config) -> GatedDeltaNet:
+        """Linear attention."""
+        return GatedDeltaNet(config)
+
+    def make_mlp(self, config: llama.Config) -> Any:
+        """The module in the MLP's place: f32[B,T,D] to f32[B,T,D]."""
+        return llama.MLP(config)
 
     def __call__(
         self, x: Tensor, state: LayerTensors, at: CachePositions
@@ -217,59 +228,34 @@ class Block(Module):
         return x + self.mlp(self.post_attention_layernorm(x)), state
 
 
-class Qwen35(Module):
+class Qwen35(Decoder):
     """The language model; its head is the token embedding where the checkpoint ties them."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = Config.of(config)
-        tied, full = flag(config, "tie_word_embeddings"), self.config.full
-        self.embed_tokens = Embedding(full.vocab_size, full.hidden_size, is_head=tied)
-        self.layers = [Block(self.config, layer) for layer in range(full.num_hidden_layers)]
-        self.norm = norm_of(full, full.hidden_size)
-        self.lm_head = None if tied else Linear(full.hidden_size, full.vocab_size, bias=False)
+        full = self.config.full
+        super().__init__(
+            full.vocab_size,
+            full.hidden_size,
+            [self.make_block(layer) for layer in range(full.num_hidden_layers)],
+            norm_of(full, full.hidden_size),
+            tied=flag(config, "tie_word_embeddings"),
+        )
         self.mtp = self._head() if has_head(config) else None
 
+    def make_block(self, layer: int) -> DecoderBlock:
+        """The module of a layer."""
+        return Block(self.config, layer)
+
+    def make_head_block(self, config: Config) -> DecoderBlock:
+        """The block of the head that predicts further tokens, whose only layer is of attention."""
+        return Block(config, 0)
+
     def _head(self) -> NextN:
-        """A block of attention, whatever kinds the model's own are of."""
         full = self.config.full
         first, second, third = (norm_of(full, full.hidden_size) for _ in range(3))
-        keys_values = KeysValues(full.num_key_value_heads, full.head_dim)
-        block = Block(replace(self.config, kinds=(FULL,)), 0)
-        return NextN(full.hidden_size, block, (first, second, third), keys_values)
-
-    def states(self) -> tuple[LayerState, ...]:
-        """Tail and matrices of linear attention, keys and values of the other."""
-        config, full = self.config, self.config.full
-        matrices = Carried("matrices", (config.values, config.key_dim, config.value_dim))
-        kinds: dict[str, LayerState] = {
-            LINEAR: Recurrent((CausalConv1d.tail(config.mixed, config.taps), matrices)),
-            FULL: KeysValues(full.num_key_value_heads, full.head_dim),
-        }
-        return tuple(kinds[kind] for kind in config.kinds)
-
-    def __call__(
-        self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
-    ) -> tuple[Tensor, State]:
-        """Logits and the next state; see ``CausalModel``."""
-        x, after = self.hidden(tokens, state, start, count)
-        return self.output(self.norm(x if every else last_rows(x, count))), after
-
-    def hidden(
-        self, tokens: Tensor, state: State, start: Tensor, count: Tensor
-    ) -> tuple[Tensor, State]:
-        """What the last block gives for ``tokens`` i32[B,T], f32[B,T,D], and the next state."""
-        at = CachePositions.of(start, count, tokens.shape[1])
-        x = self.embed_tokens(tokens)
-        after: list[LayerTensors] = []
-        for block, before in zip(self.layers, state, strict=True):
-            x, left = block(x, before, at)
-            after.append(left)
-        return x, tuple(after)
-
-    def output(self, x: Tensor) -> Tensor:
-        """The last norm's output f32[...,D] to logits f32[...,V]."""
-        head = self.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
-        return F.linear(x, head, layout="oi")
+        block = self.make_head_block(replace(self.config, kinds=(FULL,)))
+        return NextN(full.hidden_size, block, (first, second, third))
 
 
 DEFAULTS: Final[dict[str, Any]] = {
@@ -344,9 +330,9 @@ PRESETS: Final = {
 }
 
 
-def _prepare(config: Mapping[str, Any]) -> dict[str, Any]:
+def prepare(config: Mapping[str, Any], model_type: str = "qwen3_5_text") -> dict[str, Any]:
     """The text's part, its heads rotated in part where nothing is said."""
-    found = text_part(config, "qwen3_5_text")
+    found = text_part(config, model_type)
     rope = found.get("rope_parameters")
     said = found if not isinstance(rope, Mapping) else {**rope, **found}
     factor = {} if said.get("partial_rotary_factor") else {"partial_rotary_factor": 0.25}
@@ -366,7 +352,7 @@ for _model_type in ("qwen3_5", "qwen3_5_text"):
             layers=("num_hidden_layers", "layers."),
             defaults=DEFAULTS,
             presets=PRESETS if _model_type == "qwen3_5_text" else {},
-            prepare=_prepare,
+            prepare=prepare,
             tokenizer="gpt2",
         )
     )

@@ -13,11 +13,10 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.models.decoder import (
     ACTIVATIONS,
-    BlockParts,
+    BlockNames,
     Config,
-    Decoder,
     Heads,
-    ModelParts,
+    LayerNormDecoder,
     ResidualBlock,
     Sizes,
     SplitAttention,
@@ -27,7 +26,7 @@ from ptir.models.decoder import (
 )
 from ptir.models.fields import flag, real, whole_or_none
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import Embedding, LayerNorm, Linear, Module, fused_linear
+from ptir.nn import LayerNorm, Linear, Module, fused_linear
 
 
 @dataclass(frozen=True)
@@ -105,34 +104,16 @@ class Block(ResidualBlock):
     """Attention and MLP behind one norm where they are beside each other, else behind two."""
 
     def __init__(self, config: StableLmConfig) -> None:
-        size, epsilon = config.sizes.hidden_size, config.epsilon
-        self.input_layernorm = LayerNorm(size, epsilon=epsilon)
-        self.self_attn = Attention(config)
-        second = None if config.parallel else LayerNorm(size, epsilon=epsilon)
-        self.post_attention_layernorm = second
-        self.mlp = MLP(config)
-        self.parallel = config.parallel
-
-    def parts(self) -> BlockParts:
-        """Attention, MLP, and the norm before each."""
-        return self.self_attn, self.mlp, self.input_layernorm, self.post_attention_layernorm
+        self.names = BlockNames(second="") if config.parallel else BlockNames()
+        super().__init__(config, Attention(config), MLP(config))
 
 
-class StableLm(Decoder):
+class StableLm(LayerNormDecoder):
     """The language model."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = found = read(config)
-        tied, sizes = flag(config, "tie_word_embeddings"), found.sizes
-        size, vocab = sizes.hidden_size, sizes.vocab_size
-        self.embed_tokens = Embedding(vocab, size, is_head=tied)
-        self.layers = [Block(found) for _ in range(sizes.num_hidden_layers)]
-        self.norm = LayerNorm(size, epsilon=found.epsilon)
-        self.lm_head = None if tied else Linear(size, vocab, bias=False)
-
-    def parts(self) -> ModelParts:
-        """Embedding, blocks, the last norm and the head."""
-        return ModelParts(self.embed_tokens, self.layers, self.norm, self.lm_head)
+        found = read(config)
+        super().__init__(found, lambda: Block(found), tied=flag(config, "tie_word_embeddings"))
 
 
 DEFAULTS: Final[dict[str, Any]] = {

@@ -10,11 +10,9 @@ from typing import Any, Final
 
 from ptir.models.decoder import (
     MLP,
-    BlockParts,
     Config,
-    Decoder,
     Heads,
-    ModelParts,
+    LayerNormDecoder,
     ResidualBlock,
     Sizes,
     SplitAttention,
@@ -24,7 +22,6 @@ from ptir.models.decoder import (
 from ptir.models.fields import flag, real, whole_or_none
 from ptir.models.rotation import frequencies
 from ptir.models.table import ModelDefinition, define_model
-from ptir.nn import Embedding, LayerNorm, Linear
 
 
 def read(config: Mapping[str, Any]) -> Config:
@@ -46,33 +43,16 @@ class Block(ResidualBlock):
     """Attention and MLP, each behind a norm."""
 
     def __init__(self, config: Config) -> None:
-        size, bias = config.sizes.hidden_size, config.heads.bias
-        self.input_layernorm = LayerNorm(size, epsilon=config.epsilon)
-        self.self_attn = SplitAttention(config.heads, output="o_proj")
-        self.post_attention_layernorm = LayerNorm(size, epsilon=config.epsilon)
-        self.mlp = MLP(config, names=("c_fc", "c_proj"), bias=bias)
-        self.parallel = config.parallel
-
-    def parts(self) -> BlockParts:
-        """Attention, MLP, and the norm before each."""
-        return self.self_attn, self.mlp, self.input_layernorm, self.post_attention_layernorm
+        mlp = MLP(config, names=("c_fc", "c_proj"), bias=config.heads.bias)
+        super().__init__(config, SplitAttention(config.heads, output="o_proj"), mlp)
 
 
-class Starcoder2(Decoder):
+class Starcoder2(LayerNormDecoder):
     """The language model."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = found = read(config)
-        tied, sizes = flag(config, "tie_word_embeddings"), found.sizes
-        size, vocab = sizes.hidden_size, sizes.vocab_size
-        self.embed_tokens = Embedding(vocab, size, is_head=tied)
-        self.layers = [Block(found) for _ in range(sizes.num_hidden_layers)]
-        self.norm = LayerNorm(size, epsilon=found.epsilon)
-        self.lm_head = None if tied else Linear(size, vocab, bias=False)
-
-    def parts(self) -> ModelParts:
-        """Embedding, blocks, the last norm and the head."""
-        return ModelParts(self.embed_tokens, self.layers, self.norm, self.lm_head)
+        found = read(config)
+        super().__init__(found, lambda: Block(found), tied=flag(config, "tie_word_embeddings"))
 
 
 DEFAULTS: Final[dict[str, Any]] = {

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from ptir.capture.tensor import Tensor
 from ptir.errors import PluginError, UsageError, unknown_name
 from ptir.nn.state import LayerState, State
-from ptir.params.stacked import Stack
+from ptir.params.stacked import Rules, Stack
 
 
 class CausalModel(Protocol):
@@ -57,7 +57,7 @@ class ModelDefinition:
     tied: Mapping[str, str] = field(default_factory=dict[str, str])
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Any])
-    stacked: Mapping[str, Stack] = field(default_factory=dict[str, Stack])
+    stacked: Rules = field(default_factory=dict[str, Stack])
     tokenizer: str = ""
     layers: tuple[str, str] | None = None
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(default=dict, compare=False)
@@ -92,6 +92,10 @@ MODULES: Final[dict[str, str]] = {
     "starcoder2": "ptir.models.starcoder2",
     "qwen3_5": "ptir.models.qwen3_5",
     "qwen3_5_text": "ptir.models.qwen3_5",
+    "qwen3_5_moe": "ptir.models.qwen3_next",
+    "qwen3_5_moe_text": "ptir.models.qwen3_next",
+    "qwen3_next": "ptir.models.qwen3_next",
+    "mamba2": "ptir.models.mamba2",
     "mixtral": "ptir.models.mixture",
     "qwen3_moe": "ptir.models.mixture",
     "granitemoe": "ptir.models.mixture",

@@ -13,7 +13,7 @@ from ptir.nn.layers import (
     last_rows,
 )
 from ptir.nn.module import Module, param
-from ptir.nn.recurrent import CausalConv1d
+from ptir.nn.recurrent import CausalConv1d, softplus
 
 __all__ = [
     "AvgPool2d",
@@ -33,4 +33,5 @@ __all__ = [
     "last_rows",
     "param",
     "shared_attention",
+    "softplus",
 ]

@@ -1,4 +1,4 @@
-"""Layers whose state has one size however long the text: the causal depthwise convolution."""
+"""What layers have whose state has one size however long the text: a causal convolution, steps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.nn.module import Module, param
 from ptir.nn.state import Carried
+
+
+def softplus(x: Tensor) -> Tensor:
+    """``log(1 + exp(x))``, also where exp(x) is infinite."""
+    return F.maximum(x, 0.0) + F.log1p(F.exp(-abs(x)))
 
 
 class CausalConv1d(Module):

@@ -21,13 +21,21 @@ NUMBER: Final = "*"
 
 
 class Stack(NamedTuple):
-    """The end of a parameter's name; ``turned``: each expert is stored as [inputs, outputs]."""
+    """The end of a parameter's name; ``turned``: each expert is stored as [inputs, outputs].
+
+    ``half`` is 0 or 1 where a parameter is the first or the second half of each expert's outputs.
+    """
 
     name: str
     turned: bool = False
+    half: int | None = None
 
 
-def stacked(source: ParamSource, rules: Mapping[str, Stack]) -> ParamSource:
+Rules = Mapping[str, Stack | tuple[Stack, ...]]
+"""By the end of a stored tensor's name: the parameter that it is, or those that are cut of it."""
+
+
+def stacked(source: ParamSource, rules: Rules) -> ParamSource:
     """``source`` with the tensors that ``rules`` name as matrices of all experts.
 
     A rule maps the end of a stored name, ``experts.*.w1.weight`` or ``experts.gate_proj``, to that
@@ -35,18 +43,26 @@ def stacked(source: ParamSource, rules: Mapping[str, Stack]) -> ParamSource:
     missing or differ.
     """
     found: defaultdict[Stack, dict[int, str]] = defaultdict(dict)
-    patterns = [(_pattern(rule), target) for rule, target in rules.items()]
+    patterns = [
+        (_pattern(rule), (targets,) if isinstance(targets, Stack) else targets)
+        for rule, targets in rules.items()
+    ]
     for name in source.names():
-        for pattern, target in patterns:
+        for pattern, targets in patterns:
             match = pattern.fullmatch(name)
-            if match is not None:
-                parts = match.groupdict()
-                stack = Stack(parts["before"] + target.name, target.turned)
+            for target in targets if match is not None else ():
+                parts = match.groupdict() if match is not None else {}
+                stack = target._replace(name=parts["before"] + target.name)
                 found[stack][int(parts.get("number") or 0)] = name
     if not found:
         return source
     stacks = {stack.name: _complete(stack.name, held) for stack, held in found.items()}
-    return StackedSource(source, stacks, frozenset(one.name for one in found if one.turned))
+    return StackedSource(
+        source,
+        stacks,
+        frozenset(one.name for one in found if one.turned),
+        {one.name: one.half for one in found if one.half is not None},
+    )
 
 
 def _pattern(rule: str) -> re.Pattern[str]:
@@ -67,7 +83,8 @@ def _complete(name: str, held: Mapping[int, str]) -> tuple[str, ...]:
 class StackedSource:
     """Another source's parameters, some of them made of several: ``stacks`` says of which.
 
-    Those that are ``turned`` are stored as [experts, inputs, outputs].
+    Those that are ``turned`` are stored as [experts, inputs, outputs]; of those with a half each
+    expert's outputs are cut in two.
     """
 
     def __init__(
@@ -75,8 +92,9 @@ class StackedSource:
         source: ParamSource,
         stacks: Mapping[str, Sequence[str]],
         turned: frozenset[str] = frozenset(),
+        halves: Mapping[str, int] | None = None,
     ) -> None:
-        self._turned = turned
+        self._turned, self._halves = turned, dict(halves or {})
         self.counters = Counters()
         self._source = source
         self._stacks = {name: tuple(stored) for name, stored in stacks.items()}
@@ -99,12 +117,20 @@ class StackedSource:
         stored, type = lookup(self._stored, name), self.type(name)
         if len(stored) == 1:
             found = self._source.read(stored[0])
-            found = (found.swapaxes(1, 2) if name in self._turned else found).reshape(type.shape)
+            found = found.swapaxes(1, 2) if name in self._turned else found
+            found = self._cut(name, found).reshape(type.shape)
             found.setflags(write=False)
         else:
             found = self._joined(stored, type)
         self.counters.record(name, found.nbytes)
         return found
+
+    def _cut(self, name: str, found: Array) -> Array:
+        """The outputs [experts, outputs, ...] that are a parameter's."""
+        if name not in self._halves:
+            return found
+        experts, outputs = found.shape[:2]
+        return found.reshape(experts, 2, outputs // 2, *found.shape[2:])[:, self._halves[name]]
 
     def _joined(self, stored: Sequence[str], type: TensorType) -> Array:
         import numpy as np
@@ -133,6 +159,9 @@ class StackedSource:
         first = formats[0]
         if name in self._turned:
             return None
+        if name in self._halves:
+            alone = first is not None and all(array.outputs == 1 for array in first.arrays)
+            return first if alone else None
         if first is None or len(formats) == 1:
             return first
         alone = all(array.outputs == 1 for array in first.arrays)
@@ -145,6 +174,15 @@ class StackedSource:
         if not isinstance(self._source, BlockSource):
             raise CheckpointError(f"{name!r}: is not stored in blocks")
         found = [self._source.blocks(one) for one in lookup(self._stored, name)]
+        if name in self._halves:
+            experts = self._source.type(self._stacks[name][0]).shape[0]
+            (whole,) = found
+            return {
+                key: self._cut(name, one.reshape(experts, -1, one.shape[-1])).reshape(
+                    -1, one.shape[-1]
+                )
+                for key, one in whole.items()
+            }
         if len(found) == 1:
             return found[0]
         return {key: np.concatenate([one[key] for one in found]) for key in found[0]}
@@ -152,7 +190,8 @@ class StackedSource:
     def _type_of(self, name: str) -> TensorType:
         types = [self._source.type(one) for one in self._stacks[name]]
         first = types[0]
-        ranks = (3,) if name in self._turned else (2, 3)
+        cut = name in self._halves
+        ranks = (3,) if name in self._turned or cut else (2, 3)
         if any(type != first for type in types) or first.rank not in ranks:
             shown = ", ".join(str(type) for type in dict.fromkeys(types))
             raise CheckpointError(
@@ -162,5 +201,12 @@ class StackedSource:
         if name in self._turned:
             experts, inputs, outputs = first.shape
             return TensorType(first.dtype, (experts * outputs, inputs))
+        if cut and (len(types) > 1 or first.shape[1] % 2):
+            raise CheckpointError(
+                f"{short(name)}: experts are {first}, of which halves are needed: fetch the"
+                " checkpoint again"
+            )
+        if cut:
+            return TensorType(first.dtype, (first.shape[0] * first.shape[1] // 2, first.shape[2]))
         rows = first.shape[0] * (first.shape[1] if first.rank == 3 else len(types))
         return TensorType(first.dtype, (rows, first.shape[-1]))

@@ -116,7 +116,7 @@ def _deviation(name: str, type: TensorType) -> float:
 
 
 def _mean(name: str, type: TensorType) -> float:
-    return 1.0 if type.rank == 1 and name.endswith((".weight", ".layer_scalar")) else 0.0
+    return 1.0 if type.rank == 1 and name.endswith((".weight", "scale", ".layer_scalar")) else 0.0
 
 
 @functools.cache

@@ -314,6 +314,24 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
             {},
         ),
     ],
+    "gated_linear_attention": [
+        ((*_RULE, "f32[2,4,8,3]", [5, 3]), {}),
+        ((*_RULE, "f32[2,4,8,3]", [0, 9]), {}),
+        (
+            (
+                *("f32[2,1,1,16]", "f32[2,1,1,16]", "f32[2,3,1,20]", "f32[2,3,1] decays"),
+                *("f32[2,3,16,20]", [0, 1]),
+            ),
+            {},
+        ),
+        (
+            (
+                *("f32[1,2,70,9]", "f32[1,2,70,9]", "f32[1,4,70,5]", "f32[1,4,70] decays"),
+                *("f32[1,4,9,5]", [69]),
+            ),
+            {},
+        ),
+    ],
     "attention": [
         ((*_QKV, [0, 4], [7, 7]), _ATTENTION),
         ((*_QKV, [0, 4], [3, 6]), _ATTENTION | {"window": 2}),
@@ -350,6 +368,7 @@ BATCHED: Final[dict[str, tuple[int, ...]]] = {
     "attention": (0, 1, 2, 3, 4),
     "causal_conv1d": (0, 2, 3),
     "gated_delta_rule": (0, 1, 2, 3, 4, 5, 6),
+    "gated_linear_attention": (0, 1, 2, 3, 4, 5),
 }
 """The operands whose first axis is a batch, in which no row knows of the others."""
 

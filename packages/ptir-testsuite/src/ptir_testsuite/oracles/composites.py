@@ -314,3 +314,28 @@ def _gated_delta_rule(
         most[row, head] = longest * (count[row] > 0)
     roundings = q.shape[3] + v.shape[2]
     return Found(result, size, roundings), Found(after, most, roundings)
+
+
+@formula("gated_linear_attention")
+def _gated_linear_attention(
+    q: Array, k: Array, v: Array, g: Array, state: Array, count: Array
+) -> tuple[Found, Found]:
+    """Errors are held against what the state would be if no terms had opposite signs."""
+    shared = v.shape[1] // q.shape[1]
+    result, size = np.zeros(v.shape), np.zeros(v.shape)
+    after, most = state.copy(), np.abs(state) * (count > 0).reshape(-1, 1, 1, 1)
+    for row, head in np.ndindex(v.shape[:2]):
+        S, whole = after[row, head], np.abs(state[row, head])
+        for t in range(v.shape[2]):
+            if t < count[row]:
+                decay, term = (
+                    np.exp(g[row, head, t]),
+                    np.outer(k[row, head // shared, t], v[row, head, t]),
+                )
+                S[:] = S * decay + term
+                whole = whole * decay + np.abs(term)
+            query = q[row, head // shared, t]
+            result[row, head, t], size[row, head, t] = S.T @ query, whole.T @ np.abs(query)
+        most[row, head] = whole * (count[row] > 0)
+    roundings = q.shape[3] + v.shape[2]
+    return Found(result, size, roundings), Found(after, most, roundings)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ptir.checkpoint.config import named_templates
-from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, LONGROPE, divisors
+from ptir.checkpoint.gguf.architectures.layer_norms import share
+from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, FACTORS, LONGROPE, divisors
 from ptir.checkpoint.gguf.architectures.table import layout_of
 from ptir.checkpoint.gguf.fields import Keys, plain
 from ptir.checkpoint.gguf.metadata import Strings, Value
@@ -15,10 +16,13 @@ from ptir.checkpoint.gguf.source import GgufSource
 from ptir.checkpoint.gguf.splits import TOKENS, GgufModel
 from ptir.errors import CheckpointError
 from ptir.models.fields import FIELDS
+from ptir.models.rotation import FULL, PROPORTIONAL
 
 TOKENIZER: Final = "tokenizer."
 NAMES: Final = ("general.architecture", "general.name")
 """By which a few models' tokens are known that take white space beside them."""
+STILL: Final = 1e29
+"""What divides the frequency of a pair by this or more does not rotate it."""
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"
 ENDS: Final = ("eos", "eot", "eom")
 """Whose tokens end a text: all of them, the turn, the message."""
@@ -70,7 +74,10 @@ def open_gguf(model: GgufModel) -> Opened:
 def _divide(model: GgufModel, config: dict[str, Any]) -> None:
     """Put the divisors of frequencies, and the factor there is besides, into the configuration."""
     rope, where = config.get("rope_parameters"), str(model.path)
-    if rope is None or "rope_type" not in rope:
+    if rope is None:
+        return
+    if "rope_type" not in rope:
+        _rotate_some(model, config.get("global_head_dim", config["head_dim"]) // 2, rope[FULL])
         return
     pairs = int(config["head_dim"] * rope.get("partial_rotary_factor", 1.0)) // 2
     if rope["rope_type"] == "longrope":
@@ -86,6 +93,24 @@ def _divide(model: GgufModel, config: dict[str, Any]) -> None:
         "rope_theta": rope["rope_theta"],
         "divisors": [factor * one for one in found],
     }
+
+
+def _rotate_some(model: GgufModel, pairs: int, rope: dict[str, Any]) -> None:
+    """Divisors that keep all but the first pairs of a head from being rotated, as ``rope`` says it.
+
+    Only layers without a window have them.
+    """
+    found = divisors(model, pairs, str(model.path))
+    if found is None:
+        return
+    rotated = found.count(1.0)
+    first, rest = found[:rotated], found[rotated:]
+    if not rotated or first != [1.0] * rotated or any(one < STILL for one in rest):
+        raise CheckpointError(
+            f"{model.path}: tensor {FACTORS!r}: only 1 for the first pairs and {STILL:g} or more"
+            " for the others is implemented where some layers have a window: choose another model"
+        )
+    rope |= {"rope_type": PROPORTIONAL, "partial_rotary_factor": share(rotated, pairs)}
 
 
 def _check_size(model: GgufModel, rows: int) -> None:

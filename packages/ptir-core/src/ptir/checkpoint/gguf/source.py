@@ -6,6 +6,7 @@ may take as they lie, and the numbers that they stand for in f32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -32,9 +33,10 @@ class Part:
     converters store the rows of rotated queries and keys (pairs side by side, where models want
     the halves of a head); ``grouped``, the heads of queries and those of keys, puts rows that are
     stored as all queries, all keys and all values beside each other group by group; ``turned``
-    gives [inputs, outputs] where [outputs, inputs] is stored; ``flat`` is one row as a vector.
+    gives [inputs, outputs] where [outputs, inputs] is stored; ``flat`` is all rows as one vector.
     ``plus`` was added to the numbers that are stored. ``spread`` puts an axis of one before the
-    last; ``decay`` says that minus e to the power of the parameter is stored.
+    last, ``row`` one before all; ``decay`` says that minus e to the power of the parameter is
+    stored.
     """
 
     tensor: str
@@ -47,6 +49,7 @@ class Part:
     plus: float = 0.0
     spread: bool = False
     decay: bool = False
+    row: bool = False
 
     def rows(self, stored: int) -> Array | slice:
         """Which of the stored rows, in the order of the parameter's."""
@@ -100,7 +103,9 @@ class GgufSource:
         if part.turned:
             shape = shape[::-1]
         if part.flat:
-            shape = shape[1:]
+            shape = (math.prod(shape),)
+        if part.row:
+            shape = (1, *shape)
         if part.spread:
             shape = (*shape[:-1], 1, *shape[-1:])
         return TensorType(F32 if part.plus or part.decay else tensor.type.dtype or F32, shape)

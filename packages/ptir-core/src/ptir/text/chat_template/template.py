@@ -18,6 +18,7 @@ Message: TypeAlias = Mapping[str, Any]
 DEFAULT: Final = "default"
 TOOL_USE: Final = "tool_use"
 """The name of the template that is taken for ``tools``, where a model has one."""
+CALLS: Final = "tool_calls"
 REASONING: Final = ("reasoning_content", "thinking", "reasoning")
 """What templates call an answer's reasoning; the first is what most of them read."""
 TEXT: Final = "text"
@@ -126,6 +127,11 @@ class ChatTemplates:
                     f"message {number} holds a part of type {kind!r}, and model {self.model!r}"
                     " reads text alone: leave it out, or say in words what it shows"
                 )
+            if not isinstance(part.get(TEXT), str):
+                raise UsageError(
+                    f"message {number}: {TEXT} {short(part.get(TEXT))} of a part of type {kind!r}:"
+                    " it must be a text"
+                )
         plain = {name: value for name, value in message.items() if value is not None}
         thought = next((plain[name] for name in REASONING if name in plain), None)
         if thought is None:
@@ -149,6 +155,11 @@ def checked(messages: Sequence[Message]) -> Sequence[Message]:
             raise UsageError(
                 f"message {number}: content {short(one['content'])}: it must be a text, or a list"
                 " of parts"
+            )
+        if one.get("content") is None and not one.get(CALLS):
+            raise UsageError(
+                f"message {number} has no content: it must be a text, or a list of parts; only one"
+                f" with {CALLS} can do without"
             )
     return messages
 

@@ -16,6 +16,7 @@ import ptir
 from ptir.checkpoint import save_folder
 from ptir.errors import UnsupportedError
 from ptir_testsuite.corpus.models import (
+    BOUND,
     KINDS,
     NEW,
     QUANTIZED,
@@ -62,7 +63,7 @@ def told(item: ModelRun) -> Iterator[str]:
     levels = f"; weights are whole numbers up to {item.subject.levels} times a power of two"
     yield f"model: {dict(config) if config else 'ships with ptir'}{levels if config else ''}"
     yield (
-        f"rule: a logit may be off by {item.subject.bound:.3g} of the greatest at its position, a"
+        f"rule: a logit may be off by {BOUND:.3g} of the greatest at its position, a"
         " log probability by twice that, a token not at all; PyTorch computed them in float64"
     )
     for number, (prompt, tokens) in enumerate(
@@ -128,7 +129,7 @@ def _logits(item: ModelRun, model: Any) -> float:
     if found.shape != (len(prompt), wanted.shape[1]):
         text = f"logits have shape {found.shape}, not {(len(prompt), wanted.shape[1])}"
         raise Failed(Outcome.MISMATCH, "compare", text)
-    bounds = item.subject.bound * np.abs(wanted).max(axis=1, keepdims=True)
+    bounds = BOUND * np.abs(wanted).max(axis=1, keepdims=True)
     places = ("position", positions), ("token", np.arange(wanted.shape[1]))
     return _share("the logit", found[positions], wanted, bounds, places)
 
@@ -139,7 +140,7 @@ def _tokens(item: ModelRun, model: Any) -> float:
     rows = _guarded("execute", lambda: _continued(model, given, logprobs=0))
     _same_tokens(item, rows, "with log probabilities")
     found = np.array([[one["logprob"] for one in row.logprobs or ()] for row in rows])
-    bounds = 2 * item.subject.bound * expected(item.name, "scales")
+    bounds = 2 * BOUND * expected(item.name, "scales")
     places = ("prompt", np.arange(len(given))), ("new token", np.arange(NEW))
     wanted = expected(item.name, "logprobs")
     share = _share("the log probability", found, wanted, bounds, places)

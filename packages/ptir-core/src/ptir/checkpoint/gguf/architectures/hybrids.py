@@ -1,4 +1,4 @@
-"""Models with attention in some layers and a state of one size in the others: LFM2, Qwen3.5."""
+"""Models with a state of one size in some layers or in all: LFM2, Qwen3.5, Mamba-2."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Final
 from ptir.checkpoint.gguf.architectures.layer_norms import share
 from ptir.checkpoint.gguf.architectures.layout import (
     BEHIND,
+    OUTPUT,
     Config,
     Layout,
     Named,
     Tensors,
     check_layers,
+    vocabulary_rows,
 )
 from ptir.checkpoint.gguf.architectures.llama import (
     HEAD,
@@ -78,6 +80,7 @@ LFM2_INSIDE: Final = {
 EVERY: Final = Key("full_attention_interval", "full_attention_interval")
 ROTATED: Final = Key("rope.dimension_count", "head_dim")
 INNER: Final = Key("ssm.inner_size", "hidden_size")
+FORWARD: Final = Key("feed_forward_length", "intermediate_size")
 PREDICTING: Final = Key("nextn_predict_layers", "num_hidden_layers")
 LINEAR: Final = (
     Key("ssm.conv_kernel", "linear_conv_kernel_dim"),
@@ -139,7 +142,144 @@ QWEN35_HEAD: Final = {
     "nextn.shared_head_head": "lm_head",
 }
 
+# --- Mamba-2: state spaces alone ---
+
+STATES: Final = (
+    Key("context_length", "max_position_embeddings"),
+    Key("embedding_length", "hidden_size"),
+    Key("ssm.conv_kernel", "conv_kernel"),
+    Key("ssm.state_size", "state_size"),
+    Key("ssm.group_count", "n_groups"),
+    Key("ssm.time_step_rank", "num_heads"),
+    Key("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"),
+)
+
+
+def _mamba2(keys: Keys, tensors: Tensors) -> Config:
+    """Heads are as many as time steps."""
+    config = {row.field: keys.at(row) for row in STATES}
+    layers, inner = check_layers(keys, tensors), keys.at(INNER)
+    heads, size = config["num_heads"], config["hidden_size"]
+    keys.require(inner % heads == 0, INNER.name, f"{heads} heads must be of one size: fetch it")
+    keys.require(inner % size == 0, INNER.name, f"a multiple of the width {size} is needed")
+    return {
+        **config,
+        "vocab_size": vocabulary_rows(keys, tensors),
+        "num_hidden_layers": layers,
+        "head_dim": inner // heads,
+        "expand": inner // size,
+        "use_bias": any(f"blk.{n}.ssm_in.bias" in tensors for n in range(layers)),
+        "use_conv_bias": any(f"blk.{n}.ssm_conv1d.bias" in tensors for n in range(layers)),
+        "hidden_act": "silu",
+        "tie_word_embeddings": OUTPUT not in tensors,
+    }
+
+
+MAMBA2_NAMED: Final = {
+    "ssm_a": Named("mixer.A_log", decay=True, flat=True),
+    "ssm_d": Named("mixer.D", flat=True),
+    "ssm_dt.bias": Named("mixer.dt_bias"),
+    "ssm_conv1d.weight": Named("mixer.conv1d.weight", spread=True),
+    "ssm_norm.weight": Named("mixer.norm.weight", flat=True),
+}
+
+# --- Qwen3.5 with experts, Qwen3-Next ---
+
+SPARSE: Final = (
+    Key("expert_count", "num_experts"),
+    Key("expert_used_count", "num_experts_per_tok"),
+    Key("expert_feed_forward_length", "moe_intermediate_size"),
+)
+SHARED: Final = Key("expert_shared_feed_forward_length", "shared_expert_intermediate_size")
+
+
+def _qwen35_moe(keys: Keys, tensors: Tensors) -> Config:
+    """All layers have experts, and the weights of those chosen come to 1; no key says so.
+
+    An expert that all tokens share is as wide as the others where nothing is said.
+    """
+    wide = {**keys.metadata}
+    wide.setdefault(f"{keys.prefix}.{FORWARD.name}", keys.at(SPARSE[-1]))
+    config = _qwen35(replace(keys, metadata=wide), tensors)
+    config |= {row.field: keys.at(row) for row in SPARSE}
+    config[SHARED.field] = keys.at(SHARED, config["moe_intermediate_size"])
+    return config
+
+
+def _qwen3_next(keys: Keys, tensors: Tensors) -> Config:
+    """Heads of values stand beside their head of keys; old files have one projection of all."""
+    config = _qwen35_moe(keys, tensors)
+    parted = any(name.endswith(".ssm_ba.weight") for name in tensors)
+    parted = parted and not any(name.endswith(".ssm_in.weight") for name in tensors)
+    sparse = {"norm_topk_prob": True, "decoder_sparse_step": 1}
+    return config | sparse | {"linear_values_tiled": False, "linear_qkv_parted": parted}
+
+
+EXPERTS_INSIDE: Final = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+QWEN35_MOE_INSIDE: Final = {
+    **{stem: name for stem, name in QWEN35_INSIDE.items() if not name.startswith("mlp.")},
+    **EXPERTS_INSIDE,
+}
+QWEN35_MOE_NAMED: Final = {
+    **QWEN35_NAMED,
+    "ffn_gate_up_exps.weight": Named("mlp.experts.gate_up_proj"),
+    "ffn_gate_inp_shexp.weight": Named("mlp.shared_expert_gate.weight", row=True),
+}
+_APART: Final = ("ssm_alpha", "ssm_beta")
+QWEN3_NEXT_INSIDE: Final = {
+    **{stem: name for stem, name in QWEN35_MOE_INSIDE.items() if stem not in _APART},
+    "ssm_ba": "linear_attn.in_proj_ba",
+    "ssm_in": "linear_attn.in_proj_qkvz",
+}
+
 LAYOUTS: Final[dict[str, Layout]] = {
+    "qwen35moe": Layout(
+        "qwen3_5_moe_text",
+        _qwen35_moe,
+        "layers.",
+        LLAMA_OUTSIDE,
+        QWEN35_MOE_INSIDE,
+        named=QWEN35_MOE_NAMED,
+        head=QWEN35_HEAD,
+        norm_plus=1.0,
+        numbers=(*LLAMA_NUMBERS, EVERY, INNER, *LINEAR, PREDICTING, *SPARSE, SHARED),
+        is_written=False,
+    ),
+    "qwen3next": Layout(
+        "qwen3_next",
+        _qwen3_next,
+        "layers.",
+        LLAMA_OUTSIDE,
+        QWEN3_NEXT_INSIDE,
+        named=QWEN35_MOE_NAMED,
+        head=QWEN35_HEAD,
+        norm_plus=1.0,
+        numbers=(*LLAMA_NUMBERS, EVERY, INNER, *LINEAR, PREDICTING, *SPARSE, SHARED),
+        is_written=False,
+    ),
+    "mamba2": Layout(
+        "mamba2",
+        _mamba2,
+        "layers.",
+        {"token_embd": "embeddings", "output_norm": "norm_f", "output": "lm_head"},
+        {
+            "attn_norm": "norm",
+            "ssm_in": "mixer.in_proj",
+            "ssm_conv1d": "mixer.conv1d",
+            "ssm_out": "mixer.out_proj",
+        },
+        named=MAMBA2_NAMED,
+        numbers=(*STATES, INNER),
+        is_written=False,
+    ),
     "lfm2": Layout(
         "lfm2",
         _lfm2,

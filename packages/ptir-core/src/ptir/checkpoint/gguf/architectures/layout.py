@@ -55,12 +55,14 @@ class Rows(NamedTuple):
 class Named(NamedTuple):
     """A parameter whose name does not end as its tensor's does, or that is stored in another form.
 
-    ``spread`` and ``decay`` are those of ``Part``.
+    ``spread``, ``decay``, ``flat`` and ``row`` are those of ``Part``.
     """
 
     name: str
     spread: bool = False
     decay: bool = False
+    flat: bool = False
+    row: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,8 +158,10 @@ class Layout:
         if behind:
             before = f"{HEAD}{self.layer}{behind - 1}."
         if inside["rest"] in self.named:
-            name, spread, decay = self.named[inside["rest"]]
-            yield f"{before}{name}", Part(tensor, spread=spread, decay=decay)
+            name, *forms = self.named[inside["rest"]]
+            spread, decay, flat, row = forms
+            part = Part(tensor, spread=spread, decay=decay, flat=flat, row=row)
+            yield f"{before}{name}", part
         elif inside["kind"]:
             yield from self._whole(tensor, match, self._inside(config), before, config)
             yield from self._pieces(tensor, inside, before, config)

@@ -107,7 +107,9 @@ def _mistral3(keys: Keys, tensors: Tensors) -> Config:
 
 
 EXPERTS: Final = Key("expert_count", "num_local_experts")
-MIXTURES: Final = frozenset({"llama", "qwen3moe", "gpt-oss", "granitemoe"})
+MIXTURES: Final = frozenset(
+    {"llama", "qwen3moe", "gpt-oss", "granitemoe", "qwen35moe", "qwen3next", "gemma4"}
+)
 """The architectures whose experts are read."""
 NO_EXPERTS: Final = "a mixture of experts, which is not implemented: choose a dense model"
 
