@@ -13,7 +13,7 @@ from test_llama import REF, SMALL, assert_greedy_tokens_agree, assert_logits_agr
 
 import ptir
 from nextn_witness import Head
-from ptir.models.llama import CachePositions
+from ptir.models.causal import CachePositions
 
 LFM2 = {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention", "conv", "conv"]}
 QWEN = {

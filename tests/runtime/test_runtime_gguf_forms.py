@@ -139,6 +139,24 @@ CASES: Final = {
             "ssm.inner_size": 96,
         },
     ),
+    "qwen3_5 with a head": Case(
+        "qwen3.5-tiny",
+        "qwen35",
+        change={"tie_word_embeddings": False},
+        keys={
+            "block_count": 5,
+            "nextn_predict_layers": 1,
+            "attention.key_length": 16,
+            "rope.dimension_count": 4,
+            "rope.freq_base": 1e7,
+            "full_attention_interval": 3,
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": 16,
+            "ssm.group_count": 2,
+            "ssm.time_step_rank": 4,
+            "ssm.inner_size": 96,
+        },
+    ),
     "qwen3_5 with experts": Case(
         "qwen3.5-moe-tiny",
         "qwen35moe",
@@ -200,24 +218,6 @@ CASES: Final = {
             "expert_count": 5,
             "expert_used_count": 2,
             "expert_feed_forward_length": 32,
-        },
-    ),
-    "qwen3_5 with a head": Case(
-        "qwen3.5-tiny",
-        "qwen35",
-        change={"tie_word_embeddings": False},
-        keys={
-            "block_count": 5,
-            "nextn_predict_layers": 1,
-            "attention.key_length": 16,
-            "rope.dimension_count": 4,
-            "rope.freq_base": 1e7,
-            "full_attention_interval": 3,
-            "ssm.conv_kernel": 4,
-            "ssm.state_size": 16,
-            "ssm.group_count": 2,
-            "ssm.time_step_rank": 4,
-            "ssm.inner_size": 96,
         },
     ),
     "mixtral, a tensor for each expert": Case(
@@ -329,8 +329,8 @@ def stored(case: Case, name: str, values: Array) -> Array:
     if name.endswith("A_log"):
         return np.asarray(-np.exp(values))
     norm = name.endswith("norm.weight") or "pre_fc_norm" in name
-    shifted = case.architecture.startswith("qwen3") and norm
-    return values + 1 if shifted and "linear_attn" not in name else values
+    shifted = case.architecture.startswith("qwen3") and norm and "linear_attn" not in name
+    return values + 1 if shifted else values
 
 
 def write(

@@ -16,7 +16,7 @@ from ptir.checkpoint import Checkpoint, save_folder
 from ptir.cli.model import PROPOSERS as NAMED
 from ptir.errors import UnsupportedError, UsageError
 from ptir.functional import full
-from ptir.models.table import definition
+from ptir.models.table import definition, presets
 from ptir.params.source import ArraySource, RandomSource
 from ptir.runtime import Model
 from ptir.runtime.session import WIDTHS, Session
@@ -189,6 +189,19 @@ def test_a_head_that_is_right_saves_steps(
     assert found.token_ids == plain.token_ids
     assert found.stats.accepted_tokens == found.stats.proposed_tokens > NEW // 2
     assert taken == [4] * 5 + [3]
+
+
+@pytest.mark.parametrize("name", ["qwen3.5-moe-tiny", "qwen3_next-tiny"])
+def test_heads_with_experts_propose_and_tokens_stay(name: str, tmp_path: Path) -> None:
+    family, preset = presets()[name]
+    config = {**family.defaults, **preset, "mtp_num_hidden_layers": 1}
+    source = ArraySource(arrays_of(config))
+    path = save_folder(Checkpoint(tmp_path, config, {}, {}, source, None, ()), tmp_path / "m")
+    found = ptir.load_model(path, backend=REF)
+    assert any(name.startswith("mtp.layers.0.mlp.experts.") for name in found.store.source.names())
+    plain = found.generate(PROMPT, **PLAIN)
+    other = found.generate(PROMPT, **PLAIN, speculate="nextn")
+    assert other.token_ids == plain.token_ids and other.stats.proposed_tokens > 0
 
 
 def test_a_talk_goes_on_with_a_head(model: Model) -> None:

@@ -109,6 +109,11 @@ class Decoder(Module):
         """What the head reads of the last norm's output f32[...,D]; all of it, mostly."""
         return x
 
+    def normed(self, x: Tensor) -> Tensor:
+        """What the last norm makes of the output of the last block, both f32[...,D]."""
+        norm: Callable[[Tensor], Tensor] | None = getattr(self, self.names.norm)
+        return x if norm is None else norm(x)
+
     def output(self, x: Tensor) -> Tensor:
         """The last norm's output f32[...,D] to logits f32[...,V]."""
         head: Linear | None = getattr(self, self.names.head)
@@ -117,8 +122,7 @@ class Decoder(Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """The output of the last block f32[...,D] to f32[...,V]."""
-        norm: Callable[[Tensor], Tensor] | None = getattr(self, self.names.norm)
-        return self.output(x if norm is None else norm(x))
+        return self.output(self.normed(x))
 
     def hidden(
         self, tokens: Tensor, state: State, start: Tensor, count: Tensor

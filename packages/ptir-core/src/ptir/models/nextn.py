@@ -7,13 +7,12 @@ shares the model's embedding and output. Qwen stores one as ``mtp.*``, GGUF file
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
-from ptir.models.causal import CachePositions, DecoderBlock
+from ptir.models.causal import CachePositions, Decoder, DecoderBlock
 from ptir.models.fields import whole_or_none
-from ptir.models.table import CausalModel
 from ptir.nn import Linear, Module, RMSNorm, last_rows
 from ptir.nn.state import Carried, LayerState, LayerTensors, Recurrent, State
 
@@ -42,17 +41,23 @@ def has_head(config: Mapping[str, Any]) -> bool:
 class NextN(Module):
     """A head: the joined norms of an embedding and of a hidden state, a block, a norm.
 
-    ``block`` is one of the model's, ``norms`` are for the embedding, the hidden state and the
-    output. Attribute names are the keys of Qwen's checkpoints.
+    ``block`` is called as those of the model are, ``norms`` are for the embedding, the hidden state
+    and the output. Attribute names are the keys of Qwen's
+    checkpoints.
     """
 
     def __init__(
         self, size: int, block: DecoderBlock, norms: tuple[RMSNorm, RMSNorm, RMSNorm]
     ) -> None:
-        self.size, self.state = size, block.state
+        self.size = size
         self.pre_fc_norm_embedding, self.pre_fc_norm_hidden, self.norm = norms
         self.fc = Linear(2 * size, size, bias=False)
         self.layers = [block]
+
+    @property
+    def state(self) -> LayerState:
+        """What the block carries between steps."""
+        return self.layers[0].state
 
     def __call__(
         self, embedded: Tensor, hidden: Tensor, cache: LayerTensors, at: CachePositions
@@ -67,24 +72,6 @@ class NextN(Module):
         return self.norm(x), cache
 
 
-class ModelWithHead(CausalModel, Protocol):
-    """What is asked of a bound model that has a head."""
-
-    embed_tokens: Any
-    norm: RMSNorm
-    mtp: NextN | None
-
-    def hidden(
-        self, tokens: Tensor, state: State, start: Tensor, count: Tensor
-    ) -> tuple[Tensor, State]:
-        """What the last block gives for ``tokens`` i32[B,T], f32[B,T,D], and the next state."""
-        ...
-
-    def output(self, x: Tensor) -> Tensor:
-        """The last norm's output f32[...,D] to logits f32[...,V]."""
-        ...
-
-
 class Predicting:
     """A model whose steps let its head take in what they do; a ``CausalModel``.
 
@@ -92,7 +79,7 @@ class Predicting:
     stands a token behind: its position p has hidden state p and token p + 1.
     """
 
-    def __init__(self, model: ModelWithHead, head: NextN) -> None:
+    def __init__(self, model: Decoder, head: NextN) -> None:
         self._model, self._head = model, head
 
     def states(self) -> tuple[LayerState, ...]:
@@ -106,7 +93,7 @@ class Predicting:
         """Logits and the next state; see ``CausalModel``."""
         *own, cache, (last,) = state
         x, after = self._model.hidden(tokens, tuple(own), start, count)
-        x = self._model.norm(x)
+        x = self._model.normed(x)
         cache = self._taken_in(tokens, x, last, cache, start, count)
         rows = last_rows(x, count)
         logits = self._model.output(x if every else rows)
@@ -136,7 +123,7 @@ class Predicting:
             before = F.concat([before, x[:, :-1]], axis=1)
             before = F.where(first.reshape(-1, 1, 1), x, before)
         at = CachePositions.of(F.maximum(start - 1, 0), count, length)
-        return self._head(self._model.embed_tokens(tokens), before, cache, at)[1]
+        return self._head(self._model.embedded(tokens, at), before, cache, at)[1]
 
     def propose(
         self, token: Tensor, hidden: Tensor, cache: LayerTensors, start: Tensor
@@ -147,7 +134,7 @@ class Predicting:
         hidden state, its next state and the next ``start``.
         """
         at = CachePositions.of(start - 1, F.full((token.shape[0],), 1, "i32"), 1)
-        embedded = self._model.embed_tokens(token.reshape(-1, 1))
+        embedded = self._model.embedded(token.reshape(-1, 1), at)
         x, cache = self._head(embedded, hidden.reshape(hidden.shape[0], 1, -1), cache, at)
         x = x.reshape(*hidden.shape)
         return self._model.output(x).argmax(1), x, cache, start + 1

@@ -237,21 +237,24 @@ class Qwen35(Decoder):
         super().__init__(
             full.vocab_size,
             full.hidden_size,
-            [self.make_block(self.config, layer) for layer in range(full.num_hidden_layers)],
+            [self.make_block(layer) for layer in range(full.num_hidden_layers)],
             norm_of(full, full.hidden_size),
             tied=flag(config, "tie_word_embeddings"),
         )
         self.mtp = self._head() if has_head(config) else None
 
-    def make_block(self, config: Config, layer: int) -> Block:
+    def make_block(self, layer: int) -> DecoderBlock:
         """The module of a layer."""
-        return Block(config, layer)
+        return Block(self.config, layer)
+
+    def make_head_block(self, config: Config) -> DecoderBlock:
+        """The block of the head that predicts further tokens, whose only layer is of attention."""
+        return Block(config, 0)
 
     def _head(self) -> NextN:
-        """A block of attention, whatever kinds the model's own are of."""
         full = self.config.full
         first, second, third = (norm_of(full, full.hidden_size) for _ in range(3))
-        block = self.make_block(replace(self.config, kinds=(FULL,)), 0)
+        block = self.make_head_block(replace(self.config, kinds=(FULL,)))
         return NextN(full.hidden_size, block, (first, second, third))
 
 

@@ -18,6 +18,7 @@ from ptir.models.fields import flag, whole
 from ptir.models.llama import split
 from ptir.models.mixture import WHOLE, ExpertSizes, SparseMLP, sparse_layers
 from ptir.models.nested import PREFIXES, RENAMED, SEEING
+from ptir.models.nextn import HEAD
 from ptir.models.qwen3_5 import DEFAULTS as DENSE
 from ptir.models.qwen3_5 import Block, Config, GatedDeltaNet, Qwen35, logistic, prepare
 from ptir.models.table import ModelDefinition, define_model
@@ -117,9 +118,13 @@ class Qwen35Moe(Qwen35):
         self.said = config
         super().__init__(config)
 
-    def make_block(self, config: Config, layer: int) -> Block:
+    def make_block(self, layer: int) -> DecoderBlock:
         """The block of a layer."""
-        return SparseBlock(config, layer, self.said, True)
+        return SparseBlock(self.config, layer, self.said, True)
+
+    def make_head_block(self, config: Config) -> DecoderBlock:
+        """The block of the head, with experts."""
+        return SparseBlock(config, 0, self.said, True)
 
 
 class Qwen3Next(Qwen35):
@@ -129,9 +134,13 @@ class Qwen3Next(Qwen35):
         self.said, self.sparse = config, sparse_layers(config)
         super().__init__(config)
 
-    def make_block(self, config: Config, layer: int) -> Block:
+    def make_block(self, layer: int) -> DecoderBlock:
         """The block of a layer."""
-        return NextBlock(config, layer, self.said, self.sparse(layer))
+        return NextBlock(self.config, layer, self.said, self.sparse(layer))
+
+    def make_head_block(self, config: Config) -> DecoderBlock:
+        """The block of the head, with experts."""
+        return NextBlock(config, 0, self.said, True)
 
 
 def _prepare_moe(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,7 +247,7 @@ for _model_type, _build, _defaults, _prepared in (
             context=lambda config: whole(config, "max_position_embeddings"),
             prefixes=PREFIXES,
             renamed=RENAMED,
-            ignored=(*SEEING, "model.visual.*", "visual.*", "mtp.*"),
+            ignored=(*SEEING, "model.visual.*", "visual.*", f"{HEAD}*"),
             tied={"lm_head.weight": "embed_tokens.weight"},
             stacked=STACKED,
             layers=("num_hidden_layers", "layers."),

@@ -133,6 +133,15 @@ QWEN35_NAMED: Final = {
     "ssm_norm.weight": Named("linear_attn.norm.weight"),
 }
 
+QWEN35_HEAD: Final = {
+    "nextn.eh_proj": "fc",
+    "nextn.enorm": "pre_fc_norm_embedding",
+    "nextn.hnorm": "pre_fc_norm_hidden",
+    "nextn.shared_head_norm": "norm",
+    "nextn.embed_tokens": "embed_tokens",
+    "nextn.shared_head_head": "lm_head",
+}
+
 # --- Mamba-2: state spaces alone ---
 
 STATES: Final = (
@@ -230,14 +239,6 @@ QWEN3_NEXT_INSIDE: Final = {
     "ssm_ba": "linear_attn.in_proj_ba",
     "ssm_in": "linear_attn.in_proj_qkvz",
 }
-QWEN35_HEAD: Final = {
-    "nextn.eh_proj": "fc",
-    "nextn.enorm": "pre_fc_norm_embedding",
-    "nextn.hnorm": "pre_fc_norm_hidden",
-    "nextn.shared_head_norm": "norm",
-    "nextn.embed_tokens": "embed_tokens",
-    "nextn.shared_head_head": "lm_head",
-}
 
 LAYOUTS: Final[dict[str, Layout]] = {
     "qwen35moe": Layout(
@@ -247,6 +248,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         LLAMA_OUTSIDE,
         QWEN35_MOE_INSIDE,
         named=QWEN35_MOE_NAMED,
+        head=QWEN35_HEAD,
         norm_plus=1.0,
         numbers=(*LLAMA_NUMBERS, EVERY, INNER, *LINEAR, PREDICTING, *SPARSE, SHARED),
         is_written=False,
@@ -258,6 +260,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         LLAMA_OUTSIDE,
         QWEN3_NEXT_INSIDE,
         named=QWEN35_MOE_NAMED,
+        head=QWEN35_HEAD,
         norm_plus=1.0,
         numbers=(*LLAMA_NUMBERS, EVERY, INNER, *LINEAR, PREDICTING, *SPARSE, SHARED),
         is_written=False,
