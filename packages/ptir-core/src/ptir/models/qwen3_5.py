@@ -15,7 +15,7 @@ from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError
 from ptir.models import llama
-from ptir.models.causal import CachePositions, Decoder
+from ptir.models.causal import CachePositions, Decoder, DecoderBlock
 from ptir.models.fields import flag, listed, require_multiple, whole
 from ptir.models.llama import norm_of
 from ptir.models.nested import PREFIXES, RENAMED, SEEING, text_part

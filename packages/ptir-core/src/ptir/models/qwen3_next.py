@@ -14,6 +14,7 @@ from typing import Any, Final
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.models import llama
+from ptir.models.causal import DecoderBlock
 from ptir.models.fields import flag, whole
 from ptir.models.llama import split
 from ptir.models.mixture import WHOLE, ExpertSizes, SparseMLP, sparse_layers
