@@ -23,7 +23,8 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "ir": "attributes, blocks, programs; printer, parser, JSON, digests",
         "ops": "one record per op; numerics; the verifier; the table of implementations",
         "params": "parameter ids, sources, the store that loads on first use",
-        "rewrite": "patterns, the table of rules, the engine",
+        "rewrite": "patterns, the table of rules, the engine; functionals found in ops, see "
+        "[patterns.md](patterns.md)",
         "backend": "the contract, level-1 interpreter, level-2 dialect and device, discovery, "
         "trials, probe, the disk cache and the state of code that it holds for",
         "passes": "one pass per file, and the pipeline",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 import ptir
 from devices import device
 from ptir.cli.folded import folded
 from running import Command, command, llama_folder, model
 
 __all__ = ["command"]
+pytestmark = pytest.mark.turns(2)
 
 
 def test_patterns_are_listed_with_what_a_target_takes(command: Command) -> None:

@@ -25,7 +25,8 @@ def composites(block: Block) -> dict[str, dict[str, object]]:
     return {i.name: dict(i.attributes) for i in block.instructions if i.op == "composite"}
 
 
-@together()
+@pytest.mark.slice(6)
+@together(lambda written: written.functional)
 @pytest.mark.parametrize("written", SPELLINGS, ids=lambda w: w.name)
 def test_spelling_is_raised(written: Written) -> None:
     block = simplified(written)
@@ -50,7 +51,8 @@ def test_spelling_is_raised(written: Written) -> None:
     np.testing.assert_allclose(given, wanted, rtol=2e-5, atol=2e-6)
 
 
-@together()
+@pytest.mark.slice(5)
+@together(lambda written: written.functional)
 @pytest.mark.parametrize("written", NEAR_MISSES, ids=lambda w: w.name)
 def test_near_miss_is_not_raised(written: Written) -> None:
     after = raised(simplified(written), {})

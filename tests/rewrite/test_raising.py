@@ -55,7 +55,7 @@ def assert_same(found: Any, wanted: Any) -> None:
         np.testing.assert_allclose(one, other, rtol=3e-4, atol=3e-5 * scale)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_random_programs_keep_their_meaning(seed: int) -> None:
     program = bare(random_programs.random_program(seed, 7, WRITTEN))
@@ -66,11 +66,12 @@ def test_random_programs_keep_their_meaning(seed: int) -> None:
 
 def test_random_programs_are_raised_at_all() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(8):
         raised(bare(random_programs.random_program(seed, 7, WRITTEN)).main, counts)
     assert {"raise softmax", "raise silu", "raise layer_norm", "raise linear"} <= counts.keys()
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("name", ["ref", "c", "opencl"])
 def test_backends_compute_what_was_written(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = running.REF if name == "ref" else device(name)
@@ -96,6 +97,7 @@ def model_of(name: str, folder: Path) -> Any:
     return ptir.load_model(path, backend=running.REF)
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(("batch", "length"), [(1, 1), (2, 3)])
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_model_of_bare_ops_is_the_model_once_raised(
