@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +41,9 @@ from ptir.params.store import ParamStore
 LAYERS: Final = 6
 """Delta layers in a row: more bytes than caches hold."""
 PROMPT: Final = 2048
+PART: Final = 128
+"""Tokens of it that are taken one by one; the others would take as long each."""
+RECURRENT: Final = "force=recurrent"
 STEPS: Final = 8
 """Steps of a piece."""
 MIXTURE: Final = ExpertSizes(experts=32, chosen=4, inner=768)
@@ -160,24 +163,30 @@ def delta_works(bench: Bench, config: Config) -> tuple[dict[str, Work], dict[str
 def prompt_works(bench: Bench, config: Config) -> dict[str, Work]:
     """The rule over a prompt: as it is taken, by its implementations, and as steps of decoding."""
     matrices = bench.normal(1, config.values, config.key_dim, config.value_dim)
-    operands = rule_operands(bench, config, PROMPT)
-    counts = [bench.tensor(np.array([n], np.int32)) for n in (PROMPT, 1)]
     works: dict[str, Work] = {}
 
     def rule(q: Any, k: Any, v: Any, g: Any, beta: Any, count: Tensor, state: Any) -> Any:
         return F.gated_delta_rule(q, k, v, g, beta, state, count)
 
-    for policy in ("default", "force=recurrent", "force=chunked"):
+    for policy, length in (("default", PROMPT), ("force=chunked", PROMPT), (RECURRENT, PART)):
         carried = Carried(bench, rule, bench.tensor(matrices))
+        operands = rule_operands(bench, config, length)
+        count = bench.tensor(np.array([length], np.int32))
 
-        def work(carried: Carried = carried, policy: str = policy) -> float:
+        def work(
+            carried: Carried = carried,
+            policy: str = policy,
+            given: Sequence[Tensor] = (*operands, count),
+            times: int = PROMPT // length,
+        ) -> float:
             with ptir.overrides(gated_delta_rule=policy):
-                return carried.timed(1, *operands, counts[0])
+                return carried.timed(1, *given) * times
 
         works[policy] = work
     single = Carried(bench, rule, bench.tensor(matrices))
     token = rule_operands(bench, config, 1)
-    works["steps"] = lambda: single.timed(PROMPT // 16, *token, counts[1]) * 16
+    one = bench.tensor(np.ones(1, np.int32))
+    works["steps"] = lambda: single.timed(PART, *token, one) * (PROMPT // PART)
     return works
 
 
@@ -283,7 +292,7 @@ def delta_rows(bench: Bench, given: argparse.Namespace) -> list[Row]:
     rows += [
         Row("delta, prompt", f"{n}", [o[n][0] / 4 * 1e3 for o in found], "ms") for n in prompts
     ]
-    for name in ("force=recurrent", "steps"):
+    for name in (RECURRENT, "steps"):
         ratios = [one[name][0] / one["default"][0] for one in found]
         rows.append(Row("delta, prompt", f"over {name}", ratios, "x", PROMPTS))
     return rows

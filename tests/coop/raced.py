@@ -105,10 +105,35 @@ def mapped(target: Target) -> tuple[Array, Array]:
     return run(target, lambda x: x * 2.0, x), x * 2
 
 
+def delta(target: Target) -> tuple[Array, Array]:
+    """Three tokens of which two are real, of columns that fill no workgroup."""
+    q, k, v = normal(1, 1, 3, 6), normal(1, 1, 3, 6, seed=1) * 0.4, normal(1, 2, 3, 5, seed=2)
+    g, beta, state = -np.abs(normal(1, 2, 3, seed=3)), np.full((1, 2, 3), 0.5), normal(1, 2, 6, 5)
+    given = q, k, v, g, beta.astype(np.float32), state, np.array([2], np.int32)
+    seen, last = run(target, F.gated_delta_rule, *given)
+    S, wanted = state[0].astype(np.float64), []
+    for t in range(3):
+        for head in range(2 if t < 2 else 0):
+            S[head] *= np.exp(g[0, head, t])
+            S[head] += np.outer(k[0, 0, t], 0.5 * (v[0, head, t] - k[0, 0, t] @ S[head]))
+        wanted.append(q[0, 0, t] @ S)
+    found = np.concatenate([seen.reshape(-1), last.reshape(-1)])
+    return found, np.concatenate([np.stack(wanted, 1).reshape(-1), S.reshape(-1)])
+
+
+def experts(target: Target) -> tuple[Array, Array]:
+    x, weight, chosen = normal(2, 36), normal(96, 36, seed=1), np.array([[2, 0], [1, 2]])
+    body = lambda x, c, w: F.expert_linear(x, w, c.astype("i32"), experts=3)  # noqa: E731
+    found = with_parameters(target, body, x, weight, beside=[chosen.astype(np.float32)])
+    stacked = weight.reshape(3, 32, 36).astype(np.float64)
+    return found, np.einsum("ni,nkoi->nko", x, stacked[chosen])
+
+
 KINDS: dict[str, Callable[[Target], tuple[Array, Array]]] = {
     function.__name__: function
     for function in (
         *(softmax, streamed, blocked, attention, split, prompt, cumulative, ordered, best, mapped),
+        *(delta, experts),
     )
 }
 

@@ -220,7 +220,7 @@ class ManyRows(Experts):
     @property
     def sizes(self) -> Sequence[int]:
         """As high as the tile of a gemm that is one panel wide."""
-        return self.tiles.gemm_rows, 2, 1
+        return self.tiles.gemm_rows, 4, 2, 1
 
     @property
     def is_unpacked(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ptir.codegen.expressions.expr import Expr, Load, Var
 from ptir.codegen.expressions.index import Axis, Index, axis, number
@@ -65,7 +66,7 @@ class Gemm(Serial):
         """Weights that are not floats become such in scratch memory."""
         for p in range(panels if self.is_unpacked else 0):
             output = (panel + p) * LANES + axis("lane", LANES)
-            unpack(self, output, lambda input, p=p: self._held(p, input))
+            unpack(self, output, partial(self._held, p))
 
     @property
     def is_unpacked(self) -> bool:

@@ -94,8 +94,8 @@ class _Cooperative(Rule):
             self._columns()
             writer.barrier()
         with writer.when(self._inside()), self._own_elements() as i:
-            found = self._read(self.matrix, self._held(i))
-            writer.store(self.state, F32, self.in_state(i, self.known), found)
+            left = self._read(self.matrix, self._held(i))
+            writer.store(self.state, F32, self.in_state(i, self.known), left)
         return finish_kernel(self.fusion, writer, items, workgroup_size=self.threads)
 
     # --- places ---
@@ -146,11 +146,11 @@ class _Cooperative(Rule):
             writer.put(self.rates, t, self.rate(self.first + t))
         writer.barrier()
         with self.group.distribute(size * self.both) as own:
-            key = writer.let_index(own // self.both, size)
+            one = writer.let_index(own // self.both, size)
             other = writer.let_index(own % self.both, self.both)
             sum, i = writer.declare(constant(F32, 0.0)), axis("i", self.K)
             with writer.loop(Axis("i", self.K), 0, self.K):
-                self._add(sum, *(self._read(self.x, self._key(t, i)) for t in (key, other)))
+                self._add(sum, *(self._read(self.x, self._key(t, i)) for t in (one, other)))
             writer.put(self.m, own, sum)
         writer.barrier()
 
