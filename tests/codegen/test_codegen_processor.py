@@ -38,3 +38,18 @@ def test_makers_decide_whether_weights_are_fetched_ahead(
         file.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu\n")
         assert {lanes: processor.class_of(lanes) for lanes in wanted} == wanted
     assert TILES["cpu-avx512"].prefetch_bytes > TILES["cpu-avx512-amd"].prefetch_bytes == 0
+
+
+def test_the_width_of_registers_is_what_the_features_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cpuinfo"
+    monkeypatch.setattr(processor, "FILE", file)
+    assert processor.lanes_of_registers() == 16
+    for said, wanted in (
+        ("flags\t\t: fpu avx avx2", 8),
+        ("flags\t\t: fpu avx2 avx512f", 16),
+        ("Features\t: fp asimd", 4),
+    ):
+        file.write_text(f"processor\t: 0\n{said}\n")
+        assert processor.lanes_of_registers() == wanted

@@ -168,7 +168,7 @@ class CDevice(AddressedDevice):
             max_allocation_bytes=memory_of_the_machine(),
             alignment=ALIGNMENT,
             identity=compiler.identity,
-            device_class=processor.class_of(self.dialect.lanes),
+            device_class=processor.class_of(processor.lanes_of_registers()),
         )
         self.partitioning = processors.sharing()
         self.not_partitioned_reason = f"off; {processors.SHARED}=cheaper or always turns it on"

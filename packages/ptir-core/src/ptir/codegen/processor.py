@@ -23,6 +23,14 @@ def dots() -> frozenset[str]:
     return frozenset(op for feature, op in DOTS.items() if {feature, "avx512f"} <= features)
 
 
+def lanes_of_registers() -> int:
+    """How many f32 a register of vectors holds here; 16 where the system does not say."""
+    flags = {*facts().get("flags", "").split()}
+    if not flags:
+        return 4 if "Features" in facts() else 16  # Arm's features are NEON
+    return 16 if "avx512f" in flags else 8
+
+
 def class_of(lanes: int) -> str:
     """The row of ``tiles.TILES`` for vectors of so many f32 on this processor."""
     found = WIDTHS.get(lanes, "cpu-neon")
