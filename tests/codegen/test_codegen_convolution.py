@@ -11,6 +11,7 @@ import ptir
 from ptir import functional as F
 from ptir.capture import call
 from ptir.codegen.families.convolution.match import Detail, choose_tiling
+from ptir.codegen.schedules.tiles import TILES
 from ptir.codegen.weights.filters import PackedFilters
 from ptir.codegen.weights.pack import pack
 from ptir.ir.program import Port, Program
@@ -114,17 +115,18 @@ def test_an_operand_without_padding_is_not_copied() -> None:
     assert scratch(0) == 1 < scratch(1)
 
 
+@pytest.mark.parametrize("device_class", ["cpu-avx512", "cpu-avx2"])
 @pytest.mark.parametrize("size", [7, 14, 56])
-def test_work_is_cut_into_as_many_pieces_as_are_wanted(size: int) -> None:
+def test_work_is_cut_into_as_many_pieces_as_are_wanted(size: int, device_class: str) -> None:
     weight = spec("f32", 3, 3, 512, 512)
     program = ptir.capture(
         lambda x, w: F.conv2d(x, w, padding=1), spec("f32", 1, size, size, 512), weight
     )
     (kernel,) = compiled(program).kernels
     assert kernel is not None
-    one = choose_tiling(
-        kernel.fusion.detail.shape, PaperDevice.traits.compute_units, 8, copied=True
-    )
+    units, tiles = PaperDevice.traits.compute_units, TILES[device_class]
+    one = choose_tiling(kernel.fusion.detail.shape, units, 8, copied=True, tiles=tiles)
+    assert one.wide * one.high * one.panels <= {"cpu-avx512": 28, "cpu-avx2": 6}[device_class]
     assert one.row_pieces * one.tile_pieces >= 8
     assert one.rows * one.row_pieces >= size and one.tiles * one.tile_pieces >= 16
 

@@ -136,7 +136,9 @@ def test_every_number_of_what_is_measured_is_tried() -> None:
         "independent_workgroup_size",
         "map_workgroup_size",
         "sort_workgroup_size",
-    }  # of maps, sorts and the like
+        "convolution_pixels",
+        "convolution_panels",
+    }  # of maps, sorts and convolutions
     assert tried == {field.name for field in fields(Tiles)} - serial - unmeasured
     for line in lines:
         for change in line:

@@ -31,6 +31,10 @@ class Tiles:
     """Rows of the tile of a gemm of int8 slices: three vectors are held for each result."""
     slice_panels: int = 2
     """Panels of such a tile."""
+    convolution_pixels: int = 14
+    """Neighbouring pixels of a convolution's tile."""
+    convolution_panels: int = 2
+    """Panels of such a tile; of a depthwise one it is one. Their product of vectors is held."""
     accumulators: int = 4
     """Sums that a gemv keeps apart, all rows together, to hide an addition's delay."""
     prefetch_bytes: int = 8192
@@ -61,16 +65,20 @@ class Tiles:
     """Elementary operations below which another serial workgroup does not pay."""
 
 
+_SIX: Final = {
+    "gemm_rows": 6,
+    "gemm_panels": 1,
+    "convolution_pixels": 6,
+    "convolution_panels": 1,
+}
+"""Tiles of six vectors of 16 lanes, where there are few registers or short ones."""
+
 TILES: Final[dict[str, Tiles]] = {
     "cpu-avx512": Tiles(),  # 32 registers of 16 lanes: 24 sums, 3 weights, 1 factor
     "cpu-avx512-amd": Tiles(prefetch_bytes=0),  # Zen 4 is slower with it
-    "cpu-avx2": Tiles(
-        gemm_rows=6, gemm_panels=1
-    ),  # 16 registers of 8 lanes, so a vector is two of them
-    "cpu-avx2-amd": Tiles(gemm_rows=6, gemm_panels=1, prefetch_bytes=0),
-    "cpu-neon": Tiles(
-        gemm_rows=6, gemm_panels=1
-    ),  # 32 registers of 4 lanes, so a vector is four of them
+    "cpu-avx2": Tiles(**_SIX),  # 16 registers of 8 lanes, so a vector is two of them
+    "cpu-avx2-amd": Tiles(**_SIX, prefetch_bytes=0),
+    "cpu-neon": Tiles(**_SIX),  # 32 registers of 4 lanes, so a vector is four of them
     "gpu": Tiles(
         gemm_rows=4, gemm_panels=1, prefetch_bytes=0
     ),  # a thread has few registers, and there are many threads

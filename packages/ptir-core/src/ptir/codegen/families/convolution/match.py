@@ -4,7 +4,7 @@ Here is what joins a convolution and how its work is cut up; ``serial`` and ``co
 the kernels. Serial schedule: a workgroup owns blocks of output rows and panels of outputs. It
 copies the operand's rows with their padding to scratch memory of its own (unless nothing is
 padded), in which every tap of every window is a fixed distance away, and goes through tiles of
-neighbouring pixels and two panels in registers.
+neighbouring pixels and panels in registers, as many as the device's row of ``TILES`` says.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.schedules.epilogue import epilogue
 from ptir.codegen.schedules.kernel import Fusion
+from ptir.codegen.schedules.tiles import Tiles
 from ptir.codegen.weights.filters import Convolution, convolution
 from ptir.codegen.weights.panels import LANES, Panels, panels_of
 
-PIXELS: Final = 14
-"""Pixels of a tile: with two panels, 28 sums stay in registers."""
 SPREAD: Final = 16
 """Floats between the channels of neighbouring pixels where they would share cache sets."""
 NEAR: Final = 96 * 1024
@@ -132,9 +131,9 @@ def columns_in(shape: Convolution) -> int:
     return (dimension.count - 1) * dimension.stride + dimension.span
 
 
-def choose_tiling(shape: Convolution, units: int, least: int, copied: bool) -> Tiling:
+def choose_tiling(shape: Convolution, units: int, least: int, copied: bool, tiles: Tiles) -> Tiling:
     """The cheapest cut into at least ``least`` pieces where there are as many."""
-    found = list(_cuts(shape, copied))
+    found = list(_cuts(shape, copied, tiles))
     most = max(one.row_pieces * one.tile_pieces for one in found) * shape.batch * shape.places[0]
     wanted = min(least, most)
     slabs = shape.batch * shape.places[0]
@@ -142,15 +141,16 @@ def choose_tiling(shape: Convolution, units: int, least: int, copied: bool) -> T
     return min(enough, key=lambda one: _cost(shape, one, units))
 
 
-def _cuts(shape: Convolution, copied: bool) -> Iterator[Tiling]:
+def _cuts(shape: Convolution, copied: bool, held: Tiles) -> Iterator[Tiling]:
     _, height, width = shape.places
     deep = shape.is_depthwise
     groups, own = (1, shape.outputs) if deep else (shape.groups, shape.own[0])
     count = -(-own // LANES)
-    panels = 1 if deep else min(2, count)
+    panels = 1 if deep else min(held.convolution_panels, count)
     across = -(-count // panels)
-    wide = min(width, -(-width // -(-width // PIXELS)))
-    high = min(height, PIXELS // wide) if wide == width else 1
+    pixels = held.convolution_pixels
+    wide = min(width, -(-width // -(-width // pixels)))
+    high = min(height, pixels // wide) if wide == width else 1
     for rows in _parts(height):
         for tiles in _parts(groups * across):
             channels = tiles * LANES if deep else shape.channels

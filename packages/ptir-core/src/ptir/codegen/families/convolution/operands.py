@@ -69,7 +69,8 @@ class ConvolutionOperands(Convolving):
         work = results * self.shape.inputs // LANES
         units = context.traits.compute_units
         wanted = context.workgroups(SHARED, work)
-        self.cut: Tiling = choose_tiling(self.shape, units, wanted, not self._is_direct())
+        copied = not self._is_direct()
+        self.cut: Tiling = choose_tiling(self.shape, units, wanted, copied, context.tiles)
         self.direct = not self.cut.copied
         self.pieces = self.slabs * self.cut.row_pieces * self.cut.tile_pieces
         self.workgroups = context.workgroups(self.pieces, work)
