@@ -177,7 +177,7 @@ def test_presets_have_the_published_sizes(name: str, parameters: int) -> None:
             {"hidden_activation": "relu"},
             "hidden_activation 'relu' is not implemente",
         ),
-        ("gemma4_text", {"enable_moe_block": True}, "enable_moe_block true is not implemented"),
+        ("gemma4_text", {"enable_moe_block": True}, "num_experts None .* must be an integer >= 1"),
         ("gemma4_text", {"use_bidirectional_attention": "all"}, "attention 'all' is not implement"),
         ("gemma4_text", {"num_kv_shared_layers": 4}, "4 of 5 leaves no layer of full_attention"),
         ("gemma4_text", {"num_kv_shared_layers": 5}, "of full_attention, sliding_attention with"),
