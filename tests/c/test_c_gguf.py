@@ -43,12 +43,22 @@ GRIDS = {
     "ffn_up.weight": Kind.IQ2_S,
     "ffn_down.weight": Kind.Q1_0,
 }
+VECTORS = {
+    "attn_k.weight": Kind.IQ1_S,
+    "attn_v.weight": Kind.IQ2_XS,
+    "ffn_up.weight": Kind.IQ2_XXS,
+    "token_embd.weight": Kind.IQ1_M,
+    "output.weight": Kind.IQ2_XS,
+}
 
 
 @pytest.mark.parametrize(
     ("kinds", "others"),
-    [(KINDS, Kind.Q4_K), (FIFTHS, Kind.Q5_K), (TABLES, Kind.IQ4_XS), (GRIDS, Kind.IQ3_XXS)],
-    ids=["words", "planes", "tables", "grids"],
+    [
+        *((KINDS, Kind.Q4_K), (FIFTHS, Kind.Q5_K), (TABLES, Kind.IQ4_XS)),
+        *((GRIDS, Kind.IQ3_XXS), (VECTORS, Kind.IQ3_S)),
+    ],
+    ids=["words", "planes", "tables", "grids", "vectors"],
 )
 def test_a_model_of_several_types_gives_the_logits_of_the_reference(
     tmp_path: Path, c: Target, kinds: dict[str, Kind], others: Kind
@@ -72,8 +82,8 @@ def test_a_model_of_several_types_gives_the_logits_of_the_reference(
 
 @pytest.mark.parametrize(
     ("kinds", "others"),
-    [(KINDS, Kind.Q4_K), (FIFTHS, Kind.Q5_K), (TABLES, Kind.IQ4_XS)],
-    ids=["words", "planes", "tables"],
+    [(KINDS, Kind.Q4_K), (FIFTHS, Kind.Q5_K), (TABLES, Kind.IQ4_XS), (VECTORS, Kind.IQ3_S)],
+    ids=["words", "planes", "tables", "vectors"],
 )
 def test_fast_rounds_activations_and_nothing_else(
     tmp_path: Path, c: Target, kinds: dict[str, Kind], others: Kind

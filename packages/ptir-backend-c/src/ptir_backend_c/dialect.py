@@ -28,6 +28,13 @@ def _cast(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) ->
     return f"__builtin_convertvector({args[0]}, {d.type(dtype, width)})"
 
 
+def _gathered(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
+    type = d.type(dtype, width)
+    if type in ("vi32", "vu32", "vf32"):
+        return f"gathered_{type}({', '.join(args)})"
+    return f"({type}){{{', '.join(args)}}}"
+
+
 CALL: Final = "{op}_{v}{result}({args})"
 BOTH: Final[dict[str, Spelling]] = {
     "narrow": "{name}_{v}f32({0})",
@@ -48,7 +55,7 @@ WIDE: Final[dict[str, Spelling]] = {
     "nearest": "nearest_v{operand}({0})",
     "cast": _cast,
     "mask": "__builtin_convertvector({0}, vi32)",
-    "gathered": "({type}){{{args}}}",
+    "gathered": _gathered,
     "load": "load_v{stored}({0} + {1})",
     "load_bool": "(-__builtin_convertvector({0}, vi32))",
     "load_f16": "loaded_f16({0})",

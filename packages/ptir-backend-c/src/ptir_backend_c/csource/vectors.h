@@ -50,6 +50,29 @@ VECTOR(vu64, unsigned long long, 128)
 VECTOR(vf32, float, 64)
 VECTOR(vf64, double, 128)
 
+/* One scalar per lane. gcc would go through memory with vectors that are wider than the processor's,
+   and wait for what it just wrote. */
+#define LIST(type) type a, type b, type c, type d, type e, type f, type g, type h
+#define LIST2(type) type i, type j, type k, type l, type m, type n, type o, type p
+#if defined(__clang__) || defined(__AVX512F__) || !defined(__AVX__)
+#define GATHERED(v, type) \
+  INLINE v gathered_##v(LIST(type), LIST2(type)) { \
+    return (v){a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p}; \
+  }
+#else
+#define GATHERED(v, type) \
+  INLINE v gathered_##v(LIST(type), LIST2(type)) { \
+    union { v whole; v##_part parts[2]; } t; \
+    t.parts[0] = (v##_part){a, b, c, d, e, f, g, h}; \
+    t.parts[1] = (v##_part){i, j, k, l, m, n, o, p}; \
+    return t.whole; \
+  }
+#endif
+
+GATHERED(vi32, int)
+GATHERED(vu32, unsigned)
+GATHERED(vf32, float)
+
 /* Masks are 32 bits wide, all ones or zero, whatever is selected. */
 #define SELECT(v, mask) \
   INLINE v select_##v(vi32 m, v a, v b) { \

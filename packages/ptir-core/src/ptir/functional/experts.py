@@ -119,7 +119,7 @@ def expert_linear(x: Tensor, weight: Weight, chosen: Tensor, *, experts: int) ->
     """
     if isinstance(weight, QuantizedWeight) and weight.axis == 1:
         how: dict[str, Any] = {"bits": weight.bits, "group": weight.group, "table": weight.table}
-        parts = (weight.words, weight.scales, weight.bias)
+        parts = (weight.values, weight.scales, weight.bias)
         return quantized_expert_linear(x, *parts, chosen, experts=experts, **how)
     dense = weight.dense() if isinstance(weight, QuantizedWeight) else weight
     signature = f"{_rows(x)} weight:{STORAGE}[M,I] chosen:i32[N,K]"

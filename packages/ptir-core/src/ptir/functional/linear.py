@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ptir.capture import Tensor, call
-from ptir.functional.arrays import concat
+from ptir.functional.arrays import concat, full
 from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
 from ptir.functional.quantized import quantized_linear
-from ptir.ops.record import type_error
+from ptir.ops.record import literal, type_error
 from ptir.types import F32, U32
-from ptir.weights.words import NIBBLES
+from ptir.weights.vectors import DIGITS, FIFTHS_GROUP, FIFTHS_WORDS, Fifths, Vectors
+from ptir.weights.words import NIBBLES, ODD_NIBBLES
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,9 @@ class QuantizedWeight:
     groups. With the ``code`` ``NIBBLES`` minima are in the upper halves of the scales' bytes.
     Values are numbers, or places in a ``table`` of numbers. The bias of a group is its ``minimum``,
     held as its scale is, or without one its scale times ``-zero``.
+
+    With ``vectors`` the words hold codes that stand for several values of 8 bits each, negated
+    about the zero point where a bit of ``signs`` is set.
     """
 
     words: Tensor
@@ -40,11 +44,30 @@ class QuantizedWeight:
     factor: float = 1.0
     code: str = ""
     sharing: int = 1
+    vectors: Vectors | Fifths | None = None
+    signs: Tensor | None = None
+
+    @property
+    def values(self) -> Tensor:
+        """The words of values: as they are stored, or what their codes stand for."""
+        vectors = self.vectors
+        if vectors is None:
+            return self.words
+        if isinstance(vectors, Fifths):
+            return _digits(self.words, self.axis)
+        signs = self.signs
+        if signs is None:
+            shape = self.words.shape
+            signs = full((*shape[: self.axis], 0, *shape[self.axis + 1 :]), 0, dtype=U32)
+        table = call("constant", value=literal(vectors.words()))
+        return call("unpack_vectors", self.words, table, signs, axis=self.axis, bits=vectors.bits)
 
     @property
     def scales(self) -> Tensor:
         """The scale of each group."""
         scale = self.scale.astype(U32) & 15 if self.code == NIBBLES else self.scale
+        if self.code == ODD_NIBBLES:
+            scale = _odd_nibbles(scale, self.axis)
         found = _shared_factor(scale, self.super_scale, self.axis)
         found = found.astype(F32) if found.dtype.bits < 16 else found
         if self.factor != 1.0:
@@ -63,7 +86,43 @@ class QuantizedWeight:
     def dense(self) -> Tensor:
         """The weight as f32: recorded where it is used, computed by whoever reads it."""
         how = {"axis": self.axis, "bits": self.bits, "group": self.group, "dtype": F32}
-        return call("dequantize", self.words, self.scales, self.bias, table=self.table, **how)
+        return call("dequantize", self.values, self.scales, self.bias, table=self.table, **how)
+
+
+def _digits(x: Tensor, axis: int) -> Tensor:
+    """The digits of base 3 of words of ``Fifths`` along an axis, a byte each.
+
+    The part of a byte's fraction behind its first d digits, times 3, has the next one in front;
+    two bytes of a word have room for that at a time.
+    """
+    import numpy as np
+
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    groups, tail = x.shape[axis] // FIFTHS_WORDS, (1,) * len(after)
+    shape = (*before, groups, FIFTHS_WORDS, DIGITS, *after)
+    spread = x.reshape(*before, groups, FIFTHS_WORDS, 1, *after).broadcast_to(*shape)
+    powers = (3 ** np.arange(DIGITS)).astype(np.uint32).reshape(DIGITS, *tail)
+    times = call("constant", value=literal(powers)).broadcast_to(*shape)
+    even, odd = (
+        (((half & 0x00FF00FF) * times & 0x00FF00FF) * 3 >> 8) & 0x00030003
+        for half in (spread, spread >> 8)
+    )
+    digits = even | odd << 8
+    flat = digits.reshape(*before, groups, FIFTHS_WORDS * DIGITS, *after)
+    each = FIFTHS_GROUP // 4
+    starts, limits = (0,) * flat.ndim, (*before, groups, each, *after)
+    kept = call("slice", flat, starts=starts, limits=limits, strides=None) & 0x03030303
+    return kept.reshape(*before, groups * each, *after)
+
+
+def _odd_nibbles(x: Tensor, axis: int) -> Tensor:
+    """Two numbers of each byte along an axis, the lower half first: one more than twice a half."""
+    before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
+    shape = (*before, 2, *after)
+    spread = x.astype(U32).reshape(*before, 1, *after).broadcast_to(*shape)
+    moved = spread >> (call("iota", shape=shape, dtype=U32, axis=axis + 1) * 4)
+    halves = (moved & 15) * 2 + 1
+    return halves.reshape(*before[:-1], 2 * before[-1], *after).astype(F32)
 
 
 def _repeated(x: Tensor, axis: int, count: int) -> Tensor:
@@ -86,7 +145,7 @@ def _shared_factor(scale: Tensor, factor: Tensor | None, axis: int) -> Tensor:
     return scale.astype(F32) * spread.reshape(*scale.shape)
 
 
-_PARTS: Final = ("words", "scale", "minimum", "super_scale", "super_minimum")
+_PARTS: Final = ("words", "signs", "scale", "minimum", "super_scale", "super_minimum")
 """The tensors of a weight in words."""
 
 Weight = Tensor | QuantizedWeight
@@ -130,7 +189,7 @@ def _form(weight: Weight) -> object:
         return weight.dtype
     parts = [getattr(weight, name) for name in _PARTS]
     types = [None if part is None else part.dtype for part in parts]
-    how = (weight.table, weight.factor, weight.code, weight.sharing)
+    how = (weight.table, weight.factor, weight.code, weight.sharing, weight.vectors)
     return (weight.axis, weight.bits, weight.group, weight.zero, *how, *types)
 
 
@@ -176,7 +235,9 @@ def _quantized(x: Tensor, weight: QuantizedWeight, bias: Tensor | None, layout: 
     if weight.axis != {"io": 0, "oi": 1}.get(layout):
         return linear(x, weight.dense(), bias, layout=layout)
     how: dict[str, Any] = {"bits": weight.bits, "group": weight.group, "table": weight.table}
-    return quantized_linear(x, weight.words, weight.scales, weight.bias, bias, layout=layout, **how)
+    return quantized_linear(
+        x, weight.values, weight.scales, weight.bias, bias, layout=layout, **how
+    )
 
 
 @functional("embedding", "rows of a table by index")

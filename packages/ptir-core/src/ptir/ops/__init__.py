@@ -28,6 +28,7 @@ from ptir.ops import (
     scatter,
     transcendental,
     unary,
+    vectors,
     window_folds,
     window_patches,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "scatter",
     "transcendental",
     "unary",
+    "vectors",
     "window_folds",
     "window_patches",
 ]

@@ -1,7 +1,7 @@
 """Weights stored in blocks, as the kernels of products take them: words, scales and minima.
 
 No number changes on the way (``ptir.weights.affine_form``). What is in memory is larger than what
-is stored wherever a format has fewer bits than words have.
+is stored wherever a format has fewer bits than words have, which is a few percent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from ptir.params.quantized import resized
 from ptir.params.source import Array, BlockSource
 from ptir.types import U32, TensorType
 from ptir.weights.affine_form import SCALE, AffineForm, affine_arrays, floats_of
-from ptir.weights.words import words_for
 
 
 class PackedSource(PartedSource):
@@ -64,7 +63,7 @@ def part_name(name: str, form: AffineForm, part: str) -> str:
 def _parts(
     name: str, form: AffineForm, axis: int, shape: tuple[int, ...]
 ) -> Iterator[tuple[str, tuple[str, TensorType]]]:
-    words = resized(shape, axis, words_for(shape[axis], form.bits))
+    words = resized(shape, axis, form.words_for(shape[axis]))
     yield WORDS, (part_name(name, form, WORDS), TensorType(U32, words))
     for part, (dtype, each) in form.parts.items():
         shared = resized(shape, axis, shape[axis] // each)

@@ -26,7 +26,7 @@ from ptir.partition.strategies import (
 SPLITS: Final = 6
 """Most splits of one value that are looked at."""
 
-VIEWING: Final = frozenset(("cast", "dequantize", "concat"))
+VIEWING: Final = frozenset(("cast", "dequantize", "unpack_vectors", "concat"))
 """What belongs to a view besides creations and the ops with the trait ``view``."""
 
 WORTH: Final = 0.25

@@ -26,7 +26,7 @@ from ptir.partition.placement import (
     units_of_ranges,
 )
 from ptir.types import BF16, F16, TensorType
-from ptir.weights.words import fills_words, words_for
+from ptir.weights.words import SIGNED, fills_words, period, words_for
 
 
 @dataclass(frozen=True)
@@ -324,6 +324,31 @@ def _affine(instruction: Instruction, types: Sequence[TensorType]) -> list[Facto
             )
             first, last = (values, words) if instruction.op == "quantize" else (words, values)
             found.append(Factor(size, (first, FactorAxis(axis), FactorAxis(axis)), (last,)))
+    return found
+
+
+@_row("unpack_vectors")
+def _vectors(instruction: Instruction, types: Sequence[TensorType]) -> list[Factor]:
+    """Along the packed axis a unit is the least that has whole words of codes and of signs."""
+    given, (result,) = instruction.attributes, instruction.types
+    along, (codes, table, signs) = given["axis"], types
+    count, words = period(given["bits"])
+    signed = signs.shape[along] > 0
+    each = math.lcm(count * table.shape[1], SIGNED if signed else 1)
+    found: list[Factor] = []
+    for axis, size in enumerate(codes.shape):
+        of = FactorAxis(axis)
+        if axis != along:
+            found.append(Factor(size, (of, None, of), (of,)))
+        elif result.shape[axis] % each == 0:
+            operands = (
+                FactorAxis(axis, inner=each // (count * table.shape[1]) * words),
+                None,
+                FactorAxis(axis, inner=each // SIGNED) if signed else None,
+            )
+            found.append(
+                Factor(result.shape[axis] // each, operands, (FactorAxis(axis, inner=each),))
+            )
     return found
 
 

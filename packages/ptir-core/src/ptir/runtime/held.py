@@ -123,7 +123,7 @@ def _packed(
         return in_words(form, axis, held)
 
     parts = {name: tuple(called.values()) for name, called in names.items()}
-    bits = {name: form.bits for name, (form, _) in forms.items()}
+    bits = {name: form.word_bits for name, (form, _) in forms.items()}
     return HeldParameters(packed, parts, bits, packed.keep_dtype, weight)
 
 
@@ -138,6 +138,7 @@ def in_words(form: AffineForm, axis: int, held: Mapping[str, Tensor]) -> Quantiz
         factor=form.scale.factor,
         code=form.scale.code,
         sharing=form.sharing,
+        vectors=form.vectors,
         **held,
     )
 

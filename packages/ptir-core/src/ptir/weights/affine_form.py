@@ -1,7 +1,8 @@
 """Formats as words, scales and minima: what ``dequantize`` and the kernels of products take.
 
 Codes that stand for whole numbers of at most 8 bits become values of as few bits in words. A code
-that stands for several weights (IQ1 to IQ3, TQ1_0) becomes a value for each. Scales of super-blocks
+that stands for several weights (IQ1 to IQ3) stays one, beside a plane of
+signs, and digits of TQ1_0 stay five in a byte (``ptir.weights.vectors``). Scales of super-blocks
 stay apart from the whole numbers of their groups. No number changes: a value has at most 8 bits, a
 scale times a whole number 19, and their product, which is rounded first, at most 24, as f32 has.
 Minima are added last, as ``ptir.weights.decode`` does.
@@ -17,8 +18,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ptir.types import BF16, DTYPES, F16, F32, I8, U8, DType
-from ptir.weights.decode import READINGS, codes_of, grid_numbers, quantity_of, raw_bytes
+from ptir.types import BF16, DTYPES, F16, F32, I8, U8, U32, DType
+from ptir.weights.decode import (
+    READINGS,
+    codes_of,
+    grid_numbers,
+    grid_signs,
+    quantity_of,
+    raw_bytes,
+)
 from ptir.weights.grids import grid
 from ptir.weights.packing import pack
 from ptir.weights.record import (
@@ -28,14 +36,26 @@ from ptir.weights.record import (
     Integer,
     Numbers,
     Quantity,
+    Reading,
     Signs,
     WeightFormat,
 )
-from ptir.weights.words import BITS, BYTE, NIBBLES, TABLE_BITS
+from ptir.weights.vectors import DIGITS, MIDDLE, Fifths, Vectors, code_bits
+from ptir.weights.words import (
+    BITS,
+    BYTE,
+    NIBBLES,
+    ODD_NIBBLES,
+    SIGNED,
+    TABLE_BITS,
+    WORD,
+    greatest,
+    words_for,
+)
 
 Array = NDArray[Any]
 F8: Final = DTYPES["f8e4m3fn"]
-SCALE, MINIMUM, SUPER = "scale", "minimum", "super_"
+SCALE, MINIMUM, SIGNS, SUPER = "scale", "minimum", "signs", "super_"
 """Names of arrays; that of super-blocks has the last one in front."""
 WHOLE: Final = (U8, I8)
 """Types of whole numbers that are multiplied with the float of a super-block."""
@@ -74,15 +94,31 @@ class AffineForm:
     minimum: GroupFloats | None
     values: tuple[int, ...]
     table: tuple[int, ...] | None = None
+    vectors: Vectors | Fifths | None = None
+
+    def words_for(self, size: int) -> int:
+        """How many words hold ``size`` values."""
+        if self.vectors is None:
+            return words_for(size, self.bits)
+        return self.vectors.words_for(size)
+
+    @property
+    def word_bits(self) -> int:
+        """Whole bits of a value in words, signs beside them included."""
+        vectors = self.vectors
+        return self.bits if vectors is None else round(vectors.held_bits + vectors.signed)
 
     @property
     def parts(self) -> dict[str, tuple[DType, int]]:
         """The arrays beside the words, by name: their types, and inputs that share an element."""
         found: dict[str, tuple[DType, int]] = {}
+        if self.vectors is not None and self.vectors.signed:
+            found[SIGNS] = U32, WORD
         for name, floats in ((SCALE, self.scale), (MINIMUM, self.minimum)):
             if floats is not None:
                 if name == SCALE or floats.code != NIBBLES:
-                    found[name] = floats.dtype, floats.each
+                    count = 2 if floats.code == ODD_NIBBLES else 1
+                    found[name] = floats.dtype, floats.each * count
                 if floats.super_block:
                     found[SUPER + name] = F16, floats.super_block
         return found
@@ -95,7 +131,8 @@ class AffineForm:
     @property
     def held_bits(self) -> float:
         """Bits of memory for each weight."""
-        return self.bits + sum(dtype.bits / each for dtype, each in self.parts.values())
+        words = self.bits if self.vectors is None else self.vectors.held_bits
+        return words + sum(dtype.bits / each for dtype, each in self.parts.values())
 
     @property
     def largest_scale(self) -> float:
@@ -122,6 +159,8 @@ def affine_form(format: WeightFormat) -> AffineForm | None:
     if format.packed or numbers is None or scale is None:
         return None
     low, high = min(numbers), max(numbers)
+    if isinstance(format.codes.reading, Grid):
+        return _vector_form(format, format.codes.reading, numbers, scale)
     zero = 0 if minimum else _zero(low)
     values = tuple(number + zero for number in numbers)
     bits = next((bits for bits in BITS if high + zero < 1 << bits), None)
@@ -136,6 +175,35 @@ def affine_form(format: WeightFormat) -> AffineForm | None:
     floats = _group_floats(scale), _group_floats(minimum) if minimum else None
     group = math.gcd(*shared, LARGEST_GROUP)
     return AffineForm(format, bits, group, zero, *_in_nibbles(format, *floats), values, table)
+
+
+def _vector_form(
+    format: WeightFormat, reading: Grid, numbers: tuple[int, ...], scale: Quantity
+) -> AffineForm | None:
+    """The form of a format whose codes stay what they are: numbers of vectors, and signs."""
+    signed = reading.signs is not Signs.NONE
+    group = math.gcd(*(one.each for one in _numbers_within(scale)), LARGEST_GROUP)
+    if reading.span == DIGITS:
+        fifths, floats = Fifths(), _group_floats(scale)
+        digits = tuple(number + fifths.zero for number in numbers)
+        return AffineForm(format, BYTE, group, fifths.zero, floats, None, digits, vectors=fifths)
+    bits = code_bits(format.bits - reading.signs.value)
+    if bits is None or reading.span % (WORD // BYTE):
+        return None
+    zero = MIDDLE if signed else _zero(min(numbers))
+    vectors = Vectors(reading.table, bits, reading.span, zero, signed)
+    floats = _odd_nibbles(_group_floats(scale), _factors(scale)[0])
+    values = tuple(number + zero for number in numbers)
+    return AffineForm(format, BYTE, group, zero, floats, None, values, vectors=vectors)
+
+
+def _odd_nibbles(floats: GroupFloats, numbers: list[Numbers]) -> GroupFloats:
+    """Whole numbers that are one more than twice at most four bits: those of two in one byte."""
+    reading, bits = numbers[0].reading, numbers[0].bits
+    if not floats.super_block or not isinstance(reading, Codebook) or bits > BYTE // 2:
+        return floats
+    odds = tuple(float(2 * n + 1) for n in range(1 << bits))
+    return replace(floats, code=ODD_NIBBLES) if reading.values == odds else floats
 
 
 def _in_nibbles(
@@ -165,6 +233,8 @@ def held_as(format: WeightFormat) -> str:
     if form is None:
         return f"floats of --dtype: {format.expanded or 'its codes are no whole numbers'}"
     minimum = " and a minimum" if form.minimum else ""
+    if form.vectors is not None:
+        return f"{form.vectors}, a scale for {form.group} inputs"
     looked_up = " in a table" if form.table else ""
     return f"words of {form.bits} bits{looked_up}, a scale{minimum} for {form.group} inputs"
 
@@ -178,22 +248,55 @@ def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Ar
     codes = codes_of(form.format.codes, raw)
     outputs, blocks, _ = codes.shape
     values, reading = codes, form.format.codes.reading
-    if isinstance(reading, Grid):
-        values = grid_numbers(reading, codes, form.format.bits) + np.int8(form.zero)
-        values = values.view(np.uint8)
-        if form.table is not None:
-            values = np.searchsorted(form.values, values).astype(np.uint8)
-    elif form.table is None and form.values != tuple(range(len(form.values))):
-        values = np.array(form.values, np.uint8)[codes]
-    found = {"words": pack(values.reshape(outputs, -1), form.bits)}
+    found: dict[str, Array] = {}
+    if isinstance(form.vectors, Fifths):
+        assert isinstance(reading, Grid)
+        digits = grid_numbers(reading, codes, form.format.bits) + np.int8(form.zero)
+        found["words"] = form.vectors.pack(digits.reshape(outputs, -1).view(np.uint8))
+    elif form.vectors is not None:
+        numbers_, found = _vector_arrays(form.vectors, reading, codes, form.format.bits)
+        found["words"] = pack(numbers_.reshape(outputs, -1), form.vectors.bits)
+    else:
+        if form.table is None and form.values != tuple(range(len(form.values))):
+            values = np.array(form.values, np.uint8)[codes]
+        found["words"] = pack(values.reshape(outputs, -1), form.bits)
     for name, quantity in _quantities(form).items():
         dtype, each = form.parts.get(name, form.parts[SCALE])
         shape = (outputs, blocks, form.format.block // each)
+        if name == SCALE and form.scale.code == ODD_NIBBLES:
+            found[name] = _paired(quantity, raw, shape)
+            continue
         numbers = np.broadcast_to(quantity_of(quantity, raw, each), shape)
         found[name] = numbers.reshape(outputs, -1).astype(dtype.numpy)
     if form.scale.code == NIBBLES:
         found[SCALE] |= found.pop(MINIMUM) << np.uint8(BYTE // 2)
     return found
+
+
+def _vector_arrays(
+    vectors: Vectors, reading: Reading, codes: Array, bits: int
+) -> tuple[Array, dict[str, Array]]:
+    """The numbers of vectors, and their signs: u32[outputs, words], of 32 weights each."""
+    assert isinstance(reading, Grid)
+    numbers = codes[..., :: vectors.span].astype(np.uint16)
+    numbers = numbers & np.uint16(greatest(bits - reading.signs.value))
+    if vectors.bits == BYTE:
+        numbers = numbers.astype(np.uint8)
+    if not vectors.signed:
+        return numbers, {}
+    spread = grid_signs(reading, codes, bits).astype(np.uint32)
+    spread = spread.reshape(len(codes), -1, SIGNED, WORD // BYTE)
+    places = np.arange(SIGNED)[:, None] + BYTE * np.arange(WORD // BYTE)
+    signs = np.bitwise_or.reduce(spread << places.astype(np.uint32), axis=(-2, -1))
+    return numbers, {SIGNS: signs}
+
+
+def _paired(quantity: Quantity, raw: Mapping[str, Array], shape: tuple[int, ...]) -> Array:
+    """The codes of a quantity's numbers, two in a byte."""
+    assert isinstance(quantity.numbers, Numbers)
+    codes = codes_of(quantity.numbers, raw).reshape(*shape, 2)
+    found: Array = codes[..., 0] | codes[..., 1] << np.uint8(BYTE // 2)
+    return found.reshape(len(found), -1)
 
 
 def floats_of(floats: GroupFloats, array: Array) -> Array:

@@ -182,11 +182,16 @@ def grid_numbers(reading: Grid, codes: Array, bits: int) -> Array:
     found: Array = grid(reading.table)[codes & codes.dtype.type(greatest(own)), members]
     if reading.signs is Signs.NONE:
         return found
-    signs = codes.astype(np.int64) >> own
+    return np.where(grid_signs(reading, codes, bits) == 1, -found, found)
+
+
+def grid_signs(reading: Grid, codes: Array, bits: int) -> Array:
+    """Whether each weight of a grid's codes is negated, [outputs, blocks, weights]: 0 or 1."""
+    signs = codes.astype(np.int64) >> (bits - reading.signs.value)
     if reading.signs is Signs.EVEN:
         signs |= _parity(signs) << Signs.EVEN.value
-        signs = signs >> np.arange(count) % BYTE & 1
-    return np.where(signs == 1, -found, found)
+        signs = signs >> np.arange(codes.shape[-1]) % BYTE & 1
+    return signs
 
 
 def _parity(values: Array) -> Array:

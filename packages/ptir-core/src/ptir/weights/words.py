@@ -17,14 +17,21 @@ from typing import Final, NamedTuple
 WORD: Final = 32
 """Bits of a word."""
 BYTE: Final = 8
-PLANES: Final = {1: (0, 1), 2: (2, 0), 3: (2, 1), 4: (4, 0), 5: (4, 1), 6: (4, 2), 8: (8, 0)}
+PLANES: Final = {
+    **{1: (0, 1), 2: (2, 0), 3: (2, 1), 4: (4, 0), 5: (4, 1), 6: (4, 2), 8: (8, 0)},
+    **{9: (8, 1), 10: (8, 2), 12: (8, 4)},
+}
 """By the bits of a value: how many of them, the lowest, are in the low plane, and in the high."""
 TABLE_BITS: Final = 4
 """Most bits of a value that stands for an entry of a table of bytes."""
-BITS: Final = tuple(PLANES)
+BITS: Final = tuple(bits for bits in PLANES if bits <= BYTE)
 """Bits that a value may have."""
+VECTOR_BITS: Final = tuple(bits for bits in PLANES if bits >= BYTE)
+"""Bits of a value that stands for a vector of several numbers."""
 NIBBLES: Final = "nibbles"
 """The code of a byte whose lower half is the whole number of a scale, the upper of a minimum."""
+ODD_NIBBLES: Final = "odd nibbles"
+"""The code of a byte whose halves are the scales of two groups: each one more than twice a half."""
 BITS_IN_WORDS: Final = f"{', '.join(map(str, BITS[:-1]))} or {BITS[-1]}"
 """The same for people."""
 
@@ -121,3 +128,9 @@ def greatest(bits: int) -> int:
 def repeated(bits: int, every: int) -> int:
     """The mask of the lowest ``bits`` bits of each ``every`` bits of a word."""
     return sum(greatest(bits) << at for at in range(0, WORD, every))
+
+
+ONES: Final = repeated(1, BYTE)
+"""The lowest bit of every byte of a word."""
+SIGNED: Final = BYTE
+"""Words of bytes that a word of signs is for: bit p of each of its bytes is for word p."""

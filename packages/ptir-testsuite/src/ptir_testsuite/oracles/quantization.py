@@ -107,6 +107,41 @@ def _dequantize(given: Given) -> list[Expected]:
     return [from_outcomes(outcomes.reshape(-1).tolist(), result)]
 
 
+LOW_BYTES: Final = {8: (4, 0), 9: (32, 1), 10: (16, 2), 12: (8, 4)}
+"""Of codes: how many fill whole words, and how many of their bits are above the low byte."""
+
+
+def vector_code(line: list[int], number: int, bits: int) -> int:
+    """A code of a line of words: its low byte, and its share of the word behind the low bytes."""
+    count, above = LOW_BYTES[bits]
+    period, inside = divmod(number, count)
+    words = line[period * count * bits // 32 :]
+    low = words[inside // 4] >> (8 * (inside % 4)) & 255
+    if not above:
+        return low
+    high = words[count // 4] >> (8 * (inside % 4) + inside // 4 * above)
+    return low | (high & ((1 << above) - 1)) << 8
+
+
+@oracle("unpack_vectors")
+def _unpack_vectors(given: Given) -> list[Expected]:
+    codes, table, signs = given.arrays
+    axis, bits = given["axis"], given["bits"]
+    (result,) = given.results
+    out = np.zeros(result.shape, np.uint32)
+    for before, after in _lines(result.shape, axis):
+        line = [int(codes[(*before, i, *after)]) for i in range(codes.shape[axis])]
+        for place in range(result.shape[axis]):
+            code, word = divmod(place, table.shape[1])
+            found = int(table[min(vector_code(line, code, bits), len(table) - 1), word])
+            if signs.shape[axis]:
+                marks = int(signs[(*before, place // 8, *after)])
+                ones = sum((marks >> place % 8 + byte & 1) << byte for byte in range(0, 32, 8))
+                found = (found ^ 127 * ones) + ones
+            out[(*before, place, *after)] = found & 0xFFFFFFFF
+    return [exactly(stored(out, result.dtype, result.shape))]
+
+
 def _restored(value: float, scale: float, bias: float) -> Any:
     product = _single(multiplied(value, scale, F32))
     total = _single(added(product, bias, F32))

@@ -27,7 +27,7 @@ from ptir.codegen.expressions.index import ZERO, Index, ravel_index, unravel_ind
 from ptir.ir.program import Instruction
 from ptir.ops.sliding import WindowDimension, window_dimensions
 from ptir.types import BOOL, F32, I32, U32, TensorType
-from ptir.weights.words import BYTE, WORD, WordLayout, layout
+from ptir.weights.words import BYTE, ONES, SIGNED, WORD, WordLayout, greatest, layout
 
 Coordinates = tuple[Index, ...]
 
@@ -247,6 +247,54 @@ def _dequantize(op: Operands, at: Coordinates) -> Expr:
     return cast(op.type.dtype, Apply(F32, "add", product, scales[1]))
 
 
+def _unpack_vectors(op: Operands, at: Coordinates) -> Expr:
+    """A word of a table's row, whose number is a code, with the signs of its bytes."""
+    axis, bits = op["axis"], op["bits"]
+
+    def along(operand: int, place: Index) -> Expr:
+        return op.at(operand, (*at[:axis], place, *at[axis + 1 :]))
+
+    return vector_word(
+        at[axis],
+        bits,
+        op.types[1].shape,
+        lambda place: along(0, place),
+        lambda entry, word: op.at(1, (entry, word)),
+        (lambda place: along(2, place)) if op.types[2].shape[axis] else None,
+    )
+
+
+def vector_word(
+    place: Index,
+    bits: int,
+    table: tuple[int, ...],
+    code_word: Callable[[Index], Expr],
+    entry: Callable[[Index, Index], Expr],
+    sign_word: Callable[[Index], Expr] | None,
+) -> Expr:
+    """The word at a place of what codes of some bits stand for in a table of a shape.
+
+    ``code_word`` and ``sign_word`` give a word along the packed axis, ``entry`` one of the table.
+    """
+    entries, each = table
+
+    def bits_from(begin: Index, count: int) -> Expr:
+        return taken(code_word(begin // WORD), begin % WORD, count)
+
+    code = _in_planes(layout(bits), place // each, bits_from)
+    if entries <= greatest(bits):
+        code = Apply(U32, "min", code, constant(U32, entries - 1))
+    row = as_index(Apply(I32, "convert", code), 0, entries - 1)
+    found = entry(row, place % each)
+    if sign_word is None:
+        return found
+    amount = Apply(U32, "convert", Coordinate(I32, place % SIGNED))
+    ones = Apply(U32, "shift_right", sign_word(place // SIGNED), amount)
+    ones = Apply(U32, "and", ones, constant(U32, ONES))
+    raised = Apply(U32, "sub", Apply(U32, "shift_left", ones, constant(U32, 7)), ones)
+    return Apply(U32, "add", Apply(U32, "xor", found, raised), ones)
+
+
 def _in_planes(how: WordLayout, place: Index, bits_from: Callable[[Index, int], Expr]) -> Expr:
     """A value of words: what it has in the plane of low bits and in that of high bits."""
     if not how.high:
@@ -285,6 +333,7 @@ MOVEMENT: Final[dict[str, Callable[[Operands, Coordinates], Expr]]] = {
     "dynamic_update_slice": _dynamic_update_slice,
     "iota": _iota,
     "dequantize": _dequantize,
+    "unpack_vectors": _unpack_vectors,
 }
 
 

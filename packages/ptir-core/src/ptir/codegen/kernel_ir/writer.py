@@ -20,8 +20,17 @@ from ptir.codegen.expressions.expr import (
     Load,
     Var,
     substitute,
+    walk,
 )
-from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index, number, replaced
+from ptir.codegen.expressions.index import (
+    Atom,
+    Axis,
+    Dynamic,
+    Index,
+    axes_of,
+    number,
+    replaced,
+)
 from ptir.codegen.kernel_ir.nodes import LoadWords, Prefetch, Statement, Store, StoreWords
 from ptir.codegen.kernel_ir.statements import Statements
 from ptir.codegen.kernel_ir.values import Gather, Lane, Read, ReduceLanes, Splat, Word
@@ -29,6 +38,8 @@ from ptir.types import F32, U32, DType
 
 WORDS: Final = 4
 """Words of 16 bytes."""
+COMPUTED: Final = 5
+"""Ops from which places of elements are computed for all lanes at once, not lane by lane."""
 
 
 class Writer(Statements):
@@ -155,7 +166,7 @@ class Writer(Statements):
         if lane is None:
             return self._read(expr, False)
         if expr.index.coefficient(lane) != 1:
-            return self._per_lane(expr, lane)
+            return self._looked_up(expr, lane) or self._per_lane(expr, lane)
         first = replaced(expr.index, {lane: number(0)})
         at = type(expr)(expr.dtype, expr.key[2], first)
         self._prefetch(at)
@@ -203,6 +214,25 @@ class Writer(Statements):
             known = self.remember(key, Var(U32, name))
         assert isinstance(known, Var)
         return Apply(expr.dtype, "bits", Word(known.name, left.constant))
+
+    def _looked_up(self, expr: Load | Cell, lane: Axis) -> Expr | None:
+        """Elements at places that are computed for all lanes at once, where that takes many ops."""
+        varied = [atom for atom in expr.index.terms if lane in axes_of(Index({atom: 1}))]
+        place = varied[0] if len(varied) == 1 else None
+        if not isinstance(place, Dynamic) or not isinstance(expr, Load):
+            return None
+        if sum(isinstance(one, Apply) for one in walk(place.value)) < COMPUTED:
+            return None
+        held = self.value(place.value)
+        if not isinstance(held, Var) or not held.wide:
+            return None
+        rest = expr.index - Index({place: expr.index.terms[place]})
+        memory, factor = self.memory(expr.source, expr.dtype), expr.index.terms[place]
+        found: list[Expr] = []
+        for number_ in range(self.dialect.lanes):
+            at = Index({Dynamic(Lane(held, number_), place.low, place.high): factor}) + rest
+            found.append(self.let(Read(expr.dtype, memory, self.index(at))))
+        return Gather(*found)
 
     def _per_lane(self, expr: Expr, lane: Axis) -> Expr:
         """One scalar per lane, put together."""

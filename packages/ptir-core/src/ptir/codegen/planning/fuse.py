@@ -16,7 +16,7 @@ from ptir.codegen.families import FAMILIES
 from ptir.codegen.families import stored as fusion_that_stores
 from ptir.codegen.fusion.graph import CHEAP, Graph, is_free, is_map, splat, weight
 from ptir.codegen.schedules.kernel import Fusion
-from ptir.ir.program import Block
+from ptir.ir.program import Block, Instruction
 
 DEEP = 64
 """Most instructions that one element of a map goes through."""
@@ -170,7 +170,8 @@ def _settle(
     made = graph.block.instructions[position]
     for value in graph.results[position]:
         readers = consumers.get(value, set())
-        if value not in stored and _is_shared(graph, value, readers, claimed):
+        live = _live_readers(graph, value, stored, consumers, claimed)
+        if value not in stored and _is_shared(graph, value, readers, live):
             stored.add(value)
         if value in stored:
             readers = {position}
@@ -180,23 +181,54 @@ def _settle(
             consumers.setdefault(operand, set()).update(readers)
 
 
-def _is_shared(graph: Graph, value: int, readers: set[int], claimed: set[int]) -> bool:
+def _live_readers(
+    graph: Graph,
+    value: int,
+    stored: set[int],
+    consumers: dict[int, set[int]],
+    claimed: set[int],
+) -> list[Instruction]:
+    """The instructions that no hero claimed, read a value and are computed for some kernel."""
+    return [
+        graph.block.instructions[position]
+        for position in graph.readers.get(value, [])
+        if position not in claimed
+        and any(consumers.get(one) or one in stored for one in graph.results[position])
+    ]
+
+
+def _is_shared(graph: Graph, value: int, readers: set[int], live: list[Instruction]) -> bool:
     made = graph.instruction(value)
     assert made is not None
     if made.op == "constant":
         return bool(readers) and splat(made) is None
     if not readers:  # no kernel needs it
         return False
-    if is_free(made) or not (len(readers) > 1 or _is_read_twice(graph, value, claimed)):
+    if is_free(made) or not (len(readers) > 1 or _is_read_twice(live)):
         return False
-    return _cost(graph, value) > CHEAP
+    return _cost(graph, value) > CHEAP and not _is_of_packed(graph, value)
 
 
-def _is_read_twice(graph: Graph, value: int, claimed: set[int]) -> bool:
-    """Whether a map kernel would compute the value at more than one place per element."""
-    positions = [p for p in graph.readers.get(value, ()) if p not in claimed]
-    readers = [graph.block.instructions[p] for p in positions]
-    moved = (is_map(made) and made.op not in ELEMENTWISE for made in readers)
+def _is_of_packed(graph: Graph, value: int) -> bool:
+    """Whether packed parameters alone make a value: they would be expanded anew in every run."""
+    found, pending = False, [value]
+    while pending:
+        made = graph.instruction(pending.pop())
+        if made is None or not is_map(made):
+            return False
+        if made.op == "composite":
+            found = True
+        else:
+            pending.extend(made.operands)
+    return found
+
+
+def _is_read_twice(readers: list[Instruction]) -> bool:
+    """Whether a map kernel would compute the value at more than one place per element.
+
+    A dequantization reads the scale and the bias of a group at one place.
+    """
+    moved = (is_map(one) and one.op not in (*ELEMENTWISE, "dequantize") for one in readers)
     return len(readers) > 1 and any(moved)
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ptir.backend.contract import Derivation, derived_name
+from ptir.codegen.weights.computed_words import COMPUTED
 from ptir.codegen.weights.experts import DENSE, WORDS
 from ptir.codegen.weights.filters import PackedFilters, convolution, packed_filters
 from ptir.codegen.weights.panels import LANES, LEAST, Panels
@@ -23,8 +24,6 @@ from ptir.types import BF16, F16, F32, TensorType
 from ptir.weights.words import per_word
 
 PACKED: Final = (F32, F16, BF16)
-COMPUTED: Final = ("cast", "mul", "reshape", "broadcast_to", "and", "shift_right")
-"""Ops by which a scale is made of codes, the whole numbers of groups, floats of super-blocks."""
 
 
 def pack(program: Program, largest: int) -> tuple[Program, Mapping[str, Derivation]]:

@@ -26,20 +26,19 @@ from ptir.codegen.expressions.expr import (
     walk,
 )
 from ptir.codegen.expressions.index import ZERO, Index, axis
-from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Builder, Graph, splat
 from ptir.codegen.fusion.renumber import Value
+from ptir.codegen.weights.computed_words import ComputedWords, computed_words
 from ptir.codegen.weights.panel_views import panels_of_slices
-from ptir.codegen.weights.panels import LANES, Panels, panels_of
+from ptir.codegen.weights.panels import LANES, Panels
 from ptir.ir.program import Instruction
 from ptir.types import F32, I32, U32
 from ptir.weights import WeightFormat, affine
 from ptir.weights.record import PANELS
-from ptir.weights.words import BYTE, WORD, WordLayout, greatest, layout, repeated
+from ptir.weights.words import BYTE, ONES, WORD, WordLayout, greatest, layout, repeated
 
 TABLE: Final = 16
 """Bytes of a table that ``table_bytes`` takes."""
-ONES: Final = repeated(1, BYTE)
 
 
 class Chunk(NamedTuple):
@@ -71,6 +70,8 @@ class Quantized:
     format: WeightFormat
     table: tuple[int, ...] | None = None
     """What values are places in, where they are not numbers themselves."""
+    computed: ComputedWords | None = None
+    """What the words are computed from, where ``words`` are codes of several values."""
 
     @property
     def bits(self) -> int:
@@ -96,6 +97,8 @@ class Quantized:
     @property
     def largest(self) -> int:
         """The largest number."""
+        if self.computed is not None:
+            return self.computed.largest
         return greatest(self.bits) if self.table is None else max(self.table)
 
     @property
@@ -122,14 +125,14 @@ class Quantized:
         """Values along a row."""
         return self.panels.inputs * WORD // self.bits
 
-    def chunk(self, output: Index, number: Index) -> Chunk:
-        """A chunk of an output's row."""
+    def chunk(self, output: Index, number: Index, builder: Builder | None = None) -> Chunk:
+        """A chunk of an output's row; ``builder`` is asked for words that are computed."""
         how = self.layout
         if not how.high:
-            return Chunk(self._word(output, number))
+            return Chunk(self._word(builder, output, number))
         place, first = number % how.chunks, number // how.chunks * how.words
-        low = self._word(output, first + place) if how.low else None
-        high = self._word(output, first + how.low_words)
+        low = self._word(builder, output, first + place) if how.low else None
+        high = self._word(builder, output, first + how.low_words)
         if place.is_constant:
             return Chunk(low, high, place.constant * how.above)
         amount = Apply(U32, "convert", Coordinate(I32, place * how.above))
@@ -140,9 +143,17 @@ class Quantized:
         low, high = [*words, None][:2] if self.layout.low else (None, words[0])
         return Chunk(low, high)
 
-    def _word(self, output: Index, word: Index) -> Expr:
+    def _word(self, builder: Builder | None, output: Index, word: Index) -> Expr:
         """A word of an output's row."""
+        if self.computed is not None:
+            assert builder is not None
+            return self.computed.word(builder, output, word)
         return Load(U32, self.words, self.panels.word(output, word))
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether more than a mask makes words of bytes."""
+        return self.layout.high > 0 or self.table is not None or self.computed is not None
 
     def biased(self, chunk: Chunk, place: int) -> Expr:
         """The number at a place of a chunk, plus ``unit``."""
@@ -164,7 +175,7 @@ class Quantized:
             yield found, byte * BYTE, 0, self._number_bits
             return
         if chunk.low is not None:
-            yield chunk.low, place * how.low, 0, how.low
+            yield chunk.low, place * how.low, 0, min(how.low, self._number_bits)
         if chunk.high is not None:
             begin = byte * BYTE + chunk.shift + part * how.high
             yield chunk.high, begin, how.low, how.high
@@ -176,7 +187,7 @@ class Quantized:
         step = self.scaled(builder, output, group)
         raised = Apply(F32, "mul", step, constant(F32, -self.unit))
         start = Apply(F32, "add", raised, self.offset(builder, output, group))
-        held = self.chunk(output, number)
+        held = self.chunk(output, number, builder)
         values = (self.biased(held, place) for place in range(self.per))
         return [Apply(F32, "fma", value, step, start) for value in values]
 
@@ -346,7 +357,7 @@ def quantized_weight(graph: Graph, made: Instruction | None, contract: int) -> Q
     """The packed weight that a ``dequantize`` stands for, or None."""
     if made is None or made.op != "dequantize" or made.types[0].dtype != F32:
         return None
-    found = panels_of_slices(graph, made.operands[0])
+    found = panels_of_words(graph, made.operands[0])
     if found is None:
         return None
     bits, group = made.attributes["bits"], made.attributes["group"]
@@ -357,7 +368,7 @@ def quantized_weight(graph: Graph, made: Instruction | None, contract: int) -> Q
 
 def quantized_experts(graph: Graph, product: Instruction) -> Quantized | None:
     """The packed weights of experts that a product with the chosen ones reads, or None."""
-    found = panels_of_slices(graph, product.operands[1])
+    found = panels_of_words(graph, product.operands[1])
     if found is None or found[1].runs or found[1].layout != "oi":
         return None
     bits, group = product.attributes["bits"], product.attributes["group"]
@@ -368,15 +379,22 @@ def quantized_experts(graph: Graph, product: Instruction) -> Quantized | None:
 
 def quantized_operands(graph: Graph, product: Instruction) -> Quantized | None:
     """The packed weight of a product of bytes, or None."""
-    words = graph.instruction(product.operands[3])
-    if words is None or words.op != "composite" or words.name != UNPACK:
+    found = panels_of_words(graph, product.operands[3])
+    if found is None or found[1].stride or found[1].runs:
         return None
-    panels = panels_of(graph.type(words.operands[0]), words.attributes)
     bits, group = product.attributes["bits"], product.attributes["group"]
-    found = (product.operands[3], panels)
     weight = _of_words(graph, found, product.operands[3:6], bits, group)
     table: Any = product.attributes.get("table")
     return weight and replace(weight, table=table)
+
+
+def panels_of_words(graph: Graph, value: int) -> tuple[int, Panels] | None:
+    """The words of a weight and their panels: unpacked ones, or what is computed of such."""
+    found = panels_of_slices(graph, value)
+    if found is not None:
+        return found
+    computed = computed_words(graph, value)
+    return None if computed is None else (value, computed.panels)
 
 
 def _of_words(
@@ -385,18 +403,20 @@ def _of_words(
     """A weight of unpacked words, scales and biases, where its words can be read whole."""
     words, panels = found
     _, scale, bias = operands
-    unpack = graph.instruction(words)
+    computed, unpack = computed_words(graph, words), graph.instruction(words)
     if group % layout(bits).chunk or not _is_whole(graph, panels, scale, bits, group):
         return None
     if panels.per != 1 or unpack is None:
         return None
+    packed = unpack.operands[0] if computed is None else computed.packed[0]
     zero = _zero(graph, scale, bias)
     if panels.runs:  # scales lie like words, biases do not
         scales = panels_of_slices(graph, scale)
         if scales is None or scales[1].runs != panels.runs or zero is None:
             return None
         scale = scales[0]
-    return Quantized(unpack.operands[0], panels, scale, bias, _format(bits, group, zero))
+    format = _format(bits, group, zero)
+    return Quantized(packed, panels, scale, bias, format, computed=computed)
 
 
 def _is_whole(graph: Graph, panels: Panels, scale: int, bits: int, group: int) -> bool:

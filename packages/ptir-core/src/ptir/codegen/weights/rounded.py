@@ -14,6 +14,7 @@ from typing import Final
 from ptir.backend.contract import OpQuery
 from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.fusion.graph import Graph
+from ptir.codegen.weights.computed_words import COMPUTED
 from ptir.codegen.weights.experts import DENSE, WORDS
 from ptir.codegen.weights.panels import LANES, LEAST
 from ptir.ir.graph import Ref, expand, rebuild, repeat
@@ -83,9 +84,14 @@ def _settled(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Re
 def _is_packed(weight: Ref, product: Instruction, inputs: int) -> bool:
     """Whether a weight is packed, its words along the inputs full."""
     made = weight.node
+    is_computed = product.name in (BYTES, WORDS) and made.op in COMPUTED
+    while is_computed and made.op in COMPUTED:  # words of bytes, as many as there are inputs for
+        made = made.operands[0].node
     if made.op != "composite" or made.attributes["name"] != UNPACK:
         return False
     same = made.attributes["layout"] == product.attributes.get("layout", "oi")
+    if is_computed:
+        return same and made.operands[0].type.shape[3] == 1
     _, words, _, per = made.operands[0].type.shape
     is_whole = product.name != BYTES or words * WORD == inputs * product.attributes["bits"]
     wanted = PER.get(product.name, per_word(weight.type.dtype.bits))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ptir.backend.contract import Executable, Handle
+from ptir.codegen.weights.computed_words import VECTORS
 from ptir.ir.graph import Ref, freeze, inline, repeat, source
 from ptir.ir.program import Instruction, Port, Program
 from ptir.ops.record import op
@@ -76,7 +77,7 @@ class SplitParameters:
         """How a value is divided: as what it is computed from element by element."""
         if value.key in self._parts:
             return tuple(self._parts[value.key])
-        if value.node.op in ("cast", "dequantize"):
+        if value.node.op in ("cast", "dequantize", VECTORS):
             return self._spans(value.node.operands[0])
         return ()
 
@@ -86,11 +87,15 @@ class SplitParameters:
         if parts is not None and span in parts:
             return parts[span]
         same = all(operand.type.shape == value.type.shape for operand in node.operands)
-        if node.op == "dequantize" or (node.op in ("cast", "mul") and same):
+        if node.op == VECTORS:  # of every part by the whole table
+            codes, table, signs = node.operands
+            operands = [self._part(codes, span), table, self._part(signs, span)]
+        elif node.op == "dequantize" or (node.op in ("cast", "mul") and same):
             operands = [self._part(operand, span) for operand in node.operands]
-            found: Ref = op(node.op)(*operands, **dict(node.attributes))
-            return found
-        return span.of(value)
+        else:
+            return span.of(value)
+        found: Ref = op(node.op)(*operands, **dict(node.attributes))
+        return found
 
 
 # --- reading a stored parameter in parts ---

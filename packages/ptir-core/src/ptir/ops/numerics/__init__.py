@@ -74,7 +74,7 @@ from ptir.ops.numerics.indexing import (
     segment_reduce,
     stack,
 )
-from ptir.ops.numerics.quantized import dequantize, quantize
+from ptir.ops.numerics.quantized import dequantize, quantize, unpack_vectors
 from ptir.ops.numerics.windows import extract_patches, reduce_window
 
 __all__ = [
@@ -150,5 +150,6 @@ __all__ = [
     "tile",
     "top_k",
     "transpose",
+    "unpack_vectors",
     "xor",
 ]

@@ -11,7 +11,7 @@ from ptir.ops.numerics.casts import cast
 from ptir.ops.numerics.rounding import numeric
 from ptir.types import F32, U8, DType
 from ptir.weights.packing import pack, unpack
-from ptir.weights.words import greatest
+from ptir.weights.words import ONES, SIGNED, greatest, period
 
 Array = NDArray[Any]
 
@@ -48,6 +48,21 @@ def dequantize(
     grouped *= steps[..., None]
     grouped += starts[..., None]
     return np.moveaxis(values if dtype == F32 else cast(values, dtype=dtype), -1, axis)
+
+
+@numeric
+def unpack_vectors(codes: Array, table: Array, signs: Array, *, axis: int, bits: int) -> Any:
+    """The rows of a table that packed codes stand for, bytes negated by ``signs``."""
+    lines, marks = (np.moveaxis(a, axis, -1) for a in (codes, signs))
+    count, width = period(bits)
+    size = lines.shape[-1] // width * count
+    numbers = np.minimum(unpack(lines, size, bits), min(len(table) - 1, greatest(bits)))
+    words = table[numbers].reshape(*lines.shape[:-1], size * table.shape[1])
+    if marks.shape[-1]:
+        spread = marks[..., None] >> np.arange(SIGNED, dtype=np.uint32)
+        ones = spread.reshape(words.shape) & np.uint32(ONES)
+        words = (words ^ ones * np.uint32(127)) + ones
+    return np.moveaxis(words, -1, axis)
 
 
 def _wide(x: Array) -> Array:

@@ -63,7 +63,9 @@ class Int8DotGemm(Int8Loops, Gemm):
                     bias = quantized.offset(self.builder, output, group)
                     writer.store(self._biases, F32, self._placed(p, group, self.groups), bias)
                 for w in range(raw if quantized.parts > 1 else 0):
-                    found = quantized.in_order(quantized.chunk(output, group * raw + w))
+                    found = quantized.in_order(
+                        quantized.chunk(output, group * raw + w, self.builder)
+                    )
                     for n, word in enumerate(found):
                         place = (group * raw + w) * quantized.parts + n
                         at = self._placed(p, place, quantized.inputs // 4)

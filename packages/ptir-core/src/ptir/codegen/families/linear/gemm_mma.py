@@ -115,7 +115,7 @@ class MmaGemm(CooperativeGemm):
 
     def _raised(self, output: Index, word: Index) -> Sequence[Expr]:
         """The words of a chunk of a quantized weight."""
-        return self.quantized.chunk(output, word).words()
+        return self.quantized.chunk(output, word, self.builder).words()
 
     def _whole(self, found: Sequence[Expr]) -> Words:
         """The values of a chunk above their zero point: small whole numbers, exact in bf16."""

@@ -133,8 +133,7 @@ class SlicedGemm(Grouped, Gemm):
     def _is_prepared(self) -> bool:
         """Whether weights become bytes before the rows of a block pass."""
         quantized = self.quantized
-        is_spread = quantized.layout.high > 0 or quantized.table is not None
-        return is_spread or (self._is_scaled and quantized.parts > 1)
+        return quantized.is_spread or (self._is_scaled and quantized.parts > 1)
 
     @cached_property
     def _is_scaled(self) -> bool:
@@ -203,7 +202,7 @@ class SlicedGemm(Grouped, Gemm):
             with writer.loop(Axis("c", periods), 0, periods), writer.lanes(Axis("lane", LANES)):
                 for n in range(chunks):
                     number_ = axis("c", periods) * chunks + n
-                    found = quantized.bytes_of(quantized.chunk(output, number_))
+                    found = quantized.bytes_of(quantized.chunk(output, number_, self.builder))
                     for part, word in enumerate(found):
                         at = self._unpacked(p, number_ * quantized.parts + part)
                         writer.store(words, U32, at, word)

@@ -156,7 +156,7 @@ class CooperativeGemv(LinearEmitter):
             if quantized is None:
                 found = [self.weight(self._output(c), input) for input in inputs]
             else:
-                held = quantized.chunk(self._output(c), word)
+                held = quantized.chunk(self._output(c), word, self.builder)
                 found = [quantized.biased(held, place) for place in range(self.per)]
             return [writer.scalar(one) for one in found]
 

@@ -79,6 +79,8 @@ class Linear:
         found = [self.lhs, self.packed]
         if self.quantized is not None:
             found.append(self.quantized.scale)
+            if self.quantized.computed is not None:
+                found += self.quantized.computed.own
             if self.quantized.zero is None or self.rounded is not None:
                 found.append(self.quantized.bias)
         if self.rounded is not None:

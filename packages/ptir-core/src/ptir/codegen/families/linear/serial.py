@@ -185,7 +185,7 @@ class Grouped(Serial):
 
     def parts_of(self, panel: Index, p: int, word: Index) -> Sequence[Expr]:
         """What a word of a tile's panel ``p`` is multiplied as: words of bytes or raised values."""
-        found = self.quantized.chunk(self.output(panel + p), word)
+        found = self.quantized.chunk(self.output(panel + p), word, self.builder)
         if self.dot:
             return self.quantized.bytes_of(found)
         return [self.quantized.biased(found, place) for place in range(self.quantized.per)]
