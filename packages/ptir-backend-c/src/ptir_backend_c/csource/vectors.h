@@ -102,10 +102,11 @@ VECTOR(vf64, double, 128)
   }
 #else
 #define GATHERED(v, type) \
+  typedef type v##_half __attribute__((vector_size(8 * sizeof(type)))); \
   INLINE v gathered_##v(LIST(type), LIST2(type)) { \
-    union { v whole; v##_part parts[2]; } t; \
-    t.parts[0] = (v##_part){a, b, c, d, e, f, g, h}; \
-    t.parts[1] = (v##_part){i, j, k, l, m, n, o, p}; \
+    union { v whole; v##_half halves[2]; } t; \
+    t.halves[0] = (v##_half){a, b, c, d, e, f, g, h}; \
+    t.halves[1] = (v##_half){i, j, k, l, m, n, o, p}; \
     return t.whole; \
   }
 #endif

@@ -105,12 +105,12 @@ def round_to_nearest(weight: Array, axis: int, format: WeightFormat) -> tuple[Ar
     """
     import numpy as np
 
-    from ptir.weights.quantizers import ROUNDERS
+    from ptir.weights.quantizers import to_words
 
     rows = np.moveaxis(np.asarray(weight, np.float32), axis, -1)
     if not np.isfinite(rows).all():
         raise QuantizationError("a weight holds NaN or infinity; it cannot be quantized")
-    codes = dict(ROUNDERS[format.name](format, rows.reshape(-1, *_blocks(rows.shape[-1], format))))
+    codes = dict(to_words(format, rows.reshape(-1, *_blocks(rows.shape[-1], format))))
     values = codes.pop(format.codes).astype(np.uint32)
     (scales,) = codes.values()
     per = per_word(format.bits)

@@ -115,7 +115,7 @@ def _half(format: WeightFormat, numbers: Array) -> Array:
     return codes.view(np.uint16)
 
 
-def _words(format: WeightFormat, weights: Array) -> Codes:
+def to_words(format: WeightFormat, weights: Array) -> Codes:
     """The weight of greatest size is exact: the lowest of 4 bits, 127 of 8, times a bf16 scale."""
     zero = np.float32(1 << (format.bits - 1))
     peak = _peak(weights)
@@ -295,7 +295,7 @@ ROUNDERS: Final[dict[str, Quantizer]] = {
     "Q5_K": _super_ranged,
     "Q6_K": _super_symmetric,
     "MXFP4": _power_of_two,
-    "int8": _words,
-    "int4": _words,
+    "int8": to_words,
+    "int4": to_words,
 }
 """By the name of the format."""

@@ -175,6 +175,20 @@ def _(right: Any) -> Any:
 
 
 @planted(
+    "every word of a table of vectors is that of the first code",
+    "unpack_vectors",
+    "expressions.movement:MOVEMENT[unpack_vectors]",
+)
+def _(right: Any) -> Any:
+    def unpack(op: Any, at: Any) -> Expr:
+        axis = op["axis"]
+        found: Expr = right(op, (*at[:axis], at[axis] * 0, *at[axis + 1 :]))
+        return found
+
+    return unpack
+
+
+@planted(
     "panels of packed weights are a word too short",
     "composite-linear",
     "weights.panels:Panels.word",

@@ -271,6 +271,18 @@ def _(call: Call) -> Any:
     return call.again((words & low) << np.uint32(4) | (words >> np.uint32(4)) & low, scale, bias)
 
 
+@mutant("vectors of a table have no signs", "unpack_vectors")
+def _(call: Call) -> Any:
+    codes, table, signs = call.operands
+    return call.again(codes, table, np.zeros_like(signs))
+
+
+@mutant("vectors of a table are looked up one line too far", "unpack_vectors")
+def _(call: Call) -> Any:
+    codes, table, signs = call.operands
+    return call.again(codes, np.roll(table, -1, 0), signs)
+
+
 @mutant("random words ignore the upper half of the key", "rng_bits")
 def _(call: Call) -> Any:
     (key,) = call.operands
