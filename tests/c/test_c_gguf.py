@@ -52,6 +52,7 @@ VECTORS = {
 }
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(
     ("kinds", "others"),
     [

@@ -46,7 +46,11 @@ from ptir.weights.quantizers import quantize
 from running import REF, assert_close, llama_folder, model, small_checkpoint
 
 Array = np.ndarray[Any, Any]
-FAMILIES = sorted(name for name in presets() if name.endswith("-tiny"))
+FAMILIES = sorted(
+    name
+    for name, (family, _) in presets().items()
+    if name.endswith("-tiny") and "generate" in family.capabilities
+)
 TEXT = "First Citizen:\nBefore we proceed any further, hear me speak.\n\nAll:\nSpeak, speak.\n"
 
 

@@ -22,11 +22,11 @@ from ptir.codegen.api import (
     CommandBuffer,
     Traits,
     built,
+    mapping_of,
+    note_cut,
     processor,
 )
 from ptir.errors import CompileError, DeviceError, OutOfMemory
-from ptir.params.mapped_files import note_cut
-from ptir.params.pages import mapping_of
 from ptir_backend_c import processors
 from ptir_backend_c.compiler import Compiler
 from ptir_backend_c.dialect import PlainC

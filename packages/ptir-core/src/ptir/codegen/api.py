@@ -15,6 +15,8 @@ Beside this module stand the contract of every level (``ptir.backend``, ``ptir.b
   driver's, ``in_kernel`` names the kernel that does not build.
 - Where memory is an address: ``Addressed`` memory, an ``AddressedDevice``, an ``AddressedKernel``;
   a ``Block`` holds what kernels launched together are bound to.
+- Where kernels read mapped files: ``mapping_of`` an array is the file's, and ``note_cut`` says that
+  it was cut meanwhile.
 - To be found: ``KernelBackend``; ``DeviceBuffer`` is a handle over a device's memory.
 - For preludes: ``exponentials``, ``read_with`` and the names in ``EXPONENTIALS``.
 """
@@ -41,6 +43,8 @@ from ptir.codegen.artifact.binaries import built
 from ptir.codegen.backend import KernelBackend
 from ptir.codegen.expressions.exponentials import EXPONENTIALS, exponentials, read_with
 from ptir.codegen.launching.memory import DeviceBuffer
+from ptir.params.mapped_files import note_cut
+from ptir.params.pages import mapping_of
 from ptir.switches import THREADS
 
 __all__ = [
@@ -71,6 +75,8 @@ __all__ = [
     "clike",
     "exponentials",
     "in_kernel",
+    "mapping_of",
+    "note_cut",
     "processor",
     "read_with",
     "replace_file",

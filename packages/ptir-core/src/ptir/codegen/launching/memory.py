@@ -137,6 +137,8 @@ class Pool:
                 self._little_in_all -= size
             else:
                 memory = self._kept(size) if size in self._free else self._numbered(size)
+            if self._limit is not None:  # what was handed out again counts no less than new memory
+                self._make_room(self._limit - self._live - size)
             self._live += size
             self._peak = max(self._peak, self._live + self._spare + self._little_in_all)
             return memory
