@@ -27,6 +27,7 @@ PROOF_ONLY: Final[dict[str, str]] = {
     "coop/test_coop_subgroups.py::test_products_by_subgroups_of_any_size": (
         "a quarter of a minute for one; a product with a wrong mask is in the gate"
     ),
+    "cupy/test_cupy_programs.py::test_a_long_prompt_gives_the_reference_logits": MODEL,
     "cupy/test_cupy_programs.py::test_sampled_tokens_are_the_reference_tokens": MODEL,
     "cupy/test_cupy_programs.py::test_tokens_of_the_demo_model_are_the_reference_tokens": MODEL,
     "cupy/test_cupy_programs.py::test_rows_of_unequal_length_continue_side_by_side": MODEL,

@@ -17,6 +17,8 @@ from ptir.capture.streamed import StreamedPlan
 from ptir.params.streaming import BudgetError
 from running import llama_folder
 
+pytestmark = pytest.mark.turns(3)
+
 GREEDY: dict[str, Any] = {"max_tokens": 6, "temperature": 0, "ignore_eos": True}
 LIMITED = """
 import re, resource, sys

@@ -12,6 +12,8 @@ import ptir
 from ptir.backend.contract import Target
 from running import llama_folder
 
+pytestmark = pytest.mark.turns(2)
+
 GREEDY: dict[str, Any] = {"max_tokens": 5, "temperature": 0, "ignore_eos": True}
 
 

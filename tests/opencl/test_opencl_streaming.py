@@ -15,6 +15,8 @@ from ptir.errors import UsageError
 from ptir_backend_opencl.backend import OpenCLBackend
 from running import llama_folder
 
+pytestmark = pytest.mark.turns(3)
+
 GREEDY: dict[str, Any] = {"max_tokens": 5, "temperature": 0, "ignore_eos": True, "logprobs": 1}
 
 

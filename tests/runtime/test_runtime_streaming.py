@@ -26,6 +26,8 @@ from ptir_backend_ref.backend import RefBackend
 from running import REF, Command, command, llama_folder
 from tiny_backend import TinyBackend
 
+pytestmark = pytest.mark.turns(2)
+
 __all__ = ["command"]
 
 TOKENS = [1, 2, 3, 50, 7]

@@ -263,7 +263,7 @@ def test_a_failing_row_is_told_in_full_from_its_id(report, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("id", "texts"),
     [
-        ("program-0-1", ("program 1 of seed 0", "input 0: bf16[3] [", "got 2: i32[3,2] [")),
+        ("program-0-1", ("program 1 of seed 0", "input 0: f32[2,2,2] [", "got 1: i32[2,2] [")),
         ("composite-gelu-0", ("call: gelu(", "expected (formula): [", "worst error: ")),
         ("add-refusal", ("rule: it breaks 'dtype'", "expected: TypeRuleError")),
     ],
