@@ -74,6 +74,13 @@ def test_a_backend_is_not_compared_with_itself(folder: Path, command: Command) -
         assert done.code == 2 and "is compared with itself" in done.err
 
 
+def test_weights_do_not_come_and_go_while_backends_are_compared(
+    folder: Path, command: Command
+) -> None:
+    done = command("verify", folder, "--device-memory", "1MiB")
+    assert done.code == 2 and "leave --device-memory out" in done.err
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> tuple[Path, Path]:
     path, arrays = tmp_path / "p.ptir", tmp_path / "arrays.safetensors"

@@ -23,7 +23,7 @@ def main(name: str, folder: Path) -> None:
         print(json.dumps({"found": False}))
         return
     check_folder(folder)
-    write_reproducer(folder, subject, found)
+    write_reproducer(folder, subject, found, Tolerance())
     print(json.dumps({"found": True, **described(subject, found)}))
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from many_families import inputs as many_inputs
 from many_families import program as many_program
 
+from ptir.capture.jit import capture
 from ptir.capture.run import run_program
 from ptir.checkpoint import load_archive
 from ptir.cli.forward import read_program
@@ -28,6 +29,7 @@ from ptir.debug.subject import Runner
 from ptir.errors import UsageError
 from ptir.ir.program import Instruction, Program
 from ptir.ops.verify import verify
+from ptir.types import spec
 from random_programs import COLUMNS, ROWS, random_program
 from running import REF
 
@@ -88,6 +90,12 @@ def test_the_first_wrong_instruction_is_found(seed: int, name: str) -> None:
 def test_sides_that_agree_have_no_fault() -> None:
     program, arrays = random_program(3), random_inputs(3)
     assert bisect(subject_of_program("same", program, arrays, REF, REF), Tolerance(0.0)) is None
+
+
+def test_a_program_without_instructions_has_no_fault() -> None:
+    program = capture(lambda x: x, spec("f32", 2))
+    given = subject_of_program("nothing", program, {"x": np.ones(2, "f4")}, REF, REF)
+    assert bisect(given, Tolerance(0.0)) is None and verify_layers(given, Tolerance(0.0)).right
 
 
 @settings(max_examples=30, deadline=None)

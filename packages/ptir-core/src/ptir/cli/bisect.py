@@ -64,10 +64,9 @@ def command(
         with progress("runs") as report:
             found = bisect(subject, Tolerance(tolerance), report)
         if found is not None:
-            write_reproducer(out, subject, found)
+            write_reproducer(out, subject, found, Tolerance(tolerance))
     target, believed = subject.tested.target, subject.reference.target
     if found is None:
-        out.rmdir()
         if common.json:
             show.value({"subject": subject.name, "backend": str(target), "found": False})
         else:
@@ -78,7 +77,7 @@ def command(
         show.value({**about, "found": True, "folder": str(out)})
     else:
         show.table(("", ""), about.items())
-        show.text(repeated(out, str(target), str(believed)))
+        show.text(repeated(out, subject, Tolerance(tolerance)))
     raise VerifyError(
         f"{target} is wrong from instruction {found.position} on ({found.instruction.name}):"
         f" {out} has a program of {about['reproducer_instructions']} instructions that shows it"

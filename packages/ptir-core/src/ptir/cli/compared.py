@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,9 +94,13 @@ def opened(
         return subject_of_program(model, program, arrays, target, reference)
     if inputs:
         raise click.UsageError("--input is for programs (.ptir); a model takes a text or --tokens")
+    if formats.device_memory:
+        raise click.UsageError(
+            "results are compared with all weights there: leave --device-memory out"
+        )
     tested = open_model(common, model, formats)
     _check_sides(tested.target, reference)
-    believed = open_on(common, model, formats, reference)
+    believed = open_model(common, model, formats, target=reference)
     tokens = believed.encode(_prompt(believed, texts))
     return subject_of_model(tested, believed, tokens, step)
 
@@ -106,13 +109,6 @@ def _prompt(model: Model, texts: tuple[str | None, str | None, str | None]) -> s
     if any(text is not None for text in texts):
         return given_input(*texts)
     return TEXT if model.tokenizer else [*range(1, 9)]
-
-
-def open_on(common: CommonOptions, model: str, formats: Formats, target: Target) -> Model:
-    """The same model on another target."""
-    from ptir.runtime import load_model
-
-    return load_model(model, backend=target, seed=common.seed or 0, **asdict(formats))
 
 
 def _check_sides(tested: Target, reference: Target) -> None:

@@ -13,6 +13,7 @@ import click
 from ptir.weights import QUANTIZERS
 
 if TYPE_CHECKING:
+    from ptir.backend.contract import Target
     from ptir.cli.common import CommonOptions
     from ptir.runtime import Model
 
@@ -133,9 +134,13 @@ def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def open_model(
-    common: CommonOptions, model: str, formats: Formats, needs: str = "generate"
+    common: CommonOptions,
+    model: str,
+    formats: Formats,
+    needs: str = "generate",
+    target: Target | None = None,
 ) -> Model:
-    """Load ``model`` on the target of ``--backend``; ``--seed`` also seeds random weights.
+    """Load ``model`` on the target of ``--backend``, or another; ``--seed`` seeds random weights.
 
     Raises ``UnsupportedError`` for one that cannot do what the command ``needs``.
     """
@@ -143,7 +148,7 @@ def open_model(
     from ptir.runtime import load_model
 
     options = {"seed": common.seed or 0, **asdict(formats)}
-    loaded = load_model(model, backend=open_target(common), **options)
+    loaded = load_model(model, backend=target or open_target(common), **options)
     loaded.require(needs)
     return loaded
 

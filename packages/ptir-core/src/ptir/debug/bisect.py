@@ -78,6 +78,8 @@ def bisect(
     search = _Search(subject, tolerance)
     count = len(subject.program.main.instructions)
     total = 1 + max(1, count - 1).bit_length() + len(REPRODUCERS)
+    if not count:
+        return None
     trial = search.prefix(count)
     if not trial.wrong:
         return None

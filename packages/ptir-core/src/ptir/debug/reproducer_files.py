@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any, Final
 
 from ptir.checkpoint import save_archive
 from ptir.debug.bisect import Finding
+from ptir.debug.difference import Tolerance
 from ptir.debug.subject import Subject
 from ptir.errors import UsageError
 from ptir.ir.printer import print_program
@@ -19,24 +21,34 @@ WANTED: Final = "wanted.safetensors"
 ABOUT: Final = "finding.json"
 
 
-def command(folder: Path, target: str, against: str) -> str:
-    """What shows the fault again."""
-    given = f"--input {folder / INPUTS} --backend {target} --against {against}"
-    return f"ptir verify {folder / PROGRAM} {given}"
+def command(folder: Path, subject: Subject, tolerance: Tolerance) -> str:
+    """What shows the fault again, as a line for a shell."""
+    tested, reference = (
+        f"{side.target.backend.name}:{side.target.device.index}"
+        for side in (subject.tested, subject.reference)
+    )
+    files = str(folder / PROGRAM), "--input", str(folder / INPUTS)
+    words = ["ptir", "verify", *files, "--backend", tested, "--against", reference]
+    if tolerance.relative is not None:
+        words += ["--tolerance", str(tolerance.relative)]
+    return shlex.join(words)
 
 
 def check_folder(folder: Path) -> None:
-    """Raise ``UsageError`` where files would be replaced or cannot be written."""
+    """Raise ``UsageError`` where files would be replaced; it is made once something is found."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise UsageError(f"{folder}: is not empty; name a new folder (--out)")
+        taken = folder.exists() and any(folder.iterdir())
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}; name another folder (--out)") from error
+    if taken:
+        raise UsageError(f"{folder}: is not empty; name a new folder (--out)")
 
 
-def write_reproducer(folder: Path, subject: Subject, finding: Finding) -> None:
+def write_reproducer(
+    folder: Path, subject: Subject, finding: Finding, tolerance: Tolerance
+) -> None:
     """Write the program, its inputs, both sides' outputs, and ``finding.json``, which says all."""
+    folder.mkdir(parents=True, exist_ok=True)
     made = finding.reproducer
     text = print_program(made.program, locations=True)
     (folder / PROGRAM).write_text(f"{text}\n", encoding="utf-8")
@@ -44,8 +56,7 @@ def write_reproducer(folder: Path, subject: Subject, finding: Finding) -> None:
     for name, arrays in ((GOT, made.got), (WANTED, made.wanted)):
         save_archive(folder / name, {f"output{n}": array for n, array in enumerate(arrays)})
     about = described(subject, finding)
-    target, against = (str(side.target) for side in (subject.tested, subject.reference))
-    about["command"] = command(folder, target, against)
+    about["command"] = command(folder, subject, tolerance)
     (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
