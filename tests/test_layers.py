@@ -206,7 +206,10 @@ def test_nothing_heavy_is_imported_by(program: str) -> None:
     assert done.stdout.splitlines()[-1] == "HEAVY []"
 
 
-UNUSED = ("ptir.stores", "ptir.checkpoint.gguf", "ptir.checkpoint.quantized")
+UNUSED = (
+    *("ptir.stores", "ptir.checkpoint.gguf", "ptir.checkpoint.quantized"),
+    *("ptir.runtime.image_model", "ptir.vision"),
+)
 FIRST_TOKEN = (
     "import sys\n"
     "from ptir.cli.main import main\n"

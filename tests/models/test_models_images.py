@@ -16,6 +16,7 @@ import image_models
 import ptir
 from ptir.checkpoint import open_checkpoint, save_folder
 from ptir.errors import CheckpointError, TypeRuleError, UnsupportedError, UsageError
+from ptir.models.clip import mark_tokens, text_config
 from ptir.models.table import MODELS, definition, load_modules, presets
 from ptir.models.timm import named_by_timm
 from ptir.params.source import ArraySource
@@ -233,6 +234,27 @@ def test_texts_and_images_of_clip() -> None:
         model.embed_texts(["many words " * 80])
     with pytest.raises(UsageError, match="has 10 classes of its own"):
         loaded("random:vit-tiny").classify(image, labels=labels)
+
+
+MARKS: tuple[tuple[dict[str, Any], tuple[int, int] | str], ...] = (
+    ({"bos_token_id": 5, "eos_token_id": 7}, (5, 7)),
+    ({"bos_token_id": 0, "eos_token_id": 2}, (510, 511)),
+    ({"eos_token_id": 99999}, "must be below vocab_size 512"),
+    ({"eos_token_id": None}, "eos_token_id None in config.json must be"),
+    ({"bos_token_id": [1]}, "bos_token_id .* in config.json must be"),
+)
+
+
+@pytest.mark.parametrize("said, wanted", MARKS)
+def test_marks_around_a_text_are_tokens_of_the_vocabulary(
+    said: dict[str, Any], wanted: tuple[int, int] | str
+) -> None:
+    config = text_config({"text_config": {"vocab_size": 512, "bos_token_id": 510, **said}})
+    if isinstance(wanted, tuple):
+        assert mark_tokens(config) == wanted
+        return
+    with pytest.raises(CheckpointError, match=wanted):
+        mark_tokens(config)
 
 
 def test_a_saved_folder_keeps_how_images_are_prepared(tmp_path: Path) -> None:

@@ -225,3 +225,27 @@ def test_a_token_that_a_template_cuts_apart_is_none() -> None:
     templates = ChatTemplates({"default": "{{ messages[0].content[:4] }}<|a|>"})
     found = templates.render_quoting([{"role": "user", "content": "<|b|>"}], CONTROL)
     assert found == ("<|b<|a|>", ())  # a mark counts as a character
+
+
+def test_tokens_with_quotation_marks_are_found_too() -> None:
+    templates = ChatTemplates({"default": "{{ messages[0].content }}"})
+    messages = [{"role": "user", "content": 'a<|"|>'}]
+    found = templates.render_quoting(messages, re.compile(r'<\|"\|>'))
+    assert found == ('a<|"|>', (range(1, 6),))
+
+
+UNQUOTABLE: dict[str, tuple[Any, str]] = {
+    "no JSON": ({"content": "<|a|>", "seen": {1}}, "messages, tools and options are JSON"),
+    "no mark is free": (
+        {"content": "".join(map(chr, range(0xE000, 0xF900)))},
+        "hold every private character",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNQUOTABLE)
+def test_messages_that_cannot_be_quoted_are_refused(case: str) -> None:
+    said, words = UNQUOTABLE[case]
+    templates = ChatTemplates({"default": "{{ messages[0].content }}"})
+    with pytest.raises(UsageError, match=words):
+        templates.render_quoting([{"role": "user", **said}], CONTROL)

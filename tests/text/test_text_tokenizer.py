@@ -153,6 +153,7 @@ def test_damaged_tokenizer_json_is_refused(text: str) -> None:
         ('{"a": 0, "b": 0}', "", "vocab.json: two tokens share an id"),
         ('{"a": 0}', "#version: 0.2\na b c\n", r"merges.txt: line 2 is \['a', 'b', 'c'\]"),
         ('{"a": 0}', "#version: 0.2\na b\n", "vocab.json and merges.txt do not fit"),
+        ('{"e": 0, "e</w>": 1}', "", "marks the ends of words .* save the tokenizer as tokeniz"),
     ],
 )
 def test_damaged_gpt2_files_are_refused(vocab: str, merges: str, message: str) -> None:

@@ -116,6 +116,7 @@ class Runtime:
         if problem == errno.ESTALE:
             found = [(file, number) for file, number in self._files.items() if number >= 0]
             note_cut(file for file, number in found if self.built.library.file_is_cut(number))
+            return  # a file that another pool reads
         if problem:
             said = os.strerror(problem)
             raise DeviceError(f"c: threads cannot be started: {said}; set PTIR_C_THREADS=1")

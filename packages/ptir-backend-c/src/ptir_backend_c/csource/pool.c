@@ -70,8 +70,11 @@ typedef struct pool {
   pthread_mutex_t lists; /* one list at a time */
   pthread_mutex_t sleep;
   pthread_cond_t wake;
+  int cuts; /* of mapped files, as far as a list's end has told of them */
   struct pool *next;
 } pool;
+
+static _Atomic int cuts; /* of mapped files so far */
 
 typedef struct {
   pool *owner;
@@ -263,6 +266,7 @@ static void set_up(pool *p) {
   atomic_store(&p->walking, 0);
   atomic_store(&p->asleep, 0);
   p->started = 0;
+  p->cuts = atomic_load(&cuts);
 }
 
 /* Mapped files that kernels read. Behind the end of one that was cut there is nothing to read, which
@@ -273,21 +277,26 @@ static struct {
   _Atomic uintptr_t begin, end; /* no end: the place is free */
   _Atomic int cut;
 } files[FILES];
-static _Atomic int cuts; /* since a list was last walked */
 static uintptr_t page;
 static struct sigaction before;
 
 static void on_bus(int number, siginfo_t *found, void *context) {
   uintptr_t at = (uintptr_t)found->si_addr;
-  for (int n = 0; n < FILES; ++n) {
+  int hit = 0;
+  for (int n = 0; n < FILES && found->si_code == BUS_ADRERR; ++n) {
     if (at < atomic_load(&files[n].begin) || at >= atomic_load(&files[n].end)) continue;
-    int problem = errno;
-    void *held = mmap((void *)(at / page * page), page, PROT_READ,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    errno = problem;
-    if (held == MAP_FAILED) break;
-    atomic_store(&files[n].cut, 1);
-    atomic_store(&cuts, 1);
+    if (!hit) {
+      int problem = errno;
+      void *held = mmap((void *)(at / page * page), page, PROT_READ,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+      errno = problem;
+      if (held == MAP_FAILED) break;
+      hit = 1;
+    }
+    atomic_store(&files[n].cut, 1); /* each pool that watches the file has a place of its own */
+  }
+  if (hit) {
+    atomic_fetch_add(&cuts, 1);
     return; /* and read again */
   }
   if (before.sa_flags & SA_SIGINFO) before.sa_sigaction(number, found, context);
@@ -328,8 +337,11 @@ int file_is_cut(int number) { return atomic_load(&files[number].cut); }
 
 void file_forget(int number) { atomic_store(&files[number].end, 0); }
 
-static int ended(int problem) {
-  return problem || !atomic_exchange(&cuts, 0) ? problem : ESTALE;
+/* With the pool's lists held: each pool learns once of every cut. */
+static int ended(pool *p, int problem) {
+  int now = atomic_load(&cuts), known = p->cuts;
+  p->cuts = now;
+  return problem || now == known ? problem : ESTALE;
 }
 
 static pool *pools;
@@ -419,8 +431,9 @@ int pool_run(pool *p, const launch *list, int count) {
     walk(p, list, count);
     atomic_store(&p->walking, 0);
   }
+  problem = ended(p, problem);
   pthread_mutex_unlock(&p->lists);
-  return ended(problem);
+  return problem;
 }
 
 /* Do a list shared by `workers`, phase by phase; 0 or an error number. Worker w is thread w, the
@@ -439,8 +452,9 @@ int pool_share(pool *p, const launch *list, const int *ends, int phases, int wor
     take_part(p, 0);
     atomic_store(&p->walking, 0);
   }
+  problem = ended(p, problem);
   pthread_mutex_unlock(&p->lists);
-  return ended(problem);
+  return problem;
 }
 
 /* A copy as a launch: target, source, number of bytes. */

@@ -79,10 +79,10 @@ class Plan:
                 found[name] = deriving.handle(name, sizes[name])
             else:
                 found[name] = parameters[name].store.handle(parameters[name].name)
-        for store in {parameter.store for parameter in parameters.values()}:
+        stores = dict.fromkeys(parameter.store for parameter in parameters.values())
+        for store in stores:
             store.save_computed()
-        stores = {id(parameter.store): parameter.store for parameter in parameters.values()}
-        mappings = (mapping for store in stores.values() for mapping in store.mappings)
+        mappings = (mapping for store in stores for mapping in store.mappings)
         return BoundParameters((found[name] for name in sizes), mappings)
 
     @cached_property

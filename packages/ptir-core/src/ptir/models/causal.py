@@ -2,7 +2,7 @@
 
 A family's class says what these parts are called (``PartNames``) and which blocks it has; each
 block declares what it carries from step to step. What a family does besides is an override of
-``embedded``, ``narrowed`` or ``logits``.
+``embedded``, ``narrowed`` or ``output``.
 """
 
 from __future__ import annotations

@@ -44,6 +44,23 @@ def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**TEXT_DEFAULTS, **_part(config, "text_config"), "model_type": "clip"}
 
 
+def mark_tokens(said: Mapping[str, Any]) -> tuple[int, int]:
+    """The tokens before and behind a text; early files say 0 and 2 and mean the last two.
+
+    Raises ``CheckpointError`` for what is no token of the vocabulary.
+    """
+    rows = whole(said, "vocab_size")
+    begin, end = whole(said, "bos_token_id"), whole(said, "eos_token_id")
+    if end == 2:
+        begin, end = rows - 2, rows - 1
+    if max(begin, end) >= rows:
+        raise CheckpointError(
+            f"clip: bos_token_id {begin} and eos_token_id {end} must be below vocab_size {rows};"
+            " correct config.json, or fetch the file again"
+        )
+    return begin, end
+
+
 def vision_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """What it says of its images: a part of it, or all where the model is for images alone."""
     alone = config.get("model_type") == "clip_vision_model"
@@ -110,6 +127,7 @@ class CLIP(Module):
         self.text: TextTransformer | None = None
         if config.get("model_type") == "clip":
             written = text_config(config)
+            mark_tokens(written)
             self.text = TextTransformer(written)
             size, shared = whole(written, "hidden_size"), whole(config, "projection_dim")
             self.text_projection = Linear(size, shared, bias=False)

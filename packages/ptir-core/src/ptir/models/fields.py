@@ -99,6 +99,7 @@ FIELDS: Final[Mapping[str, Whole | Real]] = {
     "global_head_dim": _HEADS,
     "rotary_dim": _HEADS,
     "eos_token_id": Whole((1 << 31) - 1, low=0),
+    "bos_token_id": Whole((1 << 31) - 1, low=0),
     "layer_norm_epsilon": _EPSILON,
     "layer_norm_eps": _EPSILON,
     "norm_epsilon": _EPSILON,

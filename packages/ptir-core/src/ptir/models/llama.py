@@ -354,9 +354,9 @@ class Llama(Decoder):
         x, scale = super().embedded(tokens, at), self.config.embedding_scale
         return x if scale == 1.0 else x * scale
 
-    def logits(self, x: Tensor) -> Tensor:
-        """The output of the last block f32[...,D] to f32[...,V]."""
-        found, cap = super().logits(x), self.config.logits_cap
+    def output(self, x: Tensor) -> Tensor:
+        """The last norm's output f32[...,D] to logits f32[...,V], divided and capped."""
+        found, cap = super().output(x), self.config.logits_cap
         if self.config.logits_divisor != 1.0:
             found = found * (1 / self.config.logits_divisor)
         return found if cap is None else F.tanh(found * (1 / cap)) * cap

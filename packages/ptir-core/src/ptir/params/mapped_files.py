@@ -38,9 +38,12 @@ def check_whole(mappings: Iterable[mmap.mmap], what: str = "weights") -> None:
     for mapping in mappings:
         found, length = mapping.size(), len(mapping)
         if found < length or mapping in _damaged:
+            why = f"was cut from {length} to {found} bytes"
+            if found >= length:
+                why = "could not be read (it was cut and written again, or the disk fails)"
             raise CheckpointError(
-                f"{_paths.get(mapping, 'a mapped file')}: {what}: the file was cut from {length} to"
-                f" {found} bytes while it was in use; fetch it again and load the model anew"
+                f"{_paths.get(mapping, 'a mapped file')}: {what}: the file {why} while it was in"
+                " use; fetch it again and load the model anew"
             )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from ptir.ir.graph import Ref, reachable
 from ptir.ops.record import op
+from ptir.params.quantized import resized
 
 ELEMENT_BY_ELEMENT: Final = frozenset(
     ("add", "and", "cast", "div", "mul", "neg", "or", "shift_left", "shift_right", "sub")
@@ -82,10 +83,6 @@ def sliced(value: Ref, axis: int, first: int, end: int) -> Ref:
     return found
 
 
-def _resized(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
-    return (*shape[:axis], size, *shape[axis + 1 :])
-
-
 # --- ops that move elements ---
 
 
@@ -108,7 +105,7 @@ def _reshaped(ranges: Ranges, value: Ref, axis: int, first: int, end: int) -> Re
         whole = size * outer == after[axis] * inner
         if whole and first % outer == 0 and end % outer == 0:
             part = ranges.of(operand, at, first * inner // outer, end * inner // outer)
-            shape = _resized(after, axis, end - first)
+            shape = resized(after, axis, end - first)
             found: Ref = op("reshape")(part, shape=shape)
             return found
     raise NotByRanges(f"rows are no places along an axis behind reshape({operand.type})")
@@ -119,7 +116,7 @@ def _broadcast(ranges: Ranges, value: Ref, axis: int, first: int, end: int) -> R
     at = axis - (len(shape) - operand.type.rank)
     if at >= 0 and operand.type.shape[at] != 1:
         operand = ranges.of(operand, at, first, end)
-    found: Ref = op("broadcast_to")(operand, shape=_resized(shape, axis, end - first))
+    found: Ref = op("broadcast_to")(operand, shape=resized(shape, axis, end - first))
     return found
 
 
@@ -162,7 +159,7 @@ def _padded(ranges: Ranges, value: Ref, axis: int, first: int, end: int) -> Ref:
     if attributes["low"][axis] or (interior and interior[axis]) or first >= size:
         raise NotByRanges("rows lie among padding")
     part = ranges.of(operand, axis, first, min(end, size))
-    attributes["high"] = _resized(attributes["high"], axis, max(0, end - size))
+    attributes["high"] = resized(attributes["high"], axis, max(0, end - size))
     found: Ref = op("pad")(part, filling, **attributes)
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
@@ -14,7 +14,7 @@ from ptir.capture.jit import jit
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, UsageError, short
 from ptir.models import definition
-from ptir.models.clip import text_config
+from ptir.models.clip import mark_tokens, text_config
 from ptir.models.table import MATCHES, SEES
 from ptir.nn.module import recording
 from ptir.runtime.handle import Array, Model
@@ -250,7 +250,7 @@ class ImageTextModel(ImageModel):
         """Token ids between the marks of a text's begin and end; what stands behind is left out."""
         said = text_config(self.checkpoint.config)
         ids = self._encode_text(text, int(said["vocab_size"]))
-        begin, end = said["bos_token_id"], _end_id(said)
+        begin, end = mark_tokens(said)
         if end not in ids:
             ids = [*([] if begin in ids[:1] else [begin]), *ids, end]
         ids = ids[: ids.index(end) + 1]
@@ -260,12 +260,6 @@ class ImageTextModel(ImageModel):
                 " it"
             )
         return ids
-
-
-def _end_id(said: Mapping[str, Any]) -> int:
-    """The token whose place stands for a text; early files say 2 and mean the last one."""
-    found = said["eos_token_id"]
-    return int(said["vocab_size"]) - 1 if found == 2 else int(found)
 
 
 def _unit(rows: Array) -> Array:

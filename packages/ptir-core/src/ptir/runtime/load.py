@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from ptir import plugins
 from ptir.capture.lazy import default_target
 from ptir.checkpoint import (
@@ -34,7 +36,6 @@ from ptir.params.streaming import StreamedParameters, memory_budget
 from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
 from ptir.runtime.held import held_parameters, packed_forms, types_taken
-from ptir.runtime.image_model import ImageModel, ImageTextModel
 from ptir.runtime.prepacked import prepacked, streamed_weights
 from ptir.runtime.specs import resolve
 from ptir.runtime.tokenizer import CheckpointText, text_of
@@ -89,8 +90,9 @@ def load_model(
     store = ParamStore(held.source, target, types, held.keep_dtype, kept, streamed)
     if budget is not None:
         target.backend.limit_memory(target.device, budget)
-    with errors_name(checkpoint.path):
-        _check_variances(read.source)
+    if "generate" not in read.architecture.capabilities:
+        with errors_name(checkpoint.path):
+            _check_variances(read.source)
     return _handle(read.architecture)(
         name=os.fspath(model),
         checkpoint=checkpoint,
@@ -115,10 +117,11 @@ def _check_variances(source: ParamSource) -> None:
         if not name.endswith(VARIANCE):
             continue
         values = source.read(name).astype("f8").ravel()
-        wrong = [n for n, value in enumerate(values.tolist()) if not 0 <= value < math.inf]
-        if wrong:
+        source.release(name)
+        wrong = np.flatnonzero(~((values >= 0) & (values < math.inf)))
+        if wrong.size:
             raise CheckpointError(
-                f"{name} holds {values[wrong[0]]:g} at channel {wrong[0]} ({len(wrong)} such); a"
+                f"{name} holds {values[wrong[0]]:g} at channel {wrong[0]} ({wrong.size} such); a"
                 " variance is a number >= 0: fetch the checkpoint again"
             )
 
@@ -127,6 +130,8 @@ def _handle(architecture: ModelDefinition) -> type[Model]:
     """The class of what a model of this architecture is used by."""
     if "generate" in architecture.capabilities:
         return Model
+    from ptir.runtime.image_model import ImageModel, ImageTextModel  # most models see nothing
+
     return ImageTextModel if "embed_texts" in architecture.capabilities else ImageModel
 
 

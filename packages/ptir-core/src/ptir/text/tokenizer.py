@@ -54,6 +54,11 @@ class Tokenizer:
         import tokenizers
 
         ids = _vocabulary(vocab)
+        if "e</w>" in ids:
+            raise CheckpointError(
+                "vocab.json marks the ends of words (</w>), as CLIP's does; that is read from"
+                " tokenizer.json alone: save the tokenizer as tokenizer.json beside it"
+            )
         try:
             model = tokenizers.models.BPE(ids, _merges(merges))
         except Exception as error:  # the library raises nothing more specific

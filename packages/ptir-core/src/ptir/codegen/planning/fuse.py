@@ -239,9 +239,13 @@ def _is_shared(graph: Graph, value: int, readers: set[int], live: list[Instructi
 
 def _is_of_packed(graph: Graph, value: int) -> bool:
     """Whether packed parameters alone make a value: they would be expanded anew in every run."""
-    found, pending = False, [value]
+    found, pending, seen = False, [value], set[int]()
     while pending:
-        made = graph.instruction(pending.pop())
+        one = pending.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        made = graph.instruction(one)
         if made is None or not is_map(made):
             return False
         if made.op == "composite":

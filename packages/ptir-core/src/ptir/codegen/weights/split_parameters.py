@@ -16,6 +16,7 @@ from ptir.codegen.weights.computed_words import VECTORS
 from ptir.ir.graph import Ref, freeze, inline, repeat, source
 from ptir.ir.program import Instruction, Port, Program
 from ptir.ops.record import op
+from ptir.passes.ranges import sliced
 from ptir.types import TensorType
 
 
@@ -29,10 +30,7 @@ class Span:
 
     def of(self, value: Ref) -> Ref:
         """The part of a value."""
-        shape = value.type.shape
-        starts = tuple(self.first if a == self.axis else 0 for a in range(len(shape)))
-        limits = tuple(self.end if a == self.axis else n for a, n in enumerate(shape))
-        return op("slice")(value, starts=starts, limits=limits, strides=None)
+        return sliced(value, self.axis, self.first, self.end)
 
 
 def spans(type: TensorType, axis: int, unit: int, largest: int) -> tuple[Span, ...]:

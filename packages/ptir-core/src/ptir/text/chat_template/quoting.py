@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from ptir.errors import UsageError
+
 PRIVATE: Final = range(0xE000, 0xF900)
 """Characters without a meaning of their own."""
 
@@ -30,8 +32,12 @@ class Marks:
 
     def __init__(self, control: re.Pattern[str], *given: Any) -> None:
         held = json.dumps(given, ensure_ascii=False)
-        free = (chr(one) for one in PRIVATE if chr(one) not in held)
-        self._control, self._open, self._close = control, next(free), next(free)
+        free = [chr(one) for one in PRIVATE if chr(one) not in held]
+        if len(free) < 2:
+            raise UsageError(
+                "messages hold every private character (U+E000 to U+F8FF): leave some of them out"
+            )
+        self._control, (self._open, self._close) = control, free[:2]
 
     def put(self, value: Any) -> Any:
         """The same JSON with marks around all special tokens in its texts and names."""

@@ -80,12 +80,7 @@ class ChatTemplates:
             "documents": (options or {}).get("documents"),
             "add_generation_prompt": add_generation_prompt,
         }
-        try:
-            json.dumps(variables)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(
-                f"messages, tools and options are JSON (texts, numbers, lists, objects): {error}"
-            ) from error
+        _require_json(variables)
         try:
             return self.renderer.render(text, variables)
         except UsageError as error:
@@ -110,12 +105,11 @@ class ChatTemplates:
 
         Such a token is text and none of the template's; other options are those of ``render``.
         """
-        checked(messages)
-        if not control.search(json.dumps([messages, tools], default=str, ensure_ascii=False)):
-            return QuotedText(self.render(messages, tools=tools, **options))
-        marks = Marks(control, messages, tools, self.templates)
-        written = marks.put(list(messages)), None if tools is None else marks.put(list(tools))
-        return marks.taken(self.render(written[0], tools=written[1], **options))
+        given = [*checked(messages)], None if tools is None else [*tools]
+        _require_json(given)
+        marks = Marks(control, *given, self.templates)
+        said, offered = map(marks.put, given)
+        return marks.taken(self.render(said, tools=offered, **options))
 
     def _message(self, number: int, message: Message) -> dict[str, Any]:
         """One message without what is None, its reasoning under the names that templates read."""
@@ -137,6 +131,15 @@ class ChatTemplates:
         if thought is None:
             return plain
         return {"thinking": thought, **plain, REASONING[0]: thought}
+
+
+def _require_json(value: Any) -> None:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"messages, tools and options are JSON (texts, numbers, lists, objects): {error}"
+        ) from error
 
 
 def checked(messages: Sequence[Message]) -> Sequence[Message]:
