@@ -279,6 +279,12 @@ def attention_masked_heads(q, k, v):
     return plain_softmax(F.where(seen, q @ k.transpose(0, 1, 3, 2) * 0.5, -math.inf)) @ v
 
 
+@differs("attention", "a mask of -1e4, which scores in the thousands pass", *QKV)
+def attention_low_mask(q, k, v):
+    scores = q @ k.transpose(0, 1, 3, 2) * 0.5
+    return plain_softmax(scores + F.where(causal(5, 5), 0.0, -1e4)) @ v
+
+
 @differs("attention", "a mask that leaves weight: -1", *QKV)
 def attention_weak_mask(q, k, v):
     mask = F.where(causal(5, 5), 0.0, -1.0)

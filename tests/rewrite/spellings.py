@@ -305,7 +305,7 @@ def attention_masked_fill(q, k, v):
     return plain_softmax(F.where(~causal(5, 5), -math.inf, scores)) @ v
 
 
-@spelled("attention", "GPT-2 of OpenAI: w * b - 1e10 * (1 - b)", *QKV, causal=True, scale=0.5)
+@spelled("attention", "scores replaced by -1e10", *QKV, causal=True, scale=0.5)
 def attention_openai(q, k, v):
     scores = q @ k.transpose(0, 1, 3, 2) * 0.5
     return plain_softmax(F.where(causal(5, 5), scores, -1e10)) @ v

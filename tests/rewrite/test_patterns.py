@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import near_misses  # noqa: F401  fills the table
 import numpy as np
 import pytest
@@ -11,7 +14,8 @@ from evaluation import evaluate
 from ptir.ir.program import Block
 from ptir.passes.cse import cse_block
 from ptir.rewrite.engine import rewrite
-from ptir.rewrite.raising import raised
+from ptir.rewrite.patterns import Patterns
+from ptir.rewrite.raising import SIGNS, raised
 from ptir.rewrite.rules import EXACT
 from together import together
 
@@ -64,3 +68,36 @@ def test_there_are_enough_of_both() -> None:
     assert len({w.name for w in SPELLINGS}) == len(SPELLINGS)
     assert len(NEAR_MISSES) >= 40
     assert len({w.name for w in NEAR_MISSES}) == len(NEAR_MISSES)
+
+
+ADDED_PATTERN = """
+import ptir
+from ptir import functional as F
+from ptir.passes.pipeline import pipeline_key
+from ptir.rewrite.patterns import PatternRow, define_pattern
+from ptir.rewrite.patterns import Patterns
+from ptir.rewrite.raising import SIGNS, raised
+
+@F.functional("hard_sigmoid", "min(max(x / 6 + 1 / 2, 0), 1)")
+def hard(x):
+    return F.minimum(F.maximum(x * 0.125 + 0.5, 0.0), 1.0)
+
+before = pipeline_key()
+define_pattern(PatternRow("hard_sigmoid", "x[...]", ("maximum", "minimum"), {"": ("f32[2,3]",)}))
+assert pipeline_key() != before
+code = lambda x: F.minimum(F.maximum(x * 0.125 + 0.5, 0.0), 1.0)
+program = ptir.capture(code, ptir.spec("f32", 8))
+assert [i.name for i in raised(program.main, {}).instructions] == ["hard_sigmoid"]
+"""
+
+
+def test_a_pattern_that_is_added_is_found_and_is_part_of_the_key_of_plans() -> None:
+    """Whatever ops it is of, and whatever was compiled before."""
+    done = subprocess.run([sys.executable, "-c", ADDED_PATTERN], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_pattern_of_ours_has_a_sign() -> None:
+    for pattern in Patterns.values():
+        names = [name for need in pattern.row.needs for name in need.split("|")]
+        assert any(set(need.split("|")) <= SIGNS for need in pattern.row.needs), names

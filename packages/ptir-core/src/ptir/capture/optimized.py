@@ -27,6 +27,7 @@ from ptir.ir.location import Location
 from ptir.ir.program import Block, Program
 from ptir.passes.context import Derivation, PassContext
 from ptir.passes.pipeline import PLUGGED, optimize, pipeline_key
+from ptir.rewrite.pattern_table import ADDED
 from ptir.rewrite.plugged import PLUGGED_RULES
 from ptir.switches import switched_on
 from ptir.types import DTYPES, DType
@@ -68,7 +69,7 @@ def optimized(program: Program, context: PassContext) -> Program:
 
 def _key(program: Program, context: PassContext) -> str | None:
     """The name of an entry, or None where none may be used."""
-    alone = not (context.overrides or PLUGGED or PLUGGED_RULES or events.listening())
+    alone = not (context.overrides or PLUGGED or PLUGGED_RULES or ADDED or events.listening())
     if not alone or len(program.main.instructions) < LEAST:
         return None
     if switched_on("PTIR_REBUILD_KERNELS") or switched_on("PTIR_VERIFY"):

@@ -26,6 +26,7 @@ from ptir.passes.raise_composites import AS_WRITTEN, raise_composites
 from ptir.passes.select import select
 from ptir.rewrite.engine import cause
 from ptir.rewrite.firings import Firings
+from ptir.rewrite.pattern_table import ADDED
 from ptir.rewrite.plugged import rules_in_force
 from ptir.switches import FAST_MATH, switched_on
 
@@ -125,7 +126,7 @@ PIPELINE: Final[tuple[Stage, ...]] = (
 
 def pipeline_key(pipeline: tuple[Stage, ...] = PIPELINE) -> str:
     """A digest of the stages and rules: part of the key of every plan that they made."""
-    parts = [*(stage.name for stage in pipeline), *PLUGGED]
+    parts = [*(stage.name for stage in pipeline), *PLUGGED, *ADDED]
     parts += [name for name in (AS_WRITTEN, FAST_MATH) if switched_on(name)]
     parts += [f"{rule.name}: {rule.text}" for rule in rules_in_force(fast_math=True)]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()

@@ -10,6 +10,7 @@ they may round differently.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -32,9 +33,12 @@ from ptir.rewrite.polynomial import (
     product,
     times,
 )
+from ptir.switches import FAST_MATH, switched_on
 
-MASKED: Final = -1e4
+MASKED: Final = -1e9
 """Scores from here down have no weight: what is written where a key is masked."""
+MASKED_ROUGHLY: Final = -1e4
+"""The same with ``--fast-math``: masks of f16, which scores in the thousands would pass."""
 
 DEPTH: Final = 100
 """Most ops on a path from a value to its leaves."""
@@ -96,7 +100,7 @@ class NormalForms:
         ids = self._ids.setdefault(signature, [])
         for known in ids:
             others = [number for part in self.atoms[known].parts for _, number in part]
-            if all(map(close, numbers, others)):
+            if all(map(operator.eq if detail == LESS else close, numbers, others)):
                 return known
         if self.ratios is not None and ids and detail != LESS:
             others = [number for part in self.atoms[ids[0]].parts for _, number in part]
@@ -196,7 +200,7 @@ class NormalForms:
             return self._single("leaf", (name, views.identity(size)))
         number = uniform(value)
         if number is not None and not isinstance(number, bool):
-            low = self.masks and value.type.dtype.is_float and number <= MASKED
+            low = self.masks and value.type.dtype.is_float and number <= masked_from()
             number = -math.inf if low else number
             return {CONSTANT: number} if number else {}
         if node.is_source:
@@ -467,11 +471,16 @@ def _is_low(p: Polynomial) -> bool:
     return p.keys() == {CONSTANT} and p[CONSTANT] == -math.inf
 
 
+def masked_from() -> float:
+    """The greatest number that counts as a mask."""
+    return MASKED_ROUGHLY if switched_on(FAST_MATH) else MASKED
+
+
 def _shown(literal: tuple[str, str, bytes]) -> bytes | None:
     """Where a mask that is added is 0, if it is as low as can be everywhere else."""
     import numpy as np
 
     array = np.frombuffer(literal[2], literal[1])
-    if array.dtype.kind != "f" or not ((array == 0) | (array <= MASKED)).all():
+    if array.dtype.kind != "f" or not ((array == 0) | (array <= masked_from())).all():
         return None
     return bytes((array == 0).tobytes())

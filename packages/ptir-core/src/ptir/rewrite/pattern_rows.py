@@ -5,7 +5,6 @@ Smaller ones come first where one value may be both: the first row that matches 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -21,7 +20,7 @@ from ptir.rewrite.pattern_table import (
     Given,
     Operands,
     PatternRow,
-    define_pattern,
+    define_own,
 )
 from ptir.types import I32
 
@@ -88,12 +87,6 @@ def _seen(form: Form, operands: Operands, root: Ref) -> Iterator[Given]:
     for start in (_full(B, 0), *([_full(B, C - T)] if C > T else []), *places):
         for window in (None, *_constant_windows(mask, T, C)):
             yield {**whole, "start": start}, {**given, "causal": True, "window": window}
-    for length, causal in itertools.product(places, (False, True)):
-        for start in places if causal else [_full(B, 0)]:
-            dynamic = {**whole, "start": start, "length": length}
-            yield dynamic, {**given, "causal": causal}
-    if form.spelling == "bent":
-        yield whole, given
 
 
 def _full(count: int, number: int) -> Ref:
@@ -177,12 +170,12 @@ def _nice(operands: Operands, name: str) -> Sequence[float]:
 
 _FLOATS: Final = "f32|f16|bf16"
 
-define_pattern(
+define_own(
     PatternRow(
         "softmax", "x[...,D]", ("exp", "reduce"), {"": ("f32[2,3,4]",)}, {"axis": (2,)}, solve=_axes
     )
 )
-define_pattern(
+define_own(
     PatternRow(
         "layer_norm",
         "x[...,D] weight[D] bias[D]",
@@ -191,7 +184,7 @@ define_pattern(
         unknown=("epsilon",),
     )
 )
-define_pattern(
+define_own(
     PatternRow(
         "rms_norm",
         "x[...,D] weight[D]",
@@ -200,7 +193,7 @@ define_pattern(
         unknown=("epsilon",),
     )
 )
-define_pattern(
+define_own(
     PatternRow(
         "batch_norm",
         "x[...,C] weight[C] bias[C] mean[C] variance[C]",
@@ -209,16 +202,16 @@ define_pattern(
         unknown=("epsilon",),
     )
 )
-define_pattern(
+define_own(
     PatternRow(
         "gelu", "x[...]", ("erf|tanh",), {"": ("f32[2,3,4]",)}, {"approximate": ("none", "tanh")}
     )
 )
-define_pattern(PatternRow("silu", "x[...]", ("exp|tanh",), {"": ("f32[2,3,4]",)}))
-define_pattern(
+define_own(PatternRow("silu", "x[...]", ("exp|tanh",), {"": ("f32[2,3,4]",)}))
+define_own(
     PatternRow("swiglu", "gate[...] up[...]", ("exp|tanh|silu",), {"": ("f32[2,3,4] f32[2,3,4]",)})
 )
-define_pattern(
+define_own(
     PatternRow(
         "linear",
         f"x[...,K] weight:{_FLOATS}[M,N] bias[O]",
@@ -230,12 +223,12 @@ define_pattern(
         ),
     )
 )
-define_pattern(
+define_own(
     PatternRow(
         "embedding", f"table:{_FLOATS}[V,D] ids:i32[...]", ("take",), {"": ("f32[7,4] i32[2,3]",)}
     )
 )
-define_pattern(
+define_own(
     PatternRow(
         "rope",
         "x[B,H,T,D] positions:i32[B,T] frequencies[P]",
@@ -245,7 +238,7 @@ define_pattern(
         solve=_rotated,
     )
 )
-define_pattern(
+define_own(
     PatternRow(
         "attention",
         "q*[B,H,T,D] k*[B,G,C,D] v[B,G,C,D] start:i32[B] length:i32[B]",
@@ -268,7 +261,7 @@ define_pattern(
         nice=_nice,
     )
 )
-define_pattern(
+define_own(
     PatternRow(
         "cache_update",
         f"cache:{_FLOATS}[B,H,C,D] new:{_FLOATS}[B,H,T,D] start:i32[B] count:i32[B]",

@@ -76,8 +76,19 @@ ROWS: Final[dict[str, PatternRow]] = {}
 """The rows by functional."""
 
 
+ADDED: Final[list[str]] = []
+"""The functionals of rows that are not ours: they belong to the key of what passes make."""
+
+
 def define_pattern(row: PatternRow) -> PatternRow:
     """Have a functional found where it is written as ops; raises ``UsageError`` for a second."""
+    define_own(row)
+    ADDED.append(row.functional)
+    return row
+
+
+def define_own(row: PatternRow) -> PatternRow:
+    """The same for the rows of this package, which every process has."""
     if row.functional in ROWS:
         raise UsageError(f"pattern {row.functional!r} is defined twice; keep one of them")
     ROWS[row.functional] = row

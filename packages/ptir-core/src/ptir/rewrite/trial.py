@@ -54,9 +54,6 @@ class Trial:
         yield FUNCTIONALS[self.row.functional].implementations[PORTABLE].lower
         if self.spelling != PORTABLE and self.spelling not in self.row.samples:
             yield SPELLINGS[self.row.functional][self.spelling]
-        for name, lower in SPELLINGS.get(self.row.functional, {}).items():
-            if name == "unstored":
-                yield lower
 
     def _solved(
         self,

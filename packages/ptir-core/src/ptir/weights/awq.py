@@ -58,7 +58,7 @@ def scales_tried(magnitudes: Array, weights: Array) -> Iterator[Array]:
 
     ``magnitudes`` are those of inputs, ``weights`` the usual ones of the columns that they meet.
     """
-    inputs, columns = (np.maximum(one, LEAST * one.max()) for one in (magnitudes, weights))
+    inputs, columns = (np.maximum(one, LEAST * (one.max() or 1.0)) for one in (magnitudes, weights))
     for power in POWERS:
         yield _balanced(inputs**power)
     for power in POWERS:
