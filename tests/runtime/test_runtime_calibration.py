@@ -234,6 +234,28 @@ def outlying(folder: Path, **config: Any) -> Checkpoint:
     return replace(whole, source=ArraySource(named))
 
 
+def test_awq_takes_a_matrix_of_zeros(tmp_path: Path) -> None:
+    given = outlying(tmp_path)
+    arrays = {name: np.array(given.source.read(name)) for name in given.source.names()}
+    arrays["model.layers.0.self_attn.o_proj.weight"][:] = 0
+    found = calibrated(replace(given, source=ArraySource(arrays)), "awq", ids_file(tmp_path))
+    assert found.adapted
+
+
+@pytest.mark.parametrize("how", [{"act_order": False}, {"damping": 0.5}])
+def test_gptq_does_as_it_is_asked(tmp_path: Path, how: dict[str, Any]) -> None:
+    given, file = outlying(tmp_path), ids_file(tmp_path)
+    read = described(given)
+    names = read.module.weights()
+    formats = {n: FORMATS["int4"] for n in names if read.source.type(n).shape[1] % 128 == 0}
+    formats = formats or dict.fromkeys(names, FORMATS["Q4_0"])
+    every = frozenset(read.source.names())
+    plain, other = (
+        Calibrating(file, "gptq", **one)(given, read, formats, every).arrays for one in ({}, how)
+    )
+    assert any(not np.array_equal(plain[n][k], other[n][k]) for n in plain for k in plain[n])
+
+
 def test_awq_is_closer_than_rounding_where_channels_lie_out(tmp_path: Path) -> None:
     checkpoint, file = outlying(tmp_path), ids_file(tmp_path)
     tokens = np.arange(40).reshape(2, 20)

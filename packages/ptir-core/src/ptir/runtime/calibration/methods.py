@@ -95,12 +95,12 @@ class Gptq(Method):
             for name in weights:
                 count = len(weights[name]) // experts
                 some = weights[name][expert * count : (expert + 1) * count]
-                if factor is None:
-                    self._unreached(name, expert, experts)
-                    parts[name].append(quantize(self.formats[name], some))
-                    continue
                 with _naming(name):
-                    found = gptq(self.formats[name], some, factor, usable_processors())
+                    if factor is None:
+                        self._unreached(name, expert, experts)
+                        found = quantize(self.formats[name], some)
+                    else:
+                        found = gptq(self.formats[name], some, factor, usable_processors())
                 parts[name].append(found)
         for name, every in parts.items():
             if name not in self.found.rounded:
@@ -155,9 +155,10 @@ class Awq(Method):
         }
         with _naming(name):
             scales = self._scaled(together, list(matrices.values()), size)
-            for name, one in matrices.items():
+        for name, one in matrices.items():
+            with _naming(name):
                 shares = clipping(one, scales, usable_processors())
-                self.scales.clip(name, shares, self.axes.get(name, 1))
+            self.scales.clip(name, shares, self.axes.get(name, 1))
         self.found.adapted += matrices
 
     def _scaled(
