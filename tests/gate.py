@@ -3,8 +3,8 @@
 ``PTIR_SLICE=K`` (``make test`` sets it) runs a slice. Of a test marked ``slice(n)`` it holds n
 parameter sets, chosen so that they meet as many values of each parameter as n sets can, others for
 each K; of a module marked ``turns(n)``, one test in n; of tests that another folder collects again,
-one in ``AGAIN`` there; of those in ``proof_only.py`` nothing. Without the variable all run
-(``make prove``).
+one in ``AGAIN`` there; of a test that takes several times ``LONG``, by ``timings.json``, one in as
+many; of those in ``proof_only.py`` nothing. Without the variable all run (``make prove``).
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from typing import Any, Final
 import pytest
 
 from proof_only import PROOF_ONLY
-from units import function
+from units import function, timings
 
 SLICE: Final = "PTIR_SLICE"
 AGAIN: Final = 3
 """Of tests that another folder collects again, for its device, a slice holds one in so many.
 
 They stand whole where they are written, and CI runs a slice of the corpus on each device.
+"""
+LONG: Final = 0.8
+"""Seconds that one parameter set of a test costs a slice, on average over slices.
+
+What takes n times as long is in one slice of n, so that a test pays for its length by itself.
 """
 ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 """What a function's text has beside its name, and no two processes have alike."""
@@ -73,6 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def sliced(items: Iterable[pytest.Item], number: int) -> Iterator[pytest.Item]:
     """The items of slice ``number``, in order."""
+    seconds = timings()
     for name, group in groupby(items, function):
         alike = list(group)
         if _place(alike[0]) in PROOF_ONLY:
@@ -84,7 +90,7 @@ def sliced(items: Iterable[pytest.Item], number: int) -> Iterator[pytest.Item]:
             )
         count = len(alike) if mark is None else mark.args[0]
         turns = alike[0].get_closest_marker("turns")
-        one_in = turns.args[0] if turns else 1
+        one_in = max(turns.args[0] if turns else 1, round(seconds.get(name, 0.0) / LONG))
         if _collected_again(alike[0]):
             one_in *= AGAIN
         count, turn = share(count, one_in, number, name)

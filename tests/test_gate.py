@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import gate
-from gate import AGAIN, _values, chosen, share, sliced, turn_of
+from gate import AGAIN, LONG, _values, chosen, share, sliced, turn_of
 from proof_only import PROOF_ONLY
 
 GRID = [(f"a={a}", f"b={b}") for a, b in product(range(4), range(6))]
@@ -87,6 +87,17 @@ def item(name: str, place: int = 0, written: str = "here", **marks: int) -> Any:
 def test_a_slice_holds_what_the_marks_say(written: str, marks: dict[str, int], one_in: int) -> None:
     items = [item("a.py::test_a", place, written, **marks) for place in range(6)]
     slices = [list(sliced(items, number)) for number in range(6 * one_in)]
+    assert sum(map(len, slices)) * one_in == len(items) * len(slices)
+    assert {one.nodeid for some in slices for one in some} == {one.nodeid for one in items}
+
+
+@pytest.mark.parametrize(("lengths", "marks", "one_in"), [(3, {}, 3), (2, {"turns": 5}, 5)])
+def test_a_test_that_takes_long_is_in_as_many_times_fewer_slices(
+    lengths: int, marks: dict[str, int], one_in: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "timings", lambda: {"tests/a.py::test_a": lengths * LONG})
+    items = [item("a.py::test_a", place, **marks) for place in range(4)]
+    slices = [list(sliced(items, number)) for number in range(4 * one_in)]
     assert sum(map(len, slices)) * one_in == len(items) * len(slices)
     assert {one.nodeid for some in slices for one in some} == {one.nodeid for one in items}
 
