@@ -163,6 +163,11 @@ PAIRED: Final[dict[str, tuple[Row, ...]]] = {
         )
         for scales in ("[6,6]", "[6,3]", "[3,6]", "[12,6]", "[6,12]", "[6,24]", "[24,6]")
     ),
+    "unpack_vectors": tuple(  # 45 words hold whole periods of codes of every size
+        ((f"u32{codes}", "u32[700,2]", f"u32{signs}"), {"axis": (0, 1), "bits": (8, 9, 10, 12)})
+        for words in (0, 45, 40, 36, 30)
+        for codes, signs in (("[45,2]", f"[{words},2]"), ("[2,45]", f"[2,{words}]"))
+    ),
 }
 """Rows of values by op."""
 
