@@ -12,6 +12,8 @@ DOTS: Final = {"avx512_vnni": "dot_bytes", "avx512_bf16": "dot_bf16"}
 """The dot products that features of x86 processors are (``Dialect.dots``)."""
 WIDTHS: Final = {16: "cpu-avx512", 8: "cpu-avx2"}
 """Classes of CPUs (``Traits.device_class``) by the f32 of their vectors."""
+REGISTERS: Final = {"avx512f": 16, "avx2": 8}
+"""The f32 in a register of x86 processors with a feature, the widest first; others hold four."""
 AMD: Final = "AuthenticAMD"
 FILE: Final = Path("/proc/cpuinfo")
 """Where the system lists the features of its processors."""
@@ -36,7 +38,7 @@ def register_lanes(lanes: int) -> int:
     Compilers split wider vectors over several: tiles for wider ones would not stay in registers.
     """
     features = facts().get("flags", "").split()
-    return min(lanes, 8) if "avx2" in features and "avx512f" not in features else lanes
+    return min(lanes, next((held for name, held in REGISTERS.items() if name in features), 4))
 
 
 def facts() -> dict[str, str]:
