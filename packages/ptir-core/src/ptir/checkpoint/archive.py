@@ -1,4 +1,4 @@
-"""Tensor archives: named arrays in one safetensors file, for inputs, outputs and traces."""
+"""Tensor archives: named arrays in one file, for inputs, outputs and traces."""
 
 from __future__ import annotations
 
@@ -30,8 +30,15 @@ def save_archive(
 
 
 def load_archive(path: str | Path) -> Archive:
-    """The arrays of any safetensors file; raises ``CheckpointError`` when it is damaged."""
+    """The arrays of any safetensors file, or of a tensor archive of gpt.rs.
+
+    Raises ``CheckpointError`` when it is damaged.
+    """
     path = Path(path)
+    from ptir.checkpoint.gptrs import is_archive, read_archive  # safetensors need none of it
+
+    if is_archive(path):
+        return Archive(MappingProxyType(dict(read_archive(path))), MappingProxyType({}))
     source = MappedSource([path])
     arrays = {name: source.read(name) for name in source.names()}
     return Archive(MappingProxyType(arrays), MappingProxyType(dict(read_header(path).metadata)))

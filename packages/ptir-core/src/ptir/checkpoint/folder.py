@@ -6,7 +6,7 @@ Weights are read from safetensors and GGUF; pickled weights run code when loaded
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -83,7 +83,7 @@ class Checkpoint:
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a Hugging Face folder, a self-describing safetensors file or a GGUF file.
+    """Open a Hugging Face folder, a self-describing safetensors file, GGUF or a file of gpt.rs.
 
     Reads no weights. Raises ``CheckpointError`` when something is missing, damaged or unsafe.
     """
@@ -94,6 +94,10 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
     if begins_as_gguf(path) or path.suffix.lower() == GGUF_SUFFIX:
         return _open_gguf(path)
+    from ptir.checkpoint.gptrs import begins_as_gptrs
+
+    if begins_as_gptrs(path):
+        return _open_gptrs(path)
     if path.exists():
         return _open_file(path)
     raise CheckpointError(
@@ -150,16 +154,32 @@ def _open_file(path: Path) -> Checkpoint:
             f"{path}: its metadata has no {CONFIG!r}, so nothing says which model it is; "
             f"open the folder that holds it and its {CONFIG}"
         )
-    config = _from_metadata(path, metadata, CONFIG)
+    return _described(path, metadata, MappedSource([path]), CONFIG)
+
+
+def _open_gptrs(path: Path) -> Checkpoint:
+    from ptir.checkpoint.gptrs import open_gptrs
+
+    opened = open_gptrs(path)
+    found = _described(path, opened.texts, opened.source, "the file's configuration")
+    return found if found.tokenizer else replace(found, tokenizer=_tokenizer(path.parent))
+
+
+def _described(
+    path: Path, texts: Mapping[str, str], source: ParamSource, said_by: str
+) -> Checkpoint:
+    """A file's checkpoint, whose texts are those of a folder's files."""
+    config = _from_metadata(path, texts, CONFIG)
     return Checkpoint(
         path=path,
         config=config,
-        generation_config=_from_metadata(path, metadata, GENERATION_CONFIG),
-        tokenizer_config=_from_metadata(path, metadata, TOKENIZER_CONFIG),
-        source=_decoding(path, config, MappedSource([path])),
-        tokenizer=_tokenizer_text(metadata),
+        generation_config=_from_metadata(path, texts, GENERATION_CONFIG),
+        tokenizer_config=_from_metadata(path, texts, TOKENIZER_CONFIG),
+        source=_decoding(path, config, source),
+        tokenizer=_tokenizer_text(texts),
         files=(path,),
-        preprocessor_config=_from_metadata(path, metadata, PREPROCESSOR_CONFIG),
+        said_by=said_by,
+        preprocessor_config=_from_metadata(path, texts, PREPROCESSOR_CONFIG),
     )
 
 

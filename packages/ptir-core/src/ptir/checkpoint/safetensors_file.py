@@ -108,6 +108,13 @@ class MappedSource:
         files = {path: _TensorFile(path) for path in paths}
         self._file_of = _chosen(files, where) if where is not None else _every(files)
 
+    @classmethod
+    def of(cls, path: Path, header: Header) -> MappedSource:
+        """The tensors that a header finds in a file of another format."""
+        source = cls([])
+        source._file_of = dict.fromkeys(header.entries, _TensorFile(path, header))
+        return source
+
     def names(self) -> tuple[str, ...]:
         """All names: files in the order given, tensors in header order."""
         return tuple(self._file_of)
@@ -130,12 +137,12 @@ class MappedSource:
 class _TensorFile:
     """One mapped file and its checked header."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, header: Header | None = None) -> None:
         self.path = path
-        self.header = read_header(path)
+        self.header = read_header(path) if header is None else header
         self._mapped = MappedFile(path)
         last = max((entry.end for entry in self.header.entries.values()), default=0)
-        if self.header.data_start + last != len(self._mapped):
+        if self.header.data_start + last > len(self._mapped):
             _refuse(path, "changed while it was opened; open it again")
 
     def array(self, name: str) -> Array:

@@ -47,7 +47,7 @@ def write_safetensors(
             _check(path, name, array, types, missing)
             missing.discard(name)
             file.seek(len(header) + spans[name][0])
-            file.write(_little_endian_bytes(array))
+            file.write(little_endian_bytes(array))
         if missing:
             raise CheckpointError(f"{path}: no values came for {_first(missing)}")
 
@@ -130,7 +130,8 @@ def _check(
         raise CheckpointError(f"{path}: tensor {name!r} is {found}, announced as {types[name]}")
 
 
-def _little_endian_bytes(array: Array) -> memoryview:
+def little_endian_bytes(array: Array) -> memoryview:
+    """The bytes of an array as files have them."""
     import numpy as np
 
     little = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))

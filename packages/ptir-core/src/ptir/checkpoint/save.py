@@ -85,12 +85,11 @@ def save_single_file(
     and ``overwrite`` is not given.
     """
     path = Path(path)
-    if path.is_dir() or (path.exists() and not overwrite):
-        raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
+    refuse_file(path, overwrite)
     source = checkpoint.source
-    types = _types(source, dtype)
-    metadata = {**_FORMAT, **_side_files(checkpoint, dtype)}
-    write_safetensors(path, _values(source, types), types, metadata)
+    types = stored_types(source, dtype)
+    metadata = {**_FORMAT, **side_files(checkpoint, dtype)}
+    write_safetensors(path, values_of(source, types), types, metadata)
     return path
 
 
@@ -101,11 +100,11 @@ def _write_folder(
     dtype: DType | None,
     quantization: Mapping[str, Any] | None,
 ) -> None:
-    types = _types(checkpoint.source, dtype)
+    types = stored_types(checkpoint.source, dtype)
     shards = _shards(types, max_shard_bytes)
     for name, part in shards.items():
-        write_safetensors(folder / name, _values(checkpoint.source, part), part, _FORMAT)
-    for name, text in _side_files(checkpoint, dtype, quantization).items():
+        write_safetensors(folder / name, values_of(checkpoint.source, part), part, _FORMAT)
+    for name, text in side_files(checkpoint, dtype, quantization).items():
         (folder / name).write_bytes(text.encode("utf-8"))
     if len(shards) > 1:
         (folder / INDEX).write_bytes(_index(shards).encode("utf-8"))
@@ -133,9 +132,10 @@ def _index(shards: Mapping[str, Mapping[str, TensorType]]) -> str:
     return _json({"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
-def _side_files(
+def side_files(
     checkpoint: Checkpoint, dtype: DType | None, quantization: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
+    """The texts beside the weights, by the names of their files."""
     config = with_dtype(checkpoint.config, dtype) if dtype else dict(checkpoint.config)
     config = {key: value for key, value in config.items() if key not in QUANTIZED}  # all is floats
     if quantization is not None:
@@ -160,7 +160,8 @@ def _json(value: dict[str, Any]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _types(source: ParamSource, dtype: DType | None) -> dict[str, TensorType]:
+def stored_types(source: ParamSource, dtype: DType | None) -> dict[str, TensorType]:
+    """The types that tensors are written in: floats in ``dtype``, where it is given."""
     types = {name: source.type(name) for name in source.names()}
     if dtype is None:
         return types
@@ -169,7 +170,8 @@ def _types(source: ParamSource, dtype: DType | None) -> dict[str, TensorType]:
     return {n: t.with_dtype(dtype) if t.dtype.is_float else t for n, t in types.items()}
 
 
-def _values(source: ParamSource, types: Mapping[str, TensorType]) -> Iterator[tuple[str, Array]]:
+def values_of(source: ParamSource, types: Mapping[str, TensorType]) -> Iterator[tuple[str, Array]]:
+    """The values of each tensor in its type, released when the next one is asked for."""
     for name, type_ in types.items():
         yield name, converted(name, source.read(name), type_.dtype)
         source.release(name)
@@ -205,6 +207,12 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
             f"{path}: holds {others[0]!r}, which is no checkpoint file and would be lost; "
             "move it or give another name"
         )
+
+
+def refuse_file(path: Path, overwrite: bool) -> None:
+    """Raise ``CheckpointError`` unless a file may be written at ``path``."""
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
 
 
 def _put_in_place(part: Path, path: Path) -> None:

@@ -21,7 +21,7 @@ from ptir.checkpoint.gguf.opening import CHAT_TEMPLATE
 from ptir.checkpoint.gguf.source import BLOCKS, Part
 from ptir.checkpoint.gguf.tensor_types import TYPES
 from ptir.checkpoint.gguf.write import TYPE_IDS, nbytes_of
-from ptir.checkpoint.save import converted
+from ptir.checkpoint.save import converted, refuse_file
 from ptir.errors import CheckpointError, UsageError
 from ptir.models import definition
 from ptir.params.source import Array, BlockSource, ParamSource, stored_formats
@@ -86,8 +86,7 @@ def save_gguf(
     that a format cannot hold; what was there is then still there.
     """
     path = Path(path)
-    if path.is_dir() or (path.exists() and not overwrite):
-        raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
+    refuse_file(path, overwrite)
     checkpoint = prepared(checkpoint)
     read = described(checkpoint)
     if mixture is not None:
