@@ -37,7 +37,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "nn": "layers: declared parameters and one functional each",
         "models": "one architecture per file, by `model_type`",
         "checkpoint": "folders, single files, archives; `gguf`: GGUF files; `quantized`: "
-        "folders whose weights are quantized",
+        "folders whose weights are quantized; `gptrs`: files of gpt.rs",
         "stores": "models that other programs keep on this machine, or that lie in a folder, by "
         "name",
         "text": "tokenizers, also of GGUF files, stop strings; see [tokenizers.md](tokenizers.md); "

@@ -17,8 +17,9 @@ import pytest
 
 import ptir
 from ptir.checkpoint import load_archive, open_checkpoint, save_archive, save_folder
-from ptir.checkpoint.gptrs import open_gptrs, save_gptrs, write_archive
+from ptir.checkpoint.gptrs import open_gptrs, write_archive
 from ptir.checkpoint.gptrs.index import CHECKPOINT
+from ptir.checkpoint.gptrs.saving import save_gptrs
 from ptir.errors import CheckpointError
 from ptir.runtime.specs import resolve
 from running import REF
@@ -72,7 +73,7 @@ def test_a_folder_goes_there_and_back_bit_for_bit(spec: str, tmp_path: Path) -> 
 def test_elements_that_the_format_has_not_come_back(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "config.json").write_text('{"model_type": "resnet"}')
-    tensors = {
+    tensors: dict[str, Any] = {
         "bn.num_batches_tracked": np.int64(-3 << 40).reshape(()),
         "wide": np.arange(6, dtype=np.float64).reshape(2, 3) / 7,
         "empty": np.zeros((0, 4), np.float32),
@@ -168,7 +169,7 @@ def test_a_folded_vision_model_gives_what_its_norms_gave(
         ranges = {"running_mean": (-0.1, 0.1), "running_var": (0.8, 1.2)}
         values = source.read(name)
         if last in ranges and values.ndim == 1:
-            values = draws.uniform(*ranges[last], values.shape).astype(np.float32)
+            values = np.asarray(draws.uniform(*ranges[last], values.shape), np.float32)
         whole[name] = values
     folded = dict(whole)
     for mean in [name for name in whole if name.endswith(".running_mean")]:
@@ -200,11 +201,11 @@ def test_a_folded_vision_model_gives_what_its_norms_gave(
 
 
 def test_archives_of_gpt_rs_are_read_and_written(tmp_path: Path) -> None:
-    arrays = {
+    arrays: dict[str, Any] = {
         "x": np.arange(6, dtype=np.float32).reshape(2, 3),
-        "half": np.float16([1.5, -2]),
+        "half": np.array([1.5, -2], np.float16),
         "brain": np.array([[3.0]], ml_dtypes.bfloat16),
-        "ids": np.int32([-1, 7]),
+        "ids": np.array([-1, 7], np.int32),
     }
     (tmp_path / "theirs").write_bytes(packed(arrays))
     write_archive(tmp_path / "ours", arrays)

@@ -54,7 +54,7 @@ def command(
 def _saves(format: str) -> Callable[..., Any]:
     """What writes a model in a format."""
     from ptir.checkpoint import save_folder, save_single_file
-    from ptir.checkpoint.gptrs import save_gptrs
+    from ptir.checkpoint.gptrs.saving import save_gptrs
     from ptir.runtime.gguf_file import save_gguf, with_files
 
     if format == "gguf":

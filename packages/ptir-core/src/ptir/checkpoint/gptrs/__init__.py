@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ptir.checkpoint.gptrs.files import read_archive, write_archive
 from ptir.checkpoint.gptrs.index import ARCHIVE, CHECKPOINT, begins_as
-from ptir.checkpoint.gptrs.models import Opened, open_gptrs, save_gptrs
+from ptir.checkpoint.gptrs.opening import Opened, open_gptrs
 
 __all__ = [
     "Opened",
@@ -12,7 +12,6 @@ __all__ = [
     "is_archive",
     "open_gptrs",
     "read_archive",
-    "save_gptrs",
     "write_archive",
 ]
 

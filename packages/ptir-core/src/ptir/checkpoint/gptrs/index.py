@@ -2,7 +2,7 @@
 
 ``GPTRSCHK`` (a model: configuration, then tensors) and ``GPTRSTEN`` (tensors alone), version 2,
 little-endian. Both end in an index, u32 count and an entry for each tensor, and the tensors' bytes
-(docs/formats.md of gpt.rs). Headers are untrusted input.
+(the page of formats in gpt.rs's documentation). Headers are untrusted input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models in gpt.rs's checkpoints (``GPTRSCHK``): opened and saved.
+"""Models in gpt.rs's checkpoints (``GPTRSCHK``), opened.
 
 The configuration is ``{"kind": ..., "config": ...}``. What gpt.rs has no place for stands under
 ``RECORD`` beside them, so that a folder comes back bit for bit: the texts of the folder's other
@@ -11,33 +11,24 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ptir.checkpoint.config import eos_token_ids
-from ptir.checkpoint.gptrs.files import mapped_source, write_tensors
-from ptir.checkpoint.gptrs.index import CHECKPOINT, TAGS, read_preamble
-from ptir.checkpoint.gptrs.names import KINDS, kind_of
+from ptir.checkpoint.gptrs.files import mapped_source
+from ptir.checkpoint.gptrs.index import CHECKPOINT, read_preamble
+from ptir.checkpoint.gptrs.names import KINDS
 from ptir.checkpoint.gptrs.views import View, ViewedSource
 from ptir.checkpoint.json_text import parse_settings
-from ptir.checkpoint.save import refuse_file, side_files, stored_types, values_of
 from ptir.errors import CheckpointError, TypeRuleError, short
 from ptir.params.source import Array, ParamSource
-from ptir.types import DTYPES, DType, TensorType, parse_type
-
-if TYPE_CHECKING:
-    from ptir.checkpoint.folder import Checkpoint
+from ptir.types import TensorType, parse_type
 
 KIND: Final = "kind"
 CONFIG: Final = "config"
 EOS: Final = "eos_token_ids"
-LABELS: Final = "id2label"
 FOLDER_CONFIG: Final = "config.json"
 RECORD: Final = "ptir"
 FILES: Final = "files"
 TYPES: Final = "types"
-TAGGED: Final = tuple(TAGS.values())
-WORD: Final = DTYPES["i32"]
-"""Of what elements that the format has not are written in."""
 
 
 @dataclass(frozen=True)
@@ -87,67 +78,7 @@ def parse_settings_of(path: Path, text: bytes) -> dict[str, Any]:
         raise CheckpointError(f"{path}: configuration is no UTF-8: {error.reason}") from error
 
 
-def save_gptrs(
-    checkpoint: Checkpoint,
-    path: str | Path,
-    *,
-    dtype: DType | None = None,
-    overwrite: bool = False,
-) -> Path:
-    """Write ``checkpoint`` as one file of gpt.rs, from which it is opened bit for bit.
-
-    ``dtype`` converts floating-point tensors. Raises ``CheckpointError``, also when ``path`` exists
-    and ``overwrite`` is not given.
-    """
-    path = Path(path)
-    refuse_file(path, overwrite)
-    config = checkpoint.config
-    kind = kind_of(config)
-    row, record = KINDS.get(kind), dict[str, Any]()
-    source = checkpoint.source
-    if row is not None and row.stored is not None:
-        source = row.stored(source, record)
-    record[FILES] = side_files(checkpoint, dtype)
-    types = stored_types(source, dtype)
-    record[TYPES] = {name: str(type) for name, type in types.items() if type.dtype not in TAGGED}
-    shown = dict(config)
-    if LABELS in config and isinstance(config[LABELS], dict):
-        shown["num_classes"] = len(config[LABELS])
-    said = {
-        KIND: kind,
-        CONFIG: shown,
-        EOS: list(eos_token_ids(config, checkpoint.generation_config)),
-        RECORD: record,
-    }
-    written = {name: _in_words(name, type) for name, type in types.items()}
-    tensors = ((n, _words(array, written[n])) for n, array in values_of(source, types))
-    write_tensors(path, CHECKPOINT, json.dumps(said).encode(), tensors, written)
-    return path
-
-
 # --- elements that the format has not ---
-
-
-def _in_words(name: str, type: TensorType) -> TensorType:
-    """The type itself, or that of its bytes in words."""
-    if type.dtype in TAGGED:
-        return type
-    words, rest = divmod(type.dtype.itemsize, WORD.itemsize)
-    if rest:
-        listed = ", ".join(map(str, TAGGED))
-        raise CheckpointError(
-            f"tensor {short(name)} is {type.dtype}; checkpoints of gpt.rs have {listed}, and what"
-            f" fills words of {WORD.itemsize} bytes; convert it first"
-        )
-    return TensorType(WORD, (*type.shape, words))
-
-
-def _words(array: Array, type: TensorType) -> Array:
-    import numpy as np
-
-    if tuple(array.shape) == type.shape:
-        return array
-    return np.ascontiguousarray(array).reshape(-1).view(type.dtype.numpy).reshape(type.shape)
 
 
 def _typed(source: ParamSource, said: object) -> ParamSource:
