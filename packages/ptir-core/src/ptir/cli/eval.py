@@ -11,7 +11,14 @@ import click
 
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
-from ptir.cli.model import Formats, format_options, model_argument, open_model, streaming
+from ptir.cli.model import (
+    Formats,
+    format_options,
+    model_argument,
+    open_model,
+    streaming,
+    window_option,
+)
 from ptir.cli.progress import progress
 from ptir.errors import UsageError
 
@@ -32,12 +39,7 @@ WORKLOADS: Final = ("perplexity",)
     show_default=True,
     help="What to measure.",
 )
-@click.option(
-    "--window",
-    type=click.IntRange(2),
-    metavar="N",
-    help="Tokens of a window; default: 512, or the context where that is smaller.",
-)
+@window_option
 @click.option(
     "--stride",
     type=click.IntRange(1),

@@ -194,6 +194,14 @@ def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda wrapped, option: option(wrapped), reversed(SAMPLING), command)
 
 
+window_option = click.option(
+    "--window",
+    type=click.IntRange(2),
+    metavar="N",
+    help="Tokens of a window; default: 512, or the context where that is smaller.",
+)
+
+
 def fresh_seed() -> int:
     """A seed for a run that was given none."""
     import secrets

@@ -11,7 +11,7 @@ import click
 
 from ptir.cli import show, units
 from ptir.cli.common import CommonOptions, common_options, open_target, session
-from ptir.cli.model import model_argument
+from ptir.cli.model import model_argument, window_option
 from ptir.cli.progress import progress
 from ptir.errors import UsageError, unknown_name
 
@@ -56,12 +56,7 @@ METHODS: Final = (ROUNDING, "gptq", "awq")
     metavar="N",
     help="Windows of the text that are read, drawn with --seed; default: 128.",
 )
-@click.option(
-    "--window",
-    type=click.IntRange(2),
-    metavar="N",
-    help="Tokens of a window; default: 512, or the context where that is smaller.",
-)
+@window_option
 @click.option(
     "--act-order/--no-act-order",
     default=None,

@@ -16,9 +16,10 @@ from ptir.params.store import ParamStore
 from ptir.runtime.calibration.inputs import SiteInputs, flow_of
 from ptir.runtime.calibration.methods import METHODS
 from ptir.runtime.calibration.program import Flow, pieces
-from ptir.runtime.calibration.record import WINDOW, Calibrated, Calibration
+from ptir.runtime.calibration.record import Calibrated, Calibration
 from ptir.runtime.calibration.text import documents, windows
 from ptir.runtime.handle import Model
+from ptir.runtime.likelihood import WINDOW
 from ptir.runtime.load import Described
 from ptir.runtime.session import Progress
 from ptir.weights import WeightFormat

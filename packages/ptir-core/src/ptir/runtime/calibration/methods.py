@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -12,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ptir.errors import QuantizationError
+from ptir.params.parted import in_runs
 from ptir.params.processors import usable_processors
 from ptir.params.source import ParamSource
 from ptir.runtime.calibration.folding import NOWHERE, Fold, fold_of
@@ -27,8 +27,6 @@ from ptir.weights.quantizers import quantize
 
 Array = np.ndarray[Any, Any]
 SILENT: Final = "its inputs are 0 wherever the text is read"
-ROWS: Final = 1024
-"""Rows that are rounded and decoded at a time."""
 
 
 class Method(ABC):
@@ -219,12 +217,12 @@ def _by_channel(scales: Array, channels: Array) -> Array:
 def rounded(format: WeightFormat, weights: Array, name: str) -> Array:
     """Weights f32[outputs, inputs] rounded to nearest, as the file's reader finds them."""
 
-    def part(first: int) -> Array:
+    def run(some: slice) -> dict[str, Array]:
         with _naming(name):
-            return decode(format, quantize(format, weights[first : first + ROWS]))
+            return {name: decode(format, quantize(format, weights[some]))}
 
-    with ThreadPoolExecutor(usable_processors()) as pool:
-        return np.concatenate(list(pool.map(part, range(0, len(weights), ROWS))))
+    outputs, inputs = weights.shape
+    return in_runs(outputs, inputs, run)[name]
 
 
 @contextmanager

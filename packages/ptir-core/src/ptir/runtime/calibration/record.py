@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ptir.params.source import Array, ParamSource
 from ptir.runtime.calibration.text import SAMPLES
 from ptir.weights.gptq import DAMPING
-
-WINDOW: Final = 512
-"""The tokens of a window where nobody says another number and the context has room for them."""
 
 
 @dataclass(frozen=True)
