@@ -23,6 +23,7 @@ from ptir.ops.reading import from_json
 from ptir.ops.verify import verify
 from ptir.passes import pipeline
 from ptir.runtime.session import Session
+from ptir.trace import DumpSink, listening_to
 from running import (
     CASES,
     REF,
@@ -288,8 +289,9 @@ def test_dumped_programs_load_again(command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "dumps"
     PLANS.clear()
     assert command(*GREEDY, "-n", 2, "--dump-dir", folder, "--dump-mode", "compile").code == 0
-    found = sorted(folder.glob("*.ptir"))
-    assert {path.stem.split("-", 1)[1] for path in found} == {"captured", "optimized"}
+    found = sorted(folder.glob("*/*.ptir"))
+    assert {path.stem for path in found} == {"program", "optimized"}
+    assert [path.name for path in sorted(folder.glob("0*"))][:1] == ["00000_extend"]
     assert len(found) >= 6
     places: set[tuple[str, str]] = set()
     for path in found:
@@ -299,6 +301,47 @@ def test_dumped_programs_load_again(command: Command, tmp_path: Path) -> None:
         assert str(program) == re.sub(r" loc\(.*\)$", "", text, flags=re.MULTILINE)
         places |= {(i.location.scope, i.location.functional) for i in program.main.instructions}
     assert ("h.3.mlp.c_fc", "linear") in places
+
+
+def test_a_dumped_step_runs_alone_on_what_its_first_run_read(
+    command: Command, tmp_path: Path
+) -> None:
+    folder = tmp_path / "dumps"
+    PLANS.clear()
+    files = tmp_path / "whole", tmp_path / "alone"
+    dumping = "--dump-dir", folder, "--dump-inputs"
+    assert command("forward", "demo", "ROMEO:", "--out", files[0], *dumping).code == 0
+    (step,) = folder.glob("0*_all_logits")
+    assert command("forward", step, "--out", files[1]).code == 0
+    whole, alone = (next(iter(load_archive(file).arrays.values())) for file in files)
+    # Weights are inputs there, so that nothing is computed of them ahead: sums differ in order.
+    assert_close(alone.reshape(-1, whole.shape[-1])[: len(whole)], whole)
+    stored = {path.name for path in (folder / "parameters").iterdir()}
+    assert len(stored) == 76  # those of the model, each once
+
+    meta = json.loads((step / "meta.json").read_text())
+    (step / "meta.json").write_text(json.dumps(meta | {"kind": "ptir dump 9"}))
+    done = command("forward", step)
+    assert (done.code, done.out) == (1, "")
+    assert "is of 'ptir dump 9' and this ptir reads and writes 'ptir dump 1'" in done.err
+    done = command("forward", folder)
+    assert "name one of its programs: 00000_" in done.err
+
+
+def test_forward_of_a_dump_without_arrays_says_how_to_keep_them(
+    command: Command, tmp_path: Path
+) -> None:
+    PLANS.clear()
+    assert command("forward", dumped(tmp_path, ".ptir"), "--dump-dir", tmp_path / "d").code == 2
+    sink = DumpSink(tmp_path / "dumps")
+    program = ptir.capture(lambda x: x + 1.0, ptir.spec("f32", 2))
+    with listening_to([sink]):
+        ptir.run_program(program, {"x": np.ones(2, np.float32)}, REF)
+    done = command("forward", tmp_path / "dumps" / "00000_program")
+    assert (done.code, done.out) == (2, "")
+    assert "keeps no arrays: dump again with --dump-inputs, or give them with --input" in done.err
+    done = command("forward", "demo", "A", "--dump-inputs")
+    assert (done.code, "give --dump-dir, which says where" in done.err) == (2, True)
 
 
 def test_forward_describes_and_writes_logits(command: Command, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class CommonOptions:
     profile: bool
     json: bool
     seed: int | None
+    dump_inputs: bool = False
 
 
 def _option(name: str, help: str, **rest: Any) -> Callable[[Any], Any]:
@@ -83,6 +84,7 @@ OPTIONS = (
         default="all",
         show_default=True,
     ),
+    _option("--dump-inputs", "Dump what each program reads, weights included.", is_flag=True),
     _option("--stats", "Print totals on stderr.", is_flag=True),
     _option("--profile", "Print time by name on stderr.", is_flag=True),
     _option("--json", "Print one JSON value.", is_flag=True),
@@ -170,7 +172,10 @@ def session(common: CommonOptions) -> Iterator[None]:
     stats = trace.StatsSink()
     sinks: list[Sink] = [stats] if common.stats or common.profile else []
     if common.dump_dir is not None:
-        sinks.append(trace.DumpSink(common.dump_dir, common.dump_mode))
+        kept = common.dump_inputs
+        sinks.append(trace.DumpSink(common.dump_dir, common.dump_mode, inputs=kept))
+    elif common.dump_inputs:
+        raise click.UsageError("--dump-inputs says what to dump; give --dump-dir, which says where")
     sinks += [row.value for row in loaded.rows("ptir_trace_sinks", folder=common.dump_dir)]
     report(loaded.untold())
     with ExitStack() as stack:
