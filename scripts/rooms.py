@@ -47,7 +47,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "runtime": "loading, generation, conversations, the model handle, prepacked weights, "
         "calibration, the list of models",
         "debug": "what two backends, or two traces, differ in; bisection, with reproducers",
-        "trace": "sinks: dumps (and dumped programs, read again), statistics",
+        "trace": "sinks: dumps (and dumped programs, read again), statistics, profiles, timelines",
         "cli": "one file per command",
     },
     "ptir_testsuite": {

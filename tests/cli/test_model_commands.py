@@ -328,6 +328,25 @@ def test_a_dumped_step_runs_alone_on_what_its_first_run_read(
     assert "name one of its programs: 00000_" in done.err
 
 
+def test_a_profile_prints_layers_functionals_and_kernels_and_writes_a_timeline(
+    command: Command, tmp_path: Path
+) -> None:
+    PLANS.clear()
+    out = tmp_path / "timeline.json"
+    done = command(*GREEDY, "-n", 3, "--profile", "--profile-out", out, "--backend", "ref")
+    tables = done.err.split("\n\n")
+    titles = [table.splitlines()[0].split("  ")[0] for table in tables]
+    assert titles[:4] == ["by layer", "by functional", "by kernel", "program"]
+    rows = [table.splitlines()[1:] for table in tables]
+    assert {"h.0", "h.5"} <= {row.split()[0] for row in rows[0]}
+    assert any(re.match(r"linear \(\w+\) +\d+ +\d.* +\d+%$", row) for row in rows[1])
+    assert any(row.startswith("_advance  2 ") for row in rows[3])
+    assert "cache plans" in done.err
+    assert "roofs, measured: memory " in done.err
+    names = {one["name"] for one in json.loads(out.read_text())["traceEvents"]}
+    assert {"run _advance", "compile _extend", "attention", "load wte.weight"} <= names
+
+
 def test_forward_of_a_dump_without_arrays_says_how_to_keep_them(
     command: Command, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ptir.backend.contract import Derivation, Executable, Options
+    from ptir.backend.contract import Derivation, Executable, Options, Target
     from ptir.ir.program import Program
     from ptir.ops.implementations import Overrides
     from ptir.params.rows import Rows
@@ -40,6 +40,11 @@ class CompiledPlan(Protocol):
     @property
     def executable(self) -> Executable:
         """What was compiled of it."""
+        ...
+
+    @property
+    def target(self) -> Target:
+        """Where it runs."""
         ...
 
     @property

@@ -33,6 +33,7 @@ def kinds() -> tuple[Kind, ...]:
     from ptir.backend.verdicts import VERDICTS
     from ptir.capture.optimized import PROGRAMS
     from ptir.cli.kept_bandwidth import BANDWIDTHS
+    from ptir.cli.roofs import FLOPS
     from ptir.codegen.artifact import binaries, record
     from ptir.codegen.schedules import tuned_tiles
     from ptir.passes.benchmark import tuning_records_file
@@ -45,7 +46,7 @@ def kinds() -> tuple[Kind, ...]:
         return lambda: [path for path in [file()] if path.exists()]
 
     timed, tried = kept_in(tuning_records_file), kept_in(lambda: VERDICTS.path)
-    bandwidths = kept_in(lambda: BANDWIDTHS.path)
+    bandwidths, flops = kept_in(lambda: BANDWIDTHS.path), kept_in(lambda: FLOPS.path)
     return (
         *(
             Kind(cache.name, what, entries(cache), cache.limit)
@@ -64,6 +65,7 @@ def kinds() -> tuple[Kind, ...]:
             bandwidths,
             None,
         ),
+        Kind("flops", "how fast products of f32 matrices are", flops, None),
         Kind("trials", "which plugins end the process that loads them", tried, None),
     )
 
