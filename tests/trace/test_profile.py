@@ -183,6 +183,21 @@ def test_a_timeline_holds_passes_compilations_runs_and_parts(tmp_path: Path) -> 
     assert counter["args"] == {"bytes": 64}
 
 
+def test_what_is_told_late_still_holds_what_happened_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 1.0, 2.0, 2.6, 5.0])
+    monkeypatch.setattr("ptir.trace.timeline.time.perf_counter", lambda: next(clock))
+    sink = TimelineSink(tmp_path / "t.json")
+    for name, seconds in (("a", 0.5), ("b", 0.9), ("c", 0.5), ("whole", 3.5)):
+        sink(events.ParameterLoaded(name, 0, seconds))  # b is told 0.1 s late, the whole 0.4 s
+    sink.finish()
+    found = [one for one in check_timeline(tmp_path / "t.json") if one["ph"] == "X"]
+    check_nesting(found)
+    whole = found[-1]
+    assert (whole["ts"], whole["ts"] + whole["dur"]) == (1.1e6, 5e6)
+
+
 def test_parts_lie_one_behind_the_other_inside_their_run(plan: Any, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     sink = TimelineSink(path)

@@ -46,6 +46,8 @@ class TimelineSink(Sink):
         self._lock = threading.Lock()
         self._events: list[dict[str, Any]] = []
         self._threads: dict[int, str] = {}
+        self._spans: dict[int, list[tuple[float, float]]] = {}
+        """By thread, the begin and end of what is inside of nothing yet."""
         self._programs: dict[int, list[tuple[str, LayerPart]]] = {}
         self._runs: list[tuple[float, ProgramRun]] = []
         self._loaded = 0
@@ -90,8 +92,14 @@ class TimelineSink(Sink):
         if thread not in self._threads:
             self._threads[thread] = threading.current_thread().name
         number = [*self._threads].index(thread) + 1
+        spans = self._spans.setdefault(thread, [])
         begin = max(0.0, end - seconds)
-        self._events.append(_complete(begin, seconds, name, kind, HOST, number, said))
+        # What happened inside ended before this did, and was heard as much too late as it took to
+        # tell: spans of a thread must hold each other, so this one begins no later than those.
+        while spans and spans[-1][1] > begin:
+            begin = min(begin, spans.pop()[0])
+        spans.append((begin, end))
+        self._events.append(_complete(begin, end - begin, name, kind, HOST, number, said))
 
     def _counter(self, at: float, name: str, nbytes: int) -> None:
         self._events.append(
