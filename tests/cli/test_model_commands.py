@@ -15,7 +15,8 @@ import tokenizers
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 import ptir
-from ptir.capture.plan import PLANS
+from ptir import events
+from ptir.capture.plan import PLANS, plan_for
 from ptir.checkpoint import load_archive, open_checkpoint, save_archive, save_folder
 from ptir.errors import BackendUnavailable, UsageError
 from ptir.ir.jsonform import to_json
@@ -668,6 +669,57 @@ def test_fast_says_where_there_is_nothing_to_gain(command: Command) -> None:
     assert found.code and "weights in f16 have no dot implementation" in found.err
     found = command("forward", "demo", "--tokens", "1,2,3", "--quant", "int8", "--fast")
     assert found.code and "gains nothing from quantized_linear=int8" in found.err
+
+
+def test_bench_writes_its_numbers_as_a_page_too(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "bench.html"
+    given = ("bench", "demo", "-p", 4, "-n", 2, "-r", 2, "--backend", "ref", "--json")
+    rows = command(*given, "--html", out).value["rows"]
+    held = re.search(r'id="data">(.*?)</script>', out.read_text(encoding="utf-8"), re.DOTALL)
+    assert held is not None
+    drawn, told = (section["data"]["rows"] for section in json.loads(held[1])["sections"])
+    wanted = {row["test"]: row["tokens_per_second"]["median"] for row in rows}
+    assert {one["name"]: one["value"] for one in drawn} == wanted
+    assert [row[:2] for row in told] == [[n, round(v, 2)] for n, v in wanted.items()]
+
+
+def test_report_writes_a_page_of_a_step(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    given = ("report", "demo", "--position", 8, "-r", 1, "--backend", "ref", "--out", out)
+    value = command(*given, "--json").value
+    assert value["title"] == "demo: a decode step at position 8"
+    held = re.search(r'id="data">(.*?)</script>', out.read_text(encoding="utf-8"), re.DOTALL)
+    assert held is not None
+    graph = json.loads(held[1])["sections"][0]["data"]
+    assert {part["layer"] for part in graph["parts"]} >= {f"h.{n}" for n in range(6)}
+    assert sum("attention" in part["computes"] for part in graph["parts"]) == 6
+    done = command(*given[:-1], tmp_path / "no" / "x.html")
+    assert (done.code, "choose another file" in done.err) == (2, True)
+
+
+def test_report_of_a_dump_runs_its_longest_program_and_tells_its_past(
+    command: Command, tmp_path: Path
+) -> None:
+    folder, out = tmp_path / "dumps", tmp_path / "report.html"
+    sink = DumpSink(folder)
+    with listening_to([sink]):
+        for name, size in (("small", 2), ("large", 4)):
+            program = ptir.capture(lambda x: x + 1.5, ptir.spec("f32", size))
+            plan = plan_for(program, REF, name=name)
+            events.emit(events.ProgramStarting(size, plan, "ref", "numpy", dict))
+            events.emit(events.ProgramRun(plan.optimized, "ref", "numpy", size, (), size, plan))
+    said = command("report", folder, "-r", 1, "--out", out, "--json").value
+    assert said["title"].startswith("00001_large of dumps")
+    assert said["facts"]["ran again on"] == "sample arrays, since --dump-inputs kept none"
+    held = re.search(r'id="data">(.*?)</script>', out.read_text(encoding="utf-8"), re.DOTALL)
+    assert held is not None
+    tables = {s["title"]: s["data"] for s in json.loads(held[1])["sections"]}
+    assert [row[2:] for row in tables["Runs"]["rows"]] == [["end", 4000.0]]
+    assert len(tables["Passes"]["rows"]) > 5
+    empty = tmp_path / "empty"
+    DumpSink(empty)
+    done = command("report", empty, "--out", out)
+    assert (done.code, "no program ran in this dump" in done.err) == (1, True)
 
 
 def test_bench_takes_and_reports_every_format(command: Command) -> None:

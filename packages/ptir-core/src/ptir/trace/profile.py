@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,9 @@ from ptir.backend.explanation import Explanation
 from ptir.events import CompiledPlan, Event, ProgramRun
 from ptir.runtime.layers import Layered, LayerPart
 from ptir.trace.sink import Sink
+
+SAMPLES: Final = 32
+"""Runs of a program whose parts' seconds are kept one by one."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class ProgramProfile:
     parts: list[float] = field(default_factory=list[float])
     timed: int = 0
     """Runs whose parts were timed."""
+    samples: list[tuple[float, ...]] = field(default_factory=list[tuple[float, ...]], repr=False)
+    """The seconds of parts in the latest of these runs."""
 
     def take(self, event: ProgramRun) -> None:
         """Add a run."""
@@ -71,20 +77,29 @@ class ProgramProfile:
             before = self.parts or [0.0] * len(event.parts)
             self.parts = [one + more for one, more in zip(before, event.parts, strict=True)]
             self.timed += 1
+            self.samples = [*self.samples[1 - SAMPLES :], event.parts]
 
     def explanation(self) -> Explanation | None:
         """What a run does, where its parts were timed."""
         found = self.executable.explain() if self.timed else None
         return found if found is not None and len(found.parts) == len(self.parts) else None
 
-    def works(self) -> list[tuple[str, LayerPart]]:
-        """Each part in order with its layer; nothing where parts were not timed."""
+    def typical(self) -> list[float]:
+        """The seconds of each part in one run: the median of the latest."""
+        return [statistics.median(column) for column in zip(*self.samples, strict=True)]
+
+    def works(self, seconds: Sequence[float] | None = None) -> list[tuple[str, LayerPart]]:
+        """Each part in order with its layer; nothing where parts were not timed.
+
+        With other ``seconds`` than those of all runs together.
+        """
         explanation, plan = self.explanation(), self.plan
         if explanation is None:
             return []
+        taken = self.parts if seconds is None else seconds
         inputs = sum(port.kind == "input" for port in plan.optimized.ports)
         donated = frozenset(n for n in plan.donated if n < inputs)
-        made = Layered(plan.optimized, explanation, plan.derived, donated, self.parts, plan.rows)
+        made = Layered(plan.optimized, explanation, plan.derived, donated, taken, plan.rows)
         return made.in_order()
 
 
