@@ -176,9 +176,11 @@ def session(common: CommonOptions) -> Iterator[None]:
     from ptir.ops.implementations import overrides, parse_override
 
     loaded = plugins.install()
-    stats, profile = trace.StatsSink(), trace.ProfileSink()
+    stats, profile = trace.StatsSink(), None
     sinks: list[Sink] = [stats] if common.stats or common.profile else []
-    sinks += [profile] if common.profile else []
+    if common.profile:
+        profile = trace.ProfileSink()
+        sinks.append(profile)
     if common.profile_out is not None:
         sinks.append(trace.TimelineSink(common.profile_out))
     if common.dump_dir is not None:
@@ -198,14 +200,14 @@ def session(common: CommonOptions) -> Iterator[None]:
         yield
 
 
-def _report(common: CommonOptions, stats: StatsSink, profile: ProfileSink) -> None:
+def _report(common: CommonOptions, stats: StatsSink, profile: ProfileSink | None) -> None:
     from ptir.cli import show
 
     if common.stats:
         rows: list[tuple[object, ...]] = [(k, _number(v)) for k, v in stats.summary().items()]
         rows += [(f"{f} implementation", f"{i}: {why}") for f, (i, why) in stats.chosen()]
         show.table(("statistic", "value"), rows, err=True)
-    if common.profile:
+    if profile is not None:
         from ptir.cli.profile import print_profile
 
         print_profile(profile.programs(), stats)
