@@ -15,6 +15,7 @@ from ptir import events
 from ptir import functional as F
 from ptir.backend.explanation import Access, Part
 from ptir.capture.plan import Plan, plan_for
+from ptir.codegen.planning.fuse import SHARED
 from ptir.errors import UsageError
 from ptir.report import bars, page, program_sections, table, write_page
 from ptir.report.memory import live_bytes
@@ -122,6 +123,18 @@ def test_every_value_in_memory_has_a_reason_of_the_fusion_pass() -> None:
     assert explanation is not None
     written = {access.value for part in explanation.parts for access in part.writes}
     assert written <= explanation.stored.keys()
+
+
+def test_what_several_kernels_read_says_so() -> None:
+    def step(x: Any) -> Any:
+        y = F.tanh(F.exp(x)) * F.erf(x)
+        return y.sum(axis=0), y.max(axis=1)
+
+    explanation = plan_for(
+        ptir.capture(step, ptir.spec("f32", 64, 64)), ptir.backend("c")
+    ).executable.explain()
+    assert explanation is not None
+    assert SHARED in explanation.stored.values()
 
 
 # --- memory ---

@@ -13,7 +13,7 @@ import pytest
 import ptir
 from ptir import events, ops
 from ptir.backend.contract import Options
-from ptir.capture.plan import PLANS
+from ptir.capture.plan import PLANS, plan_for
 from ptir.capture.plan_key import PlanKey, why_missed
 from ptir.errors import CheckpointError, DeviceError, UsageError
 from ptir.ir import Port, Program, freeze
@@ -86,6 +86,29 @@ def test_each_program_has_a_folder_with_each_pass_that_changed_it(tmp_path: Path
     assert (folder / "kernels" / "00.c").read_text() == "void map_0() {}"
     launches = json.loads((folder / "kernels" / "00.json").read_text())["launches"]
     assert [one["kernel"] for one in launches] == ["map_0", "copy"]
+
+
+def test_kernels_of_candidates_that_a_pass_timed_are_not_the_program_s(tmp_path: Path) -> None:
+    with listening_to([DumpSink(tmp_path)]):
+        compiling(FIRST, "step")
+        events.emit(events.KernelsWritten(THIRD, "c", "void candidate() {}", ()))
+        events.emit(events.PassRun("select", 0.25, FIRST, SECOND))
+        events.emit(events.KernelsWritten(SECOND, "cuda", "own", ()))
+        events.emit(events.ProgramCompiled(FIRST, SECOND, *WHERE, 1.0))
+    kernels = tmp_path / "00000_step" / "kernels"
+    assert [path.name for path in sorted(kernels.iterdir())] == ["00.cu", "00.json"]
+    assert (kernels / "00.cu").read_text() == "own"
+
+
+def test_a_parameter_that_several_programs_read_is_kept_once(tmp_path: Path) -> None:
+    weight = events.PortArray(lambda: np.ones(2, np.float32), ("store", "w"))
+    plans = [plan_for(program(*n * ["neg"]), ptir.backend("ref"), name=f"p{n}") for n in (1, 2)]
+    with listening_to([DumpSink(tmp_path, inputs=True)]):
+        for number, plan in enumerate(plans):
+            events.emit(events.ProgramStarting(number, plan, *WHERE, lambda: {"w": weight}))
+    metas = [json.loads(p.read_text()) for p in sorted(tmp_path.glob("0*/meta.json"))]
+    assert [meta["parameters"] for meta in metas] == 2 * [{"w": "parameters/00000.safetensors"}]
+    assert len([*(tmp_path / "parameters").iterdir()]) == 1
 
 
 def test_mode_of_compilations_leaves_passes_and_lists_out(tmp_path: Path) -> None:
@@ -209,6 +232,11 @@ def key(captured: Program = FIRST, **changed: Any) -> PlanKey:
             key(options=Options(donated=frozenset({1}))),
             [key()],
             "options.donated [1], known []",
+        ),
+        (
+            key(pipeline="x"),
+            [key(pipeline="y"), key(SECOND)],
+            "pipeline 'x', known 'y'",
         ),
         (key(pipeline="x"), [key(target="c:0"), key()], "pipeline 'x', known 'abc'"),
     ],
