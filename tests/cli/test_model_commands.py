@@ -693,6 +693,9 @@ def test_report_writes_a_page_of_a_step(command: Command, tmp_path: Path) -> Non
     graph = json.loads(held[1])["sections"][0]["data"]
     assert {part["layer"] for part in graph["parts"]} >= {f"h.{n}" for n in range(6)}
     assert sum("attention" in part["computes"] for part in graph["parts"]) == 6
+    done = command(*given, "--device-memory", "40MB")
+    assert done.code == 4
+    assert "its weights are streamed (--device-memory)" in done.err
     done = command(*given[:-1], tmp_path / "no" / "x.html")
     assert (done.code, "choose another file" in done.err) == (2, True)
 

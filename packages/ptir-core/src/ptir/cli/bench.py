@@ -124,7 +124,7 @@ def _page(report: dict[str, Any], label: str) -> str:
     if report["probe"] is not None:
         measured = report["probe"]["bytes_per_second"] / 1e9
         facts.append(("bandwidth", f"{measured:.1f} GB/s ({report['probe']['kind']})"))
-    spread = "Medians; the frame is from the slowest run to the fastest."
+    spread = "Medians; marks are the slowest run and the fastest."
     sections = [bars("Speed", "tok/s", drawn, spread), table("Tokens a second", columns, rows)]
     return page(f"{report['model']}: speed", facts, sections)
 

@@ -14,10 +14,8 @@ from ptir.cli.units import duration, size
 from ptir.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from ptir.events import CompiledPlan
     from ptir.report import Section
     from ptir.runtime import Model
-    from ptir.trace import ProfileSink
     from ptir.trace.profile import ProgramProfile, Roofs
 
 OUT = Path("report.html")
@@ -103,27 +101,20 @@ def _measured(
     from ptir.runtime.image_model import ImageModel
     from ptir.trace import ProfileSink, listening_to
 
-    plan: CompiledPlan
     sink = ProfileSink()
     with listening_to([sink]):
         if isinstance(loaded, ImageModel):
             explain_images(loaded, batch, repetitions)
-            plan, what = loaded.plans[-1], f"a run over {batch} images"
+            name, what = "", f"a run over {batch} images"
         elif prefill is None:
             explain_decode(loaded, position, repetitions)
-            plan = _timed(sink, "_advance")
-            what = f"a decode step at position {position}"
+            name, what = "_advance", f"a decode step at position {position}"
         else:
             explain_prefill(loaded, prefill, repetitions)
-            plan = _timed(sink, "_extend")
-            what = f"a prompt of {prefill} tokens"
-    executable = plan.executable
-    return next(p for p in sink.programs() if p.executable is executable), what
-
-
-def _timed(sink: ProfileSink, name: str) -> CompiledPlan:
-    """The plan of the step that was timed: the only one of its name whose parts were."""
-    return next(p.plan for p in sink.programs() if p.plan.name == name and p.timed)
+            name, what = "_extend", f"a prompt of {prefill} tokens"
+    found = [p for p in sink.programs() if name in ("", p.plan.name)]
+    # Of several of that name, such as chunks of a prompt, only the step's parts were timed.
+    return max(found, key=lambda p: (p.timed, p.runs)), what
 
 
 def _facts(profile: ProgramProfile, roofs: Roofs) -> list[tuple[str, str]]:
