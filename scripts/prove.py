@@ -37,7 +37,7 @@ COOP: Final = {"PTIR_SCHEDULE": "coop"}
 HOST: Final = {"PYTHONPATH": str(ROOT / "tests/cupy/host")}
 REQUIRED: Final = {
     "PTIR_REQUIRE_BACKENDS": "c,opencl,cuda",
-    "PTIR_REQUIRE_TOOLS": "oclgrind,wgpu",
+    "PTIR_REQUIRE_TOOLS": "oclgrind,wgpu,chromium",
     "PTIR_REQUIRE_WITNESSES": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }

@@ -45,6 +45,7 @@ MODULES: Final[dict[str, str]] = {
     "ptir.functional": "",
     "ptir.nn": "",
     "ptir.models": "",
+    "ptir.report": "",
     "ptir.trace": "",
     "ptir.plugins": "GROUP ModelModule hookimpl ptir_commands ptir_implementations ptir_models "
     "ptir_ops ptir_passes ptir_trace_sinks",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 MODEL: Final = "compiles a whole model; on C it is in the gate, in turn"
+BROWSER: Final = "starts a browser, which CI would have to install; the gate reads the page's data"
 
 PROOF_ONLY: Final[dict[str, str]] = {
     "c/test_c_explain.py::"
@@ -74,6 +75,17 @@ PROOF_ONLY: Final[dict[str, str]] = {
     "opencl/test_opencl_programs.py::test_packed_narrow_weights_are_read_exactly": MODEL,
     "opencl/test_opencl_programs.py::test_sampled_tokens_are_the_reference_tokens": MODEL,
     "opencl/test_opencl_tiles.py::test_warm_up_tunes_with_the_model_and_keeps_the_choice": MODEL,
+    **{
+        f"report/test_report_browser.py::test_{name}": BROWSER
+        for name in (
+            "layers_open_to_kernels_and_kernels_to_ops",
+            "ten_thousand_instructions_are_searched_and_only_those_in_view_are_drawn",
+            "what_is_chosen_in_one_drawing_is_shown_in_all",
+            "a_table_is_sorted_and_searched",
+            "text_is_readable_in_dark_and_light",
+            "a_picture_of_the_page_is_no_empty_sheet",
+        )
+    },
     "testsuite/test_fuzz.py::"
     "test_what_fails_replays_as_it_was_drawn_beside_a_backend_that_claims_less": (
         "twenty seconds of drawing; the other tests of replays are in the gate"

@@ -18,7 +18,7 @@ typedef struct {
 struct pool;
 struct pool *pool_new(int threads, const int *processors);
 void pool_free(struct pool *);
-int pool_run(struct pool *, const launch *, int count);
+int pool_run(struct pool *, const launch *, int count, double *seconds);
 int pool_share(struct pool *, const launch *, const int *ends, int phases, int workers);
 
 #ifndef RUNS
@@ -67,7 +67,7 @@ static void *caller(void *unused) {
     list[i].items = ITEMS;
   }
   for (int run = 0; run < RUNS; ++run)
-    if (pool_run(pool, list, LAUNCHES)) return (void *)1;
+    if (pool_run(pool, list, LAUNCHES, NULL)) return (void *)1;
   for (int i = 0; i < ITEMS; ++i)
     if (a[i] != (long)RUNS * LAUNCHES) return (void *)2;
   return shared(a, b);

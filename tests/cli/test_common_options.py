@@ -45,7 +45,7 @@ def test_options_and_their_environment_twins_mean_the_same() -> None:
     given = parsed(
         *("--backend", "opencl:0", "--override", "a=default", "--override", "b=force=c"),
         *("--dump-dir", "d", "--dump-mode", "compile", "--stats", "--profile", "--json"),
-        *("--seed", "7"),
+        *("--seed", "7", "--dump-inputs", "--profile-out", "f.json"),
     )
     twins = parsed(
         PTIR_BACKEND="opencl:0",
@@ -56,9 +56,13 @@ def test_options_and_their_environment_twins_mean_the_same() -> None:
         PTIR_PROFILE="1",
         PTIR_JSON="1",
         PTIR_SEED="7",
+        PTIR_DUMP_INPUTS="1",
+        PTIR_PROFILE_OUT="f.json",
     )
     overrides = ("a=default", "b=force=c")
-    assert given == CommonOptions("opencl:0", overrides, Path("d"), "compile", True, True, True, 7)
+    assert given == CommonOptions(
+        "opencl:0", overrides, Path("d"), "compile", True, True, True, 7, True, Path("f.json")
+    )
     assert twins == given
 
 
@@ -102,7 +106,7 @@ def test_statistics_go_to_stderr(site: Site, capsys: Capture) -> None:
     assert found.out == ""
     assert "parameter_bytes" in found.err
     assert "fast: forced" in found.err
-    assert "wte" in found.err
+    assert "parameters loaded   1      500.0 ms  64 B" in found.err
     assert not events.listening()
 
 

@@ -15,7 +15,8 @@ import tokenizers
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 import ptir
-from ptir.capture.plan import PLANS
+from ptir import events
+from ptir.capture.plan import PLANS, plan_for
 from ptir.checkpoint import load_archive, open_checkpoint, save_archive, save_folder
 from ptir.errors import BackendUnavailable, UsageError
 from ptir.ir.jsonform import to_json
@@ -23,6 +24,7 @@ from ptir.ops.reading import from_json
 from ptir.ops.verify import verify
 from ptir.passes import pipeline
 from ptir.runtime.session import Session
+from ptir.trace import DumpSink, listening_to
 from running import (
     CASES,
     REF,
@@ -288,8 +290,9 @@ def test_dumped_programs_load_again(command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "dumps"
     PLANS.clear()
     assert command(*GREEDY, "-n", 2, "--dump-dir", folder, "--dump-mode", "compile").code == 0
-    found = sorted(folder.glob("*.ptir"))
-    assert {path.stem.split("-", 1)[1] for path in found} == {"captured", "optimized"}
+    found = sorted(folder.glob("*/*.ptir"))
+    assert {path.stem for path in found} == {"program", "optimized"}
+    assert [path.name for path in sorted(folder.glob("0*"))][:1] == ["00000_extend"]
     assert len(found) >= 6
     places: set[tuple[str, str]] = set()
     for path in found:
@@ -299,6 +302,66 @@ def test_dumped_programs_load_again(command: Command, tmp_path: Path) -> None:
         assert str(program) == re.sub(r" loc\(.*\)$", "", text, flags=re.MULTILINE)
         places |= {(i.location.scope, i.location.functional) for i in program.main.instructions}
     assert ("h.3.mlp.c_fc", "linear") in places
+
+
+def test_a_dumped_step_runs_alone_on_what_its_first_run_read(
+    command: Command, tmp_path: Path
+) -> None:
+    folder = tmp_path / "dumps"
+    PLANS.clear()
+    files = tmp_path / "whole", tmp_path / "alone"
+    dumping = "--dump-dir", folder, "--dump-inputs"
+    assert command("forward", "demo", "ROMEO:", "--out", files[0], *dumping).code == 0
+    (step,) = folder.glob("0*_all_logits")
+    assert command("forward", step, "--out", files[1]).code == 0
+    whole, alone = (next(iter(load_archive(file).arrays.values())) for file in files)
+    # Weights are inputs there, so that nothing is computed of them ahead: sums differ in order.
+    assert_close(alone.reshape(-1, whole.shape[-1])[: len(whole)], whole)
+    stored = {path.name for path in (folder / "parameters").iterdir()}
+    assert len(stored) == 76  # those of the model, each once
+
+    meta = json.loads((step / "meta.json").read_text())
+    (step / "meta.json").write_text(json.dumps(meta | {"kind": "ptir dump 9"}))
+    done = command("forward", step)
+    assert (done.code, done.out) == (1, "")
+    assert "is of 'ptir dump 9' and this ptir reads and writes 'ptir dump 1'" in done.err
+    done = command("forward", folder)
+    assert "name one of its programs: 00000_" in done.err
+
+
+def test_a_profile_prints_layers_functionals_and_kernels_and_writes_a_timeline(
+    command: Command, tmp_path: Path
+) -> None:
+    PLANS.clear()
+    out = tmp_path / "timeline.json"
+    done = command(*GREEDY, "-n", 3, "--profile", "--profile-out", out, "--backend", "ref")
+    tables = done.err.split("\n\n")
+    titles = [table.splitlines()[0].split("  ")[0] for table in tables]
+    assert titles[:4] == ["by layer", "by functional", "by kernel", "program"]
+    rows = [table.splitlines()[1:] for table in tables]
+    assert {"h.0", "h.5"} <= {row.split()[0] for row in rows[0]}
+    assert any(re.match(r"linear \(\w+\) +\d+ +\d.* +\d+%$", row) for row in rows[1])
+    assert any(row.startswith("_advance  2 ") for row in rows[3])
+    assert "cache plans" in done.err
+    assert "roofs, measured: memory " in done.err
+    names = {one["name"] for one in json.loads(out.read_text())["traceEvents"]}
+    assert {"run _advance", "compile _extend", "attention", "load wte.weight"} <= names
+
+
+def test_forward_of_a_dump_without_arrays_says_how_to_keep_them(
+    command: Command, tmp_path: Path
+) -> None:
+    PLANS.clear()
+    assert command("forward", dumped(tmp_path, ".ptir"), "--dump-dir", tmp_path / "d").code == 2
+    sink = DumpSink(tmp_path / "dumps")
+    program = ptir.capture(lambda x: x + 1.0, ptir.spec("f32", 2))
+    with listening_to([sink]):
+        ptir.run_program(program, {"x": np.ones(2, np.float32)}, REF)
+    done = command("forward", tmp_path / "dumps" / "00000_program")
+    assert (done.code, done.out) == (2, "")
+    assert "keeps no arrays: dump again with --dump-inputs, or give them with --input" in done.err
+    done = command("forward", "demo", "A", "--dump-inputs")
+    assert (done.code, "give --dump-dir, which says where" in done.err) == (2, True)
 
 
 def test_forward_describes_and_writes_logits(command: Command, tmp_path: Path) -> None:
@@ -606,6 +669,60 @@ def test_fast_says_where_there_is_nothing_to_gain(command: Command) -> None:
     assert found.code and "weights in f16 have no dot implementation" in found.err
     found = command("forward", "demo", "--tokens", "1,2,3", "--quant", "int8", "--fast")
     assert found.code and "gains nothing from quantized_linear=int8" in found.err
+
+
+def test_bench_writes_its_numbers_as_a_page_too(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "bench.html"
+    given = ("bench", "demo", "-p", 4, "-n", 2, "-r", 2, "--backend", "ref", "--json")
+    rows = command(*given, "--html", out).value["rows"]
+    held = re.search(r'id="data">(.*?)</script>', out.read_text(encoding="utf-8"), re.DOTALL)
+    assert held is not None
+    drawn, told = (section["data"]["rows"] for section in json.loads(held[1])["sections"])
+    wanted = {row["test"]: row["tokens_per_second"]["median"] for row in rows}
+    assert {one["name"]: one["value"] for one in drawn} == wanted
+    assert [row[:2] for row in told] == [[n, round(v, 2)] for n, v in wanted.items()]
+
+
+def test_report_writes_a_page_of_a_step(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    given = ("report", "demo", "--position", 8, "-r", 1, "--backend", "ref", "--out", out)
+    value = command(*given, "--json").value
+    assert value["title"] == "demo: a decode step at position 8"
+    held = re.search(r'id="data">(.*?)</script>', out.read_text(encoding="utf-8"), re.DOTALL)
+    assert held is not None
+    graph = json.loads(held[1])["sections"][0]["data"]
+    assert {part["layer"] for part in graph["parts"]} >= {f"h.{n}" for n in range(6)}
+    assert sum("attention" in part["computes"] for part in graph["parts"]) == 6
+    done = command(*given, "--device-memory", "40MB")
+    assert done.code == 4
+    assert "its weights are streamed (--device-memory)" in done.err
+    done = command(*given[:-1], tmp_path / "no" / "x.html")
+    assert (done.code, "choose another file" in done.err) == (2, True)
+
+
+def test_report_of_a_dump_runs_its_longest_program_and_tells_its_past(
+    command: Command, tmp_path: Path
+) -> None:
+    folder, out = tmp_path / "dumps", tmp_path / "report.html"
+    sink = DumpSink(folder)
+    with listening_to([sink]):
+        for name, size in (("small", 2), ("large", 4)):
+            program = ptir.capture(lambda x: x + 1.5, ptir.spec("f32", size))
+            plan = plan_for(program, REF, name=name)
+            events.emit(events.ProgramStarting(size, plan, "ref", "numpy", dict))
+            events.emit(events.ProgramRun(plan.optimized, "ref", "numpy", size, (), size, plan))
+    said = command("report", folder, "-r", 1, "--out", out, "--json").value
+    assert said["title"].startswith("00001_large of dumps")
+    assert said["facts"]["ran again on"] == "sample arrays, since --dump-inputs kept none"
+    held = re.search(r'id="data">(.*?)</script>', out.read_text(encoding="utf-8"), re.DOTALL)
+    assert held is not None
+    tables = {s["title"]: s["data"] for s in json.loads(held[1])["sections"]}
+    assert [row[2:] for row in tables["Runs"]["rows"]] == [["end", 4000.0]]
+    assert len(tables["Passes"]["rows"]) > 5
+    empty = tmp_path / "empty"
+    DumpSink(empty)
+    done = command("report", empty, "--out", out)
+    assert (done.code, "no program ran in this dump" in done.err) == (1, True)
 
 
 def test_bench_takes_and_reports_every_format(command: Command) -> None:

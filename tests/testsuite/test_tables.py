@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -93,6 +95,25 @@ def test_markdown_and_terminal_say_the_same(written, capsys, tmp_path):
     else:
         pytest.fail("no row of maximum")
     assert "in each cell: correct, wrong; " in page and "in each cell: correct, wrong; " in terminal
+
+
+def test_a_page_has_the_same_cells_with_tones(written, capsys, tmp_path):
+    paths = [str(written(Correct())), str(written(Wrong()))]
+    assert main(["matrix", *paths, "--html", "-o", str(tmp_path / "matrix.html")]) == 0
+    text = (tmp_path / "matrix.html").read_text(encoding="utf-8")
+    held = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+    found = json.loads(held[1])
+    head, *rows = matrix(columns([Path(path) for path in paths]))
+    backends, ops = (section["data"] for section in found["sections"])
+    assert ops["columns"] == head
+    plain = [[c["text"] if isinstance(c, dict) else c for c in row] for row in ops["rows"]]
+    assert plain == rows
+    tones = {c["text"]: c["tone"] for row in ops["rows"] for c in row if isinstance(c, dict)}
+    assert tones["✓✗"] == "bad" and tones["✓✓"] == "good"
+    assert all(isinstance(row[-2], int) for row in backends["rows"])
+    capsys.readouterr()
+    assert main(["matrix", *paths, "--html", "--markdown"]) == 2
+    assert "give one" in capsys.readouterr().err
 
 
 def test_edited_foreign_and_double_reports_are_no_column(written, tmp_path):

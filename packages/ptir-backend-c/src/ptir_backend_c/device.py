@@ -86,7 +86,7 @@ class Runtime:
         library, pointer, number = built.library, ctypes.c_void_p, ctypes.c_int
         library.pool_new.restype, library.pool_new.argtypes = pointer, (number, pointer)
         library.pool_free.restype, library.pool_free.argtypes = None, (pointer,)
-        library.pool_run.argtypes = (pointer, pointer, number)
+        library.pool_run.argtypes = (pointer, pointer, number, pointer)
         library.pool_share.argtypes = (pointer, pointer, pointer, number, number)
         self._run, self._share = library.pool_run, library.pool_share
         library.file_watch.argtypes = (pointer, ctypes.c_size_t)
@@ -126,7 +126,13 @@ class Runtime:
 
         Where a file was cut that they read: ``CheckpointError``.
         """
-        self._check(self._run(self.pool, listed, count))
+        self._check(self._run(self.pool, listed, count, None))
+
+    def timed(self, listed: Any, count: int) -> list[float]:
+        """``walk``, and the seconds of each launch."""
+        seconds = (ctypes.c_double * count)()
+        self._check(self._run(self.pool, listed, count, seconds))
+        return [*seconds]
 
     def share(self, listed: Any, ends: Any, phases: int, workers: int) -> None:
         """Run a list that workers share, phase by phase; raises as ``walk``."""
@@ -158,6 +164,10 @@ class Launches(CommandBuffer):
         """The pool does the launches one after the other, all threads the workgroups of each."""
         self._runtime.walk(self._listed, self._count * count)
 
+    def timed(self) -> Sequence[float] | None:
+        """One run, in the same call, with a look at the clock around every launch."""
+        return self._runtime.timed(self._listed, self._count)
+
 
 class SharedLaunches(Launches):
     """Launches of workers, with the number that each does in each phase; runs follow on."""
@@ -177,6 +187,10 @@ class SharedLaunches(Launches):
     def submit(self, count: int) -> None:
         """The pool does them phase by phase, each thread the launches of a worker."""
         self._runtime.share(self._listed, self._ends, self._phases * count, self._workers)
+
+    def timed(self) -> Sequence[float] | None:
+        """Launches of several workers at once have no time of their own."""
+        return None
 
 
 class CDevice(AddressedDevice):

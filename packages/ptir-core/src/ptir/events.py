@@ -6,14 +6,66 @@ test. Sinks that write dumps and profiles live in ``ptir.trace``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from ptir.backend.contract import Derivation, Executable, Options, Target
     from ptir.ir.program import Program
+    from ptir.ops.implementations import Overrides
+    from ptir.params.rows import Rows
     from ptir.rewrite.firings import Firing
+
+
+class CompiledPlan(Protocol):
+    """What sinks read of a plan; ``ptir.capture.plan.Plan`` is one."""
+
+    @property
+    def name(self) -> str:
+        """What the program is called: the jitted function's name."""
+        ...
+
+    @property
+    def captured(self) -> Program:
+        """The program as it was captured: portable, its parameters as they are stored."""
+        ...
+
+    @property
+    def optimized(self) -> Program:
+        """The program behind the passes."""
+        ...
+
+    @property
+    def executable(self) -> Executable:
+        """What was compiled of it."""
+        ...
+
+    @property
+    def target(self) -> Target:
+        """Where it runs."""
+        ...
+
+    @property
+    def derived(self) -> Mapping[str, Derivation]:
+        """How its parameters are computed that are not stored, by name."""
+        ...
+
+    @property
+    def donated(self) -> frozenset[int]:
+        """Inputs that a run consumes."""
+        ...
+
+    @property
+    def options(self) -> Options:
+        """How it was compiled."""
+        ...
+
+    @property
+    def rows(self) -> Mapping[str, Rows]:
+        """Parameters that are rows of others."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -34,6 +86,19 @@ class PassRun(Event):
 
 
 @dataclass(frozen=True)
+class ProgramCompiling(Event):
+    """A captured program is about to be optimized and compiled.
+
+    What passes and kernels the same thread tells of until ``ProgramCompiled`` are its own.
+    """
+
+    captured: Program
+    name: str
+    backend: str
+    device: str
+
+
+@dataclass(frozen=True)
 class ProgramCompiled(Event):
     """A captured program was optimized and compiled for a device."""
 
@@ -42,6 +107,22 @@ class ProgramCompiled(Event):
     backend: str
     device: str
     seconds: float
+    plan: CompiledPlan | None = None
+    overrides: Overrides = ()
+
+
+@dataclass(frozen=True)
+class KernelsWritten(Event):
+    """A straight-line program came down to kernels in one source file.
+
+    ``launches`` are those of a run in order: the kernel's name, nothing for a copy, its workgroups
+    and the threads of each.
+    """
+
+    program: Program
+    language: str
+    source: str
+    launches: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -55,10 +136,54 @@ class KernelsBuilt(Event):
 
 
 @dataclass(frozen=True)
-class ProgramRun(Event):
-    """A compiled program was submitted to its device.
+class CacheLookup(Event):
+    """Something was looked for in a cache; of a miss ``reason`` says what differs or is missing."""
 
-    ``parts`` are the seconds of its parts, each waited for, inside ``timing_parts``.
+    cache: str
+    key: str
+    hit: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PortArray:
+    """What a port of a captured program holds: ``read`` gives the array.
+
+    Of a parameter ``stored`` is the same wherever the same one is read; of an input it is None.
+    """
+
+    read: Callable[[], Any]
+    stored: Hashable | None = None
+
+
+@dataclass(frozen=True)
+class ProgramStarting(Event):
+    """A compiled program is about to run; ``ProgramRun`` or ``ProgramFailed`` of ``run`` follows.
+
+    ``arrays`` gives what the ports of the captured program hold, by name: inputs from the device,
+    parameters from where they are stored. They may be read until the sink returns.
+    """
+
+    run: int
+    plan: CompiledPlan
+    backend: str
+    device: str
+    arrays: Callable[[], Mapping[str, PortArray]]
+
+
+@dataclass(frozen=True)
+class ProgramFailed(Event):
+    """A run that started ended with an error."""
+
+    run: int
+    error: str
+
+
+@dataclass(frozen=True)
+class ProgramRun(Event):
+    """A compiled program ran, and the device was waited for.
+
+    ``parts`` are the seconds of its parts inside ``timing_parts``, in the order of ``explain``.
     """
 
     program: Program
@@ -66,6 +191,8 @@ class ProgramRun(Event):
     device: str
     seconds: float
     parts: tuple[float, ...] = ()
+    run: int = 0
+    plan: CompiledPlan | None = None
 
 
 @dataclass(frozen=True)

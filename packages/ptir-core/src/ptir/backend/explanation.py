@@ -6,8 +6,8 @@ A part is whatever the backend queues or calls as one thing: a fused kernel, a c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ptir.ir.location import UNKNOWN, Location
@@ -65,6 +65,8 @@ class Explanation:
     """How the run is partitioned among workers, or why not; nothing where there are no workers."""
     workers: int = 1
     """Units of the device among which a run can be partitioned, as workers."""
+    stored: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Why values between parts lie in memory, as far as the backend can tell."""
 
 
 def read_sizes(

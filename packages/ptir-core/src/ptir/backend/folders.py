@@ -3,7 +3,9 @@
 Everything in it can be computed again. Each kind of content has a place of its own: kernels of
 ``ptir.codegen`` in ``kernels`` and its measured tiles in ``tiles.json``, timed choices of
 ``ptir.passes`` in ``implementations.json``, packed weights of ``ptir.runtime`` in ``weights``,
-what became of plugins in ``trials.json``, the bandwidth of memory in ``bandwidths.json``.
+what keys of entries are made of in ``keys``,
+what became of plugins in ``trials.json``, the bandwidth of memory in ``bandwidths.json``,
+FLOPs that were reached in ``flops.json``.
 """
 
 from __future__ import annotations

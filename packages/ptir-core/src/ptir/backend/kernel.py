@@ -7,6 +7,7 @@ dialect, plans memory, caches binaries and replays them.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -319,6 +320,10 @@ class CommandBuffer(ABC):
     def submit(self, count: int) -> None:
         """Launch all kernels ``count`` times, each time with what its slot was bound to."""
 
+    def timed(self) -> Sequence[float] | None:
+        """``submit(1)``, waited for: the seconds of each launch; None, and nothing, if unknown."""
+        return None
+
 
 class KernelDevice(ABC):
     """One device: memory, builds and launches. Raises only errors of ``ptir.errors``."""
@@ -449,6 +454,20 @@ class KernelDevice(ABC):
         between phases. None where launches are queued one by one, which is right too.
         """
         return None
+
+    def timed(self, queue: Sequence[Callable[[], object]]) -> tuple[float, ...]:
+        """Call what queues launches and copies, one by one: the seconds that each takes.
+
+        Here each is waited for; a device with a clock of its own has less to add.
+        """
+        seconds: list[float] = []
+        self.finish()
+        for call in queue:
+            began = time.perf_counter()
+            call()
+            self.finish()
+            seconds.append(time.perf_counter() - began)
+        return tuple(seconds)
 
     @abstractmethod
     def finish(self) -> None:

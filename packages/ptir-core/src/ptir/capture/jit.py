@@ -9,8 +9,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
+from ptir import events
 from ptir.backend.buffer import Buffer
 from ptir.backend.contract import Feeds, Handle, Options, Target
 from ptir.capture.build import Captured, build, pending_nodes, target_of
@@ -103,13 +104,16 @@ class Jitted(Generic[P, R]):
     def __init__(self, function: Callable[P, R], donate: Sequence[str] = ()) -> None:
         functools.update_wrapper(self, function)
         self._function = function
+        self._name: str = getattr(
+            function, "__name__", type(function).__name__
+        )  # a module has none
         self._signature = inspect.signature(function)
         self._donate = tuple(donate)
         unknown = [name for name in donate if name not in self._signature.parameters]
         if unknown:
             listed = ", ".join(self._signature.parameters)
             raise TypeRuleError(
-                f"jit: donate names {unknown[0]!r}, which {function.__name__}({listed}) lacks"
+                f"jit: donate names {unknown[0]!r}, which {self._name}({listed}) lacks"
             )
         self._replays: dict[Any, Replay] = {}
         self._latest: tuple[Any, Replay | None] = (None, None)
@@ -206,6 +210,9 @@ class Jitted(Generic[P, R]):
         with self._lock:
             if key in self._replays and not self._replays[key].plan.is_stale:
                 return self._replays[key]
+            if events.listening():
+                why = _why_new(key, [*self._replays])
+                events.emit(events.CacheLookup("signatures", self._name, False, why))
             static = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves]
 
             def positional(*tensors: Tensor) -> Any:
@@ -222,7 +229,9 @@ class Jitted(Generic[P, R]):
             arguments = _inputs(structure, leaves)
             donated = frozenset(i for name in self._donate for i in arguments.get(name, ()))
             options = Options(donated, aliases, checks_indices())
-            plan, parameters = bound_plan(captured.program, captured.parameters, target, options)
+            plan, parameters = bound_plan(
+                captured.program, captured.parameters, target, options, self._name
+            )
             types = captured.program.outputs
             assemble, results = assembler(result), spans(result)
             replay = Replay(
@@ -231,7 +240,7 @@ class Jitted(Generic[P, R]):
             self._replays[key] = replay
             if len(self._replays) == MANY_SIGNATURES:
                 warnings.warn(
-                    f"jit({self._function.__name__}) has captured {MANY_SIGNATURES} signatures;"
+                    f"jit({self._name}) has captured {MANY_SIGNATURES} signatures;"
                     " pass values that change as tensors, not as Python numbers",
                     stacklevel=4,
                 )
@@ -243,7 +252,7 @@ class Jitted(Generic[P, R]):
         target = replay.plan.target
         handles = [buffer.handle for buffer in buffers]
         for buffer in {buffers[position] for position in replay.donated}:
-            buffer.claim(f"it was donated to {self._function.__name__}")
+            buffer.claim(f"it was donated to {self._name}")
         for position in replay.donated:
             if buffers[position].aliased:
                 handles[position] = target.backend.copy(handles[position], target.device)
@@ -261,6 +270,22 @@ class Jitted(Generic[P, R]):
             for handle, type in zip(outputs, replay.types, strict=True)
         )
         return replay.assemble(tensors)
+
+
+KEY: Final = (
+    *("structure of arguments", "types or values of arguments", "sharing of buffers"),
+    *("overrides", "target, or checks of indices"),
+)
+"""What the parts of a signature's key are, for people."""
+
+
+def _why_new(key: tuple[Any, ...], known: Sequence[tuple[Any, ...]]) -> str:
+    """What the signature that was captured last differs in."""
+    if not known:
+        return "it was never called"
+    pairs = zip(KEY, key, known[-1], strict=True)
+    found = [name for name, now, before in pairs if now != before]
+    return f"other {', '.join(found)}" if found else "its device was lost, or its weights cut"
 
 
 def _inputs(structure: Any, leaves: Sequence[Any]) -> dict[str, range]:

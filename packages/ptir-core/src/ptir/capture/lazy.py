@@ -122,7 +122,7 @@ def materialize(refs: Sequence[Ref]) -> None:
         outputs = [Ref(node, index) for node in kept for index in range(len(node.types))]
         captured = build(outputs, (), ())
         target = target_of(captured, default_target)
-        plan, parameters = bound_plan(captured.program, captured.parameters, target)
+        plan, parameters = bound_plan(captured.program, captured.parameters, target, name="tensors")
         inputs = [buffer.handle for buffer in captured.closed]
         handles = iter(plan.run(inputs, parameters))
         for node in kept:

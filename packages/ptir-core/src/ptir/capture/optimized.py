@@ -21,7 +21,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ptir import events
-from ptir.backend.disk_cache import Damaged, DiskCache, digest_key
+from ptir.backend.cache_key import CacheKey, note_stored
+from ptir.backend.disk_cache import Damaged, DiskCache
 from ptir.backend.folders import ENVIRONMENT
 from ptir.ir.location import Location
 from ptir.ir.program import Block, Program
@@ -34,6 +35,8 @@ from ptir.types import DTYPES, DType
 
 FORMAT: Final = 1
 PROGRAMS: Final = DiskCache("programs", FORMAT, limit=256 << 20)
+
+UNUSED: Final = "not looked up: while somebody hears what passes do, they run"
 
 LEAST: Final = 64
 """Instructions below which a program is optimized as fast as it is read."""
@@ -56,6 +59,8 @@ def optimized(program: Program, context: PassContext) -> Program:
     """``ptir.passes.optimize``, or what it gave an earlier process."""
     key = _key(program, context)
     if key is None:
+        if events.listening():
+            events.emit(events.CacheLookup(PROGRAMS.name, "", False, UNUSED))
         return optimize(program, context)
     found = _read(key)
     if found is not None:
@@ -64,10 +69,11 @@ def optimized(program: Program, context: PassContext) -> Program:
     made = optimize(program, context)
     entry = _pickled((made, dict(context.derived)))
     PROGRAMS.store(key, entry, "program cache", "programs are optimized again")
+    note_stored(PROGRAMS, key)
     return made
 
 
-def _key(program: Program, context: PassContext) -> str | None:
+def _key(program: Program, context: PassContext) -> CacheKey | None:
     """The name of an entry, or None where none may be used."""
     alone = not (context.overrides or PLUGGED or PLUGGED_RULES or ADDED or events.listening())
     if not alone or len(program.main.instructions) < LEAST:
@@ -78,14 +84,16 @@ def _key(program: Program, context: PassContext) -> str | None:
     if identity is None:
         return None
     variables = sorted(item for item in os.environ.items() if item[0].startswith("PTIR_"))
-    return digest_key(
-        str(FORMAT),
-        identity,
-        pipeline_key(),
-        repr([item for item in variables if item[0] != ENVIRONMENT]),
-        repr(context.check_indices),
-        program.digest,
-        _locations(program.main),
+    return CacheKey.of(
+        {
+            "format": str(FORMAT),
+            "backend": identity,
+            "pipeline": pipeline_key(),
+            "environment": repr([item for item in variables if item[0] != ENVIRONMENT]),
+            "checks": repr(context.check_indices),
+            "program": program.digest,
+            "locations": _locations(program.main),
+        }
     )
 
 

@@ -17,7 +17,9 @@ from typing import Final
 from ptir import events
 from ptir.backend.contract import Executable, Feeds, Handle, Options, Target, repeat_by_runs
 from ptir.capture.derived_runs import Run, StoredRange
+from ptir.capture.observed import observed
 from ptir.capture.optimized import optimized
+from ptir.capture.plan_key import PlanKey, why_missed
 from ptir.errors import VerifyError
 from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block, Port, Program
@@ -57,6 +59,8 @@ class Plan:
     """What its parameter ports of rows are, under a budget."""
     whole: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Why parameters are not cut by rows, though the budget asks for it."""
+    name: str = ""
+    """What the program is called: the function that was captured."""
 
     @property
     def is_stale(self) -> bool:
@@ -83,7 +87,7 @@ class Plan:
         for store in stores:
             store.save_computed()
         mappings = (mapping for store in stores for mapping in store.mappings)
-        return BoundParameters((found[name] for name in sizes), mappings)
+        return BoundParameters((found[name] for name in sizes), mappings, parameters)
 
     @cached_property
     def weights(self) -> int:
@@ -99,17 +103,14 @@ class Plan:
         _check_whole(parameters)
         if not events.listening():
             return self.executable.run([*inputs, *parameters])
-        parts: tuple[float, ...] = ()
-        began = time.perf_counter()
-        if events.times_parts():
-            outputs, parts = self.executable.timed([*inputs, *parameters], self._wait)
-        else:
-            outputs = self.executable.run([*inputs, *parameters])
-        self._wait()
-        seconds = time.perf_counter() - began
-        backend, device = self.target.backend.name, self.target.device.name
-        events.emit(events.ProgramRun(self.optimized, backend, device, seconds, parts))
-        return outputs
+
+        def submit() -> tuple[tuple[Handle, ...], tuple[float, ...]]:
+            given = [*inputs, *parameters]
+            if events.times_parts():
+                return self.executable.timed(given, self._wait)
+            return self.executable.run(given), ()
+
+        return observed(self, self.target, inputs, parameters, submit)
 
     def repeat(
         self,
@@ -229,9 +230,6 @@ def _program(derivation: Derivation) -> Program:
     return Program(derivation.block, tuple(Port(port.name) for port in derivation.ports))
 
 
-PlanKey = tuple[Program, str, int, Options, Overrides, str]
-
-
 class PlanCache:
     """Plans by key, the least recently used leaving first; safe to use from several threads."""
 
@@ -241,10 +239,10 @@ class PlanCache:
         self._plans: OrderedDict[PlanKey, Plan] = OrderedDict()
         self._lock = threading.RLock()
 
-    def get(self, program: Program, target: Target, options: Options) -> Plan:
-        """The plan for ``program``, compiled now unless it is cached."""
+    def get(self, program: Program, target: Target, options: Options, name: str = "") -> Plan:
+        """The plan for ``program``, compiled now, as ``name``, unless it is cached."""
         overrides = active_overrides()
-        key = (
+        key = PlanKey(
             program,
             f"{target}#{id(target.backend)}",
             target.device.index,
@@ -254,8 +252,13 @@ class PlanCache:
         )
         with self._lock:
             plan = self._plans.get(key)
-            if plan is None or plan.is_stale:
-                plan = self._plans[key] = compile_plan(program, target, options, overrides)
+            missed = plan is None or plan.is_stale
+            if events.listening():
+                why = why_missed(key, self._plans) if missed else ""
+                events.emit(events.CacheLookup("plans", name, not missed, why))
+            if plan is None or missed:
+                plan = compile_plan(program, target, options, overrides, name)
+                self._plans[key] = plan
                 self.compiled += 1
                 if len(self._plans) > self._capacity:
                     self._plans.popitem(last=False)
@@ -278,13 +281,18 @@ class PlanCache:
 PLANS: Final = PlanCache()
 
 
-def compile_plan(program: Program, target: Target, options: Options, overrides: Overrides) -> Plan:
+def compile_plan(
+    program: Program, target: Target, options: Options, overrides: Overrides, name: str = ""
+) -> Plan:
     """Optimize and compile ``program``, whose parameters stand behind its inputs.
 
     It is verified first: passes and backends rely on what it says. Raises ``VerifyError``.
     """
     verify(program)
     _check_order(program)
+    where = target.backend.name, target.device.name
+    if events.listening():
+        events.emit(events.ProgramCompiling(program, name, *where))
     began = time.perf_counter()
     context = PassContext(
         target.backend, target.device, overrides, check_indices=options.check_indices
@@ -295,14 +303,14 @@ def compile_plan(program: Program, target: Target, options: Options, overrides: 
         if options.largest:
             made, rows, whole, options = _cut(made, target, options)
         executable = _compiled(made, target, options)
-    if events.listening():
-        seconds = time.perf_counter() - began
-        backend, device = target.backend.name, target.device.name
-        events.emit(events.ProgramCompiled(program, made, backend, device, seconds))
+    seconds = time.perf_counter() - began
     derived = dict(context.derived)
     incarnation = target.backend.incarnation(target.device)
-    given = options.donated, incarnation, options, rows, whole
-    return Plan(program, made, executable, target, derived, *given)
+    given = options.donated, incarnation, options, rows, whole, name
+    plan = Plan(program, made, executable, target, derived, *given)
+    if events.listening():
+        events.emit(events.ProgramCompiled(program, made, *where, seconds, plan, overrides))
+    return plan
 
 
 def _cut(
@@ -349,12 +357,15 @@ def _check_order(program: Program) -> None:
             )
 
 
-def plan_for(program: Program, target: Target, options: Options | None = None) -> Plan:
+def plan_for(
+    program: Program, target: Target, options: Options | None = None, name: str = ""
+) -> Plan:
     """The cached plan of ``program`` on ``target`` under the overrides in force.
 
-    Without ``options``, indices are checked if the environment asks for it.
+    Without ``options``, indices are checked if the environment asks for it. ``name`` is what traces
+    and profiles call it.
     """
-    return PLANS.get(program, target, options or Options(check_indices=checks_indices()))
+    return PLANS.get(program, target, options or Options(check_indices=checks_indices()), name)
 
 
 def checks_indices() -> bool:

@@ -36,7 +36,7 @@ def run_program(
             raise UsageError(f"port {port.name!r} takes {type}, given {found}")
     target = default_target(backend)
     plain = Program(program.main, tuple(Port(p.name) for p in program.ports))
-    plan = plan_for(plain, target)
+    plan = plan_for(plain, target, name="program")
     handles = [target.backend.upload(arrays[p.name], target.device) for p in program.ports]
     outputs = plan.run(handles, ())
     types = program.main.output_types

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -12,9 +11,11 @@ from typing import Any, Final
 from ptir import events
 from ptir.backend.contract import Feeds, Handle, Options, Queue, Target, repeat_by_runs
 from ptir.capture.derived_runs import runs_of
+from ptir.capture.observed import observed
 from ptir.capture.plan import PLANS, Deriving, Parameter, Plan, checks_indices, plan_for
 from ptir.errors import UsageError
 from ptir.ir.program import Program
+from ptir.params.mapped_files import BoundParameters
 from ptir.params.residency import ResidencySchedule, Stage, schedule, smallest_room
 from ptir.params.source import Array
 from ptir.params.store import ParamStore
@@ -146,13 +147,7 @@ class StreamedPlan(Plan):
         """Run on the handles of the captured program's inputs; parameters come by themselves."""
         if not events.listening():
             return self._streamed(inputs)
-        began = time.perf_counter()
-        outputs = self._streamed(inputs)
-        self._wait()
-        seconds = time.perf_counter() - began
-        backend, device = self.target.backend.name, self.target.device.name
-        events.emit(events.ProgramRun(self.optimized, backend, device, seconds))
-        return outputs
+        return observed(self, self.target, inputs, parameters, lambda: (self._streamed(inputs), ()))
 
     def repeat(
         self,
@@ -265,6 +260,7 @@ def bound_plan(
     parameters: Mapping[str, Parameter],
     target: Target,
     options: Options | None = None,
+    name: str = "",
 ) -> tuple[Plan, tuple[Handle, ...]]:
     """``plan_for``, and the handles of its parameters; none where these come and go by themselves.
 
@@ -272,7 +268,7 @@ def bound_plan(
     """
     streams = {p.store.streamed for p in parameters.values()} - {None}
     if not streams:
-        plan = plan_for(program, target, options)
+        plan = plan_for(program, target, options, name)
         return plan, plan.bind(parameters)
     (stream,) = streams
     assert stream is not None
@@ -281,7 +277,8 @@ def bound_plan(
         stream.drop_all()  # the program's intermediates are allocated where they were
         staged = replace(asked, staged=True, largest=stream.largest)
         try:
-            return streamed_plan(plan_for(program, target, staged), parameters), ()
+            plan = streamed_plan(plan_for(program, target, staged, name), parameters)
+            return plan, BoundParameters((), (), parameters)
         except BudgetError as error:
             if not _cut_finer(stream, error.room):
                 if not _together.get():

@@ -76,7 +76,7 @@ class HostProbe:
             for _ in self._pool.map(np.max, self._parts):
                 pass
 
-        return self._each * len(self._parts) / _shortest(read)
+        return self._each * len(self._parts) / shortest(read)
 
 
 class DeviceProbe:
@@ -110,13 +110,13 @@ class DeviceProbe:
 
     def bandwidth(self) -> float:
         """The best of several runs."""
-        return self._nbytes / _shortest(self._run)
+        return self._nbytes / shortest(self._run)
 
 
-def _shortest(work: Callable[[], None]) -> float:
+def shortest(work: Callable[[], None], repeats: int = REPEATS) -> float:
     """The seconds of the fastest of several runs."""
     best = float("inf")
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         began = time.perf_counter()
         work()
         best = min(best, time.perf_counter() - began)

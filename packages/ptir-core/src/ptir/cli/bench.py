@@ -11,6 +11,7 @@ import functools
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 @click.option("-p", "--n-prompt", type=click.IntRange(0), default=512, show_default=True)
 @click.option("-n", "--n-gen", type=click.IntRange(0), default=64, show_default=True)
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
+@click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page of it, too."
+)
 @speculation_options
 @format_options
 @common_options
@@ -45,6 +49,7 @@ def command(
     n_prompt: int,
     n_gen: int,
     repetitions: int,
+    html: Path | None,
     formats: Formats,
     speculate: str | None,
     draft: str | None,
@@ -78,10 +83,14 @@ def command(
         "estimated_tokens_per_second": estimate,
         "rows": rows,
     }
+    label = formats.weights(loaded)
+    if html is not None:
+        from ptir.report import write_page
+
+        write_page(html, _page(report, label))
     if common.json:
         show.value(report)
         return
-    label = formats.weights(loaded)
     lines = [(model, report["backend"], label, r["test"], *_cells(r)) for r in rows]
     show.table(("model", "backend", "dtype", "test", "tok/s", "spread", "of bandwidth"), lines)
     if probe is not None:
@@ -89,6 +98,35 @@ def command(
         show.text(f"\nbandwidth: {speed:.1f} GB/s in the median ({probe['kind']})")
     if estimate is not None:
         show.text(f"estimate of `ptir list` for decoding: {estimate:.1f} tok/s")
+
+
+def _page(report: dict[str, Any], label: str) -> str:
+    """The report as a page: speeds as bars with their spread, and a table."""
+    from ptir.report import bars, page, table
+
+    speeds = {row["test"]: row["tokens_per_second"] for row in report["rows"]}
+    drawn = [
+        {"name": name, "value": speed["median"], "low": speed["min"], "high": speed["max"]}
+        for name, speed in speeds.items()
+    ]
+    columns = "test", "median", "min", "max", "of bandwidth", "weight bytes per token", "samples"
+    rows = [
+        [
+            row["test"],
+            *(round(speeds[row["test"]][of], 2) for of in ("median", "min", "max")),
+            None if row["bandwidth_share"] is None else round(row["bandwidth_share"], 3),
+            row["weight_bytes_per_token"],
+            ", ".join(f"{speed:.1f}" for speed in speeds[row["test"]]["samples"]),
+        ]
+        for row in report["rows"]
+    ]
+    facts = [("ran on", f"{report['backend']} {report['device']}"), ("weights", label)]
+    if report["probe"] is not None:
+        measured = report["probe"]["bytes_per_second"] / 1e9
+        facts.append(("bandwidth", f"{measured:.1f} GB/s ({report['probe']['kind']})"))
+    spread = "Medians; marks are the slowest run and the fastest."
+    sections = [bars("Speed", "tok/s", drawn, spread), table("Tokens a second", columns, rows)]
+    return page(f"{report['model']}: speed", facts, sections)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, str, str]:

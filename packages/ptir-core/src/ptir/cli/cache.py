@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options
 from ptir.errors import UsageError
+
+if TYPE_CHECKING:
+    from ptir.backend.disk_cache import DiskCache
 
 
 @dataclass(frozen=True)
@@ -25,25 +29,33 @@ class Kind:
 
 def kinds() -> tuple[Kind, ...]:
     """Everything that ptir caches."""
+    from ptir.backend.cache_key import known_keys
     from ptir.backend.verdicts import VERDICTS
     from ptir.capture.optimized import PROGRAMS
     from ptir.cli.kept_bandwidth import BANDWIDTHS
+    from ptir.cli.roofs import FLOPS
     from ptir.codegen.artifact import binaries, record
     from ptir.codegen.schedules import tuned_tiles
     from ptir.passes.benchmark import tuning_records_file
     from ptir.runtime.prepacked import WEIGHTS
 
+    def entries(cache: DiskCache) -> Callable[[], list[Path]]:
+        return lambda: [*cache.files(), *kept_in(lambda: known_keys(cache))()]
+
     def kept_in(file: Callable[[], Path]) -> Callable[[], list[Path]]:
         return lambda: [path for path in [file()] if path.exists()]
 
     timed, tried = kept_in(tuning_records_file), kept_in(lambda: VERDICTS.path)
-    bandwidths = kept_in(lambda: BANDWIDTHS.path)
+    bandwidths, flops = kept_in(lambda: BANDWIDTHS.path), kept_in(lambda: FLOPS.path)
     return (
-        Kind(
-            "kernels", "built kernels by device", binaries.BINARIES.files, binaries.BINARIES.limit
+        *(
+            Kind(cache.name, what, entries(cache), cache.limit)
+            for cache, what in (
+                (binaries.BINARIES, "built kernels by device"),
+                (record.ARTIFACTS, "compiled programs"),
+                (PROGRAMS, "optimized programs"),
+            )
         ),
-        Kind("recipes", "compiled programs", record.ARTIFACTS.files, record.ARTIFACTS.limit),
-        Kind("programs", "optimized programs", PROGRAMS.files, PROGRAMS.limit),
         Kind("weights", "weights as kernels read them", WEIGHTS.files, WEIGHTS.limit),
         Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned_tiles.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),
@@ -53,6 +65,7 @@ def kinds() -> tuple[Kind, ...]:
             bandwidths,
             None,
         ),
+        Kind("flops", "how fast products of f32 matrices are", flops, None),
         Kind("trials", "which plugins end the process that loads them", tried, None),
     )
 

@@ -27,7 +27,7 @@ from ptir.switches import FAST_MATH, SCHEDULE, SCHEDULES, THREADS
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Target
-    from ptir.trace import Sink, StatsSink
+    from ptir.trace import ProfileSink, Sink, StatsSink
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class CommonOptions:
     profile: bool
     json: bool
     seed: int | None
+    dump_inputs: bool = False
+    profile_out: Path | None = None
 
 
 def _option(name: str, help: str, **rest: Any) -> Callable[[Any], Any]:
@@ -83,8 +85,15 @@ OPTIONS = (
         default="all",
         show_default=True,
     ),
+    _option("--dump-inputs", "Dump what each program reads, weights included.", is_flag=True),
     _option("--stats", "Print totals on stderr.", is_flag=True),
-    _option("--profile", "Print time by name on stderr.", is_flag=True),
+    _option("--profile", "Print time by layer, functional and kernel on stderr.", is_flag=True),
+    _option(
+        "--profile-out",
+        "Write a timeline for ui.perfetto.dev.",
+        metavar="FILE.json",
+        type=click.Path(path_type=Path, dir_okay=False),
+    ),
     _option("--json", "Print one JSON value.", is_flag=True),
     _option("--seed", "Seed of random numbers.", type=click.IntRange(0, 2**64 - 1)),
     click.option(
@@ -162,38 +171,46 @@ def session(common: CommonOptions) -> Iterator[None]:
     a command prints that behind its session, or to the ``sys.stdout`` of before.
     """
     import ptir.functional  # noqa: F401  fills the table that overrides name
-    from ptir import plugins, trace
+    from ptir import events, plugins, trace
     from ptir.cli.plugin_commands import report
     from ptir.ops.implementations import overrides, parse_override
 
     loaded = plugins.install()
-    stats = trace.StatsSink()
+    stats, profile = trace.StatsSink(), None
     sinks: list[Sink] = [stats] if common.stats or common.profile else []
+    if common.profile:
+        profile = trace.ProfileSink()
+        sinks.append(profile)
+    if common.profile_out is not None:
+        sinks.append(trace.TimelineSink(common.profile_out))
     if common.dump_dir is not None:
-        sinks.append(trace.DumpSink(common.dump_dir, common.dump_mode))
+        kept = common.dump_inputs
+        sinks.append(trace.DumpSink(common.dump_dir, common.dump_mode, inputs=kept))
+    elif common.dump_inputs:
+        raise click.UsageError("--dump-inputs says what to dump; give --dump-dir, which says where")
     sinks += [row.value for row in loaded.rows("ptir_trace_sinks", folder=common.dump_dir)]
     report(loaded.untold())
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(sys.stderr))
-        stack.callback(_report_stats, common, stats)
+        stack.callback(_report, common, stats, profile)
         stack.enter_context(overrides(dict(map(parse_override, common.override))))
         stack.enter_context(trace.listening_to(sinks))
+        if common.profile or common.profile_out is not None:
+            stack.enter_context(events.timing_parts())
         yield
 
 
-def _report_stats(common: CommonOptions, stats: StatsSink) -> None:
+def _report(common: CommonOptions, stats: StatsSink, profile: ProfileSink | None) -> None:
     from ptir.cli import show
 
     if common.stats:
         rows: list[tuple[object, ...]] = [(k, _number(v)) for k, v in stats.summary().items()]
         rows += [(f"{f} implementation", f"{i}: {why}") for f, (i, why) in stats.chosen()]
         show.table(("statistic", "value"), rows, err=True)
-    if common.profile:
-        lines = [
-            (row.kind, row.name, row.total.count, _number(row.total.seconds), row.total.nbytes)
-            for row in stats.profile()
-        ]
-        show.table(("kind", "name", "count", "seconds", "bytes"), lines, err=True)
+    if profile is not None:
+        from ptir.cli.profile import print_profile
+
+        print_profile(profile.programs(), stats)
 
 
 def _number(value: float) -> str:

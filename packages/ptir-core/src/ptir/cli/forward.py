@@ -52,10 +52,11 @@ def command(
     """Compute the logits of every position of a text with MODEL.
 
     MODEL may also be a program (FILE.ptir, or a .json dump): its outputs on the arrays of --input
-    are output0, output1 and so on.
+    are output0, output1 and so on. Of a program's folder in --dump-dir the arrays are those that
+    --dump-inputs kept, where --input names no others.
     """
     texts = [text for text in (prompt, prompt_option, tokens) if text is not None]
-    if model.endswith(PROGRAMS):
+    if model.endswith(PROGRAMS) or (Path(model).is_dir() and _is_dump(Path(model))):
         if texts:
             raise click.UsageError("a program takes no text; give its arrays with --input")
         _report(common, out, _run_program(common, Path(model), inputs), {"program": model}, {})
@@ -76,11 +77,30 @@ def _run_program(common: CommonOptions, path: Path, inputs: tuple[Path, ...]) ->
     from ptir.checkpoint import load_archive
     from ptir.cli.common import open_target
 
-    program = read_program(path)
-    arrays = {name: array for file in inputs for name, array in load_archive(file).arrays.items()}
+    program, arrays = _dumped(path) if path.is_dir() else (read_program(path), {})
+    for file in inputs:
+        arrays |= load_archive(file).arrays
+    if path.is_dir() and program.ports and not arrays:
+        raise click.UsageError(
+            f"{path} keeps no arrays: dump again with --dump-inputs, or give them with --input"
+        )
     with session(common):
         found = run_program(program, arrays, open_target(common))
     return {f"output{number}": array for number, array in enumerate(found)}
+
+
+def _is_dump(path: Path) -> bool:
+    from ptir.trace import is_dump
+
+    return is_dump(path)
+
+
+def _dumped(folder: Path) -> tuple[Program, dict[str, Any]]:
+    """The program of a dump's folder, and the arrays that were kept."""
+    from ptir.trace import read_dump
+
+    found = read_dump(folder)
+    return found.program, dict(found.arrays)
 
 
 def read_program(path: Path) -> Program:

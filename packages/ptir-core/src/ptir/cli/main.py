@@ -44,6 +44,7 @@ COMMANDS: Final = (
     CommandRow("bench", "ptir.cli.bench", "Measure prefill and decoding speed."),
     CommandRow("eval", "ptir.cli.eval", "Measure how well a model predicts a text."),
     CommandRow("explain", "ptir.cli.explain", "Show what a step runs: kernels, bytes, time."),
+    CommandRow("report", "ptir.cli.report", "Write a page about what a step runs."),
     CommandRow("warmup", "ptir.cli.warmup", "Build a model's kernels ahead of the first run."),
     CommandRow("cache", "ptir.cli.cache", "List or clear what is cached on disk."),
     CommandRow("list", "ptir.cli.list", "List the models on this machine, and their speed."),

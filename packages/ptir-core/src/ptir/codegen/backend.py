@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ptir import events
 from ptir.backend.contract import (
     Backend,
     Derivation,
@@ -219,6 +220,10 @@ class KernelBackend(Backend):
                     found = compile_block(program.main, context, options)
                     return self._bound(program, found.artifact(), opened), explain(found)
 
+            if events.listening():
+                launches = [(c.kernel, c.workgroups, c.workgroup_size) for c in artifact.commands]
+                named = opened.device.dialect.name, artifact.source, tuple(launches)
+                events.emit(events.KernelsWritten(given, *named))
             return self._bound(program, artifact, opened, apart, options.staged)
 
     def _host(self, device: Device, options: Options, batch: BatchedBuild | None) -> Host:

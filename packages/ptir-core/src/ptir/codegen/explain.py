@@ -14,7 +14,8 @@ from ptir.codegen.schedules.kernel import Fusion, Kernel
 
 def explain(compiled: Compiled) -> Explanation:
     """The parts of one run, in the order of ``Compiled.steps``."""
-    return Explanation(tuple(_parts(compiled)), compiled.plan.arena)
+    reasons = dict(compiled.fused.reasons)
+    return Explanation(tuple(_parts(compiled)), compiled.plan.arena, stored=reasons)
 
 
 def _parts(compiled: Compiled) -> Iterator[Part]:

@@ -9,7 +9,7 @@ survive it (``note_cut``).
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from typing import Any, Final, Self
 from weakref import WeakKeyDictionary, WeakSet
@@ -55,12 +55,21 @@ def note_cut(mappings: Iterable[mmap.mmap]) -> None:
 
 
 class BoundParameters(tuple[Any, ...]):
-    """Handles of a program's parameters, and the mapped files that some of them are read from."""
+    """Handles of a program's parameters, and the mapped files that some of them are read from.
+
+    ``stored`` is what the captured program's parameter ports stand for.
+    """
 
     mappings: tuple[mmap.mmap, ...]
+    stored: Mapping[str, Any]
 
-    def __new__(cls, handles: Iterable[Any], mappings: Iterable[mmap.mmap]) -> Self:
+    def __new__(
+        cls,
+        handles: Iterable[Any],
+        mappings: Iterable[mmap.mmap],
+        stored: Mapping[str, Any] | None = None,
+    ) -> Self:
         """The handles as a tuple that knows the files."""
         made = super().__new__(cls, handles)
-        made.mappings = tuple(mappings)
+        made.mappings, made.stored = tuple(mappings), stored or {}
         return made

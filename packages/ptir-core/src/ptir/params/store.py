@@ -130,6 +130,12 @@ class ParamStore:
                 self._handles[key] = handle
             return handle
 
+    def array(self, name: str) -> Array:
+        """A parameter as programs see it, read now; it stays where it is."""
+        array = self.source.read(name)
+        wanted = self.type(name).dtype.numpy
+        return array if array.dtype == wanted else array.astype(wanted)
+
     def _load(self, name: str) -> Any:
         began = time.perf_counter()
         array = self.source.read(name)
@@ -244,9 +250,9 @@ class ParamStore:
 
     def _known(self, key: str) -> Any | None:
         array = None if self._computed is None else self._computed.find(key)
-        if array is None:
-            return None
-        return self._uploaded(array)
+        if events.listening():
+            events.emit(_lookup(key, array is not None, self._computed is not None))
+        return None if array is None else self._uploaded(array)
 
     def _uploaded(self, array: Array) -> Any:
         """A handle of an array; a mapped file that the device then reads is noted."""
@@ -268,3 +274,9 @@ class ParamStore:
         if incarnation != self._incarnation:
             self._handles.clear()
             self._incarnation = incarnation
+
+
+def _lookup(key: str, found: bool, kept: bool) -> events.CacheLookup:
+    """What is told of a computed parameter that was looked for."""
+    why = "no process kept it" if kept else "nothing is kept of these weights: few or not in a file"
+    return events.CacheLookup("weights", key, found, "" if found else why)

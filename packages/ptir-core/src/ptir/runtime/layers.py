@@ -16,6 +16,7 @@ from ptir.backend.contract import Derivation
 from ptir.backend.explanation import UPDATES, Explanation, Part, functional_of, locations_of
 from ptir.ir.location import Location
 from ptir.ir.program import Instruction, Program
+from ptir.ops.flops import flops
 from ptir.ops.record import OPS
 from ptir.params.rows import Rows
 
@@ -70,6 +71,8 @@ class LayerPart:
     """``coop`` or ``serial``, of a kernel."""
     locations: tuple[Location, ...] = field(default=(), compare=False)
     """Where what it computes comes from, in order; of equal layers those of the first."""
+    flops: int = 0
+    """Floating-point operations of what it computes, by definition (``ptir.ops.flops``)."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,11 @@ class Layered:
             found.append(Section(names, _mean([works for _, works in members])))
         return tuple(found)
 
+    def in_order(self) -> list[tuple[str, LayerPart]]:
+        """Every part by itself, as the explanation has them, with its layer, or nothing."""
+        layers = [self._layer(part) for part in self._parts]
+        return [(layer or "", self._work(n, layer)) for n, layer in enumerate(layers)]
+
     @property
     def unaccounted(self) -> tuple[str, ...]:
         """Ops that the outputs need and no part computes: they would have to run elsewhere."""
@@ -150,8 +158,22 @@ class Layered:
         seconds, schedule = self._seconds[number], part.schedule
         places = locations_of(part, self._block)
         return LayerPart(
-            part.kind, part.name, fused, names, moved, part.items, seconds, schedule, places
+            part.kind,
+            part.name,
+            fused,
+            names,
+            moved,
+            part.items,
+            seconds,
+            schedule,
+            places,
+            self._flops(part),
         )
+
+    def _flops(self, part: Part) -> int:
+        members = (self._block.instructions[position] for position in part.members)
+        types = self._block.types
+        return sum(flops(one, [types[v] for v in one.operands]) for one in members)
 
     def _stored(self, part: Part) -> tuple[str, ...]:
         """The stored parameters that a part reads, the ones behind derived ones included."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ptir.events import (
+    CacheLookup,
     Event,
     ImplementationChosen,
     KernelsBuilt,
@@ -47,6 +48,7 @@ class StatsSink(Sink):
         self._lock = threading.Lock()
         self._totals: defaultdict[tuple[str, str], Total] = defaultdict(Total)
         self._chosen: dict[str, tuple[str, str]] = {}
+        self._lookups: Counter[tuple[str, bool]] = Counter()
 
     def __call__(self, event: Event) -> None:
         """Add one event."""
@@ -63,6 +65,8 @@ class StatsSink(Sink):
                     self._add("run", event.program.digest[:8], event.seconds)
                 case ParameterLoaded():
                     self._add("load", event.name, event.seconds, event.nbytes)
+                case CacheLookup():
+                    self._lookups[event.cache, event.hit] += 1
                 case ImplementationChosen():
                     self._chosen[event.functional] = (event.implementation, event.reason)
                 case _:
@@ -104,6 +108,12 @@ class StatsSink(Sink):
         """Each functional with the implementation chosen last, and why."""
         with self._lock:
             return sorted(self._chosen.items())
+
+    def caches(self) -> dict[str, tuple[int, int]]:
+        """Hits and misses of each cache that something was looked for in."""
+        with self._lock:
+            names = sorted({name for name, _ in self._lookups})
+            return {n: (self._lookups[n, True], self._lookups[n, False]) for n in names}
 
     def profile(self) -> list[ProfileRow]:
         """Every name with its total, the longest first."""

@@ -38,16 +38,22 @@ def _given(text: str, path: Path | None) -> None:
 @click.command("matrix")
 @click.argument("reports", type=existing, nargs=-1, required=True)
 @click.option("--markdown", is_flag=True, help="As Markdown.")
+@click.option("--html", is_flag=True, help="As a page that can be sorted and searched.")
 @click.option("--errors", is_flag=True, help="Worst errors that passed, instead of marks.")
 @output
 def matrix_command(
-    reports: tuple[Path, ...], markdown: bool, errors: bool, path: Path | None
+    reports: tuple[Path, ...], markdown: bool, html: bool, errors: bool, path: Path | None
 ) -> int:
     """Put reports side by side: op x dtype x backend."""
+    if markdown and html:
+        raise click.UsageError("--markdown and --html are two forms of one table; give one")
     found = matrix.columns(reports)
     grids = matrix.summary(found), matrix.matrix(found, errors)
     order = f"in each cell: {', '.join(column.name for column in found)}; "
     legend = order + (matrix.ERRORS if errors else matrix.LEGEND)
+    if html:
+        _given(matrix.page(grids, legend).rstrip(), path)
+        return CONFORMANT
     if markdown or path is not None:
         first, second = ("\n".join(matrix.markdown(grid)) for grid in grids)
         _given(f"{first}\n\n{legend}\n\n{second}", path)

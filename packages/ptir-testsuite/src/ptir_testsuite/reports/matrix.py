@@ -163,6 +163,31 @@ def markdown(grid: Grid) -> Iterator[str]:
         yield f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |"
 
 
+def page(grids: Sequence[Grid], legend: str) -> str:
+    """The tables as a page of HTML, to be searched and sorted."""
+    from ptir import report
+
+    titles = "Backends", "Ops by dtype"
+    sections = [
+        report.table(title, grid[0], [[_toned(cell) for cell in row] for row in grid[1:]])
+        for title, grid in zip(titles, grids, strict=True)
+    ]
+    return report.page("Conformance", [("legend", legend)], sections)
+
+
+TONES: Final = ((FAILED, "bad"), (PASSED, "good"), (WAIVED, "quiet"), (REFUSED, "quiet"))
+"""What a cell is in a page: by the first mark that it holds."""
+
+
+def _toned(cell: str) -> str | int | dict[str, str]:
+    """A cell for a page: counts are numbers, marks have a tone."""
+    if cell.isdecimal():
+        return int(cell)
+    marks = {*cell} <= {PASSED, FAILED, WAIVED, REFUSED, ABSENT}
+    tone = next((tone for mark, tone in TONES if mark in cell), "") if marks else ""
+    return {"text": cell, "tone": tone} if tone else cell
+
+
 def table(grid: Grid) -> Table:
     """The table for a terminal."""
     head, *rows = grid

@@ -15,7 +15,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from ptir import events
-from ptir.backend import disk_cache
+from ptir.backend.cache_key import CacheKey, note_stored, tell_lookup
 from ptir.backend.disk_cache import Damaged, DiskCache
 from ptir.backend.kernel import KernelDevice
 from ptir.codegen.weights import panels
@@ -27,10 +27,16 @@ MEMORY_CACHE_SIZE: Final = 512
 """Built files that a process keeps per device."""
 
 
-def binary_key(device: KernelDevice, source: str) -> str:
+def binary_key(device: KernelDevice, source: str) -> CacheKey:
     """The name of the entry for ``source`` on ``device``."""
-    versions = f"{FORMAT}.{panels.VERSION}"
-    return disk_cache.digest_key(versions, device.dialect.name, device.traits.identity, source)
+    return CacheKey.of(
+        {
+            "format": f"{FORMAT}.{panels.VERSION}",
+            "dialect": device.dialect.name,
+            "device": device.traits.identity,
+            "source": source,
+        }
+    )
 
 
 _known: WeakKeyDictionary[KernelDevice, OrderedDict[str, Any]] = WeakKeyDictionary()
@@ -77,9 +83,10 @@ def _announced(
     return made
 
 
-def _from_disk(device: KernelDevice, source: str, key: str) -> Any | None:
+def _from_disk(device: KernelDevice, source: str, key: CacheKey) -> Any | None:
     try:
         binary = BINARIES.read(key)
+        tell_lookup(BINARIES, key, binary is not None)
         if binary is None:
             return None
         found = _announced(device, source, True, lambda: device.load(source, binary))
@@ -91,9 +98,10 @@ def _from_disk(device: KernelDevice, source: str, key: str) -> Any | None:
         return None
 
 
-def _new(device: KernelDevice, source: str, key: str) -> Any:
+def _new(device: KernelDevice, source: str, key: CacheKey) -> Any:
     made = _announced(device, source, False, lambda: device.build(source))
     binary = device.binary(made)
     if binary is not None:
         BINARIES.store(key, binary, "kernel cache", "kernels are built again")
+        note_stored(BINARIES, key)
     return made

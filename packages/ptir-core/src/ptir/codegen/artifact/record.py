@@ -13,7 +13,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ptir.backend import disk_cache
+from ptir.backend.cache_key import CacheKey, note_stored, tell_lookup
 from ptir.backend.code_state import code_states
 from ptir.backend.contract import Options
 from ptir.backend.disk_cache import Damaged, DiskCache
@@ -121,10 +121,11 @@ def _encoded_binding(part: BufferBinding) -> list[Any]:
 # --- on disk ---
 
 
-def load(key: str) -> Artifact | None:
+def load(key: CacheKey) -> Artifact | None:
     """The artifact that an earlier process stored, or None. A damaged one is a warning."""
     try:
         entry = ARTIFACTS.read(key)
+        tell_lookup(ARTIFACTS, key, entry is not None)
         return None if entry is None else _decoded(key, entry)
     except Damaged as problem:
         warnings.warn(f"artifact cache: {problem}; the program is compiled again", stacklevel=2)
@@ -138,24 +139,35 @@ def _decoded(key: str, entry: bytes) -> Artifact:
         raise Damaged(f"{ARTIFACTS.path(key)} is no artifact ({error})") from error
 
 
-def store(key: str, artifact: Artifact) -> None:
+def store(key: CacheKey, artifact: Artifact) -> None:
     """Let later processes find ``artifact``."""
     if sum(len(constant.data) for constant in artifact.constants) <= LARGEST:
         ARTIFACTS.store(key, artifact.encoded(), "artifact cache", "programs are compiled again")
+        note_stored(ARTIFACTS, key)
 
 
-def cache_key(program: Program, device: KernelDevice, options: Options) -> str | None:
+def cache_key(program: Program, device: KernelDevice, options: Options) -> CacheKey | None:
     """The key of an artifact, or None where none may be loaded or the code's state is unknown."""
     state = None if switched_on("PTIR_REBUILD_KERNELS") else device_state(device)
     if state is None:
         return None
-    return disk_cache.digest_key(
-        *state,
-        repr((sorted(options.donated), options.aliases, options.check_indices)),
-        *(("staged", repr([sorted(group) for group in options.apart])) if options.staged else ()),
-        repr([port.kind for port in program.ports]),
-        program.main.digest.hex(),
+    staged = repr([sorted(group) for group in options.apart]) if options.staged else ""
+    return CacheKey.of(
+        {
+            **{name: part for name, part in zip(_state_names(state), state, strict=True)},
+            "options": repr((sorted(options.donated), options.aliases, options.check_indices)),
+            **({"staged": f"staged {staged}"} if staged else {}),
+            "ports": repr([port.kind for port in program.ports]),
+            "program": program.main.digest.hex(),
+        }
     )
+
+
+def _state_names(state: tuple[str, ...]) -> tuple[str, ...]:
+    """What the parts of ``device_state`` are, for people."""
+    last = ("device class", "dialect class", "dialect", "device", "tiles")
+    code = (f"code {number}" for number in range(len(state) - 1 - len(last)))
+    return ("format", *code, *last)
 
 
 def device_state(device: KernelDevice) -> tuple[str, ...] | None:

@@ -8,7 +8,6 @@ device with command buffers (``KernelDevice.record``) gets them all in one call.
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -249,11 +248,11 @@ class KernelProgram(Executable):
         seconds: list[float] = []
 
         def queue() -> None:
-            for step in self._steps:
-                began = time.perf_counter()
-                step.run()
-                wait()
-                seconds.append(time.perf_counter() - began)
+            found = None
+            if self._commands is not None:
+                self._commands.bind_slot(0)
+                found = self._commands.timed()
+            seconds.extend(found or self._device.timed([step.run for step in self._steps]))
 
         return self._run(inputs, queue), tuple(seconds)
 

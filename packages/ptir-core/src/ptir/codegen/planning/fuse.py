@@ -9,8 +9,9 @@ would cost more than writing and reading it: the rule saves bytes first, then op
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ptir.codegen.expressions.elementwise import ELEMENTWISE
 from ptir.codegen.families import FAMILIES
@@ -30,6 +31,8 @@ class FusionPlan:
     graph: Graph
     fusions: tuple[Fusion, ...]
     materialized: frozenset[int]
+    reasons: Mapping[int, str] = field(default_factory=dict[int, str], compare=False, repr=False)
+    """Of each value in memory that a kernel computes, why it is not in its readers' registers."""
 
     def is_stored(self, value: int) -> bool:
         """Whether kernels load the value; inputs and large constants are."""
@@ -43,7 +46,8 @@ def fuse(block: Block, apart: Sequence[frozenset[int]] = ()) -> FusionPlan:
     """
     graph = Graph(block)
     heroes = _with_prologues(graph, _hero_fusions(graph))
-    stored = _materialized(graph, heroes, apart)
+    reasons = _materialized(graph, heroes, apart)
+    stored = reasons.keys()
     made = {value for fusion in heroes for value in fusion.outputs}
     maps = [
         fusion_that_stores(graph, value)
@@ -51,7 +55,7 @@ def fuse(block: Block, apart: Sequence[frozenset[int]] = ()) -> FusionPlan:
         if not _is_constant(graph, value)
     ]
     fusions = sorted((*heroes, *maps), key=lambda fusion: fusion.position)
-    return FusionPlan(graph, tuple(fusions), frozenset(stored))
+    return FusionPlan(graph, tuple(fusions), frozenset(stored), reasons)
 
 
 def _is_constant(graph: Graph, value: int) -> bool:
@@ -116,24 +120,50 @@ def _is_inlined(graph: Graph, position: int) -> bool:
 # --- what is stored ---
 
 
-def _materialized(graph: Graph, heroes: list[Fusion], apart: Sequence[frozenset[int]]) -> set[int]:
-    """Values that are written to memory: outputs of any kind, and what is dear and shared."""
-    stored = {value for fusion in heroes for value in fusion.outputs}
-    made = frozenset(stored)
-    stored |= {value for value in graph.outputs if value in graph.maker}
+OUTPUT: Final = "it is an output of the program"
+HERO: Final = "its kernel computes a whole {family} before anybody can read it"
+NEEDED: Final = "{family} reads it more than once, or where it lies"
+APART: Final = "the kernel that reads it must not read weights of two stages"
+LONG: Final = "the expression behind it is as long as one kernel's may be"
+SHARED: Final = "several kernels read it, and computing it in each would cost more than memory"
+CONSTANT: Final = "it is a constant of many numbers"
+"""Why a value lies in memory."""
+
+
+def _materialized(
+    graph: Graph, heroes: list[Fusion], apart: Sequence[frozenset[int]]
+) -> dict[int, str]:
+    """Values that are written to memory, and why: outputs of any kind, what is dear and shared."""
+    families = {value: fusion.family for fusion in heroes for value in fusion.outputs}
+    reasons = {value: HERO.format(family=family) for value, family in families.items()}
+    made = frozenset(reasons)
+    reasons.update((value, OUTPUT) for value in graph.outputs if value in graph.maker)
     for fusion in heroes:
-        stored |= _must_materialize(graph, fusion, made)
+        why = NEEDED.format(family=fusion.family)
+        _because(reasons, _must_materialize(graph, fusion, made), why)
     consumers: dict[int, set[int]] = {}
     for number, fusion in enumerate(heroes):
         for value in fusion.inputs:
             consumers.setdefault(value, set()).add(-1 - number)
     claimed = {position for fusion in heroes for position in fusion.all_instructions}
-    stored |= _apart(graph, stored, claimed, apart)
-    stored |= _deep(graph, stored, claimed)
+    stored = {*reasons}
+    _because(reasons, _apart(graph, stored, claimed, apart), APART)
+    stored = {*reasons}
+    _because(reasons, _deep(graph, stored, claimed), LONG)
+    stored = {*reasons}
     for position in reversed(range(len(graph.block.instructions))):
         if position not in claimed:
             _settle(graph, position, stored, consumers, claimed)
-    return stored
+    later = stored - reasons.keys()
+    _because(reasons, {v for v in later if _is_constant(graph, v)}, CONSTANT)
+    _because(reasons, later, SHARED)
+    return reasons
+
+
+def _because(reasons: dict[int, str], values: Iterable[int], why: str) -> None:
+    """Note why values are stored; what was found first counts."""
+    for value in values:
+        reasons.setdefault(value, why)
 
 
 def _must_materialize(graph: Graph, fusion: Fusion, made: frozenset[int]) -> set[int]:
