@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from ptir.runtime import Model
 from ptir.runtime.generate import GenerationRun
 from ptir.runtime.session import WIDTHS, Session
 from ptir.runtime.speculation import Payoff, PromptLookup
+from proposals import PROPOSALS, Told
 from running import REF, llama_folder
 
 PROMPT = [3, 96, 0, 41, 41, 7, 63, 12, 88, 20, 5]
@@ -34,29 +35,6 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify proposals in steps of all widths, whatever they cost here."""
     widths = cycle((1, *WIDTHS))
     monkeypatch.setattr(Payoff, "width", lambda self: next(widths))
-
-
-class Told:
-    """Proposes what ``wrong`` makes of the tokens that are going to come."""
-
-    heads: ClassVar[bool] = False
-
-    def __init__(self, whole: Sequence[int], wrong: Callable[[int, int], int]) -> None:
-        self._whole, self._wrong = list(whole), wrong
-
-    def begin(self, session: Session) -> None:
-        pass
-
-    def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        coming = enumerate(self._whole[len(tokens) : len(tokens) + count], len(tokens))
-        return [self._wrong(at, token) for at, token in coming]
-
-
-PROPOSALS: dict[str, Callable[[int, int], int]] = {
-    "right": lambda at, token: token,
-    "wrong": lambda at, token: (token + 1) % 97,
-    "right but for every third": lambda at, token: token if at % 3 else 0,
-}
 
 
 def told(model: Model, whole: Sequence[int], how: str, **options: Any) -> GenerationRun:

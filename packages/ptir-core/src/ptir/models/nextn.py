@@ -14,7 +14,7 @@ from ptir.capture.tensor import Tensor
 from ptir.models.causal import CachePositions, Decoder, DecoderBlock
 from ptir.models.fields import whole_or_none
 from ptir.nn import Linear, Module, RMSNorm, last_rows
-from ptir.nn.state import Carried, LayerState, LayerTensors, Recurrent, State
+from ptir.nn.state import Carried, LayerState, LayerTensors, Recurrent, State, whole
 
 HEADS: Final = "mtp_num_hidden_layers"
 """The key of config.json that counts heads."""
@@ -83,9 +83,12 @@ class Predicting:
         self._model, self._head = model, head
 
     def states(self) -> tuple[LayerState, ...]:
-        """Those of the model's layers, the head's and the last hidden state."""
+        """Those of the model's layers, the head's and the last hidden state.
+
+        The head keeps all positions, since it proposes from places that no session knows of.
+        """
         last = Recurrent((Carried("hidden", (self._head.size,)),))
-        return (*self._model.states(), self._head.state, last)
+        return (*self._model.states(), *whole((self._head.state,)), last)
 
     def __call__(
         self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False

@@ -52,6 +52,7 @@ def load_model(
     quant: str | None = None,
     fast: bool = False,
     cache_dtype: str = AUTO,
+    swa_full: bool = False,
     seed: int = 0,
     overrides: Mapping[str, str] | None = None,
     device_memory: str | int | None = None,
@@ -62,7 +63,8 @@ def load_model(
     storage type of matrices of floats on the device (``f32``, ``bf16``, ``f16``; ``auto``: each as
     it is stored, or f32 where the backend does not take that type), ``quant`` a quantization
     (``int8`` or ``int4``) of the weights that rows are multiplied with, ``cache_dtype`` the type of
-    the key and value cache (one of the three, or ``auto``: f32), ``seed`` the one of random
+    the key and value cache (one of the three, or ``auto``: f32). Layers with a window keep what it
+    may still see; with ``swa_full`` they keep the whole text. ``seed`` is the one of random
     weights. ``fast`` rounds activations for the processor's dot instructions
     (docs/reference/accuracy.md); it is an error where there are none for the format. ``overrides``
     add to those in the checkpoint's config (``ptir_overrides``) and to what ``fast`` chooses;
@@ -104,6 +106,7 @@ def load_model(
         overrides={**read.policies, **chosen, **(overrides or {})},
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
+        swa_full=swa_full,
     )
 
 

@@ -8,6 +8,7 @@ all windows at one place: a few times windows x tokens x hidden size numbers in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def flow_of(model: Model, size: int) -> Flow:
 
     def read(tokens: Any) -> Any:
         count = F.full((1,), size, "i32")
-        return all_logits(model.module, model.state_types, tokens, count)
+        return all_logits(model.module, partial(model.state_types, swa_full=True), tokens, count)
 
     with model.policies():
         return Flow(capture(read, TensorType(I32, (1, size))))
