@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import ptir
+from proposals import PROPOSALS, Told
 from ptir.errors import UsageError
 from ptir.runtime import Model
 from ptir.runtime.generate import GenerationRun
 from ptir.runtime.session import WIDTHS, Session
 from ptir.runtime.speculation import Payoff, PromptLookup
-from proposals import PROPOSALS, Told
 from running import REF, llama_folder
 
 PROMPT = [3, 96, 0, 41, 41, 7, 63, 12, 88, 20, 5]

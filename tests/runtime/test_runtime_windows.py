@@ -1,4 +1,4 @@
-"""Layers with a window keep what it sees: the same tokens as with the whole text, in less memory."""
+"""Layers with a window keep what it sees: the same tokens as with whole caches, in less memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 
 import ptir
+from proposals import PROPOSALS, Told
+from ptir.cli.explain import _title
 from ptir.errors import UsageError
 from ptir.models.table import preset
 from ptir.nn.state import ROOM as USUAL
 from ptir.nn.state import KeysValues, WindowKeysValues
 from ptir.runtime import Model
+from ptir.runtime.explain import explain_decode
 from ptir.runtime.session import WIDTHS
 from ptir.runtime.session_state import SessionState
 from ptir.runtime.speculation import Payoff
 from ptir.runtime.steps import CHUNKS, chunk_sizes
-from proposals import PROPOSALS, Told
 from running import REF
 from window_models import GREEDY, MODELS, ROOM, attended_in_steps, firsts, follow, sliding, texts
 
@@ -252,3 +254,13 @@ def test_a_budget_counts_what_windows_keep_and_slides_run_in_it() -> None:
         budgeted.generate(prompt, **options).token_ids
         == plain.generate(prompt, **options).token_ids
     )
+
+
+def test_explain_says_which_layers_keep_a_window_and_times_their_steps_alone() -> None:
+    model = sliding("gemma3-tiny", REF)
+    report = explain_decode(model, 90, 12)
+    assert report.windows == {WINDOW + ROOM: 2}
+    title = "random:gemma3-tiny f32: decode, one token at position 90, cache of 128, 32 in 2 layers"
+    assert _title(model, "f32", report) == f"{title} with a window"
+    assert explain_decode(model, 8, 1).windows == {WINDOW + ROOM: 2}
+    assert explain_decode(sliding("gemma3-tiny", REF, swa_full=True), 90, 1).windows == {}

@@ -23,7 +23,7 @@ State = tuple[LayerTensors, ...]
 T = TypeVar("T")
 
 ROOM: Final = 512
-"""Positions beside a window for which its cache has room: those of the largest piece of a prompt."""
+"""Positions beside a window for which its cache has room: the largest piece of a prompt."""
 
 
 class LayerState(Protocol):

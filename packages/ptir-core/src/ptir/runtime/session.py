@@ -109,7 +109,7 @@ class Session:
         lengths = np.array([len(prompt) for prompt in prompts], np.int32)
         longest, done = int(lengths.max()), 0
         found: list[tuple[Array, Array]] = []
-        for size, real in chunk_sizes(longest, self._state.step):
+        for size, real in chunk_sizes(longest, self._state.largest_step):
             logits = self._extend(prompts, lengths, done, size)
             ending = (lengths > done) & (lengths <= done + size)
             if ending.any():
@@ -158,7 +158,7 @@ class Session:
         last, start, count = each  # one tensor in two places would be another program
         extend = self._steps.extend(self.batch, self.capacity)
         captures: list[Callable[[], Plan]] = []
-        cut = chunk_sizes(max(map(len, prompts)), self._state.step)
+        cut = chunk_sizes(max(map(len, prompts)), self._state.largest_step)
         for size in sorted({size for size, _ in cut}):
             tokens = self._tensor(np.zeros((self.batch, size), np.int32))
             captures.append(partial(extend.prepare, tokens, self._state.tensors, start, count))
@@ -363,7 +363,7 @@ class Session:
         most = self._steps.at_once(self.batch, self.capacity, self._budget)
         if not self._options.greedy:
             most = min(most, self._left)
-        return min(wanted, self._runs_per_call, most, self._state.step or most)
+        return min(wanted, self._runs_per_call, most, self._state.largest_step or most)
 
     def _uniform(self) -> dict[str, Tensor]:
         """The sampler's draws for the steps to come, uploaded some steps at a time."""

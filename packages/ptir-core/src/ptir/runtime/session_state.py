@@ -95,7 +95,7 @@ class SessionState:
     # --- room for a step ---
 
     @property
-    def step(self) -> int | None:
+    def largest_step(self) -> int | None:
         """How many positions a row may take in at a time; None where any number will do."""
         return self._windows.most
 
@@ -103,7 +103,7 @@ class SessionState:
         """Make room for a step of ``counts`` i64[B] tokens on rows that hold ``positions``.
 
         Caches of windows slide for it, where they must. The rows hold what is counted, unless it is
-        said. Raises ``UsageError`` for more tokens than ``step``.
+        said. Raises ``UsageError`` for more tokens than ``largest_step``.
         """
         at = self.positions if positions is None else positions
         wanted = self._windows.slides_for(at, counts, self.capacity)
@@ -180,8 +180,8 @@ class SessionState:
         """Take each row back to a position, or to the last one before it that can be reached.
 
         That is the position itself where all layers can be trimmed and the caches of windows still
-        hold what stood before it, else the last mark before it or 0. Returns the positions reached, i64[B]. Raises ``UsageError`` for positions that no
-        row has come to.
+        hold what stood before it, else the last mark before it or 0. Returns the positions reached,
+        i64[B]. Raises ``UsageError`` for positions that no row has come to.
         """
         wanted = np.array(positions, np.int64)
         if wanted.shape != (self.batch,) or (wanted < 0).any() or (wanted > self.positions).any():

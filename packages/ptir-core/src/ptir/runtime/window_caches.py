@@ -76,9 +76,8 @@ class WindowCaches:
                     f"a step over {most} tokens: the cache of a window of {window} has room for"
                     f" {room} at a time; cut them into smaller pieces"
                 )
-            seen = positions + 1 - window
-            free = positions + np.maximum(counts, room // FREED) - places
-            found[window, room] = np.where(short, np.minimum(seen, free), first)
+            free = np.maximum(counts, room // FREED)  # no more than a room: what is seen stays
+            found[window, room] = np.where(short, positions + free - places, first)
         return found
 
     def slid(self, tensors: State, wanted: Firsts) -> State:
