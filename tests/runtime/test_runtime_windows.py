@@ -151,6 +151,22 @@ def test_what_windows_saw_at_the_last_mark_is_kept_when_caches_slide_beyond_it(
     follow(model, other, found)
 
 
+def test_a_mark_whose_windows_are_lost_leads_nowhere_also_once_it_is_the_last(
+    model: Model,
+) -> None:
+    (prompt,) = texts(model, (86,))
+    state = model.new_state(1, 256)
+    continued(model, state, prompt[:20])
+    continued(model, state, prompt, 60)  # the mark at 86 has the windows now
+    continued(model, state, [*prompt, 4, 4], 1)
+    assert continued(model, state, [*prompt[:84], *prompt[:60]]).stats.cached_tokens == 84
+    assert [mark.positions.tolist() for mark in state._marks] == [[20], [144]]
+    other = [*prompt[:30], 9]
+    found = continued(model, state, other)
+    assert found.stats.cached_tokens == 0
+    follow(model, other, found)
+
+
 def test_rows_go_back_each_by_itself(model: Model) -> None:
     rows = texts(model, (100, 60))
     state = model.new_state(2, 256)
