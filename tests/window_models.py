@@ -25,8 +25,12 @@ GREEDY: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True}
 
 def sliding(name: str, target: Target, room: int = ROOM, **options: Any) -> Model:
     """A random model of a preset with so much room beside its windows."""
-    model = ptir.load_model(f"random:{name}", backend=target, seed=3, **options)
-    for block in model.module.layers:
+    return with_room(ptir.load_model(f"random:{name}", backend=target, seed=3, **options), room)
+
+
+def with_room(model: Model, room: int = ROOM) -> Model:
+    """The model, whose layers with a window have so much room beside it."""
+    for block in model.module._blocks():
         if isinstance(block.state, WindowKeysValues):
             block.state = replace(block.state, room=room)
     return model
