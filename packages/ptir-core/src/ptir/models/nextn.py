@@ -20,16 +20,14 @@ HEADS: Final = "mtp_num_hidden_layers"
 """The key of config.json that counts heads."""
 HEAD: Final = "mtp."
 """What the names of a head's parameters begin with."""
-JOIN: Final = f"{HEAD}fc.weight"
-"""A tensor of every head."""
 OWN: Final = (f"{HEAD}embed_tokens.weight", f"{HEAD}lm_head.weight")
 """Tensors of heads that do not share the model's embedding or output, which are not implemented."""
 
 
 def stored_heads(config: Mapping[str, Any], names: Collection[str]) -> int:
-    """How many heads of the implemented kind are stored: as the config says, or one."""
+    """How many heads of the implemented kind are stored, whole or in part: as said, or one."""
     said = whole_or_none(config, HEADS)
-    stored = JOIN in names and not any(name in names for name in OWN)
+    stored = any(one.startswith(HEAD) for one in names) and not any(one in names for one in OWN)
     return (1 if said is None else said) if stored else 0
 
 

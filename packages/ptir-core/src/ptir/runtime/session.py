@@ -177,7 +177,7 @@ class Session:
             *_, cache, (hidden,) = self._state.tensors
             program = self._steps.propose(self.capacity)
             captures.append(partial(program.prepare, last, hidden, cache, start))
-        check_together(captures + self._state.slides())
+        check_together(captures + self._state.slide_captures())
 
     def watch(self, prompts: Sequence[Sequence[int]], vocabulary: int) -> None:
         """Remember which tokens each row holds, for the repetition penalty."""
@@ -237,9 +237,9 @@ class Session:
         tokens = step.fetched() if step.fetched else step.tokens.numpy()
         return tokens, step.logits.numpy() if step.logits is not None else None
 
-    def slides(self) -> list[Callable[[], Plan]]:
+    def slide_captures(self) -> list[Callable[[], Plan]]:
         """What compiles the programs by which caches of windows slide."""
-        return self._state.slides()
+        return self._state.slide_captures()
 
     @property
     def pending(self) -> int:

@@ -112,7 +112,7 @@ class SessionState:
         self._save({**self._windows.firsts, **wanted})
         self.tensors = self._windows.slid(self.tensors, wanted)
 
-    def slides(self) -> list[Callable[[], Plan]]:
+    def slide_captures(self) -> list[Callable[[], Plan]]:
         """What compiles the programs by which ``reserve`` makes room."""
         return self._windows.captures(self.tensors, self.capacity)
 
