@@ -82,10 +82,16 @@ WINDOW, STEPS = 5, ((7, 2), (1, 0), (6, 8), (1, 1), (8, 3), (1, 1), (1, 8), (8, 
 """A window, and the tokens that two rows take in together."""
 
 
-def attended_in_steps(target: Target, dtype: str = "f32") -> None:
-    """Attention over a cache that slides is NumPy's, in f64, over all keys and values."""
-    B, H, G, D, T, cap, scale = 2, 4, 2, 16, ROOM, 3.0, 0.7
-    state = WindowKeysValues(G, D, WINDOW, ROOM)
+def attended_in_steps(
+    target: Target, dtype: str = "f32", window: int = WINDOW, T: int = ROOM
+) -> None:
+    """Attention over a cache that slides is NumPy's, in f64, over all keys and values.
+
+    Steps are over ``T`` tokens at most.
+    """
+    B, H, G, D, cap, scale = 2, 4, 2, 16, 3.0, 0.7
+    state = WindowKeysValues(G, D, window, ROOM)
+    steps = [np.clip(np.subtract(one, at), 0, T) for one in STEPS for at in range(0, max(one), T)]
     draws, capacity = np.random.default_rng(2), 64
     q, k, v = (draws.normal(size=(B, n, capacity, D)).astype("f4") for n in (H, G, G))
     sinks = draws.normal(size=H).astype("f4")
@@ -93,11 +99,11 @@ def attended_in_steps(target: Target, dtype: str = "f32") -> None:
     given = partial(ptir.tensor, backend=target)
 
     def step(q: Any, k: Any, v: Any, state: Any, start: Any, count: Any, sinks: Any) -> Any:
-        options = {"window": WINDOW, "scale": scale, "soft_cap": cap, "sinks": sinks}
+        options = {"window": window, "scale": scale, "soft_cap": cap, "sinks": sinks}
         return cached_attention(q, k, v, state[0], start, count, **options)
 
     run = ptir.jit(step, donate=("state",))
-    for counts in map(np.array, STEPS):
+    for counts in steps:
         start, parts = made.positions.copy(), []
         for x in (q, k, v):
             padded = np.zeros((*x.shape[:2], T, D), "f4")
@@ -112,7 +118,7 @@ def attended_in_steps(target: Target, dtype: str = "f32") -> None:
         for row, head, t in np.ndindex(B, H, T):
             if t < counts[row]:
                 at = int(start[row]) + t
-                past = slice(max(0, at + 1 - WINDOW), at + 1)
+                past = slice(max(0, at + 1 - window), at + 1)
                 keys, values = (x[row, head // 2, past].astype("f8") for x in (k, v))
                 scores = cap * np.tanh(keys @ q[row, head, at].astype("f8") * scale / cap)
                 weights = np.exp(scores)
@@ -120,4 +126,4 @@ def attended_in_steps(target: Target, dtype: str = "f32") -> None:
                 near = 1e-5 if dtype == "f32" else 0.05
                 np.testing.assert_allclose(seen.numpy()[row, head, t], wanted, atol=near)
     assert made.positions.tolist() == [33, 32]
-    assert min(map(min, firsts(made))) >= 19
+    assert min(map(min, firsts(made))) >= 32 - ROOM - window

@@ -9,11 +9,12 @@ from window_models import MODELS, attended_in_steps, same_as_the_whole_text
 
 
 @pytest.mark.slice(1)
+@pytest.mark.parametrize("most", [1, 8])
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 def test_attention_over_a_cache_that_slides_is_attention_over_everything(
-    c: Target, dtype: str
+    c: Target, dtype: str, most: int
 ) -> None:
-    attended_in_steps(c, dtype)
+    attended_in_steps(c, dtype, T=most)
 
 
 @pytest.mark.slice(1)
