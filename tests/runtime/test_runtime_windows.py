@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ptir
+from chat_models import CHATML
 from proposals import PROPOSALS, Told
+from ptir.checkpoint import save_folder
 from ptir.cli.explain import _title
 from ptir.errors import UsageError
 from ptir.models.table import preset
 from ptir.nn.state import ROOM as USUAL
 from ptir.nn.state import KeysValues, WindowKeysValues
 from ptir.runtime import Model
+from ptir.runtime.chat import Conversation
 from ptir.runtime.explain import explain_decode
 from ptir.runtime.session import WIDTHS
 from ptir.runtime.session_state import SessionState
+from ptir.runtime.specs import random_checkpoint
 from ptir.runtime.speculation import Payoff
 from ptir.runtime.steps import CHUNKS, chunk_sizes
 from running import REF
-from window_models import GREEDY, MODELS, ROOM, attended_in_steps, firsts, follow, sliding, texts
+from window_models import (
+    GREEDY,
+    MODELS,
+    ROOM,
+    attended_in_steps,
+    firsts,
+    follow,
+    sliding,
+    texts,
+    with_room,
+)
 
 WINDOW = 24
 
@@ -69,6 +85,7 @@ def test_ragged_rows_several_windows_long_equal_each_row_at_once(name: str) -> N
     assert min(map(min, firsts(state)[::2])) > 0  # the longer rows have slid
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("cuts", [(7, 1, 30, 2, 60), (64, 36)])
 def test_a_prompt_in_any_pieces_is_the_whole_prompt(model: Model, cuts: Sequence[int]) -> None:
     (prompt,) = texts(model, (100,))
@@ -88,6 +105,7 @@ def test_no_piece_of_a_prompt_is_larger_than_the_room() -> None:
     assert chunk_sizes(700, USUAL) == chunk_sizes(700)
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("how", PROPOSALS)
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.2, "seed": 4}])
 def test_proposals_over_the_edge_of_a_cache_leave_the_tokens_alone(
@@ -280,3 +298,24 @@ def test_explain_says_which_layers_keep_a_window_and_times_their_steps_alone() -
     assert _title(model, "f32", report) == f"{title} with a window"
     assert explain_decode(model, 8, 1).windows == {WINDOW + ROOM: 2}
     assert explain_decode(sliding("gemma3-tiny", REF, swa_full=True), 90, 1).windows == {}
+
+
+def test_a_talk_several_windows_long_computes_new_tokens_only(tmp_path: Path) -> None:
+    """Answers longer than the room behind a window, and one that is asked for again."""
+    folder = save_folder(random_checkpoint("gemma3-tiny", 3), tmp_path / "m")
+    file = folder / "tokenizer_config.json"
+    said = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    file.write_text(json.dumps({**said, "chat_template": CHATML}), encoding="utf-8")
+    talks: list[list[str]] = []
+    for swa_full in (False, True):
+        model = with_room(ptir.load_model(folder, backend=REF, swa_full=swa_full))
+        talk = Conversation(model, max_tokens=20, **GREEDY)
+        answers = [talk.ask(text) for text in ("Who is there?", "And then?", "Why?")]
+        answers.append(talk.regenerate(seed=2, temperature=0.9).finished())
+        talks.append([one.text for one in answers])
+        kept = [one.stats.cached_tokens for one in answers]
+        new = [one.stats.prompt_tokens - one.stats.cached_tokens for one in answers]
+        assert kept == sorted(kept) and kept[1] > 0
+        assert max(new[1:]) < 80 < 180 < answers[-1].stats.prompt_tokens and new[3] == 1
+    assert talks[0] == talks[1]
+    assert len(set(talks[0])) == 4

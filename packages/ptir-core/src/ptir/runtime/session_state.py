@@ -120,12 +120,13 @@ class SessionState:
         """Have the last mark keep what the caches of windows lack once they begin at ``firsts``.
 
         Those before it no longer do: one such copy is enough, most texts go on from the last one.
+        The last token before a mark is taken in again where a text is the same (``keep``).
         """
         if not self._marks or self._marks[-1].firsts is not None:
             return
         last = self._marks[-1]
         now, later = (
-            all(self._windows.holds(row, at, one) for row, at in enumerate(last.positions))
+            all(self._windows.holds(row, at - 1, one) for row, at in enumerate(last.positions))
             for one in (self._windows.firsts, firsts)
         )
         if later or not now:
@@ -190,13 +191,10 @@ class SessionState:
                 f" to what it holds, {self.positions.tolist()}"
             )
         layers = self._untrimmed()
-        back = {
-            row: self._mark_before(row, wanted[row])
-            for row in np.flatnonzero(wanted < self.positions).tolist()
-            if layers or not self._windows.holds(row, wanted[row])
-        }
-        for row, mark in back.items():
-            wanted[row] = 0 if mark is None else mark.positions[row]
+        back: dict[int, Mark | None] = {}
+        for row in np.flatnonzero(wanted < self.positions).tolist():
+            if layers or self._lacks(row, wanted[row]):
+                wanted[row], back[row] = self._way_back(row, wanted[row])
         if back:
             self._put_back(layers, back)
             self._put_windows_back({r: m for r, m in back.items() if self._lacks(r, wanted[r])})
@@ -208,6 +206,18 @@ class SessionState:
     def _untrimmed(self) -> list[int]:
         """The layers that do not come back by forgetting alone."""
         return [n for n, state in enumerate(self._states) if state.names and not state.trims]
+
+    def _way_back(self, row: int, position: int) -> tuple[int, Mark | None]:
+        """The position that a mark takes a row back to, and that mark; 0 and none without.
+
+        What a mark keeps of windows serves for earlier positions than its own, too.
+        """
+        for mark in [] if self._untrimmed() else reversed(self._marks):
+            ahead = mark.firsts is not None and mark.positions[row] >= position
+            if ahead and self._windows.holds(row, position, mark.firsts):
+                return position, mark
+        mark = self._mark_before(row, position)
+        return (0, None) if mark is None else (int(mark.positions[row]), mark)
 
     def _mark_before(self, row: int, position: int) -> Mark | None:
         """The last mark that leads back, at which a row was not yet beyond ``position``."""
