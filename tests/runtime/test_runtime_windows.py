@@ -169,6 +169,29 @@ def test_what_windows_saw_at_the_last_mark_is_kept_when_caches_slide_beyond_it(
     follow(model, other, found)
 
 
+@pytest.mark.parametrize("length", [86, 87, 91])
+def test_a_text_goes_on_anew_from_its_last_token_wherever_caches_slid(
+    model: Model, length: int
+) -> None:
+    (prompt,) = texts(model, (length,))
+    state = model.new_state(1, 256)
+    continued(model, state, prompt, 60)
+    found = continued(model, state, prompt)
+    assert found.stats.cached_tokens == length - 1
+    follow(model, prompt, found)
+
+
+def test_what_was_kept_of_an_answer_is_not_taken_for_what_came_in_its_place(model: Model) -> None:
+    (prompt,) = texts(model, (90,))
+    state = model.new_state(1, 256)
+    continued(model, state, prompt, 60)  # the copy at 90 holds tokens of this answer
+    continued(model, state, [*prompt, 4, 4, *prompt[:50]])
+    other = [*prompt, 4, 4, 7]
+    found = continued(model, state, other)
+    assert found.stats.cached_tokens == 90
+    follow(model, other, found)
+
+
 def test_a_mark_whose_windows_are_lost_leads_nowhere_also_once_it_is_the_last(
     model: Model,
 ) -> None:
