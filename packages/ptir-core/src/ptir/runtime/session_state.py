@@ -216,8 +216,8 @@ class SessionState:
             ahead = mark.firsts is not None and mark.positions[row] >= position
             if ahead and self._windows.holds(row, position, mark.firsts):
                 return position, mark
-        mark = self._mark_before(row, position)
-        return (0, None) if mark is None else (int(mark.positions[row]), mark)
+        before = self._mark_before(row, position)
+        return (0, None) if before is None else (int(before.positions[row]), before)
 
     def _mark_before(self, row: int, position: int) -> Mark | None:
         """The last mark that leads back, at which a row was not yet beyond ``position``."""
