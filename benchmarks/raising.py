@@ -93,7 +93,7 @@ def step_of(model: Any, context: int) -> tuple[Program, dict[str, Any]]:
     """A decode step of a model and what its parameter ports stand for."""
     from ptir.nn.state import by_layer, tensor_names
 
-    states = model.module.states()
+    states = model.states()
     types = [t for carried in model.state_types(1, context) for t in carried]
 
     def step(tokens: Any, start: Any, count: Any, *flat: Any) -> Any:

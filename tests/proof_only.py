@@ -28,6 +28,9 @@ PROOF_ONLY: Final[dict[str, str]] = {
     "coop/test_coop_subgroups.py::test_products_by_subgroups_of_any_size": (
         "a quarter of a minute for one; a product with a wrong mask is in the gate"
     ),
+    "c/test_c_windows.py::test_tokens_are_those_of_whole_caches": (
+        "compiles a whole model; attention over such a cache is in the gate"
+    ),
     "cupy/test_cupy_programs.py::test_a_long_prompt_gives_the_reference_logits": MODEL,
     "cupy/test_cupy_programs.py::test_sampled_tokens_are_the_reference_tokens": MODEL,
     "cupy/test_cupy_programs.py::test_tokens_of_the_demo_model_are_the_reference_tokens": MODEL,
@@ -57,6 +60,9 @@ PROOF_ONLY: Final[dict[str, str]] = {
     "opencl/test_opencl_explain.py::"
     "test_a_layer_of_gpt2_is_few_kernels_and_nothing_runs_elsewhere": MODEL,
     "opencl/test_opencl_fast.py::test_only_fast_rounds_and_explain_names_it": MODEL,
+    "opencl/test_opencl_windows.py::test_tokens_are_those_of_whole_caches": (
+        "compiles a whole model; attention over such a cache is in the gate"
+    ),
     "opencl/test_opencl_fast.py::test_logits_lose_little_and_as_much_as_the_lowering_does": MODEL,
     "opencl/test_opencl_fast.py::test_prompts_and_single_tokens_agree": MODEL,
     "opencl/test_opencl_fast.py::test_the_model_s_own_override_wins": MODEL,

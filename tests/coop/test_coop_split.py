@@ -30,6 +30,7 @@ from ptir.codegen.families.attention import split
 from ptir.codegen.schedules import tiles, tuned_tiles
 from ptir.codegen.schedules.kernel import EmitContext, Kernel
 from ptir.types import BOOL, I32, spec
+from window_models import attended_in_steps
 
 UNITS = 64
 
@@ -208,3 +209,9 @@ def test_keys_are_split_where_units_are_idle_and_the_cache_is_long(
     assert [len(kernel.launches) for kernel in found] == [2, 2, 2, 1, 1]
     assert [kernel.workgroups for kernel in found] == [32, 256, 256, 64, 2]
     assert [sum(t.nbytes for t in k.scratch) for k in found[3:]] == [0, 0]
+
+
+def test_a_cache_that_slides_is_split_as_others_are(opencl: Target, many_units: list[int]) -> None:
+    """Single tokens are appended by the part that reads their place, wherever a cache begins."""
+    attended_in_steps(opencl, window=17, T=1)
+    assert max(many_units) > 2

@@ -16,7 +16,7 @@ from ptir.checkpoint import normalize_config
 from ptir.errors import CheckpointError
 from ptir.models.rotation import rotation
 from ptir.models.table import definition, preset
-from ptir.nn.state import KeysValues, SharedState
+from ptir.nn.state import KeysValues, SharedState, WindowKeysValues
 from ptir.runtime import Model
 from ptir.runtime.load import prepared
 from ptir.runtime.specs import resolve
@@ -270,7 +270,7 @@ def test_gemma_4_reads_keys_of_the_last_layer_of_a_kind_with_own() -> None:
     prepared = model.prepare({"model_type": "gemma4", "text_config": said, "audio_config": None})
     assert model.prepare(prepared) == prepared
     built = model.build({**model.defaults, **normalize_config(prepared)})
-    wide, narrow = KeysValues(4, 512), KeysValues(4, 256)
+    wide, narrow = KeysValues(4, 512), WindowKeysValues(4, 256, 512)
     own = [narrow] * 5 + [wide]
     assert built.states() == (*own, SharedState(4), SharedState(5))
     windows = [one.config.windows[layer] for layer, one in enumerate(built.options.layers)]

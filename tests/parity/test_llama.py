@@ -15,6 +15,7 @@ import ptir_backend_ref
 from ptir.backend.contract import Target
 from ptir.checkpoint import save_folder
 from ptir.runtime.specs import random_checkpoint
+from window_models import with_room
 
 REF = Target(ptir_backend_ref.backend, ptir_backend_ref.backend.devices()[0])
 SMALL: dict[str, Any] = {
@@ -102,9 +103,10 @@ def assert_greedy_tokens_agree(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW
         )
         wanted.append(made[0, len(prompt) :].tolist())
-    ours = ptir.load_model(folder, backend=REF)
-    found = ours.generate_batch(PROMPTS, max_tokens=NEW, ignore_eos=True)
-    assert [one.token_ids for one in found] == wanted
+    for swa_full in (False, True):
+        ours = with_room(ptir.load_model(folder, backend=REF, swa_full=swa_full))
+        found = ours.generate_batch(PROMPTS, max_tokens=NEW, ignore_eos=True)
+        assert [one.token_ids for one in found] == wanted
     assert len({token for row in wanted for token in row}) > different
 
 

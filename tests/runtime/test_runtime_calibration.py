@@ -30,7 +30,7 @@ from ptir.params.store import ParamStore
 from ptir.runtime import Model, load_model
 from ptir.runtime.calibration import Calibrated, Calibration, calibrate, methods
 from ptir.runtime.calibration.folding import fold_of
-from ptir.runtime.calibration.inputs import SiteInputs, flow_of
+from ptir.runtime.calibration.inputs import SiteInputs, flow_of, gathered
 from ptir.runtime.calibration.program import Flow, Product, pieces
 from ptir.runtime.calibration.scaled import ScaledSource
 from ptir.runtime.calibration.text import windows
@@ -393,6 +393,30 @@ def test_experts_that_no_token_comes_to_are_rounded_and_said(tmp_path: Path) -> 
         same = [number for number in range(6) if (plain[number] == ours[number]).all()]
         assert same == experts and 0 < len(experts) < 6
     assert any("experts that no token of the text came to" in line for line in found.said())
+
+
+def test_rows_of_an_expert_are_gathered_from_many_windows_in_order() -> None:
+    parts = [
+        np.arange(count * 2, dtype="f4").reshape(count, 2) + at
+        for at, count in enumerate((3, 0, 2, 4, 9, 1, 0))
+    ]
+    found = list(gathered(iter(parts), 5))
+    assert list(map(len, found)) == [5, 13, 1]
+    assert np.array_equal(np.concatenate(found), np.concatenate(parts))
+    assert list(gathered(iter([parts[1]] * 3), 5)) == []
+
+
+def test_awq_says_which_matrices_are_only_clipped_and_why(tmp_path: Path) -> None:
+    """Of GPT-2, what is behind GELU, and the table of tokens, which is the head too."""
+    found = calibrated(small_checkpoint(), "awq", ids_file(tmp_path), "Q4_0")
+    assert set(found.clipped) <= set(found.adapted)
+    unfolded = {name for name, why in found.clipped.items() if why == methods.UNFOLDED}
+    assert unfolded == {name for name in found.adapted if name.endswith("mlp.c_proj.weight")}
+    assert len(unfolded) == 2 and len(found.clipped) < len(found.adapted)
+    assert found.summary()["clipped"] == found.clipped
+    line = f"clipped only: {min(unfolded)} and 1 more: {methods.UNFOLDED}"
+    assert line in found.said()
+    assert not calibrated(small_checkpoint(), "gptq", ids_file(tmp_path), "Q4_0").clipped
 
 
 # --- what is written ---

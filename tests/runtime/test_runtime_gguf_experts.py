@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
@@ -16,7 +17,7 @@ import ptir
 from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder
 from ptir.errors import CheckpointError
 from ptir.models.table import definition
-from ptir.params.source import ArraySource
+from ptir.params.source import ArraySource, rows_of
 from ptir.runtime.gguf_file import save_gguf
 from ptir.runtime.specs import random_checkpoint
 from running import REF, assert_close, llama_folder
@@ -129,6 +130,21 @@ def test_blocks_of_experts_run_as_they_are_stored(tmp_path: Path, mixture: Check
     found = ptir.load_model(tmp_path / "m.gguf", backend=REF)
     words = [name for name in found.store.source.names() if ".experts." in name]
     assert words and all(name.rpartition(":")[2] != "" and ":" in name for name in words)
+
+
+@pytest.mark.parametrize("kind", [Kind.Q8_0, Kind.F16], ids=["q8_0", "f16"])
+def test_some_rows_of_every_parameter_are_those_of_the_whole(
+    tmp_path: Path, mixture: Checkpoint, kind: Kind
+) -> None:
+    write(tmp_path / "m.gguf", mixture, kind)
+    source = ptir.load_model(tmp_path / "m.gguf", backend=REF).store.source
+    several = 0
+    for name in source.names():
+        whole = source.read(name)
+        for first, end in ((0, 1), (len(whole) // 3, len(whole) // 2 + 1), (1, len(whole))):
+            assert np.array_equal(rows_of(source, name, first, end), whole[first:end]), name
+        several += whole.ndim > 1 and len(whole) > 128
+    assert several > 8
 
 
 def test_a_mixture_is_not_written_as_a_file(tmp_path: Path, mixture: Checkpoint) -> None:

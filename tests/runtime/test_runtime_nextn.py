@@ -221,7 +221,6 @@ def test_the_head_is_chosen_where_there_is_one(model: Model, tmp_path: Path) -> 
 
 WITHOUT: dict[str, Callable[[dict[str, Array]], dict[str, Array]]] = {
     "none": lambda arrays: {n: one for n, one in arrays.items() if not n.startswith("mtp.")},
-    "a part": lambda arrays: {n: one for n, one in arrays.items() if n != "mtp.norm.weight"},
     "its own embedding": lambda arrays: {
         **arrays,
         "mtp.embed_tokens.weight": arrays["embed_tokens.weight"],
@@ -234,6 +233,22 @@ def test_a_model_without_a_head_says_so(how: str, arrays: dict[str, Array], tmp_
     count = {"mtp_num_hidden_layers": 2 if how == "two" else 1}
     path = folder_of(WITHOUT.get(how, dict)(arrays), tmp_path, **count)
     found = ptir.load_model(path, backend=REF)
+    assert not found.has_head
+    with pytest.raises(UnsupportedError, match=r"\(qwen3_5_text\) has no head that predicts"):
+        found.run([PROMPT], speculate="nextn")
+    assert found.generate(PROMPT, max_tokens=2).token_ids
+
+
+@pytest.mark.parametrize("name", ["mtp.fc.weight", "mtp.layers.0.self_attn.k_norm.weight"])
+def test_a_head_that_is_stored_in_part_is_left_out_with_a_warning_that_names_the_rest(
+    name: str, arrays: dict[str, Array], tmp_path: Path
+) -> None:
+    lacking = {name, "mtp.norm.weight"}
+    rest = {key: one for key, one in arrays.items() if key not in lacking}
+    path = folder_of(rest, tmp_path, mtp_num_hidden_layers=1)
+    with pytest.warns(UserWarning, match=r"/m: the head .*, since 2 of its tensors") as said:
+        found = ptir.load_model(path, backend=REF)
+    assert all(one in str(said[0].message) for one in lacking) and len(said) == 1
     assert not found.has_head
     with pytest.raises(UnsupportedError, match=r"\(qwen3_5_text\) has no head that predicts"):
         found.run([PROMPT], speculate="nextn")

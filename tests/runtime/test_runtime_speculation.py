@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ptir
+from proposals import PROPOSALS, Told
 from ptir.errors import UsageError
 from ptir.runtime import Model
 from ptir.runtime.generate import GenerationRun
@@ -34,29 +35,6 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify proposals in steps of all widths, whatever they cost here."""
     widths = cycle((1, *WIDTHS))
     monkeypatch.setattr(Payoff, "width", lambda self: next(widths))
-
-
-class Told:
-    """Proposes what ``wrong`` makes of the tokens that are going to come."""
-
-    heads: ClassVar[bool] = False
-
-    def __init__(self, whole: Sequence[int], wrong: Callable[[int, int], int]) -> None:
-        self._whole, self._wrong = list(whole), wrong
-
-    def begin(self, session: Session) -> None:
-        pass
-
-    def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        coming = enumerate(self._whole[len(tokens) : len(tokens) + count], len(tokens))
-        return [self._wrong(at, token) for at, token in coming]
-
-
-PROPOSALS: dict[str, Callable[[int, int], int]] = {
-    "right": lambda at, token: token,
-    "wrong": lambda at, token: (token + 1) % 97,
-    "right but for every third": lambda at, token: token if at % 3 else 0,
-}
 
 
 def told(model: Model, whole: Sequence[int], how: str, **options: Any) -> GenerationRun:

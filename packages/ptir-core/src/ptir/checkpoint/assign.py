@@ -61,12 +61,14 @@ def _fits(stored: TensorType, expected: TensorType) -> bool:
 
 def _report(where: str | Path, problems: Mapping[str, list[str]], said_by: str) -> str:
     parts = [
-        f"{len(rows)} tensors {what} ({_some(rows)})" for what, rows in problems.items() if rows
+        f"{len(rows)} tensors {what} ({some_names(rows)})"
+        for what, rows in problems.items()
+        if rows
     ]
     return f"{where}: does not fit the model: {'; '.join(parts)}; check {said_by}"
 
 
-def _some(rows: list[str]) -> str:
+def some_names(rows: list[str]) -> str:
     """The first few of ``rows``, and how many more there are; names are a file's, of any length."""
     shown = [_cut(rows[0])]
     for row in rows[1:_SHOWN]:

@@ -159,6 +159,9 @@ def _json(
         "peak_memory_bytes": report.memory.peak_bytes if report.memory else None,
         "parameter_bytes": report.resident,
         "cache_bytes": report.cache,
+        "window_caches": [
+            {"places": places, "layers": layers} for places, layers in report.windows.items()
+        ],
         "packed": asdict(report.packed),
         **({"streamed": _streamed_json(report.streamed)} if report.streamed else {}),
         "ops_elsewhere": ops_elsewhere(report),
@@ -298,7 +301,11 @@ def _title(model: Model, dtype: str, report: StepReport) -> str:
         if report.step == "decode"
         else f"{report.tokens} tokens"
     )
-    return f"{model.name} {dtype}: {report.step}, {what}, cache of {report.capacity}"
+    windows = "".join(
+        f", {places} in {layers} layer{'s' * (layers > 1)} with a window"
+        for places, layers in report.windows.items()
+    )
+    return f"{model.name} {dtype}: {report.step}, {what}, cache of {report.capacity}{windows}"
 
 
 def _heading(section: Section) -> tuple[str, str]:

@@ -43,6 +43,11 @@ OPTIONS: Final = (
         help="Type of the key and value cache; auto: f32, which loses nothing.",
     ),
     click.option(
+        "--swa-full",
+        is_flag=True,
+        help="Keep keys and values of the whole text in layers with a window, too.",
+    ),
+    click.option(
         "--fast",
         is_flag=True,
         help="Round activations (to bf16, or to int8 with --quant or blocks) for dot instructions.",
@@ -100,6 +105,7 @@ class Formats:
     cache_dtype: str
     fast: bool
     device_memory: str | None = None
+    swa_full: bool = False
 
     def weights(self, model: Model) -> str:
         """What tables call the format of a model's weights: what its file stores, or these."""
@@ -117,9 +123,9 @@ class Formats:
         return {**self.given(), "dtype": dtype, "cache_dtype": model.cache_dtype.name}
 
     def given(self) -> dict[str, Any]:
-        """What was said, for programs; the memory only where it was."""
-        every = asdict(self)
-        return every if self.device_memory else {k: every[k] for k in every if k != "device_memory"}
+        """What was said, for programs; of the last two only what was."""
+        every, unsaid = asdict(self), {"device_memory": None, "swa_full": False}
+        return {key: one for key, one in every.items() if key not in unsaid or one != unsaid[key]}
 
 
 def format_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from ptir.models.fields import flag, whole, whole_or_none
 from ptir.models.llama import ACTIVATIONS as GATED
 from ptir.models.rotation import frequencies
 from ptir.nn import LayerNorm, Linear, Module, cached_attention, fused_linear
-from ptir.nn.state import KeysValues, LayerTensors
+from ptir.nn.state import LayerState, LayerTensors, keys_values
 
 
 def _relu(x: Tensor) -> Tensor:
@@ -174,9 +174,9 @@ class Config:
         return self.heads.frequencies
 
     @property
-    def state(self) -> KeysValues:
+    def state(self) -> LayerState:
         """What a layer keeps: the keys and values of its groups."""
-        return KeysValues(self.sizes.groups, self.sizes.head_dim)
+        return keys_values(self.sizes.groups, self.sizes.head_dim, self.heads.window)
 
 
 class FusedAttention(Module):

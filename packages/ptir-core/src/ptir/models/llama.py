@@ -19,7 +19,7 @@ from ptir.models.fields import flag, real, whole, whole_or_none
 from ptir.models.rotation import FULL, Rotation, rotation
 from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import Linear, Module, RMSNorm, cached_attention, fused_linear, param
-from ptir.nn.state import KeysValues, LayerState, LayerTensors
+from ptir.nn.state import LayerState, LayerTensors, keys_values
 
 SLIDING: Final = "sliding_attention"
 SIZES: Final = (
@@ -121,6 +121,12 @@ class Config:
             mlp_bias=flag(config, "mlp_bias"),
             activation=_activation(config, model),
         )
+
+    def state(self, layer: int) -> LayerState:
+        """What a layer keeps; all of it where its rotation asks what a text may become."""
+        rotation, window = self.rotations[layer], self.windows[layer]
+        kept = None if rotation is not None and rotation.long else window
+        return keys_values(self.num_key_value_heads, self.head_dim, kept)
 
 
 Read = Callable[[Mapping[str, Any]], Config]
@@ -287,7 +293,7 @@ class Block(Module):
     """Attention and MLP, each with norms before or after it and beside a residual."""
 
     def __init__(self, config: Config, layer: int) -> None:
-        self.state: LayerState = KeysValues(config.num_key_value_heads, config.head_dim)
+        self.state: LayerState = config.state(layer)
         self.names, self.residual_scale = NORMS[config.norms], config.residual_scale
         self._norms(config, self.names[0])
         self.self_attn = self.make_attention(config, layer)

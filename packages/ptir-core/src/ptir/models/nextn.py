@@ -14,22 +14,20 @@ from ptir.capture.tensor import Tensor
 from ptir.models.causal import CachePositions, Decoder, DecoderBlock
 from ptir.models.fields import whole_or_none
 from ptir.nn import Linear, Module, RMSNorm, last_rows
-from ptir.nn.state import Carried, LayerState, LayerTensors, Recurrent, State
+from ptir.nn.state import Carried, LayerState, LayerTensors, Recurrent, State, whole
 
 HEADS: Final = "mtp_num_hidden_layers"
 """The key of config.json that counts heads."""
 HEAD: Final = "mtp."
 """What the names of a head's parameters begin with."""
-JOIN: Final = f"{HEAD}fc.weight"
-"""A tensor of every head."""
 OWN: Final = (f"{HEAD}embed_tokens.weight", f"{HEAD}lm_head.weight")
 """Tensors of heads that do not share the model's embedding or output, which are not implemented."""
 
 
 def stored_heads(config: Mapping[str, Any], names: Collection[str]) -> int:
-    """How many heads of the implemented kind are stored: as the config says, or one."""
+    """How many heads of the implemented kind are stored, whole or in part: as said, or one."""
     said = whole_or_none(config, HEADS)
-    stored = JOIN in names and not any(name in names for name in OWN)
+    stored = any(one.startswith(HEAD) for one in names) and not any(one in names for one in OWN)
     return (1 if said is None else said) if stored else 0
 
 
@@ -83,9 +81,12 @@ class Predicting:
         self._model, self._head = model, head
 
     def states(self) -> tuple[LayerState, ...]:
-        """Those of the model's layers, the head's and the last hidden state."""
+        """Those of the model's layers, the head's and the last hidden state.
+
+        The head keeps all positions, since it proposes from places that no session knows of.
+        """
         last = Recurrent((Carried("hidden", (self._head.size,)),))
-        return (*self._model.states(), self._head.state, last)
+        return (*self._model.states(), *whole((self._head.state,)), last)
 
     def __call__(
         self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False

@@ -1,6 +1,6 @@
 """Layers: they declare typed parameters, own no arrays, and call functionals."""
 
-from ptir.nn.attention import cached_attention, shared_attention
+from ptir.nn.attention import cached_attention, shared_attention, slid
 from ptir.nn.images import (
     AvgPool2d,
     BatchNorm2d,
@@ -46,5 +46,6 @@ __all__ = [
     "relu",
     "relu6",
     "shared_attention",
+    "slid",
     "softplus",
 ]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Final, Protocol, TypeVar
 
 from ptir.capture.tensor import Tensor
-from ptir.types import F32, DType, TensorType
+from ptir.types import F32, I32, DType, TensorType
 from ptir.types import dtype as dtype_named
 
 LayerTensors = tuple[Tensor, ...]
@@ -22,12 +22,16 @@ State = tuple[LayerTensors, ...]
 
 T = TypeVar("T")
 
+ROOM: Final = 512
+"""Positions beside a window for which its cache has room: the largest piece of a prompt."""
+
 
 class LayerState(Protocol):
     """What is asked of a kind of state; all tensors are zero before the first step.
 
     ``trims`` says whether the state after any number of positions also serves as that after the
-    first few of them: what stands beyond a row's length is not read.
+    first few of them: what stands beyond a row's length is not read. What a window's cache has
+    given up (``WindowKeysValues``) it lacks then, too.
     """
 
     trims: ClassVar[bool]
@@ -62,6 +66,64 @@ class KeysValues:
     def types(self, batch: int, capacity: int, cache_dtype: DType = F32) -> tuple[TensorType, ...]:
         """Two tensors of ``cache_dtype``."""
         return (TensorType(cache_dtype, (batch, self.heads, capacity, self.head_dim)),) * 2
+
+
+@dataclass(frozen=True)
+class WindowKeysValues:
+    """The keys and the values of those positions that a layer with a window may still read.
+
+    Both tensors have ``window + room`` places, or as many as there are positions where these are
+    fewer. Places 0, 1, ... of row b are those of positions ``first[b]``, ``first[b] + 1``, ...:
+    side by side, as in ``KeysValues``, so that the same kernels read them. A step takes in at most
+    ``room`` positions. Where they would not fit, whoever holds the state slides the tensors first
+    (``ptir.nn.slid``): then ``first`` is greater, and what stood before it is gone.
+    """
+
+    trims: ClassVar[bool] = True
+
+    heads: int
+    head_dim: int
+    window: int
+    room: int = ROOM
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its tensors are called, in their order."""
+        return ("keys", "values", "first")
+
+    def places(self, capacity: int) -> int:
+        """For how many positions there is room at a time, in a state of ``capacity`` positions."""
+        return min(capacity, self.window + self.room)
+
+    def types(self, batch: int, capacity: int, cache_dtype: DType = F32) -> tuple[TensorType, ...]:
+        """Two tensors of ``cache_dtype`` and i32[batch]."""
+        shape = (batch, self.heads, self.places(capacity), self.head_dim)
+        return (*(TensorType(cache_dtype, shape),) * 2, TensorType(I32, (batch,)))
+
+    @property
+    def whole(self) -> KeysValues:
+        """The state that keeps every position."""
+        return KeysValues(self.heads, self.head_dim)
+
+
+def keys_values(heads: int, head_dim: int, window: int | None) -> KeysValues | WindowKeysValues:
+    """What a layer keeps that sees ``window`` positions back, itself included, or all (None)."""
+    if window is None:
+        return KeysValues(heads, head_dim)
+    return WindowKeysValues(heads, head_dim, window)
+
+
+def whole(states: Iterable[LayerState], longest: int | None = None) -> tuple[LayerState, ...]:
+    """The same states, but all positions are kept in place of a window's.
+
+    With ``longest`` only where texts of so many positions fit beside a window: nothing is saved.
+    """
+    return tuple(
+        one.whole
+        if isinstance(one, WindowKeysValues) and (longest is None or one.places(longest) == longest)
+        else one
+        for one in states
+    )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ptir.errors import CheckpointError, short
-from ptir.params.source import Array, Counters, ParamSource, lookup
+from ptir.params.source import Array, Counters, ParamSource, lookup, rows_of, runs_of
 from ptir.types import TensorType
 
 
@@ -63,8 +63,20 @@ class ArrangedSource:
         for name in stored:
             values = self._source.read(name)
             begin, end = end, end + values.shape[0]
-            found[begin:end] = values
+            found[begin:end] = values.reshape(len(values), *type.shape[1:])
             self._source.release(name)
+        return found
+
+    def read_rows(self, name: str, first: int, end: int) -> Array:
+        """Places of the first axis, of which the tensors that hold them are read alone."""
+        import numpy as np
+
+        stored, type = lookup(self._arranged, name).stored, self.type(name)
+        runs = runs_of([self._source.type(one).shape[0] for one in stored], first, end)
+        parts = [rows_of(self._source, stored[at], one, other) for at, one, other in runs]
+        found = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        found = found.reshape(len(found), *type.shape[1:])
+        self.counters.record(name, found.nbytes)
         return found
 
     def release(self, name: str) -> None:

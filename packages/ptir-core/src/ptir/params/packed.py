@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from ptir.errors import CheckpointError
 from ptir.params.parted import WORDS, PartedSource, in_runs
 from ptir.params.quantized import resized
-from ptir.params.source import Array, BlockSource
+from ptir.params.source import Array, BlockSource, block_rows_of
 from ptir.types import U32, TensorType
 from ptir.weights.affine_form import SCALE, AffineForm, affine_arrays, floats_of
 
@@ -45,11 +45,12 @@ class PackedSource(PartedSource):
         import numpy as np
 
         form, axis = self._forms[base]
-        stored = self._stored.blocks(base)
         outputs, inputs = self._stored.type(base).shape[:: 1 if axis == 1 else -1]
-        if rows is not None:
-            stored = {name: array[rows] for name, array in stored.items()}
-            outputs = len(range(outputs)[rows])
+        if rows is None:
+            stored = self._stored.blocks(base)
+        else:
+            first, end, _ = rows.indices(outputs)
+            stored, outputs = block_rows_of(self._stored, base, first, end), max(0, end - first)
 
         def run(some: slice) -> dict[str, Array]:
             return affine_arrays(form, {name: array[some] for name, array in stored.items()})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ptir.errors import QuantizationError, unknown_name
 from ptir.params.parted import WORDS, PartedSource, in_runs
-from ptir.params.source import Array, ParamSource
+from ptir.params.source import Array, ParamSource, rows_of
 from ptir.types import BF16, U32, TensorType
 from ptir.weights import FORMATS, QUANTIZERS, WeightFormat
 from ptir.weights.words import per_word, words_for
@@ -81,8 +81,11 @@ class QuantizedSource(PartedSource):
         import numpy as np
 
         axis = self._axes[base]
-        weight = np.moveaxis(self._source.read(base), axis, -1)
-        weight = weight if rows is None else weight[rows]
+        if rows is None:
+            weight = np.moveaxis(self._source.read(base), axis, -1)
+        else:  # of a matrix whose inputs are the last axis
+            first, end, _ = rows.indices(self._source.type(base).shape[0])
+            weight = rows_of(self._source, base, first, end)
 
         def run(some: slice) -> dict[str, Array]:
             words, scale = round_to_nearest(weight[some], -1, self._format)

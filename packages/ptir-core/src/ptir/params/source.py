@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -95,7 +95,7 @@ class SizedSource(ParamSource, Protocol):
 
 @runtime_checkable
 class RowSource(ParamSource, Protocol):
-    """A source that computes parameters when they are read, and some rows without the others."""
+    """A source that puts parameters together or computes them, and some rows without the others."""
 
     def read_rows(self, name: str, first: int, end: int) -> Array:
         """Places ``first`` up to ``end`` of the first axis."""
@@ -107,6 +107,37 @@ def rows_of(source: ParamSource, name: str, first: int, end: int) -> Array:
     if isinstance(source, RowSource):
         return source.read_rows(name, first, end)
     return source.read(name)[first:end]
+
+
+@runtime_checkable
+class BlockRowSource(BlockSource, Protocol):
+    """A source that puts stored arrays together, and those of some rows without the others'."""
+
+    def block_rows(self, name: str, first: int, end: int) -> Mapping[str, Array]:
+        """The arrays of outputs ``first`` up to ``end``; each has a line for every output."""
+        ...
+
+
+def runs_of(sizes: Sequence[int], first: int, end: int) -> list[tuple[int, int, int]]:
+    """Which rows of which parts are the rows ``first`` up to ``end`` of parts below each other.
+
+    Parts have so many rows each (``sizes``). The result is the number of a part, its first row and
+    the one behind its last; of no rows it is one run of none.
+    """
+    found, begin = [], 0
+    for number, size in enumerate(sizes):
+        one, other = max(first - begin, 0), min(end - begin, size)
+        if one < other:
+            found.append((number, one, other))
+        begin += size
+    return found or [(0, 0, 0)]
+
+
+def block_rows_of(source: BlockSource, name: str, first: int, end: int) -> Mapping[str, Array]:
+    """The stored arrays of some outputs of a matrix that has a line for every output in each."""
+    if isinstance(source, BlockRowSource):
+        return source.block_rows(name, first, end)
+    return {key: array[first:end] for key, array in source.blocks(name).items()}
 
 
 def stored_formats(source: ParamSource) -> dict[str, WeightFormat]:
@@ -238,6 +269,12 @@ class RenamedSource:
         self.counters.record(name, array.nbytes)
         return array
 
+    def read_rows(self, name: str, first: int, end: int) -> Array:
+        """Places of the old name's first axis."""
+        array = rows_of(self._source, lookup(self._old, name), first, end)
+        self.counters.record(name, array.nbytes)
+        return array
+
     def release(self, name: str) -> None:
         """Release the old name in the source."""
         self._source.release(lookup(self._old, name))
@@ -252,6 +289,12 @@ class RenamedSource:
         if not isinstance(self._source, BlockSource):
             raise CheckpointError(f"{name!r}: is not stored in blocks")
         return self._source.blocks(lookup(self._old, name))
+
+    def block_rows(self, name: str, first: int, end: int) -> Mapping[str, Array]:
+        """Those of some outputs of the old name, which must have a format."""
+        if not isinstance(self._source, BlockSource):
+            raise CheckpointError(f"{name!r}: is not stored in blocks")
+        return block_rows_of(self._source, lookup(self._old, name), first, end)
 
 
 def lookup(table: Mapping[str, T], name: str) -> T:

@@ -12,7 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ptir.errors import CheckpointError, short
-from ptir.params.source import Array, BlockSource, Counters, ParamSource, lookup
+from ptir.params.source import (
+    Array,
+    BlockSource,
+    Counters,
+    ParamSource,
+    block_rows_of,
+    lookup,
+    rows_of,
+    runs_of,
+)
 from ptir.types import TensorType
 from ptir.weights import WeightFormat
 
@@ -143,6 +152,33 @@ class StackedSource:
         found.setflags(write=False)
         return found
 
+    def read_rows(self, name: str, first: int, end: int) -> Array:
+        """Places of the first axis, of which only the experts that have them are read."""
+        import numpy as np
+
+        stored, rows = lookup(self._stored, name), self.type(name).shape[0]
+        if len(stored) > 1:
+            runs = runs_of([rows // len(stored)] * len(stored), first, end)
+            parts = [rows_of(self._source, stored[at], one, other) for at, one, other in runs]
+            found = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        elif name not in self._stacks or self._source.type(stored[0]).rank < 3:
+            found = rows_of(self._source, stored[0], first, end)
+        else:
+            experts, some = self._experts_of(name, first, end)
+            held = rows_of(self._source, stored[0], experts.start, experts.stop)
+            held = held.swapaxes(1, 2) if name in self._turned else held
+            found = self._cut(name, held).reshape(-1, self.type(name).shape[1])[some]
+        self.counters.record(name, found.nbytes)
+        return found
+
+    def _experts_of(self, name: str, first: int, end: int) -> tuple[slice, slice]:
+        """The experts of one stored tensor that have some rows, and which of theirs these are."""
+        experts = self._source.type(self._stacks[name][0]).shape[0]
+        each = max(1, self.type(name).shape[0] // max(1, experts))
+        some = slice(first // each, -(-end // each))
+        before = some.start * each
+        return some, slice(first - before, end - before)
+
     def release(self, name: str) -> None:
         """Release every tensor behind a parameter."""
         for one in lookup(self._stored, name):
@@ -175,17 +211,37 @@ class StackedSource:
             raise CheckpointError(f"{name!r}: is not stored in blocks")
         found = [self._source.blocks(one) for one in lookup(self._stored, name)]
         if name in self._halves:
-            experts = self._source.type(self._stacks[name][0]).shape[0]
+            each = self._source.type(self._stacks[name][0]).shape[1]
             (whole,) = found
-            return {
-                key: self._cut(name, one.reshape(experts, -1, one.shape[-1])).reshape(
-                    -1, one.shape[-1]
-                )
-                for key, one in whole.items()
-            }
+            return {key: self._half_of_lines(name, one, each) for key, one in whole.items()}
         if len(found) == 1:
             return found[0]
         return {key: np.concatenate([one[key] for one in found]) for key in found[0]}
+
+    def block_rows(self, name: str, first: int, end: int) -> Mapping[str, Array]:
+        """The same of some outputs, of which only the experts that have them are read."""
+        import numpy as np
+
+        if not isinstance(self._source, BlockSource):
+            raise CheckpointError(f"{name!r}: is not stored in blocks")
+        stored = lookup(self._stored, name)
+        if name in self._halves:
+            experts, some = self._experts_of(name, first, end)
+            each = self._source.type(stored[0]).shape[1]
+            lines = experts.start * each, experts.stop * each
+            held = block_rows_of(self._source, stored[0], *lines)
+            return {key: self._half_of_lines(name, one, each)[some] for key, one in held.items()}
+        if len(stored) == 1:
+            return block_rows_of(self._source, stored[0], first, end)
+        rows = self.type(name).shape[0] // len(stored)
+        runs = runs_of([rows] * len(stored), first, end)
+        found = [block_rows_of(self._source, stored[at], one, other) for at, one, other in runs]
+        return {key: np.concatenate([one[key] for one in found]) for key in found[0]}
+
+    def _half_of_lines(self, name: str, lines: Array, each: int) -> Array:
+        """The lines that are a parameter's, of so many for each expert."""
+        held = lines.reshape(-1, each, lines.shape[-1])
+        return self._cut(name, held).reshape(-1, lines.shape[-1])
 
     def _type_of(self, name: str) -> TensorType:
         types = [self._source.type(one) for one in self._stacks[name]]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from ptir.backend.explanation import Explanation
 from ptir.capture.plan import Plan
 from ptir.capture.streamed import StreamedPlan
 from ptir.errors import UnsupportedError, UsageError
+from ptir.nn.state import WindowKeysValues
 from ptir.params.residency import ResidencySchedule
 from ptir.params.rows import Rows
 from ptir.runtime.layers import Layered, Section
@@ -74,6 +76,9 @@ class StepReport:
     packed: Packed
     streamed: Streamed | None = None
     """How the parameters come and go, under a budget."""
+    windows: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Layers whose cache has fewer places than ``capacity``, since a window sees no more, by
+    places."""
 
     @property
     def kernels(self) -> int:
@@ -95,9 +100,9 @@ def explain_decode(model: Model, position: int, repeats: int) -> StepReport:
     session = _session(model, position + 3 + 2 * repeats)
     session.pick(session.prefill([_tokens(model, position)]))
     active = np.ones(1, np.bool_)
-    measured = _measured(model, lambda: session.advance(active), repeats)
-    plan = model.steps.advance(1, session.capacity).plans[-1]
-    kept = Kept.of(session, model)
+    plans = model.steps.advance(1, session.capacity)
+    measured = _measured(model, lambda: session.advance(active), plans, repeats)
+    kept, plan = Kept.of(session, model), plans.plans[-1]
     return _report(model, "decode", 1, position, kept, plan, measured)
 
 
@@ -106,17 +111,18 @@ def explain_prefill(model: Model, length: int, repeats: int) -> StepReport:
     session = _session(model, length)
     size, real = chunk_sizes(length)[0]
     prompt = _tokens(model, real)
-    measured = _measured(model, lambda: session.prefill([prompt]), repeats)
-    plan = model.steps.extend(1, session.capacity).plans[-1]
-    return _report(model, "prefill", size, 0, Kept.of(session, model), plan, measured)
+    plans = model.steps.extend(1, session.capacity)
+    measured = _measured(model, lambda: session.prefill([prompt]), plans, repeats)
+    kept, plan = Kept.of(session, model), plans.plans[-1]
+    return _report(model, "prefill", size, 0, kept, plan, measured)
 
 
 def explain_images(model: ImageModel, batch: int, repeats: int) -> StepReport:
     """One run over ``batch`` prepared images of the size that the model's have."""
     height, width = model.preprocessing.size or USUAL
     pixels = np.zeros((batch, height, width, 3), np.float32)
-    measured = _measured(model, lambda: model.forward(pixels), repeats)
-    return _report(model, "images", batch, 0, Kept(0, 0), model.plans[-1], measured)
+    measured = _measured(model, lambda: model.forward(pixels), model, repeats)
+    return _report(model, "images", batch, 0, Kept(0, 0, {}), model.plans[-1], measured)
 
 
 USUAL: Final = (224, 224)
@@ -124,16 +130,32 @@ USUAL: Final = (224, 224)
 
 
 class Kept(NamedTuple):
-    """How many tokens a cache has room for, and its bytes."""
+    """How many tokens a cache has room for, its bytes, and layers that keep a window by places."""
 
     capacity: int
     nbytes: int
+    windows: Mapping[int, int]
 
     @staticmethod
     def of(session: Session, model: Model) -> Kept:
         """That of a session of one row."""
-        carried = model.state_types(1, session.capacity)
-        return Kept(session.capacity, sum(type.nbytes for types in carried for type in types))
+        capacity, states = session.capacity, model.states()
+        windows = Counter(
+            state.places(capacity) for state in states if isinstance(state, WindowKeysValues)
+        )
+        del windows[capacity]
+        carried = model.state_types(1, capacity)
+        nbytes = sum(type.nbytes for types in carried for type in types)
+        return Kept(capacity, nbytes, dict(windows))
+
+
+class Planned(Protocol):
+    """What has run a step by the last of its plans."""
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """The plans, oldest first."""
+        ...
 
 
 def _session(model: Model, needed: int) -> Session:
@@ -156,13 +178,16 @@ class _Measured:
     memory: MemoryStats | None
 
 
-def _measured(model: Model, step: Callable[[], object], repeats: int) -> _Measured:
+def _measured(
+    model: Model, step: Callable[[], object], planned: Planned, repeats: int
+) -> _Measured:
     """Counters of one step, its seconds, and its parts' seconds: medians after one warm-up."""
     backend, device = model.target.backend, model.target.device
     runs: list[events.ProgramRun] = []
 
     def listen(event: events.Event) -> None:
-        if isinstance(event, events.ProgramRun):
+        own = planned.plans[-1].optimized  # a cache that slides runs another program
+        if isinstance(event, events.ProgramRun) and event.program is own:
             runs.append(event)
 
     step()
@@ -227,6 +252,7 @@ def _report(
         kept.nbytes,
         Packed(len(packed), sum(packed)),
         _streamed(plan),
+        kept.windows,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,7 +20,7 @@ from ptir.errors import CheckpointError, UnsupportedError, UsageError, unknown_n
 from ptir.models.nextn import Predicting
 from ptir.models.table import GENERATES
 from ptir.nn.module import recording
-from ptir.nn.state import LayerState
+from ptir.nn.state import LayerState, whole
 from ptir.ops.implementations import active_overrides, overrides
 from ptir.params.store import ParamStore
 from ptir.runtime.generate import GenerationRun
@@ -47,7 +47,7 @@ class Model:
     """A loaded model: its checkpoint, its bound architecture and where it runs.
 
     ``capabilities`` says which methods apply; the others raise ``UnsupportedError``. ``text`` is
-    what the checkpoint says of text.
+    what the checkpoint says of text. With ``swa_full`` layers with a window keep every position.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Model:
     overrides: Mapping[str, str]
     load_seconds: float
     cache_dtype: DType = F32
+    swa_full: bool = False
     steps: Steps = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -106,15 +107,22 @@ class Model:
         """The steps that let the head take in what they do, on a state with ``heads``."""
         return Steps(self.predicting)
 
-    def _states(self, heads: bool) -> tuple[LayerState, ...]:
+    def states(
+        self, *, heads: bool = False, swa_full: bool | None = None
+    ) -> tuple[LayerState, ...]:
+        """What each layer carries; with ``swa_full`` (the model's own) all that stood in a text.
+
+        Where a window and its room are as long as the context, that is what they have anyway.
+        """
         found: tuple[LayerState, ...] = (self.predicting if heads else self.module).states()
-        return found
+        full = self.swa_full if swa_full is None else swa_full
+        return whole(found, None if full else self.context)
 
     def state_types(
-        self, rows: int, capacity: int, *, heads: bool = False
+        self, rows: int, capacity: int, *, heads: bool = False, swa_full: bool | None = None
     ) -> tuple[tuple[TensorType, ...], ...]:
         """The types of what each layer carries; in ``cache_dtype`` what it keeps of a position."""
-        states = self._states(heads)
+        states = self.states(heads=heads, swa_full=swa_full)
         return tuple(state.types(rows, capacity, self.cache_dtype) for state in states)
 
     def new_state(self, rows: int, capacity: int, *, heads: bool = False) -> SessionState:
@@ -125,7 +133,7 @@ class Model:
         """
         self.require("generate")
         self.make_room(rows, capacity, heads=heads)
-        states, dtype = self._states(heads), self.cache_dtype
+        states, dtype = self.states(heads=heads), self.cache_dtype
         made = SessionState(states, rows, capacity, dtype, self.target)
         made.model, made.heads = self, heads
         return made
@@ -296,7 +304,7 @@ class Model:
             return {n: t.numpy() for n, t in jit(traced)(self._tensor(ids)).items()}
 
     def _all_logits(self, tokens: Any, count: Any) -> Any:
-        return all_logits(self.module, self.state_types, tokens, count)
+        return all_logits(self.module, partial(self.state_types, swa_full=True), tokens, count)
 
     def _token_rows(self, tokens: Any) -> tuple[bool, Array]:
         given = self.encode(tokens) if isinstance(tokens, str) else tokens

@@ -214,7 +214,7 @@ class Scores:
     def __init__(self, model: Model, size: int) -> None:
         self._model = model
         capacity = capacity_for(size, model.context)
-        self._types = model.state_types(1, capacity)
+        self._types = model.state_types(1, capacity, swa_full=True)
         self._score: Callable[..., Any] = jit(self._scored, donate=("state",))
 
     def of(self, tokens: Sequence[int]) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from ptir.checkpoint import (
     normalize_config,
     ties_embeddings,
 )
+from ptir.checkpoint.assign import some_names
 from ptir.errors import CheckpointError, UsageError, short
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
@@ -52,6 +54,7 @@ def load_model(
     quant: str | None = None,
     fast: bool = False,
     cache_dtype: str = AUTO,
+    swa_full: bool = False,
     seed: int = 0,
     overrides: Mapping[str, str] | None = None,
     device_memory: str | int | None = None,
@@ -62,7 +65,8 @@ def load_model(
     storage type of matrices of floats on the device (``f32``, ``bf16``, ``f16``; ``auto``: each as
     it is stored, or f32 where the backend does not take that type), ``quant`` a quantization
     (``int8`` or ``int4``) of the weights that rows are multiplied with, ``cache_dtype`` the type of
-    the key and value cache (one of the three, or ``auto``: f32), ``seed`` the one of random
+    the key and value cache (one of the three, or ``auto``: f32). Layers with a window keep what it
+    may still see; with ``swa_full`` they keep the whole text. ``seed`` is the one of random
     weights. ``fast`` rounds activations for the processor's dot instructions
     (docs/reference/accuracy.md); it is an error where there are none for the format. ``overrides``
     add to those in the checkpoint's config (``ptir_overrides``) and to what ``fast`` chooses;
@@ -104,6 +108,7 @@ def load_model(
         overrides={**read.policies, **chosen, **(overrides or {})},
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
+        swa_full=swa_full,
     )
 
 
@@ -174,7 +179,7 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     source = stacked(unprefixed(source, architecture), architecture.stacked)
     check_layers(architecture, config, source)
     tied = ties_embeddings(config, source.names())
-    module = _built(architecture, {**config, "tie_word_embeddings": tied}, source)
+    module = _built(checkpoint.path, architecture, {**config, "tie_word_embeddings": tied}, source)
     ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
     check_parameters(module.parameters(), source, ignore=ignored, said_by=checkpoint.said_by)
     eos_token_ids(checkpoint.config, checkpoint.generation_config)
@@ -187,13 +192,22 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     )
 
 
-def _built(architecture: ModelDefinition, config: Mapping[str, Any], source: ParamSource) -> Any:
-    """The module, without a head that is stored in part or not at all."""
+def _built(
+    path: Path, architecture: ModelDefinition, config: Mapping[str, Any], source: ParamSource
+) -> Any:
+    """The module, without a head that is not stored; of one that is in part a warning says what."""
     names = frozenset(source.names())
     module = architecture.build({**config, HEADS: stored_heads(config, names)})
-    if any(name.startswith(HEAD) and name not in names for name in module.parameters()):
-        return architecture.build({**config, HEADS: 0})
-    return module
+    lacking = [one for one in module.parameters() if one.startswith(HEAD) and one not in names]
+    if not lacking:
+        return module
+    warnings.warn(
+        f"{path}: the head that predicts further tokens is left out, since {len(lacking)} of its"
+        f" tensors are missing ({some_names(lacking)}); fetch the checkpoint again to speculate"
+        " with it (--speculate nextn)",
+        stacklevel=2,
+    )
+    return architecture.build({**config, HEADS: 0})
 
 
 def _multiplied(read: Described, quant: str | None, types: TypeRule) -> set[str | AffineForm]:

@@ -19,7 +19,7 @@ def recorded_step(model: Model, batch: int, length: int, capacity: int) -> Captu
     Ports: ``tokens`` i32[B,T], ``start`` and ``count`` i32[B], the state's tensors by name, then
     parameters. Outputs: the last logits f32[B,V] and the next state.
     """
-    states = model.module.states()
+    states = model.states()
     carried = model.state_types(batch, capacity)
 
     def step(tokens: Any, start: Any, count: Any, *flat: Any) -> Any:

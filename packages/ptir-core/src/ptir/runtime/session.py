@@ -109,7 +109,7 @@ class Session:
         lengths = np.array([len(prompt) for prompt in prompts], np.int32)
         longest, done = int(lengths.max()), 0
         found: list[tuple[Array, Array]] = []
-        for size, real in chunk_sizes(longest):
+        for size, real in chunk_sizes(longest, self._state.largest_step):
             logits = self._extend(prompts, lengths, done, size)
             ending = (lengths > done) & (lengths <= done + size)
             if ending.any():
@@ -131,9 +131,9 @@ class Session:
         tokens = np.zeros((self.batch, size), np.int32)
         for row, prompt in enumerate(prompts):
             tokens[row, : counts[row]] = prompt[done : done + counts[row]]
-        held = self._state.positions.astype(np.int32)
-        start = self._tensor(held + np.minimum(lengths, done))
-        count = self._tensor(counts)
+        held = self._state.positions.astype(np.int32) + np.minimum(lengths, done)
+        self._state.reserve(counts, held)
+        start, count = self._tensor(held), self._tensor(counts)
         extend = self._steps.extend(self.batch, self.capacity)
         logits, self._state.tensors = extend(
             self._tensor(tokens), self._state.tensors, start, count
@@ -158,7 +158,8 @@ class Session:
         last, start, count = each  # one tensor in two places would be another program
         extend = self._steps.extend(self.batch, self.capacity)
         captures: list[Callable[[], Plan]] = []
-        for size in sorted({size for size, _ in chunk_sizes(max(map(len, prompts)))}):
+        cut = chunk_sizes(max(map(len, prompts)), self._state.largest_step)
+        for size in sorted({size for size, _ in cut}):
             tokens = self._tensor(np.zeros((self.batch, size), np.int32))
             captures.append(partial(extend.prepare, tokens, self._state.tensors, start, count))
         controls = self._controls() | self._uniform()
@@ -176,7 +177,7 @@ class Session:
             *_, cache, (hidden,) = self._state.tensors
             program = self._steps.propose(self.capacity)
             captures.append(partial(program.prepare, last, hidden, cache, start))
-        check_together(captures)
+        check_together(captures + self._state.slide_captures())
 
     def watch(self, prompts: Sequence[Sequence[int]], vocabulary: int) -> None:
         """Remember which tokens each row holds, for the repetition penalty."""
@@ -236,6 +237,10 @@ class Session:
         tokens = step.fetched() if step.fetched else step.tokens.numpy()
         return tokens, step.logits.numpy() if step.logits is not None else None
 
+    def slide_captures(self) -> list[Callable[[], Plan]]:
+        """What compiles the programs by which caches of windows slide."""
+        return self._state.slide_captures()
+
     @property
     def pending(self) -> int:
         """Steps that were submitted ahead and whose tokens nobody has taken."""
@@ -256,6 +261,7 @@ class Session:
         a repetition penalty.
         """
         given = [last, *proposed]
+        self._state.reserve(np.array([len(given)]))
         before, (trimmed, held) = self._state.positions, self._state.split()
         controls = self._repeated(_fitting(len(given)))
         chosen, logits = self._taken(given, trimmed, held, controls, logits_too)
@@ -335,8 +341,9 @@ class Session:
         """Submit a step, and in the same call some of the ``ahead`` that follow it."""
         advance = self._steps.advance(self.batch, self.capacity)
         controls = self._controls() | self._uniform()
-        operands = (self._tokens, self._state.tensors, self._start, self._count(active), controls)
         runs = self._at_once(1 + ahead)
+        self._state.reserve(runs * active)
+        operands = (self._tokens, self._state.tensors, self._start, self._count(active), controls)
         self._left -= runs
         self._submitted = runs
         if runs == 1:
@@ -356,7 +363,7 @@ class Session:
         most = self._steps.at_once(self.batch, self.capacity, self._budget)
         if not self._options.greedy:
             most = min(most, self._left)
-        return min(wanted, self._runs_per_call, most)
+        return min(wanted, self._runs_per_call, most, self._state.largest_step or most)
 
     def _uniform(self) -> dict[str, Tensor]:
         """The sampler's draws for the steps to come, uploaded some steps at a time."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from ptir.backend.contract import Target
+from ptir.capture.plan import Plan
 from ptir.capture.tensor import Tensor, from_handle
 from ptir.errors import OutOfMemory, UsageError
 from ptir.nn.state import LayerState, State
+from ptir.runtime.window_caches import Firsts, WindowCaches
 from ptir.types import DType, TensorType
 
 Array = np.ndarray[Any, Any]
@@ -23,10 +25,15 @@ MARKS: Final = 4
 
 @dataclass(frozen=True)
 class Mark:
-    """The tensors of layers that cannot be trimmed, as they were at ``positions``."""
+    """The tensors of layers that cannot be trimmed, as they were at ``positions``.
+
+    Those of layers with a window are among them once their caches have slid too far to come back
+    without, and ``firsts`` then says where they begin.
+    """
 
     positions: Array
     tensors: dict[int, tuple[Array, ...]]
+    firsts: Firsts | None = None
 
 
 class SessionState:
@@ -53,6 +60,7 @@ class SessionState:
         at: Target,
     ) -> None:
         self._states = tuple(states)
+        self._windows = WindowCaches(states, batch, at)
         self._dtype, self._target = cache_dtype, at
         self.batch, self.capacity = batch, capacity
         self.restart()
@@ -65,6 +73,7 @@ class SessionState:
             tuple(self._zeros(one) for one in self._types(state, self.capacity))
             for state in self._states
         )
+        self._windows.restart()
         self._marks: deque[Mark] = deque(maxlen=MARKS)
 
     def _types(self, state: LayerState, capacity: int) -> tuple[TensorType, ...]:
@@ -83,14 +92,68 @@ class SessionState:
         handle = self._target.backend.upload(array, self._target.device)
         return from_handle(handle, TensorType(dtype, array.shape), self._target)
 
+    # --- room for a step ---
+
+    @property
+    def largest_step(self) -> int | None:
+        """How many positions a row may take in at a time; None where any number will do."""
+        return self._windows.most
+
+    def reserve(self, counts: Array, positions: Array | None = None) -> None:
+        """Make room for a step of ``counts`` i64[B] tokens on rows that hold ``positions``.
+
+        Caches of windows slide for it, where they must. The rows hold what is counted, unless it is
+        said. Raises ``UsageError`` for more tokens than ``largest_step``.
+        """
+        at = self.positions if positions is None else positions
+        wanted = self._windows.slides_for(at, counts, self.capacity)
+        if not wanted:
+            return
+        self._save({**self._windows.firsts, **wanted})
+        self.tensors = self._windows.slid(self.tensors, wanted)
+
+    def slide_captures(self) -> list[Callable[[], Plan]]:
+        """What compiles the programs by which ``reserve`` makes room."""
+        return self._windows.captures(self.tensors, self.capacity)
+
+    def _save(self, firsts: Firsts) -> None:
+        """Have the last mark keep what the caches of windows lack once they begin at ``firsts``.
+
+        Those before it no longer do: one such copy is enough, most texts go on from the last one.
+        The last token before a mark is taken in again where a text is the same (``keep``).
+        """
+        if not self._marks or self._marks[-1].firsts is not None:
+            return
+        last = self._marks[-1]
+        now, later = (
+            all(self._windows.holds(row, at - 1, one) for row, at in enumerate(last.positions))
+            for one in (self._windows.firsts, firsts)
+        )
+        if later or not now:
+            return
+        self._marks = deque(map(self._forgotten, self._marks), MARKS)
+        kept = {**last.tensors, **self._copied(self._windows.layers)}
+        begun = {size: first.copy() for size, first in self._windows.firsts.items()}
+        self._marks[-1] = replace(last, tensors=kept, firsts=begun)
+
+    def _forgotten(self, mark: Mark) -> Mark:
+        """A mark without caches of windows."""
+        kept = {n: one for n, one in mark.tensors.items() if n not in self._windows.layers}
+        return replace(mark, tensors=kept, firsts=None)
+
+    def _copied(self, layers: Iterable[int]) -> dict[int, tuple[Array, ...]]:
+        return {n: tuple(one.numpy().copy() for one in self.tensors[n]) for n in layers}
+
     # --- back to earlier positions ---
 
     def mark(self) -> None:
-        """Make ``rewind`` able to come back here; costs a copy of what cannot be trimmed."""
+        """Make ``rewind`` able to come back here; costs a copy of what cannot be trimmed.
+
+        What windows see is copied later, where caches slide so far that it would be lost.
+        """
         layers = self._untrimmed()
-        if layers:
-            tensors = {n: tuple(one.numpy().copy() for one in self.tensors[n]) for n in layers}
-            self._marks.append(Mark(self.positions.copy(), tensors))
+        if layers or self._windows.layers:
+            self._marks.append(Mark(self.positions.copy(), self._copied(layers)))
 
     def split(self) -> tuple[State, State]:
         """The tensors of layers that can be trimmed, and those of the others.
@@ -117,9 +180,9 @@ class SessionState:
     def rewind(self, positions: Sequence[int]) -> Array:
         """Take each row back to a position, or to the last one before it that can be reached.
 
-        That is the position itself where all layers can be trimmed, else the last mark before it
-        or 0. Returns the positions reached, i64[B]. Raises ``UsageError`` for positions that no
-        row has come to.
+        That is the position itself where all layers can be trimmed and the caches of windows still
+        hold what stood before it, else the last mark before it or 0. Returns the positions reached,
+        i64[B]. Raises ``UsageError`` for positions that no row has come to.
         """
         wanted = np.array(positions, np.int64)
         if wanted.shape != (self.batch,) or (wanted < 0).any() or (wanted > self.positions).any():
@@ -127,15 +190,14 @@ class SessionState:
                 f"rewind to {wanted.tolist()}: give each of the {self.batch} rows a position from 0"
                 f" to what it holds, {self.positions.tolist()}"
             )
-        back = {
-            row: self._mark_before(row, wanted[row])
-            for row in np.flatnonzero(wanted < self.positions).tolist()
-        }
         layers = self._untrimmed()
-        if layers and back:
+        back: dict[int, Mark | None] = {}
+        for row in np.flatnonzero(wanted < self.positions).tolist():
+            if layers or self._lacks(row, wanted[row]):
+                wanted[row], back[row] = self._way_back(row, wanted[row])
+        if back:
             self._put_back(layers, back)
-            for row, mark in back.items():
-                wanted[row] = 0 if mark is None else mark.positions[row]
+            self._put_windows_back({r: m for r, m in back.items() if self._lacks(r, wanted[r])})
         self.positions = wanted
         self.tokens = [row[:at] for row, at in zip(self.tokens, wanted, strict=True)]
         self._marks = deque((m for m in self._marks if (m.positions <= wanted).all()), MARKS)
@@ -145,9 +207,45 @@ class SessionState:
         """The layers that do not come back by forgetting alone."""
         return [n for n, state in enumerate(self._states) if state.names and not state.trims]
 
+    def _way_back(self, row: int, position: int) -> tuple[int, Mark | None]:
+        """The position that a mark takes a row back to, and that mark; 0 and none without.
+
+        What a mark keeps of windows serves for earlier positions than its own, too.
+        """
+        for mark in [] if self._untrimmed() else reversed(self._marks):
+            ahead = mark.firsts is not None and mark.positions[row] >= position
+            if ahead and self._windows.holds(row, position, mark.firsts):
+                return position, mark
+        before = self._mark_before(row, position)
+        return (0, None) if before is None else (int(before.positions[row]), before)
+
     def _mark_before(self, row: int, position: int) -> Mark | None:
-        """The last mark at which a row was not yet beyond ``position``."""
-        return next((m for m in reversed(self._marks) if m.positions[row] <= position), None)
+        """The last mark that leads back, at which a row was not yet beyond ``position``."""
+        return next(
+            (
+                mark
+                for mark in reversed(self._marks)
+                if mark.positions[row] <= position
+                and (mark.firsts is not None or self._windows.holds(row, mark.positions[row]))
+            ),
+            None,
+        )
+
+    def _lacks(self, row: int, position: int) -> bool:
+        return not self._windows.holds(row, position)
+
+    def _put_windows_back(self, found: Mapping[int, Mark | None]) -> None:
+        """Rows of the caches of windows from marks; without one they begin anew."""
+        if not found:
+            return
+        saved = {row: mark for row, mark in found.items() if mark is not None}
+        if saved:
+            self._put_back(self._windows.layers, saved)
+        for size, first in self._windows.firsts.items():
+            for row, mark in found.items():
+                begun = None if mark is None else mark.firsts
+                first[row] = 0 if begun is None else begun[size][row]
+        self.tensors = self._windows.begun(self.tensors)
 
     def _put_back(self, layers: Sequence[int], found: Mapping[int, Mark | None]) -> None:
         """Rows of the layers' tensors from marks; without one, as before the first step."""

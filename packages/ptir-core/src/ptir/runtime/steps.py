@@ -143,20 +143,22 @@ def choose(logits: Tensor, controls: dict[str, Tensor]) -> Tensor:
     return F.sample(logits, *(controls[name] for name in names))
 
 
-def fitting_chunk(length: int) -> int:
+def fitting_chunk(length: int, sizes: Sequence[int] = CHUNKS) -> int:
     """The size of the chunk for ``length`` tokens, or of the largest there is."""
-    return next((c for c in CHUNKS if c >= length), CHUNKS[-1])
+    return next((size for size in sizes if size >= length), sizes[-1])
 
 
-def chunk_sizes(length: int) -> list[tuple[int, int]]:
+def chunk_sizes(length: int, most: int | None = None) -> list[tuple[int, int]]:
     """How a prompt is cut: (padded size, real tokens) of each chunk.
 
     The rest goes into one chunk if at least half of that is used, else a smaller one comes first.
+    No chunk but the smallest is larger than ``most``, where a step may take no more.
     """
+    allowed = [size for size in CHUNKS if most is None or size <= most] or CHUNKS[:1]
     chunks: list[tuple[int, int]] = []
     while length > 0:
-        fitting = fitting_chunk(length)
-        smaller = max((c for c in CHUNKS if c <= length), default=fitting)
+        fitting = fitting_chunk(length, allowed)
+        smaller = max((size for size in allowed if size <= length), default=fitting)
         size = fitting if 2 * length > fitting else smaller
         chunks.append((size, min(size, length)))
         length -= size

@@ -113,6 +113,8 @@ def _generate(model: Model, capacity: int, batch: int) -> None:
         lengths = prompts(capacity) if options is VARIANTS[0] else prompts(capacity)[:1]
         for length in lengths:
             session = Session.of(model, batch, capacity, options)
+            for capture in session.slide_captures():
+                capture()
             logits = session.prefill([[0] * length] * batch)
         session.pick(logits)
         session.advance(active)

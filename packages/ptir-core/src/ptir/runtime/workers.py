@@ -121,7 +121,7 @@ def decode_program(model: Model, capacity: int) -> Program:
 
 def _step(model: Model, tokens: int, capacity: int, last: Callable[[Tensor], Tensor]) -> Program:
     """The step of one row to what ``last`` makes of its logits."""
-    states = model.module.states()
+    states = model.states()
 
     def step(ids: Any, start: Any, count: Any, *flat: Any) -> Any:
         logits, state = model.module(ids, by_layer(states, flat), start, count)

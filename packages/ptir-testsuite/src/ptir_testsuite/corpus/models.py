@@ -57,6 +57,7 @@ _LLAMA: Final[dict[str, Any]] = {
     "rope_theta": 500.0,
     "tie_word_embeddings": False,
 }
+_MISTRAL: Final = {**_LLAMA, "model_type": "mistral", "sliding_window": 12}
 _LFM2: Final[dict[str, Any]] = {
     "model_type": "lfm2",
     "vocab_size": 96,
@@ -104,11 +105,13 @@ class Subject:
     """A model: its configuration (none: one that ships with ptir), levels, and storages.
 
     Weights are whole numbers up to ``levels`` in size, which stand in every group of ``GROUP``.
+    Caches of windows have ``room`` for so many positions more, where that is said.
     """
 
     storages: tuple[str, ...]
     config: Mapping[str, Any] | None = None
     levels: int = 0
+    room: int | None = None
 
 
 SUBJECTS: Final[dict[str, Subject]] = {
@@ -117,6 +120,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "gpt2-coarse": Subject(("int4",), _GPT2, 8),
     "llama": Subject(("f32", "f16", "bf16", "int8"), _LLAMA, 127),
     "llama-coarse": Subject(("int4",), _LLAMA, 8),
+    "mistral": Subject(("f32",), _MISTRAL, 127, room=8),
     "lfm2": Subject(("f32",), _LFM2, 127),
     "qwen3.5": Subject(("f32",), _QWEN3_5, 127),
 }

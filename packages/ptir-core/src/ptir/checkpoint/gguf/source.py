@@ -113,9 +113,23 @@ class GgufSource:
     def read(self, name: str) -> Array:
         """The numbers; those of plain tensors share the mapped bytes where they can."""
         part, tensor = self._found(name)
-        rows = self._rows(part, tensor)
+        return self._values(name, self._rows(part, tensor), self.type(name).shape)
+
+    def read_rows(self, name: str, first: int, end: int) -> Array:
+        """Places of the first axis; those of blocks alone are decoded."""
+        part, tensor = self._found(name)
+        shape = self.type(name).shape
+        if part.turned or part.flat or part.row or len(shape) < 2:
+            return self.read(name)[first:end]
+        each = math.prod(shape[1:-1]) if tensor.type.format else 1  # lines of blocks for a place
+        rows = self._rows(part, tensor)[first * each : end * each]
+        return self._values(name, rows, (end - first, *shape[1:]))
+
+    def _values(self, name: str, rows: Array, shape: tuple[int, ...]) -> Array:
+        """The numbers of rows, in a shape."""
+        part, tensor = self._found(name)
         values = self._decoded(rows, tensor) if tensor.type.format else rows
-        found = values.reshape(self.type(name).shape[:: -1 if part.turned else 1])
+        found = values.reshape(shape[:: -1 if part.turned else 1])
         found = found.T if part.turned else found
         found = found.astype("f4") - part.plus if part.plus else found
         found = self._rates(part, found) if part.decay else found

@@ -7,8 +7,9 @@ all windows at one place: a few times windows x tokens x hidden size numbers in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -30,6 +31,9 @@ Array = np.ndarray[Any, Any]
 Read = Callable[[str], Array]
 """A parameter by name, as f32."""
 Step = Callable[[], None]
+GATHERED: Final = 512
+"""Rows that are multiplied at once where windows give fewer: an expert gets few of each, and adding
+a matrix of inputs by inputs to the sum takes as long as multiplying some rows does."""
 
 
 def flow_of(model: Model, size: int) -> Flow:
@@ -37,7 +41,7 @@ def flow_of(model: Model, size: int) -> Flow:
 
     def read(tokens: Any) -> Any:
         count = F.full((1,), size, "i32")
-        return all_logits(model.module, model.state_types, tokens, count)
+        return all_logits(model.module, partial(model.state_types, swa_full=True), tokens, count)
 
     with model.policies():
         return Flow(capture(read, TensorType(I32, (1, size))))
@@ -98,13 +102,26 @@ class SiteInputs:
     def sum_of(self, product: Product, expert: int | None, name: str) -> tuple[Array, Array, int]:
         """The sum f64[inputs, inputs] of x xᵀ, the mean f64[inputs] of |x|, and how many rows.
 
-        Products of a window are sums in f32, what is added to one another is f64.
+        Products of a window, or of several with ``GATHERED`` rows, are sums in f32, what is added
+        to one another is f64.
         """
         inputs = self._flow.block.types[product.inputs].shape[-1]
         total, size, count = np.zeros((inputs, inputs)), np.zeros(inputs), 0
-        for x in self.rows(product, expert, name):
+        for x in gathered(self.rows(product, expert, name), GATHERED):
             with np.errstate(over="ignore", invalid="ignore"):
                 total += x.T @ x
             size += np.abs(x).sum(axis=0, dtype=np.float64)
             count += len(x)
         return total, size / max(count, 1), count
+
+
+def gathered(parts: Iterable[Array], least: int) -> Iterator[Array]:
+    """The rows of ``parts`` in order, at least so many together; the last ones may be fewer."""
+    held: list[Array] = []
+    for part in parts:
+        held.append(part)
+        if sum(map(len, held)) >= least:
+            yield held[0] if len(held) == 1 else np.concatenate(held)
+            held = []
+    if any(map(len, held)):
+        yield np.concatenate(held)

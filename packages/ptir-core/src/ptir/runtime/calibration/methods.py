@@ -27,6 +27,9 @@ from ptir.weights.quantizers import quantize
 
 Array = np.ndarray[Any, Any]
 SILENT: Final = "its inputs are 0 wherever the text is read"
+UNFOLDED: Final = "nothing in front of it can be divided by scales of its inputs"
+KEPT: Final = "what would be divided by scales of its inputs is to stay as it is"
+USELESS: Final = "no scales of its inputs make errors less"
 
 
 class Method(ABC):
@@ -152,7 +155,9 @@ class Awq(Method):
             for name, one in wanted
         }
         with _naming(name):
-            scales = self._scaled(together, list(matrices.values()), size)
+            scales, why = self._scaled(together, list(matrices.values()), size)
+        if why is not None:
+            self.found.clipped |= dict.fromkeys(matrices, why)
         for name, one in matrices.items():
             with _naming(name):
                 shares = clipping(one, scales, usable_processors())
@@ -161,18 +166,20 @@ class Awq(Method):
 
     def _scaled(
         self, products: tuple[Product, ...], matrices: Sequence[Weighed], size: Array
-    ) -> Array:
-        """Scales of inputs, folded into what is in front; 1 where nothing takes them in."""
+    ) -> tuple[Array, str | None]:
+        """Scales of inputs, folded into what is in front; 1 where there are none, and why."""
         none = np.ones(len(size), np.float32)
         fold = fold_of(self.flow, products)
-        if fold is None or not self._changes_only_what_may(products, fold):
-            return none
+        if fold is None:
+            return none, UNFOLDED
+        if not self._changes_only_what_may(products, fold):
+            return none, KEPT
         shared = partial(_shared, tied=fold.tied)
         best = searched(matrices, size, shared, usable_processors())
         if not best.useful:
-            return none
+            return none, USELESS
         self._take(products, fold, best.scales)
-        return best.scales
+        return best.scales, None
 
     def _changes_only_what_may(self, products: Sequence[Product], fold: Fold) -> bool:
         ports = {*fold.vectors, *fold.outputs, *(port for one in products for port in one.weights)}

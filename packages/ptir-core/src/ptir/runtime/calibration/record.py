@@ -35,13 +35,15 @@ class Calibrated:
 
     ``arrays`` are matrices that are quantized already, as their formats' records have them, rows
     in the order of outputs; what is not there is rounded, from ``source``. ``adapted`` are the
-    matrices that ``source`` has as they are best rounded. ``rounded`` says why others have nothing
-    from calibration, ``unreached`` which experts of a matrix no token came to.
+    matrices that ``source`` has as they are best rounded; ``clipped`` says why some of these have
+    only their extremes cut, and no scales. ``rounded`` says why others have nothing from
+    calibration, ``unreached`` which experts of a matrix no token came to.
     """
 
     source: ParamSource
     arrays: dict[str, Mapping[str, Array]] = field(default_factory=dict)
     adapted: list[str] = field(default_factory=list)
+    clipped: dict[str, str] = field(default_factory=dict)
     rounded: dict[str, str] = field(default_factory=dict)
     unreached: dict[str, list[int]] = field(default_factory=dict)
     windows: int = 0
@@ -55,7 +57,7 @@ class Calibrated:
 
     def summary(self) -> dict[str, Any]:
         """All but the weights, for programs."""
-        names = ("windows", "tokens", "seconds", "calibrated", "rounded", "unreached")
+        names = ("windows", "tokens", "seconds", "calibrated", "clipped", "rounded", "unreached")
         return {name: getattr(self, name) for name in names}
 
     def said(self) -> list[str]:
@@ -65,10 +67,11 @@ class Calibrated:
             f"calibrated {count} of {every} matrices on {self.windows} window(s),"
             f" {self.tokens} tokens, in {self.seconds:.1f} s"
         ]
-        for why in dict.fromkeys(self.rounded.values()):
-            names = [name for name, said in self.rounded.items() if said == why]
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            lines.append(f"rounded to nearest: {names[0]}{more}: {why}")
+        for what, reasons in (("clipped only", self.clipped), ("rounded to nearest", self.rounded)):
+            for why in dict.fromkeys(reasons.values()):
+                names = [name for name, said in reasons.items() if said == why]
+                more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+                lines.append(f"{what}: {names[0]}{more}: {why}")
         if self.unreached:
             experts = sum(map(len, self.unreached.values()))
             name, first = next(iter(self.unreached.items()))

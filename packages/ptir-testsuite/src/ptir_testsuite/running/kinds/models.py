@@ -108,7 +108,7 @@ def _loaded(item: ModelRun, setting: Setting) -> Iterator[Any]:
         where: str | Path = item.name
         if item.subject.config is not None:
             where = save_folder(checkpoint(item.name), Path(folder) / item.name)
-        yield _guarded(
+        model = _guarded(
             "load",
             lambda: ptir.load_model(
                 where,
@@ -117,6 +117,10 @@ def _loaded(item: ModelRun, setting: Setting) -> Iterator[Any]:
                 quant=item.storage if quantized else None,
             ),
         )
+        if item.subject.room is not None:
+            for block in model.module.layers:
+                block.state = replace(block.state, room=item.subject.room)
+        yield model
 
 
 # --- kinds of rows ---
