@@ -49,6 +49,14 @@ def _option(name: str, help: str, **rest: Any) -> Callable[[Any], Any]:
     return click.option(name, help=help, envvar=twin, show_envvar=True, **rest)
 
 
+def _of_command_line(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Overrides; those of the environment are read where programs are compiled."""
+    source = context.get_parameter_source(option.name or "")
+    return () if source is click.core.ParameterSource.ENVIRONMENT else given
+
+
 def _set_threads(context: click.Context, option: click.Parameter, count: int | None) -> None:
     """The backend reads it where it opens its device."""
     if count is not None:
@@ -71,9 +79,11 @@ OPTIONS = (
     _option("--backend", "Where to run; default: the best that works.", metavar="NAME[:DEVICE]"),
     _option(
         "--override",
-        "How a functional is computed: default, force=NAME or benchmark. Repeatable.",
+        "How a functional is computed: default, force=NAME, benchmark(cache=N) or tuned; F may have"
+        " conditions, as in 'linear[M=1,K>=4096]'. Repeatable.",
         metavar="F=POLICY",
         multiple=True,
+        callback=_of_command_line,
     ),
     _option("--dump-dir", "Write programs here.", type=click.Path(path_type=Path, file_okay=False)),
     _option(
@@ -164,7 +174,8 @@ def session(common: CommonOptions) -> Iterator[None]:
     import ptir.functional  # noqa: F401  fills the table that overrides name
     from ptir import plugins, trace
     from ptir.cli.plugin_commands import report
-    from ptir.ops.implementations import overrides, parse_override
+    from ptir.ops.overriding import active_overrides, in_force
+    from ptir.ops.policies import origin, parse_override
 
     loaded = plugins.install()
     stats = trace.StatsSink()
@@ -176,7 +187,9 @@ def session(common: CommonOptions) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(sys.stderr))
         stack.callback(_report_stats, common, stats)
-        stack.enter_context(overrides(dict(map(parse_override, common.override))))
+        asked = [parse_override(text, origin("command line")) for text in common.override]
+        active_overrides()  # a mistake in the environment's is told before anything runs
+        stack.enter_context(in_force(asked))
         stack.enter_context(trace.listening_to(sinks))
         yield
 
