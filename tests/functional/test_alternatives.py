@@ -243,7 +243,9 @@ def test_every_alternative_has_a_case() -> None:
     elsewhere = {  # which have tests of their own
         ("linear", "bf16"),
         ("quantized_linear", "int8"),
+        ("gated_delta_rule", "chunked"),
         ("gated_delta_rule", "recurrent"),
+        ("gated_linear_attention", "chunked"),
         ("gated_linear_attention", "recurrent"),
     }
     for name, found in FUNCTIONALS.items():
@@ -277,6 +279,6 @@ def full(*shape: int) -> ptir.Tensor:
 def test_calls_that_an_implementation_does_not_take_are_refused_with_the_reason(
     functional: str, name: str, said: str, call: Callable[[], ptir.Tensor]
 ) -> None:
-    with ptir.overrides({functional: f"force={name}"}):
-        with pytest.raises(UnsupportedError, match=said):
-            call().numpy()
+    forced = ptir.overrides({functional: f"force={name}"})
+    with forced, pytest.raises(UnsupportedError, match=said):
+        call().numpy()

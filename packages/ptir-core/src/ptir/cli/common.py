@@ -27,6 +27,7 @@ from ptir.switches import FAST_MATH, SCHEDULE, SCHEDULES, THREADS
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Target
+    from ptir.ops.policies import Overrides
     from ptir.trace import Sink, StatsSink
 
 
@@ -188,10 +189,28 @@ def session(common: CommonOptions) -> Iterator[None]:
         stack.enter_context(redirect_stdout(sys.stderr))
         stack.callback(_report_stats, common, stats)
         asked = [parse_override(text, origin("command line")) for text in common.override]
-        active_overrides()  # a mistake in the environment's is told before anything runs
         stack.enter_context(in_force(asked))
+        _check_backends(active_overrides())
         stack.enter_context(trace.listening_to(sinks))
         yield
+
+
+def _check_backends(asked: Overrides) -> None:
+    """Refuse conditions on backends that are not installed, where somebody typed them.
+
+    A checkpoint, or a plugin, may know more of them than there are here.
+    """
+    from ptir.backend import registry
+    from ptir.errors import UsageError, unknown_name
+    from ptir.ops.policies import RANKS
+
+    typed = [one for one in asked if one.origin.rank >= [*RANKS].index("environment")]
+    named = [c for one in typed for c in one.conditions if c.name == "backend"]
+    known = {entry.name for entry in registry.listed()} if named else set()
+    for condition in named:
+        for value in map(str, condition.values):
+            if value.partition(":")[0] not in known:
+                raise UsageError(f"override: {condition}: {unknown_name('backend', value, known)}")
 
 
 def _report_stats(common: CommonOptions, stats: StatsSink) -> None:

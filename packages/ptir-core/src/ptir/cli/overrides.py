@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from ptir.ops.policies import Override, Overrides
     from ptir.passes.remembered import Seconds, TuningRecord
 
-ALL = "all"
+ALL: Final = "all"
+TIMED: Final = ("timed", "call", "on", "chosen", "times the default", "median (half of the rounds)")
+"""The columns of timed choices."""
 
 
 @click.command()
@@ -70,8 +72,7 @@ def command(common: CommonOptions, model: str | None, reset: str | None) -> None
         show.table(("in force for", "policy", "asked for by"), lines)
     if timed:
         show.text("")
-        columns = ("timed", "call", "on", "chosen", "times the default", "seconds (half of them)")
-        show.table(columns, [_timed(one) for one in timed])
+        show.table(TIMED, [timed_row(one) for one in timed])
 
 
 def _in_force(model: str | None) -> Overrides:
@@ -128,9 +129,12 @@ def _override(one: Override) -> dict[str, Any]:
     return {"target": one.target, "policy": str(one.policy), "origin": one.origin.text}
 
 
-def _timed(one: TuningRecord) -> tuple[str, ...]:
+def timed_row(one: TuningRecord) -> tuple[str, ...]:
+    """A record as a row: the call, the choice, and the times of all."""
     times = ", ".join(f"{name} {_range(each)}" for name, each in one.seconds.items())
-    gain = f"{one.speedup:.2f}" if one.decided else "undecided" if len(one.seconds) > 1 else ""
+    fastest = min(one.seconds, key=lambda name: one.seconds[name].median)
+    within = "" if fastest == one.default else f"{fastest} within the spread"
+    gain = f"{one.speedup:.2f}" if one.decided else within
     return one.functional, one.call, f"{one.backend}, {one.device}", one.implementation, gain, times
 
 

@@ -11,6 +11,7 @@ from ptir.backend.code_state import code_states
 from ptir.backend.contract import OpQuery
 from ptir.backend.disk_cache import digest_key
 from ptir.errors import UnsupportedError
+from ptir.ir.attributes import Attributes
 from ptir.ir.program import Program
 from ptir.ops.implementations import FUNCTIONALS
 from ptir.passes import timing
@@ -43,7 +44,8 @@ class TimedCall:
             shown += ["dtypes=" + ",".join(type.dtype.name for type in types)]
         parameters = [str(number) for number, stored in enumerate(self.stored) if stored]
         shown += ["parameters=" + ",".join(parameters)] if parameters else []
-        return f"({' '.join(shown)}) {{{attributes.text}}}"
+        own = Attributes({key: value for key, value in attributes.items() if key != "name"})
+        return f"({' '.join(shown)}) {{{own.text}}}"
 
 
 def _up_to(size: int) -> str:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from ptir.backend.disk_cache import digest_key
 from ptir.backend.folders import ENVIRONMENT, cache_folder, replace_file
 from ptir.errors import UsageError
 
@@ -108,6 +109,14 @@ def _record(entry: dict[str, Any]) -> TuningRecord:
     if not all(0 < each.median < float("inf") for each in seconds.values()):
         raise ValueError(f"{found.functional}: times are numbers above 0")
     return found
+
+
+def records_state() -> str:
+    """A digest of the file: other choices have another one."""
+    try:
+        return digest_key(tuning_records_file().read_bytes().hex())
+    except OSError:
+        return ""
 
 
 def remembered() -> list[TuningRecord]:

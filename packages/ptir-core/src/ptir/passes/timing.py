@@ -91,7 +91,7 @@ class _Measured:
     def warm_up(self) -> None:
         """Run as often as needed for caches and clocks; settles how many runs a round has."""
         took = min(self.round() for _ in range(WARM_UPS))
-        self._runs = max(len(self._sets), min(MOST, int(LEAST / max(took, 1e-9)) + 1))
+        self._runs = min(MOST, int(LEAST / max(took, 1e-9)) + 1)
 
     def round(self) -> float:
         """Seconds of one run, in the mean of a round."""
