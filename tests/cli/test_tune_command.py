@@ -102,10 +102,10 @@ def test_choice_that_holds_weights_twice_is_left(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(timing, "run_times", run_times)
     target = device("c")
-    done = tune(ptir.load_model(MODEL, backend=target), 64)
+    done = tune(ptir.load_model("random:llama-tiny", backend=target), 64)
     assert {one.functional for one in done.records if one.decided} == {"linear"}
     assert done.left["linear"] > 0
-    assert ptir.load_model(MODEL, backend=target).overrides == ()
+    assert ptir.load_model("random:llama-tiny", backend=target).overrides == ()
 
 
 def test_reset_forgets_one_functional_or_all(command: Command, online_wins: list[str]) -> None:
