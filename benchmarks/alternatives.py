@@ -34,6 +34,8 @@ from ptir.passes.raise_composites import raise_composites
 from ptir.passes.select import select
 from ptir.types import parse_type
 
+RESULTS = Path(__file__).parent / "results"
+
 
 @dataclass(frozen=True)
 class Case:
@@ -217,6 +219,23 @@ def _told(row: Row) -> str:
     return f"{name} {row.ratio:.2f} [{row.low:.2f}, {row.high:.2f}]"
 
 
+def wins(folder: Path) -> str:
+    """Markdown: what won somewhere in the stored results, as docs/guides/overrides.md has it."""
+    lines = [
+        "| functional | implementation | backend | call | times the default |",
+        "|---|---|---|---|---|",
+    ]
+    for path in sorted(folder.glob("alternatives-*.json")):
+        held = json.loads(path.read_text(encoding="utf-8"))
+        for row in (Row(**entry) for entry in held["rows"]):
+            if row.wins:
+                ratio = f"{row.ratio:.2f} [{row.low:.2f}, {row.high:.2f}]"
+                names = f"| {row.functional} | {row.implementation} | {held['backend']}"
+                lines.append(f"{names} | {row.what} | {ratio} |")
+    first, second, *rest = lines
+    return "\n".join((first, second, *sorted(rest)))
+
+
 def main() -> None:
     """Measure what is asked for, print the table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -225,7 +244,11 @@ def main() -> None:
     parser.add_argument("--only", help="one functional")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--note", default="", help="what else the machine did")
+    parser.add_argument("--wins", action="store_true", help="only print what is stored")
     given = parser.parse_args()
+    if given.wins:
+        print(wins(RESULTS))
+        return
     target = registry.get(given.backend)
     chosen = [case for case in CASES if given.only in (None, case.functional)]
     rows = [row for case in chosen for row in measure(case, target, given.rounds)]

@@ -191,13 +191,13 @@ def _attention_online(
     return result / divisor(total)
 
 
-PARTS: Final = (8, 4, 2)
+SPLITS: Final = (8, 4, 2)
 """Into how many equal parts keys are split: the first that divides them."""
 
 
 def _has_parts(types: Sequence[TensorType], attributes: Attributes) -> str | None:
     keys = types[1].shape[2]
-    even = keys > 0 and any(keys % parts == 0 for parts in PARTS)
+    even = keys > 0 and any(keys % parts == 0 for parts in SPLITS)
     return None if even else f"{keys} keys are no two equal parts"
 
 
@@ -213,7 +213,7 @@ def _attention_split(
 ) -> Tensor:
     """Keys in equal parts side by side, each with its own maximum and sum (Dao et al. 2023)."""
     heads = _Heads(q, start, length, groups=k.shape[1], **attributes)
-    count = next(parts for parts in PARTS if k.shape[2] % parts == 0)
+    count = next(parts for parts in SPLITS if k.shape[2] % parts == 0)
     scores = heads.split_scores(k, count)
     most = scores.max(axis=-1, keepdims=True)
     weights = each.exp(scores - shift(most))

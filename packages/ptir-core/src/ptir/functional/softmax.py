@@ -67,21 +67,21 @@ def _softmax_online(x: Tensor, *, axis: int) -> Tensor:
     return each.exp(x - shift(greatest)) / divisor(total)
 
 
-PARTS: Final = 8
+SPLITS: Final = 8
 """Stretches of a line that are summed by themselves."""
 
 
 def _is_long(types: Sequence[TensorType], attributes: Attributes) -> str | None:
     size = types[0].shape[attributes["axis"]]
-    if size % PARTS or not size:
-        return f"a line has {size} elements, which are not {PARTS} equal parts"
+    if size % SPLITS or not size:
+        return f"a line has {size} elements, which are not {SPLITS} equal parts"
     return None
 
 
 @implementation("softmax", "split", supports=_is_long)
 def _softmax_split(x: Tensor, *, axis: int) -> Tensor:
     """Each line in eight parts, whose greatest elements and sums are found side by side."""
-    shape = (*x.shape[:axis], PARTS, x.shape[axis] // PARTS, *x.shape[axis + 1 :])
+    shape = (*x.shape[:axis], SPLITS, x.shape[axis] // SPLITS, *x.shape[axis + 1 :])
     parts = x.reshape(shape)
     most = parts.max(axis=axis + 1, keepdims=True)
     weights = each.exp(parts - shift(most))
