@@ -82,12 +82,10 @@ def _in_turn(
     kind: str, x: Tensor, window: Two, strides: Two, low: Two, high: Two, dilation: Two
 ) -> Tensor:
     """``_reduce`` along W, and of that along H."""
-    over_w = ((1, over[1]) for over in (window, strides))
-    padded_w = ((0, over[1]) for over in (low, high))
-    rows = _reduce(kind, x, *over_w, *padded_w, (1, dilation[1]))
-    over_h = ((over[0], 1) for over in (window, strides))
-    padded_h = ((over[0], 0) for over in (low, high))
-    return _reduce(kind, rows, *over_h, *padded_h, (dilation[0], 1))
+    (down, across), (step_h, step_w), (space_h, space_w) = window, strides, dilation
+    top, bottom = low[0], high[0]
+    rows = _reduce(kind, x, (1, across), (1, step_w), (0, low[1]), (0, high[1]), (1, space_w))
+    return _reduce(kind, rows, (down, 1), (step_h, 1), (top, 0), (bottom, 0), (space_h, 1))
 
 
 @implementation("max_pool2d", "separable", accuracy="exact")
