@@ -180,6 +180,13 @@ def cases() -> Iterator[Case]:
                     {"avg": "mean"}.get(kind, kind), x, w, s, min(p, w[0] // 2, w[1] // 2)),
                 lambda x: np.abs(x).max(), 32,
             )  # fmt: skip
+    yield Case(
+        "other padding below", "max_pool2d", "separable",
+        lambda x: F.max_pool2d(x, (3, 4), strides=1, padding=((0, 1), (2, 0))),
+        (normal(2, 6, 7, 3),),
+        lambda x: pool64("max", np.pad(
+            x, ((0, 0), (0, 1), (2, 0), (0, 0)), constant_values=-np.inf), (3, 4), (1, 1), 0),
+    )  # fmt: skip
     few = np.round(normal(2, 3, 48) * 2)  # many equal ones
     few[0, 1, 5], few[1, 2, :40], few[0, 0, 3:9] = np.nan, np.nan, -0.0
     for k in (1, 3, 12):

@@ -225,6 +225,49 @@ def test_benchmark_takes_the_fastest_of_those_that_apply(
     ]
 
 
+def test_what_rounds_to_narrower_types_is_taken_by_name_alone(
+    context: PassContext, backend, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
+    timed: list[str] = []
+
+    def timer(candidates: dict[str, Program], _: PassContext):
+        timed.extend(candidates)
+        return {name: [1.0 if name == "narrow" else 2.0] for name in candidates}, {}
+
+    monkeypatch.setattr(timing, "run_times", timer)
+    del FUNCTIONALS["inner_test"].implementations["wrong"]
+    narrow = Implementation("inner_test", "narrow", lambda t, a: unary("cos"), accuracy="narrower")
+    register(narrow)
+    context.overrides = (Override("inner_test", Policy("benchmark")),)
+    assert chosen(select(program("inner_test"), context))[0] == "portable"
+    assert timed == ["portable", "fast"]
+    context.overrides = force("narrow")
+    assert chosen(select(program("inner_test"), context)) == ("narrow", ["cos"])
+
+
+def test_what_was_timed_is_followed_and_nothing_is_timed_for_it(
+    context: PassContext, backend, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
+    context.overrides = (Override("inner_test", Policy("tuned")),)
+    monkeypatch.delattr(timing, "run_times")
+    assert chosen(select(program("inner_test"), context))[0] == "portable"
+    monkeypatch.setattr(
+        timing, "run_times",
+        lambda candidates, _: ({name: [1.0 + (name != "fast")] for name in candidates}, {}),
+        raising=False,
+    )  # fmt: skip
+    del FUNCTIONALS["inner_test"].implementations["wrong"]
+    context.overrides = (Override("inner_test", Policy("benchmark")),)
+    select(program("inner_test"), context)
+    monkeypatch.delattr(timing, "run_times")
+    context.overrides = (Override("inner_test", Policy("tuned")),)
+    assert chosen(select(program("inner_test"), context))[0] == "fast"
+    del FUNCTIONALS["inner_test"].implementations["fast"]
+    assert chosen(select(program("inner_test"), context))[0] == "portable"
+
+
 def test_an_implementation_that_trips_over_another_call_hides_no_other(
     context: PassContext, backend
 ) -> None:
