@@ -10,10 +10,18 @@ from ptir.capture import Tensor, call
 from ptir.functional import elementwise as each
 from ptir.functional.arrays import arange, concat, full
 from ptir.functional.check import Checked
-from ptir.functional.define import composite, functional, implementation
+from ptir.functional.define import (
+    composite,
+    functional,
+    implementation,
+    internal_composite,
+    lowering,
+)
 from ptir.functional.elementwise import where
 from ptir.functional.softmax import blocks, divisor, shift, softmax
 from ptir.ir.attributes import Attributes
+from ptir.ops.implementations import INTERNAL_COMPOSITES
+from ptir.ops.schedules import ATTENTION_SPLIT
 from ptir.types import I32, TensorType
 
 _LIMIT: Final = 2**31 - 1
@@ -202,7 +210,12 @@ def _has_parts(types: Sequence[TensorType], attributes: Attributes) -> str | Non
 
 
 @implementation("attention", "split", supports=_has_parts)
-def _attention_split(
+def _attention_split(*operands: Tensor, **attributes: Any) -> Tensor:
+    """Keys in equal parts side by side, each with its own maximum and sum (Dao et al. 2023)."""
+    return internal_composite(ATTENTION_SPLIT, *operands, **attributes)[0]
+
+
+def _in_parts(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -211,7 +224,6 @@ def _attention_split(
     sinks: Tensor | None = None,
     **attributes: Any,
 ) -> Tensor:
-    """Keys in equal parts side by side, each with its own maximum and sum (Dao et al. 2023)."""
     heads = _Heads(q, start, length, groups=k.shape[1], **attributes)
     count = next(parts for parts in SPLITS if k.shape[2] % parts == 0)
     scores = heads.split_scores(k, count)
@@ -227,6 +239,9 @@ def _attention_split(
         total = total + each.exp(sink - shift(greatest.reshape(sink.shape)))
     result = (heads.split_values(weights, v) * factors).sum(axis=3)
     return result / divisor(total)
+
+
+INTERNAL_COMPOSITES[ATTENTION_SPLIT] = lowering(_in_parts)
 
 
 def attention(

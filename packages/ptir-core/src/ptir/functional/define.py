@@ -17,6 +17,7 @@ from ptir.ir.attributes import Attributes
 from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block
 from ptir.ops.implementations import (
+    INTERNAL_COMPOSITES,
     PORTABLE,
     Accuracy,
     Implementation,
@@ -116,3 +117,8 @@ def called(
     node = results[0].node
     node.location = node.location.inside(name)
     return record(results)
+
+
+def internal_composite(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
+    """Record one of the composites that implementations are made of (``INTERNAL_COMPOSITES``)."""
+    return called(name, INTERNAL_COMPOSITES[name], operands, attributes)

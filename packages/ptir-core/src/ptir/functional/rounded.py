@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ptir.capture import Tensor
 from ptir.functional import elementwise as each
-from ptir.functional.define import called, implementation, lowering
+from ptir.functional.define import implementation, internal_composite, lowering
 from ptir.functional.elementwise import where
 from ptir.functional.linear import portable_linear
 from ptir.functional.quantized import dequantize
@@ -111,8 +111,3 @@ INTERNAL_COMPOSITES.update(
         PAIRS: lowering(_pairs),
     }
 )
-
-
-def internal_composite(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
-    """Record one of the composites that implementations are made of (``INTERNAL_COMPOSITES``)."""
-    return called(name, INTERNAL_COMPOSITES[name], operands, attributes)
