@@ -25,6 +25,7 @@ MODULES: Final[dict[str, str]] = {
     "ptir.errors": "PtirError TypeRuleError CaptureError VerifyError UnsupportedError CompileError "
     "DeviceError OutOfMemory DeviceLost CheckpointError QuantizationError PluginError "
     "BackendUnavailable UsageError",
+    "ptir.events": "Event ImplementationChosen PassRun",
     "ptir.types": "DType DTYPES TensorType dtype spec",
     "ptir.ir": "",
     "ptir.backend.contract": "API_VERSION Backend BackendPass Device DeviceKind Executable Feeds "

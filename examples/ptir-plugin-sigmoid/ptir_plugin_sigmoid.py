@@ -17,7 +17,7 @@ from ptir.functional.define import lowering
 from ptir.ops.implementations import Implementation
 from ptir.ops.policies import parse_override
 from ptir.plugins import hookimpl
-from ptir.rewrite import row
+from ptir.rewrite.rule import row
 from ptir.trace import Sink
 
 RULE = row(
