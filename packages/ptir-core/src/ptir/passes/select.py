@@ -99,6 +99,8 @@ class _Selection:
     def main(self, block: Block) -> Block:
         """The block whose inputs are the program's ports."""
         stored = self._stored
+        if not stored:
+            return self.block(block)
 
         def visit(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref]:
             which = tuple(value in stored for value in instruction.operands)
